@@ -1,0 +1,68 @@
+"""What an apply needs of the outside: a host to change and a journal to write. Both are satisfied elsewhere."""
+
+from typing import Protocol
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.journal import Entry, Run
+from pinner.model.plan import Target, ThreadMask
+
+
+class Host(Protocol):
+    """A machine whose threads can be read and pinned."""
+
+    def fingerprint(self) -> str:
+        """Topology.fingerprint as of now."""
+
+    def masks(self, target: Target) -> tuple[ThreadMask, ...]:
+        """The kernel's word on every live thread of the target (Cpus_allowed_list), by ascending thread id.
+
+        Raises Gone where the guest, process (by pid and start time), vCPU or iothread is no more.
+        """
+
+    def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
+        """Pin an emulator, vCPU or iothread through libvirt, live, and with ``persist`` in its definition too.
+
+        Raises Gone, NotPermitted, HostUnreachable, or ApplyFailed with libvirt's own words.
+        """
+
+    def set_mask(self, thread: ThreadMask) -> None:
+        """Give one thread the mask ``thread.cpus`` by sched_setaffinity.
+
+        Raises Gone where the thread id is free or belongs to a thread of another start time; ApplyFailed where the
+        kernel refuses or grants less.
+        """
+
+    def persistent(self, guest: str) -> bool:
+        """Whether the guest (by UUID) has a definition that outlives a shutdown. Raises Gone."""
+
+    def definition(self, guest: str) -> str:
+        """The <cputune> element of the guest's persistent definition as XML, empty where it has none. Raises Gone."""
+
+    def restore_definition(self, target: Target, definition: str) -> None:
+        """Put the target's own pin element of ``definition`` back into the persistent definition: also its absence."""
+
+
+class Journal(Protocol):
+    """A durable record beside the agent. What a method has returned from survives a crash of the machine, except that
+    ``note`` may lag behind until the next ``intend`` or ``end``: recovery reads the kernel, not the note."""
+
+    def begin(self, run: Run, entries: tuple[Entry, ...]) -> None:
+        """Open a run with the intent of all its changes. Raises HostBusy while another run is open."""
+
+    def intend(self, entry: Entry) -> None:
+        """Add to an entry what was found later (threads born meanwhile), before they are touched."""
+
+    def note(self, entry: Entry) -> None:
+        """Record an entry's new state."""
+
+    def end(self, run: Run) -> None:
+        """Close a run with its final state."""
+
+    def run(self, run: str) -> Run:
+        """One run. Raises NotFound."""
+
+    def entries(self, run: str) -> tuple[Entry, ...]:
+        """A run's entries by ``seq``; empty for an unknown run."""
+
+    def placed(self) -> tuple[CpuSet, ...]:
+        """The masks that applied runs gave to processes and no rollback has taken back."""

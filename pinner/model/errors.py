@@ -1,0 +1,123 @@
+"""Every error that pinner raises on purpose: a stable public code, a sentence, and its numbers.
+
+A door (REST, CLI) shows ``code``, ``str(error)`` and ``details``; none of them needs to know more.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+
+class PinnerError(Exception):
+    """The base of them all.
+
+    ``message`` is one sentence for a person, ``details`` what a program needs to act on it.
+    """
+
+    code: ClassVar[str] = "internal"
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details: Mapping[str, Any] = details
+
+
+class Invalid(PinnerError):
+    """The caller's input is wrong: ``field`` names it, ``value`` is what came, ``expected`` what would be right."""
+
+    code = "invalid"
+
+    def __init__(self, field: str, value: Any, expected: str, **details: Any) -> None:
+        super().__init__(
+            f"{field}: {value!r} is not valid: {expected}", field=field, value=value, expected=expected, **details
+        )
+
+
+class NotFound(PinnerError):
+    """Nothing of this ``kind`` (host, strategy, guest, process, plan, run, snapshot) has that ``name``."""
+
+    code = "not_found"
+
+    def __init__(self, kind: str, name: str, known: tuple[str, ...] = ()) -> None:
+        hint = f"; known: {', '.join(known)}" if known else ""
+        super().__init__(f"{kind}: there is no {name!r}{hint}", kind=kind, name=name, known=list(known))
+
+
+class NoFit(PinnerError):
+    """The host cannot hold what was asked: how many CPUs were ``asked``, how many are ``free``, and ``why``."""
+
+    code = "no_fit"
+
+    def __init__(self, asked: int, free: int, why: str) -> None:
+        super().__init__(f"asked for {asked} CPUs, {free} are free: {why}", asked=asked, free=free, why=why)
+
+
+class StalePlan(PinnerError):
+    """The host is no longer what the plan was made for; ``moved`` names each thing that changed."""
+
+    code = "stale_plan"
+
+    def __init__(self, plan: str, moved: tuple[str, ...]) -> None:
+        super().__init__(f"plan {plan} is stale, make a new one: {'; '.join(moved)}", plan=plan, moved=list(moved))
+
+
+class Blocked(PinnerError):
+    """The plan says itself why it cannot be applied as it is (for instance: a reboot is needed)."""
+
+    code = "plan_blocked"
+
+    def __init__(self, plan: str, why: str) -> None:
+        super().__init__(f"plan {plan} cannot be applied: {why}", plan=plan, why=why)
+
+
+class HostBusy(PinnerError):
+    """Another run holds the host; ``run`` names it."""
+
+    code = "host_busy"
+
+    def __init__(self, host: str, run: str) -> None:
+        super().__init__(f"host {host} is held by run {run}, wait until it has ended", host=host, run=run)
+
+
+class RunConflict(PinnerError):
+    """The run is in a state that does not allow what was asked."""
+
+    code = "run_conflict"
+
+    def __init__(self, run: str, state: str, expected: str) -> None:
+        super().__init__(f"run {run} is {state}: {expected}", run=run, state=state, expected=expected)
+
+
+class ApplyFailed(PinnerError):
+    """A change did not take; ``target`` names it. What was done before it has been undone, or is listed."""
+
+    code = "apply_failed"
+
+    def __init__(self, target: str, why: str, **details: Any) -> None:
+        super().__init__(f"{target}: {why}", target=target, why=why, **details)
+
+
+class Gone(PinnerError):
+    """The guest, process or thread does not exist (any more)."""
+
+    code = "gone"
+
+    def __init__(self, target: str) -> None:
+        super().__init__(f"{target} is gone", target=target)
+
+
+class HostUnreachable(PinnerError):
+    """The host's agent or its libvirt does not answer; ``why`` says which, and what to do."""
+
+    code = "host_unreachable"
+
+    def __init__(self, host: str, why: str) -> None:
+        super().__init__(f"host {host}: {why}", host=host, why=why)
+
+
+class NotPermitted(PinnerError):
+    """The host refuses: pinner lacks a right it needs; ``why`` says which, and how to get it."""
+
+    code = "not_permitted"
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(f"{what}: {why}", what=what, why=why)

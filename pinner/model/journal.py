@@ -1,0 +1,53 @@
+"""What was done to a host: runs and their entries."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from pinner.model.plan import Change, ThreadMask
+
+EntryState = Literal["intent", "done", "gone", "failed", "undone", "stuck"]
+"""intent  written down, perhaps made          done    made, and the kernel read back
+gone    its guest, process or thread ended     failed  not made; the prior masks were verified
+undone  the prior masks are back               stuck   could not be undone, ``error`` says why"""
+
+RunKind = Literal["apply", "rollback"]
+RunState = Literal["running", "applied", "undone", "rolled_back", "rolled_back_partly", "failed"]
+"""running; applied: the host is as planned; undone: a change failed and the host is as it was;
+rolled_back, rolled_back_partly: of a rollback, and of the run it took back; failed: refused before any change,
+or (with stuck entries) something could not be undone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One change of a run. ``found`` are threads born while it was made, each with its mask before pinner's."""
+
+    run: str
+    seq: int
+    change: Change
+    state: EntryState
+    at: datetime
+    error: str = ""
+    found: tuple[ThreadMask, ...] = ()
+    definition: str = ""
+    """With --persist: the pins (<cputune>) of the guest's persistent definition before the change, as XML."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An apply or a rollback, from its start to its end."""
+
+    id: str
+    kind: RunKind
+    host: str
+    plan: str
+    actor: str
+    origin: str
+    """Where the call came from: an address, or the CLI's terminal."""
+    state: RunState
+    started_at: datetime
+    ended_at: datetime | None = None
+    persist: bool = False
+    undoes: str = ""
+    """Of a rollback: the run that it takes back."""
+    error: str = ""

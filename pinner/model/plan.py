@@ -1,0 +1,143 @@
+"""A plan: what would change on a host, from what to what, and why."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.request import Request
+
+TargetKind = Literal["emulator", "vcpu", "iothread", "helper", "process"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A thing that has an affinity of its own.
+
+    kind      owner        part                changed through
+    emulator  guest uuid   None                virDomainPinEmulator
+    vcpu      guest uuid   vCPU number         virDomainPinVcpuFlags
+    iothread  guest uuid   libvirt's id        virDomainPinIOThread
+    helper    guest uuid   thread id           sched_setaffinity (libvirt cannot)
+    process   process id   start time          sched_setaffinity of every thread
+    """
+
+    kind: TargetKind
+    owner: str
+    part: int | None
+    name: str
+    """The guest's or process's name, for people."""
+
+    def __str__(self) -> str:
+        if self.kind == "process":
+            return f"process {self.name} ({self.owner})"
+        part = "" if self.part is None else f" {self.part}"
+        return f"guest {self.name} {self.kind}{part}"
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadMask:
+    """A thread and its affinity at one moment."""
+
+    tid: int
+    started: int
+    cpus: CpuSet
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A strategy's answer for one target; ``cpus`` is where its threads may run."""
+
+    target: Target
+    cpus: CpuSet
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One step of a plan: the target's threads, each with the mask it has, and the mask all of them get."""
+
+    target: Target
+    before: tuple[ThreadMask, ...]
+    after: CpuSet
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The CPU sets as resolved. On a small host sets coincide; ``notes`` says which and why."""
+
+    housekeeping: CpuSet
+    emulator: CpuSet
+    vcpu: CpuSet
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A guest, process or thread that the plan does not touch, and why, with the numbers."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """What ``isolated`` needs of the kernel, and whether this boot has it."""
+
+    wanted: CpuSet
+    present: CpuSet
+    """Those of the wanted CPUs that are isolated now."""
+    kernel_arguments: str
+    """isolcpus=managed_irq,domain,LIST nohz_full=LIST rcu_nocbs=LIST"""
+    grub_line: str
+    """The line for /etc/default/grub that keeps today's arguments."""
+    partition: tuple[str, ...]
+    """Shell commands that isolate the wanted CPUs live in a cgroup v2 partition; none where the kernel has none."""
+    partition_note: str
+    """What the live form gives and lacks, or why it cannot be had here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The one objective, lower is better, 0 is a host where nothing fights: ``parts`` add up to ``total``."""
+
+    total: float
+    parts: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a plan was computed from."""
+
+    snapshot: str
+    """The snapshot's content hash."""
+    taken_at: datetime
+    fingerprint: str
+    """Topology.fingerprint then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A placement, computed from one snapshot by pure code: the same snapshot and request give the same plan."""
+
+    id: str
+    host: str
+    request: Request
+    basis: Basis
+    roles: Roles
+    wanted: tuple[Wanted, ...]
+    """Where every placed target belongs, whether it is there already or not."""
+    changes: tuple[Change, ...]
+    """What of it is not so yet; empty: nothing to do."""
+    unplaced: tuple[LeftOut, ...]
+    """Guests that the strategy could not place."""
+    left_alone: tuple[LeftOut, ...]
+    """Busy processes, threads and guests that are not ours to move."""
+    warnings: tuple[str, ...]
+    score_before: Score
+    score_after: Score
+    isolation: Isolation | None = None
+    blocked: str = field(default="")
+    """Why this plan cannot be applied as it is; empty: it can."""

@@ -1,0 +1,39 @@
+"""What a caller asks of a strategy."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid
+
+AUTO = "auto"
+Smt = Literal["prefer", "isolate", "require"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A strategy with its parameters. Raises Invalid where a value cannot be right on any host."""
+
+    strategy: str = "shared-pool"
+    guests: tuple[str, ...] = ()
+    """Names or UUIDs; none: all."""
+    processes: tuple[str, ...] = ()
+    """Names or pids of processes to move although they are idle, or although somebody narrowed their affinity."""
+    housekeeping: str = AUTO
+    emulator: str = AUTO
+    """A CPU list, or ``auto``."""
+    busy_threshold: float = 2.0
+    """Per cent of one CPU; a process above it is busy."""
+    smt: Smt = "prefer"
+    """For ``isolated``, Nova's words: prefer = use sibling threads; isolate = leave them idle; require = must exist."""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.busy_threshold) and self.busy_threshold >= 0):
+            raise Invalid("busy_threshold", self.busy_threshold, "a number of per cent, 0 or more")
+        for name in ("housekeeping", "emulator"):
+            value = getattr(self, name)
+            if value != AUTO and not CpuSet.parse(value, name):
+                raise Invalid(name, value, "auto, or a CPU list that names at least one CPU")
+        if self.smt not in ("prefer", "isolate", "require"):
+            raise Invalid("smt", self.smt, "prefer, isolate or require")

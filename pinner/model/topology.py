@@ -1,0 +1,120 @@
+"""What a host is made of: CPUs, NUMA nodes, devices and the kernel's own settings."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pinner.model.cpuset import CpuSet
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """A logical CPU. An id that the kernel does not tell (an offline CPU, a bare machine) is None, never made up."""
+
+    id: int
+    node: int | None
+    socket: int | None
+    die: int | None
+    core: int | None
+    l3: int | None
+    """Position in Topology.l3_domains; None where the kernel reports no level-3 cache."""
+    siblings: CpuSet
+    """The hardware threads of its core, itself included."""
+    online: bool = True
+    isolated: bool = False
+    """Outside the kernel's load balancing: isolcpus=domain or an isolated cpuset partition."""
+    nohz_full: bool = False
+    governor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HugePages:
+    """Huge pages of one size on one node."""
+
+    size_kib: int
+    total: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A NUMA node; it may have no CPU or no memory."""
+
+    id: int
+    cpus: CpuSet
+    memory_kib: int
+    free_kib: int
+    distances: Mapping[int, int]
+    """Node id to the firmware's distance (10 is local); empty where the machine has no table."""
+    hugepages: tuple[HugePages, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A PCI function or a network interface, and the node it hangs on (None: the kernel does not say)."""
+
+    kind: Literal["pci", "net"]
+    name: str
+    """The PCI address (0000:3b:00.0) or the interface's name."""
+    node: int | None
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What the running kernel says of itself."""
+
+    release: str
+    command_line: str
+    cgroup: Literal["v1", "v2", "none"]
+    """Where the cpuset controller is mounted."""
+    partitions: bool
+    """Whether cgroup v2 ``isolated`` cpuset partitions can be made here (Linux 5.15 and later, cpuset on v2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A host's CPUs and nodes. Ids are sparse and interleaved on real machines: look them up, compute none."""
+
+    cpus: tuple[Cpu, ...]
+    nodes: tuple[Node, ...]
+    kernel: Kernel
+    l3_domains: tuple[CpuSet, ...] = ()
+    devices: tuple[Device, ...] = field(default=())
+
+    @property
+    def online(self) -> CpuSet:
+        """The CPUs that run threads now."""
+        return CpuSet.of(cpu.id for cpu in self.cpus if cpu.online)
+
+    @property
+    def offline(self) -> CpuSet:
+        """The CPUs that are present and switched off."""
+        return CpuSet.of(cpu.id for cpu in self.cpus if not cpu.online)
+
+    @property
+    def isolated(self) -> CpuSet:
+        """The CPUs without load balancing."""
+        return CpuSet.of(cpu.id for cpu in self.cpus if cpu.isolated)
+
+    @property
+    def nohz_full(self) -> CpuSet:
+        """The CPUs that stop their tick while one task runs."""
+        return CpuSet.of(cpu.id for cpu in self.cpus if cpu.nohz_full)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of what a plan relies on: CPUs, their place and state, nodes and the kernel's command line.
+
+        Free memory, governors and devices are left out: they change without making a plan wrong.
+        """
+        facts = [
+            *(
+                f"cpu {c.id} {c.node} {c.socket} {c.die} {c.core} {c.siblings} {c.online} {c.isolated} {c.nohz_full}"
+                for c in sorted(self.cpus, key=lambda cpu: cpu.id)
+            ),
+            *(f"node {n.id} {n.cpus} {sorted(n.distances.items())}" for n in sorted(self.nodes, key=lambda n: n.id)),
+            self.kernel.command_line,
+        ]
+        return hashlib.sha256("\n".join(facts).encode()).hexdigest()
