@@ -121,3 +121,17 @@ class NotPermitted(PinnerError):
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(f"{what}: {why}", what=what, why=why)
+
+
+def document(error: PinnerError) -> dict[str, Any]:
+    """The error as plain data, to be sent over a wire."""
+    return {"code": error.code, "message": error.message, "details": dict(error.details)}
+
+
+def revive(code: str, message: str, details: Mapping[str, Any]) -> PinnerError:
+    """The error that a peer sent: the class that has its code (PinnerError where none has), as it was raised there."""
+    kinds = {kind.code: kind for kind in PinnerError.__subclasses__()}
+    kind = kinds.get(code, PinnerError)
+    error = kind.__new__(kind)
+    PinnerError.__init__(error, message, **details)
+    return error
