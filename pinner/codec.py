@@ -38,6 +38,15 @@ def load(kind: type[T], text: bytes | str, field: str = "body") -> T:
         raise invalid(error, field) from None
 
 
+def read(kind: type[T], value: object, field: str = "body") -> T:
+    """A value from what ``plain`` gives. Raises Invalid like ``load``."""
+    try:
+        made: T = adapter(kind).validate_python(value)
+        return made
+    except ValidationError as error:
+        raise invalid(error, field) from None
+
+
 def invalid(error: ValidationError, field: str) -> Invalid:
     """pydantic's complaint as ours: the first wrong place, its value and what would be right."""
     first = error.errors(include_url=False)[0]

@@ -4,7 +4,8 @@ NAME = "agent"
 OPTIONS = [
     cfg.StrOpt(
         "state_dir",
-        default="/var/lib/pinner/agent",
-        help="Folder of the agent's journal: what it did to this host, so that it can be undone without any server.",
+        sample_default="/var/lib/pinner",
+        help="Folder of the agent's journal (what it did to this host, so that it can be undone without any server) and "
+        "of the default database. By default /var/lib/pinner for root, else ~/.local/state/pinner.",
     ),
 ]

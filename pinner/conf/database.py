@@ -4,8 +4,8 @@ NAME = "database"
 OPTIONS = [
     cfg.StrOpt(
         "connection",
-        default="sqlite:////var/lib/pinner/pinner.sqlite",
         secret=True,
-        help="SQLAlchemy URL of the database of plans, runs and the audit trail.",
+        sample_default="sqlite:////var/lib/pinner/api/pinner.sqlite",
+        help="SQLAlchemy URL of the database of plans, runs and the audit trail. By default SQLite in [agent] state_dir.",
     ),
 ]

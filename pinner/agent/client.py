@@ -1,0 +1,60 @@
+"""The unprivileged half's way to the agent: an Agent whose calls cross the Unix socket."""
+
+import socket
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from pinner import codec
+from pinner.agent import wire
+from pinner.agent.protocol import Progress
+from pinner.model.errors import HostUnreachable, revive
+from pinner.model.journal import Entry, Run
+from pinner.model.plan import Plan
+from pinner.model.snapshot import Snapshot
+
+
+class AgentClient:
+    """Satisfies Agent. Every call opens a connection of its own, so that a long one holds up no other."""
+
+    def __init__(self, host: str, path: Path) -> None:
+        self._host = host
+        self._path = path
+
+    def snapshot(self, sample_seconds: float) -> Snapshot:
+        """See Agent."""
+        return codec.read(Snapshot, self._call(call="snapshot", sample_seconds=sample_seconds))
+
+    def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
+        """See Agent."""
+        return codec.read(Run, self._call(progress, call="apply", plan=plan, run=run))
+
+    def rollback(self, run: Run, progress: Progress) -> Run:
+        """See Agent."""
+        return codec.read(Run, self._call(progress, call="rollback", run=run))
+
+    def entries(self, run: str) -> tuple[Entry, ...]:
+        """See Agent."""
+        return tuple(codec.read(Entry, entry) for entry in self._call(call="entries", run=run))
+
+    def _call(self, progress: Progress | None = None, **call: object) -> Any:
+        try:
+            with self._connect() as peer:
+                wire.send(peer, **call)
+                while "progress" in (message := wire.receive(peer)):
+                    if progress is not None:
+                        progress(codec.read(Entry, message["progress"]), message["total"])
+        except (OSError, EOFError) as error:
+            raise HostUnreachable(self._host, f"its agent does not answer at {self._path}: {error}") from None
+        if "error" in message:
+            raise revive(**message["error"])
+        return message["result"]
+
+    def _connect(self) -> Connection:
+        peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            peer.connect(str(self._path))
+        except OSError:
+            peer.close()
+            raise
+        return Connection(peer.detach())

@@ -1,0 +1,28 @@
+#!/bin/sh
+# Sets up .venv and the Debian packages of bindep.txt. Safe to run again: it installs only what is missing.
+set -eu
+cd "$(dirname "$0")/.."
+PYTHON=${PYTHON:-/usr/bin/python3}
+SUDO=$([ "$(id -u)" = 0 ] || echo sudo)
+
+say() { printf '\033[1m== %s\033[0m\n' "$*"; }
+
+install() {
+    say "Installing Debian packages: $*"
+    $SUDO apt-get update -qq
+    $SUDO env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+}
+
+"$PYTHON" -c 'import ensurepip' 2>/dev/null || install python3-venv
+if [ ! -x .venv/bin/pip ]; then
+    say "Creating .venv"
+    "$PYTHON" -m venv .venv
+fi
+.venv/bin/pip install -q -c constraints.txt bindep
+missing=$(.venv/bin/bindep -b test || true)
+# shellcheck disable=SC2086 # one word a package
+[ -z "$missing" ] || install $missing
+
+say "Installing Python packages into .venv"
+.venv/bin/pip install -q -c constraints.txt -e '.[test,lint]'
+touch .venv/.ready
