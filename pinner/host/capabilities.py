@@ -1,0 +1,75 @@
+"""What libvirt says of a host (virConnectGetCapabilities): a parser of its XML, and a comparison with sysfs. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from lxml import etree
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid
+from pinner.model.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A NUMA node in libvirt's words; ``memory_kib`` is None where libvirt does not tell."""
+
+    id: int
+    cpus: CpuSet
+    siblings: Mapping[int, CpuSet]
+    """CPU to the hardware threads of its core, where libvirt tells."""
+    memory_kib: int | None
+    distances: Mapping[int, int]
+
+
+def parse(capabilities_xml: str) -> tuple[Cell, ...]:
+    """The cells of the host's topology. Raises Invalid where the text is no capabilities document."""
+    # No entity is resolved and nothing is fetched: the text comes over a socket.
+    parser = etree.XMLParser(resolve_entities=False, no_network=True)
+    try:
+        host = etree.fromstring(capabilities_xml.encode(), parser)
+        return tuple(_cell(cell) for cell in host.iterfind("host/topology/cells/cell"))
+    except (etree.XMLSyntaxError, KeyError, ValueError) as error:
+        raise Invalid("capabilities", capabilities_xml[:80], f"libvirt's capabilities XML ({error})") from None
+
+
+def disagreements(topology: Topology, capabilities_xml: str) -> tuple[str, ...]:
+    """Where libvirt and sysfs differ on nodes, CPUs, siblings, memory sizes or distances; a sentence for each."""
+    return tuple(_differences(topology, parse(capabilities_xml)))
+
+
+def _differences(topology: Topology, cells: tuple[Cell, ...]) -> Iterator[str]:
+    nodes = {node.id: node for node in topology.nodes}
+    listed = {cell.id for cell in cells}
+    siblings = {cpu.id: cpu.siblings for cpu in topology.cpus}
+    if listed != nodes.keys():
+        yield f"libvirt lists nodes {CpuSet.of(listed)}, sysfs {CpuSet.of(nodes)}"
+    for cell in cells:
+        node = nodes.get(cell.id)
+        if node is None:
+            continue
+        if cell.cpus != node.cpus:
+            yield f"node {node.id}: libvirt lists CPUs {cell.cpus}, sysfs {node.cpus}"
+        if cell.memory_kib not in (None, node.memory_kib):
+            yield f"node {node.id}: libvirt says {cell.memory_kib} KiB of memory, sysfs {node.memory_kib}"
+        if cell.distances and node.distances and cell.distances != node.distances:
+            yield f"node {node.id}: libvirt says distances {dict(cell.distances)}, sysfs {dict(node.distances)}"
+        for cpu, threads in cell.siblings.items():
+            if cpu in siblings and threads != siblings[cpu]:
+                yield f"CPU {cpu}: libvirt says its core has CPUs {threads}, sysfs {siblings[cpu]}"
+
+
+def _cell(cell: etree._Element) -> Cell:
+    cpus = cell.findall("cpus/cpu")
+    memory = cell.find("memory")
+    return Cell(
+        id=int(cell.attrib["id"]),
+        cpus=CpuSet.of(int(cpu.attrib["id"]) for cpu in cpus),
+        siblings={
+            int(cpu.attrib["id"]): CpuSet.parse(str(cpu.attrib["siblings"])) for cpu in cpus if "siblings" in cpu.attrib
+        },
+        memory_kib=None if memory is None else int(memory.text or ""),
+        distances={
+            int(sibling.attrib["id"]): int(sibling.attrib["value"]) for sibling in cell.iterfind("distances/sibling")
+        },
+    )

@@ -1,0 +1,45 @@
+"""PCI functions and network interfaces with their node, from /sys/bus/pci/devices and /sys/class/net."""
+
+import os
+from pathlib import Path
+
+from pinner.host.files import decode, number, text
+from pinner.model.topology import Device
+
+
+def read_devices(root: Path) -> tuple[Device, ...]:
+    """PCI functions by address, then network interfaces by name; none where the folders are missing.
+
+    A PCI function is described by class and vendor:device, an interface by the device behind it (virtual ones: none).
+    """
+    pci = (
+        Device("pci", _name(path), number(path / "numa_node"), _pci_ids(path))
+        for path in _entries(root / "sys/bus/pci/devices")
+    )
+    net = (
+        Device("net", _name(path), number(path / "device/numa_node"), _behind(path / "device"))
+        for path in _entries(root / "sys/class/net")
+        if path.is_dir()
+    )
+    return (*pci, *net)
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _name(path: Path) -> str:
+    return decode(os.fsencode(path.name))
+
+
+def _pci_ids(device: Path) -> str:
+    """Class and vendor:device in hexadecimal as lspci -n writes them, empty where the kernel does not say."""
+    class_, vendor, model = ((text(device / name) or "").removeprefix("0x") for name in ("class", "vendor", "device"))
+    return f"{class_[:4]} {vendor}:{model}" if class_ and vendor and model else ""
+
+
+def _behind(device: Path) -> str:
+    return _name(device.resolve()) if device.exists() else ""

@@ -1,0 +1,79 @@
+"""Small files of /proc and /sys: what is missing, unreadable or malformed is None, and the caller says what that means.
+
+The kernel writes sets of CPUs as lists (``0-3,8``) or as masks of 32-bit words in hexadecimal (``0000000f,ffffffff``);
+Documentation/admin-guide/cputopology.rst.
+"""
+
+import os
+from pathlib import Path
+
+from pinner.model.cpuset import MAX_CPUS, CpuSet
+from pinner.model.errors import Invalid
+
+_BUFFER = 16384
+
+
+def read(path: str) -> bytes:
+    """A whole file, with as few system calls as it takes. Raises OSError."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = os.read(file, _BUFFER)
+        while len(data) % _BUFFER == 0 and (more := os.read(file, _BUFFER)):
+            data += more
+        return data
+    finally:
+        os.close(file)
+
+
+def decode(data: bytes) -> str:
+    """Text that can always be written as UTF-8: undecodable bytes come out escaped."""
+    return data.decode("utf-8", "backslashreplace")
+
+
+def text(path: Path) -> str | None:
+    """A file's text without the white space around it."""
+    try:
+        return decode(read(str(path))).strip()
+    except OSError:
+        return None
+
+
+def number(path: Path) -> int | None:
+    """A file that holds one number; negative ones mean "unknown" in the files read here."""
+    try:
+        value = int(text(path) or "")
+    except ValueError:
+        return None
+    return value if value >= 0 else None
+
+
+def cpu_list(path: Path) -> CpuSet | None:
+    """A file that holds a CPU list."""
+    content = text(path)
+    if content is None:
+        return None
+    try:
+        return CpuSet.parse(content)
+    except Invalid:
+        return None
+
+
+def cpu_mask(path: Path) -> CpuSet | None:
+    """A file that holds a CPU mask."""
+    try:
+        mask = int((text(path) or "").replace(",", ""), 16)
+    except ValueError:
+        return None
+    if not 0 <= mask < 1 << MAX_CPUS:
+        return None
+    return CpuSet.of(cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1)
+
+
+def numbered(folder: Path, prefix: str) -> dict[int, Path]:
+    """The entries of a folder named ``prefix`` and a number, by ascending number."""
+    try:
+        names = [path.name for path in folder.iterdir()]
+    except OSError:
+        return {}
+    ids = sorted(int(name.removeprefix(prefix)) for name in names if name[len(prefix) :].isdecimal())
+    return {id_: folder / f"{prefix}{id_}" for id_ in ids}

@@ -1,0 +1,66 @@
+"""Who may be moved: gives every process and thread its hold (see pinner.model.process). Pure."""
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from functools import cache
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.process import Hold, Process, Thread
+
+_QEMU = re.compile(r"qemu-system-\w+|qemu-kvm|kvm")
+_HELPER = re.compile(r"(?:vhost-|kvm-pit/)(\d+)", re.ASCII)
+"""Kernel threads named after the QEMU process that they work for (drivers/vhost, arch/x86/kvm)."""
+
+
+def classify(
+    processes: Iterable[Process],
+    *,
+    guests: Collection[int],
+    own: Collection[int],
+    baseline: CpuSet,
+    placed: Collection[CpuSet],
+) -> tuple[Process, ...]:
+    """The processes with their holds.
+
+    ``guests`` are the QEMU process ids that libvirt knows, ``own`` pinner's process ids, ``baseline`` the affinity that
+    nobody narrowed and ``placed`` the masks that pinner gave. A QEMU unknown to libvirt is a guest all the same.
+    """
+    found = tuple(processes)
+    qemus = {process.pid for process in found if is_qemu(process)} | set(guests)
+
+    @cache
+    def narrowed(affinity: CpuSet) -> bool:
+        # Not "a subset of": a thread pinned to CPUs that the baseline lacks (isolcpus) was pinned on purpose, too.
+        return not baseline <= affinity and affinity not in placed
+
+    def hold_of(process: Process) -> Hold:
+        helper = _HELPER.fullmatch(process.name) if process.kernel else None
+        if process.pid in qemus or (helper and int(helper[1]) in qemus):
+            return "guest"
+        return "pinner" if process.pid in own else ""
+
+    return tuple(_held(process, hold_of(process), narrowed) for process in found)
+
+
+def is_qemu(process: Process) -> bool:
+    """Whether the process's executable is QEMU's, by its name."""
+    executable = process.command.partition(" ")[0].rpartition("/")[2]
+    return _QEMU.fullmatch(executable) is not None
+
+
+def _held(process: Process, whole: Hold, narrowed: Callable[[CpuSet], bool]) -> Process:
+    def hold_of(thread: Thread) -> Hold:
+        if whole or thread.hold:
+            return whole or thread.hold
+        return "narrowed" if not process.kernel and narrowed(thread.affinity) else ""
+
+    holds = [hold_of(thread) for thread in process.threads]
+    if not any(holds):
+        return process
+    threads = tuple(
+        replace(thread, hold=hold) if hold != thread.hold else thread
+        for thread, hold in zip(process.threads, holds, strict=True)
+    )
+    stuck: Hold = "per-cpu" if all(hold == "per-cpu" for hold in holds) else ""
+    return replace(process, threads=threads, hold=whole or stuck)

@@ -1,0 +1,98 @@
+"""The inventory of a host: everything that a planner may see, taken together."""
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from pinner.host import capabilities, libnuma, procfs
+from pinner.host.holds import classify
+from pinner.host.sysfs import read_topology
+from pinner.host.sysfs_nodes import overlaps
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Gone, Invalid
+from pinner.model.guest import Guest
+from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Topology
+
+LIVE = Path("/")
+
+
+class Guests(Protocol):
+    """What an inventory asks of libvirt."""
+
+    def guests(self, root: Path) -> tuple[Guest, ...]:
+        """The active guests, their threads read below ``root``."""
+
+    def capabilities(self) -> str:
+        """The host's capabilities as XML."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The three ways in which an inventory needs time."""
+
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    sleep: Callable[[float], None] = time.sleep
+    monotonic: Callable[[], float] = time.monotonic
+
+
+def take_snapshot(
+    root: Path,
+    host: str,
+    libvirt: Guests | None,
+    *,
+    sample_seconds: float,
+    own: Collection[int] = (),
+    placed: tuple[CpuSet, ...] = (),
+    dedicated: CpuSet = CpuSet(),
+    clock: Clock = Clock(),
+) -> Snapshot:
+    """Take a snapshot of the machine below ``root``; ``sample_seconds`` lie between the two samples (0: no loads).
+
+    ``own`` are pinner's process ids, ``placed`` the masks it gave, ``dedicated`` Nova's CPUs. Only the live machine has
+    a ``libvirt`` and a libnuma to ask. Raises Invalid for a root without CPUs, HostUnreachable, NotPermitted.
+    """
+    processes = procfs.sample(root, sample_seconds, clock.sleep, clock.monotonic)
+    topology = read_topology(root)
+    guests = libvirt.guests(root) if libvirt else ()
+    baseline = baseline_of(root, topology, placed)
+    return Snapshot(
+        host=host,
+        taken_at=clock.now(),
+        sample_seconds=sample_seconds,
+        topology=topology,
+        guests=guests,
+        processes=classify(
+            processes, guests={guest.pid for guest in guests}, own=own, baseline=baseline, placed=placed
+        ),
+        baseline=baseline,
+        dedicated=dedicated,
+        placed=placed,
+        warnings=_warnings(root, topology, libvirt),
+    )
+
+
+def baseline_of(root: Path, topology: Topology, placed: Collection[CpuSet] = ()) -> CpuSet:
+    """The online CPUs that process 1 may use: nobody narrows its affinity by accident.
+
+    Where there is no process 1 (a captured machine), or pinner itself placed it: the CPUs that are load-balanced.
+    """
+    balanced = topology.online - topology.isolated
+    try:
+        affinity = next(thread.affinity for thread in procfs.threads_of(root, 1) if thread.tid == 1)
+    except (Gone, StopIteration):
+        return balanced
+    return balanced if affinity in placed else affinity & topology.online
+
+
+def _warnings(root: Path, topology: Topology, libvirt: Guests | None) -> tuple[str, ...]:
+    found = overlaps(root)
+    if libvirt:
+        try:
+            found += capabilities.disagreements(topology, libvirt.capabilities())
+        except Invalid as error:
+            found += (str(error),)
+    return found + (libnuma.disagreements(topology) if root == LIVE else ())

@@ -1,0 +1,85 @@
+"""The kernel's own settings: release, command line, and where the cpuset controller of cgroups is."""
+
+import re
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from pinner.host.files import cpu_list, text
+from pinner.model.cpuset import CpuSet
+from pinner.model.topology import Kernel
+
+PARTITIONS_SINCE = (5, 15)
+"""The first Linux whose cpuset.cpus.partition takes ``isolated`` (Documentation/admin-guide/cgroup-v2.rst)."""
+
+
+class Mount(NamedTuple):
+    """Where the cpuset controller is; ``folder`` lies below the root that was read."""
+
+    version: Literal["v1", "v2", "none"]
+    folder: Path
+
+
+def read_kernel(root: Path) -> Kernel:
+    """What the running kernel says of itself; empty strings where it does not."""
+    release = _release(root)
+    cgroup = cpuset_mount(root).version
+    partitions = cgroup == "v2" and _version(release) >= PARTITIONS_SINCE
+    return Kernel(release, text(root / "proc/cmdline") or "", cgroup, partitions)
+
+
+def cpuset_mount(root: Path) -> Mount:
+    """Where the cpuset controller is mounted, from /proc/mounts; a controller is on one hierarchy only."""
+    unified = None
+    for line in (text(root / "proc/mounts") or "").splitlines():
+        _, point, kind, options, *_ = [*line.split(" "), "", "", "", ""]
+        folder = root / _unescaped(point).lstrip("/")
+        if kind == "cpuset" or (kind == "cgroup" and "cpuset" in options.split(",")):
+            return Mount("v1", folder)
+        if kind == "cgroup2" and "cpuset" in (text(folder / "cgroup.controllers") or "").split():
+            unified = folder
+    return Mount("v2", unified) if unified else Mount("none", root)
+
+
+def partitioned(root: Path) -> CpuSet:
+    """The CPUs in valid cgroup v2 partitions of type ``isolated``."""
+    mount = cpuset_mount(root)
+    return _partitioned(mount.folder) if mount.version == "v2" else CpuSet()
+
+
+def _partitioned(folder: Path) -> CpuSet:
+    # The kernel's own sum (Linux 6.7) also holds partitions whose parents are none.
+    known = cpu_list(folder / "cpuset.cpus.isolated")
+    if known is not None:
+        return known
+    cpus = CpuSet()
+    for child in _children(folder):
+        state = text(child / "cpuset.cpus.partition")
+        if state == "isolated":
+            cpus |= cpu_list(child / "cpuset.cpus.effective") or CpuSet()
+        if state in ("root", "isolated"):
+            cpus |= _partitioned(child)
+    return cpus
+
+
+def _children(folder: Path) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if path.is_dir()]
+    except OSError:
+        return []
+
+
+def _release(root: Path) -> str:
+    release = text(root / "proc/sys/kernel/osrelease")
+    if release is None:
+        found = re.match(r"Linux version (\S+)", text(root / "proc/version") or "")
+        release = found[1] if found else ""
+    return release
+
+
+def _version(release: str) -> tuple[int, int]:
+    found = re.match(r"(\d{1,6})\.(\d{1,6})", release, re.ASCII)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _unescaped(point: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point)

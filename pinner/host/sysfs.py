@@ -1,0 +1,25 @@
+"""A machine's topology from a root path: ``/``, or a folder that holds its captured proc/ and sys/."""
+
+from pathlib import Path
+
+from pinner.host.devices import read_devices
+from pinner.host.kernel import partitioned, read_kernel
+from pinner.host.sysfs_cpus import read_cpus, read_l3_domains
+from pinner.host.sysfs_nodes import read_nodes
+from pinner.model.topology import Topology
+
+
+def read_topology(root: Path) -> Topology:
+    """CPUs, nodes, level-3 domains, devices and the kernel. A file that is missing or malformed tells nothing.
+
+    Raises Invalid, naming ``root``, where there is no CPU at all.
+    """
+    nodes = read_nodes(root)
+    domains = read_l3_domains(root)
+    return Topology(
+        cpus=read_cpus(root, nodes, domains, partitioned(root)),
+        nodes=nodes,
+        kernel=read_kernel(root),
+        l3_domains=domains,
+        devices=read_devices(root),
+    )

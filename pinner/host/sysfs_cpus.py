@@ -1,0 +1,96 @@
+"""CPUs from /sys/devices/system/cpu.
+
+Source: the kernel's Documentation/admin-guide/cputopology.rst and ABI/testing/sysfs-devices-system-cpu.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from pinner.host.files import cpu_list, cpu_mask, number, numbered, text
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid
+from pinner.model.topology import Cpu, Node
+
+FOLDER = Path("sys/devices/system/cpu")
+
+_SIBLINGS = (
+    (cpu_list, "core_cpus_list"),
+    (cpu_mask, "core_cpus"),
+    (cpu_list, "thread_siblings_list"),
+    (cpu_mask, "thread_siblings"),
+)
+"""The same set under its names of Linux 5.3 and before."""
+
+
+def present(root: Path) -> Mapping[int, Path]:
+    """Every CPU that is plugged in, with its folder. Raises Invalid where ``root`` holds none."""
+    folders = numbered(root / FOLDER, "cpu")
+    listed = cpu_list(root / FOLDER / "present") or CpuSet.of(folders)
+    cpus = {cpu: folders[cpu] for cpu in listed if cpu in folders}
+    if not cpus:
+        raise Invalid("root", str(root), f"a folder with {FOLDER}/cpu0 and so on below it, which is missing there")
+    return cpus
+
+
+def online(root: Path) -> CpuSet:
+    """The present CPUs that run threads. Raises Invalid where ``root`` holds no CPU."""
+    cpus = present(root)
+    listed = cpu_list(root / FOLDER / "online")
+    if listed:
+        return listed & CpuSet.of(cpus)
+    return CpuSet.of(cpu for cpu, folder in cpus.items() if number(folder / "online") != 0)
+
+
+def read_cpus(
+    root: Path, nodes: Iterable[Node], l3_domains: tuple[CpuSet, ...], partitioned: CpuSet
+) -> tuple[Cpu, ...]:
+    """Every present CPU by ascending id. Of an offline CPU the kernel tells no place.
+
+    ``partitioned`` are the CPUs of isolated cpuset partitions; they count as isolated like those of ``isolcpus``.
+    """
+    running = online(root)
+    isolated = (cpu_list(root / FOLDER / "isolated") or CpuSet()) | partitioned
+    nohz_full = cpu_list(root / FOLDER / "nohz_full") or CpuSet()
+    node_of = {cpu: node.id for node in nodes for cpu in node.cpus}
+    l3_of = {cpu: position for position, domain in enumerate(l3_domains) for cpu in domain}
+    return tuple(
+        Cpu(
+            id=cpu,
+            node=node_of.get(cpu),
+            socket=number(folder / "topology/physical_package_id"),
+            die=number(folder / "topology/die_id"),
+            core=number(folder / "topology/core_id"),
+            l3=l3_of.get(cpu),
+            siblings=_siblings(folder / "topology", cpu),
+            online=cpu in running,
+            isolated=cpu in isolated,
+            nohz_full=cpu in nohz_full,
+            governor=text(folder / "cpufreq/scaling_governor"),
+        )
+        for cpu, folder in present(root).items()
+    )
+
+
+def read_l3_domains(root: Path) -> tuple[CpuSet, ...]:
+    """The sets of online CPUs that share a level-3 cache, by lowest CPU; none where no such cache is reported."""
+    running = online(root)
+    domains: list[CpuSet] = []
+    known: set[int] = set()
+    for cpu, folder in present(root).items():
+        if cpu not in running or cpu in known:
+            continue
+        for index in numbered(folder / "cache", "index").values():
+            if number(index / "level") != 3 or text(index / "type") == "Instruction":
+                continue
+            shared = cpu_list(index / "shared_cpu_list") or cpu_mask(index / "shared_cpu_map")
+            if shared and cpu in shared:
+                domains.append(CpuSet.of(shared.ids & running.ids - known))
+                known |= shared.ids
+    return tuple(domains)
+
+
+def _siblings(topology: Path, cpu: int) -> CpuSet:
+    for read_set, name in _SIBLINGS:
+        if siblings := read_set(topology / name):
+            return siblings
+    return CpuSet.of([cpu])

@@ -1,0 +1,86 @@
+"""NUMA nodes from /sys/devices/system/node (ABI/stable/sysfs-devices-node)."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from pinner.host import sysfs_cpus
+from pinner.host.files import cpu_list, cpu_mask, number, numbered, text
+from pinner.model.cpuset import CpuSet
+from pinner.model.topology import HugePages, Node
+
+FOLDER = Path("sys/devices/system/node")
+
+_HUGEPAGES = re.compile(r"hugepages-(\d{1,12})kB", re.ASCII)
+
+
+def read_nodes(root: Path) -> tuple[Node, ...]:
+    """Every node by ascending id. A kernel without NUMA has no node folder: then all is node 0.
+
+    Where nodes overlap (broken firmware), a CPU belongs to the first that lists it; ``overlaps`` tells.
+    """
+    folders = numbered(root / FOLDER, "node")
+    if not folders:
+        return (_whole_machine(root),)
+    nodes = []
+    unclaimed = sysfs_cpus.online(root)
+    for id_, folder in folders.items():
+        cpus = _listed(folder) & unclaimed
+        unclaimed -= cpus
+        total, free = _memory(folder / "meminfo")
+        distances = _distances(folder, tuple(folders))
+        nodes.append(Node(id_, cpus, total, free, distances, _hugepages(folder / "hugepages")))
+    return tuple(nodes)
+
+
+def overlaps(root: Path) -> tuple[str, ...]:
+    """What is wrong with the nodes as the kernel lists them, a sentence for each node that claims another's CPUs."""
+    owner: dict[int, int] = {}
+    found = []
+    for id_, folder in numbered(root / FOLDER, "node").items():
+        cpus = _listed(folder)
+        taken = CpuSet.of(cpu for cpu in cpus if cpu in owner)
+        if taken:
+            others = sorted({owner[cpu] for cpu in taken})
+            names = ", ".join(map(str, others))
+            found.append(f"node {id_} lists CPUs {taken} that node {names} has: they count as the latter's")
+        owner |= dict.fromkeys(cpus - taken, id_)
+    return tuple(found)
+
+
+def _whole_machine(root: Path) -> Node:
+    total, free = _memory(root / "proc/meminfo")
+    return Node(0, sysfs_cpus.online(root), total, free, {}, _hugepages(root / "sys/kernel/mm/hugepages"))
+
+
+def _listed(folder: Path) -> CpuSet:
+    return cpu_list(folder / "cpulist") or cpu_mask(folder / "cpumap") or CpuSet()
+
+
+def _memory(meminfo: Path) -> tuple[int, int]:
+    """Total and free KiB; 0 where the kernel does not say."""
+    content = text(meminfo) or ""
+    found = dict(re.findall(r"(MemTotal|MemFree):\s+(\d{1,18}) kB", content, re.ASCII))
+    return int(found.get("MemTotal", 0)), int(found.get("MemFree", 0))
+
+
+def _distances(folder: Path, nodes: tuple[int, ...]) -> Mapping[int, int]:
+    values = (text(folder / "distance") or "").split()
+    # The row has one value per online node and no ids; another count cannot be told apart.
+    if len(values) != len(nodes) or not all(value.isdecimal() for value in values):
+        return {}
+    return dict(zip(nodes, map(int, values), strict=True))
+
+
+def _hugepages(folder: Path) -> tuple[HugePages, ...]:
+    try:
+        sizes = [int(match[1]) for path in folder.iterdir() if (match := _HUGEPAGES.fullmatch(path.name))]
+    except OSError:
+        return ()
+    pages = []
+    for size in sorted(sizes):
+        of_size = folder / f"hugepages-{size}kB"
+        total, free = number(of_size / "nr_hugepages"), number(of_size / "free_hugepages")
+        if total is not None and free is not None:
+            pages.append(HugePages(size, total, free))
+    return tuple(pages)
