@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -30,38 +29,31 @@ class Guests(Protocol):
         """The host's capabilities as XML."""
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """The three ways in which an inventory needs time."""
-
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    sleep: Callable[[float], None] = time.sleep
-    monotonic: Callable[[], float] = time.monotonic
-
-
 def take_snapshot(
     root: Path,
     host: str,
     libvirt: Guests | None,
     *,
     sample_seconds: float,
+    now: Callable[[], datetime],
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
     own: Collection[int] = (),
     placed: tuple[CpuSet, ...] = (),
     dedicated: CpuSet = CpuSet(),
-    clock: Clock = Clock(),
 ) -> Snapshot:
     """Take a snapshot of the machine below ``root``; ``sample_seconds`` lie between the two samples (0: no loads).
 
     ``own`` are pinner's process ids, ``placed`` the masks it gave, ``dedicated`` Nova's CPUs. Only the live machine has
     a ``libvirt`` and a libnuma to ask. Raises Invalid for a root without CPUs, HostUnreachable, NotPermitted.
     """
-    processes = procfs.sample(root, sample_seconds, clock.sleep, clock.monotonic)
+    processes = procfs.sample(root, sample_seconds, sleep, clock)
     topology = read_topology(root)
     guests = libvirt.guests(root) if libvirt else ()
     baseline = baseline_of(root, topology, placed)
     return Snapshot(
         host=host,
-        taken_at=clock.now(),
+        taken_at=now(),
         sample_seconds=sample_seconds,
         topology=topology,
         guests=guests,
