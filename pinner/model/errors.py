@@ -123,6 +123,15 @@ class NotPermitted(PinnerError):
         super().__init__(f"{what}: {why}", what=what, why=why)
 
 
+class StoreUnavailable(PinnerError):
+    """The database ``where`` cannot be read or written, or its schema is not this version's; ``why`` says which."""
+
+    code = "store_unavailable"
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(f"database {where}: {why}", where=where, why=why)
+
+
 def document(error: PinnerError) -> dict[str, Any]:
     """The error as plain data, to be sent over a wire."""
     return {"code": error.code, "message": error.message, "details": dict(error.details)}

@@ -1,0 +1,119 @@
+"""The audit trail: records that are only ever added, each chained to the one before by its hash."""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import rfc8785
+from sqlalchemy import Connection, Engine, Row, String, func, insert, select, type_coerce
+
+from pinner.model.audit import AuditRecord
+from pinner.store import tables
+from pinner.store.engine import reading, writing
+from pinner.store.paging import page
+from pinner.usecases import Page, Verification
+
+BEGINNING = ""
+"""What the first record names as its previous hash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What happened, before it has its place in the chain; the fields are AuditRecord's."""
+
+    at: datetime
+    actor: str
+    origin: str
+    action: str
+    host: str
+    subject: str
+    before: str
+    after: str
+    result: str
+    request_id: str
+
+
+class Audit:
+    """The audit trail of one database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def append(self, events: Iterable[Event]) -> None:
+        """Add events in their order, in one durable transaction. Threads and processes may append at once."""
+        with writing(self._engine) as connection:
+            query = select(tables.audit.c.seq, tables.audit.c.hash).order_by(tables.audit.c.seq.desc()).limit(1)
+            last = connection.execute(query).one_or_none()
+            length, previous = (last.seq, last.hash) if last else (0, BEGINNING)
+            rows = []
+            for seq, event in enumerate(events, length + 1):
+                row = {name: getattr(event, name) for name in Event.__dataclass_fields__}
+                row |= {"seq": seq, "previous": previous}
+                previous = row["hash"] = _hash(row | {"at": tables.utc_text(event.at)})
+                rows.append(row)
+            if rows:
+                connection.execute(insert(tables.audit), rows)
+
+    def list(
+        self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str
+    ) -> Page[AuditRecord]:
+        """Newest first; the marker is a record's ``seq``. Raises Invalid for limit and marker."""
+        table = tables.audit.c
+        query = select(tables.audit)
+        if host is not None:
+            query = query.where(table.host == host)
+        if actor is not None:
+            query = query.where(table.actor == actor)
+        if since is not None:
+            query = query.where(table.at >= since)
+        with reading(self._engine) as connection:
+            return page(connection, query, tables.audit, limit, marker, _record, key="seq")
+
+    def verify(self) -> Verification:
+        """Check every record and every link, from the first to the last, without holding them in memory."""
+        with reading(self._engine) as connection:
+            previous, seq = BEGINNING, 0
+            for row in _stream(connection):
+                why = _fault(connection, row._mapping, seq + 1, previous)
+                if why:
+                    return Verification(False, seq, seq + 1, why, previous)
+                previous, seq = row.hash, row.seq
+        return Verification(True, seq, 0, "", previous)
+
+
+def _stream(connection: Connection) -> Iterator[Row[Any]]:
+    # The moment as it is written: a changed one may be no moment at all.
+    raw = [type_coerce(column, String).label("at") if column.name == "at" else column for column in tables.audit.c]
+    yield from connection.execute(select(*raw).order_by(tables.audit.c.seq).execution_options(yield_per=1000))
+
+
+def _fault(connection: Connection, row: Any, expected: int, previous: str) -> str:
+    """Why the row that stands in the place of record ``expected`` is not that record; empty: it is."""
+    if row["seq"] != expected:
+        return f"record {expected} is missing: after record {expected - 1} comes record {row['seq']}"
+    if _hash(row) != row["hash"]:
+        last = connection.execute(select(func.max(tables.audit.c.seq))).scalar_one()
+        # One broken record is all that is looked for, so trying every place for it is affordable.
+        places = (seq for seq in range(1, last + 2) if _hash({**row, "seq": seq}) == row["hash"])
+        written = next(places, None)
+        if written is None:
+            return f"record {expected} was changed: its content does not have the hash that it carries"
+        return f"record {expected} was reordered: it was written as record {written}"
+    if row["previous"] != previous:
+        return f"record {expected} was not written after the record {expected - 1} that is here: one was replaced"
+    return ""
+
+
+def _hash(row: Any) -> str:
+    """SHA-256 of the canonical JSON (RFC 8785) of every field but the hash itself, ``previous`` included."""
+    fields = {name: row[name] for name in AuditRecord.__dataclass_fields__ if name != "hash"}
+    try:
+        return hashlib.sha256(rfc8785.dumps(fields)).hexdigest()
+    except rfc8785.CanonicalizationError:
+        return "no hash: a field is not text"
+
+
+def _record(row: Row[Any]) -> AuditRecord:
+    return AuditRecord(**row._mapping)

@@ -1,0 +1,104 @@
+"""A database and the two ways to use it: reading, and writing in one transaction that is on the disk afterwards."""
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from pinner.model.errors import Invalid, StoreUnavailable
+
+BUSY_SECONDS = 10
+"""How long a transaction waits for another process's before it gives up."""
+
+
+def connect(url: str | URL) -> Engine:
+    """The engine of an SQLAlchemy URL. Of SQLite, the file and its folder are made where they are missing, for this
+    user alone, since a snapshot tells every command line of the host.
+
+    Raises Invalid for a URL that is none, StoreUnavailable where the file cannot be made.
+    """
+    try:
+        made = make_url(url)
+        engine = create_engine(made)
+    except (ArgumentError, NoSuchModuleError, ImportError) as error:
+        # What stands before the @ may be a password.
+        shown = str(url).rpartition("@")[2]
+        raise Invalid("connection", shown, f"an SQLAlchemy URL of an installed database driver ({error})") from None
+    if made.get_backend_name() == "sqlite":
+        if not made.database or made.database == ":memory:":
+            raise Invalid("connection", str(url), "sqlite:///PATH: a database in memory is lost with its connection")
+        _make_file(Path(made.database))
+        event.listen(engine, "connect", _settle)
+        event.listen(engine, "begin", _begin)
+    return engine
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """A connection that sees one moment of the database. Raises StoreUnavailable."""
+    with _translated(engine), engine.begin() as connection:
+        yield connection
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """A transaction that no other writer interleaves with; committed durably at the end, rolled back on an exception.
+
+    Raises StoreUnavailable.
+    """
+    with _translated(engine), engine.execution_options(writes=True).begin() as connection:
+        yield connection
+
+
+@contextmanager
+def _translated(engine: Engine) -> Iterator[None]:
+    try:
+        yield
+    except IntegrityError:
+        raise
+    except (DBAPIError, PoolTimeout) as error:
+        why = getattr(error, "orig", None) or error
+        raise StoreUnavailable(str(engine.url.set(query={}).render_as_string()), str(why)) from error
+
+
+def _make_file(path: Path) -> None:
+    """Make an empty file of mode 0600 where there is none.
+
+    A database that is in use must never be opened and closed beside SQLite: that lets go of every POSIX lock the
+    process has on it (https://www.sqlite.org/howtocorrupt.html, 2.2). So it is made under another name and linked.
+    """
+    try:
+        if path.exists():
+            return
+        path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(number)
+        with suppress(FileExistsError):
+            os.link(name, path)
+        Path(name).unlink()
+    except OSError as error:
+        raise StoreUnavailable(str(path), error.strerror or str(error)) from None
+
+
+def _settle(connection: sqlite3.Connection, _record: object) -> None:
+    """https://www.sqlite.org/pragma.html; transactions are begun by _begin, not by Python's sqlite3 at a guess."""
+    connection.isolation_level = None
+    for pragma in (
+        f"busy_timeout = {BUSY_SECONDS * 1000}",
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "foreign_keys = ON",
+    ):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin(connection: Connection) -> None:
+    # A deferred transaction that turns to writing later fails at once when another wrote meanwhile; this one waits.
+    writes = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,14 @@
+"""A writer of the audit trail that can be started as a process of its own."""
+
+from support.values import NOON
+
+from pinner.store.audit import Audit, Event
+from pinner.store.engine import connect
+
+
+def append_pairs(url: str, actor: str, times: int) -> None:
+    engine = connect(url)
+    event = Event(NOON, actor, "cli", "run.change", "h1", "process busy", "0-3", "0", "done", "req-1")
+    for _ in range(times):
+        Audit(engine).append([event, event])
+    engine.dispose()

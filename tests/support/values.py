@@ -1,0 +1,74 @@
+"""Small values of the model for tests that do not care what is in them."""
+
+from datetime import UTC, datetime, timedelta
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.journal import Entry, Run
+from pinner.model.plan import Basis, Change, Plan, Roles, Score, Target, ThreadMask
+from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Cpu, Kernel, Node, Topology
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def cpus(text: str) -> CpuSet:
+    return CpuSet.parse(text)
+
+
+def make_snapshot(host: str = "h1", minute: int = 0) -> Snapshot:
+    four = tuple(Cpu(id=i, node=0, socket=0, die=0, core=i, l3=None, siblings=CpuSet.of([i])) for i in range(4))
+    node = Node(id=0, cpus=cpus("0-3"), memory_kib=1024, free_kib=512, distances={0: 10})
+    return Snapshot(
+        host=host,
+        taken_at=NOON + timedelta(minutes=minute),
+        sample_seconds=0.0,
+        topology=Topology(four, (node,), Kernel("6.1", "quiet", "v2", partitions=False)),
+        guests=(),
+        processes=(),
+        baseline=cpus("0-3"),
+    )
+
+
+def make_change(pid: int = 100, before: str = "0-3", after: str = "0", threads: int = 1) -> Change:
+    masks = tuple(ThreadMask(pid + n, 7, cpus(before)) for n in range(threads))
+    return Change(Target("process", str(pid), 7, "busy"), masks, cpus(after), "it is busy")
+
+
+def make_plan(
+    plan: str = "plan-1", snapshot: str = "s", changes: tuple[Change, ...] = (), host: str = "h1", blocked: str = ""
+) -> Plan:
+    return Plan(
+        id=plan,
+        host=host,
+        request=Request(),
+        basis=Basis(snapshot, NOON, "f"),
+        roles=Roles(cpus("0"), cpus("1"), cpus("2-3")),
+        wanted=(),
+        changes=changes,
+        unplaced=(),
+        left_alone=(),
+        warnings=(),
+        score_before=Score(1.0, {"a": 1.0}),
+        score_after=Score(0.0, {"a": 0.0}),
+        blocked=blocked,
+    )
+
+
+def make_run(run: str = "run-1", host: str = "h1", **other: object) -> Run:
+    values: dict[str, object] = {
+        "kind": "apply",
+        "plan": "plan-1",
+        "actor": "ann",
+        "origin": "cli",
+        "state": "running",
+        "started_at": NOON,
+    }
+    return Run(id=run, host=host, **(values | other))  # type: ignore[arg-type]
+
+
+def make_entries(run: str = "run-1", count: int = 3) -> tuple[Entry, ...]:
+    return tuple(
+        Entry(run=run, seq=n, change=make_change(100 + 10 * n, after=str(n)), state="intent", at=NOON)
+        for n in range(1, count + 1)
+    )

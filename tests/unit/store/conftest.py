@@ -1,0 +1,12 @@
+import pytest
+
+from pinner.store import schema
+from pinner.store.engine import connect
+
+
+@pytest.fixture
+def engine(tmp_path):
+    made = connect(f"sqlite:///{tmp_path}/db/pinner.sqlite")
+    schema.ensure(made)
+    yield made
+    made.dispose()

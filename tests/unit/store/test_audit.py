@@ -1,0 +1,175 @@
+import multiprocessing
+import threading
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+from support.appender import append_pairs
+from support.values import NOON
+
+from pinner.model.errors import Invalid
+from pinner.store.audit import Audit, Event, _hash
+from pinner.store.engine import connect
+
+
+def event(n=0, **other):
+    values = {
+        "at": NOON + timedelta(seconds=n),
+        "actor": "ann",
+        "origin": "10.0.0.1",
+        "action": "run.change",
+        "host": "h1",
+        "subject": f"process busy ({n})",
+        "before": "0-31 (12 threads)",
+        "after": "0-3",
+        "result": "done",
+        "request_id": "req-1",
+    }
+    return Event(**(values | other))
+
+
+@pytest.fixture
+def trail(engine):
+    made = Audit(engine)
+    made.append([event(n) for n in range(1, 7)])
+    return made
+
+
+def forge(engine, *statements):
+    """Change the table as one who owns the file could: the triggers are no defence against that, the chain is."""
+    with engine.begin() as connection:
+        for verb in ("update", "delete"):
+            connection.execute(text(f"DROP TRIGGER audit_refuses_{verb}"))
+        for statement in statements:
+            connection.execute(text(statement))
+
+
+def test_records_are_chained(trail):
+    records = trail.list(None, None, None, 50, "").items
+    assert [record.seq for record in records] == [6, 5, 4, 3, 2, 1]
+    assert [record.previous for record in records] == [record.hash for record in records[1:]] + [""]
+    verdict = trail.verify()
+    assert (verdict.ok, verdict.records, verdict.broken, verdict.why) == (True, 6, 0, "")
+    assert verdict.head == records[0].hash
+
+
+def test_the_hash_is_over_canonical_json(trail):
+    """A value fixed here, so that a later version cannot quietly hash otherwise and break every trail there is."""
+    first = trail.list(None, None, None, 50, "").items[-1]
+    assert first.hash == "184be992ac601e0c3ea75116bad62a28a822bb40fb6dac62f54ca9bd53c8ab8c"
+
+
+def test_an_empty_trail_is_whole(engine):
+    verdict = Audit(engine).verify()
+    assert (verdict.ok, verdict.records, verdict.head) == (True, 0, "")
+
+
+def test_filters_and_pages(trail):
+    trail.append([event(9, actor="bob", host="h2")])
+    assert [r.seq for r in trail.list("h2", None, None, 5, "").items] == [7]
+    assert [r.seq for r in trail.list(None, "bob", None, 5, "").items] == [7]
+    assert [r.seq for r in trail.list(None, None, NOON + timedelta(seconds=5), 5, "").items] == [7, 6, 5]
+    page = trail.list("h1", "ann", None, 4, "")
+    assert ([r.seq for r in page.items], page.next) == ([6, 5, 4, 3], "3")
+    assert [r.seq for r in trail.list("h1", "ann", None, 4, page.next).items] == [2, 1]
+
+
+@pytest.mark.parametrize("marker", ["99", "x", "-1", "²"])
+def test_an_unknown_marker(trail, marker):
+    with pytest.raises(Invalid, match="marker"):
+        trail.list(None, None, None, 5, marker)
+
+
+@pytest.mark.parametrize("statement", ["UPDATE audit SET actor = 'eve' WHERE seq = 2", "DELETE FROM audit"])
+def test_the_database_refuses_to_change_a_record(engine, trail, statement):
+    with pytest.raises(IntegrityError, match="append-only"), engine.begin() as connection:
+        connection.execute(text(statement))
+    assert trail.verify().records == 6
+
+
+SWAP = (
+    "UPDATE audit SET seq = 100 WHERE seq = 3",
+    "UPDATE audit SET seq = 3 WHERE seq = 4",
+    "UPDATE audit SET seq = 4 WHERE seq = 100",
+)
+
+
+@pytest.mark.parametrize(
+    ("statements", "broken", "why"),
+    [
+        (["UPDATE audit SET actor = 'eve' WHERE seq = 3"], 3, "record 3 was changed"),
+        (["UPDATE audit SET result = 'undone' WHERE seq = 6"], 6, "record 6 was changed"),
+        (["UPDATE audit SET at = 'yesterday' WHERE seq = 2"], 2, "record 2 was changed"),
+        (["UPDATE audit SET before = x'00ff' WHERE seq = 2"], 2, "record 2 was changed"),
+        (["UPDATE audit SET hash = 'beef' WHERE seq = 4"], 4, "record 4 was changed"),
+        (["DELETE FROM audit WHERE seq = 3"], 3, "record 3 is missing"),
+        (["DELETE FROM audit WHERE seq = 1"], 1, "record 1 is missing"),
+        (SWAP, 3, "record 3 was reordered: it was written as record 4"),
+        (
+            ["DELETE FROM audit WHERE seq = 3", "UPDATE audit SET seq = seq - 1 WHERE seq > 3"],
+            3,
+            "record 3 was reordered: it was written as record 4",
+        ),
+    ],
+)
+def test_verify_names_the_first_broken_record(engine, trail, statements, broken, why):
+    forge(engine, *statements)
+    verdict = trail.verify()
+    assert (verdict.ok, verdict.broken) == (False, broken)
+    assert verdict.why.startswith(why)
+    assert verdict.records == broken - 1
+
+
+def test_a_record_replaced_with_a_hash_of_its_own_breaks_the_link(engine, trail):
+    with engine.connect() as connection:
+        row = dict(connection.execute(text("SELECT * FROM audit WHERE seq = 3")).one()._mapping)
+    row["actor"] = "eve"
+    forge(engine, f"UPDATE audit SET actor = 'eve', hash = '{_hash(row)}' WHERE seq = 3")
+    verdict = trail.verify()
+    assert (verdict.ok, verdict.broken) == (False, 4)
+    assert "record 3 that is here: one was replaced" in verdict.why
+
+
+def test_a_cut_tail_shows_against_the_head(engine, trail):
+    head = trail.verify().head
+    forge(engine, "DELETE FROM audit WHERE seq > 4")
+    verdict = trail.verify()
+    assert verdict.ok
+    assert verdict.head != head
+
+
+WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)
+
+
+@given(subject=WORDS, before=WORDS)
+def test_any_text_survives_and_verifies(tmp_path_factory, subject, before):
+    from pinner.store import schema
+
+    engine = connect(f"sqlite:///{tmp_path_factory.mktemp('audit')}/db")
+    schema.ensure(engine)
+    trail = Audit(engine)
+    trail.append([event(subject=subject, before=before)])
+    (record,) = trail.list(None, None, None, 1, "").items
+    assert (record.subject, record.before) == (subject, before)
+    assert trail.verify().ok
+    engine.dispose()
+
+
+def test_threads_and_processes_may_append_at_once(engine):
+    url, times = engine.url.render_as_string(), 15
+    spawn = multiprocessing.get_context("spawn")
+    workers = [spawn.Process(target=append_pairs, args=(url, f"process {n}", times)) for n in range(2)]
+    trail = Audit(engine)
+    threads = [threading.Thread(target=append_pairs, args=(url, f"thread {n}", times)) for n in range(3)]
+    for worker in [*workers, *threads]:
+        worker.start()
+    for worker in [*workers, *threads]:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    verdict = trail.verify()
+    assert (verdict.ok, verdict.records) == (True, 5 * times * 2)
+    records = trail.list(None, None, None, 500, "").items
+    assert all(a.actor == b.actor for a, b in zip(records[::2], records[1::2], strict=True)), "an append was torn"

@@ -1,0 +1,105 @@
+import os
+import sqlite3
+import stat
+import tempfile
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from pinner.model.errors import Invalid, StoreUnavailable
+from pinner.store import schema
+from pinner.store.engine import connect, reading, writing
+
+
+def pragma(connection, name):
+    return connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+
+
+def test_sqlite_is_set_up_for_durability(engine):
+    with reading(engine) as connection:
+        assert pragma(connection, "journal_mode") == "wal"
+        assert pragma(connection, "synchronous") == 2
+        assert pragma(connection, "foreign_keys") == 1
+        assert pragma(connection, "busy_timeout") >= 5000
+
+
+def test_file_and_folder_are_for_their_owner(tmp_path):
+    connect(f"sqlite:///{tmp_path}/deep/er/db.sqlite").dispose()
+    assert stat.S_IMODE((tmp_path / "deep/er").stat().st_mode) == 0o750
+    assert stat.S_IMODE((tmp_path / "deep/er/db.sqlite").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("rubbish", "rubbish"),
+        ("sqlite://", "sqlite://"),
+        ("sqlite:///:memory:", "sqlite:///:memory:"),
+        ("nosuchdb://bob:secret@host/db", "host/db"),
+    ],
+)
+def test_a_bad_url_is_refused_and_shows_no_password(url, shown):
+    with pytest.raises(Invalid) as caught:
+        connect(url)
+    assert caught.value.details["value"] == shown
+    assert "secret" not in str(caught.value)
+
+
+def test_a_file_that_is_no_database(tmp_path):
+    (tmp_path / "db").write_text("these are not the bytes of a database" * 100)
+    engine = connect(f"sqlite:///{tmp_path}/db")
+    with pytest.raises(StoreUnavailable, match="not a database"), reading(engine):
+        pass
+
+
+def test_a_folder_in_the_place_of_the_file(tmp_path):
+    engine = connect(f"sqlite:///{tmp_path}")
+    with pytest.raises(StoreUnavailable, match="unable to open"), reading(engine):
+        pass
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreUnavailable, match="Not a directory"):
+        connect(f"sqlite:///{tmp_path}/file/deeper/db")
+
+
+def test_a_lock_that_is_not_released_is_a_typed_error(engine, monkeypatch):
+    monkeypatch.setattr("pinner.store.engine.BUSY_SECONDS", 0.05)
+    engine.dispose()
+    other = sqlite3.connect(engine.url.database)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        with pytest.raises(StoreUnavailable, match="locked"), writing(engine):
+            pass
+        with reading(engine) as connection:
+            assert connection.execute(text("SELECT count(*) FROM runs")).scalar() == 0
+    finally:
+        other.close()
+
+
+def test_an_exception_rolls_back(engine):
+    with pytest.raises(ZeroDivisionError), writing(engine) as connection:
+        connection.execute(text("CREATE TABLE t (a)"))
+        raise ZeroDivisionError
+    with pytest.raises(StoreUnavailable, match="no such table"), reading(engine) as connection:
+        connection.execute(text("SELECT * FROM t"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_file_of_another_user():
+    """Outside tmp_path, whose folders no other user may enter."""
+    with tempfile.TemporaryDirectory() as folder:
+        engine = connect(f"sqlite:///{folder}/db")
+        schema.ensure(engine)
+        engine.dispose()
+        Path(folder).chmod(0o755)
+        os.seteuid(65534)
+        try:
+            with pytest.raises(StoreUnavailable, match="unable to open"), reading(engine):
+                pass
+            with pytest.raises(StoreUnavailable, match="Permission denied"):
+                connect(f"sqlite:///{folder}/other")
+        finally:
+            os.seteuid(0)

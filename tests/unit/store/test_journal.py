@@ -1,0 +1,187 @@
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import event
+from support.values import NOON, cpus, make_entries, make_run
+
+from pinner.model.errors import HostBusy, NotFound, StoreUnavailable
+from pinner.model.plan import Target
+from pinner.store.journal import INTERRUPTED, NOTES, Journal
+
+
+@pytest.fixture
+def journal(tmp_path):
+    with closing(Journal(tmp_path / "agent")) as made:
+        yield made
+
+
+def ended(run, state="applied"):
+    return replace(run, state=state, ended_at=NOON + timedelta(seconds=3))
+
+
+def test_a_run_from_begin_to_end(journal, tmp_path):
+    run, entries = make_run(), make_entries()
+    journal.begin(run, entries)
+    assert (journal.run(run.id), journal.entries(run.id)) == (run, entries)
+    done = [replace(entry, state="done") for entry in entries]
+    for entry in done:
+        journal.note(entry)
+    assert journal.entries(run.id) == tuple(done)
+    journal.end(ended(run))
+    with closing(Journal(tmp_path / "agent")) as again:
+        assert again.run(run.id) == ended(run)
+        assert again.entries(run.id) == tuple(done)
+
+
+def test_what_nobody_knows(journal):
+    with pytest.raises(NotFound):
+        journal.run("nope")
+    assert journal.entries("nope") == ()
+
+
+def test_an_apply_costs_few_commits(journal):
+    commits = []
+    event.listen(journal._engine, "commit", lambda connection: commits.append(1))
+    run, entries = make_run(), make_entries(count=NOTES - 1)
+    journal.begin(run, entries)
+    begun = len(commits)
+    for entry in entries:
+        journal.note(replace(entry, state="done"))
+    assert len(commits) == begun
+    journal.end(ended(run))
+    assert len(commits) == begun + 1
+
+
+def test_intend_writes_at_once_and_takes_the_notes_along(journal, tmp_path):
+    run, entries = make_run(), make_entries()
+    journal.begin(run, entries)
+    first = replace(entries[0], state="done")
+    journal.note(first)
+    second = replace(entries[1], found=entries[2].change.before)
+    with closing(Journal(tmp_path / "agent")) as other:
+        assert other.entries(run.id) == entries
+        journal.intend(second)
+        assert other.entries(run.id) == (first, second, entries[2])
+    journal.end(ended(run))
+
+
+def test_a_second_run_is_told_who_holds_the_host(journal, tmp_path):
+    """In the same journal, and through another one of the same process."""
+    journal.begin(make_run("run-1"), ())
+    with closing(Journal(tmp_path / "agent")) as other:
+        for each in (journal, other):
+            with pytest.raises(HostBusy, match="held by run run-1") as caught:
+                each.begin(make_run("run-2"), ())
+            assert caught.value.details == {"host": "h1", "run": "run-1"}
+            with pytest.raises(NotFound):
+                each.run("run-2")
+        assert other.run("run-1").state == "running"
+        journal.end(ended(make_run("run-1")))
+        other.begin(make_run("run-3"), ())
+        other.end(ended(make_run("run-3")))
+
+
+def test_of_threads_that_begin_at_once_one_wins(tmp_path):
+    journals = [Journal(tmp_path / "agent") for _ in range(6)]
+    won, refused, ready = [], [], threading.Barrier(6)
+
+    def race(n):
+        ready.wait()
+        try:
+            journals[n].begin(make_run(f"run-{n}"), ())
+            won.append(f"run-{n}")
+        except HostBusy as error:
+            refused.append(error.details["run"])
+
+    threads = [threading.Thread(target=race, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert refused == won * 5
+    for each in journals:
+        each.end(ended(make_run(won[0])))
+        each.close()
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from support.values import make_entries, make_run
+from pinner.store.journal import Journal
+journal = Journal(Path(sys.argv[1]))
+journal.begin(make_run("run-dead"), make_entries("run-dead"))
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that has begun a run."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path / "agent")], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert process.stdout.readline().strip() == "held"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_killed_process_lets_the_host_go(journal, holder):
+    with pytest.raises(HostBusy, match="run-dead"):
+        journal.begin(make_run("run-2"), ())
+    assert journal.run("run-dead").state == "running"
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    journal.begin(make_run("run-2"), ())
+    dead = journal.run("run-dead")
+    assert (dead.state, dead.error, dead.ended_at) == ("failed", INTERRUPTED, NOON)
+    assert journal.entries("run-dead") == make_entries("run-dead")
+    journal.end(ended(make_run("run-2")))
+
+
+def test_an_interrupted_run_is_failed_as_soon_as_it_is_looked_at(journal, holder):
+    """So that a rollback, which looks first and begins later, finds it in a state that it can take back."""
+    holder.kill()
+    holder.wait()
+    assert journal.run("run-dead").state == "failed"
+
+
+def test_placed_counts_masks_that_may_be_there(journal):
+    run = make_run()
+    states = ("done", "done", "intent", "stuck", "undone", "failed", "gone")
+    entries = make_entries(count=len(states))
+    guest = replace(entries[1].change, target=Target("vcpu", "uuid", 0, "g1"), after=cpus("2"))
+    entries = (entries[0], replace(entries[1], change=guest), *entries[2:])
+    journal.begin(run, entries)
+    for entry, state in zip(entries, states, strict=True):
+        journal.note(replace(entry, state=state))
+    journal.end(ended(run))
+    assert journal.placed() == (cpus("1"), cpus("3"), cpus("4"))
+    for entry in entries:
+        journal.intend(replace(entry, state="undone"))
+    assert journal.placed() == ()
+
+
+def test_the_lock_is_free_again_when_the_disk_refuses(journal, tmp_path, monkeypatch):
+    monkeypatch.setattr("pinner.store.engine.BUSY_SECONDS", 0.05)
+    journal.close()
+    with closing(Journal(tmp_path / "agent")) as other:
+        with closing(sqlite3.connect(tmp_path / "agent/journal.sqlite")) as raw:
+            raw.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreUnavailable, match="locked"):
+                journal.begin(make_run("run-1"), ())
+        other.begin(make_run("run-2"), ())
+        other.end(ended(make_run("run-2")))

@@ -1,0 +1,116 @@
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+from support.values import NOON, cpus, make_change, make_entries, make_plan, make_run, make_snapshot
+
+from pinner.model.errors import Invalid, NotFound
+from pinner.model.plan import ThreadMask
+from pinner.store.plans import Plans
+from pinner.store.runs import Runs
+from pinner.store.snapshots import Snapshots
+from pinner.usecases import MAX_LIMIT
+
+
+@pytest.fixture
+def snapshots(engine):
+    return Snapshots(engine)
+
+
+@pytest.fixture
+def plans(engine):
+    return Plans(engine)
+
+
+@pytest.fixture
+def runs(engine):
+    return Runs(engine)
+
+
+def test_a_snapshot_is_stored_once_per_content(engine, snapshots):
+    one = make_snapshot()
+    first, second, other = snapshots.add(one), snapshots.add(replace(one)), snapshots.add(make_snapshot(minute=1))
+    assert first == second != other
+    assert snapshots.get(first) == one
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM snapshots")).scalar() == 2
+
+
+@pytest.mark.parametrize(("kind", "table"), [("snapshot", Snapshots), ("plan", Plans), ("run", Runs)])
+def test_an_unknown_id(engine, kind, table):
+    with pytest.raises(NotFound, match=f"{kind}: there is no 'nope'"):
+        table(engine).get("nope")
+
+
+def test_a_plan_comes_back_whole(snapshots, plans):
+    plan = make_plan(snapshot=snapshots.add(make_snapshot()), changes=(make_change(threads=3),), blocked="reboot")
+    plans.add(plan, NOON)
+    plans.add(plan, NOON + timedelta(hours=1))
+    assert plans.get(plan.id) == plan
+    (summary,) = plans.list(None, 50, "").items
+    assert (summary.id, summary.host, summary.strategy, summary.created_at, summary.changes, summary.blocked) == (
+        "plan-1",
+        "h1",
+        "shared-pool",
+        NOON,
+        1,
+        "reboot",
+    )
+
+
+def test_pages_are_newest_first_and_complete(snapshots, plans):
+    basis = snapshots.add(make_snapshot())
+    # The clock goes backwards: the order is of insertion, not of time.
+    for n in range(7):
+        plans.add(make_plan(f"plan-{n}", basis, host=f"h{n % 2}"), NOON - timedelta(minutes=n))
+    seen, marker, pages = [], "", 0
+    while pages == 0 or marker:
+        page = plans.list(None, 3, marker)
+        seen += [item.id for item in page.items]
+        marker, pages = page.next, pages + 1
+    assert seen == [f"plan-{n}" for n in reversed(range(7))]
+    assert pages == 3
+    assert [item.id for item in plans.list("h1", 2, "").items] == ["plan-5", "plan-3"]
+    assert plans.list("h1", 2, "plan-3").items[0].id == "plan-1"
+    assert plans.list("elsewhere", 2, "").items == ()
+
+
+def test_a_page_that_is_just_full_is_the_last(runs):
+    for n in range(2):
+        runs.add(make_run(f"run-{n}"))
+    assert runs.list(None, 2, "").next == ""
+
+
+@pytest.mark.parametrize("limit", [0, -1, MAX_LIMIT + 1])
+def test_a_bad_limit(runs, limit):
+    with pytest.raises(Invalid, match="limit"):
+        runs.list(None, limit, "")
+
+
+def test_an_unknown_marker(plans, runs):
+    for table in (plans, runs):
+        with pytest.raises(Invalid, match="marker: 'nope'"):
+            table.list(None, 5, "nope")
+
+
+def test_runs_and_their_entries_follow_what_happens(runs):
+    run, entries = make_run(persist=True), make_entries()
+    runs.add(run, entries)
+    assert (runs.get("run-1"), runs.entries("run-1"), runs.running()) == (run, entries, (run,))
+    found = (ThreadMask(999, 8, cpus("0-3")),)
+    done = replace(entries[1], state="done", at=NOON + timedelta(seconds=1), error="x", found=found, definition="<c/>")
+    later = replace(entries[0], seq=9)
+    ended = replace(run, state="applied", ended_at=NOON + timedelta(seconds=2))
+    runs.save(ended, (done, later))
+    assert runs.get("run-1") == ended
+    assert runs.entries("run-1") == (entries[0], done, entries[2], later)
+    assert runs.running() == ()
+    assert runs.entries("nope") == ()
+
+
+def test_a_moment_keeps_its_microsecond_and_its_zone(runs):
+    run = make_run(started_at=NOON + timedelta(microseconds=1))
+    runs.add(run)
+    assert runs.get(run.id).started_at == run.started_at
+    assert runs.get(run.id).started_at.utcoffset() == timedelta(0)
