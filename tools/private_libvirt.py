@@ -1,0 +1,268 @@
+"""A libvirtd of one's own, for tests and the demo: it touches nothing of the system's and leaves nothing behind.
+
+Needs root, libvirtd, QEMU and util-linux's ``unshare``. The daemon runs in a mount namespace of its own, with folders
+of its own bind-mounted over the system's; what is started in that namespace (QEMU too) is found again by it.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+FOLDERS = {
+    "etc": "/etc/libvirt",
+    "run": "/run/libvirt",
+    "lib": "/var/lib/libvirt",
+    "log": "/var/log/libvirt",
+    "cache": "/var/cache/libvirt",
+}
+EMULATOR = "/usr/bin/qemu-system-x86_64"
+CGROUPS = Path("/sys/fs/cgroup")
+
+_QEMU_CONF = """\
+user = "root"
+group = "root"
+namespaces = []
+stdio_handler = "file"
+security_driver = "none"
+"""
+_START_SECONDS = 60
+"""The first start asks QEMU for its capabilities, which takes seconds on a slow machine."""
+_STOP_SECONDS = 10
+
+
+class Unusable(RuntimeError):
+    """The daemon cannot run here; the text says why."""
+
+
+def missing() -> str:
+    """Why no private libvirtd can run here; empty: it can."""
+    if os.geteuid() != 0:
+        return "not root"
+    lacking = [name for name in ("libvirtd", "virsh", "unshare", EMULATOR) if shutil.which(name, path=_path()) is None]
+    return f"not installed: {', '.join(lacking)}" if lacking else ""
+
+
+@contextlib.contextmanager
+def private_libvirtd(folder: Path) -> Iterator[str]:
+    """Run a libvirtd below ``folder`` (made here, removed at the end; keep its path short, a socket lies in it).
+
+    Gives its URI. At the end, also after an exception or Ctrl-C, its guests, itself and its empty cgroups are gone.
+    Guests' names must be unique on the machine: cgroups are named after them.
+    """
+    if why := missing():
+        raise Unusable(why)
+    stack = contextlib.ExitStack()
+    try:
+        _start(stack, folder)
+        yield uri(folder)
+    finally:
+        with _undisturbed():
+            stack.close()
+
+
+def uri(folder: Path) -> str:
+    """The libvirt URI of the daemon in ``folder``."""
+    return f"qemu+unix:///system?socket={folder}/sock/libvirt-sock"
+
+
+def guest_xml(
+    name: str,
+    *,
+    kind: str = "qemu",
+    vcpus: int = 2,
+    memory_mib: int = 64,
+    iothreads: int = 1,
+    extra: str = "",
+    devices: str = "",
+) -> str:
+    """A small diskless guest as domain XML. ``kind`` is qemu (TCG) or kvm; ``extra`` goes into <domain>, ``devices``
+    into <devices>."""
+    return (
+        f"<domain type='{kind}'><name>{name}</name><memory unit='MiB'>{memory_mib}</memory><vcpu>{vcpus}</vcpu>"
+        f"<iothreads>{iothreads}</iothreads>{extra}<os><type arch='x86_64' machine='pc'>hvm</type></os>"
+        f"<devices><emulator>{EMULATOR}</emulator><memballoon model='none'/>{devices}</devices></domain>"
+    )
+
+
+def virsh(uri: str, *arguments: str, stdin: str = "") -> str:
+    """Run one virsh command and give its output. Raises CalledProcessError, virsh's words in its ``stderr``."""
+    command = ["virsh", "-q", "-c", uri, *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=True).stdout
+
+
+def start_guest(uri: str, xml: str, *, paused: bool = False) -> None:
+    """Start a transient guest."""
+    virsh(uri, "create", "/dev/stdin", *(["--paused"] if paused else []), stdin=xml)
+
+
+def define_guest(uri: str, xml: str, *, paused: bool = False) -> None:
+    """Define a guest that outlives its shutdown, and start it."""
+    virsh(uri, "define", "/dev/stdin", stdin=xml)
+    name = ElementTree.fromstring(xml).findtext("name", "")  # noqa: S314 - the caller's own XML
+    virsh(uri, "start", name, *(["--paused"] if paused else []))
+
+
+def kvm_works(uri: str) -> bool:
+    """Whether a KVM guest really runs here: starts one, for it may fail although /dev/kvm is there."""
+    name = f"kvm-probe-{os.getpid()}"
+    try:
+        start_guest(uri, guest_xml(name, kind="kvm", vcpus=1, iothreads=0))
+    except subprocess.CalledProcessError:
+        return False
+    try:
+        time.sleep(0.5)
+        running = virsh(uri, "domstate", name).strip() == "running"
+        used = virsh(uri, "domstats", "--vcpu", name)
+        return running and "vcpu.0.time=0\n" not in used
+    finally:
+        with contextlib.suppress(subprocess.CalledProcessError):
+            virsh(uri, "destroy", name)
+
+
+def _start(stack: contextlib.ExitStack, folder: Path) -> None:
+    """Start the daemon; ``stack`` learns how to undo each step."""
+    created = [path for path in map(Path, FOLDERS.values()) if not path.exists()]
+    stack.callback(_remove_empty, created)
+    cgroups = set(_machine_cgroups())
+    stack.callback(lambda: _remove_cgroups(set(_machine_cgroups()) - cgroups))
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    _write_configuration(folder)
+    for path in created:
+        path.mkdir(parents=True)
+    quiet = subprocess.DEVNULL
+    daemon = subprocess.Popen(_command(folder), stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+    stack.callback(_end, daemon)
+    namespace = stack.enter_context(_namespace_of(daemon))
+    stack.callback(_end_guests, namespace, daemon)
+    _wait_until_it_answers(daemon, folder)
+
+
+def _path() -> str:
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+
+
+def _write_configuration(folder: Path) -> None:
+    for name in [*FOLDERS, "sock"]:
+        (folder / name).mkdir(parents=True)
+    (folder / "etc/qemu.conf").write_text(_QEMU_CONF)
+    (folder / "etc/libvirtd.conf").write_text(
+        f'unix_sock_dir = "{folder}/sock"\n'
+        'auth_unix_rw = "none"\n'
+        'auth_unix_ro = "none"\n'
+        f'log_outputs = "2:file:{folder}/libvirtd.log"\n'
+    )
+
+
+def _command(folder: Path) -> list[str]:
+    mounts = "".join(f'mount --bind "$0/{name}" {target}; ' for name, target in FOLDERS.items())
+    script = f'set -e; {mounts}exec libvirtd -f "$0/etc/libvirtd.conf" -p "$0/libvirtd.pid"'
+    inner = ["env", f"PATH={_path()}", "sh", "-c", script, str(folder)]
+    return ["unshare", "--mount", "--propagation", "private", *inner]
+
+
+def _wait_until_it_answers(daemon: subprocess.Popen[bytes], folder: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        if daemon.poll() is not None:
+            raise Unusable(f"libvirtd ended with status {daemon.returncode}: {_last_words(folder)}")
+        if (folder / "sock/libvirt-sock").exists():
+            with contextlib.suppress(subprocess.CalledProcessError):
+                virsh(uri(folder), "domcapabilities")
+                return
+        time.sleep(0.1)
+    raise Unusable(f"libvirtd does not answer after {_START_SECONDS} s: {_last_words(folder)}")
+
+
+def _last_words(folder: Path) -> str:
+    log = folder / "libvirtd.log"
+    return log.read_text()[-400:] if log.exists() else "it wrote no log"
+
+
+@contextlib.contextmanager
+def _namespace_of(daemon: subprocess.Popen[bytes]) -> Iterator[int]:
+    """The daemon's mount namespace, by inode; held open, so that the number cannot be given to another."""
+    deadline = time.monotonic() + _STOP_SECONDS
+    while daemon.poll() is None and _mount_namespace(daemon.pid) == _mount_namespace(os.getpid()):
+        if time.monotonic() > deadline:
+            raise Unusable("unshare made no mount namespace")
+        time.sleep(0.01)
+    if daemon.poll() is not None:
+        raise Unusable(f"unshare or mount failed with status {daemon.returncode}")
+    with Path(f"/proc/{daemon.pid}/ns/mnt").open() as held:
+        yield os.fstat(held.fileno()).st_ino
+
+
+def _mount_namespace(pid: int) -> int:
+    try:
+        return Path(f"/proc/{pid}/ns/mnt").stat().st_ino
+    except OSError:
+        return 0
+
+
+def _end_guests(namespace: int, daemon: subprocess.Popen[bytes]) -> None:
+    """End what the daemon started: all others in its namespace, QEMU included (which outlives its libvirtd)."""
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + _STOP_SECONDS
+        while guests := [pid for pid in _processes(namespace) if pid != daemon.pid]:
+            for pid in guests:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, kind)
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+
+
+def _processes(namespace: int) -> list[int]:
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    return [pid for pid in pids if _mount_namespace(pid) == namespace]
+
+
+def _end(daemon: subprocess.Popen[bytes]) -> None:
+    daemon.terminate()
+    try:
+        daemon.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        daemon.kill()
+        daemon.wait()
+
+
+def _machine_cgroups() -> Iterator[Path]:
+    for pattern in ("machine*", "*/machine*"):
+        for top in CGROUPS.glob(pattern):
+            yield top
+            yield from top.glob("qemu-*")
+
+
+def _remove_cgroups(cgroups: Iterable[Path]) -> None:
+    """Remove those that are empty, the innermost first; the kernel refuses the others."""
+    for cgroup in sorted(cgroups, key=lambda path: len(path.parts), reverse=True):
+        for folder, _, _ in os.walk(cgroup, topdown=False):
+            with contextlib.suppress(OSError):
+                Path(folder).rmdir()
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second Ctrl-C must not leave guests behind (only the main thread may say so)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {kind: signal.signal(kind, signal.SIG_IGN) for kind in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
