@@ -48,9 +48,10 @@ def read(kind: type[T], value: object, field: str = "body") -> T:
 
 
 def invalid(error: ValidationError, field: str) -> Invalid:
-    """pydantic's complaint as ours: the first wrong place, its value and what would be right."""
+    """pydantic's complaint as ours: the first wrong place (below ``field``, where one is given), its value and what
+    would be right."""
     first = error.errors(include_url=False)[0]
-    where = ".".join([field, *(str(part) for part in first["loc"])])
+    where = ".".join(part for part in (field, *map(str, first["loc"])) if part)
     return Invalid(where, _short(first["input"]), first["msg"])
 
 

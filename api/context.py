@@ -1,0 +1,33 @@
+"""What a view needs of the application around it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flask import current_app, g, request
+
+from pinner.usecases import Caller, UseCases
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """The use cases behind the application, and who may come in (None: anybody on this machine)."""
+
+    pinner: UseCases
+    tokens: Mapping[str, str] | None
+    """Bearer token to the name of its holder."""
+
+
+def door() -> Door:
+    """The current application's."""
+    found: Door = current_app.extensions["pinner"]
+    return found
+
+
+def pinner() -> UseCases:
+    """The use cases behind the current application."""
+    return door().pinner
+
+
+def caller() -> Caller:
+    """Who sent the current request."""
+    return Caller(g.actor, request.remote_addr or "unknown", g.request_id)

@@ -1,0 +1,107 @@
+"""The OpenAPI document: APIFlask's, with what holds for every operation added, so that it is the whole truth."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from apiflask import APIFlask
+from pydantic import TypeAdapter
+
+from pinner.api.access import REQUEST_ID
+from pinner.api.errors import HTTP_CODES, status_of
+from pinner.model.errors import Invalid, PinnerError, StoreUnavailable
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBody:
+    """What went wrong: ``code`` is stable, ``message`` for people, ``details`` for programs."""
+
+    code: str
+    message: str
+    details: Mapping[str, Any]
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorDocument:
+    """The one shape of every error."""
+
+    error: ErrorBody
+
+
+_ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorDocument"}}}
+_CODES = "x-error-codes"
+
+
+def failing(*kinds: type[PinnerError]) -> Json:
+    """The errors that an operation may raise beside those of all, for APIFlask's ``doc(extensions=...)``."""
+    return {_CODES: [kind.code for kind in kinds]}
+
+
+def written(media: str) -> dict[int | str, dict[str, str | dict[str, Json]]]:
+    """A further media type of the good answer, for APIFlask's ``doc(responses=...)``."""
+    return {200: {"content": {media: {"schema": {"type": "string"}}}}}
+
+
+def complete(app: APIFlask, tokens: bool) -> None:
+    """Configure ``app`` so that its document says also what every operation has in common."""
+    app.config.update(AUTO_404_RESPONSE=False, AUTO_VALIDATION_ERROR_RESPONSE=False, AUTO_SERVERS=False)
+    app.config["AUTO_OPERATION_ID"] = True
+    if tokens:
+        app.config["SECURITY_SCHEMES"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+
+    def finish(spec: Any) -> Json:
+        # APIFlask puts a model's parts under "Model.Part"; they are the same part wherever they stand.
+        schemas = spec["components"]["schemas"]
+        schemas = {name.rpartition(".")[2]: schema for name, schema in schemas.items()} | _error_schemas()
+        spec["components"]["schemas"] = dict(sorted(schemas.items()))
+        spec["components"]["headers"] = {
+            "RequestId": {"description": "Names this answer in logs and the audit trail.", "schema": {"type": "string"}}
+        }
+        for path, method, operation in _operations(spec):
+            _add_common(path, method, operation, tokens)
+        return dict(spec)
+
+    app.spec_processor(finish)
+
+
+def _error_schemas() -> Json:
+    schema = TypeAdapter(ErrorDocument).json_schema(ref_template="#/components/schemas/{model}")
+    return {**schema.pop("$defs"), "ErrorDocument": schema}
+
+
+def _operations(spec: Json) -> Iterator[tuple[str, str, Json]]:
+    for path, operations in spec["paths"].items():
+        for method, operation in operations.items():
+            yield path, method, operation
+
+
+def _add_common(path: str, method: str, operation: Json, tokens: bool) -> None:
+    versioned = path.startswith("/v1/")
+    if tokens and versioned:
+        operation["security"] = [{"bearer": []}]
+    codes = {code: status_of(code) for code in (Invalid.code, PinnerError.code, *operation.get(_CODES, ()))}
+    if versioned:
+        codes[StoreUnavailable.code] = status_of(StoreUnavailable.code)
+    codes |= {HTTP_CODES[status]: status for status in _statuses(versioned, method, tokens)}
+    responses = operation["responses"]
+    for status in sorted(set(codes.values())):
+        named = sorted(code for code in codes if codes[code] == status)
+        responses[str(status)] = {"description": f"code: {', '.join(named)}", "content": _ERROR}
+    for answer in responses.values():
+        answer.setdefault("headers", {})[REQUEST_ID] = {"$ref": "#/components/headers/RequestId"}
+
+
+def _statuses(versioned: bool, method: str, tokens: bool) -> Iterator[int]:
+    """What may be answered before any use case is reached."""
+    yield 413
+    if method == "post":
+        yield 415
+    if not tokens:
+        yield 421
+        if method == "post":
+            yield 403
+    elif versioned:
+        yield 401

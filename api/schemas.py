@@ -1,0 +1,176 @@
+"""What comes in over REST and what goes out.
+
+Requests are models of their own, which refuse unknown fields. Answers are the values of pinner.model and
+pinner.usecases themselves (a view says RootModel[Plan]), and here only what stands in neither.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from apiflask.schema_adapters import registry
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from pinner.api.validation import StrictAdapter
+from pinner.model.journal import Entry, Run
+from pinner.model.request import Request, Smt
+from pinner.usecases import DEFAULT_LIMIT, MAX_LIMIT
+
+# Before any view binds a schema: from here on APIFlask reads and describes every model strictly.
+registry.register("pydantic", StrictAdapter)
+
+MAX_SAMPLE = 300.0
+"""Seconds; a sample holds one of the server's threads."""
+_DEFAULT = Request()
+
+
+def _scalar(text: Any) -> Any:
+    """A query parameter's text as the JSON number or boolean that it spells; anything else stays a string."""
+    try:
+        return json.loads(text) if text == text.strip() else text
+    except ValueError:
+        return text
+
+
+def _moment(text: Any) -> datetime:
+    """RFC 3339 to UTC."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None or "T" not in text.upper():
+        raise ValueError("a date and time with its zone, such as 2026-11-21T10:00:00Z")
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("a date between the years 1 and 9999, in UTC too") from None
+
+
+Scalar = BeforeValidator(_scalar)
+Seconds = Annotated[float, Field(ge=0, le=MAX_SAMPLE)]
+Moment = Annotated[AwareDatetime, BeforeValidator(_moment), WithJsonSchema({"type": "string", "format": "date-time"})]
+CpuList = Annotated[str, Field(json_schema_extra={"format": "cpu-list"}, description="auto, or a list such as 0-3,8")]
+
+
+class _Input(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class PageQuery(_Input):
+    """Which part of a list."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT), Scalar] = DEFAULT_LIMIT
+    marker: Annotated[str, Field(description="`next` of the page before")] = ""
+
+
+class HostPageQuery(PageQuery):
+    """Part of a list, of one host or of all."""
+
+    host: str | None = None
+
+
+class AuditQuery(HostPageQuery):
+    """Part of the audit trail."""
+
+    actor: str | None = None
+    since: Moment | None = None
+
+
+class SampleQuery(_Input):
+    """How long CPU use is measured."""
+
+    sample_seconds: Annotated[Seconds, Scalar] = 0.0
+
+
+class ProcessQuery(PageQuery):
+    """Which processes, and how long their CPU use is measured."""
+
+    sample_seconds: Annotated[Seconds, Scalar] = 1.0
+    busy: Annotated[bool, Scalar] = False
+    busy_threshold: Annotated[float, Field(ge=0), Scalar] = _DEFAULT.busy_threshold
+
+
+class PlanQuery(_Input):
+    """How a plan is written down."""
+
+    format: Literal["json", "shell", "text"] = "json"
+
+
+class NewSnapshot(_Input):
+    """How long CPU use is measured; by default as the host is configured."""
+
+    sample_seconds: Seconds | None = None
+
+
+class NewPlan(_Input):
+    """What is asked of a strategy, and which snapshot it works from (none: one taken now)."""
+
+    strategy: str = _DEFAULT.strategy
+    guests: tuple[str, ...] = _DEFAULT.guests
+    processes: tuple[str, ...] = _DEFAULT.processes
+    housekeeping: CpuList = _DEFAULT.housekeeping
+    emulator: CpuList = _DEFAULT.emulator
+    busy_threshold: Annotated[float, Field(ge=0)] = _DEFAULT.busy_threshold
+    smt: Smt = _DEFAULT.smt
+    snapshot: str | None = None
+    sample_seconds: Seconds | None = None
+
+    def request(self) -> Request:
+        """The part that a strategy sees. Raises Invalid."""
+        return Request(**self.model_dump(exclude={"snapshot", "sample_seconds"}))
+
+
+class NewApply(_Input):
+    """How a plan is applied."""
+
+    persist: bool = False
+
+
+class NewRollback(_Input):
+    """Nothing can be said about a rollback."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSummary:
+    """A stored snapshot: how much of everything it holds."""
+
+    id: str
+    host: str
+    taken_at: datetime
+    sample_seconds: float
+    cpus: int
+    nodes: int
+    guests: int
+    processes: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunDetail:
+    """A run and its changes."""
+
+    run: Run
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of this API."""
+
+    id: str
+    status: Literal["CURRENT"]
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What this server speaks."""
+
+    name: str
+    release: str
+    versions: tuple[Version, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """That the server answers."""
+
+    status: Literal["ok"]

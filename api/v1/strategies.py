@@ -1,0 +1,19 @@
+"""GET /v1/strategies"""
+
+from apiflask import APIBlueprint
+from pydantic import RootModel
+
+from pinner.api.context import pinner
+from pinner.api.paging import page
+from pinner.api.schemas import PageQuery
+from pinner.usecases import Page, StrategyInfo
+
+bp = APIBlueprint("strategies", __name__, tag="Strategies")
+
+
+@bp.get("/strategies")
+@bp.input(PageQuery, location="query")
+@bp.output(RootModel[Page[StrategyInfo]])
+def listing(query_data: PageQuery) -> Page[StrategyInfo]:
+    """The installed strategies and the fields of a request that each reads."""
+    return page(pinner().strategies(), lambda strategy: strategy.name, query_data.limit, query_data.marker)

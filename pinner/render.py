@@ -1,0 +1,81 @@
+"""A plan as plain text for people, safe on a terminal and in a log.
+
+Names come from guests and processes, whoever started them: what is no printable character is shown as an escape.
+"""
+
+from collections.abc import Iterator
+
+from pinner.model.cpuset import union
+from pinner.model.plan import Change, LeftOut, Plan, Score
+
+
+def plan(plan: Plan) -> str:
+    """The whole plan: sets, every change before -> after and why, what is not placed or touched, warnings, score."""
+    return "".join(f"{visible(line)}\n" for line in _lines(plan))
+
+
+def visible(text: str) -> str:
+    r"""The text with everything unprintable (line ends, terminal escapes, direction marks) as \x1b, \n, \u202e."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def before(change: Change) -> str:
+    """Where the change's threads may run now: one list, or each different one."""
+    return " | ".join(sorted({str(thread.cpus) for thread in change.before})) or "-"
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    yield f"plan {plan.id} of host {plan.host}: {plan.request.strategy}"
+    yield f"from the snapshot of {plan.basis.taken_at.isoformat(timespec='seconds')} ({plan.basis.snapshot})"
+    if plan.blocked:
+        yield f"CANNOT BE APPLIED: {plan.blocked}"
+    yield ""
+    yield from _roles(plan)
+    yield ""
+    yield f"changes: {len(plan.changes) or 'none, everything is in its place'}"
+    for change in plan.changes:
+        yield f"  {change.target}: {before(change)} -> {change.after} ({_threads(change)}; {change.reason})"
+    yield from _left("not placed", plan.unplaced)
+    yield from _left("left alone", plan.left_alone)
+    yield from (f"warning: {warning}" for warning in plan.warnings)
+    yield from _isolation(plan)
+    yield ""
+    yield f"score (0 is best): {plan.score_before.total:.2f} -> {plan.score_after.total:.2f}"
+    yield from _parts(plan.score_before, plan.score_after)
+
+
+def _roles(plan: Plan) -> Iterator[str]:
+    roles = plan.roles
+    for name, cpus in (("housekeeping", roles.housekeeping), ("emulator", roles.emulator), ("vCPU", roles.vcpu)):
+        yield f"{name} CPUs: {cpus} ({len(cpus)})"
+    everything = union((roles.housekeeping, roles.emulator, roles.vcpu))
+    yield f"all roles together: {everything} ({len(everything)})"
+    yield from (f"note: {note}" for note in roles.notes)
+
+
+def _threads(change: Change) -> str:
+    count = len(change.before)
+    return f"{count} thread{'' if count == 1 else 's'}"
+
+
+def _left(title: str, items: tuple[LeftOut, ...]) -> Iterator[str]:
+    if items:
+        yield f"{title}: {len(items)}"
+        yield from (f"  {item.name}: {item.why}" for item in items)
+
+
+def _isolation(plan: Plan) -> Iterator[str]:
+    isolation = plan.isolation
+    if isolation is None:
+        return
+    yield ""
+    yield f"isolated CPUs: {isolation.wanted} wanted, {isolation.present or 'none'} of them isolated now"
+    yield f"  kernel arguments: {isolation.kernel_arguments}"
+    yield f"  /etc/default/grub: {isolation.grub_line}"
+    yield f"  live partition: {isolation.partition_note}"
+    yield from (f"    {command}" for command in isolation.partition)
+
+
+def _parts(before: Score, after: Score) -> Iterator[str]:
+    for name in sorted({*before.parts, *after.parts}):
+        yield f"  {name}: {before.parts.get(name, 0):.2f} -> {after.parts.get(name, 0):.2f}"
