@@ -1,0 +1,70 @@
+"""pinner apply: make a plan so, change by change."""
+
+import sys
+from argparse import Namespace
+
+from pinner.cli.context import Context
+from pinner.cli.follow import follow, show_run
+from pinner.cli.options import given, host_option, make_plan, make_request, request_options
+from pinner.cli.parser import Commands, add_command
+from pinner.cli.plantable import show_plan
+from pinner.model.errors import Invalid
+from pinner.model.plan import Plan
+from pinner.usecases import UseCases
+
+
+def register(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "apply",
+        apply,
+        "make a plan so, live",
+        about="With a PLAN_ID it applies that plan, and refuses it where the host has changed since. Without one it\n"
+        "plans first, by the plan options. At a terminal it shows the plan and asks.\n"
+        "Exit status 0 only where the run ended applied; a run that fails is undone.",
+        examples=[
+            "pinner apply PLAN_ID",
+            "pinner apply PLAN_ID --persist --yes",
+            "pinner apply --strategy shared-pool --housekeeping 0-3 --emulator 4-7",
+        ],
+    )
+    parser.add_argument("plan", metavar="PLAN_ID", nargs="?", help="a plan that `pinner plan` made")
+    parser.add_argument("--persist", action="store_true", help="also write the guests' persistent definitions")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    host_option(parser)
+    request_options(parser)
+
+
+def apply(context: Context, arguments: Namespace) -> int:
+    """Apply a plan and follow the run."""
+    if arguments.plan is not None and (given(arguments) or arguments.host):
+        raise Invalid("PLAN_ID", arguments.plan, "alone: a plan has its options already")
+    with context.open() as pinner:
+        plan = _plan(context, pinner, arguments)
+        if not context.json:
+            show_plan(context, plan)
+            context.out.print()
+        if not (arguments.yes or _agreed(plan)):
+            context.note("not applied")
+            return 1
+        ended = follow(context, pinner, pinner.apply(plan.id, arguments.persist, context.caller))
+        show_run(context, ended, pinner.entries(ended.id), every=False)
+    if ended.state != "applied":
+        return 1
+    context.note(f"to take it back: pinner rollback {ended.id}")
+    return 0
+
+
+def _plan(context: Context, pinner: UseCases, arguments: Namespace) -> Plan:
+    if arguments.plan is not None:
+        return pinner.plan_by_id(arguments.plan)
+    return make_plan(context, pinner, arguments.host, make_request(arguments), arguments.sample_seconds)
+
+
+def _agreed(plan: Plan) -> bool:
+    """Ask at a terminal; a script that calls apply means it, and where nothing is to be done there is no question."""
+    if not plan.changes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return True
+    print(f"Make these {len(plan.changes)} changes? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,0 +1,77 @@
+"""pinner audit list | verify."""
+
+from argparse import Namespace
+
+from pinner import codec
+from pinner.cli.context import Context
+from pinner.cli.options import page_options
+from pinner.cli.output import cells, moment, plain_page, print_json, table
+from pinner.cli.parser import Commands, add_command, add_noun
+from pinner.cli.values import moment as moment_value
+
+
+def register(commands: Commands) -> None:
+    """Add the noun."""
+    verbs = add_noun(commands, "audit", "show and check the record of who did what")
+    listing = add_command(
+        verbs,
+        "list",
+        list_audit,
+        "list the audit trail, the newest first",
+        examples=["pinner audit list --limit 20", "pinner audit list --actor alice --since 2026-11-21T09:00"],
+    )
+    listing.add_argument("--host", metavar="HOST", help="only what was done to this host")
+    listing.add_argument("--actor", metavar="NAME", help="only what this user did")
+    listing.add_argument("--since", metavar="TIME", type=moment_value, help="only since then (ISO 8601)")
+    page_options(listing)
+    add_command(
+        verbs,
+        "verify",
+        verify,
+        "check the hash chain of the audit trail",
+        about="Exit status 1 where a record was changed, removed or moved. HEAD is the last hash: keep it elsewhere,\n"
+        "for a trail whose tail was cut off shows only against it.",
+        examples=["pinner audit verify"],
+    )
+
+
+def list_audit(context: Context, arguments: Namespace) -> int:
+    """Print records."""
+    with context.open() as pinner:
+        page = pinner.audit(arguments.host, arguments.actor, arguments.since, arguments.limit, arguments.marker)
+    if context.json:
+        print_json(plain_page(page))
+        return 0
+    drawn = table("#", "WHEN", "WHO", "FROM", "ACTION", "HOST", "SUBJECT", "BEFORE", "AFTER", "RESULT", right=("#",))
+    for record in page.items:
+        drawn.add_row(
+            *cells(
+                record.seq,
+                moment(record.at),
+                record.actor,
+                record.origin,
+                record.action,
+                record.host,
+                record.subject,
+                record.before,
+                record.after,
+                record.result,
+            )
+        )
+    context.out.print(drawn)
+    if page.next:
+        context.note(f"more: --marker {page.next}")
+    return 0
+
+
+def verify(context: Context, _arguments: Namespace) -> int:
+    """Print whether the trail is whole."""
+    with context.open() as pinner:
+        found = pinner.verify_audit()
+    if context.json:
+        print_json(codec.plain(found))
+    elif found.ok:
+        context.out.print(*cells(f"whole: {found.records} records, head {found.head}"), soft_wrap=True)
+    else:
+        context.out.print(*cells(f"broken at record {found.broken}: {found.why}", style="bold red"), soft_wrap=True)
+    return 0 if found.ok else 1

@@ -1,0 +1,124 @@
+"""pinner compare: the strategies side by side, from one snapshot."""
+
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from rich.table import Table
+
+from pinner import codec
+from pinner.cli.context import Context, pick_host
+from pinner.cli.options import captured, make_request, plan_offline, request_options, source_options
+from pinner.cli.output import cells, print_json, table
+from pinner.cli.parser import Commands, add_command
+from pinner.model.errors import PinnerError, document
+from pinner.model.plan import Plan
+from pinner.model.request import Request
+from pinner.render import visible
+
+DOCUMENTED = ("shared-pool", "numa-local", "isolated")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a strategy came to: a plan, or why there is none."""
+
+    strategy: str
+    plan: Plan | None
+    error: PinnerError | None
+
+
+def register(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "compare",
+        compare,
+        "plan by several strategies from one snapshot and set them side by side",
+        examples=["pinner compare", "pinner compare --snapshot host.json --housekeeping 0-3 --emulator 4-7"],
+    )
+    parser.add_argument(
+        "--strategy",
+        metavar="S",
+        action="append",
+        dest="strategies",
+        help=f"compare this one; may be repeated (default: {', '.join(DOCUMENTED)})",
+    )
+    source_options(parser)
+    request_options(parser, strategy=False)
+
+
+def compare(context: Context, arguments: Namespace) -> int:
+    """Print the outcomes; fails only where no strategy gives a plan."""
+    outcomes = _outcomes(context, arguments)
+    errors = [outcome.error for outcome in outcomes if outcome.error]
+    if len(errors) == len(outcomes):
+        raise errors[0]
+    if context.json:
+        print_json([_plain(outcome) for outcome in outcomes])
+        return 0
+    context.out.print(side_by_side(outcomes))
+    context.out.print()
+    for outcome in outcomes:
+        if outcome.plan:
+            context.out.print(visible(f"{outcome.strategy}: plan {outcome.plan.id}"), soft_wrap=True)
+    for outcome in outcomes:
+        for warning in outcome.plan.warnings if outcome.plan else ():
+            context.warn(f"{outcome.strategy}: {warning}")
+    return 0
+
+
+def _outcomes(context: Context, arguments: Namespace) -> list[Outcome]:
+    requests = [make_request(arguments, strategy=name) for name in arguments.strategies or DOCUMENTED]
+    snapshot = captured(context, arguments)
+    if snapshot is not None:
+        return [_attempt(request, partial(plan_offline, snapshot)) for request in requests]
+    with context.open() as pinner:
+        host = pick_host(pinner, arguments.host)
+        with context.measuring(arguments.sample_seconds):
+            taken, _ = pinner.take_snapshot(host, arguments.sample_seconds, context.caller)
+
+        def plan(request: Request) -> Plan:
+            return pinner.plan(host, request, taken, None, context.caller)
+
+        return [_attempt(request, plan) for request in requests]
+
+
+def _attempt(request: Request, plan: Callable[[Request], Plan]) -> Outcome:
+    try:
+        return Outcome(request.strategy, plan(request), None)
+    except PinnerError as error:
+        return Outcome(request.strategy, None, error)
+
+
+def _plain(outcome: Outcome) -> dict[str, object]:
+    return {
+        "strategy": outcome.strategy,
+        "plan": codec.plain(outcome.plan) if outcome.plan else None,
+        "error": document(outcome.error) if outcome.error else None,
+    }
+
+
+ROWS: dict[str, Callable[[Plan], object]] = {
+    "housekeeping": lambda plan: plan.roles.housekeeping or "none",
+    "emulator": lambda plan: plan.roles.emulator or "none",
+    "vCPUs": lambda plan: plan.roles.vcpu or "none",
+    "changes": lambda plan: len(plan.changes),
+    "unplaced guests": lambda plan: ", ".join(item.name for item in plan.unplaced) or "none",
+    "left alone": lambda plan: len(plan.left_alone),
+    "warnings": lambda plan: len(plan.warnings),
+    "score now": lambda plan: f"{plan.score_before.total:.2f}",
+    "score planned": lambda plan: f"{plan.score_after.total:.2f}",
+    "can be applied": lambda plan: f"no: {plan.blocked}" if plan.blocked else "yes",
+}
+
+
+def side_by_side(outcomes: list[Outcome]) -> Table:
+    """A column for each strategy."""
+    drawn = table("", *(outcome.strategy for outcome in outcomes))
+    for name, value in ROWS.items():
+        drawn.add_row(*cells(name, style="bold"), *cells(*(value(o.plan) if o.plan else "-" for o in outcomes)))
+    if any(outcome.error for outcome in outcomes):
+        drawn.add_row(*cells("refused", style="bold"), *cells(*(o.error or "" for o in outcomes)))
+    return drawn

@@ -1,0 +1,96 @@
+"""Following a run to its end: progress on stderr, what it came to on stdout."""
+
+from collections import Counter
+
+from pinner import codec
+from pinner.cli.context import Context
+from pinner.cli.output import cells, moment, plain_list, print_json, table
+from pinner.cli.places import masks
+from pinner.model.journal import Entry, Run
+from pinner.render import visible
+from pinner.usecases import Progress, UseCases
+
+STYLES = {"failed": "red", "stuck": "bold red", "gone": "yellow", "undone": "yellow"}
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C after a run was started; the text says what became of it."""
+
+
+def follow(context: Context, pinner: UseCases, run: Run) -> Run:
+    """Show a run's changes as they end; the run as it ended.
+
+    Raises Interrupted on Ctrl-C. A run of this process is ended first, for a host is not left half-way; a server's
+    run goes on without us.
+    """
+    try:
+        for progress in pinner.follow(run.id):
+            _show(context, progress)
+    except KeyboardInterrupt:
+        if context.url:
+            raise Interrupted(
+                f"interrupted; run {run.id} goes on at {context.url} (pinner run show {run.id}, "
+                f"pinner rollback {run.id})"
+            ) from None
+        context.note(f"interrupted; run {run.id} is brought to its end first")
+        for _ in pinner.follow(run.id):
+            pass
+        ended = pinner.run(run.id)
+        raise Interrupted(f"interrupted; run {run.id} has ended {ended.state} (pinner run show {run.id})") from None
+    return pinner.run(run.id)
+
+
+def _show(context: Context, progress: Progress) -> None:
+    entry = progress.entry
+    if entry is None:
+        return
+    total = str(progress.total)
+    line = f"[{progress.done:>{len(total)}}/{total}] {entry.state:<6} {_change(entry)}"
+    if entry.error:
+        line += f": {entry.error}"
+    context.err.print(visible(line), style=STYLES.get(entry.state), soft_wrap=True)
+
+
+def _change(entry: Entry) -> str:
+    change = entry.change
+    before, after = masks(mask.cpus for mask in change.before), str(change.after)
+    went = (after, before) if entry.state == "undone" else (before, after)
+    return f"{change.target}  {went[0]} -> {went[1]}"
+
+
+def show_run(context: Context, run: Run, entries: tuple[Entry, ...], *, every: bool) -> None:
+    """Print a run: as JSON, or as tables with ``every`` entry or only those that did not go well."""
+    if context.json:
+        print_json({"run": codec.plain(run), "entries": plain_list(entries)})
+        return
+    counts = Counter(entry.state for entry in entries)
+    tally = ", ".join(f"{count} {state}" for state, count in counts.items()) or "no changes"
+    facts = table("", "")
+    facts.show_header = False
+    for name, value in (
+        ("run", run.id),
+        ("state", run.state),
+        ("kind", f"{run.kind} of run {run.undoes}" if run.undoes else f"{run.kind} of plan {run.plan}"),
+        ("host", run.host),
+        ("by", f"{run.actor} from {run.origin}"),
+        ("started", moment(run.started_at)),
+        ("ended", moment(run.ended_at) if run.ended_at else "not yet"),
+        ("changes", tally),
+        ("error", run.error),
+    ):
+        if value:
+            facts.add_row(*cells(name, style="bold"), *cells(value))
+    context.out.print(facts)
+    shown = [entry for entry in entries if every or entry.error]
+    if not shown:
+        return
+    drawn = table("#", "STATE", "WHAT", "BEFORE", "AFTER", "ERROR", right=("#",))
+    for entry in shown:
+        change = entry.change
+        drawn.add_row(
+            *cells(entry.seq),
+            *cells(entry.state, style=STYLES.get(entry.state, "")),
+            *cells(change.target, masks(mask.cpus for mask in change.before), change.after, entry.error),
+        )
+    context.out.print()
+    context.out.print(drawn)

@@ -1,0 +1,76 @@
+"""pinner guest list, and the table that inventory shows too."""
+
+from argparse import Namespace
+from collections.abc import Iterable
+
+from rich.table import Table
+
+from pinner.cli.context import Context, pick_host
+from pinner.cli.options import host_option
+from pinner.cli.output import cells, kib, plain_list, print_json, table
+from pinner.cli.parser import Commands, add_command, add_noun
+from pinner.cli.places import masks
+from pinner.model.guest import Guest
+
+
+def register(commands: Commands) -> None:
+    """Add the noun."""
+    verbs = add_noun(commands, "guest", "list the guests of a host")
+    parser = add_command(
+        verbs,
+        "list",
+        list_guests,
+        "list the active guests and where the kernel lets their threads run",
+        about="WAIT is the time that the vCPUs waited for a CPU since they began; DROPS are the packets that the\n"
+        "guest's taps dropped.",
+        examples=["pinner guest list", "pinner guest list --json"],
+    )
+    host_option(parser)
+
+
+def list_guests(context: Context, arguments: Namespace) -> int:
+    """Print the guests."""
+    with context.open() as pinner:
+        snapshot = pinner.observe(pick_host(pinner, arguments.host), 0)
+    if context.json:
+        print_json(plain_list(snapshot.guests))
+        return 0
+    context.out.print(guests(snapshot.guests))
+    return 0
+
+
+def guests(shown: Iterable[Guest]) -> Table:
+    """A table of guests."""
+    numbers = ("VCPUS", "MEMORY", "WAIT", "DROPS")
+    drawn = table("GUEST", "STATE", "VCPUS", "VCPUS ON", "EMULATOR ON", "MEMORY", "ON NODES", "WAIT", "DROPS", "NOTE")
+    for column in drawn.columns:
+        column.justify = "right" if column.header in numbers else "left"
+    for guest in shown:
+        live = [vcpu.thread for vcpu in guest.vcpus if vcpu.thread]
+        drawn.add_row(
+            *cells(
+                guest.name,
+                guest.state,
+                len(guest.vcpus),
+                masks(thread.affinity for thread in live),
+                masks(thread.affinity for thread in (*guest.emulator.threads, *guest.helpers)),
+                kib(guest.memory_kib),
+                ", ".join(f"{node}: {kib(held)}" for node, held in sorted(guest.memory_per_node.items())) or "-",
+                _wait([thread.delay_ns for thread in live]),
+                sum(tap.rx_drops + tap.tx_drops for tap in guest.taps) if guest.taps else "-",
+                _note(guest),
+            )
+        )
+    return drawn
+
+
+def _wait(delays: list[int | None]) -> str:
+    known = [delay for delay in delays if delay is not None]
+    return f"{sum(known) / 1e9:.1f} s" if known else "-"
+
+
+def _note(guest: Guest) -> str:
+    notes = ["dedicated by Nova"] if guest.dedicated else []
+    if guest.nova and guest.nova.instance:
+        notes.append(f"instance {guest.nova.instance}")
+    return ", ".join(notes)

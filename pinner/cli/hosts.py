@@ -1,0 +1,114 @@
+"""pinner host list | show, and the tables about a host that inventory shows too."""
+
+from argparse import Namespace
+
+from rich.table import Table
+
+from pinner import codec
+from pinner.cli.context import Context, pick_host
+from pinner.cli.output import cells, kib, print_json, table
+from pinner.cli.parser import Commands, add_command, add_noun
+from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Topology
+
+
+def register(commands: Commands) -> None:
+    """Add the noun."""
+    verbs = add_noun(commands, "host", "list the hosts, or show what one is made of")
+    add_command(
+        verbs, "list", list_hosts, "list the hosts that can be planned for", examples=["pinner host list --json"]
+    )
+    show = add_command(
+        verbs,
+        "show",
+        show_host,
+        "show a host's kernel, NUMA nodes and devices",
+        examples=["pinner host show", "pinner host show compute1 --url http://127.0.0.1:8077"],
+    )
+    show.add_argument("host", metavar="HOST", nargs="?", help="its name; default: the only host")
+
+
+def list_hosts(context: Context, _arguments: Namespace) -> int:
+    """Print the hosts' names."""
+    with context.open() as pinner:
+        hosts = pinner.hosts()
+    if context.json:
+        print_json(list(hosts))
+        return 0
+    drawn = table("HOST")
+    for host in hosts:
+        drawn.add_row(*cells(host))
+    context.out.print(drawn)
+    return 0
+
+
+def show_host(context: Context, arguments: Namespace) -> int:
+    """Print a host's topology; its loads are not measured."""
+    with context.open() as pinner:
+        snapshot = pinner.observe(pick_host(pinner, arguments.host), 0)
+    if context.json:
+        print_json({"host": snapshot.host, "topology": codec.plain(snapshot.topology)})
+        return 0
+    context.out.print(summary(snapshot))
+    context.out.print()
+    context.out.print(nodes(snapshot.topology))
+    if snapshot.topology.devices:
+        context.out.print()
+        context.out.print(devices(snapshot.topology))
+    return 0
+
+
+def summary(snapshot: Snapshot) -> Table:
+    """The host in a few lines: name and value."""
+    topology, kernel = snapshot.topology, snapshot.topology.kernel
+    sockets = {cpu.socket for cpu in topology.cpus if cpu.socket is not None}
+    cores = {cpu.siblings for cpu in topology.cpus if cpu.online}
+    governors = {cpu.governor for cpu in topology.cpus if cpu.governor}
+    drawn = table("", "")
+    drawn.show_header = False
+    for name, value in (
+        ("host", snapshot.host),
+        (
+            "CPUs",
+            f"{len(topology.online)} online ({topology.online}); cores: {len(cores)}, "
+            f"sockets: {len(sockets) or 'unknown'}, L3 domains: {len(topology.l3_domains) or 'unknown'}",
+        ),
+        ("offline", topology.offline),
+        ("isolated", topology.isolated),
+        ("nohz_full", topology.nohz_full),
+        ("dedicated by Nova", snapshot.dedicated),
+        ("governor", ", ".join(sorted(governors))),
+        ("kernel", f"{kernel.release}, cpuset cgroup {kernel.cgroup}"),
+        ("command line", kernel.command_line),
+    ):
+        if str(value):
+            drawn.add_row(*cells(name, style="bold"), *cells(value))
+    return drawn
+
+
+def nodes(topology: Topology) -> Table:
+    """The NUMA nodes with their memory, huge pages and distances."""
+    drawn = table("NODE", "CPUS", "MEMORY", "FREE", "HUGEPAGES (FREE)", "DISTANCES", right=("NODE", "MEMORY", "FREE"))
+    for node in topology.nodes:
+        pages = ", ".join(f"{p.total} ({p.free}) of {kib(p.size_kib)}" for p in node.hugepages if p.total)
+        distances = " ".join(f"{other}:{distance}" for other, distance in sorted(node.distances.items()))
+        drawn.add_row(
+            *cells(
+                node.id,
+                node.cpus if node.cpus else "no CPUs",
+                kib(node.memory_kib) if node.memory_kib else "no memory",
+                kib(node.free_kib) if node.memory_kib else "",
+                pages or "none",
+                distances or "no table",
+            )
+        )
+    return drawn
+
+
+def devices(topology: Topology) -> Table:
+    """PCI functions and network interfaces with their node."""
+    drawn = table("DEVICE", "KIND", "NODE", "DESCRIPTION")
+    for device in topology.devices:
+        node = "unknown" if device.node is None else device.node
+        drawn.add_row(*cells(device.name, device.kind, node, device.description))
+    return drawn

@@ -1,0 +1,111 @@
+"""pinner inventory: a host at a glance, and its snapshot as a file."""
+
+import os
+import sys
+import tempfile
+from argparse import Namespace
+from pathlib import Path
+
+from pinner import codec
+from pinner.cli import guests, hosts, processes
+from pinner.cli.context import Context, pick_host, reason
+from pinner.cli.options import BUSY_THRESHOLD, LOOK_SECONDS, host_option, sample_option
+from pinner.cli.output import print_json
+from pinner.cli.parser import Commands, add_command
+from pinner.model.errors import Invalid
+from pinner.model.snapshot import Snapshot
+
+SAVE_SECONDS = 5.0
+"""Seconds between the samples of a snapshot that is kept to plan from: as long as a plan takes by default."""
+
+
+def register(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "inventory",
+        inventory,
+        "show a host at a glance, and save its snapshot to plan from later",
+        about="With --root it reads a captured machine; with --save it writes all that a planner sees into one file.",
+        examples=[
+            "pinner inventory",
+            "pinner inventory --save host.json && pinner plan --snapshot host.json",
+            "pinner inventory --root captured/ --save - > captured.json",
+        ],
+    )
+    host_option(parser)
+    parser.add_argument("--root", metavar="DIR", type=Path, help="a captured machine: a folder with proc/ and sys/")
+    parser.add_argument(
+        "--save", metavar="FILE", help="write the snapshot as JSON to FILE (readable by its owner only); - for stdout"
+    )
+    sample_option(parser, f"{LOOK_SECONDS:g}, with --save {SAVE_SECONDS:g}; none with --root")
+
+
+def inventory(context: Context, arguments: Namespace) -> int:
+    """Take a snapshot, and show or save it."""
+    with context.open(arguments.root) as pinner:
+        span = _span(arguments)
+        with context.measuring(span):
+            snapshot = pinner.observe(pick_host(pinner, arguments.host), span)
+    for warning in snapshot.warnings:
+        context.warn(warning)
+    if arguments.save == "-":
+        sys.stdout.write(codec.dump(snapshot).decode() + "\n")
+        return 0
+    if arguments.save is not None:
+        save(codec.dump(snapshot) + b"\n", Path(arguments.save))
+        context.note(f"saved to {arguments.save}")
+    if context.json:
+        print_json(codec.plain(snapshot))
+    else:
+        show(context, snapshot)
+    return 0
+
+
+def _span(arguments: Namespace) -> float:
+    if arguments.sample_seconds is not None:
+        return float(arguments.sample_seconds)
+    if arguments.root is not None:
+        return 0.0
+    return LOOK_SECONDS if arguments.save is None else SAVE_SECONDS
+
+
+def save(text: bytes, file: Path) -> None:
+    """Write a file whole or not at all, readable by its owner only: it tells every command line of the host."""
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    except OSError as error:
+        raise Invalid("--save", str(file), f"a file that can be written ({reason(error)})") from None
+    draft = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.replace(file)
+    except OSError as error:
+        draft.unlink()
+        raise Invalid("--save", str(file), f"a file that can be written ({reason(error)})") from None
+
+
+def show(context: Context, snapshot: Snapshot) -> None:
+    """The snapshot as tables."""
+    out = context.out
+    out.print(hosts.summary(snapshot))
+    out.print()
+    out.print(hosts.nodes(snapshot.topology))
+    out.print()
+    if snapshot.guests:
+        out.print(guests.guests(snapshot.guests))
+    else:
+        out.print("no active guests")
+    out.print()
+    if not snapshot.sample_seconds:
+        out.print(f"{len(snapshot.processes)} processes, CPU use not measured")
+        return
+    busy = processes.busiest(snapshot.processes, BUSY_THRESHOLD)
+    span = f"{snapshot.sample_seconds:g} s"
+    out.print(f"{len(snapshot.processes)} processes, {len(busy)} above {BUSY_THRESHOLD:g} % of one CPU over {span}")
+    if busy:
+        out.print()
+        out.print(processes.processes(busy))

@@ -1,0 +1,149 @@
+"""Options that several commands share, and what they say together: a request and where to plan it."""
+
+from argparse import Namespace
+from pathlib import Path
+
+from pinner import codec
+from pinner.cli.context import Context, pick_host, reason
+from pinner.cli.parser import Parser
+from pinner.cli.values import limit, percent, seconds
+from pinner.model.errors import Invalid
+from pinner.model.plan import Plan
+from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.usecases import DEFAULT_LIMIT, UseCases
+
+BUSY_THRESHOLD = Request().busy_threshold
+LOOK_SECONDS = 1.0
+"""Seconds between the two samples where somebody only looks; a plan takes the configured span."""
+
+REQUEST = ("strategy", "guests", "processes", "housekeeping", "emulator", "busy_threshold", "smt")
+
+
+def host_option(parser: Parser) -> None:
+    """--host for a command about one host."""
+    parser.add_argument("--host", metavar="HOST", help="the host's name (default: the only host)")
+
+
+def sample_option(parser: Parser, default: str) -> None:
+    """--sample-seconds; None where it is not given."""
+    parser.add_argument(
+        "--sample-seconds",
+        metavar="N",
+        type=seconds,
+        help=f"seconds between the two samples of CPU use, 0 for none (default: {default})",
+    )
+
+
+def threshold_option(parser: Parser, name: str) -> None:
+    """The load above which a process is busy."""
+    parser.add_argument(
+        name,
+        metavar="P",
+        type=percent,
+        default=BUSY_THRESHOLD,
+        help="a process above P per cent of one CPU is busy (default: %(default)s)",
+    )
+
+
+def page_options(parser: Parser) -> None:
+    """--limit and --marker of a list."""
+    parser.add_argument(
+        "--limit", metavar="N", type=limit, default=DEFAULT_LIMIT, help="at most N items (default: %(default)s)"
+    )
+    parser.add_argument("--marker", default="", help="go on after the page that gave this marker")
+
+
+def source_options(parser: Parser) -> None:
+    """Which machine to look at: a host, a captured root, or a snapshot file."""
+    group = parser.add_argument_group("what to plan for").add_mutually_exclusive_group()
+    group.add_argument("--host", metavar="HOST", help="a host by name (default: the only host)")
+    group.add_argument("--snapshot", metavar="FILE", type=Path, help="a file that `pinner inventory --save` wrote")
+    group.add_argument(
+        "--root", metavar="DIR", type=Path, help="a captured machine: a folder that holds its proc/ and sys/"
+    )
+
+
+def request_options(parser: Parser, *, strategy: bool = True) -> None:
+    """The parameters of a plan; those that are not given are None."""
+    group = parser.add_argument_group("plan options")
+    if strategy:
+        group.add_argument(
+            "--strategy",
+            metavar="S",
+            help="see `pinner strategy list` (default: shared-pool, the best in measurements)",
+        )
+    group.add_argument(
+        "--guest", metavar="G", action="append", dest="guests", help="only this guest (name or UUID); may be repeated"
+    )
+    group.add_argument(
+        "--process",
+        metavar="P",
+        action="append",
+        dest="processes",
+        help="move this process (name or pid) too, although it is idle or narrowed; may be repeated",
+    )
+    group.add_argument("--housekeeping", metavar="L", help="CPU list for busy host processes, or auto (default)")
+    group.add_argument("--emulator", metavar="L", help="CPU list for emulator threads, or auto (default)")
+    group.add_argument(
+        "--busy-threshold",
+        metavar="P",
+        type=percent,
+        help=f"a process above P per cent of one CPU is busy (default: {BUSY_THRESHOLD})",
+    )
+    group.add_argument(
+        "--smt",
+        choices=("prefer", "isolate", "require"),
+        help="sibling threads of a core under `isolated`: prefer to use them (default), isolate = leave them idle, "
+        "require = refuse a host without",
+    )
+    sample_option(parser, "the configured span")
+
+
+def given(arguments: Namespace) -> list[str]:
+    """The plan options that were given."""
+    return [name for name in (*REQUEST, "sample_seconds") if getattr(arguments, name, None) is not None]
+
+
+def make_request(arguments: Namespace, **settings: str) -> Request:
+    """The request that the options ask for. Raises Invalid."""
+    values = {name: getattr(arguments, name) for name in given(arguments) if name in REQUEST}
+    for name in ("guests", "processes"):
+        values[name] = tuple(values.get(name, ()))
+    return Request(**{**values, **settings})
+
+
+def make_plan(
+    context: Context, pinner: UseCases, host: str | None, request: Request, sample_seconds: float | None
+) -> Plan:
+    """Plan for a host (None: the only one) as it is now; the plan is stored."""
+    host = pick_host(pinner, host)
+    with context.measuring(sample_seconds):
+        return pinner.plan(host, request, None, sample_seconds, context.caller)
+
+
+def captured(context: Context, arguments: Namespace) -> Snapshot | None:
+    """The snapshot from --snapshot or --root; None where a host is meant."""
+    if arguments.snapshot is not None:
+        return read_snapshot(arguments.snapshot)
+    if arguments.root is None:
+        return None
+    with context.open(arguments.root) as pinner:
+        return pinner.observe(pick_host(pinner, None), 0)
+
+
+def read_snapshot(file: Path) -> Snapshot:
+    """A snapshot from a file. Raises Invalid that names the file, or the place in it that is wrong."""
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        raise Invalid("--snapshot", str(file), f"a file that can be read ({reason(error)})") from None
+    return codec.load(Snapshot, text, field="snapshot")
+
+
+def plan_offline(snapshot: Snapshot, request: Request) -> Plan:
+    """Plan from a snapshot in hand: no host, no database, no rights are needed; the plan is not stored."""
+    # Imported here for the same reason as in context.open_pinner.
+    from pinner import wiring
+
+    return wiring.plan_from_snapshot(snapshot, request)

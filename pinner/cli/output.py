@@ -1,0 +1,66 @@
+"""Drawing for people and JSON for programs; nothing that was read from a host reaches the terminal raw."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pinner import codec
+from pinner.render import visible
+from pinner.usecases import Page
+
+PIPE_WIDTH = 120
+"""Columns where the output is no terminal and COLUMNS is not set."""
+
+
+def console(stderr: bool = False) -> Console:
+    """A console that reads no markup; rich leaves colour out where there is no terminal or NO_COLOR is set."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+    return Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=False, width=width)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout, in ASCII, so that no terminal escape gets through."""
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def plain_list(values: Iterable[object]) -> list[Any]:
+    """Values as plain data, each by its own type (the codec does not look into a bare tuple)."""
+    return [codec.plain(value) for value in values]
+
+
+def plain_page(page: Page[Any]) -> dict[str, Any]:
+    """A page as plain data."""
+    return {"items": plain_list(page.items), "next": page.next}
+
+
+def table(*headers: str, right: Iterable[str] = ()) -> Table:
+    """An empty table without lines, easy to read and to grep; the columns named in ``right`` hold numbers."""
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for header in headers:
+        drawn.add_column(header, justify="right" if header in right else "left", overflow="fold")
+    return drawn
+
+
+def cells(*values: object, style: str = "") -> list[Text]:
+    """A row for a table; a Text stays as it is, everything else is made safe."""
+    return [value if isinstance(value, Text) else Text(visible(str(value)), style=style) for value in values]
+
+
+def moment(at: datetime) -> str:
+    """A time for people: local, to the second."""
+    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def kib(amount: int) -> str:
+    """Memory for people."""
+    if amount < 1024:
+        return f"{amount} KiB"
+    return f"{amount / 1024:.0f} MiB" if amount < 1024**2 else f"{amount / 1024**2:.1f} GiB"

@@ -1,0 +1,113 @@
+"""A plan as tables for people."""
+
+from collections.abc import Iterable
+
+from rich.table import Table
+from rich.text import Text
+
+from pinner.cli.context import Context
+from pinner.cli.output import cells, moment, table
+from pinner.cli.places import alike, masks, part
+from pinner.model.plan import Isolation, LeftOut, Plan, Score
+from pinner.render import visible
+
+
+def show_plan(context: Context, plan: Plan) -> None:
+    """Print a plan: its sets, its changes, what it leaves out and why, its scores."""
+    out = context.out
+    for part_ in (
+        heading(plan),
+        changes(plan),
+        left_out("UNPLACED", plan.unplaced),
+        left_out("LEFT ALONE", plan.left_alone),
+        isolation(plan.isolation) if plan.isolation else None,
+    ):
+        if part_ is not None:
+            out.print(part_)
+            out.print()
+    out.print(scores(plan.score_before, plan.score_after))
+    for warning in plan.warnings:
+        context.warn(warning)
+    if plan.blocked:
+        context.err.print(f"blocked: {visible(plan.blocked)}", style="bold red", soft_wrap=True)
+
+
+def heading(plan: Plan) -> Table:
+    """What was asked, from what, and the resolved sets."""
+    drawn = _facts()
+    request = plan.request
+    for name, value in (
+        ("plan", plan.id),
+        ("host", f"{plan.host}, as it was at {moment(plan.basis.taken_at)}"),
+        ("strategy", request.strategy),
+        ("guests", ", ".join(request.guests) or "all"),
+        ("housekeeping", f"{plan.roles.housekeeping or 'none'} (asked for: {request.housekeeping})"),
+        ("emulator", f"{plan.roles.emulator or 'none'} (asked for: {request.emulator})"),
+        ("vCPUs", plan.roles.vcpu or "none"),
+        *(("note", note) for note in plan.roles.notes),
+    ):
+        drawn.add_row(*cells(name, style="bold"), *cells(value))
+    return drawn
+
+
+def changes(plan: Plan) -> Table | Text:
+    """Every change as before -> after with its reason; vCPUs that go the same way share a line."""
+    if not plan.changes:
+        return Text("nothing to do: everything is where this plan wants it")
+    drawn = table("OF", "WHAT", "BEFORE", "", "AFTER", "WHY")
+    for group in alike(plan.changes):
+        first = group[0]
+        drawn.add_row(
+            *cells(
+                first.target.name,
+                part(change.target for change in group),
+                masks(mask.cpus for change in group for mask in change.before),
+                "->",
+                first.after,
+                first.reason,
+            )
+        )
+    return drawn
+
+
+def left_out(title: str, items: Iterable[LeftOut]) -> Table | None:
+    """What the plan does not touch; None where there is nothing of the kind."""
+    rows = [cells(item.name, item.why) for item in items]
+    if not rows:
+        return None
+    drawn = table(title, "WHY")
+    for row in rows:
+        drawn.add_row(*row)
+    return drawn
+
+
+def isolation(needed: Isolation) -> Table:
+    """What the kernel has to be told, and whether it knows."""
+    drawn = _facts()
+    missing = needed.wanted - needed.present
+    state = f"{needed.wanted}: this boot isolates " + (f"all but {missing}" if missing else "all of them")
+    for name, value in (
+        ("isolated CPUs", state),
+        ("kernel arguments", needed.kernel_arguments),
+        ("/etc/default/grub", needed.grub_line),
+        *(("live partition", command) for command in needed.partition),
+        ("live form", needed.partition_note),
+    ):
+        drawn.add_row(*cells(name, style="bold"), *cells(value))
+    return drawn
+
+
+def scores(before: Score, after: Score) -> Table:
+    """The objective's parts, now and as planned."""
+    drawn = table("SCORE (0 = nothing fights)", "NOW", "PLANNED", right=("NOW", "PLANNED"))
+    names = [*before.parts, *(name for name in after.parts if name not in before.parts)]
+    for name in names:
+        drawn.add_row(*cells(name, f"{before.parts.get(name, 0):.2f}", f"{after.parts.get(name, 0):.2f}"))
+    drawn.add_row(*cells("total", f"{before.total:.2f}", f"{after.total:.2f}", style="bold"))
+    return drawn
+
+
+def _facts() -> Table:
+    drawn = table("", "")
+    drawn.show_header = False
+    return drawn

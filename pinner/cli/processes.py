@@ -1,0 +1,85 @@
+"""pinner process list, and the table that inventory shows too."""
+
+from argparse import Namespace
+from collections.abc import Iterable
+
+from rich.table import Table
+
+from pinner.cli.context import Context, pick_host
+from pinner.cli.options import LOOK_SECONDS, host_option, sample_option, threshold_option
+from pinner.cli.output import cells, plain_list, print_json, table
+from pinner.cli.parser import Commands, add_command, add_noun
+from pinner.cli.places import masks
+from pinner.model.process import Hold, Process
+
+MOVABLE: dict[Hold, str] = {
+    "": "yes",
+    "per-cpu": "no: bound to its CPU",
+    "guest": "no: goes with its guest",
+    "pinner": "no: pinner itself",
+    "narrowed": "no: narrowed by its owner",
+}
+
+
+def register(commands: Commands) -> None:
+    """Add the noun."""
+    verbs = add_noun(commands, "process", "list the processes of a host")
+    parser = add_command(
+        verbs,
+        "list",
+        list_processes,
+        "list processes with their CPU use and affinity, and whether they may be moved",
+        about="CPU use is in per cent of one CPU, all threads together, over the time between two samples.",
+        examples=["pinner process list --busy", "pinner process list --busy --threshold 10 --sample-seconds 5"],
+    )
+    parser.add_argument("--busy", action="store_true", help="only those above the threshold")
+    threshold_option(parser, "--threshold")
+    sample_option(parser, f"{LOOK_SECONDS:g}")
+    host_option(parser)
+
+
+def list_processes(context: Context, arguments: Namespace) -> int:
+    """Print the processes, the busiest first."""
+    span = LOOK_SECONDS if arguments.sample_seconds is None else arguments.sample_seconds
+    with context.open() as pinner, context.measuring(span):
+        snapshot = pinner.observe(pick_host(pinner, arguments.host), span)
+    shown = busiest(snapshot.processes, arguments.threshold) if arguments.busy else busiest(snapshot.processes)
+    if context.json:
+        print_json(plain_list(shown))
+        return 0
+    context.out.print(processes(shown))
+    return 0
+
+
+def busiest(found: Iterable[Process], threshold: float = -1.0) -> list[Process]:
+    """The processes above ``threshold`` per cent of one CPU, by falling load."""
+    return sorted((p for p in found if p.load > threshold), key=lambda p: (-p.load, p.pid))
+
+
+def processes(shown: Iterable[Process]) -> Table:
+    """A table of processes."""
+    drawn = table(
+        "PID", "CPU %", "THREADS", "AFFINITY", "MOVABLE", "UNIT", "COMMAND", right=("PID", "CPU %", "THREADS")
+    )
+    drawn.columns[-1].overflow = "ellipsis"
+    drawn.columns[-1].no_wrap = True
+    for p in shown:
+        drawn.add_row(
+            *cells(
+                p.pid,
+                f"{p.load:.1f}",
+                len(p.threads),
+                masks(thread.affinity for thread in p.threads),
+                _movable(p),
+                p.unit or "-",
+                f"[{p.name}]" if p.kernel else p.command or p.name,
+            )
+        )
+    return drawn
+
+
+def _movable(process: Process) -> str:
+    held = sum(1 for thread in process.threads if thread.hold)
+    if process.hold or not held:
+        return MOVABLE[process.hold]
+    return f"yes, but {held} of its threads"

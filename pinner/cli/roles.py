@@ -1,0 +1,91 @@
+"""What each CPU is used for, now and as planned: the paint for the drawing of a host."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.plan import Plan
+from pinner.model.process import Thread
+from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A use of a CPU: the letter tells it without colour, ``style`` is rich's."""
+
+    letter: str
+    name: str
+    style: str
+
+
+HOUSEKEEPING = Role("H", "housekeeping", "black on cyan")
+EMULATOR = Role("E", "emulator threads", "black on yellow")
+VCPU = Role("V", "vCPUs", "black on green")
+ISOLATED = Role("I", "isolated", "white on blue")
+DEDICATED = Role("D", "dedicated by Nova", "white on magenta")
+OFFLINE = Role("x", "offline", "dim")
+UNUSED = Role(".", "unused", "default")
+ORDER = (HOUSEKEEPING, EMULATOR, VCPU, ISOLATED, DEDICATED, UNUSED, OFFLINE)
+
+Uses = Mapping[int, Role]
+"""CPU id to its role; every CPU of the topology has one."""
+
+
+def shared(roles: Iterable[Role]) -> Role:
+    """The role of a CPU where several uses meet, and fight."""
+    return Role("*", " + ".join(role.name for role in ORDER if role in roles), "white on red")
+
+
+def uses_now(snapshot: Snapshot, busy_threshold: float) -> Uses:
+    """Where the busy host processes, emulator threads and vCPUs may run as the kernel has it now.
+
+    ``busy_threshold`` is in per cent of one CPU.
+    """
+    busy = (thread for p in snapshot.processes if not p.hold and p.load > busy_threshold for thread in p.threads)
+    guests = [guest for guest in snapshot.guests if not guest.dedicated]
+    emulators = (thread for guest in guests for thread in (*guest.emulator.threads, *guest.helpers))
+    vcpus = (vcpu.thread for guest in guests for vcpu in guest.vcpus if vcpu.thread)
+    sets = {
+        HOUSEKEEPING: _affinity(thread for thread in busy if not thread.hold),
+        EMULATOR: _affinity(emulators),
+        VCPU: _affinity(vcpus),
+    }
+    return _paint(snapshot.topology, sets, snapshot.topology.isolated, _dedicated(snapshot))
+
+
+def uses_planned(snapshot: Snapshot, plan: Plan) -> Uses:
+    """The sets of the plan; a vCPU's CPU that the plan wants isolated is shown as such."""
+    wanted = plan.isolation.wanted if plan.isolation else CpuSet()
+    sets = {
+        HOUSEKEEPING: plan.roles.housekeeping,
+        EMULATOR: plan.roles.emulator,
+        VCPU: plan.roles.vcpu - wanted,
+    }
+    return _paint(snapshot.topology, sets, snapshot.topology.isolated | wanted, _dedicated(snapshot))
+
+
+def _affinity(threads: Iterable[Thread]) -> CpuSet:
+    return union({thread.affinity for thread in threads})
+
+
+def _dedicated(snapshot: Snapshot) -> CpuSet:
+    pinned = (vcpu.thread.affinity for g in snapshot.guests if g.dedicated for vcpu in g.vcpus if vcpu.thread)
+    return snapshot.dedicated | union(pinned)
+
+
+def _paint(topology: Topology, sets: Mapping[Role, CpuSet], isolated: CpuSet, dedicated: CpuSet) -> Uses:
+    painted = {}
+    for cpu in topology.cpus:
+        roles = [role for role, cpus in sets.items() if cpu.id in cpus]
+        if not cpu.online:
+            painted[cpu.id] = OFFLINE
+        elif len(roles) > 1:
+            painted[cpu.id] = shared(roles)
+        elif roles:
+            painted[cpu.id] = roles[0]
+        elif cpu.id in dedicated:
+            painted[cpu.id] = DEDICATED
+        else:
+            painted[cpu.id] = ISOLATED if cpu.id in isolated else UNUSED
+    return painted

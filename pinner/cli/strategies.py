@@ -1,0 +1,33 @@
+"""pinner strategy list."""
+
+from argparse import Namespace
+
+from pinner.cli.context import Context
+from pinner.cli.output import cells, plain_list, print_json, table
+from pinner.cli.parser import Commands, add_command, add_noun
+
+
+def register(commands: Commands) -> None:
+    """Add the noun."""
+    verbs = add_noun(commands, "strategy", "list the strategies that plans can be made by")
+    add_command(
+        verbs,
+        "list",
+        list_strategies,
+        "list the installed strategies and the parameters that they read",
+        examples=["pinner strategy list"],
+    )
+
+
+def list_strategies(context: Context, _arguments: Namespace) -> int:
+    """Print the strategies."""
+    with context.open() as pinner:
+        strategies = pinner.strategies()
+    if context.json:
+        print_json(plain_list(strategies))
+        return 0
+    drawn = table("STRATEGY", "WHAT IT DOES", "PARAMETERS")
+    for strategy in strategies:
+        drawn.add_row(*cells(strategy.name, strategy.summary, ", ".join(strategy.parameters)))
+    context.out.print(drawn)
+    return 0

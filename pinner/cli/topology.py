@@ -1,0 +1,112 @@
+"""pinner topology: the host drawn, now and as planned."""
+
+from argparse import Namespace
+
+from pinner import codec
+from pinner.cli.context import Context, pick_host
+from pinner.cli.draw import drawing
+from pinner.cli.options import (
+    BUSY_THRESHOLD,
+    LOOK_SECONDS,
+    captured,
+    given,
+    make_plan,
+    make_request,
+    plan_offline,
+    request_options,
+    source_options,
+)
+from pinner.cli.output import print_json
+from pinner.cli.parser import Commands, add_command
+from pinner.cli.roles import Uses, uses_now, uses_planned
+from pinner.model.errors import Invalid
+from pinner.model.plan import Plan
+from pinner.model.snapshot import Snapshot
+
+ABOUT = """\
+A cell is a CPU: its number and the letter of its role; the threads of one core stand in [ ].
+H housekeeping   E emulator threads   V vCPUs   I isolated   D dedicated by Nova   . unused
+x offline        * several of them on one CPU: they fight for it
+
+The first drawing is the host now: where the kernel lets busy host processes, emulator threads
+and vCPUs run. With --plan, or with any plan option, the second one is the host as planned."""
+
+
+def register(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "topology",
+        topology,
+        "draw a host: nodes, L3 domains, cores and their threads by role",
+        about=ABOUT,
+        examples=[
+            "pinner topology",
+            "pinner topology --plan ID",
+            "pinner topology --strategy isolated",
+            "COLUMNS=160 pinner topology --snapshot host.json --strategy shared-pool",
+        ],
+    )
+    parser.add_argument("--plan", metavar="ID", help="draw this stored plan beside the host that it was made for")
+    source_options(parser)
+    request_options(parser)
+
+
+def topology(context: Context, arguments: Namespace) -> int:
+    """Draw the host, and the plan where there is one."""
+    snapshot, plan = _subject(context, arguments)
+    threshold = plan.request.busy_threshold if plan else BUSY_THRESHOLD
+    now = uses_now(snapshot, threshold)
+    views = [(f"{snapshot.host} now", now)]
+    if plan:
+        views.append((f"as planned by {plan.request.strategy}, plan {plan.id}", uses_planned(snapshot, plan)))
+    if context.json:
+        print_json(
+            {
+                "host": snapshot.host,
+                "topology": codec.plain(snapshot.topology),
+                "now": _plain(now),
+                "plan": plan.id if plan else None,
+                "planned": _plain(views[1][1]) if plan else None,
+            }
+        )
+        return 0
+    for line in drawing(snapshot.topology, views, context.out.width):
+        context.out.print(line, soft_wrap=True)
+    return 0
+
+
+def _subject(context: Context, arguments: Namespace) -> tuple[Snapshot, Plan | None]:
+    if arguments.plan is None and not _plans(arguments):
+        return _look(context, arguments), None
+    if arguments.plan is not None and (given(arguments) or arguments.snapshot or arguments.root or arguments.host):
+        raise Invalid("--plan", arguments.plan, "alone, or plan options without it")
+    request = make_request(arguments)
+    snapshot = captured(context, arguments)
+    if snapshot is not None:
+        return snapshot, plan_offline(snapshot, request)
+    with context.open() as pinner:
+        plan = (
+            make_plan(context, pinner, arguments.host, request, arguments.sample_seconds)
+            if arguments.plan is None
+            else pinner.plan_by_id(arguments.plan)
+        )
+        return pinner.snapshot(plan.basis.snapshot), plan
+
+
+def _plans(arguments: Namespace) -> bool:
+    """Whether a parameter of a plan was given; the span of the sample alone asks for none."""
+    return any(name != "sample_seconds" for name in given(arguments))
+
+
+def _look(context: Context, arguments: Namespace) -> Snapshot:
+    snapshot = captured(context, arguments)
+    if snapshot is not None:
+        return snapshot
+    span = LOOK_SECONDS if arguments.sample_seconds is None else arguments.sample_seconds
+    with context.open() as pinner, context.measuring(span):
+        return pinner.observe(pick_host(pinner, arguments.host), span)
+
+
+def _plain(uses: Uses) -> dict[str, str]:
+    return {str(cpu): role.name for cpu, role in sorted(uses.items())}

@@ -1,0 +1,51 @@
+"""Types of option values: text to value, with a complaint that says what would be right."""
+
+import argparse
+import math
+from datetime import datetime
+
+from pinner.usecases import MAX_LIMIT
+
+MAX_SAMPLE_SECONDS = 300.0
+
+
+def seconds(text: str) -> float:
+    """How long to measure: 0 to 300 seconds."""
+    return _number(text, MAX_SAMPLE_SECONDS, "a number of seconds from 0 to 300")
+
+
+def percent(text: str) -> float:
+    """Per cent of one CPU, 0 or more."""
+    return _number(text, math.inf, "a number of per cent of one CPU, 0 or more")
+
+
+def limit(text: str) -> int:
+    """How many items a list may have."""
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_LIMIT):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MAX_LIMIT}")
+    return int(text)
+
+
+def port(text: str) -> int:
+    """A TCP port; 0 takes a free one."""
+    if not (text.isascii() and text.isdigit() and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
+    return int(text)
+
+
+def moment(text: str) -> datetime:
+    """A date or date and time (ISO 8601), in local time where it names no zone."""
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2026-11-21 or 2026-11-21T09:30") from None
+
+
+def _number(text: str, most: float, expected: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= most or math.isinf(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {expected}")
+    return value
