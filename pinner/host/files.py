@@ -13,13 +13,17 @@ from pinner.model.errors import Invalid
 _BUFFER = 16384
 
 
-def read(path: str) -> bytes:
-    """A whole file, with as few system calls as it takes. Raises OSError."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def read(path: str, folder: int | None = None) -> bytes:
+    """A whole file, with as few system calls as it takes; ``folder`` is an open one that ``path`` is relative to.
+
+    Raises OSError.
+    """
+    file = os.open(path, os.O_RDONLY, dir_fd=folder)
     try:
-        data = os.read(file, _BUFFER)
-        while len(data) % _BUFFER == 0 and (more := os.read(file, _BUFFER)):
-            data += more
+        data = part = os.read(file, _BUFFER)
+        while len(part) == _BUFFER:
+            part = os.read(file, _BUFFER)
+            data += part
         return data
     finally:
         os.close(file)

@@ -8,7 +8,7 @@ Ten thousand threads are usual on a compute host: paths are strings and files ar
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -40,11 +40,10 @@ class Stat(NamedTuple):
     started: int
 
 
-class Use(NamedTuple):
-    """Clock ticks used until a moment of the caller's clock, in seconds, by the one that started then."""
+class Look(NamedTuple):
+    """A stat file as it was at a moment of the caller's clock, in seconds."""
 
-    started: int
-    ticks: int
+    stat: bytes
     at: float
 
 
@@ -58,7 +57,7 @@ def started(root: Path, pid: int) -> int:
 
 def threads_of(root: Path, pid: int) -> tuple[Thread, ...]:
     """The threads of one process by ascending id, loads not measured. Raises Gone."""
-    threads = tuple(Sampler(root).threads(f"{root}/proc/{pid}/task"))
+    threads = Sampler(root).threads(pid)
     if not threads:
         raise Gone(f"process {pid}")
     return threads
@@ -90,77 +89,103 @@ class Sampler:
     """Two looks at every process and thread: the first notes CPU time, the second reads all and knows the load.
 
     A kernel thread is a process of one thread. A process's own stat counts the threads that ended between the looks.
+    All files of a process are opened below its folder, held open: no other process of the same id mixes in.
     """
 
     def __init__(self, root: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._proc = f"{root}/proc"
         self._clock = clock
-        self._processes: dict[str, Use] = {}
-        self._threads: dict[str, Use] = {}
+        self._processes: dict[str, Look] = {}
+        self._threads: dict[str, Look] = {}
         self._began: float | None = None
 
     def first(self) -> None:
         """Note what every process and thread has used so far."""
         self._began = self._clock()
         for pid in _numbers(self._proc):
-            stat = self._note(self._processes, pid, f"{self._proc}/{pid}/stat")
-            if stat is None:
+            try:
+                with _Folder(f"{self._proc}/{pid}") as folder:
+                    look = self._processes[pid] = Look(read("stat", folder), self._clock())
+                    if parse_stat(look.stat).flags & PF_KTHREAD:
+                        self._threads[pid] = look
+                    else:
+                        self._look_at_threads(folder, pid)
+            except _VANISHED:
                 continue
-            if stat.flags & PF_KTHREAD:
-                self._threads[pid] = self._processes[pid]
-                continue
-            task = f"{self._proc}/{pid}/task"
-            for tid in _numbers(task):
-                self._note(self._threads, tid, f"{task}/{tid}/stat")
 
     def second(self) -> tuple[Process, ...]:
         """Every process that lives now, by ascending pid."""
         return tuple(process for pid in _numbers(self._proc) if (process := self._process(pid)))
 
-    def threads(self, task: str) -> Iterator[Thread]:
-        """The threads below a /proc/PID/task folder, by ascending id."""
-        for tid in _numbers(task):
-            folder = f"{task}/{tid}"
+    def threads(self, pid: int) -> tuple[Thread, ...]:
+        """The threads of a process by ascending id, none where it has ended."""
+        try:
+            with _Folder(f"{self._proc}/{pid}") as folder:
+                return self._threads_in(folder, str(pid))
+        except _VANISHED:
+            return ()
+
+    def _look_at_threads(self, folder: int, pid: str) -> None:
+        for tid in _numbers(f"{self._proc}/{pid}/task"):
             try:
-                yield self._thread(folder, tid, parse_stat(read(f"{folder}/stat")))
-            except _VANISHED:
+                self._threads[tid] = Look(read(f"task/{tid}/stat", folder), self._clock())
+            except OSError:
                 continue
 
-    def _note(self, uses: dict[str, Use], id_: str, path: str) -> Stat | None:
-        try:
-            stat = parse_stat(read(path))
-        except _VANISHED:
-            return None
-        uses[id_] = Use(stat.started, stat.ticks, self._clock())
-        return stat
-
     def _process(self, pid: str) -> Process | None:
-        folder = f"{self._proc}/{pid}"
         try:
-            stat = parse_stat(read(f"{folder}/stat"))
-            kernel = bool(stat.flags & PF_KTHREAD)
-            unit = parse_unit(_optional(f"{folder}/cgroup"))
-            command = "" if kernel else _command(_optional(f"{folder}/cmdline"))
-            load = self._load(self._processes.get(pid), stat)
-            threads = (self._thread(folder, pid, stat),) if kernel else tuple(self.threads(f"{folder}/task"))
+            with _Folder(f"{self._proc}/{pid}") as folder:
+                data = read("stat", folder)
+                stat = parse_stat(data)
+                load = self._load(self._processes.get(pid), data, stat)
+                kernel = bool(stat.flags & PF_KTHREAD)
+                unit = parse_unit(_optional("cgroup", folder))
+                command = "" if kernel else _command(_optional("cmdline", folder))
+                threads = (self._thread(folder, "", pid),) if kernel else self._threads_in(folder, pid)
         except _VANISHED:
             return None
         return Process(int(pid), stat.started, stat.name, command, unit, kernel, load, threads) if threads else None
 
-    def _thread(self, folder: str, tid: str, stat: Stat) -> Thread:
-        load = self._load(self._threads.get(tid), stat)
-        affinity = _affinity(read(f"{folder}/status"))
-        run, delay = _schedstat(f"{folder}/schedstat")
+    def _threads_in(self, folder: int, pid: str) -> tuple[Thread, ...]:
+        threads = []
+        for tid in _numbers(f"{self._proc}/{pid}/task"):
+            try:
+                threads.append(self._thread(folder, f"task/{tid}/", tid))
+            except _VANISHED:
+                continue
+        return tuple(threads)
+
+    def _thread(self, folder: int, below: str, tid: str) -> Thread:
+        data = read(f"{below}stat", folder)
+        stat = parse_stat(data)
+        load = self._load(self._threads.get(tid), data, stat)
+        affinity = parse_affinity(read(f"{below}status", folder))
+        run, delay = _schedstat(_optional(f"{below}schedstat", folder))
         hold: Hold = "per-cpu" if stat.flags & PF_NO_SETAFFINITY else ""
         return Thread(int(tid), stat.started, stat.name, affinity, load, run, delay, hold)
 
-    def _load(self, before: Use | None, stat: Stat) -> float:
-        if self._began is None:
+    def _load(self, before: Look | None, data: bytes, now: Stat) -> float:
+        # Most threads sleep all the while, and their stat is the same to the byte.
+        if self._began is None or (before and before.stat == data):
             return 0.0
-        if before is None or before.started != stat.started:
-            before = Use(stat.started, 0, self._began)
-        elapsed = self._clock() - before.at
-        return round(max(0, stat.ticks - before.ticks) * 100 / HERTZ / elapsed, 2) if elapsed > 0 else 0.0
+        ticks, since = now.ticks, self._began
+        if before and (then := parse_stat(before.stat)).started == now.started:
+            ticks, since = now.ticks - then.ticks, before.at
+        elapsed = self._clock() - since
+        return round(max(0, ticks) * 100 / HERTZ / elapsed, 2) if elapsed > 0 else 0.0
+
+
+class _Folder:
+    """A folder held open, as a file descriptor. Raises OSError."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY)
+
+    def __enter__(self) -> int:
+        return self._descriptor
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
 
 
 @lru_cache(maxsize=4096)
@@ -179,7 +204,8 @@ def _command(cmdline: bytes) -> str:
     return decode(cmdline.rstrip(b"\0").replace(b"\0", b" "))
 
 
-def _affinity(status: bytes) -> CpuSet:
+def parse_affinity(status: bytes) -> CpuSet:
+    """Where a thread may run: Cpus_allowed_list of its status file. Raises ValueError, Invalid."""
     start = status.index(b"\nCpus_allowed_list:") + 19
     return _cpus(status[start : status.index(b"\n", start)])
 
@@ -189,17 +215,17 @@ def _cpus(text: bytes) -> CpuSet:
     return CpuSet.parse(decode(text))
 
 
-def _schedstat(path: str) -> tuple[int | None, int | None]:
+def _schedstat(content: bytes) -> tuple[int | None, int | None]:
     try:
-        run, delay, _ = read(path).split(None, 2)
+        run, delay, _ = content.split(None, 2)
         return int(run), int(delay)
-    except (OSError, ValueError):
+    except ValueError:
         return None, None
 
 
-def _optional(path: str) -> bytes:
+def _optional(path: str, folder: int) -> bytes:
     try:
-        return read(path)
+        return read(path, folder)
     except OSError:
         return b""
 
