@@ -9,7 +9,9 @@ from pydantic import TypeAdapter
 
 from pinner.api.access import REQUEST_ID
 from pinner.api.errors import HTTP_CODES, status_of
+from pinner.api.validation import COMPONENT
 from pinner.model.errors import Invalid, PinnerError, StoreUnavailable
+from pinner.usecases import Progress
 
 Json = dict[str, Any]
 
@@ -31,7 +33,23 @@ class ErrorDocument:
     error: ErrorBody
 
 
-_ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorDocument"}}}
+TEXT: Json = {"type": "string"}
+EVENT: Json = {
+    "description": "Each event of the stream.",
+    "type": "object",
+    "properties": {
+        "event": {"enum": ["change", "end", "error"]},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {
+                "oneOf": [{"$ref": COMPONENT.format(model=name)} for name in ("Progress", "ErrorDocument")]
+            },
+        },
+    },
+    "required": ["event", "data"],
+}
+_ERROR = {"application/json": {"schema": {"$ref": COMPONENT.format(model="ErrorDocument")}}}
 _CODES = "x-error-codes"
 
 
@@ -40,9 +58,15 @@ def failing(*kinds: type[PinnerError]) -> Json:
     return {_CODES: [kind.code for kind in kinds]}
 
 
-def written(media: str) -> dict[int | str, dict[str, str | dict[str, Json]]]:
+def written(media: str, schema: Json) -> dict[int | str, dict[str, str | dict[str, Json]]]:
     """A further media type of the good answer, for APIFlask's ``doc(responses=...)``."""
-    return {200: {"content": {media: {"schema": {"type": "string"}}}}}
+    return {200: {"description": "Successful response", "content": {media: {"schema": schema}}}}
+
+
+def links(parameter: str, pointer: str, *operations: str) -> Json:
+    """OpenAPI links: these operations take ``parameter`` from the place ``pointer`` of this answer."""
+    given = {parameter: f"$response.body#{pointer}"}
+    return {operation: {"operationId": operation, "parameters": given} for operation in operations}
 
 
 def complete(app: APIFlask, tokens: bool) -> None:
@@ -55,7 +79,7 @@ def complete(app: APIFlask, tokens: bool) -> None:
     def finish(spec: Any) -> Json:
         # APIFlask puts a model's parts under "Model.Part"; they are the same part wherever they stand.
         schemas = spec["components"]["schemas"]
-        schemas = {name.rpartition(".")[2]: schema for name, schema in schemas.items()} | _error_schemas()
+        schemas = {name.rpartition(".")[2]: schema for name, schema in schemas.items()} | _common_schemas()
         spec["components"]["schemas"] = dict(sorted(schemas.items()))
         spec["components"]["headers"] = {
             "RequestId": {"description": "Names this answer in logs and the audit trail.", "schema": {"type": "string"}}
@@ -67,9 +91,13 @@ def complete(app: APIFlask, tokens: bool) -> None:
     app.spec_processor(finish)
 
 
-def _error_schemas() -> Json:
-    schema = TypeAdapter(ErrorDocument).json_schema(ref_template="#/components/schemas/{model}")
-    return {**schema.pop("$defs"), "ErrorDocument": schema}
+def _common_schemas() -> Json:
+    """What is named by hand above."""
+    adapters: list[TypeAdapter[Any]] = [TypeAdapter(ErrorDocument), TypeAdapter(Progress)]
+    _, shared = TypeAdapter.json_schemas(
+        [(number, "serialization", adapter) for number, adapter in enumerate(adapters)], ref_template=COMPONENT
+    )
+    return dict(shared["$defs"])
 
 
 def _operations(spec: Json) -> Iterator[tuple[str, str, Json]]:

@@ -58,7 +58,7 @@ class PageQuery(_Input):
     """Which part of a list."""
 
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT), Scalar] = DEFAULT_LIMIT
-    marker: Annotated[str, Field(description="`next` of the page before")] = ""
+    marker: Annotated[str, Field(description="`next` of a page before", json_schema_extra={"format": "marker"})] = ""
 
 
 class HostPageQuery(PageQuery):

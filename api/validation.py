@@ -14,6 +14,9 @@ from werkzeug.exceptions import UnsupportedMediaType
 from pinner import codec
 from pinner.model.errors import Invalid
 
+COMPONENT = "#/components/schemas/{model}"
+"""Where the OpenAPI document keeps a schema."""
+
 
 class StrictAdapter(PydanticAdapter):
     """Reads JSON bodies and query strings, writes the model's values."""
@@ -44,7 +47,7 @@ class StrictAdapter(PydanticAdapter):
         mode: Literal["serialization", "validation"] = (
             "serialization" if issubclass(self.model_class, RootModel) else "validation"
         )
-        return self.model_class.model_json_schema(ref_template="#/components/schemas/{model}", mode=mode)
+        return self.model_class.model_json_schema(ref_template=COMPONENT, mode=mode)
 
 
 def _single(request: Request) -> dict[str, str]:

@@ -4,7 +4,7 @@ from apiflask import APIBlueprint
 from pydantic import RootModel
 
 from pinner.api.context import caller, pinner
-from pinner.api.openapi import failing
+from pinner.api.openapi import failing, links
 from pinner.api.paging import page
 from pinner.api.schemas import (
     NewSnapshot,
@@ -21,12 +21,20 @@ from pinner.model.topology import Topology
 from pinner.usecases import Page
 
 bp = APIBlueprint("hosts", __name__, tag="Hosts")
+OF_HOST = (
+    "get_hosts_observe",
+    "get_hosts_topology",
+    "get_hosts_processes",
+    "get_hosts_guests",
+    "post_hosts_take_snapshot",
+    "post_plans_create",
+)
 UNSEEN = failing(NotFound, HostUnreachable, NotPermitted)
 
 
 @bp.get("/hosts")
 @bp.input(PageQuery, location="query")
-@bp.output(RootModel[Page[str]])
+@bp.output(RootModel[Page[str]], links=links("host", "/items/0", *OF_HOST))
 def listing(query_data: PageQuery) -> Page[str]:
     """The hosts that can be planned for."""
     return page(pinner().hosts(), str, query_data.limit, query_data.marker)
@@ -80,7 +88,7 @@ def guests(host: str, query_data: PageQuery) -> Page[Guest]:
 
 @bp.post("/hosts/<host>/snapshot")
 @bp.input(NewSnapshot)
-@bp.output(RootModel[SnapshotSummary], 201)
+@bp.output(RootModel[SnapshotSummary], 201, links=links("snapshot", "/id", "get_hosts_stored"))
 @bp.doc(extensions=UNSEEN)
 def take_snapshot(host: str, json_data: NewSnapshot) -> tuple[SnapshotSummary, int, dict[str, str]]:
     """Take a snapshot and store it; plans can be made from it later."""

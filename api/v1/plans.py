@@ -6,7 +6,7 @@ from pydantic import RootModel
 
 from pinner import render
 from pinner.api.context import caller, pinner
-from pinner.api.openapi import failing, written
+from pinner.api.openapi import TEXT, failing, links, written
 from pinner.api.schemas import HostPageQuery, NewApply, NewPlan, PlanQuery
 from pinner.model.errors import (
     ApplyFailed,
@@ -31,7 +31,7 @@ WRITERS = {"shell": shell.render, "text": render.plan}
 
 @bp.post("/hosts/<host>/plans")
 @bp.input(NewPlan)
-@bp.output(RootModel[Plan], 201)
+@bp.output(RootModel[Plan], 201, links=links("plan", "/id", "get_plans_show", "post_plans_apply"))
 @bp.doc(extensions=failing(NotFound, NoFit, Gone, HostUnreachable, NotPermitted))
 def create(host: str, json_data: NewPlan) -> tuple[Plan, int, dict[str, str]]:
     """Plan for a host, from a stored snapshot or from one taken now; nothing on the host changes."""
@@ -51,7 +51,7 @@ def listing(query_data: HostPageQuery) -> Page[PlanSummary]:
 @bp.get("/plans/<plan>")
 @bp.input(PlanQuery, location="query")
 @bp.output(RootModel[Plan])
-@bp.doc(responses=written("text/plain"), extensions=failing(NotFound))
+@bp.doc(responses=written("text/plain", TEXT), extensions=failing(NotFound))
 def show(plan: str, query_data: PlanQuery) -> Plan | Response:
     """A stored plan: as JSON, as the shell commands that do the same, or as text for people."""
     found = pinner().plan_by_id(plan)
@@ -62,7 +62,7 @@ def show(plan: str, query_data: PlanQuery) -> Plan | Response:
 
 @bp.post("/plans/<plan>/apply")
 @bp.input(NewApply)
-@bp.output(RootModel[Run], 202)
+@bp.output(RootModel[Run], 202, links=links("run", "/id", "get_runs_show", "get_runs_events", "post_runs_rollback"))
 @bp.doc(
     extensions=failing(
         NotFound, StalePlan, Blocked, HostBusy, RunConflict, Gone, ApplyFailed, HostUnreachable, NotPermitted

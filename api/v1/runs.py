@@ -6,7 +6,7 @@ from pydantic import RootModel
 
 from pinner.api import streams
 from pinner.api.context import caller, pinner
-from pinner.api.openapi import failing, written
+from pinner.api.openapi import EVENT, failing, links, written
 from pinner.api.schemas import HostPageQuery, NewRollback, RunDetail
 from pinner.model.errors import (
     ApplyFailed,
@@ -41,7 +41,7 @@ def show(run: str) -> RunDetail:
 
 
 @bp.get("/runs/<run>/events")
-@bp.doc(responses=written(streams.MEDIA), extensions=failing(NotFound))
+@bp.doc(responses=written(streams.MEDIA, EVENT), extensions=failing(NotFound))
 def events(run: str) -> Response:
     """Follow a run as server-sent events.
 
@@ -54,7 +54,7 @@ def events(run: str) -> Response:
 
 @bp.post("/runs/<run>/rollback")
 @bp.input(NewRollback)
-@bp.output(RootModel[Run], 202)
+@bp.output(RootModel[Run], 202, links=links("run", "/id", "get_runs_show", "get_runs_events"))
 @bp.doc(extensions=failing(NotFound, RunConflict, HostBusy, Gone, ApplyFailed, HostUnreachable, NotPermitted))
 def rollback(run: str, json_data: NewRollback) -> tuple[Run, int, dict[str, str]]:  # noqa: ARG001
     """Start to take a run back; the answer is the run that does it."""

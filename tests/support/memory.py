@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
+from support.values import NOON, cpus, make_change, make_entries, make_plan, make_run, make_snapshot
+
 from pinner import codec
 from pinner.model.audit import AuditRecord
 from pinner.model.cpuset import CpuSet
@@ -17,7 +19,6 @@ from pinner.model.process import Process, Thread
 from pinner.model.request import AUTO, Request
 from pinner.model.snapshot import Snapshot
 from pinner.usecases import Caller, Page, PlanSummary, Progress, StrategyInfo, Verification
-from support.values import NOON, cpus, make_change, make_entries, make_plan, make_run, make_snapshot
 
 EVIL = "web\n\x1b[31m<b>\u2028\u202e'"
 """A name with a line end, a terminal escape, markup, a line separator and a direction mark."""
