@@ -1,0 +1,21 @@
+"""What is wanted, less what is so already: the changes."""
+
+from pinner.model.plan import Change, TargetKind, ThreadMask, Wanted
+from pinner.planning.context import Context
+
+_ORDER: dict[TargetKind, int] = {"process": 0, "emulator": 1, "helper": 1, "iothread": 1, "vcpu": 2}
+"""First the host's processes clear the room, then QEMU's own threads; vCPUs move last, into quiet CPUs."""
+
+
+def changes(context: Context, wanted: tuple[Wanted, ...]) -> tuple[Change, ...]:
+    """A change for each target of which at least one thread may run elsewhere than wanted.
+
+    ``before`` has every thread of the target, also those that are right already, so that an undo is exact.
+    """
+    found = []
+    for want in sorted(wanted, key=lambda want: _ORDER[want.target.kind]):
+        threads = context.threads[want.target]
+        if any(thread.affinity != want.cpus for thread in threads):
+            before = tuple(ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)
+            found.append(Change(want.target, before, want.cpus, want.reason))
+    return tuple(found)

@@ -1,0 +1,104 @@
+"""How CPUs are taken from the kernel's scheduler: by boot parameters, or live by a cgroup.
+
+Sources: the kernel's Documentation/admin-guide/kernel-parameters.txt (isolcpus, nohz_full, rcu_nocbs) and
+cgroup-v2.rst (cpuset.cpus.partition).
+"""
+
+import re
+from collections.abc import Iterator
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid
+from pinner.model.plan import Isolation
+from pinner.model.topology import Kernel, Topology
+
+_ARGUMENT = re.compile(r'(?:[^\s"]|"[^"]*")+')
+_REPLACED = frozenset({"isolcpus", "nohz_full", "rcu_nocbs"})
+_BOOT_LOADERS_OWN = frozenset({"BOOT_IMAGE", "root", "ro", "initrd"})
+"""What GRUB adds by itself to the arguments that its configuration gives."""
+
+_SHELL_SPECIAL = re.compile(r'([\\"$`])')
+_ESCAPED = r"\\\1"
+"""A shell reads /etc/default/grub; inside double quotes these characters mean something to it."""
+
+_PARTITION = "/sys/fs/cgroup/pinner.partition"
+_LIVE = (
+    "Live until the next boot: takes the CPUs out of load balancing, but their tick (nohz_full), RCU callbacks "
+    "(rcu_nocbs) and managed interrupts stay. All other cgroups lose the CPUs: only a guest that is started inside, "
+    "with <resource><partition>/pinner</partition></resource> in its definition, can use them, and its emulator "
+    "threads stay inside, too. Before Linux 6.2 the first command resets every affinity that was set by hand."
+)
+
+
+def describe(kernel: Kernel, wanted: CpuSet, present: CpuSet) -> Isolation:
+    """What it takes to isolate ``wanted`` on a host where ``present`` are isolated."""
+    commands, note = _partition(kernel, wanted, present)
+    return Isolation(
+        wanted=wanted,
+        present=present & wanted,
+        kernel_arguments=arguments(wanted),
+        grub_line=grub_line(kernel.command_line, wanted),
+        partition=commands,
+        partition_note=note,
+    )
+
+
+def arguments(cpus: CpuSet) -> str:
+    """The kernel's arguments that isolate ``cpus`` from the next boot on."""
+    return f"isolcpus=managed_irq,domain,{cpus} nohz_full={cpus} rcu_nocbs={cpus}"
+
+
+def grub_line(command_line: str, cpus: CpuSet) -> str:
+    """The line for /etc/default/grub: today's arguments, less what GRUB adds itself and what the new ones replace.
+
+    What follows ``--`` is for init and stays last.
+    """
+    found = _ARGUMENT.findall(command_line)
+    for_kernel = found[: found.index("--")] if "--" in found else found
+    kept = [argument for argument in for_kernel if _name(argument) not in _REPLACED | _BOOT_LOADERS_OWN]
+    line = " ".join([*kept, arguments(cpus), *found[len(for_kernel) :]])
+    return f'GRUB_CMDLINE_LINUX="{_SHELL_SPECIAL.sub(_ESCAPED, line)}"'
+
+
+def lacking(topology: Topology, cpus: CpuSet) -> Iterator[str]:
+    """Warnings where the kernel was told of ``isolcpus`` alone."""
+    if ticking := cpus - topology.nohz_full:
+        yield f"isolated CPUs {ticking} keep their tick: nohz_full={ticking} is not among this boot's arguments"
+        if calling := ticking - _rcu_nocbs(topology):
+            yield f"isolated CPUs {calling} run RCU callbacks: rcu_nocbs={calling} is not among this boot's arguments"
+
+
+def _rcu_nocbs(topology: Topology) -> CpuSet:
+    """The CPUs of the argument rcu_nocbs; those of nohz_full are relieved of callbacks without it."""
+    lists = [a.partition("=")[2] for a in _ARGUMENT.findall(topology.kernel.command_line) if _name(a) == "rcu_nocbs"]
+    if not lists:
+        return CpuSet()
+    try:
+        return CpuSet.parse(lists[-1])
+    except Invalid:
+        # "all" and "N" stand for every CPU, and so does a list the kernel reads more kindly than we do.
+        return topology.online
+
+
+def _name(argument: str) -> str:
+    """An argument's name as the kernel compares it: - and _ are the same."""
+    return argument.partition("=")[0].replace("-", "_")
+
+
+def _partition(kernel: Kernel, wanted: CpuSet, present: CpuSet) -> tuple[tuple[str, ...], str]:
+    if wanted <= present:
+        return (), "Not needed: the CPUs are isolated now."
+    if not kernel.partitions:
+        where = {"v1": "is mounted as cgroup v1", "v2": "is older", "none": "is not mounted"}[kernel.cgroup]
+        return (
+            (),
+            f"Needs the cpuset controller of cgroup v2 on Linux 5.15 or later; here ({kernel.release}) it {where}.",
+        )
+    commands = (
+        "echo +cpuset > /sys/fs/cgroup/cgroup.subtree_control",
+        f"mkdir -p {_PARTITION}",
+        f"echo {wanted} > {_PARTITION}/cpuset.cpus",
+        f"echo isolated > {_PARTITION}/cpuset.cpus.partition",
+        f"cat {_PARTITION}/cpuset.cpus.partition  # must say: isolated; else it says why not",
+    )
+    return commands, _LIVE

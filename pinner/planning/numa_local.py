@@ -1,0 +1,54 @@
+"""Like shared-pool, but each guest's vCPUs float over the CPUs of one NUMA node, next to its memory and devices."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import NoFit
+from pinner.model.plan import LeftOut
+from pinner.planning import nodes
+from pinner.planning.context import Context, plugged
+from pinner.planning.placing import attend, float_over, floating_warnings, keep_house
+from pinner.planning.roles import resolve
+from pinner.planning.strategy import COMMON, Answer
+
+
+class NumaLocal:
+    """Three sets of CPUs for the whole host, the vCPUs' one divided by node."""
+
+    name: ClassVar[str] = "numa-local"
+    summary: ClassVar[str] = (
+        "Like shared-pool, but each guest's vCPUs float over the CPUs of one NUMA node, next to its memory and devices."
+    )
+    parameters: ClassVar[tuple[str, ...]] = COMMON
+
+    def place(self, context: Context) -> Answer:
+        """A guest that no node holds is unplaced and not touched. Raises Invalid, NoFit (see roles.resolve)."""
+        resolved = resolve(context.supply, context.request)
+        roles = resolved.roles
+        pools = {node: roles.vcpu & cpus for node, cpus in context.supply.nodes.items()}
+        capacity = {node: len(pool) for node, pool in pools.items() if pool}
+        free = {node: size - _taken(context, pools[node]) for node, size in capacity.items()}
+        wanted = list(keep_house(context, roles))
+        unplaced = []
+        for guest in context.guests:
+            try:
+                node = nodes.choose(context.snapshot, guest, capacity, free)
+            except NoFit as error:
+                unplaced.append(LeftOut(f"guest {guest.name}", error.message))
+                continue
+            free[node] -= len(plugged(guest))
+            wanted += attend(guest, resolved.emulator_on.get(node, roles.emulator))
+            wanted += float_over(guest, pools[node], nodes.reason(context.snapshot, guest, node))
+        warnings = (*resolved.warnings, *floating_warnings(context, roles), *_crowded(free))
+        return Answer(roles, tuple(wanted), tuple(unplaced), warnings)
+
+
+def _taken(context: Context, pool: CpuSet) -> int:
+    """How many vCPUs of guests that stay as they are can run nowhere but on the pool."""
+    vcpus = (vcpu for guest in context.others for vcpu in guest.vcpus)
+    return sum(1 for vcpu in vcpus if vcpu.thread and vcpu.thread.affinity <= pool)
+
+
+def _crowded(free: Mapping[nodes.Node, int]) -> list[str]:
+    return [f"node {node} gets {-left} more vCPUs than it has CPUs for them" for node, left in free.items() if left < 0]

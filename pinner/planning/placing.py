@@ -1,0 +1,47 @@
+"""The parts of an answer that strategies have in common."""
+
+from collections.abc import Iterable, Iterator
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.guest import Guest
+from pinner.model.plan import Roles, Target, Wanted
+from pinner.planning.context import Context, guest_targets, plugged
+
+_BESIDE = {
+    "emulator": "QEMU's own threads, off the vCPUs' CPUs",
+    "helper": "a kernel thread that works for the guest's devices: beside its emulator",
+    "iothread": "does QEMU's I/O work, which waits for no vCPU: beside the emulator, off the vCPUs' CPUs",
+}
+"""Why each kind goes where the emulator goes. An iothread polls and can fill a CPU, and on a vCPU's CPU that would
+stall the guest; it is part of QEMU's work, not of the guest's."""
+
+
+def keep_house(context: Context, roles: Roles) -> Iterator[Wanted]:
+    """The processes that move, each onto all of housekeeping."""
+    for move in context.moving:
+        yield Wanted(move.target, roles.housekeeping, move.reason)
+
+
+def attend(guest: Guest, cpus: CpuSet) -> Iterator[Wanted]:
+    """A guest's emulator threads, helpers and iothreads onto ``cpus``."""
+    for target, _ in guest_targets(guest):
+        if target.kind in _BESIDE:
+            yield Wanted(target, cpus, _BESIDE[target.kind])
+
+
+def float_over(guest: Guest, cpus: CpuSet, reason: str) -> Iterator[Wanted]:
+    """Each vCPU that is plugged onto all of ``cpus``."""
+    for vcpu in plugged(guest):
+        yield Wanted(Target("vcpu", guest.uuid, vcpu, guest.name), cpus, reason)
+
+
+def floating_warnings(context: Context, roles: Roles) -> Iterable[str]:
+    """What to know about CPUs that several threads are to share."""
+    if unused := context.supply.reserved:
+        yield (
+            f"CPUs {unused} are isolated from the kernel's scheduler and stay unused: threads cannot float over them; "
+            "only the strategy isolated uses them"
+        )
+    shared = (roles.housekeeping | roles.emulator | roles.vcpu) & context.snapshot.topology.nohz_full
+    if shared:
+        yield f"CPUs {shared} are nohz_full: with several threads on one of them its tick comes back"

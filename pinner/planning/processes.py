@@ -1,0 +1,137 @@
+"""Which processes of the host move, which stay, and which CPUs those that stay claim."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import NotFound
+from pinner.model.plan import LeftOut, Target
+from pinner.model.process import Hold, Process, Thread
+from pinner.model.request import AUTO, Request
+from pinner.model.snapshot import Snapshot
+from pinner.planning.roles import housekeeping
+from pinner.planning.supply import Claim, Supply
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """A process to be moved: its target, those of its threads that go, and why."""
+
+    target: Target
+    threads: tuple[Thread, ...]
+    reason: str
+
+
+def supply_of(snapshot: Snapshot, request: Request) -> Supply:
+    """The host's CPUs less what processes claim that were not asked for.
+
+    A mask that is just what housekeeping would be without it was given by hand to clear the vCPUs' CPUs (for instance
+    with the commands of ``shell``): it is no claim. Its lowest CPU is then the lowest that is free without it, and
+    nobody else claims any of it.
+    """
+    supply = Supply.of(snapshot, _claims(snapshot, request))
+    lowest = min(supply.usable, default=None)
+    for claim in sorted(supply.claims, key=lambda claim: min(claim.cpus)):
+        if request.housekeeping == AUTO and lowest is not None and min(claim.cpus) > lowest:
+            break
+        trial = supply.without(claim.cpus)
+        if not trial.claimed & claim.cpus and housekeeping(trial, request) == claim.cpus:
+            return trial
+    return supply
+
+
+def moving(snapshot: Snapshot, request: Request) -> Iterator[Moving]:
+    """The processes to move: busy ones, and those asked for. Raises NotFound for a name or pid that is not there."""
+    names = {process.name for process in snapshot.processes} | {str(process.pid) for process in snapshot.processes}
+    for name in request.processes:
+        if name not in names:
+            raise NotFound("process", name)
+    for process in snapshot.processes:
+        asked = _asked(process, request)
+        if not (asked or process.load > request.busy_threshold):
+            continue
+        threads = tuple(thread for thread in process.threads if _hold(process, thread) in _movable(asked))
+        if threads:
+            busy = f"{process.load:.1f} % of one CPU, above {request.busy_threshold:g} %"
+            reason = "asked for by name" if asked else f"busy, {busy}: off the guests' CPUs"
+            yield Moving(process_target(process), threads, reason)
+
+
+def staying(snapshot: Snapshot, request: Request) -> Iterator[LeftOut]:
+    """What is busy or was asked for, and is left where it is; a guest's own processes are not worth a line."""
+    per_cpu = []
+    for process in snapshot.processes:
+        asked = _asked(process, request)
+        if not (asked or process.load > request.busy_threshold):
+            continue
+        if process.hold == "per-cpu" and not asked:
+            per_cpu.append(process)
+        elif process.hold == "guest":
+            if asked:
+                yield LeftOut(str(process_target(process)), "it belongs to a guest and is placed with it")
+        else:
+            yield from _held_threads(process, asked=asked)
+    if per_cpu:
+        busiest = max(per_cpu, key=lambda process: process.load)
+        total = sum(process.load for process in per_cpu)
+        why = f"each belongs to its CPU; together {total:.1f} % of one CPU, most of it {busiest.name}"
+        yield LeftOut(f"{len(per_cpu)} busy per-CPU kernel threads", why)
+
+
+def process_target(process: Process) -> Target:
+    """The process by pid and start time."""
+    return Target("process", str(process.pid), process.started, process.name)
+
+
+def thread_label(target: Target, tid: int | str) -> str:
+    """What the plan calls threads of a process that stay while the process's others move."""
+    return f"{target} thread {tid}"
+
+
+def _held_threads(process: Process, *, asked: bool) -> Iterator[LeftOut]:
+    target = process_target(process)
+    held: dict[tuple[Hold, CpuSet], list[Thread]] = {}
+    for thread in process.threads:
+        hold = _hold(process, thread)
+        if hold not in _movable(asked):
+            held.setdefault((hold, thread.affinity), []).append(thread)
+    for (hold, mask), threads in held.items():
+        load = sum(thread.load for thread in threads)
+        why = {
+            "per-cpu": f"a kernel thread that belongs to CPU {mask}",
+            "pinner": "pinner itself",
+            "narrowed": f"somebody gave it CPUs {mask} on purpose; name it among those to move to have it moved",
+            "guest": "it belongs to a guest and is placed with it",
+        }[hold]
+        if hold == "pinner" or len(threads) == len(process.threads):
+            name = str(target)
+        else:
+            name = thread_label(target, ", ".join(str(thread.tid) for thread in threads))
+        yield LeftOut(name, f"{load:.1f} % of one CPU; {why}")
+
+
+def _claims(snapshot: Snapshot, request: Request) -> Iterable[Claim]:
+    """One claim a mask, in the name of the first process that has it."""
+    owners: dict[CpuSet, list[str]] = {}
+    for process in snapshot.processes:
+        if _asked(process, request):
+            continue
+        masks = {thread.affinity for thread in process.threads if _hold(process, thread) == "narrowed"}
+        for mask in masks:
+            owners.setdefault(mask, []).append(str(process_target(process)))
+    for mask, names in owners.items():
+        if mask:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            yield Claim(mask, names[0] + more)
+
+
+def _asked(process: Process, request: Request) -> bool:
+    return process.name in request.processes or str(process.pid) in request.processes
+
+
+def _hold(process: Process, thread: Thread) -> Hold:
+    return process.hold or thread.hold
+
+
+def _movable(asked: bool) -> tuple[Hold, ...]:
+    return ("", "narrowed") if asked else ("",)

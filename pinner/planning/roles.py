@@ -1,0 +1,167 @@
+"""The three sets of CPUs - housekeeping, emulator, vCPU - as a request and a host resolve to them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.errors import Invalid, NoFit
+from pinner.model.plan import Roles
+from pinner.model.request import AUTO, Request
+from pinner.planning.supply import Supply
+
+_PART = 8
+"""An automatic set is one in this many of a node's CPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The sets, and what they were resolved from."""
+
+    roles: Roles
+    emulator_on: Mapping[int | None, CpuSet]
+    """Each node's slice of an automatic emulator set; empty for a literal one."""
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slices:
+    """What one node gives to each role."""
+
+    housekeeping: CpuSet = CpuSet()
+    emulator: CpuSet = CpuSet()
+    vcpu: CpuSet = CpuSet()
+    note: str = ""
+
+
+def resolve(supply: Supply, request: Request, *, isolating: bool = False) -> Resolved:
+    """The sets of a request on a host.
+
+    With ``isolating`` the vCPU set is every CPU that is or is to be isolated, else every CPU that threads may float
+    over and that the two other sets leave. Raises Invalid, naming the field and the CPUs, where a literal set has CPUs
+    that may not be handed out, or both literal sets share some; NoFit where no CPU is left for vCPUs.
+    """
+    literal = {name: _literal(supply, name, getattr(request, name)) for name in ("housekeeping", "emulator")}
+    if both := literal["housekeeping"] & literal["emulator"]:
+        raise Invalid("emulator", request.emulator, f"CPUs outside housekeeping; {both} in both", cpus=str(both))
+    free = supply.usable - literal["housekeeping"] - literal["emulator"]
+    slices = {
+        node: _slice(supply, node, free & cpus, request, isolating=isolating) for node, cpus in supply.nodes.items()
+    }
+    vcpu = union(part.vcpu for part in slices.values())
+    roles = Roles(
+        housekeeping=literal["housekeeping"] or union(part.housekeeping for part in slices.values()),
+        emulator=literal["emulator"] or union(part.emulator for part in slices.values()),
+        vcpu=vcpu | supply.reserved if isolating else vcpu,
+        notes=tuple(part.note for part in slices.values() if part.note),
+    )
+    sets = {"housekeeping": roles.housekeeping, "emulators": roles.emulator, "vCPUs": roles.vcpu}
+    if missing := [name for name, cpus in sets.items() if not cpus]:
+        raise NoFit(asked=1, free=0, why=_shortage(supply, roles, missing))
+    emulator_on = {} if literal["emulator"] else {node: part.emulator for node, part in slices.items() if part.emulator}
+    return Resolved(roles, emulator_on, _doubts(supply, roles, literal))
+
+
+def housekeeping(supply: Supply, request: Request) -> CpuSet:
+    """The housekeeping set alone: literal, or one slice of each node. Raises Invalid for a list that does not parse."""
+    if request.housekeeping != AUTO:
+        return CpuSet.parse(request.housekeeping, "housekeeping")
+    free = supply.usable
+    if request.emulator != AUTO:
+        free -= CpuSet.parse(request.emulator, "emulator")
+    return union(_slice(supply, node, free & cpus, request).housekeeping for node, cpus in supply.nodes.items())
+
+
+def _literal(supply: Supply, field: str, value: str) -> CpuSet:
+    if value == AUTO:
+        return CpuSet()
+    cpus = CpuSet.parse(value, field)
+    if wrong := supply.objections(cpus):
+        hint = "; name a process among those to move to free its CPUs" if any("claimed" in one for one in wrong) else ""
+        refused = cpus - supply.usable
+        raise Invalid(field, value, f"CPUs that may be handed out; {'; '.join(wrong)}{hint}", cpus=str(refused))
+    return cpus
+
+
+def _slice(supply: Supply, node: int | None, free: CpuSet, request: Request, *, isolating: bool = False) -> _Slices:
+    """What a node gives of its free CPUs; roles merge where it is too small to leave a CPU for vCPUs."""
+    cores = supply.cores_within(free)
+    autos = (request.housekeeping == AUTO, request.emulator == AUTO)
+    if not cores or not any(autos):
+        return _Slices(vcpu=free)
+    size = len(supply.nodes[node]) // _PART
+    if len(cores) == 1:
+        return _one_core(free, node, autos, isolating=isolating)
+    house = _take(cores[:-1], size) if autos[0] else CpuSet()
+    rest = cores[len(supply.cores_within(house)) :]
+    if not autos[1]:
+        return _Slices(housekeeping=house, vcpu=union(rest))
+    if isolating:
+        return _beside_isolated(house, rest, node, size, room=bool(supply.reserved & supply.nodes[node]))
+    emulator = _take(rest, size)
+    if emulator != union(rest):
+        return _Slices(house, emulator, union(rest) - emulator)
+    return _Slices(house, emulator, emulator, f"{_name(node)}is small: emulator threads share {emulator} with vCPUs")
+
+
+def _beside_isolated(house: CpuSet, rest: list[CpuSet], node: int | None, size: int, *, room: bool) -> _Slices:
+    """The slices where vCPUs get isolated CPUs: no emulator thread may run there, so it joins housekeeping instead.
+
+    ``room``: the node has isolated CPUs already, so that of the others none has to be left over.
+    """
+    if room:
+        emulator = _take(rest, size)
+    elif len(rest) > 1 or not house:
+        emulator = _take(rest[:-1] or rest, size)
+    else:
+        note = f"{_name(node)}is small: emulator threads share {house} with housekeeping"
+        return _Slices(house, house, union(rest), note)
+    return _Slices(house, emulator, union(rest) - emulator)
+
+
+def _one_core(free: CpuSet, node: int | None, autos: tuple[bool, bool], *, isolating: bool) -> _Slices:
+    house, emulator = (free if auto else CpuSet() for auto in autos)
+    vcpu = CpuSet() if isolating else free
+    sharing = [name for name, cpus in (("housekeeping", house), ("emulators", emulator), ("vCPUs", vcpu)) if cpus]
+    note = f"{_name(node)}has one free core: {', '.join(sharing)} share {free}" if len(sharing) > 1 else ""
+    return _Slices(house, emulator, vcpu, note)
+
+
+def _take(cores: list[CpuSet], size: int) -> CpuSet:
+    """The first cores that make up ``size`` CPUs at most, but at least one core."""
+    taken = cores[0]
+    for core in cores[1:]:
+        if len(taken) + len(core) > size:
+            break
+        taken |= core
+    return taken
+
+
+def _name(node: int | None) -> str:
+    return "the host " if node is None else f"node {node} "
+
+
+def _shortage(supply: Supply, roles: Roles, missing: list[str]) -> str:
+    parts = (
+        ("housekeeping", roles.housekeeping),
+        ("emulator", roles.emulator),
+        ("isolated", supply.isolated),
+        ("dedicated by Nova", supply.dedicated),
+        *((f"claimed by {claim.owner}", claim.cpus) for claim in supply.claims),
+    )
+    taken = ", ".join(f"{what} {cpus}" for what, cpus in parts if cpus)
+    return f"no CPU is left for {', '.join(missing)} of the {len(supply.online)} online ({supply.online}): {taken}"
+
+
+def _doubts(supply: Supply, roles: Roles, literal: Mapping[str, CpuSet]) -> tuple[str, ...]:
+    """What is odd about literal sets: cores split between roles, sockets straddled."""
+    sets = {"housekeeping": roles.housekeeping, "emulator": roles.emulator, "vCPUs": roles.vcpu}
+    found = []
+    for name, cpus in literal.items():
+        siblings = union(core for core in supply.cores if core & cpus) - cpus
+        for other, theirs in sets.items():
+            if shared := siblings & theirs:
+                found.append(f"{name} {cpus} splits cores: {shared} of {other} are hardware threads of the same cores")
+        sockets = sorted({supply.sockets[cpu] for cpu in cpus if cpu in supply.sockets})
+        if len(sockets) > 1:
+            found.append(f"{name} {cpus} straddles sockets {', '.join(map(str, sockets))}")
+    return tuple(found)

@@ -1,0 +1,115 @@
+"""The one objective that plans are measured by.
+
+Lower is better; 0 is a host where nothing fights. Every part is in CPUs: how many CPUs' worth of threads are in each
+other's way if every thread spreads evenly over the online CPUs that it may use. A thread of weight w that may use m
+CPUs puts w/m on each of them. That makes three densities for every CPU c:
+
+    v(c)  vCPUs, each of weight 1 (it may want a whole CPU at any moment)
+    e(c)  QEMU's side: each guest's emulator threads together, each iothread and each helper have weight 1
+    h(c)  threads of busy host processes, each with its measured load (100 % of one CPU is weight 1)
+
+and these parts, which add up to the total:
+
+    vcpu_vs_host      sum over c of min(v, 1) * h      host work that interrupts vCPUs
+    vcpu_vs_emulator  sum over c of min(v, 1) * e      packets and guests that wait for each other
+    emulator_vs_host  sum over c of min(e, 1) * h      host work that interrupts QEMU's
+    overcommit        sum over c of max(v - 1, 0)      vCPUs beyond one a CPU
+    remote_nodes      sum over vCPUs of the chance that a CPU it may use and a page of its guest lie on different nodes
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.guest import Guest
+from pinner.model.plan import Score
+from pinner.model.process import Thread
+from pinner.model.snapshot import Snapshot
+
+_DIGITS = 6
+"""Enough to compare by, and few enough that the order of additions does not show."""
+
+
+def score(snapshot: Snapshot, busy_threshold: float, planned: Mapping[int, CpuSet]) -> Score:
+    """The score of a host whose threads have the affinities of ``planned`` (thread id to CPUs), else those they have.
+
+    ``busy_threshold`` is in per cent of one CPU. Its time grows with the threads, and with the CPUs of each distinct
+    affinity among them.
+    """
+    online = snapshot.topology.online
+
+    def mask(thread: Thread) -> CpuSet:
+        return planned.get(thread.tid, thread.affinity)
+
+    vcpus = _density(((mask(thread), 1.0) for guest in snapshot.guests for thread in _vcpus(guest)), online)
+    beside = _density(
+        ((mask(thread), weight) for guest in snapshot.guests for thread, weight in _beside(guest)), online
+    )
+    host = _density(((mask(thread), load) for thread, load in _busy(snapshot, busy_threshold)), online)
+    parts = {
+        "vcpu_vs_host": _clash(vcpus, host),
+        "vcpu_vs_emulator": _clash(vcpus, beside),
+        "emulator_vs_host": _clash(beside, host),
+        "overcommit": sum(max(count - 1.0, 0.0) for count in vcpus.values()),
+        "remote_nodes": _remote(snapshot, online, planned),
+    }
+    rounded = {name: round(part, _DIGITS) for name, part in parts.items()}
+    return Score(total=round(sum(rounded.values()), _DIGITS), parts=rounded)
+
+
+def _vcpus(guest: Guest) -> Iterator[Thread]:
+    return (vcpu.thread for vcpu in guest.vcpus if vcpu.thread)
+
+
+def _beside(guest: Guest) -> Iterator[tuple[Thread, float]]:
+    for thread in guest.emulator.threads:
+        yield thread, 1.0 / len(guest.emulator.threads)
+    for iothread in guest.iothreads:
+        if iothread.thread:
+            yield iothread.thread, 1.0
+    for helper in guest.helpers:
+        yield helper, 1.0
+
+
+def _busy(snapshot: Snapshot, threshold: float) -> Iterator[tuple[Thread, float]]:
+    """The threads that could be elsewhere, of busy processes of the host, each with its load in CPUs."""
+    for process in snapshot.processes:
+        if process.load > threshold and process.hold in ("", "narrowed"):
+            for thread in process.threads:
+                if thread.hold in ("", "narrowed"):
+                    yield thread, thread.load / 100.0
+
+
+def _clash(disturbed: Mapping[int, float], disturbing: Mapping[int, float]) -> float:
+    return sum(min(disturbed.get(cpu, 0.0), 1.0) * weight for cpu, weight in disturbing.items())
+
+
+def _density(threads: Iterator[tuple[CpuSet, float]], online: CpuSet) -> dict[int, float]:
+    """What the threads put on each CPU. They share few distinct affinities, and each of those is spread once."""
+    by_mask: dict[CpuSet, float] = {}
+    for mask, weight in threads:
+        by_mask[mask] = by_mask.get(mask, 0.0) + weight
+    density = dict.fromkeys(online, 0.0)
+    for mask, weight in by_mask.items():
+        usable = mask & online
+        for cpu in usable.ids:
+            density[cpu] += weight / len(usable)
+    return density
+
+
+def _remote(snapshot: Snapshot, online: CpuSet, planned: Mapping[int, CpuSet]) -> float:
+    nodes = {node.id: node.cpus & online for node in snapshot.topology.nodes}
+    total = 0.0
+    for guest in snapshot.guests:
+        memory = sum(guest.memory_per_node.values())
+        if not memory:
+            continue
+        masks = Counter(planned.get(thread.tid, thread.affinity) for thread in _vcpus(guest))
+        for mask, count in masks.items():
+            usable = mask & online
+            local = sum(
+                len(usable & nodes[node]) * here for node, here in guest.memory_per_node.items() if node in nodes
+            )
+            if usable:
+                total += count * (1.0 - local / (len(usable) * memory))
+    return total

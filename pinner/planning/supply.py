@@ -1,0 +1,117 @@
+"""Which CPUs of a host may be handed out, and why the others may not."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.guest import Guest
+from pinner.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """CPUs that somebody gave to a process of his on purpose."""
+
+    cpus: CpuSet
+    owner: str
+    """The process, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """A host's online CPUs by what stands against handing them out; the sets may overlap."""
+
+    online: CpuSet
+    offline: CpuSet
+    isolated: CpuSet
+    dedicated: CpuSet
+    """Nova's: cpu_dedicated_set, and where guests that Nova pinned are."""
+    claims: tuple[Claim, ...]
+    nodes: Mapping[int | None, CpuSet]
+    """Online CPUs by NUMA node, by ascending id; None holds those whose node the kernel does not tell."""
+    cores: tuple[CpuSet, ...]
+    """The online hardware threads of each core, by lowest CPU id."""
+    sockets: Mapping[int, int]
+    """The socket of each online CPU whose socket the kernel tells."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, claims: Iterable[Claim]) -> "Supply":
+        """The CPUs of a snapshot, with what processes claim of them."""
+        topology = snapshot.topology
+        online = topology.online
+        nodes: dict[int | None, set[int]] = {}
+        for cpu in topology.cpus:
+            if cpu.online:
+                nodes.setdefault(cpu.node, set()).add(cpu.id)
+        ordered = sorted(nodes, key=lambda node: (node is None, node))
+        return cls(
+            online=online,
+            offline=topology.offline,
+            isolated=topology.isolated & online,
+            dedicated=union([snapshot.dedicated, *(pinned(guest, online) for guest in snapshot.guests)]),
+            claims=tuple(claims),
+            nodes={node: CpuSet.of(nodes[node]) for node in ordered},
+            cores=_cores(snapshot, online),
+            sockets={cpu.id: cpu.socket for cpu in topology.cpus if cpu.online and cpu.socket is not None},
+        )
+
+    @property
+    def claimed(self) -> CpuSet:
+        """The CPUs of all claims."""
+        return union(claim.cpus for claim in self.claims)
+
+    @property
+    def usable(self) -> CpuSet:
+        """What threads may float over: online, load-balanced, and nobody else's."""
+        return self.online - self.isolated - self.dedicated - self.claimed
+
+    @property
+    def reserved(self) -> CpuSet:
+        """The isolated CPUs that are nobody else's: for one thread each."""
+        return self.isolated - self.dedicated - self.claimed
+
+    def without(self, cpus: CpuSet) -> "Supply":
+        """The same host without the claims to exactly these CPUs."""
+        return replace(self, claims=tuple(claim for claim in self.claims if claim.cpus != cpus))
+
+    def cores_within(self, cpus: CpuSet) -> list[CpuSet]:
+        """The parts of cores that lie within ``cpus``, in order of their lowest CPU there."""
+        parts = (core & cpus for core in self.cores)
+        return sorted((part for part in parts if part), key=lambda part: min(part.ids))
+
+    def objections(self, cpus: CpuSet, *, floating: bool = True) -> list[str]:
+        """Why CPUs of ``cpus`` cannot be handed out, as clauses that name them; empty: they can.
+
+        Isolated CPUs are an objection only to ``floating`` threads: the kernel does not balance them.
+        """
+        kinds = (
+            ("absent", cpus - self.online - self.offline),
+            ("offline", cpus & self.offline),
+            ("isolated from the kernel's scheduler", cpus & self.isolated if floating else CpuSet()),
+            ("dedicated to guests by Nova", cpus & self.dedicated),
+        )
+        claims = ((f"claimed by {claim.owner}", cpus & claim.cpus) for claim in self.claims)
+        return [f"{these} {'is' if len(these) == 1 else 'are'} {why}" for why, these in (*kinds, *claims) if these]
+
+
+def pinned(guest: Guest, online: CpuSet) -> CpuSet:
+    """The CPUs that Nova pinned a guest to; none where Nova did not.
+
+    A guest of Nova's mixed policy has vCPUs with a CPU of their own beside some that share many: only the former are
+    dedicated. Without any of the former, every pin that is narrower than the host counts.
+    """
+    if not guest.dedicated:
+        return CpuSet()
+    pins = [vcpu.pin for vcpu in guest.vcpus] + [vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread]
+    return union(pin for pin in pins if len(pin) == 1) or union(pin for pin in pins if pin and not online <= pin)
+
+
+def _cores(snapshot: Snapshot, online: CpuSet) -> tuple[CpuSet, ...]:
+    seen: set[int] = set()
+    cores = []
+    for cpu in sorted(snapshot.topology.cpus, key=lambda cpu: cpu.id):
+        if cpu.online and cpu.id not in seen:
+            core = CpuSet((cpu.siblings.ids & online.ids | {cpu.id}) - seen)
+            seen |= core.ids
+            cores.append(core)
+    return tuple(cores)

@@ -1,0 +1,166 @@
+"""Hosts that exist nowhere: snapshots to plan from, put together from a few numbers."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.guest import Emulator, Guest, IoThread, Vcpu
+from pinner.model.plan import Change, Plan
+from pinner.model.process import Process, Thread
+from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Cpu, Device, Kernel, Node, Topology
+
+GIB = 1 << 20
+"""In KiB."""
+KERNEL = Kernel("6.12.0", "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro quiet", cgroup="v2", partitions=True)
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def cpus(text: str) -> CpuSet:
+    return CpuSet.parse(text)
+
+
+def topology(
+    nodes: Mapping[int, Iterable[Iterable[int]]],
+    *,
+    offline: str = "",
+    isolated: str = "",
+    nohz_full: str = "",
+    kernel: Kernel = KERNEL,
+    memory_kib: Mapping[int, int] | int = 64 * GIB,
+    devices: tuple[Device, ...] = (),
+    sockets: Mapping[int, int] | None = None,
+) -> Topology:
+    """Nodes given as the cores that they have, each core as its hardware threads. A socket a node, unless said."""
+    off, alone, quiet = cpus(offline), cpus(isolated), cpus(nohz_full)
+    found = []
+    for node, cores in nodes.items():
+        for number, core in enumerate(cores):
+            threads = CpuSet.of(core)
+            for cpu in threads:
+                siblings = CpuSet.of([cpu]) if cpu in off else threads - off
+                socket = (sockets or {}).get(cpu, node)
+                found.append(
+                    Cpu(cpu, node, socket, None, number, None, siblings, cpu not in off, cpu in alone, cpu in quiet)
+                )
+    memory = {node: memory_kib if isinstance(memory_kib, int) else memory_kib.get(node, 0) for node in nodes}
+    distances = {node: {other: 10 if other == node else 20 for other in nodes} for node in nodes}
+    return Topology(
+        cpus=tuple(sorted(found, key=lambda cpu: cpu.id)),
+        nodes=tuple(
+            Node(
+                node,
+                CpuSet.of(c.id for c in found if c.node == node and c.online),
+                memory[node],
+                memory[node],
+                distances[node],
+            )
+            for node in nodes
+        ),
+        kernel=kernel,
+        devices=devices,
+    )
+
+
+def plain(count: int, nodes: int = 1, **more: object) -> Topology:
+    """Cores of one thread each, dealt out to the nodes in equal blocks."""
+    block = count // nodes
+    return topology({n: [[c] for c in range(n * block, (n + 1) * block)] for n in range(nodes)}, **more)
+
+
+def interleaved(cores: int, nodes: int = 2, **more: object) -> Topology:
+    """Cores of two threads: core c is on node c modulo nodes, its threads are CPUs c and c + cores."""
+    return topology({n: [[c, c + cores] for c in range(n, cores, nodes)] for n in range(nodes)}, **more)
+
+
+def guest(
+    number: int,
+    vcpus: int,
+    floor: CpuSet,
+    *,
+    pins: Iterable[str] = (),
+    memory: Mapping[int, int] | None = None,
+    memory_kib: int = 2 * GIB,
+    iothreads: int = 0,
+    helpers: int = 0,
+    unplugged: int = 0,
+    **more: object,
+) -> Guest:
+    """Guest g<number> whose threads may use ``floor``, its vCPUs ``pins`` where given."""
+    base = 10_000 + 1_000 * number
+    masks = [cpus(pin) for pin in pins] or [floor] * vcpus
+    return Guest(
+        uuid=f"00000000-0000-4000-8000-{number:012d}",
+        name=f"g{number}",
+        state="running",
+        pid=base,
+        vcpus=(
+            *(Vcpu(v, Thread(base + 10 + v, 7, f"CPU {v}/KVM", masks[v]), masks[v]) for v in range(vcpus)),
+            *(Vcpu(v, None, floor) for v in range(vcpus, vcpus + unplugged)),
+        ),
+        emulator=Emulator(floor, (Thread(base, 7, "qemu", floor), Thread(base + 1, 7, "worker", floor))),
+        iothreads=tuple(
+            IoThread(i + 1, Thread(base + 500 + i, 7, f"IO iothread{i + 1}", floor), floor) for i in range(iothreads)
+        ),
+        helpers=tuple(Thread(base + 600 + h, 7, f"vhost-{base}", floor, hold="guest") for h in range(helpers)),
+        memory_kib=memory_kib,
+        memory_per_node={0: memory_kib} if memory is None else memory,
+        **more,
+    )
+
+
+def process(pid: int, load: float, *masks: str, name: str = "daemon", holds: Iterable[str] = (), **more: object):
+    """A process with a thread for each mask; its load is spread evenly over them."""
+    held = list(holds) or [""] * len(masks)
+    threads = tuple(
+        Thread(pid + i, 5, name, cpus(mask), load / len(masks), hold=hold)
+        for i, (mask, hold) in enumerate(zip(masks, held, strict=True))
+    )
+    return Process(pid, 5, name, f"/usr/bin/{name}", f"{name}.service", False, load, threads, **more)
+
+
+def snapshot(
+    top: Topology, guests: Iterable[Guest] = (), processes: Iterable[Process] = (), **more: object
+) -> Snapshot:
+    facts = {"sample_seconds": 5.0, "baseline": top.online - top.isolated} | more
+    return Snapshot("compute1", NOON, topology=top, guests=tuple(guests), processes=tuple(processes), **facts)
+
+
+def applied(before: Snapshot, plan: Plan, *, by_hand: bool = False) -> Snapshot:
+    """The host after the plan's changes. ``by_hand``: somebody typed its commands, so that pinner takes the processes'
+    new masks for somebody's intent; otherwise it knows them for its own."""
+    masks = {thread.tid: change.after for change in plan.changes for thread in change.before}
+    moved = {change.target.part: change for change in plan.changes if change.target.kind == "process"}
+
+    def host_thread(thread: Thread) -> Thread:
+        hold = "narrowed" if by_hand and thread.tid in masks and not thread.hold else thread.hold
+        return replace(_moved(thread, masks), hold=hold)
+
+    return replace(
+        before,
+        guests=tuple(_moved_guest(guest, masks) for guest in before.guests),
+        processes=tuple(replace(p, threads=tuple(map(host_thread, p.threads))) for p in before.processes),
+        placed=before.placed if by_hand else (*before.placed, *_masks(moved.values())),
+    )
+
+
+def _masks(changes: Iterable[Change]) -> tuple[CpuSet, ...]:
+    return tuple(sorted({change.after for change in changes}, key=str))
+
+
+def _moved(thread: Thread, masks: Mapping[int, CpuSet]) -> Thread:
+    return replace(thread, affinity=masks.get(thread.tid, thread.affinity))
+
+
+def _moved_guest(guest: Guest, masks: Mapping[int, CpuSet]) -> Guest:
+    def part(it):
+        return replace(it, thread=_moved(it.thread, masks)) if it.thread else it
+
+    return replace(
+        guest,
+        vcpus=tuple(map(part, guest.vcpus)),
+        iothreads=tuple(map(part, guest.iothreads)),
+        emulator=replace(guest.emulator, threads=tuple(_moved(t, masks) for t in guest.emulator.threads)),
+        helpers=tuple(_moved(t, masks) for t in guest.helpers),
+    )
