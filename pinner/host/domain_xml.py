@@ -1,0 +1,137 @@
+"""A libvirt domain's XML: what libvirt's calls do not say, or say only by asking QEMU, which may not answer. Pure.
+
+Source: https://libvirt.org/formatdomain.html; the metadata is Nova's. Entities are not resolved.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lxml import etree
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.guest import NovaIdentity
+from pinner.model.plan import Target
+
+NOVA = ("http://openstack.org/xmlns/libvirt/nova/1.1", "http://openstack.org/xmlns/libvirt/nova/1.0")
+"""The namespaces of Nova's metadata, newest first."""
+
+_PINS = {"emulator": "emulatorpin", "vcpu": "vcpupin", "iothread": "iothreadpin"}
+_PART = {"vcpu": "vcpu", "iothread": "iothread"}
+"""The attribute of a pin element that tells which one it is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """What one domain's XML says. Pins are those that stand there; ``cpuset`` holds where there is none."""
+
+    memory_kib: int
+    vcpus: tuple[int, ...]
+    """The ids of all vCPUs, the unplugged included."""
+    cpuset: CpuSet | None
+    vcpu_pins: Mapping[int, CpuSet]
+    emulator_pin: CpuSet | None
+    iothreads: tuple[int, ...]
+    iothread_pins: Mapping[int, CpuSet]
+    taps: tuple[tuple[str, str], ...]
+    """Name on the host and MAC address of every network interface that has one."""
+    pci: tuple[str, ...]
+    nova: NovaIdentity | None
+    cpu_policy: str
+    """hw:cpu_policy of the flavor in Nova's metadata, empty where it is not told."""
+
+
+def parse(xml: str) -> Domain:
+    """Read a domain's XML as libvirt writes it. Raises Invalid for a CPU list that does not parse."""
+    domain = _tree(xml)
+    vcpu = domain.find("vcpu")
+    cpuset = None if vcpu is None else vcpu.get("cpuset")
+    emulator = domain.find("cputune/emulatorpin")
+    nova = _nova(domain)
+    return Domain(
+        memory_kib=int(domain.findtext("memory", "0")),
+        vcpus=tuple(range(int(domain.findtext("vcpu", "0")))),
+        cpuset=None if cpuset is None else CpuSet.parse(cpuset, "vcpu cpuset"),
+        vcpu_pins=_pins(domain, "vcpu"),
+        emulator_pin=None if emulator is None else CpuSet.parse(emulator.get("cpuset", ""), "emulatorpin"),
+        iothreads=_iothreads(domain),
+        iothread_pins=_pins(domain, "iothread"),
+        taps=tuple(_taps(domain)),
+        pci=tuple(_pci_address(source) for source in domain.iterfind("devices/*/source/address[@slot]")),
+        nova=None if nova is None else _identity(nova),
+        cpu_policy="" if nova is None else _cpu_policy(nova),
+    )
+
+
+def cputune(xml: str) -> str:
+    """The <cputune> element as XML, empty where there is none."""
+    element = _tree(xml).find("cputune")
+    return "" if element is None else etree.tostring(element, encoding="unicode", with_tail=False)
+
+
+def with_pin_of(xml: str, target: Target, definition: str) -> str:
+    """The domain's XML with the target's pin as it stands in ``definition`` (a <cputune> or nothing), or without it."""
+    domain = _tree(xml)
+    tune = domain.find("cputune")
+    if tune is None:
+        tune = etree.SubElement(domain, "cputune")
+    for element in tune.findall(_pin_path(target)):
+        tune.remove(element)
+    saved = _tree(definition) if definition else etree.Element("cputune")
+    tune.extend(saved.findall(_pin_path(target)))
+    if not len(tune):
+        domain.remove(tune)
+    return etree.tostring(domain, encoding="unicode")
+
+
+def _tree(xml: str) -> etree._Element:
+    return etree.fromstring(xml, etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True))
+
+
+def _pin_path(target: Target) -> str:
+    part = f"[@{_PART[target.kind]}='{target.part}']" if target.kind in _PART else ""
+    return _PINS[target.kind] + part
+
+
+def _pins(domain: etree._Element, kind: str) -> dict[int, CpuSet]:
+    found = domain.iterfind(f"cputune/{_PINS[kind]}")
+    return {int(pin.get(_PART[kind], "")): CpuSet.parse(pin.get("cpuset", ""), _PINS[kind]) for pin in found}
+
+
+def _iothreads(domain: etree._Element) -> tuple[int, ...]:
+    """libvirt lists the ids only where one of them is not its own choice, which is 1, 2, ..."""
+    listed = tuple(int(thread.get("id", "")) for thread in domain.iterfind("iothreadids/iothread"))
+    return listed or tuple(range(1, int(domain.findtext("iothreads", "0")) + 1))
+
+
+def _taps(domain: etree._Element) -> list[tuple[str, str]]:
+    found = []
+    for interface in domain.iterfind("devices/interface"):
+        target, mac = interface.find("target"), interface.find("mac")
+        if target is not None and target.get("dev"):
+            found.append((target.get("dev", ""), "" if mac is None else mac.get("address", "")))
+    return found
+
+
+def _pci_address(address: etree._Element) -> str:
+    domain, bus, slot, function = (int(address.get(name, "0"), 16) for name in ("domain", "bus", "slot", "function"))
+    return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
+
+
+def _nova(domain: etree._Element) -> etree._Element | None:
+    found = (domain.find(f"metadata/{{{space}}}instance") for space in NOVA)
+    return next((instance for instance in found if instance is not None), None)
+
+
+def _identity(instance: etree._Element) -> NovaIdentity:
+    flavor = instance.find("{*}flavor")
+    return NovaIdentity(
+        instance=instance.findtext("{*}name", ""),
+        project=instance.findtext("{*}owner/{*}project", ""),
+        user=instance.findtext("{*}owner/{*}user", ""),
+        flavor="" if flavor is None else flavor.get("name", ""),
+    )
+
+
+def _cpu_policy(instance: etree._Element) -> str:
+    specs = instance.iterfind("{*}flavor/{*}extraSpecs/{*}extraSpec")
+    return next((spec.text or "" for spec in specs if spec.get("name") == "hw:cpu_policy"), "")

@@ -1,0 +1,198 @@
+"""libvirt: the sole ``import libvirt``. Reads the active guests, and pins them.
+
+Calls and flags: https://libvirt.org/html/libvirt-libvirt-domain.html; error numbers: libvirt-virterror.html. What needs
+QEMU's answer (thread ids, iothread info, vCPU statistics) is not asked for: a stopped QEMU would hold everything up.
+"""
+
+import errno
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import libvirt  # type: ignore[import-untyped]
+
+from pinner.host import domain_xml, qemu
+from pinner.host.guests import ActiveDomain, read_guest
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import ApplyFailed, Gone, HostUnreachable, NotPermitted, PinnerError
+from pinner.model.guest import Guest, GuestState
+from pinner.model.plan import Target
+
+T = TypeVar("T")
+
+_STATES: dict[int, GuestState] = {
+    libvirt.VIR_DOMAIN_RUNNING: "running",
+    libvirt.VIR_DOMAIN_BLOCKED: "blocked",
+    libvirt.VIR_DOMAIN_PAUSED: "paused",
+    libvirt.VIR_DOMAIN_SHUTDOWN: "shutdown",
+    libvirt.VIR_DOMAIN_CRASHED: "crashed",
+    libvirt.VIR_DOMAIN_PMSUSPENDED: "suspended",
+}
+_DENIED = {
+    libvirt.VIR_ERR_OPERATION_DENIED,
+    libvirt.VIR_ERR_ACCESS_DENIED,
+    libvirt.VIR_ERR_AUTH_FAILED,
+    libvirt.VIR_ERR_AUTH_CANCELLED,
+    libvirt.VIR_ERR_AUTH_UNAVAILABLE,
+}
+_BUSY = {libvirt.VIR_ERR_OPERATION_TIMEOUT, libvirt.VIR_ERR_RESOURCE_BUSY, libvirt.VIR_ERR_AGENT_UNRESPONSIVE}
+
+# Without a handler libvirt prints every error to the terminal, although it raises it too.
+libvirt.registerErrorHandler(lambda *_: None, None)
+
+
+class Libvirt:
+    """One libvirtd by its connection URI. Connects when first asked, and again when the connection was lost.
+
+    Every method raises HostUnreachable where libvirt does not answer and NotPermitted where it refuses. May be used by
+    several threads.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._lock = threading.Lock()
+        self._connection: libvirt.virConnect | None = None
+        self._domains: dict[str, libvirt.virDomain] = {}
+
+    def capabilities(self) -> str:
+        """The host's capabilities as XML (virConnectGetCapabilities)."""
+        return str(self._ask("the capabilities", lambda connection: connection.getCapabilities()))
+
+    def guests(self, root: Path) -> tuple[Guest, ...]:
+        """The active guests by name, their threads read below ``root``. One that ends meanwhile is left out."""
+        domains = self._ask("the guests", _active)
+        processes = qemu.look(root, {domain.uuid for domain in domains})
+        found = []
+        for domain in sorted(domains, key=lambda domain: (domain.name, domain.uuid)):
+            try:
+                found.append(read_guest(root, domain, processes))
+            except Gone:
+                continue
+        return tuple(found)
+
+    def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
+        """Pin an emulator, vCPU or iothread, live, and with ``persist`` in its definition too.
+
+        Raises Gone, and ApplyFailed with libvirt's own words; its detail ``retryable`` says that another job held the
+        guest. CPUs that the host lacks are dropped by libvirt without a word: read the kernel back.
+        """
+        flags = libvirt.VIR_DOMAIN_AFFECT_LIVE | (libvirt.VIR_DOMAIN_AFFECT_CONFIG if persist else 0)
+        mask = tuple(cpu in cpus for cpu in range(max(cpus, default=0) + 1))
+
+        def work(domain: libvirt.virDomain) -> None:
+            match target.kind, target.part:
+                case "emulator", None:
+                    domain.pinEmulator(mask, flags)
+                case "vcpu", int(part):
+                    domain.pinVcpuFlags(part, mask, flags)
+                case "iothread", int(part):
+                    domain.pinIOThread(part, mask, flags)
+                case _:
+                    raise ApplyFailed(str(target), "libvirt can pin only emulators, vCPUs and iothreads")
+
+        self._ask_domain(str(target), target.owner, work)
+
+    def persistent(self, guest: str) -> bool:
+        """Whether the guest (by UUID) has a definition that outlives a shutdown. Raises Gone."""
+        return self._ask_domain(f"guest {guest}", guest, lambda domain: bool(domain.isPersistent()))
+
+    def definition(self, guest: str) -> str:
+        """The <cputune> of the guest's persistent definition, empty where it has none. Raises Gone."""
+        xml = self._ask_domain(f"guest {guest}", guest, _definition)
+        return domain_xml.cputune(xml) if xml else ""
+
+    def restore_definition(self, target: Target, definition: str) -> None:
+        """Put the target's pin of ``definition`` (what ``definition()`` gave) back, or take the target's pin away.
+
+        Everything else of the persistent definition stays, passwords included. Raises Gone, ApplyFailed.
+        """
+
+        def work(domain: libvirt.virDomain) -> None:
+            xml = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE)
+            domain.connect().defineXML(domain_xml.with_pin_of(xml, target, definition))
+
+        self._ask_domain(str(target), target.owner, work)
+
+    def _ask_domain(self, what: str, uuid: str, work: Callable[[libvirt.virDomain], T]) -> T:
+        return self._ask(what, lambda connection: work(self._domain(connection, uuid)))
+
+    def _domain(self, connection: libvirt.virConnect, uuid: str) -> libvirt.virDomain:
+        if uuid not in self._domains:
+            self._domains[uuid] = connection.lookupByUUIDString(uuid)
+        return self._domains[uuid]
+
+    def _ask(self, what: str, work: Callable[[libvirt.virConnect], T], *, again: bool = True) -> T:
+        """Do the work, once more over a new connection when the old one was lost: all that is asked can be repeated."""
+        connection = self._connect()
+        try:
+            return work(connection)
+        except libvirt.libvirtError as error:
+            if connection.isAlive() or not again:
+                raise self._translated(what, error) from None
+        self._forget(connection)
+        return self._ask(what, work, again=False)
+
+    def _connect(self) -> libvirt.virConnect:
+        with self._lock:
+            if self._connection is None:
+                try:
+                    self._connection = libvirt.open(self._uri)
+                except libvirt.libvirtError as error:
+                    raise self._unreachable(error) from None
+            return self._connection
+
+    def _forget(self, connection: libvirt.virConnect) -> None:
+        with self._lock:
+            if self._connection is connection:
+                self._connection = None
+                self._domains = {}
+
+    def _translated(self, what: str, error: libvirt.libvirtError) -> PinnerError:
+        code, words = error.get_error_code(), str(error)
+        if code in _DENIED:
+            return NotPermitted(what, words)
+        if error.get_error_domain() == libvirt.VIR_FROM_RPC:
+            return self._unreachable(error)
+        if code == libvirt.VIR_ERR_NO_DOMAIN or _errno(error) == errno.ESRCH or words.endswith("is not running"):
+            return Gone(what)
+        return ApplyFailed(what, f"libvirt: {words}", libvirt_code=code, retryable=code in _BUSY)
+
+    def _unreachable(self, error: libvirt.libvirtError) -> PinnerError:
+        if error.get_error_code() in _DENIED or _errno(error) in (errno.EACCES, errno.EPERM):
+            return NotPermitted(f"libvirt at {self._uri}", f"{error}; run pinner as root or in the group libvirt")
+        why = f"libvirt does not answer at {self._uri}: {error}; start libvirtd or set [libvirt] uri"
+        return HostUnreachable(socket.gethostname(), why)
+
+
+def _errno(error: libvirt.libvirtError) -> int:
+    """The system's error number behind VIR_ERR_SYSTEM_ERROR, 0 for another error."""
+    return error.get_int1() if error.get_error_code() == libvirt.VIR_ERR_SYSTEM_ERROR else 0
+
+
+def _definition(domain: libvirt.virDomain) -> str:
+    return domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE) if domain.isPersistent() else ""
+
+
+def _active(connection: libvirt.virConnect) -> list[ActiveDomain]:
+    flags = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE
+    found = []
+    for domain, stats in connection.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_STATE, flags):
+        try:
+            found.append(_active_domain(domain, _STATES.get(stats.get("state.state", 0), "unknown")))
+        except libvirt.libvirtError as error:
+            if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+                raise
+    return found
+
+
+def _active_domain(domain: libvirt.virDomain, state: GuestState) -> ActiveDomain:
+    persistent = bool(domain.isPersistent())
+    return ActiveDomain(
+        uuid=domain.UUIDString(),
+        name=domain.name(),
+        state=state,
+        xml=domain_xml.parse(domain.XMLDesc(0)),
+        definition=domain_xml.parse(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)) if persistent else None,
+    )

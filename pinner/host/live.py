@@ -1,0 +1,107 @@
+"""This machine as an apply sees it: its threads read from the kernel, guests pinned through libvirt."""
+
+from contextlib import suppress
+from pathlib import Path
+
+from pinner.host import affinity, files, procfs, qemu
+from pinner.host.libvirt import Libvirt
+from pinner.host.sysfs import read_topology
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import ApplyFailed, Gone, Invalid
+from pinner.model.plan import Target, ThreadMask
+from pinner.model.process import Thread
+
+ROOT = Path("/")
+
+
+class LiveHost:
+    """Satisfies apply's Host."""
+
+    def __init__(self, libvirt: Libvirt) -> None:
+        self._libvirt = libvirt
+        self._qemus: dict[str, tuple[int, int]] = {}
+        """Process id and start time by guest."""
+        self._singles: dict[Target, Thread] = {}
+        """The thread of each target that is one thread of QEMU."""
+
+    def fingerprint(self) -> str:
+        """See Host."""
+        return read_topology(ROOT).fingerprint
+
+    def masks(self, target: Target) -> tuple[ThreadMask, ...]:
+        """See Host."""
+        try:
+            match target.kind, target.part:
+                case "process", int(started):
+                    return self._process(target, started)
+                case "helper", int(tid):
+                    return (affinity.mask(tid),)
+                case "emulator", None:
+                    return tuple(_mask(thread) for thread in self._roles(target).emulator)
+                case _, int(part):
+                    return (self._single_of_qemu(target, part),)
+        except Gone:
+            raise Gone(str(target)) from None
+        raise Invalid("target", str(target), "a part unless it is an emulator")
+
+    def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
+        """See Host. CPUs that are absent or offline are refused before libvirt is asked: it drops them silently, and
+        a pin that it refuses may have changed the host all the same."""
+        online = files.cpu_list(ROOT / "sys/devices/system/cpu/online") or CpuSet()
+        if not cpus <= online:
+            raise ApplyFailed(str(target), f"CPUs {cpus - online} are not online (online: {online})")
+        self._libvirt.pin(target, cpus, persist=persist)
+
+    def set_mask(self, thread: ThreadMask) -> None:
+        """See Host."""
+        affinity.set_affinity(thread)
+
+    def persistent(self, guest: str) -> bool:
+        """See Host."""
+        return self._libvirt.persistent(guest)
+
+    def definition(self, guest: str) -> str:
+        """See Host."""
+        return self._libvirt.definition(guest)
+
+    def restore_definition(self, target: Target, definition: str) -> None:
+        """See Host."""
+        self._libvirt.restore_definition(target, definition)
+
+    def _process(self, target: Target, started: int) -> tuple[ThreadMask, ...]:
+        pid = int(target.owner)
+        if procfs.started(ROOT, pid) != started:
+            raise Gone(str(target))
+        return tuple(_mask(thread) for thread in procfs.threads_of(ROOT, pid))
+
+    def _single_of_qemu(self, target: Target, part: int) -> ThreadMask:
+        """The thread of a vCPU or iothread; QEMU's threads are searched for it only once while it lives."""
+        if target in self._singles:
+            known = self._singles.pop(target)
+            with suppress(Gone):
+                found = affinity.mask(known.tid)
+                if found.started == known.started:
+                    self._singles[target] = known
+                    return found
+        roles = self._roles(target)
+        thread = (roles.vcpus if target.kind == "vcpu" else roles.iothreads).get(part)
+        if thread is None:
+            raise Gone(str(target))
+        self._singles[target] = thread
+        return _mask(thread)
+
+    def _roles(self, target: Target) -> qemu.Roles:
+        """QEMU's threads; its process is searched for only once while it lives."""
+        guest = target.owner
+        pid, started = self._qemus.get(guest, (0, 0))
+        if pid == 0 or procfs.started(ROOT, pid) != started:
+            qemus = qemu.look(ROOT, {guest}).qemus
+            if guest not in qemus:
+                raise Gone(str(target))
+            pid = qemus[guest]
+            self._qemus[guest] = pid, procfs.started(ROOT, pid)
+        return qemu.roles(procfs.threads_of(ROOT, pid))
+
+
+def _mask(thread: Thread) -> ThreadMask:
+    return ThreadMask(thread.tid, thread.started, thread.affinity)

@@ -1,0 +1,125 @@
+"""QEMU's processes and threads as /proc shows them.
+
+libvirt tells no thread id without marking the guest as tampered with, so threads are told apart by the names that QEMU
+gives them (``-name debug-threads=on``, which libvirt always passes).
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinner.host import files, procfs
+from pinner.model.errors import Gone
+from pinner.model.plan import TargetKind
+from pinner.model.process import Thread
+
+_VCPU = re.compile(r"CPU (\d+)/\w+", re.ASCII)
+_IOTHREAD = re.compile(r"IO iothread(\d+)", re.ASCII)
+_EXECUTABLE = re.compile(rb"qemu|kvm")
+_HELPER = re.compile(rb"(?:vhost-|kvm-pit/)(\d+)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """One look at /proc: QEMU's process id by the guest's UUID, and kernel threads that work for it by that id."""
+
+    qemus: Mapping[str, int]
+    helpers: Mapping[int, tuple[Thread, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The threads of one QEMU process by what they do."""
+
+    vcpus: Mapping[int, Thread]
+    iothreads: Mapping[int, Thread]
+    emulator: tuple[Thread, ...]
+
+
+def role(name: str) -> tuple[TargetKind, int | None]:
+    """What a thread of QEMU does, by its name: a vCPU or iothread by number, else the emulator's work."""
+    if vcpu := _VCPU.fullmatch(name):
+        return "vcpu", int(vcpu[1])
+    if iothread := _IOTHREAD.fullmatch(name):
+        return "iothread", int(iothread[1])
+    return "emulator", None
+
+
+def roles(threads: Iterable[Thread]) -> Roles:
+    """The threads by role."""
+    vcpus: dict[int, Thread] = {}
+    iothreads: dict[int, Thread] = {}
+    emulator: list[Thread] = []
+    for thread in threads:
+        match role(thread.name):
+            case "vcpu", int(part):
+                vcpus[part] = thread
+            case "iothread", int(part):
+                iothreads[part] = thread
+            case _:
+                emulator.append(thread)
+    return Roles(vcpus, iothreads, tuple(emulator))
+
+
+def look(root: Path, uuids: Collection[str]) -> Processes:
+    """Find the QEMU processes of these guests, and all helpers. A guest whose process is not there is left out."""
+    helpers: dict[int, tuple[Thread, ...]] = {}
+    likely: list[int] = []
+    others: list[int] = []
+    for pid, folder in files.numbered(root / "proc", "").items():
+        try:
+            name = files.read(f"{folder}/comm")
+        except OSError:
+            continue
+        if helper := _HELPER.fullmatch(name):
+            owner = int(helper[1])
+            helpers[owner] = helpers.get(owner, ()) + _kernel_thread(root, pid)
+        (likely if _EXECUTABLE.match(name) else others).append(pid)
+    qemus = _by_uuid(root, likely, uuids)
+    if missing := set(uuids) - set(qemus):
+        qemus |= _by_uuid(root, others, missing)
+    return Processes(qemus, helpers)
+
+
+def memory_per_node(root: Path, pid: int) -> dict[int, int]:
+    """Resident KiB by node (/proc/PID/numa_maps); empty where the kernel does not tell. Slow for a large guest."""
+    found: dict[int, int] = {}
+    for line in (files.text(root / f"proc/{pid}/numa_maps") or "").splitlines():
+        fields = dict(field.split("=", 1) for field in line.split() if "=" in field)
+        size = int(fields.get("kernelpagesize_kB", "0"))
+        for name, pages in fields.items():
+            if name[:1] == "N" and name[1:].isdecimal():
+                found[int(name[1:])] = found.get(int(name[1:]), 0) + int(pages) * size
+    return found
+
+
+def _kernel_thread(root: Path, pid: int) -> tuple[Thread, ...]:
+    """The kernel thread as a tuple of one; of none where a user's program only has the name."""
+    try:
+        stat = procfs.parse_stat(files.read(f"{root}/proc/{pid}/stat"))
+        return procfs.threads_of(root, pid) if stat.flags & procfs.PF_KTHREAD else ()
+    except (OSError, Gone):
+        return ()
+
+
+def _by_uuid(root: Path, pids: Iterable[int], uuids: Collection[str]) -> dict[str, int]:
+    """Where several processes show one UUID the oldest has it: an impostor must have read it from QEMU."""
+    found: dict[str, tuple[int, int]] = {}
+    for pid in pids:
+        try:
+            uuid = _uuid(files.read(f"{root}/proc/{pid}/cmdline"))
+            if uuid in uuids:
+                mine = (procfs.started(root, pid), pid)
+                found[uuid] = min(found.get(uuid, mine), mine)
+        except (OSError, Gone):
+            continue
+    return {uuid: pid for uuid, (_, pid) in found.items()}
+
+
+def _uuid(cmdline: bytes) -> str:
+    words = cmdline.split(b"\0")
+    try:
+        return files.decode(words[words.index(b"-uuid") + 1])
+    except (ValueError, IndexError):
+        return ""
