@@ -33,6 +33,10 @@ class AgentClient:
         """See Agent."""
         return codec.read(Run, self._call(progress, call="rollback", run=run))
 
+    def run(self, run: str) -> Run:
+        """See Agent."""
+        return codec.read(Run, self._call(call="run", run=run))
+
     def entries(self, run: str) -> tuple[Entry, ...]:
         """See Agent."""
         return tuple(codec.read(Entry, entry) for entry in self._call(call="entries", run=run))

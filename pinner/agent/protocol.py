@@ -8,7 +8,8 @@ from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
 
 Progress = Callable[[Entry, int], None]
-"""Called after every change with its entry and how many entries the run has."""
+"""Called with an entry and how many entries the run has: once with an intent when the run is in the journal and
+nothing is touched yet, then after every change."""
 
 
 class Agent(Protocol):
@@ -26,6 +27,9 @@ class Agent(Protocol):
 
     def rollback(self, run: Run, progress: Progress) -> Run:
         """Take back the run named ``run.undoes``, in reverse order, exactly. Raises NotFound, RunConflict, HostBusy."""
+
+    def run(self, run: str) -> Run:
+        """The journal's word on a run. Raises NotFound where it knows none: then the run changed nothing."""
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """The journal's entries of a run."""

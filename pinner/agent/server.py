@@ -96,7 +96,9 @@ class AgentServer:
                 return self._agent.apply(codec.read(Plan, call["plan"]), codec.read(Run, call["run"]), progress)
             case "rollback":
                 return self._agent.rollback(codec.read(Run, call["run"]), progress)
+            case "run":
+                return self._agent.run(str(call["run"]))
             case "entries":
                 return [codec.plain(entry) for entry in self._agent.entries(str(call["run"]))]
             case other:
-                raise Invalid("call", other, "snapshot, apply, rollback or entries")
+                raise Invalid("call", other, "snapshot, apply, rollback, run or entries")

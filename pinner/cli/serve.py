@@ -28,7 +28,7 @@ def serve(context: Context, arguments: Namespace) -> int:
     if context.url:
         raise Invalid("--url", context.url, "left out (PINNER_URL too): serve is for this host")
     # Imported here for the same reason as in context.open_pinner.
-    from pinner import wiring
+    from pinner import serving
 
-    wiring.serve(context.config_files, arguments.bind, arguments.port)
+    serving.serve(context.config_files, arguments.bind, arguments.port)
     return 0

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from oslo_config import cfg
+from oslo_log import log
 
 from pinner.conf import agent, api, database, host, libvirt, planning
 
@@ -24,5 +25,6 @@ def register(conf: cfg.ConfigOpts) -> cfg.ConfigOpts:
 def load(files: list[Path] | None = None) -> cfg.ConfigOpts:
     """The configuration from ``files``, else from where oslo.config looks (~/.pinner, /etc/pinner/pinner.conf)."""
     conf = register(cfg.ConfigOpts())
+    log.register_options(conf)
     conf([], project="pinner", default_config_files=None if files is None else [str(file) for file in files])
     return conf

@@ -5,7 +5,7 @@ OPTIONS = [
     cfg.StrOpt(
         "state_dir",
         sample_default="/var/lib/pinner",
-        help="Folder of the agent's journal (what it did to this host, so that it can be undone without any server) and "
-        "of the default database. By default /var/lib/pinner for root, else ~/.local/state/pinner.",
+        help="Folder of the agent's journal (what it did to this host, so that it can be undone without any server) "
+        "and of the default database. By default /var/lib/pinner for root, else ~/.local/state/pinner.",
     ),
 ]

@@ -6,6 +6,7 @@ OPTIONS = [
         "connection",
         secret=True,
         sample_default="sqlite:////var/lib/pinner/api/pinner.sqlite",
-        help="SQLAlchemy URL of the database of plans, runs and the audit trail. By default SQLite in [agent] state_dir.",
+        help="SQLAlchemy URL of the database of plans, runs and the audit trail. By default SQLite below [agent] "
+        "state_dir.",
     ),
 ]

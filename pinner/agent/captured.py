@@ -1,0 +1,37 @@
+"""The agent of a captured machine: it can be looked at, and planned for, but not changed."""
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from pinner.agent.protocol import Progress
+from pinner.model.errors import Invalid, NotFound
+from pinner.model.journal import Entry, Run
+from pinner.model.plan import Plan
+from pinner.model.snapshot import Snapshot
+
+
+class CapturedAgent:
+    """Satisfies Agent for a folder that holds a machine's proc/ and sys/."""
+
+    def __init__(self, take: Callable[[float], Snapshot]) -> None:
+        self._take = take
+
+    def snapshot(self, sample_seconds: float) -> Snapshot:  # noqa: ARG002 - nothing runs there that could be measured
+        """See Agent."""
+        return self._take(0.0)
+
+    def apply(self, plan: Plan, run: Run, progress: Progress) -> NoReturn:  # noqa: ARG002
+        """Raises Invalid."""
+        raise Invalid("host", plan.host, "a live host: a captured machine cannot be changed")
+
+    def rollback(self, run: Run, progress: Progress) -> NoReturn:  # noqa: ARG002
+        """Raises NotFound: nothing was ever done here."""
+        raise NotFound("run", run.undoes)
+
+    def run(self, run: str) -> NoReturn:
+        """Raises NotFound: nothing was ever done here."""
+        raise NotFound("run", run)
+
+    def entries(self, run: str) -> tuple[Entry, ...]:  # noqa: ARG002
+        """None."""
+        return ()

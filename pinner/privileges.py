@@ -1,0 +1,49 @@
+"""Become an unprivileged user, for good."""
+
+import importlib
+import os
+import pkgutil
+import pwd
+from collections.abc import Iterable
+
+from pinner.model.errors import Invalid
+
+_SKIPPED = ("__main__", "testing", "mypy", "dialects", "plugin", "v1", "hypothesis", "contrib")
+"""Parts of libraries that a server never loads, or that only load where their own optional needs are met."""
+
+
+def unprivileged(user: str) -> pwd.struct_passwd:
+    """The account of ``user``. Raises Invalid where there is none, or where it is root after all."""
+    try:
+        account = pwd.getpwnam(user)
+    except KeyError:
+        raise Invalid("[api] user", user, "the name of an existing unprivileged user") from None
+    if account.pw_uid == 0:
+        raise Invalid("[api] user", user, "a user other than root: the API never runs as root")
+    return account
+
+
+def drop(account: pwd.struct_passwd) -> None:
+    """Give up root: supplementary groups, group and user, with no way back."""
+    os.setgroups([])
+    os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
+    os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
+    os.environ["HOME"] = account.pw_dir
+    os.umask(0o077)
+
+
+def preload(packages: Iterable[str]) -> None:
+    """Import the packages whole while their files can still be read.
+
+    An installation below a closed folder (a checkout in root's home) cannot be read once root is given up, and
+    libraries import parts of themselves as late as their first use.
+    """
+    for name in packages:
+        package = importlib.import_module(name)
+        for module in pkgutil.walk_packages(package.__path__, f"{name}.", onerror=lambda _: None):
+            if any(part in _SKIPPED for part in module.name.split(".")):
+                continue
+            try:
+                importlib.import_module(module.name)
+            except ImportError:
+                continue

@@ -1,0 +1,170 @@
+"""`pinner serve`: the API, the agent and the database of one host in one command.
+
+Started as root, it becomes two processes: the agent stays root and listens on a Unix socket; the API gives up root
+before it takes its first request, and reaches the host through that socket alone. Started by anybody else, it is one
+process with that user's rights.
+"""
+
+import logging
+import os
+import pwd
+import signal
+import sys
+import threading
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from oslo_config import cfg
+from oslo_log import log
+
+from pinner import privileges, wiring
+from pinner.agent.client import AgentClient
+from pinner.agent.protocol import Agent
+from pinner.agent.server import AgentServer
+from pinner.api.app import create_app
+from pinner.api.server import serve as listen
+from pinner.model.errors import Invalid, PinnerError
+from pinner.render import visible
+from pinner.store.repositories import open_store
+
+LOG = logging.getLogger(__name__)
+PACKAGES = ("pinner.api", "pinner.agent", "pinner.store", "apiflask", "flask", "werkzeug", "cheroot", "pydantic",
+            "sqlalchemy", "rfc8785", "oslo_log")  # fmt: skip
+"""What the API is made of."""
+
+
+def serve(config_files: list[Path] | None, bind: str | None, port: int | None) -> None:
+    """Serve until SIGINT or SIGTERM. Raises PinnerError where it cannot begin."""
+    config = wiring.configuration(config_files)
+    log.setup(config, "pinner")
+    door = _Door(
+        config.api.bind if bind is None else bind,
+        config.api.port if port is None else port,
+        read_tokens(config.api.token_file),
+    )
+    if os.geteuid() == 0:
+        _serve_apart(config, door)
+        return
+    with ExitStack() as undo:
+        _serve_api(config, wiring.local_agent(config, {os.getpid()}, undo), door, threading.Event())
+
+
+def read_tokens(file: str | None) -> dict[str, str] | None:
+    """The accepted tokens with their names, from lines ``name:token``; None without a file. Raises Invalid, which
+    names the line but never shows it."""
+    if not file:
+        return None
+    try:
+        lines = Path(file).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid("[api] token_file", file, f"a file that can be read ({error})") from None
+    tokens = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, colon, token = (part.strip() for part in line.partition(":"))
+        if not (name and colon and token) or token in tokens:
+            raise Invalid("[api] token_file", f"{file}, line {number}", "name:token, each token once")
+        tokens[token] = name
+    if not tokens:
+        raise Invalid("[api] token_file", file, "a file with at least one line name:token")
+    return tokens
+
+
+@dataclass(frozen=True, slots=True)
+class _Door:
+    """Where and to whom the API answers."""
+
+    bind: str
+    port: int
+    tokens: dict[str, str] | None
+
+
+def _serve_api(config: cfg.ConfigOpts, agent: Agent, door: _Door, stop: threading.Event) -> None:
+    for kind in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(kind, lambda *_: stop.set())
+    host = wiring.host_name(config)
+    with ExitStack() as undo:
+        service = wiring.service(config, {host: agent}, wiring.database_url(config), undo)
+        app = create_app(service, tokens=door.tokens, max_body_bytes=config.api.max_body_kib * 1024)
+        server = listen(app, door.bind, door.port)
+        undo.callback(server.stop)
+        print(f"pinner serves host {host} at {server.url} (Ctrl-C ends it)", flush=True)
+        stop.wait()
+
+
+def _serve_apart(config: cfg.ConfigOpts, door: _Door) -> None:
+    """The agent here, the API in a child without root. Neither outlives the other."""
+    account = privileges.unprivileged(config.api.user)
+    socket = _prepare(config, account)
+    # The child sees a byte when the agent listens, and the end of the pipe when this process has gone.
+    child_end, own_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(own_end)
+        os._exit(_api_process(config, account, socket, door, child_end))
+    os.close(child_end)
+    with ExitStack() as undo:
+        undo.callback(_end, child)
+        agent = wiring.local_agent(config, {os.getpid(), child}, undo)
+        server = AgentServer(agent, socket, account.pw_uid)
+        undo.callback(server.close)
+        server.start()
+        for kind in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(kind, lambda *_: _signal(child))
+        os.write(own_end, b".")
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status:
+        raise SystemExit(status)
+
+
+def _prepare(config: cfg.ConfigOpts, account: pwd.struct_passwd) -> Path:
+    """The state folder with a part for each of the two; where the agent's socket goes."""
+    state = wiring.state_dir(config)
+    for folder, mode in ((state, 0o711), (state / "agent", 0o700), (state / "api", 0o700)):
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(mode)
+    url = wiring.database_url(config)
+    if not config.database.connection:
+        with open_store(url):
+            pass
+    for path in (state / "api", *(state / "api").iterdir()):
+        os.chown(path, account.pw_uid, account.pw_gid, follow_symlinks=False)
+    return state / "agent.sock"
+
+
+def _api_process(config: cfg.ConfigOpts, account: pwd.struct_passwd, socket: Path, door: _Door, parent: int) -> int:
+    stop = threading.Event()
+
+    def watch() -> None:
+        while os.read(parent, 1):
+            pass
+        stop.set()
+
+    try:
+        privileges.preload(PACKAGES)
+        privileges.drop(account)
+        if not os.read(parent, 1):
+            return 1
+        threading.Thread(target=watch, name="parent", daemon=True).start()
+        _serve_api(config, AgentClient(wiring.host_name(config), socket), door, stop)
+    except PinnerError as error:
+        print(f"pinner: error: {visible(str(error))}", file=sys.stderr)
+        return 2 if isinstance(error, Invalid) else 1
+    except Exception:
+        LOG.exception("the API ended")
+        return 1
+    return 0
+
+
+def _signal(child: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(child, signal.SIGTERM)
+
+
+def _end(child: int) -> None:
+    """Where the agent could not start, or failed, the API goes too."""
+    _signal(child)
+    with suppress(ChildProcessError):
+        os.waitpid(child, 0)

@@ -1,0 +1,122 @@
+"""The one composition root: configuration in, a working pinner out. Nothing else reads the configuration."""
+
+import os
+import socket
+import tempfile
+import uuid
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from oslo_config import cfg
+
+from pinner import codec, conf
+from pinner.agent.captured import CapturedAgent
+from pinner.agent.local import LocalAgent
+from pinner.agent.protocol import Agent
+from pinner.host.inventory import take_snapshot
+from pinner.host.libvirt import Libvirt
+from pinner.host.live import LiveHost
+from pinner.model.cpuset import CpuSet
+from pinner.model.plan import Plan
+from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.planning import planner
+from pinner.remote import RemotePinner
+from pinner.service import Service
+from pinner.store.journal import Journal
+from pinner.store.repositories import open_store
+from pinner.usecases import UseCases
+
+LIVE = Path("/")
+configuration = conf.load
+
+
+def now() -> datetime:
+    """The clock of everything that pinner dates."""
+    return datetime.now(UTC)
+
+
+def state_dir(config: cfg.ConfigOpts) -> Path:
+    """Where the journal and the default database lie."""
+    if config.agent.state_dir:
+        return Path(config.agent.state_dir)
+    if os.geteuid() == 0:
+        return Path("/var/lib/pinner")
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "pinner"
+
+
+def database_url(config: cfg.ConfigOpts) -> str:
+    """The central database's URL."""
+    return config.database.connection or f"sqlite:///{state_dir(config) / 'api' / 'pinner.sqlite'}"
+
+
+def host_name(config: cfg.ConfigOpts) -> str:
+    """This host's name in pinner."""
+    return config.host.name or socket.gethostname()
+
+
+def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack) -> LocalAgent:
+    """The agent of this machine; ``own`` are pinner's process ids. What it opens is closed by ``undo``."""
+    libvirt = Libvirt(config.libvirt.uri)
+    journal = Journal(state_dir(config) / "agent")
+    undo.callback(journal.close)
+    dedicated = CpuSet.parse(config.planning.cpu_dedicated_set, "[planning] cpu_dedicated_set")
+
+    def take(sample_seconds: float) -> Snapshot:
+        return take_snapshot(
+            LIVE,
+            host_name(config),
+            libvirt,
+            sample_seconds=sample_seconds,
+            own=own,
+            placed=journal.placed(),
+            dedicated=dedicated,
+            now=now,
+        )
+
+    return LocalAgent(take, LiveHost(libvirt), journal, now)
+
+
+def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
+    """The agent of the machine captured below ``root``."""
+    dedicated = CpuSet.parse(config.planning.cpu_dedicated_set, "[planning] cpu_dedicated_set")
+    return CapturedAgent(
+        lambda seconds: take_snapshot(
+            root, root.resolve().name, None, sample_seconds=seconds, dedicated=dedicated, now=now
+        )
+    )
+
+
+def service(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str, undo: ExitStack) -> Service:
+    """The use cases over these agents and the database at ``url``, whose schema is brought up to date."""
+    store = undo.enter_context(open_store(url))
+    made = Service(agents, store, now, lambda: uuid.uuid4().hex[:12], config.host.sample_seconds)
+    undo.callback(made.close)
+    return made
+
+
+@contextmanager
+def open_pinner(config_files: list[Path] | None, url: str, token: str, root: Path | None) -> Iterator[UseCases]:
+    """The use cases for one command: of the server at ``url``, else of the machine captured below ``root``, else of
+    this machine."""
+    with ExitStack() as undo:
+        if url:
+            remote = RemotePinner(url, token or None)
+            undo.callback(remote.close)
+            yield remote
+            return
+        config = configuration(config_files)
+        if root is not None:
+            folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="pinner-"))
+            agent: Agent = captured_agent(config, root)
+            yield service(config, {root.resolve().name: agent}, f"sqlite:///{folder}/pinner.sqlite", undo)
+            return
+        agent = local_agent(config, {os.getpid()}, undo)
+        yield service(config, {host_name(config): agent}, database_url(config), undo)
+
+
+def plan_from_snapshot(snapshot: Snapshot, request: Request) -> Plan:
+    """A plan for a saved snapshot; needs neither its host nor a database."""
+    return planner.plan(snapshot, codec.content_hash(snapshot), request)

@@ -1,0 +1,140 @@
+"""What the demo plays on: a libvirtd, three small guests, a busy daemon and pinner's own service. All of it ends with
+the context managers here, in whatever way the demo ends."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import private_libvirt as libvirt
+
+BIN = Path(sys.executable).parent
+
+BOOT_SECTOR = bytes.fromhex(
+    "fa"  # cli
+    "b034e643"  # timer channel 0: rate generator
+    "b0a5e640b012e640"  # divisor 0x12a5: 250 interrupts a second
+    "fb"  # sti
+    "f4"  # wait: hlt
+    "b90080"  # mov cx, 0x8000
+    "4975fd"  # work: dec cx; jnz work
+    "ebf7"  # jmp wait
+).ljust(510, b"\0") + b"\x55\xaa"
+"""A guest's whole system: it wakes 250 times a second and works a little, as a guest does that forwards packets."""
+
+DAEMON = """
+import hashlib, threading
+block = bytes(1 << 20)  # large enough for hashlib to let the other threads run meanwhile
+def work():
+    while True:
+        hashlib.sha256(block).digest()
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+threading.Event().wait()
+"""
+
+
+def say(text: str) -> None:
+    """Tell what happens now."""
+    print(f"\n\033[1m== {text}\033[0m" if sys.stdout.isatty() else f"\n== {text}", flush=True)
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder that is gone afterwards. Short, since sockets lie in it; open to pass, since the API is not root."""
+    with tempfile.TemporaryDirectory(prefix="pinner-demo-", dir="/tmp") as name:  # noqa: S108
+        folder = Path(name)
+        folder.chmod(0o711)
+        yield folder
+
+
+@contextmanager
+def any_libvirtd(folder: Path) -> Iterator[str]:
+    """The URI of the libvirtd that runs, else of a private one that ends with the demo."""
+    system = "qemu:///system"
+    with suppress(subprocess.SubprocessError):
+        subprocess.run(["virsh", "-c", system, "version"], check=True, capture_output=True, timeout=10)
+        print(f"libvirtd runs already: {system}")
+        yield system
+        return
+    print("no libvirtd runs: starting a private one (its own folders and sockets)", flush=True)
+    with libvirt.private_libvirtd(folder / "libvirt") as uri:
+        yield uri
+
+
+@contextmanager
+def guests(uri: str, folder: Path) -> Iterator[tuple[str, ...]]:
+    """Three transient guests of two vCPUs, with an iothread and, where the machine can, a tap; gone afterwards."""
+    kind = "kvm" if libvirt.kvm_works(uri) else "qemu"
+    print(f"guests run under {'KVM' if kind == 'kvm' else 'TCG: a KVM guest does not really start here'}")
+    image = folder / "guest.img"
+    image.write_bytes(BOOT_SECTOR.ljust(1 << 20, b"\0"))
+    image.chmod(0o644)
+    names = tuple(f"demo-{os.getpid()}-{number}" for number in (1, 2, 3))
+    try:
+        for number, name in enumerate(names, 1):
+            print(f"starting guest {name} (2 vCPUs, 64 MiB)", flush=True)
+            libvirt.start_guest(uri, libvirt.guest_xml(name, kind=kind, devices=_devices(image, number)))
+        yield names
+    finally:
+        for name in names:
+            with suppress(subprocess.CalledProcessError):
+                libvirt.virsh(uri, "destroy", name)
+
+
+def _devices(image: Path, number: int) -> str:
+    disk = (
+        f"<disk type='file'><driver name='qemu' type='raw'/><source file='{image}'/>"
+        "<target dev='vda' bus='virtio'/><readonly/></disk>"
+    )
+    if not Path("/dev/net/tun").exists():
+        return disk
+    tap = f"pd{os.getpid() % 10_000_000}-{number}"
+    return f"{disk}<interface type='ethernet'><target dev='{tap}'/><model type='virtio'/></interface>"
+
+
+@contextmanager
+def ended(process: subprocess.Popen[str], seconds: float = 20) -> Iterator[subprocess.Popen[str]]:
+    """The process, which is asked to end afterwards, and made to when it does not."""
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def busy_daemon() -> Iterator[int]:
+    """A host daemon of four busy threads; its process id."""
+    command = [sys.executable, "-c", DAEMON]
+    with ended(subprocess.Popen(command, text=True, start_new_session=True)) as process:
+        print(f"busy daemon: process {process.pid}, 4 threads that hash without end", flush=True)
+        yield process.pid
+
+
+@contextmanager
+def service(folder: Path, uri: str) -> Iterator[str]:
+    """`pinner serve` with a configuration of its own; its URL. Its log lies in ``folder``."""
+    config = folder / "pinner.conf"
+    config.write_text(f"[libvirt]\nuri = {uri}\n[agent]\nstate_dir = {folder}/state\n")
+    log = folder / "pinner.log"
+    command = [str(BIN / "pinner"), "serve", "--config-file", str(config), "--port", "0"]
+    with log.open("w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, text=True, start_new_session=True)
+    with ended(process):
+        deadline = time.monotonic() + 30
+        while not (found := re.search(r"http://\S+:\d+", log.read_text())):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"pinner serve did not start:\n{log.read_text()}")
+            time.sleep(0.1)
+        print(f"pinner serves at {found[0]}", flush=True)
+        yield found[0]
