@@ -51,3 +51,8 @@ class Run:
     undoes: str = ""
     """Of a rollback: the run that it takes back."""
     error: str = ""
+
+
+def settled(run: Run, entry: Entry) -> bool:
+    """Whether the run is through with this entry (of its own, or of the run that it takes back)."""
+    return entry.state != "intent" and not (run.kind == "rollback" and entry.state == "done")

@@ -41,20 +41,10 @@ class Audit:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def append(self, events: Iterable[Event]) -> None:
+    def append(self, *events: Event) -> None:
         """Add events in their order, in one durable transaction. Threads and processes may append at once."""
         with writing(self._engine) as connection:
-            query = select(tables.audit.c.seq, tables.audit.c.hash).order_by(tables.audit.c.seq.desc()).limit(1)
-            last = connection.execute(query).one_or_none()
-            length, previous = (last.seq, last.hash) if last else (0, BEGINNING)
-            rows = []
-            for seq, event in enumerate(events, length + 1):
-                row = {name: getattr(event, name) for name in Event.__dataclass_fields__}
-                row |= {"seq": seq, "previous": previous}
-                previous = row["hash"] = _hash(row | {"at": tables.utc_text(event.at)})
-                rows.append(row)
-            if rows:
-                connection.execute(insert(tables.audit), rows)
+            append_events(connection, events)
 
     def list(
         self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str
@@ -81,6 +71,21 @@ class Audit:
                     return Verification(False, seq, seq + 1, why, previous)
                 previous, seq = row.hash, row.seq
         return Verification(True, seq, 0, "", previous)
+
+
+def append_events(connection: Connection, events: Iterable[Event]) -> None:
+    """Add events within the caller's transaction, so that what is done is stored together with its record."""
+    query = select(tables.audit.c.seq, tables.audit.c.hash).order_by(tables.audit.c.seq.desc()).limit(1)
+    last = connection.execute(query).one_or_none()
+    length, previous = (last.seq, last.hash) if last else (0, BEGINNING)
+    rows = []
+    for seq, event in enumerate(events, length + 1):
+        row = {name: getattr(event, name) for name in Event.__dataclass_fields__}
+        row |= {"seq": seq, "previous": previous}
+        previous = row["hash"] = _hash(row | {"at": tables.utc_text(event.at)})
+        rows.append(row)
+    if rows:
+        connection.execute(insert(tables.audit), rows)
 
 
 def _stream(connection: Connection) -> Iterator[Row[Any]]:

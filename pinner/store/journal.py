@@ -48,7 +48,8 @@ class Journal:
         self._guard = threading.Lock()
 
     def close(self) -> None:
-        """Close the file; a journal that is used again opens it again."""
+        """Close the files. A run that is still open was interrupted."""
+        self._let_go()
         self._engine.dispose()
 
     def begin(self, run: Run, entries: tuple[Entry, ...]) -> None:
@@ -63,19 +64,22 @@ class Journal:
 
     def intend(self, entry: Entry) -> None:
         """See apply's Journal."""
-        self._flush(None, entry)
+        self._flush(entry)
 
     def note(self, entry: Entry) -> None:
         """See apply's Journal."""
         with self._guard:
             self._notes[entry.run, entry.seq] = entry
-        if len(self._notes) >= NOTES:
+            full = len(self._notes) >= NOTES
+        if full:
             self._flush()
 
     def end(self, run: Run) -> None:
-        """See apply's Journal."""
+        """See apply's Journal. The end of a rollback is also the state of the run that it took back."""
         try:
-            self._flush(run)
+            with self._guard:
+                self._runs.end(run, self._notes.values())
+                self._notes.clear()
         finally:
             self._let_go()
 
@@ -108,19 +112,18 @@ class Journal:
         with reading(self._engine) as connection:
             return tuple(sorted((CpuSet.parse(mask) for mask in connection.execute(query).scalars()), key=str))
 
-    def _flush(self, run: Run | None = None, *entries: Entry) -> None:
+    def _flush(self, *entries: Entry) -> None:
         with self._guard:
-            later = {(entry.run, entry.seq): entry for entry in entries}
-            due = (self._notes | later).values()
-            if due or run is not None:
-                self._runs.save(run, due)
+            due = self._notes | {(entry.run, entry.seq): entry for entry in entries}
+            if due:
+                self._runs.save(due.values())
             self._notes.clear()
 
     def _settle(self) -> None:
         """End the runs that their process left open; only under the lock is it sure that nobody works at them."""
         for run in self._runs.running():
             last = max((entry.at for entry in self._runs.entries(run.id)), default=run.started_at)
-            self._runs.save(replace(run, state="failed", ended_at=last, error=INTERRUPTED))
+            self._runs.end(replace(run, state="failed", ended_at=last, error=INTERRUPTED))
 
     def _hold(self, host: str) -> None:
         """Take the lock. Raises HostBusy that names the holder."""

@@ -1,20 +1,19 @@
 """Runs and their entries: the copy at the centre, and the tables under the agent's journal."""
 
 from collections.abc import Iterable
-from typing import Any, get_args
+from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, bindparam, insert, select, update
+from sqlalchemy import Connection, Engine, Row, Update, bindparam, insert, select, update
 
 from pinner import codec
 from pinner.model.errors import NotFound
-from pinner.model.journal import Entry, Run, RunState
+from pinner.model.journal import Entry, Run
 from pinner.model.plan import Change, ThreadMask
 from pinner.store import tables
+from pinner.store.audit import Event, append_events
 from pinner.store.engine import reading, writing
 from pinner.store.paging import page
 from pinner.usecases import Page
-
-ENDED: tuple[RunState, ...] = tuple(state for state in get_args(RunState) if state != "running")
 
 _RUN = [tables.runs.c[name] for name in Run.__dataclass_fields__]
 
@@ -25,18 +24,30 @@ class Runs:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def add(self, run: Run, entries: Iterable[Entry] = ()) -> None:
-        """Store a new run."""
+    def add(self, run: Run, entries: Iterable[Entry] = (), events: Iterable[Event] = ()) -> None:
+        """Store a new run, and its audit records with it."""
         with writing(self._engine) as connection:
             connection.execute(insert(tables.runs).values(_run_row(run)))
-            write_entries(connection, entries)
+            _write_entries(connection, entries)
+            append_events(connection, events)
 
-    def save(self, run: Run | None, entries: Iterable[Entry] = ()) -> None:
-        """Store what a run and entries of it have become; entries may be new."""
+    def save(self, entries: Iterable[Entry], events: Iterable[Event] = ()) -> None:
+        """Store what entries have become (they may be new), and their audit records with them."""
         with writing(self._engine) as connection:
-            if run is not None:
-                connection.execute(update(tables.runs).filter_by(id=run.id).values(_run_row(run)))
-            write_entries(connection, entries)
+            _write_entries(connection, entries)
+            append_events(connection, events)
+
+    def end(self, run: Run, entries: Iterable[Entry] = (), events: Iterable[Event] = ()) -> bool:
+        """Store a run's end, unless it has one: then nothing, and False. The end of a rollback is also the state of
+        the run that it took back."""
+        with writing(self._engine) as connection:
+            if not connection.execute(_update(run.id).filter_by(state="running").values(_run_row(run))).rowcount:
+                return False
+            if run.undoes and run.state in ("rolled_back", "rolled_back_partly"):
+                connection.execute(_update(run.undoes).values(state=run.state))
+            _write_entries(connection, entries)
+            append_events(connection, events)
+            return True
 
     def get(self, run: str) -> Run:
         """Raises NotFound."""
@@ -67,8 +78,12 @@ class Runs:
             return tuple(_entry(row) for row in connection.execute(query))
 
 
-def write_entries(connection: Connection, entries: Iterable[Entry]) -> None:
-    """Insert the entries that are new and update the others, within the caller's transaction."""
+def _update(run: str) -> Update:
+    return update(tables.runs).filter_by(id=run)
+
+
+def _write_entries(connection: Connection, entries: Iterable[Entry]) -> None:
+    """Insert the entries that are new and update the others."""
     rows = [_entry_row(entry) for entry in entries]
     if not rows:
         return

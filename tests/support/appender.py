@@ -10,5 +10,5 @@ def append_pairs(url: str, actor: str, times: int) -> None:
     engine = connect(url)
     event = Event(NOON, actor, "cli", "run.change", "h1", "process busy", "0-3", "0", "done", "req-1")
     for _ in range(times):
-        Audit(engine).append([event, event])
+        Audit(engine).append(event, event)
     engine.dispose()

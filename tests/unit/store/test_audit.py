@@ -34,7 +34,7 @@ def event(n=0, **other):
 @pytest.fixture
 def trail(engine):
     made = Audit(engine)
-    made.append([event(n) for n in range(1, 7)])
+    made.append(*(event(n) for n in range(1, 7)))
     return made
 
 
@@ -68,7 +68,7 @@ def test_an_empty_trail_is_whole(engine):
 
 
 def test_filters_and_pages(trail):
-    trail.append([event(9, actor="bob", host="h2")])
+    trail.append(event(9, actor="bob", host="h2"))
     assert [r.seq for r in trail.list("h2", None, None, 5, "").items] == [7]
     assert [r.seq for r in trail.list(None, "bob", None, 5, "").items] == [7]
     assert [r.seq for r in trail.list(None, None, NOON + timedelta(seconds=5), 5, "").items] == [7, 6, 5]
@@ -151,7 +151,7 @@ def test_any_text_survives_and_verifies(tmp_path_factory, subject, before):
     engine = connect(f"sqlite:///{tmp_path_factory.mktemp('audit')}/db")
     schema.ensure(engine)
     trail = Audit(engine)
-    trail.append([event(subject=subject, before=before)])
+    trail.append(event(subject=subject, before=before))
     (record,) = trail.list(None, None, None, 1, "").items
     assert (record.subject, record.before) == (subject, before)
     assert trail.verify().ok

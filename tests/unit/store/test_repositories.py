@@ -102,7 +102,11 @@ def test_runs_and_their_entries_follow_what_happens(runs):
     done = replace(entries[1], state="done", at=NOON + timedelta(seconds=1), error="x", found=found, definition="<c/>")
     later = replace(entries[0], seq=9)
     ended = replace(run, state="applied", ended_at=NOON + timedelta(seconds=2))
-    runs.save(ended, (done, later))
+    runs.save((done,))
+    assert runs.entries("run-1") == (entries[0], done, entries[2])
+    assert runs.end(ended, (later,))
+    assert runs.get("run-1") == ended
+    assert not runs.end(replace(ended, state="failed")), "a run ends once"
     assert runs.get("run-1") == ended
     assert runs.entries("run-1") == (entries[0], done, entries[2], later)
     assert runs.running() == ()
@@ -114,3 +118,11 @@ def test_a_moment_keeps_its_microsecond_and_its_zone(runs):
     runs.add(run)
     assert runs.get(run.id).started_at == run.started_at
     assert runs.get(run.id).started_at.utcoffset() == timedelta(0)
+
+
+def test_the_end_of_a_rollback_ends_the_run_that_it_took_back_too(runs):
+    runs.add(make_run(state="applied"))
+    undo = make_run("run-2", kind="rollback", undoes="run-1")
+    runs.add(undo)
+    runs.end(replace(undo, state="rolled_back_partly", ended_at=NOON))
+    assert [run.state for run in runs.list(None, 5, "").items] == ["rolled_back_partly"] * 2

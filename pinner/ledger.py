@@ -1,0 +1,102 @@
+"""The centre's copy of one run: its entries, its state and its audit records, each stored together with the other."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from pinner.model.journal import Entry, Run, settled
+from pinner.model.plan import Change
+from pinner.store.audit import Event
+from pinner.store.runs import Runs
+
+
+class Ledger:
+    """Takes the agent's word on a run, new or stored, and stores what is new of it."""
+
+    def __init__(self, run: Run, request_id: str, runs: Runs, now: Callable[[], datetime]) -> None:
+        self._run = run
+        self._request_id = request_id
+        self._runs = runs
+        self._now = now
+        self._guard = threading.Lock()
+        stored = runs.entries(run.undoes or run.id)
+        self._known = {entry.seq: entry for entry in stored}
+        self._due: dict[int, Entry] = {}
+
+    def open(self) -> None:
+        """Store the new run, and that it was asked for. Raises StoreUnavailable: then nothing may be begun."""
+        self._runs.add(self._run, events=[self.asked("started")])
+
+    def note(self, entry: Entry) -> None:
+        """Remember an entry for the next ``flush``."""
+        with self._guard:
+            self._due[entry.seq] = entry
+
+    def flush(self) -> None:
+        """Store what was noted."""
+        with self._guard:
+            due = self._news(self._due.values())
+            if due:
+                self._runs.save(due, self._changes(due))
+                self._known |= self._due
+            self._due.clear()
+
+    def close(self, run: Run, entries: Iterable[Entry]) -> None:
+        """Store the run's end with what all its entries have become, unless somebody else did so."""
+        with self._guard:
+            due = self._news([*self._due.values(), *entries])
+            self._due.clear()
+            self._runs.end(run, due, [*self._changes(due), self._event("run.end", run.id, "", "", _result(run))])
+
+    def refuse(self, run: Run, code: str) -> None:
+        """Store that the agent refused the run before it touched anything."""
+        self._runs.end(run, events=[self.asked(f"refused: {code}")])
+
+    def asked(self, result: str) -> Event:
+        """The audit record of the call that asked for the run."""
+        run = self._run
+        if run.kind == "rollback":
+            return self._event("run.rollback", f"{run.id} of {run.undoes}", "", "", result)
+        return self._event("run.apply", f"{run.id} of {run.plan}", "", "persist" if run.persist else "", result)
+
+    def _news(self, entries: Iterable[Entry]) -> list[Entry]:
+        latest = {entry.seq: entry for entry in entries}
+        return [entry for seq, entry in sorted(latest.items()) if self._known.get(seq) != entry]
+
+    def _changes(self, entries: Iterable[Entry]) -> list[Event]:
+        return [self._change(entry) for entry in entries if settled(self._run, entry)]
+
+    def _change(self, entry: Entry) -> Event:
+        before, after = masks_text(entry.change), str(entry.change.after)
+        if self._run.kind == "rollback":
+            before, after = after, before
+        result = f"{entry.state}: {entry.error}" if entry.error else entry.state
+        return self._event("run.change", f"{self._run.id}: {entry.change.target}", before, after, result, entry.at)
+
+    def _event(
+        self, action: str, subject: str, before: str, after: str, result: str, at: datetime | None = None
+    ) -> Event:
+        run = self._run
+        return Event(
+            at=at or self._now(),
+            actor=run.actor,
+            origin=run.origin,
+            action=action,
+            host=run.host,
+            subject=subject,
+            before=before,
+            after=after,
+            result=result,
+            request_id=self._request_id,
+        )
+
+
+def masks_text(change: Change) -> str:
+    """The masks before a change for people: ``0-31 (12 threads), 0-3 (1 thread)``."""
+    counted = Counter(str(mask.cpus) for mask in change.before)
+    return ", ".join(f"{cpus} ({count} thread{'s' if count > 1 else ''})" for cpus, count in counted.most_common())
+
+
+def _result(run: Run) -> str:
+    return f"{run.state}: {run.error}" if run.error else run.state

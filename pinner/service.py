@@ -1,0 +1,258 @@
+"""The use cases, answered in this process: agents do, the store keeps, the planner plans."""
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from sqlalchemy import Engine
+
+from pinner.agent.protocol import Agent
+from pinner.execution import Call, Execution
+from pinner.ledger import Ledger
+from pinner.model.audit import AuditRecord
+from pinner.model.errors import Blocked, HostUnreachable, Invalid, NotFound
+from pinner.model.journal import Entry, Run, RunKind, settled
+from pinner.model.plan import Plan
+from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.planning import planner
+from pinner.planning.strategy import installed
+from pinner.store.audit import Audit, Event
+from pinner.store.plans import Plans
+from pinner.store.runs import Runs
+from pinner.store.snapshots import Snapshots
+from pinner.usecases import Caller, Page, PlanSummary, Progress, StrategyInfo, Verification
+
+MAX_SAMPLE_SECONDS = 300.0
+
+POLL_SECONDS = 0.2
+"""Between two looks at a run that another process carries out."""
+
+SETTLING = timedelta(seconds=5)
+"""How long the process that carries a run out may take to store its begin and its end."""
+
+MAX_RUNS = 64
+"""Runs carried out at once. One host has one at a time, but a refusal needs a thread too."""
+
+
+class Service:
+    """Satisfies UseCases. ``close`` waits for the runs under way: none is left half done."""
+
+    def __init__(
+        self,
+        agents: Mapping[str, Agent],
+        engine: Engine,
+        now: Callable[[], datetime],
+        sample_seconds: float,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:12],
+    ) -> None:
+        """Agents by host name; ``sample_seconds`` where a caller names none; ``new_id`` makes ids of runs."""
+        self._agents = agents
+        self._snapshots = Snapshots(engine)
+        self._plans = Plans(engine)
+        self._runs = Runs(engine)
+        self._audit = Audit(engine)
+        self._now = now
+        self._sample_seconds = sample_seconds
+        self._new_id = new_id
+        self._workers = ThreadPoolExecutor(MAX_RUNS, thread_name_prefix="run")
+        self._mine: dict[str, Ledger] = {}
+        """Of the runs that this process carries out."""
+        self._news = threading.Condition()
+
+    def close(self) -> None:
+        """Take no more runs, and wait for those under way."""
+        self._workers.shutdown(wait=True)
+
+    def hosts(self) -> tuple[str, ...]:
+        """See UseCases."""
+        return tuple(sorted(self._agents))
+
+    def strategies(self) -> tuple[StrategyInfo, ...]:
+        """See UseCases."""
+        return tuple(StrategyInfo(each.name, each.summary, each.parameters) for each in installed().values())
+
+    def observe(self, host: str, sample_seconds: float) -> Snapshot:
+        """See UseCases."""
+        if not 0 <= sample_seconds <= MAX_SAMPLE_SECONDS:
+            raise Invalid("sample_seconds", sample_seconds, f"a number of seconds from 0 to {MAX_SAMPLE_SECONDS:g}")
+        return self._agent(host).snapshot(sample_seconds)
+
+    def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
+        """See UseCases."""
+        taken = self.observe(host, self._sample_seconds if sample_seconds is None else sample_seconds)
+        key = self._snapshots.add(taken)
+        self._record(caller, "snapshot.take", host, key, "done")
+        return key, taken
+
+    def snapshot(self, snapshot: str) -> Snapshot:
+        """See UseCases."""
+        return self._snapshots.get(snapshot)
+
+    def plan(
+        self, host: str, request: Request, snapshot: str | None, sample_seconds: float | None, caller: Caller
+    ) -> Plan:
+        """See UseCases."""
+        self._agent(host)
+        if request.strategy not in installed():
+            # Before the host is measured for seconds.
+            raise NotFound("strategy", request.strategy, tuple(installed()))
+        if snapshot is None:
+            key, basis = self.take_snapshot(host, sample_seconds, caller)
+        else:
+            key, basis = snapshot, self.snapshot(snapshot)
+            if basis.host != host:
+                raise Invalid("snapshot", snapshot, f"a snapshot of host {host}; this one is of {basis.host}")
+        made = planner.plan(basis, key, request)
+        self._plans.add(made, self._now())
+        self._record(caller, "plan.create", host, made.id, f"{len(made.changes)} changes")
+        return made
+
+    def plan_by_id(self, plan: str) -> Plan:
+        """See UseCases."""
+        return self._plans.get(plan)
+
+    def plans(self, host: str | None, limit: int, marker: str) -> Page[PlanSummary]:
+        """See UseCases."""
+        return self._plans.list(self._known(host), limit, marker)
+
+    def apply(self, plan: str, persist: bool, caller: Caller) -> Run:
+        """See UseCases."""
+        wanted = self.plan_by_id(plan)
+        agent = self._agent(wanted.host)
+        if wanted.blocked:
+            self._record(caller, "run.apply", wanted.host, plan, f"refused: {Blocked.code}")
+            raise Blocked(plan, wanted.blocked)
+        run = replace(self._new_run("apply", wanted.host, plan, caller), persist=persist)
+        return self._start(run, caller, lambda progress: agent.apply(wanted, run, progress))
+
+    def rollback(self, run: str, caller: Caller) -> Run:
+        """See UseCases."""
+        undone = self.run(run)
+        agent = self._agent(undone.host)
+        made = replace(self._new_run("rollback", undone.host, undone.plan, caller), undoes=run)
+        return self._start(made, caller, lambda progress: agent.rollback(made, progress))
+
+    def run(self, run: str) -> Run:
+        """See UseCases."""
+        return self._up_to_date(self._runs.get(run))
+
+    def runs(self, host: str | None, limit: int, marker: str) -> Page[Run]:
+        """See UseCases."""
+        page = self._runs.list(self._known(host), limit, marker)
+        return Page(tuple(self._up_to_date(run) for run in page.items), page.next)
+
+    def entries(self, run: str) -> tuple[Entry, ...]:
+        """See UseCases."""
+        found = self.run(run)
+        return self._runs.entries(found.undoes or found.id)
+
+    def follow(self, run: str) -> Iterator[Progress]:
+        """See UseCases."""
+        self.run(run)
+        return self._follow(run)
+
+    def audit(
+        self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str
+    ) -> Page[AuditRecord]:
+        """See UseCases."""
+        return self._audit.list(host, actor, since, limit, marker)
+
+    def verify_audit(self) -> Verification:
+        """See UseCases."""
+        return self._audit.verify()
+
+    def _follow(self, run: str) -> Iterator[Progress]:
+        known: dict[int, Entry] = {}
+        while True:
+            # The run first: entries that are read after its end are all there are.
+            now = self.run(run)
+            entries = self.entries(run)
+            done = sum(settled(now, entry) for entry in entries)
+            for entry in entries:
+                if settled(now, entry) and known.get(entry.seq) != entry:
+                    known[entry.seq] = entry
+                    yield Progress(now, done, len(entries), entry)
+            if now.state != "running":
+                yield Progress(now, done, len(entries), None)
+                return
+            with self._news:
+                self._news.wait(POLL_SECONDS)
+
+    def _agent(self, host: str) -> Agent:
+        if host not in self._agents:
+            raise NotFound("host", host, self.hosts())
+        return self._agents[host]
+
+    def _known(self, host: str | None) -> str | None:
+        if host is not None:
+            self._agent(host)
+        return host
+
+    def _new_run(self, kind: RunKind, host: str, plan: str, caller: Caller) -> Run:
+        return Run(
+            id=f"run-{self._new_id()}",
+            kind=kind,
+            host=host,
+            plan=plan,
+            actor=caller.actor,
+            origin=caller.origin,
+            state="running",
+            started_at=self._now(),
+        )
+
+    def _start(self, run: Run, caller: Caller, call: Call) -> Run:
+        """Carry the run out in a thread of its own; back when the agent has begun. Raises what it refuses with."""
+        agent = self._agent(run.host)
+        ledger = Ledger(run, caller.request_id, self._runs, self._now)
+        ledger.open()
+        execution = Execution(run, ledger, lambda: agent.entries(run.undoes or run.id), self._now, self._tell)
+        self._mine[run.id] = ledger
+        self._workers.submit(execution.carry_out, call).add_done_callback(lambda _: self._mine.pop(run.id))
+        execution.wait_begun()
+        return self._runs.get(run.id)
+
+    def _tell(self) -> None:
+        with self._news:
+            self._news.notify_all()
+
+    def _up_to_date(self, run: Run) -> Run:
+        """The run with the agent's word in place of ours where the process that carried it out has died."""
+        if run.state != "running" or run.host not in self._agents:
+            return run
+        if ledger := self._mine.get(run.id):
+            # Progress is held back for a moment to be written together, and the next change may be long in coming.
+            ledger.flush()
+            return run
+        settled_before = self._now() - SETTLING
+        agent = self._agents[run.host]
+        try:
+            word = agent.run(run.id)
+        except NotFound:
+            word = replace(run, state="failed", ended_at=run.started_at, error="interrupted before it changed anything")
+        except HostUnreachable:
+            return run
+        if word.ended_at is None or word.ended_at > settled_before:
+            return run
+        ledger = Ledger(run, "", self._runs, self._now)
+        ledger.close(word, agent.entries(run.undoes or run.id))
+        return self._runs.get(run.id)
+
+    def _record(self, caller: Caller, action: str, host: str, subject: str, result: str) -> None:
+        self._audit.append(
+            Event(
+                at=self._now(),
+                actor=caller.actor,
+                origin=caller.origin,
+                action=action,
+                host=host,
+                subject=subject,
+                before="",
+                after="",
+                result=result,
+                request_id=caller.request_id,
+            )
+        )
