@@ -5,6 +5,7 @@ Documentation/admin-guide/cputopology.rst.
 """
 
 import os
+import re
 from pathlib import Path
 
 from pinner.model.cpuset import MAX_CPUS, CpuSet
@@ -75,9 +76,9 @@ def cpu_mask(path: Path) -> CpuSet | None:
 
 def numbered(folder: Path, prefix: str) -> dict[int, Path]:
     """The entries of a folder named ``prefix`` and a number, by ascending number."""
+    pattern = re.compile(re.escape(prefix) + r"(\d{1,9})", re.ASCII)
     try:
-        names = [path.name for path in folder.iterdir()]
+        found = {int(match[1]): path for path in folder.iterdir() if (match := pattern.fullmatch(path.name))}
     except OSError:
         return {}
-    ids = sorted(int(name.removeprefix(prefix)) for name in names if name[len(prefix) :].isdecimal())
-    return {id_: folder / f"{prefix}{id_}" for id_ in ids}
+    return dict(sorted(found.items()))

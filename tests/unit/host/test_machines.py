@@ -171,10 +171,11 @@ def test_level_3_domains(machine):
 
 
 def test_distances(machine):
-    _, topology, lstopo, _ = machine
+    name, topology, lstopo, _ = machine
     ours = {node.id: dict(node.distances) for node in topology.nodes}
-    for here, row in lstopo.distances().items():
-        assert ours[here] == row
+    reported = lstopo.distances()
+    assert bool(reported) == (len(ours) > 1 and name != OVERLAPPING)
+    assert not reported or ours == reported
 
 
 def test_devices(machine):

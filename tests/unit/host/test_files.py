@@ -1,0 +1,75 @@
+import pytest
+
+from pinner.host import files
+from pinner.model.cpuset import CpuSet
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"3\n", 3),
+        (b" 0 ", 0),
+        (b"-1\n", None),
+        (b"", None),
+        (b"\0\0", None),
+        (b"three", None),
+        (b"0x10", None),
+        (b"\xff\xfe", None),
+    ],
+)
+def test_numbers(tmp_path, content, expected):
+    (tmp_path / "file").write_bytes(content)
+    assert files.number(tmp_path / "file") == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [(b"0-2,8\n", "0-2,8"), (b"\n", ""), (b"(null)\n", None), (b"\0\n", None), (b"0-99999\n", None), (b"3-1", None)],
+)
+def test_lists(tmp_path, content, expected):
+    (tmp_path / "file").write_bytes(content)
+    found = files.cpu_list(tmp_path / "file")
+    assert (None if found is None else str(found)) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"00000000,0000ffff\n", "0-15"),
+        (b"1,00000000\n", "32"),
+        (b"0\n", ""),
+        (b"\n", None),
+        (b"xyz", None),
+        (b"-1", None),
+        (b"f" * 2049, None),
+    ],
+)
+def test_masks(tmp_path, content, expected):
+    (tmp_path / "file").write_bytes(content)
+    found = files.cpu_mask(tmp_path / "file")
+    assert (None if found is None else str(found)) == expected
+
+
+@pytest.mark.parametrize("reader", [files.text, files.number, files.cpu_list, files.cpu_mask])
+def test_what_cannot_be_read_is_none(tmp_path, reader):
+    assert reader(tmp_path / "missing") is None
+    assert reader(tmp_path) is None
+
+
+def test_a_long_file_is_read_whole(tmp_path):
+    cpus = CpuSet.of(range(0, 8192, 2))
+    (tmp_path / "file").write_text(str(cpus))
+    assert len(str(cpus)) > 16384
+    assert files.cpu_list(tmp_path / "file") == cpus
+
+
+def test_numbered_entries_only(tmp_path):
+    for name in ("cpu0", "cpu10", "cpu2", "cpufreq", "cpu", "cpu-1", "xcpu3", "gpu7", "cpu٣"):
+        (tmp_path / name).mkdir()
+    assert list(files.numbered(tmp_path, "cpu")) == [0, 2, 10]
+    assert files.numbered(tmp_path / "missing", "cpu") == {}
+
+
+def test_undecodable_text_can_be_written_again(tmp_path):
+    (tmp_path / "file").write_bytes(b"a\xffb")
+    assert files.text(tmp_path / "file") == "a\\xffb"

@@ -1,0 +1,80 @@
+import pytest
+from support.roots import write
+
+from pinner.host.kernel import cpuset_mount, partitioned, read_kernel
+
+V2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n"
+V1 = "cgroup /sys/fs/cgroup/cpuset cgroup rw,relatime,cpuset 0 0\n"
+GROUP = "sys/fs/cgroup"
+
+
+@pytest.mark.parametrize(
+    ("mounts", "controllers", "version"),
+    [
+        (V2, "cpuset cpu io\n", "v2"),
+        (V2, "cpu io\n", "none"),
+        (V2 + V1, "cpu io\n", "v1"),
+        (V1, "", "v1"),
+        ("cpuset /dev/cpuset cpuset rw 0 0\n", "", "v1"),
+        ("cgroup /sys/fs/cgroup/cpu cgroup rw,cpu,cpuacct 0 0\n", "", "none"),
+        ("broken\n\n" + V2, "cpuset", "v2"),
+        ("", "", "none"),
+    ],
+)
+def test_where_the_cpuset_controller_is(tmp_path, mounts, controllers, version):
+    write(tmp_path, {"proc/mounts": mounts, f"{GROUP}/cgroup.controllers": controllers})
+    assert read_kernel(tmp_path).cgroup == version
+
+
+def test_a_mount_point_with_a_space(tmp_path):
+    write(tmp_path, {"proc/mounts": "none /a\\040b cgroup rw,cpuset 0 0\n"})
+    assert cpuset_mount(tmp_path).folder == tmp_path / "a b"
+
+
+@pytest.mark.parametrize(
+    ("release", "mounts", "possible"),
+    [
+        ("5.14.0-70", V2, False),
+        ("5.15.0", V2, True),
+        ("6.1.0-13-amd64", V2, True),
+        ("10.0", V2, True),
+        ("6.1.0", V1, False),
+        ("custom", V2, False),
+    ],
+)
+def test_where_isolated_partitions_can_be_made(tmp_path, release, mounts, possible):
+    write(
+        tmp_path, {"proc/mounts": mounts, f"{GROUP}/cgroup.controllers": "cpuset", "proc/sys/kernel/osrelease": release}
+    )
+    assert read_kernel(tmp_path).partitions is possible
+
+
+def test_the_release_of_a_machine_captured_without_it(tmp_path):
+    write(tmp_path, {"proc/version": "Linux version 5.3.0-rc7 (someone@somewhere) #4 SMP"})
+    assert read_kernel(tmp_path).release == "5.3.0-rc7"
+    assert read_kernel(tmp_path / "empty").release == ""
+
+
+def partition(folder: str, state: str, cpus: str) -> dict[str, str]:
+    return {f"{GROUP}/{folder}/cpuset.cpus.partition": state, f"{GROUP}/{folder}/cpuset.cpus.effective": cpus}
+
+
+def test_isolated_partitions(tmp_path):
+    write(
+        tmp_path,
+        {"proc/mounts": V2, f"{GROUP}/cgroup.controllers": "cpuset"}
+        | partition("fast", "isolated\n", "4-5\n")
+        | partition("broken", "isolated invalid (Parent is not a partition root)\n", "6\n")
+        | partition("plain", "member\n", "0-3\n")
+        | partition("plain/deep", "isolated\n", "2\n")
+        | partition("root", "root\n", "8-9\n")
+        | partition("root/inner", "isolated\n", "9\n"),
+    )
+    assert str(partitioned(tmp_path)) == "4-5,9"
+    write(tmp_path, {f"{GROUP}/cpuset.cpus.isolated": "2,4-5,9\n"})
+    assert str(partitioned(tmp_path)) == "2,4-5,9"
+
+
+def test_no_partitions_on_cgroup_v1(tmp_path):
+    write(tmp_path, {"proc/mounts": V1} | partition("fast", "isolated", "4-5"))
+    assert not partitioned(tmp_path)

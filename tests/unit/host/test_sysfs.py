@@ -1,0 +1,163 @@
+import pytest
+from support.roots import CPU, NODE, two_nodes, write
+
+from pinner.host.sysfs import read_topology
+from pinner.host.sysfs_nodes import overlaps
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid
+from pinner.model.topology import HugePages
+
+
+def strings(sets):
+    return [str(cpus) for cpus in sets]
+
+
+def cpu(topology, id_):
+    return next(cpu for cpu in topology.cpus if cpu.id == id_)
+
+
+def test_ids_are_the_kernels(tmp_path):
+    topology = read_topology(two_nodes(tmp_path))
+    assert [(node.id, str(node.cpus), dict(node.distances)) for node in topology.nodes] == [
+        (0, "0,2,4,6", {0: 10, 2: 21}),
+        (2, "1,3,5", {0: 21, 2: 10}),
+    ]
+    assert [(node.memory_kib, node.free_kib) for node in topology.nodes] == [(2048, 1024)] * 2
+    five = cpu(topology, 5)
+    assert (five.node, five.socket, five.die, five.core, five.l3, str(five.siblings)) == (2, 1, None, 0, None, "1,5")
+    assert (str(topology.online), str(topology.offline)) == ("0-6", "7")
+    assert (topology.kernel.release, topology.kernel.command_line) == ("6.1.0-13-amd64", "quiet isolcpus=3")
+
+
+def test_an_offline_cpu_has_no_place(tmp_path):
+    seven = cpu(read_topology(two_nodes(tmp_path)), 7)
+    assert (seven.online, seven.node, seven.socket, seven.core, str(seven.siblings)) == (False, None, None, None, "7")
+
+
+def test_isolated_tickless_and_governed(tmp_path):
+    topology = read_topology(
+        two_nodes(
+            tmp_path,
+            {
+                f"{CPU}/isolated": "3\n",
+                f"{CPU}/nohz_full": "(null)\n",
+                f"{CPU}/cpu2/cpufreq/scaling_governor": "performance\n",
+            },
+        )
+    )
+    assert (str(topology.isolated), str(topology.nohz_full)) == ("3", "")
+    assert [cpu.governor for cpu in topology.cpus] == [None, None, "performance", *[None] * 5]
+
+
+def test_without_the_lists_of_newer_kernels(tmp_path):
+    for id_, mask in ((0, "00000000,00000005"), (2, "00000000,00000005"), (1, "00000002")):
+        write(tmp_path, {f"{CPU}/cpu{id_}/topology/thread_siblings": mask, f"{CPU}/cpu{id_}/online": "1\n"})
+    write(tmp_path, {f"{CPU}/cpu1/online": "0\n", f"{NODE}/node5/cpumap": "7\n"})
+    topology = read_topology(tmp_path)
+    assert (str(topology.online), str(topology.offline)) == ("0,2", "1")
+    assert strings(cpu.siblings for cpu in topology.cpus) == ["0,2", "1", "0,2"]
+    assert [(node.id, str(node.cpus), node.memory_kib) for node in topology.nodes] == [(5, "0,2", 0)]
+
+
+def test_level_3_is_found_by_level_and_not_by_place(tmp_path):
+    files = {}
+    for id_ in range(7):
+        files[f"{CPU}/cpu{id_}/cache/index0/level"] = "1\n"
+        files[f"{CPU}/cpu{id_}/cache/index2/level"] = "3\n"
+        files[f"{CPU}/cpu{id_}/cache/index2/shared_cpu_map"] = "000000a5\n" if id_ in (0, 2, 5) else "0000005a\n"
+    topology = read_topology(two_nodes(tmp_path, files))
+    assert strings(topology.l3_domains) == ["0,2,5", "1,3-4,6"]
+    assert [cpu.l3 for cpu in topology.cpus] == [0, 1, 0, 1, 1, 0, 1, None]
+
+
+def test_no_cpu_is_in_two_level_3_domains(tmp_path):
+    files = {}
+    for id_, shared in ((0, "0-3"), (4, "2-6")):
+        files[f"{CPU}/cpu{id_}/cache/index3/level"] = "3"
+        files[f"{CPU}/cpu{id_}/cache/index3/shared_cpu_list"] = shared
+    assert strings(read_topology(two_nodes(tmp_path, files)).l3_domains) == ["0-3", "4-6"]
+
+
+def test_nodes_without_cpus_or_memory_and_huge_pages(tmp_path):
+    topology = read_topology(
+        two_nodes(
+            tmp_path,
+            {
+                f"{NODE}/node9/cpulist": "\n",
+                f"{NODE}/node9/meminfo": "Node 9 MemTotal:       4096 kB\nNode 9 MemFree:  4095 kB\n",
+                f"{NODE}/node9/hugepages/hugepages-2048kB/nr_hugepages": "2\n",
+                f"{NODE}/node9/hugepages/hugepages-2048kB/free_hugepages": "1\n",
+                f"{NODE}/node9/hugepages/hugepages-1048576kB/nr_hugepages": "broken\n",
+                f"{NODE}/node9/hugepages/elsewhere/nr_hugepages": "5\n",
+                f"{NODE}/node10/cpulist": "\n",
+                f"{NODE}/node10/meminfo": "Node 10 MemTotal: 0 kB\n",
+            },
+        )
+    )
+    nine, ten = topology.nodes[2:]
+    assert (nine.id, nine.cpus, nine.memory_kib, nine.free_kib) == (9, CpuSet(), 4096, 4095)
+    assert nine.hugepages == (HugePages(2048, 2, 1),)
+    assert (ten.id, ten.cpus, ten.memory_kib, ten.distances) == (10, CpuSet(), 0, {})
+    # The rows of nodes 0 and 2 have two values for four nodes now: nobody can tell whose they are.
+    assert [dict(node.distances) for node in topology.nodes] == [{}] * 4
+
+
+def test_a_cpu_belongs_to_the_first_node_that_lists_it(tmp_path):
+    root = two_nodes(tmp_path, {f"{NODE}/node2/cpulist": "0-1,3,5\n"})
+    topology = read_topology(root)
+    assert strings(node.cpus for node in topology.nodes) == ["0,2,4,6", "1,3,5"]
+    assert overlaps(root) == ("node 2 lists CPUs 0 that node 0 has: they count as the latter's",)
+
+
+def test_a_kernel_without_numa_has_one_node(tmp_path):
+    write(tmp_path, {f"{CPU}/cpu0/online": "1", f"{CPU}/cpu3/online": "1"})
+    write(tmp_path, {"proc/meminfo": "MemTotal:  500 kB\nMemFree:  20 kB\nHugePages_Total: 0\n"})
+    write(tmp_path, {f"sys/kernel/mm/hugepages/hugepages-2048kB/{name}_hugepages": "4" for name in ("nr", "free")})
+    (node,) = read_topology(tmp_path).nodes
+    assert (node.id, str(node.cpus), node.memory_kib, node.free_kib, node.distances) == (0, "0,3", 500, 20, {})
+    assert node.hugepages == (HugePages(2048, 4, 4),)
+
+
+@pytest.mark.parametrize("files", [{}, {"proc/cpuinfo": "x"}, {f"{CPU}/online": "0-3"}, {f"{CPU}/present": "0-3"}])
+def test_a_root_without_cpus_is_refused(tmp_path, files):
+    with pytest.raises(Invalid, match="cpu0") as error:
+        read_topology(write(tmp_path, files))
+    assert error.value.details["field"] == "root"
+    assert error.value.details["value"] == str(tmp_path)
+
+
+@pytest.mark.parametrize("junk", [b"", b"\xff\xfe\0", b"junk\n", b"-7\n", b"9" * 30, b"0-8192\n", b"ff,zz\n"])
+def test_malformed_files_tell_nothing(tmp_path, junk):
+    root = two_nodes(tmp_path)
+    for path in sorted((root / "sys").rglob("*")):
+        if path.is_file():
+            path.write_bytes(junk)
+    topology = read_topology(root)
+    assert len(topology.cpus) == 8
+    assert [node.id for node in topology.nodes] == [0, 2]
+    assert topology.fingerprint
+
+
+def test_devices_and_their_nodes(tmp_path):
+    root = two_nodes(tmp_path)
+    card = "sys/devices/pci0000:00/0000:3b:00.0"
+    write(root, {f"{card}/class": "0x020000\n", f"{card}/vendor": "0x8086\n", f"{card}/device": "0x1572\n"})
+    write(root, {f"{card}/numa_node": "2\n", "sys/devices/pci0000:00/0000:00:1f.0/numa_node": "-1\n"})
+    pci, net = root / "sys/bus/pci/devices", root / "sys/class/net"
+    pci.mkdir(parents=True)
+    for address in ("0000:3b:00.0", "0000:00:1f.0"):
+        (pci / address).symlink_to(f"../../../devices/pci0000:00/{address}")
+    (root / card / "net/eth0").mkdir(parents=True)
+    (root / card / "net/eth0/device").symlink_to("../..")
+    net.mkdir(parents=True)
+    (net / "eth0").symlink_to("../../devices/pci0000:00/0000:3b:00.0/net/eth0")
+    write(root, {"sys/class/net/<b>\x1b[31m\n/address": "x", "sys/class/net/bonding_masters": "file, no interface"})
+    write(root, {"sys/class/net/lo/address": "00:00"})
+    found = [(device.kind, device.name, device.node, device.description) for device in read_topology(root).devices]
+    assert found == [
+        ("pci", "0000:00:1f.0", None, ""),
+        ("pci", "0000:3b:00.0", 2, "0200 8086:1572"),
+        ("net", "<b>\x1b[31m\n", None, ""),
+        ("net", "eth0", 2, "0000:3b:00.0"),
+        ("net", "lo", None, ""),
+    ]
