@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from flask import Response, current_app, g, request
 from werkzeug.datastructures import WWWAuthenticate
-from werkzeug.exceptions import Forbidden, MisdirectedRequest, RequestEntityTooLarge, Unauthorized
+from werkzeug.exceptions import Forbidden, LengthRequired, MisdirectedRequest, RequestEntityTooLarge, Unauthorized
 
 from pinner.api.context import door
 from pinner.model.errors import Invalid
@@ -27,10 +27,7 @@ LOCAL_ACTOR = "local"
 def check() -> None:
     """Refuse what must not reach a view; else note who asks."""
     g.request_id = f"req-{uuid.uuid4()}"
-    # First of all: the server reads what is left of a body into memory, unless the answer is 413.
-    limit = current_app.config["MAX_CONTENT_LENGTH"]
-    if (request.content_length or 0) > limit:
-        raise RequestEntityTooLarge(f"the body is larger than {limit} bytes")
+    _check_size()
     tokens = door().tokens
     if tokens is None:
         _check_local()
@@ -54,6 +51,16 @@ def is_loopback(host: str) -> bool:
         return name == "localhost" or ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def _check_size() -> None:
+    """Before all else, and by what the head says: the server reads what is left of a body into memory unless the
+    answer is 413, and a chunk of a body in chunks whole."""
+    if "Transfer-Encoding" in request.headers:
+        raise LengthRequired("Content-Length: is needed; a body in chunks is not read")
+    limit = current_app.config["MAX_CONTENT_LENGTH"]
+    if (request.content_length or 0) > limit:
+        raise RequestEntityTooLarge(f"the body is larger than {limit} bytes")
 
 
 def _check_local() -> None:

@@ -42,6 +42,7 @@ HTTP_CODES: Mapping[int, str] = {
     401: "unauthorized",
     403: "forbidden",
     405: "method_not_allowed",
+    411: "length_required",
     413: "too_large",
     415: "unsupported_media_type",
     421: "misdirected",

@@ -124,7 +124,7 @@ def _add_common(path: str, method: str, operation: Json, tokens: bool) -> None:
 
 def _statuses(versioned: bool, method: str, tokens: bool) -> Iterator[int]:
     """What may be answered before any use case is reached."""
-    yield 413
+    yield from (411, 413)
     if method == "post":
         yield 415
     if not tokens:

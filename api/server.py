@@ -1,6 +1,7 @@
 """The embedded HTTP server, for one host; a fleet puts a server of its own before create_app."""
 
 import logging
+import socket
 import threading
 from typing import Any
 
@@ -20,6 +21,15 @@ THREADS = 2 * MAX_STREAMS
 class _Cheroot(wsgi.Server):
     def error_log(self, msg: str = "", level: int = logging.INFO, traceback: bool = False) -> None:
         LOG.log(level, "%s", msg, exc_info=traceback)
+
+    @staticmethod
+    def bind_socket(socket_: socket.socket, bind_addr: tuple[str, int]) -> Any:
+        # cheroot forgets, open, a socket whose address is taken.
+        try:
+            return wsgi.Server.bind_socket(socket_, bind_addr)  # type: ignore[no-untyped-call]
+        except OSError:
+            socket_.close()
+            raise
 
 
 class Server:

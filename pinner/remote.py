@@ -36,15 +36,16 @@ class RemotePinner:
 
     def __init__(self, url: str, token: str | None = None) -> None:
         self._url = url
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            self._http = httpx.Client(
-                base_url=url, headers=headers, timeout=httpx.Timeout(ANSWER_TIMEOUT, connect=10.0), trust_env=False
-            )
-        except (httpx.InvalidURL, ValueError) as error:
+            base = httpx.URL(url)
+        except httpx.InvalidURL as error:
             raise Invalid("url", url, f"a URL such as http://127.0.0.1:8077 ({error})") from None
-        if self._http.base_url.scheme not in ("http", "https") or not self._http.base_url.host:
+        if base.scheme not in ("http", "https") or not base.host:
             raise Invalid("url", url, "a URL such as http://127.0.0.1:8077")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        timeout = httpx.Timeout(ANSWER_TIMEOUT, connect=10.0)
+        # The environment's proxies are not asked: they would get the token, and loopback is not theirs to reach.
+        self._http = httpx.Client(base_url=base, headers=headers, timeout=timeout, trust_env=False)
 
     def close(self) -> None:
         """Give the connections back."""

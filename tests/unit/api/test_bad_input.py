@@ -1,0 +1,146 @@
+"""What is wrong is refused with the field and the value, and nothing changes."""
+
+import json
+
+import pytest
+
+PLANS = "/v1/hosts/h1/plans"
+AUDIT = "/v1/audit"
+JSON = "application/json"
+
+BODIES = [
+    # body, status, code, details that must be there
+    ({"strategy": "fastest"}, 404, "not_found", {"kind": "strategy", "name": "fastest"}),
+    ({"guests": ["ghost"]}, 404, "not_found", {"kind": "guest", "name": "ghost"}),
+    ({"snapshot": "no-such"}, 404, "not_found", {"kind": "snapshot", "name": "no-such"}),
+    ({"housekeeping": "0-"}, 400, "invalid", {"field": "housekeeping", "value": "0-"}),
+    ({"housekeeping": ""}, 400, "invalid", {"field": "housekeeping", "value": ""}),
+    ({"housekeeping": 3}, 400, "invalid", {"field": "housekeeping", "value": 3}),
+    ({"emulator": "9"}, 400, "invalid", {"field": "emulator", "value": "9"}),
+    ({"emulator": "3-1"}, 400, "invalid", {"field": "emulator", "value": "3-1"}),
+    ({"emulator": "99999"}, 400, "invalid", {"field": "emulator", "value": "99999"}),
+    ({"busy_threshold": -1}, 400, "invalid", {"field": "busy_threshold", "value": -1}),
+    ({"busy_threshold": "2"}, 400, "invalid", {"field": "busy_threshold", "value": "2"}),
+    ({"busy_threshold": True}, 400, "invalid", {"field": "busy_threshold", "value": True}),
+    ({"busy_threshold": None}, 400, "invalid", {"field": "busy_threshold", "value": None}),
+    ({"smt": "maybe"}, 400, "invalid", {"field": "smt", "value": "maybe"}),
+    ({"guests": "web"}, 400, "invalid", {"field": "guests", "value": "web"}),
+    ({"guests": [1]}, 400, "invalid", {"field": "guests.0", "value": 1}),
+    ({"sample_seconds": 301}, 400, "invalid", {"field": "sample_seconds", "value": 301}),
+    ({"sample_second": 1}, 400, "invalid", {"field": "sample_second", "value": 1}),
+    ([], 400, "invalid", {"field": "body"}),
+    (None, 400, "invalid", {"field": "body", "value": None}),
+]
+TEXTS = [
+    ('{"busy_threshold": NaN}', 400, "invalid", {"field": "busy_threshold", "value": "NaN"}),
+    ('{"busy_threshold": Infinity}', 400, "invalid", {"field": "busy_threshold", "value": "Infinity"}),
+    ('{"busy_threshold": 1e999}', 400, "invalid", {"field": "busy_threshold", "value": "Infinity"}),
+    ('{"strategy": ', 400, "invalid", {"field": "body", "value": '{"strategy": '}),
+    ('{"strategy": "\\ud800"}', 400, "invalid", {"field": "body"}),
+    ("[" * 4000, 400, "invalid", {"field": "body"}),
+    (b'{"strategy": "\xff"}', 400, "invalid", {"field": "body", "value": r"b'\xff'"}),
+    ("[" * 5000, 413, "too_large", {}),
+]
+QUERIES = [
+    ("/v1/hosts?limit=0", {"field": "limit", "value": 0}),
+    ("/v1/hosts?limit=501", {"field": "limit", "value": 501}),
+    ("/v1/plans?limit=ten", {"field": "limit", "value": "ten"}),
+    ("/v1/plans?limit=%205", {"field": "limit", "value": " 5"}),
+    ("/v1/plans?limit=1_0", {"field": "limit", "value": "1_0"}),
+    ("/v1/plans?limit=5.5", {"field": "limit", "value": 5.5}),
+    ("/v1/plans?limit=1&limit=2", {"field": "limit", "value": ["1", "2"]}),
+    ("/v1/plans?marker=nowhere", {"field": "marker", "value": "nowhere"}),
+    ("/v1/runs?hosts=h1", {"field": "hosts", "value": "h1"}),
+    ("/v1/hosts/h1/topology?deep=1", {"field": "deep", "value": "1"}),
+    ("/v1/hosts/h1/processes?busy=yes", {"field": "busy", "value": "yes"}),
+    ("/v1/hosts/h1/processes?busy_threshold=NaN", {"field": "busy_threshold", "value": "NaN"}),
+    ("/v1/hosts/h1?sample_seconds=-1", {"field": "sample_seconds", "value": -1}),
+    ("/v1/hosts/h1?sample_seconds=1e9", {"field": "sample_seconds", "value": 1e9}),
+    (f"{AUDIT}?since=yesterday", {"field": "since", "value": "yesterday"}),
+    (f"{AUDIT}?since=2026-11-21", {"field": "since", "value": "2026-11-21"}),
+    (f"{AUDIT}?since=2026-11-21T10:00:00", {"field": "since", "value": "2026-11-21T10:00:00"}),
+    (f"{AUDIT}?since=1763719200", {"field": "since", "value": "1763719200"}),
+    (f"{AUDIT}?since=0001-01-01T00:00:00%2B23:00", {"field": "since", "value": "0001-01-01T00:00:00+23:00"}),
+    ("/?pretty=1", {"field": "pretty", "value": "1"}),
+    ("/openapi.json?x=1", {"field": "x", "value": "1"}),
+]
+UNKNOWN = [
+    ("get", "/v1/hosts/none", "host"),
+    ("get", "/v1/hosts/none/topology", "host"),
+    ("get", "/v1/hosts/none/processes", "host"),
+    ("get", "/v1/hosts/none/guests", "host"),
+    ("post", "/v1/hosts/none/snapshot", "host"),
+    ("post", "/v1/hosts/none/plans", "host"),
+    ("get", "/v1/snapshots/none", "snapshot"),
+    ("get", "/v1/plans/none", "plan"),
+    ("get", "/v1/plans/none?format=shell", "plan"),
+    ("post", "/v1/plans/none/apply", "plan"),
+    ("get", "/v1/runs/none", "run"),
+    ("get", "/v1/runs/none/events", "run"),
+    ("post", "/v1/runs/none/rollback", "run"),
+]
+
+
+@pytest.fixture(autouse=True)
+def nothing_changed(pinner):
+    before = pinner.state()
+    yield
+    assert pinner.state() == before
+
+
+def refused(answer, status, code, details):
+    assert answer.status_code == status, answer.text
+    assert answer.content_type == JSON
+    error = answer.json["error"]
+    assert set(error) == {"code", "message", "details", "request_id"}
+    assert error["code"] == code
+    assert error["request_id"] == answer.headers["X-Openstack-Request-Id"]
+    assert error["details"].items() >= details.items()
+    assert error["message"]
+
+
+@pytest.mark.parametrize(("body", "status", "code", "details"), BODIES, ids=[str(row[0]) for row in BODIES])
+def test_bodies(client, body, status, code, details):
+    refused(client.post(PLANS, data=json.dumps(body), content_type=JSON), status, code, details)
+
+
+@pytest.mark.parametrize(("text", "status", "code", "details"), TEXTS, ids=[str(row[0][:30]) for row in TEXTS])
+def test_texts_that_are_no_json(client, text, status, code, details):
+    refused(client.post(PLANS, data=text, content_type=JSON), status, code, details)
+
+
+@pytest.mark.parametrize(("url", "details"), QUERIES)
+def test_queries(client, url, details):
+    refused(client.get(url), 400, "invalid", details)
+
+
+@pytest.mark.parametrize(("method", "url", "kind"), UNKNOWN)
+def test_names_that_nothing_has(client, method, url, kind):
+    refused(getattr(client, method)(url), 404, "not_found", {"kind": kind, "name": "none"})
+
+
+@pytest.mark.parametrize(
+    "name", ["a%00b", "a%0Ab", "%1b%5b31m", "%ff", "..", "%2e%2e%2fetc", "h1/", "h1%20", "%F0%9F%92%A9"]
+)
+def test_odd_host_names_are_just_unknown(client, name):
+    answer = client.get(f"/v1/hosts/{name}")
+    assert answer.status_code == 404
+    assert answer.json["error"]["message"].isprintable()
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
+@pytest.mark.parametrize("path", [PLANS, "/v1/runs/none/rollback", "/v1/plans/none/apply", "/v1/hosts/h1/snapshot"])
+def test_bodies_that_a_form_can_send(client, path, kind):
+    refused(client.post(path, data="{}", content_type=kind), 415, "unsupported_media_type", {})
+
+
+def test_a_field_too_many_where_none_is_known(client):
+    refused(client.post("/v1/runs/x/rollback", json={"force": True}), 400, "invalid", {"field": "force", "value": True})
+    refused(client.post("/v1/plans/x/apply", json={"persist": "no"}), 400, "invalid", {"field": "persist"})
+
+
+def test_no_such_path_and_no_such_method(client):
+    refused(client.get("/v2/hosts"), 404, "not_found", {"kind": "path", "name": "/v2/hosts"})
+    answer = client.delete("/v1/hosts")
+    refused(answer, 405, "method_not_allowed", {"method": "DELETE", "allowed": ["GET", "HEAD", "OPTIONS"]})
+    assert "GET" in answer.headers["Allow"]

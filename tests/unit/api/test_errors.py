@@ -1,0 +1,101 @@
+"""Each error of the model leaves with its status and its own details; what nobody foresaw leaves with neither."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+from support.memory import MemoryPinner
+
+from pinner.api import errors
+from pinner.model.errors import (
+    ApplyFailed,
+    Blocked,
+    Gone,
+    HostBusy,
+    HostUnreachable,
+    Invalid,
+    NoFit,
+    NotFound,
+    NotPermitted,
+    PinnerError,
+    RunConflict,
+    StalePlan,
+    StoreUnavailable,
+)
+
+CASES = [
+    (Invalid("emulator", "9", "a CPU"), 400),
+    (NotFound("run", "r"), 404),
+    (NoFit(8, 4, "node 0 is full"), 409),
+    (StalePlan("p", ("CPU 3 is offline",)), 409),
+    (Blocked("p", "reboot first"), 409),
+    (HostBusy("h1", "r"), 409),
+    (RunConflict("r", "running", "an ended run"), 409),
+    (Gone("guest web"), 409),
+    (ApplyFailed("guest web vcpu 0", "refused"), 502),
+    (NotPermitted("libvirt", "join the group"), 502),
+    (HostUnreachable("h1", "libvirtd does not run"), 503),
+    (StoreUnavailable("sqlite", "disk full"), 503),
+]
+
+
+@pytest.mark.parametrize(("error", "status"), CASES, ids=[error.code for error, _ in CASES])
+def test_status(client, pinner, monkeypatch, error, status):
+    def fail(*_arguments):
+        raise error
+
+    monkeypatch.setattr(pinner, "hosts", fail)
+    answer = client.get("/v1/hosts")
+    assert answer.status_code == status
+    shown = answer.json["error"]
+    assert (shown["code"], shown["message"], shown["details"]) == (error.code, error.message, dict(error.details))
+
+
+def test_every_kind_of_error_has_a_status():
+    assert {kind.code for kind in PinnerError.__subclasses__()} <= set(errors.STATUS)
+
+
+def test_the_unforeseen_tells_its_log_only(client, pinner, monkeypatch, caplog):
+    def fail():
+        raise RuntimeError("password=hunter2")
+
+    monkeypatch.setattr(pinner, "hosts", fail)
+    with caplog.at_level(logging.ERROR):
+        answer = client.get("/v1/hosts")
+    assert answer.status_code == 500
+    assert answer.json["error"]["code"] == "internal"
+    assert "hunter2" not in answer.text
+    assert "hunter2" in caplog.text
+    assert answer.json["error"]["request_id"] in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("prepare", "code"),
+    [
+        (lambda pinner, plan: pinner.stale.add(plan), "stale_plan"),
+        (lambda pinner, plan: pinner.stored.update({plan: _blocked(pinner, plan)}), "plan_blocked"),
+    ],
+)
+def test_a_refused_apply_starts_no_run(client, pinner: MemoryPinner, prepare, code):
+    plan = client.post("/v1/hosts/h1/plans").json["id"]
+    prepare(pinner, plan)
+    answer = client.post(f"/v1/plans/{plan}/apply")
+    assert (answer.status_code, answer.json["error"]["code"]) == (409, code)
+    assert pinner.run_list == {}
+
+
+def test_a_running_run_is_not_rolled_back(client, pinner: MemoryPinner):
+    pinner.instant = False
+    plan = client.post("/v1/hosts/h1/plans").json["id"]
+    run = client.post(f"/v1/plans/{plan}/apply").json["id"]
+    answer = client.post(f"/v1/runs/{run}/rollback")
+    assert answer.status_code == 409
+    assert answer.json["error"]["details"] == {
+        "run": run,
+        "state": "running",
+        "expected": "only an applied run can be taken back",
+    }
+
+
+def _blocked(pinner, plan):
+    return replace(pinner.stored[plan], blocked="reboot first")

@@ -1,0 +1,60 @@
+"""The document says what the code does; that the code does what the document says is schemathesis' part."""
+
+import json
+import re
+
+import pytest
+from support.memory import MemoryPinner
+
+from pinner.api.app import create_app
+from pinner.api.errors import status_of
+
+
+def document(tokens=None):
+    return create_app(MemoryPinner(), tokens=tokens, max_body_bytes=4096).test_client().get("/openapi.json").json
+
+
+def operations(spec):
+    return [(path, method, it) for path, methods in spec["paths"].items() for method, it in methods.items()]
+
+
+def test_it_is_openapi_31_and_every_reference_leads_somewhere():
+    spec = document()
+    assert spec["openapi"].startswith("3.1")
+    for name in re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(spec)):
+        assert name in spec["components"]["schemas"]
+
+
+def test_every_route_is_in_it_and_nothing_else():
+    app = create_app(MemoryPinner(), tokens=None, max_body_bytes=4096)
+    served = {re.sub(r"<(\w+)>", r"{\1}", rule.rule) for rule in app.url_map.iter_rules()}
+    assert {path for path, _, _ in operations(document())} == served - {"/openapi.json"}
+
+
+def test_what_every_operation_can_answer():
+    for path, method, operation in operations(document()):
+        answers = set(operation["responses"])
+        assert {"400", "411", "413", "421", "500"} <= answers, path
+        assert ("415" in answers) == ("403" in answers) == (method == "post"), path
+        assert "401" not in answers
+        assert ("503" in answers) == path.startswith("/v1/"), path
+        for code in operation.get("x-error-codes", ()):
+            assert str(status_of(code)) in answers
+
+
+@pytest.mark.parametrize("tokens", [None, {"s3cret": "ann"}])
+def test_the_security_scheme_stands_in_it_only_with_tokens(tokens):
+    spec = document(tokens)
+    assert ("securitySchemes" in spec["components"]) == (tokens is not None)
+    for path, _, operation in operations(spec):
+        closed = tokens is not None and path.startswith("/v1/")
+        assert ("security" in operation) == ("401" in operation["responses"]) == closed
+    assert "s3cret" not in json.dumps(spec)
+
+
+def test_requests_refuse_unknown_fields():
+    schemas = document()["components"]["schemas"]
+    for name in ("NewPlan", "NewApply", "NewSnapshot", "NewRollback"):
+        assert schemas[name]["additionalProperties"] is False
+    assert schemas["Plan"]["properties"]["roles"] == {"$ref": "#/components/schemas/Roles"}
+    assert schemas["Roles"]["properties"]["vcpu"]["type"] == "string"

@@ -1,0 +1,133 @@
+"""Each route gives the very values that the use case gives."""
+
+import re
+
+import pytest
+from support.memory import EVIL, STRATEGIES, seen
+
+from pinner import codec
+from pinner.model.guest import Guest
+from pinner.model.journal import Entry, Run
+from pinner.model.plan import Plan
+from pinner.model.process import Process
+from pinner.model.snapshot import Snapshot
+from pinner.usecases import Page, PlanSummary, StrategyInfo
+
+
+def read(kind, answer, status=200):
+    assert answer.status_code == status, answer.text
+    return codec.load(kind, answer.data)
+
+
+def test_versions_and_health(client):
+    assert client.get("/").json["versions"] == [{"id": "v1", "status": "CURRENT", "path": "/v1"}]
+    assert client.get("/healthcheck").json == {"status": "ok"}
+
+
+def test_what_can_be_asked_for(client):
+    assert read(Page[str], client.get("/v1/hosts")) == Page(("h1",), "")
+    names = [strategy.name for strategy in read(Page[StrategyInfo], client.get("/v1/strategies")).items]
+    assert names == ["isolated", "numa-local", "shared-pool"]
+
+
+def test_short_lists_have_pages_too(client):
+    first = read(Page[StrategyInfo], client.get("/v1/strategies?limit=2"))
+    rest = read(Page[StrategyInfo], client.get(f"/v1/strategies?limit=2&marker={first.next}"))
+    assert {*first.items, *rest.items} == set(STRATEGIES)
+    assert rest.next == ""
+
+
+def test_a_host_as_it_is(client, pinner):
+    before = pinner.state()
+    assert read(Snapshot, client.get("/v1/hosts/h1")) == seen()
+    assert read(Snapshot, client.get("/v1/hosts/h1?sample_seconds=0.25")).sample_seconds == 0.25
+    assert codec.read(Snapshot, codec.plain(seen())).topology.nodes[0].distances == {0: 10}
+    assert read(Page[Guest], client.get("/v1/hosts/h1/guests")).items == seen().guests
+    assert client.get("/v1/hosts/h1/topology").json == codec.plain(seen().topology)
+    assert pinner.state() == before, "looking changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("query", "pids"), [("", [90, 1000]), ("?busy=true", [90]), ("?busy=true&busy_threshold=0.1", [90, 1000])]
+)
+def test_processes(client, query, pids):
+    found = read(Page[Process], client.get(f"/v1/hosts/h1/processes{query}"))
+    assert [process.pid for process in found.items] == pids
+
+
+def test_pages_of_processes_follow_their_numbers(client):
+    first = read(Page[Process], client.get("/v1/hosts/h1/processes?limit=1"))
+    second = read(Page[Process], client.get(f"/v1/hosts/h1/processes?limit=1&marker={first.next}"))
+    assert [process.pid for process in (*first.items, *second.items)] == [90, 1000]
+    assert second.next == ""
+
+
+def test_a_snapshot_is_kept_and_planned_from(client, pinner):
+    taken = client.post("/v1/hosts/h1/snapshot", json={"sample_seconds": 0})
+    assert taken.status_code == 201
+    assert {name: taken.json[name] for name in ("host", "cpus", "nodes", "guests", "processes")} == {
+        "host": "h1",
+        "cpus": 4,
+        "nodes": 1,
+        "guests": 1,
+        "processes": 2,
+    }
+    assert read(Snapshot, client.get(taken.headers["Location"])) == pinner.snapshots[taken.json["id"]]
+    plan = read(Plan, client.post("/v1/hosts/h1/plans", json={"snapshot": taken.json["id"]}), 201)
+    assert plan.basis.snapshot == taken.json["id"]
+
+
+def test_a_plan_takes_every_field_of_a_request(client):
+    fields = {
+        "strategy": "isolated",
+        "guests": [EVIL],
+        "processes": ["90"],
+        "housekeeping": "0",
+        "emulator": "1-2",
+        "busy_threshold": 7,
+        "smt": "isolate",
+    }
+    made = client.post("/v1/hosts/h1/plans", json=fields)
+    plan = read(Plan, made, 201)
+    assert codec.plain(plan.request) == fields
+    assert made.headers["Location"] == f"/v1/plans/{plan.id}"
+    assert read(Plan, client.get(made.headers["Location"])) == plan
+    assert read(Page[PlanSummary], client.get("/v1/plans?host=h1")).items[0].id == plan.id
+    assert read(Page[PlanSummary], client.get("/v1/plans?host=other")).items == ()
+
+
+@pytest.mark.parametrize("form", ["text", "shell"])
+def test_written_forms_of_a_plan_hold_no_terminal_escape(client, form):
+    plan = client.post("/v1/hosts/h1/plans").json["id"]
+    answer = client.get(f"/v1/plans/{plan}?format={form}")
+    assert answer.content_type == "text/plain; charset=utf-8"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.text
+    assert all(char.isprintable() or char == "\n" for char in answer.text)
+
+
+def test_apply_follow_roll_back(client):
+    plan = client.post("/v1/hosts/h1/plans").json["id"]
+    applied = client.post(f"/v1/plans/{plan}/apply", json={"persist": True})
+    run = read(Run, applied, 202)
+    assert (run.plan, run.persist, run.actor, run.origin) == (plan, True, "local", "127.0.0.1")
+    detail = client.get(applied.headers["Location"]).json
+    assert codec.read(Run, detail["run"]).state == "applied"
+    assert [entry.state for entry in codec.read(tuple[Entry, ...], detail["entries"])] == ["done"] * 3
+    undo = read(Run, client.post(f"/v1/runs/{run.id}/rollback"), 202)
+    assert undo.undoes == run.id
+    assert [one.id for one in read(Page[Run], client.get("/v1/runs")).items] == [undo.id, run.id]
+
+
+def test_audit_names_the_request(client):
+    made = client.post("/v1/hosts/h1/plans")
+    (record,) = client.get("/v1/audit?host=h1&actor=local&since=2026-11-21T11:00:00%2B00:00").json["items"]
+    assert record["request_id"] == made.headers["X-Openstack-Request-Id"]
+    assert client.get("/v1/audit?since=2026-11-21T13:30:00%2B01:00").json["items"] == []
+    assert client.get("/v1/audit/verify").json["ok"] is True
+
+
+def test_every_answer_has_a_request_id_of_its_own(client):
+    ids = [client.get(path).headers["X-Openstack-Request-Id"] for path in ("/", "/", "/nowhere", "/v1/hosts/x")]
+    assert all(re.fullmatch(r"req-[0-9a-f-]{36}", one) for one in ids)
+    assert len({*ids}) == 4

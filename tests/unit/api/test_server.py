@@ -1,0 +1,134 @@
+"""The application over real HTTP, on a loopback port."""
+
+import socket
+import threading
+import time
+
+import httpx
+import pytest
+from support.memory import MemoryPinner
+
+from pinner.api import streams
+from pinner.api.app import create_app
+from pinner.api.server import THREADS, serve
+from pinner.model.errors import Invalid
+
+
+def running_run(server, pinner):
+    """The URL of a run that has not ended."""
+    pinner.instant = False
+    plan = httpx.post(f"{server.url}/v1/hosts/h1/plans").json()["id"]
+    answer = httpx.post(f"{server.url}/v1/plans/{plan}/apply")
+    return server.url + answer.headers["Location"], answer.json()["id"]
+
+
+def test_it_takes_a_free_port_and_gives_it_back(pinner):
+    server = serve(create_app(pinner, tokens=None, max_body_bytes=99), "127.0.0.1", 0)
+    host, port = server.address
+    assert host == "127.0.0.1"
+    assert httpx.get(f"{server.url}/healthcheck").json() == {"status": "ok"}
+    server.stop()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, port), timeout=2)
+
+
+@pytest.mark.parametrize("bind", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
+def test_without_tokens_only_loopback_is_served(pinner, bind):
+    with pytest.raises(Invalid) as refused:
+        serve(create_app(pinner, tokens=None, max_body_bytes=99), bind, 0)
+    assert (refused.value.details["field"], refused.value.details["value"]) == ("bind", bind)
+
+
+def test_with_tokens_any_address_is_served(pinner):
+    server = serve(create_app(pinner, tokens={"s3cret": "ann"}, max_body_bytes=99), "0.0.0.0", 0)
+    try:
+        url = f"http://127.0.0.1:{server.address[1]}/v1/hosts"
+        assert httpx.get(url).status_code == 401
+        assert httpx.get(url, headers={"Authorization": "Bearer s3cret"}).status_code == 200
+    finally:
+        server.stop()
+
+
+def test_a_port_that_is_taken(server, pinner):
+    with pytest.raises(Invalid) as refused:
+        serve(create_app(pinner, tokens=None, max_body_bytes=99), *server.address)
+    assert refused.value.details["field"] == "bind"
+
+
+def test_a_huge_body_is_refused_before_it_is_read(server):
+    host, port = server.address
+    head = f"POST /v1/hosts/h1/plans HTTP/1.1\r\nHost: {host}\r\nContent-Length: 99999999999\r\n\r\n"
+    with socket.create_connection((host, port), timeout=5) as peer:
+        peer.sendall(head.encode())
+        answer = b"".join(iter(lambda: peer.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b'"too_large"' in answer
+
+
+def test_a_body_of_unknown_length_is_not_read(server, pinner):
+    answer = httpx.post(f"{server.url}/v1/hosts/h1/plans", content=iter([b"{}"]))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (411, "length_required")
+    assert pinner.records == []
+
+
+def test_a_stream_tells_each_change_and_then_the_end(server, pinner):
+    url, run = running_run(server, pinner)
+    threading.Timer(0.3, pinner.finish, [run]).start()
+    with httpx.stream("GET", f"{url}/events") as answer:
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        names = [line for line in answer.iter_lines() if line.startswith("event: ")]
+    assert names == ["event: change"] * 3 + ["event: end"]
+
+
+def test_silence_is_filled(server, pinner, monkeypatch):
+    monkeypatch.setattr(streams, "KEEP_ALIVE", 0.05)
+    url, run = running_run(server, pinner)
+    threading.Timer(0.5, pinner.finish, [run]).start()
+    assert httpx.get(f"{url}/events").text.startswith(": still running\n\n")
+
+
+def test_streams_leave_threads_for_calls_and_come_free_again(server, pinner, monkeypatch):
+    monkeypatch.setattr(streams, "KEEP_ALIVE", 0.05)
+    url, run = running_run(server, pinner)
+    assert streams.MAX_STREAMS < THREADS
+    with httpx.Client(limits=httpx.Limits(max_connections=THREADS)) as http:
+        opened = [
+            http.send(http.build_request("GET", f"{url}/events"), stream=True) for _ in range(streams.MAX_STREAMS)
+        ]
+        refused = http.get(f"{url}/events")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "too_many_streams")
+        assert refused.headers["Retry-After"] == "5"
+        assert http.get(f"{server.url}/v1/hosts").status_code == 200
+        for answer in opened:
+            answer.close()
+    pinner.finish(run)
+    assert _free_stream(f"{url}/events").text.count("event: ") == 4
+
+
+def test_head_of_a_stream_leaves_nothing_open(server, pinner):
+    url, run = running_run(server, pinner)
+    for _ in range(2 * streams.MAX_STREAMS):
+        assert httpx.head(f"{url}/events").status_code == 200
+    pinner.finish(run)
+
+
+def test_an_error_on_the_way_ends_the_stream_with_its_document(server, pinner: MemoryPinner, monkeypatch):
+    def broken(run):
+        yield from ()
+        raise Invalid("run", run, "one that can be followed")
+
+    url, run = running_run(server, pinner)
+    monkeypatch.setattr(pinner, "follow", broken)
+    text = httpx.get(f"{url}/events").text
+    assert text.startswith('event: error\ndata: {"error":{"code":"invalid"')
+    pinner.finish(run)
+
+
+def _free_stream(url):
+    """An answer that is not 503: a stream whose listener has left is noticed at its next word."""
+    for _ in range(100):
+        answer = httpx.get(url)
+        if answer.status_code == 200:
+            return answer
+        time.sleep(0.05)
+    raise AssertionError("no stream came free")
