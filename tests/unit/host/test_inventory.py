@@ -1,0 +1,92 @@
+import os
+from pathlib import Path
+
+import pytest
+from support.roots import CPU, NODE, kernel_thread, process, two_nodes
+from support.values import NOON
+
+from pinner import codec
+from pinner.host.inventory import baseline_of, take_snapshot
+from pinner.host.sysfs import read_topology
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid
+from pinner.model.guest import Emulator, Guest
+from pinner.model.snapshot import Snapshot
+
+QEMU = Guest("uuid", "vm", "running", 100, (), Emulator(CpuSet(), ()), (), (), 1024, {})
+
+
+class Told:
+    """Stands for libvirt where its answers must be wrong: no real libvirtd gives such."""
+
+    def __init__(self, capabilities="<capabilities/>"):
+        self.xml = capabilities
+
+    def guests(self, root):
+        return (QEMU,)
+
+    def capabilities(self):
+        return self.xml
+
+
+def snapshot(root, libvirt=None, **options):
+    return take_snapshot(root, "h1", libvirt, sample_seconds=0, now=lambda: NOON, **options)
+
+
+def test_all_that_a_planner_sees(tmp_path):
+    two_nodes(tmp_path)
+    process(tmp_path, 1, cpus="0-5,7")
+    process(tmp_path, 10, cpus="4")
+    process(tmp_path, 11, cpus="0-1")
+    process(tmp_path, 12)
+    process(tmp_path, 100, command=b"/opt/vmm\0")
+    kernel_thread(tmp_path, 101, b"vhost-100")
+    placed = (CpuSet.parse("0-1"),)
+    found = snapshot(tmp_path, Told(), own={12}, placed=placed, dedicated=CpuSet.parse("6"))
+    assert (found.host, found.taken_at, found.sample_seconds) == ("h1", NOON, 0)
+    assert (str(found.baseline), str(found.dedicated), found.placed) == ("0-5", "6", placed)
+    assert found.guests == (QEMU,)
+    assert [(process.pid, process.hold, process.threads[0].hold) for process in found.processes] == [
+        (1, "", ""),
+        (10, "", "narrowed"),
+        (11, "", ""),
+        (12, "pinner", "pinner"),
+        (100, "guest", "guest"),
+        (101, "guest", "guest"),
+    ]
+    assert found.warnings == ("libvirt lists nodes , sysfs 0,2",)
+    assert codec.load(Snapshot, codec.dump(found)) == found
+
+
+def test_a_captured_machine_without_processes(tmp_path):
+    found = snapshot(two_nodes(tmp_path))
+    assert (found.processes, found.guests, str(found.baseline), found.warnings) == ((), (), "0-6", ())
+
+
+def test_contradictions_are_warnings(tmp_path):
+    root = two_nodes(tmp_path, {f"{NODE}/node2/cpulist": "0-1,3,5"})
+    first, second = snapshot(root, Told("no XML")).warnings
+    assert first == "node 2 lists CPUs 0 that node 0 has: they count as the latter's"
+    assert second.startswith("capabilities: 'no XML' is not valid")
+
+
+def test_the_baseline_where_pinner_placed_process_1(tmp_path):
+    root = process(two_nodes(tmp_path, {f"{CPU}/isolated": "5-6"}), 1, cpus="0-1")
+    topology = read_topology(root)
+    assert str(baseline_of(root, topology)) == "0-1"
+    assert str(baseline_of(root, topology, (CpuSet.parse("0-1"),))) == "0-4"
+
+
+def test_no_machine_at_all(tmp_path):
+    with pytest.raises(Invalid, match="cpu0"):
+        snapshot(tmp_path)
+
+
+def test_the_live_machine():
+    found = snapshot(Path("/"), own={os.getpid()})
+    mine = next(process for process in found.processes if process.pid == os.getpid())
+    assert (mine.hold, mine.threads[0].affinity.ids) == ("pinner", os.sched_getaffinity(0))
+    assert found.baseline
+    assert found.topology.online.ids >= os.sched_getaffinity(0)
+    assert found.warnings == ()
+    assert codec.load(Snapshot, codec.dump(found)) == found

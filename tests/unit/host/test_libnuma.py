@@ -1,0 +1,57 @@
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pinner.host import libnuma
+from pinner.host.sysfs import read_topology
+from pinner.model.cpuset import CpuSet
+
+
+@pytest.fixture
+def here():
+    return read_topology(Path("/"))
+
+
+def test_the_live_machine_agrees(here):
+    assert libnuma.disagreements(here) == ()
+
+
+def test_a_wrong_topology_is_told(here):
+    cpu, *others = here.cpus
+    node, *nodes = here.nodes
+    assert (cpu.node, node.id) == (0, 0)
+    wrong = replace(
+        here,
+        cpus=(replace(cpu, node=1), *others),
+        nodes=(replace(node, memory_kib=1, distances={0: 11}), *nodes),
+    )
+    assert libnuma.disagreements(wrong) == (
+        f"CPU {cpu.id}: libnuma says node 0, sysfs 1",
+        f"node 0: libnuma says {node.memory_kib} KiB of memory, sysfs 1",
+        "distance from node 0 to 0: libnuma says 10, sysfs 11",
+    )
+
+
+def test_ids_that_libnuma_does_not_know(here):
+    far = replace(here.nodes[0], id=63, cpus=CpuSet(), memory_kib=5, distances={63: 10})
+    told = libnuma.disagreements(replace(here, nodes=(*here.nodes, far)))
+    assert told[0].startswith("node 63: libnuma says ")
+    assert told[-1].startswith("distance from node 63 to 63")
+
+
+def test_a_machine_without_libnuma(tmp_path):
+    """A fresh interpreter whose loader finds no library: py-libnuma fails in the middle of its import."""
+    script = (
+        "import ctypes.util, pathlib\n"
+        "ctypes.util.find_library = lambda name: None\n"
+        "from pinner.host import libnuma, sysfs\n"
+        "print(libnuma.disagreements(sysfs.read_topology(pathlib.Path('/'))))"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
+    assert "libnuma cannot be asked" in told.stdout
