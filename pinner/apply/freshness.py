@@ -1,0 +1,70 @@
+"""Whether a plan still fits the host. Reads only."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from pinner.apply.ports import Host
+from pinner.model.errors import Blocked, Gone, Invalid, StalePlan
+from pinner.model.plan import Change, Plan, TargetKind, ThreadMask
+
+PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
+"""What is pinned through libvirt, and has a place in a guest's definition."""
+
+MANY: tuple[TargetKind, ...] = ("emulator", "process")
+"""What has threads that come and go; each of the others is one thread."""
+
+
+def key(thread: ThreadMask) -> tuple[int, int]:
+    """What names a thread: its id and its start time."""
+    return thread.tid, thread.started
+
+
+def check(plan: Plan, host: Host, *, persist: bool) -> tuple[Change, ...]:
+    """The changes to make: those of the plan, or none where all of them are in place already.
+
+    Raises Blocked, StalePlan with everything that moved (with ``persist`` also where all is in place: a definition
+    is written only together with its live pin), and Invalid where ``persist`` is asked of a transient guest.
+    """
+    if plan.blocked:
+        raise Blocked(plan.id, plan.blocked)
+    if host.fingerprint() != plan.basis.fingerprint:
+        raise StalePlan(plan.id, ("the host's CPUs, nodes or kernel arguments are others now",))
+    gone: list[str] = []
+    moved: list[str] = []
+    pending = False
+    for change in plan.changes:
+        try:
+            threads = host.masks(change.target)
+        except Gone as error:
+            # A process that has ended needs no place; a guest that has makes room which the plan does not use.
+            gone += [str(error)] if change.target.kind != "process" else []
+            continue
+        pending = pending or any(thread.cpus != change.after for thread in threads)
+        moved += differences(change, threads)
+    if gone or (moved and (pending or persist)):
+        raise StalePlan(plan.id, (*gone, *moved))
+    if persist:
+        _require_definitions(plan.changes, host)
+    return plan.changes if pending else ()
+
+
+def differences(change: Change, threads: Sequence[ThreadMask]) -> Iterator[str]:
+    """What is not as the change expects it, in words. Threads that ended, and threads that others of the target gave
+    birth to, are expected."""
+    before = {key(thread): thread.cpus for thread in change.before}
+    familiar = {*before.values(), change.after}
+    if change.target.kind != "process" and not any(key(thread) in before for thread in threads):
+        yield f"{change.target} has other threads: it was started anew"
+        return
+    for thread in threads:
+        known = before.get(key(thread))
+        if known is not None and thread.cpus != known:
+            yield f"{change.target} thread {thread.tid} may run on {thread.cpus}, no longer on {known}"
+        if known is None and change.target.kind != "process" and thread.cpus not in familiar:
+            yield f"{change.target} has a new thread {thread.tid} on {thread.cpus}"
+
+
+def _require_definitions(changes: Iterable[Change], host: Host) -> None:
+    guests = {change.target.owner: change.target.name for change in changes if change.target.kind in PINNED}
+    for guest, name in guests.items():
+        if not host.persistent(guest):
+            raise Invalid("persist", name, "a guest with a persistent definition; this one is transient", guest=name)

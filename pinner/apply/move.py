@@ -1,0 +1,82 @@
+"""Makes one change: journaled before it is made, read back from the kernel after."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+
+from pinner.apply.freshness import MANY, PINNED, differences, key
+from pinner.apply.ports import Host, Journal
+from pinner.model.errors import ApplyFailed, Gone
+from pinner.model.journal import Entry
+from pinner.model.plan import ThreadMask
+
+PASSES = 10
+"""How often a target is read again until no thread of it is astray. One pass misses what is born meanwhile."""
+
+
+def passes_needed(kind: str) -> int:
+    """How many readings in a row must find no stray. A thread that is being listed may bear another and end at once:
+    that one is in the second list."""
+    return 2 if kind in MANY else 1
+
+
+class Move:
+    """One change under way; ``entry`` grows by the threads that are found meanwhile."""
+
+    def __init__(self, entry: Entry, host: Host, journal: Journal) -> None:
+        self.entry = entry
+        self.touched = False
+        """Whether anything may have been written to the host."""
+        self._host = host
+        self._journal = journal
+        self._inherited = {thread.cpus for thread in entry.change.before}
+
+    def make(self, *, persist: bool) -> None:
+        """Give every thread of the target its new mask.
+
+        Raises Gone where the target has ended, ApplyFailed where somebody moved it since the plan was checked (then
+        nothing is touched), where the kernel does not grant the mask, and whatever libvirt answers.
+        """
+        change = self.entry.change
+        threads = self._host.masks(change.target)
+        if moved := list(differences(change, threads)):
+            raise ApplyFailed(str(change.target), f"somebody else moved it just now: {'; '.join(moved)}")
+        self._adopt(threads)
+        self.touched = True
+        if change.target.kind in PINNED:
+            self._host.pin(change.target, change.after, persist=persist)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Move every stray until none is left. libvirt's pin moves an emulator's threads only where the cpuset
+        controller is, else its main thread alone; and a busy process bears threads all the time."""
+        target = self.entry.change.target
+        clean = 0
+        strays: list[ThreadMask] = []
+        for _ in range(PASSES):
+            strays = [thread for thread in self._host.masks(target) if self._is_astray(thread)]
+            clean = 0 if strays else clean + 1
+            if clean == passes_needed(target.kind):
+                return
+            self._adopt(strays)
+            for thread in strays:
+                with suppress(Gone):
+                    self._host.set_mask(replace(thread, cpus=self.entry.change.after))
+        why = f"{len(strays)} threads still are not on {self.entry.change.after} after {PASSES} passes"
+        raise ApplyFailed(str(target), why)
+
+    def _is_astray(self, thread: ThreadMask) -> bool:
+        """A thread of a process that has neither a known name nor an inherited mask was placed by somebody else."""
+        if thread.cpus == self.entry.change.after:
+            return False
+        return self.entry.change.target.kind != "process" or self._is_known(thread) or thread.cpus in self._inherited
+
+    def _is_known(self, thread: ThreadMask) -> bool:
+        return any(key(thread) == key(known) for known in (*self.entry.change.before, *self.entry.found))
+
+    def _adopt(self, threads: Iterable[ThreadMask]) -> None:
+        """Journal the masks of those that nobody knew of, before they are touched."""
+        born = tuple(thread for thread in threads if self._is_astray(thread) and not self._is_known(thread))
+        if born:
+            self.entry = replace(self.entry, found=(*self.entry.found, *born))
+            self._journal.intend(self.entry)

@@ -1,0 +1,109 @@
+"""Takes one change back: every thread gets exactly the mask that it had.
+
+"Not pinned" cannot be given back to libvirt: a live pin that covers the former masks stays in the domain's live XML.
+"""
+
+from collections import Counter
+from contextlib import suppress
+
+from pinner.apply.freshness import PINNED, key
+from pinner.apply.move import PASSES, passes_needed
+from pinner.apply.ports import Host
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.errors import Gone, PinnerError
+from pinner.model.journal import Entry, EntryState
+from pinner.model.plan import ThreadMask
+
+
+def take_back(entry: Entry, host: Host, *, persist: bool, force: bool = False) -> tuple[EntryState, str]:
+    """Restore the masks, and with ``persist`` the definition: ``undone``, ``gone``, or ``stuck`` and why.
+
+    A thread that somebody else has moved since is left where it is, and reported; with ``force`` (the change failed
+    just now, so an odd mask is its doing) it is not. A failed pin may have changed the guest's cpuset although the
+    masks look right, so ``force`` also pins again.
+    """
+    problems: list[str] = []
+    state: EntryState = "undone"
+    try:
+        problems += _Masks(entry, host, force=force).restore()
+    except Gone:
+        state = "gone"
+    except PinnerError as error:
+        problems.append(str(error))
+    if persist and entry.change.target.kind in PINNED:
+        try:
+            host.restore_definition(entry.change.target, entry.definition)
+        except Gone:
+            state = "gone"
+        except PinnerError as error:
+            problems.append(f"the persistent definition: {error}")
+    return ("stuck", "; ".join(problems)) if problems else (state, "")
+
+
+class _Masks:
+    """Where each thread of one target belongs, as it comes into sight."""
+
+    def __init__(self, entry: Entry, host: Host, *, force: bool) -> None:
+        self._target = entry.change.target
+        self._after = entry.change.after
+        self._host = host
+        self._force = force
+        self._before = {key(thread): thread.cpus for thread in (*entry.change.before, *entry.found)}
+        self._usual = _usual(entry)
+        self._wanted: dict[tuple[int, int], CpuSet] = {}
+        self._pinned: CpuSet | None = None
+        self._moved: list[str] = []
+
+    def restore(self) -> list[str]:
+        """Repeat until every thread is where it belongs; what could not be done, in words. Raises what Host raises."""
+        clean = 0
+        strays: list[ThreadMask] = []
+        if self._force:
+            with suppress(PinnerError):
+                self._pin(self._host.masks(self._target))
+        for _ in range(PASSES):
+            threads = self._host.masks(self._target)
+            strays = [thread for thread in threads if self._belongs(thread) != thread.cpus]
+            clean = 0 if strays else clean + 1
+            if clean == passes_needed(self._target.kind):
+                return self._moved
+            if strays and self._target.kind in PINNED and self._pinned is None:
+                self._pin(threads)
+            else:
+                self._set(strays)
+        return [*self._moved, f"threads {', '.join(str(t.tid) for t in strays)} do not keep the mask they had"]
+
+    def _pin(self, threads: tuple[ThreadMask, ...]) -> None:
+        """Through libvirt, to all that any thread needs; the cpuset no longer stands in the way of single masks."""
+        if self._target.kind in PINNED:
+            cpus = union(self._belongs(thread) for thread in threads)
+            self._host.pin(self._target, cpus, persist=False)
+            self._pinned = cpus
+
+    def _set(self, strays: list[ThreadMask]) -> None:
+        for thread in strays:
+            with suppress(Gone):
+                self._host.set_mask(ThreadMask(thread.tid, thread.started, self._belongs(thread)))
+
+    def _belongs(self, thread: ThreadMask) -> CpuSet:
+        """Decided when a thread is first seen: later its mask may be our own doing."""
+        if key(thread) not in self._wanted:
+            self._wanted[key(thread)] = self._first_seen(thread)
+        return self._wanted[key(thread)]
+
+    def _first_seen(self, thread: ThreadMask) -> CpuSet:
+        before = self._before.get(key(thread))
+        if before is None:
+            # Born after the change: it inherited our mask, or somebody placed it.
+            return self._usual if thread.cpus in (self._after, self._pinned) else thread.cpus
+        if self._force or thread.cpus in (before, self._after):
+            return before
+        self._moved.append(f"thread {thread.tid} was moved to {thread.cpus} by somebody else and is left there")
+        return thread.cpus
+
+
+def _usual(entry: Entry) -> CpuSet:
+    """What a thread without a past gets: the mask that the process's first thread had, or most of the emulator's."""
+    masks = {thread.tid: thread.cpus for thread in entry.change.before}
+    most = Counter(masks.values()).most_common(1)[0][0]
+    return masks.get(int(entry.change.target.owner), most) if entry.change.target.kind == "process" else most
