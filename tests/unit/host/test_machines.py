@@ -191,7 +191,7 @@ def test_devices(machine):
             # hwloc hangs all behind a host bridge where the bridge says that it is, which may be nowhere in particular.
             near = cpus(next(above for above in device.iterancestors("object") if "cpuset" in above.attrib))
             assert near in (node_cpus[mine.node], topology.online)
-    # hwloc leaves out a bridge whose registers it cannot read.
+    # hwloc leaves out a bridge that leads to no bus.
     left_out = {name for kind, name in ours if kind == "pci"} - {device.attrib["pci_busid"] for device in functions}
     assert all(ours["pci", name].description.startswith("0604 ") for name in left_out)
     for device in (device for device in lstopo.all("OSDev") if device.attrib["osdev_type"] == "2"):
