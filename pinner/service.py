@@ -1,13 +1,10 @@
 """The use cases, answered in this process: agents do, the store keeps, the planner plans."""
 
 import threading
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
-
-from sqlalchemy import Engine
 
 from pinner.agent.protocol import Agent
 from pinner.execution import Call, Execution
@@ -20,10 +17,8 @@ from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.strategy import installed
-from pinner.store.audit import Audit, Event
-from pinner.store.plans import Plans
-from pinner.store.runs import Runs
-from pinner.store.snapshots import Snapshots
+from pinner.store.audit import Event
+from pinner.store.repositories import Store
 from pinner.usecases import Caller, Page, PlanSummary, Progress, StrategyInfo, Verification
 
 MAX_SAMPLE_SECONDS = 300.0
@@ -44,20 +39,20 @@ class Service:
     def __init__(
         self,
         agents: Mapping[str, Agent],
-        engine: Engine,
+        store: Store,
         now: Callable[[], datetime],
+        new_id: Callable[[], str],
         sample_seconds: float,
-        new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:12],
     ) -> None:
-        """Agents by host name; ``sample_seconds`` where a caller names none; ``new_id`` makes ids of runs."""
+        """Agents by host name; ``new_id`` makes ids that never repeat; ``sample_seconds`` where a caller names none."""
         self._agents = agents
-        self._snapshots = Snapshots(engine)
-        self._plans = Plans(engine)
-        self._runs = Runs(engine)
-        self._audit = Audit(engine)
+        self._snapshots = store.snapshots
+        self._plans = store.plans
+        self._runs = store.runs
+        self._audit = store.audit
         self._now = now
-        self._sample_seconds = sample_seconds
         self._new_id = new_id
+        self._sample_seconds = sample_seconds
         self._workers = ThreadPoolExecutor(MAX_RUNS, thread_name_prefix="run")
         self._mine: dict[str, Ledger] = {}
         """Of the runs that this process carries out."""

@@ -6,6 +6,7 @@ from oslo_config import cfg
 from oslo_log import log
 
 from pinner.conf import agent, api, database, host, libvirt, planning
+from pinner.model.errors import Invalid
 
 GROUPS = (agent, api, database, host, libvirt, planning)
 
@@ -23,8 +24,19 @@ def register(conf: cfg.ConfigOpts) -> cfg.ConfigOpts:
 
 
 def load(files: list[Path] | None = None) -> cfg.ConfigOpts:
-    """The configuration from ``files``, else from where oslo.config looks (~/.pinner, /etc/pinner/pinner.conf)."""
+    """The configuration from ``files``, else from where oslo.config looks (~/.pinner, /etc/pinner/pinner.conf).
+
+    Raises Invalid for a file that cannot be read, and for a value that is none of its option's.
+    """
     conf = register(cfg.ConfigOpts())
     log.register_options(conf)
-    conf([], project="pinner", default_config_files=None if files is None else [str(file) for file in files])
+    try:
+        conf([], project="pinner", default_config_files=None if files is None else [str(file) for file in files])
+        for group in GROUPS:
+            for option in group.OPTIONS:
+                # oslo.config looks at a value when it is first read, which may be in the middle of the work.
+                conf[group.NAME][option.dest]
+    except cfg.Error as error:
+        named = ", ".join(str(file) for file in files or conf.config_file)
+        raise Invalid("configuration", named, str(error)) from None
     return conf

@@ -1,5 +1,6 @@
 import threading
 import time
+import uuid
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -23,10 +24,7 @@ from pinner.model.errors import (
 )
 from pinner.model.request import Request
 from pinner.service import SETTLING, Service
-from pinner.store import schema
-from pinner.store.engine import connect
-from pinner.store.plans import Plans
-from pinner.store.snapshots import Snapshots
+from pinner.store.repositories import open_store
 from pinner.usecases import Caller, UseCases
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
@@ -52,11 +50,9 @@ def clock():
 
 
 @pytest.fixture
-def engine(tmp_path):
-    made = connect(f"sqlite:///{tmp_path}/pinner.sqlite")
-    schema.ensure(made)
-    yield made
-    made.dispose()
+def store(tmp_path):
+    with open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as made:
+        yield made
 
 
 @pytest.fixture
@@ -66,18 +62,22 @@ def agent(tmp_path, clock):
     made.journal.close()
 
 
+def make_service(agent, store, clock):
+    return Service({"h1": agent}, store, clock, lambda: uuid.uuid4().hex[:12], 0.0)
+
+
 @pytest.fixture
-def service(engine, agent, clock):
-    with closing(Service({"h1": agent}, engine, clock, 0.0)) as made:
+def service(store, agent, clock):
+    with closing(make_service(agent, store, clock)) as made:
         yield made
 
 
 @pytest.fixture
-def plan(engine):
+def plan(store):
     """Three changes of processes 100, 110 and 120, from 0-3 to 1, 2 and 3."""
-    basis = Snapshots(engine).add(make_snapshot())
+    basis = store.snapshots.add(make_snapshot())
     made = make_plan("plan-3", basis, tuple(make_change(90 + 10 * n, after=str(n), threads=2) for n in (1, 2, 3)))
-    Plans(engine).add(made, NOON)
+    store.plans.add(made, NOON)
     return made
 
 
@@ -174,8 +174,8 @@ def test_a_plan_is_stored_with_its_snapshot(service):
     ]
 
 
-def test_a_snapshot_of_another_host_is_no_basis(service, engine):
-    other = Snapshots(engine).add(make_snapshot(host="h2"))
+def test_a_snapshot_of_another_host_is_no_basis(service, store):
+    other = store.snapshots.add(make_snapshot(host="h2"))
     with pytest.raises(Invalid, match="this one is of h2"):
         service.plan("h1", Request(), other, None, ANN)
 
@@ -237,17 +237,17 @@ def test_a_rollback_gives_back_and_ends_the_run_it_took_back(service, agent, pla
         service.rollback(run.id, BOB)
 
 
-def test_a_plan_without_changes(service, engine):
-    empty = make_plan("plan-0", Snapshots(engine).add(make_snapshot()))
-    Plans(engine).add(empty, NOON)
+def test_a_plan_without_changes(service, store):
+    empty = make_plan("plan-0", store.snapshots.add(make_snapshot()))
+    store.plans.add(empty, NOON)
     run = service.apply(empty.id, False, ANN)
     assert [(p.done, p.total, p.entry) for p in service.follow(run.id)] == [(0, 0, None)]
     assert service.run(run.id).state == "applied"
 
 
-def test_a_blocked_plan(service, engine, agent):
-    blocked = make_plan("plan-b", Snapshots(engine).add(make_snapshot()), blocked="a reboot is needed")
-    Plans(engine).add(blocked, NOON)
+def test_a_blocked_plan(service, store, agent):
+    blocked = make_plan("plan-b", store.snapshots.add(make_snapshot()), blocked="a reboot is needed")
+    store.plans.add(blocked, NOON)
     with pytest.raises(Blocked, match="a reboot is needed"):
         service.apply(blocked.id, False, ANN)
     assert [(r.action, r.subject, r.result) for r in trail(service)] == [
@@ -326,10 +326,10 @@ def test_following_shows_changes_as_they_end(service, agent, plan):
     assert [progress.entry for progress in changes] == [None]
 
 
-def test_following_a_run_of_another_process(service, agent, plan, engine, clock):
+def test_following_a_run_of_another_process(service, agent, plan, store, clock):
     """Another service over the same database and journal stands for it; the condition of this one is never told."""
     agent.gate = threading.Semaphore(0)
-    with closing(Service({"h1": agent}, engine, clock, 0.0)) as other:
+    with closing(make_service(agent, store, clock)) as other:
         run = other.apply(plan.id, False, ANN)
         changes = service.follow(run.id)
         agent.gate.release(1000)
@@ -337,9 +337,9 @@ def test_following_a_run_of_another_process(service, agent, plan, engine, clock)
     assert service.run(run.id).state == "applied"
 
 
-def test_close_waits_for_the_run_under_way(engine, agent, clock, plan):
+def test_close_waits_for_the_run_under_way(store, agent, clock, plan):
     agent.gate = threading.Semaphore(0)
-    service = Service({"h1": agent}, engine, clock, 0.0)
+    service = make_service(agent, store, clock)
     run = service.apply(plan.id, False, ANN)
     threading.Timer(0.2, agent.gate.release, [1000]).start()
     service.close()
@@ -373,10 +373,8 @@ def test_an_agent_out_of_reach_has_the_last_word(service, agent, plan, clock):
     assert [r.result for r in trail(service, "run.change", "run.end")] == ["done", "done", "done", "applied"]
 
 
-def test_a_run_whose_process_died_before_its_agent_began(service, engine, clock):
-    from pinner.store.runs import Runs
-
-    Runs(engine).add(make_run("run-dead", started_at=clock.at))
+def test_a_run_whose_process_died_before_its_agent_began(service, store, clock):
+    store.runs.add(make_run("run-dead", started_at=clock.at))
     assert service.run("run-dead").state == "running"
     clock.at += 2 * SETTLING
     assert [p.run.state for p in service.follow("run-dead")] == ["failed"]

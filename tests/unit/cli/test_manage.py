@@ -1,0 +1,77 @@
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from pinner.cli.manage import main
+from pinner.store.schema import NEWEST
+
+
+@pytest.fixture
+def config(tmp_path):
+    file = tmp_path / "pinner.conf"
+    file.write_text(f"[database]\nconnection = sqlite:///{tmp_path}/db/pinner.sqlite\n")
+    return str(file)
+
+
+def tables(tmp_path):
+    with sqlite3.connect(tmp_path / "db/pinner.sqlite") as connection:
+        return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+def test_up_and_down(config, tmp_path, capsys):
+    shown = []
+    for command in (["current"], ["upgrade"], ["upgrade"], ["downgrade", "--to", "base"], ["upgrade", "--to", NEWEST]):
+        assert main(["db", *command, "--config-file", config]) == 0
+        shown.append(capsys.readouterr().out.strip().rpartition(": ")[2])
+    newest, empty = f"revision {NEWEST}, newest {NEWEST}", f"revision base, newest {NEWEST}"
+    assert shown == [empty, newest, newest, empty, newest]
+    assert {"snapshots", "plans", "runs", "entries", "audit"} <= tables(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["db"],
+        ["nonsense"],
+        ["db", "nonsense"],
+        ["db", "downgrade"],
+        ["db", "current", "extra"],
+        ["db", "upgrade", "--to", "nonsense", "--config-file", "CONFIG"],
+        ["db", "downgrade", "--to", "nonsense", "--config-file", "CONFIG"],
+        ["db", "current", "--config-file", "/does/not/exist"],
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(argv, config, capsys):
+    assert main([config if word == "CONFIG" else word for word in argv]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("pinner-manage: error: ")
+    assert err.count("\n") == 1
+
+
+def test_a_database_that_is_none_is_status_1(config, tmp_path, capsys):
+    (tmp_path / "db").mkdir()
+    (tmp_path / "db/pinner.sqlite").write_text("not a database" * 500)
+    assert main(["db", "upgrade", "--config-file", config]) == 1
+    assert "not a database" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["db", "--help"], ["db", "downgrade", "--help"], ["--version"]])
+def test_help(argv, capsys):
+    assert main(argv) == 0
+    assert "pinner" in capsys.readouterr().out
+
+
+def test_as_a_program(config):
+    code = "import sys; from pinner.cli.manage import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, "db", "upgrade", "--config-file", config],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"revision {NEWEST}" in done.stdout
