@@ -48,7 +48,7 @@ def apply(context: Context, arguments: Namespace) -> int:
         if not (arguments.yes or _agreed(plan)):
             context.note("not applied")
             return 1
-        ended = follow(context, pinner, pinner.apply(plan.id, arguments.persist, context.caller))
+        ended = follow(context, pinner, lambda: pinner.apply(plan.id, arguments.persist, context.caller))
         show_run(context, ended, pinner.entries(ended.id), every=False)
     if ended.state != "applied":
         return 1

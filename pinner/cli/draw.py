@@ -3,14 +3,13 @@
 Pure: the width is passed in, and the letters say everything that the colours say.
 """
 
-import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
+from itertools import chain, repeat, zip_longest
 
 from rich.text import Text
 
-from pinner.cli.output import kib
+from pinner.cli.output import folded, kib
 from pinner.cli.roles import ORDER, Role, Uses
 from pinner.model.cpuset import CpuSet
 from pinner.model.topology import Cpu, Node, Topology
@@ -28,8 +27,8 @@ def drawing(topology: Topology, views: Sequence[tuple[str, Uses]], width: int) -
     share = (width - GAP * (len(views) - 1)) // len(views)
     if len(views) > 1 and share >= SIDE_BY_SIDE:
         columns = [_view(topology, title, uses, share) for title, uses in views]
-        widths = [max(line.cell_len for line in column) for column in columns]
-        return [_join(lines, widths) for lines in zip_longest(*columns, fillvalue=Text())]
+        widths = [max(line.cell_len for line in column) + GAP for column in columns]
+        return [_side_by_side(lines, widths) for lines in zip_longest(*columns, fillvalue=Text())]
     return [
         line
         for number, (title, uses) in enumerate(views)
@@ -37,10 +36,10 @@ def drawing(topology: Topology, views: Sequence[tuple[str, Uses]], width: int) -
     ]
 
 
-def _join(lines: Sequence[Text], widths: Sequence[int]) -> Text:
+def _side_by_side(lines: Sequence[Text], widths: Sequence[int]) -> Text:
     joined = Text()
     for line, width in zip(lines, widths, strict=True):
-        joined.append_text(line).append(" " * (width + GAP - line.cell_len))
+        joined.append_text(line).append(" " * (width - line.cell_len))
     joined.rstrip()
     return joined
 
@@ -49,7 +48,9 @@ def _view(topology: Topology, title: str, uses: Uses, width: int) -> list[Text]:
     lines = [Text(visible(title), style="bold underline")]
     for node in topology.nodes:
         cpus = [cpu for cpu in topology.cpus if cpu.node == node.id]
-        lines += [Text(), _heading(node, bool(cpus)), *_domains(topology, cpus, uses, width)]
+        # Nodes without CPUs stand close together: a machine may have dozens of them.
+        gap = [Text()] if cpus or topology.nodes[0] is node or lines[-1].plain.startswith(INDENT) else []
+        lines += [*gap, _heading(node, bool(cpus)), *_domains(topology, cpus, uses, width)]
     homeless = [cpu for cpu in topology.cpus if cpu.node is None]
     if homeless:
         lines += [Text(), Text("no node", style="bold"), *_domains(topology, homeless, uses, width)]
@@ -63,26 +64,43 @@ def _heading(node: Node, populated: bool) -> Text:
     )
 
 
-def _domains(topology: Topology, cpus: Sequence[Cpu], uses: Uses, width: int) -> Iterator[Text]:
-    """One block for each socket, die and L3 domain of these CPUs, in the order of their first CPUs."""
+def _domains(topology: Topology, cpus: Sequence[Cpu], uses: Uses, width: int) -> list[Text]:
+    """One block for each socket, die and L3 domain of these CPUs, in the order of their first CPUs; blocks of one line
+    stand beside each other where there is room."""
     domains: dict[tuple[int | None, int | None, int | None], list[Cpu]] = defaultdict(list)
     for cpu in sorted(cpus, key=lambda cpu: cpu.id):
         domains[cpu.socket, cpu.die, cpu.l3].append(cpu)
+    if not domains:
+        return []
     many_dies = len({(cpu.socket, cpu.die) for cpu in topology.cpus}) > len({cpu.socket for cpu in topology.cpus})
-    labels = [_label(*place, many_dies) for place in domains]
-    indent = max((len(label) for label in labels), default=0) + 2 * len(INDENT)
+    labels = [_label(members, many_dies) for members in domains.values()]
+    indent = max(len(label) for label in labels) + 2 * len(INDENT)
     id_width = len(str(max(cpu.id for cpu in topology.cpus)))
     threaded = any(len(cpu.siblings) > 1 for cpu in topology.cpus)
+    blocks = []
     for label, members in zip(labels, domains.values(), strict=True):
-        start = Text(f"{INDENT}{label}".ljust(indent), style="dim")
-        for line in _wrap([_core(core, uses, id_width, threaded) for core in _cores(members)], width - indent):
-            yield start + line
-            start = Text(" " * indent)
+        cores = [_core(core, uses, id_width, threaded) for core in _cores(members)]
+        starts = chain([Text(f"{INDENT}{label}".ljust(indent), style="dim")], repeat(Text(" " * indent)))
+        blocks.append([start + line for start, line in zip(starts, _wrap(cores, width - indent), strict=False)])
+    return _flow(blocks, width)
 
 
-def _label(socket: int | None, die: int | None, l3: int | None, many_dies: bool) -> str:
-    parts = [("socket", socket), ("die", die if many_dies else None), ("L3", l3)]
-    return " ".join(f"{name} {number}" for name, number in parts if number is not None) or "place unknown"
+def _flow(blocks: Sequence[Sequence[Text]], width: int) -> list[Text]:
+    lines = [line for block in blocks for line in block]
+    widest = max(line.cell_len for line in lines)
+    columns = width // widest
+    if columns < 2 or len(lines) > len(blocks):
+        return lines
+    rows = (lines[first : first + columns] for first in range(0, len(lines), columns))
+    return [_side_by_side(row, [widest] * len(row)) for row in rows]
+
+
+def _label(members: Sequence[Cpu], many_dies: bool) -> str:
+    """What is known of where these CPUs are; all of them are in the same place."""
+    cpu = members[0]
+    parts = [("socket", cpu.socket), ("die", cpu.die if many_dies else None), ("L3", cpu.l3)]
+    known = " ".join(f"{name} {number}" for name, number in parts if number is not None)
+    return known or ("unknown place" if any(cpu.online for cpu in members) else "offline")
 
 
 def _cores(cpus: Iterable[Cpu]) -> list[list[Cpu]]:
@@ -103,11 +121,17 @@ def _core(threads: Sequence[Cpu], uses: Uses, id_width: int, bracketed: bool) ->
 
 def _wrap(cores: Sequence[Text], width: int) -> Iterator[Text]:
     """Lines of whole cores; where all are alike, lines hold a power of two of them, so that columns stand in rows."""
-    widest = max(core.cell_len for core in cores)
-    fit = max(1, (width + 1) // (widest + 1))
-    per_line = 1 << (fit.bit_length() - 1) if len(cores) > fit else len(cores)
-    for first in range(0, len(cores), per_line):
-        yield Text(" ").join(cores[first : first + per_line])
+    widths = {core.cell_len for core in cores}
+    fit = max(1, (width + 1) // (max(widths) + 1))
+    if len(widths) == 1 and len(cores) > fit:
+        width = (1 << fit.bit_length() - 1) * (max(widths) + 1) - 1
+    line = Text()
+    for core in cores:
+        if line and line.cell_len + 1 + core.cell_len > width:
+            yield line
+            line = Text()
+        line = Text(" ").join((line, core)) if line else core
+    yield line
 
 
 def _legend(topology: Topology, uses: Uses, width: int) -> Iterator[Text]:
@@ -115,11 +139,9 @@ def _legend(topology: Topology, uses: Uses, width: int) -> Iterator[Text]:
     name_width = max(len(role.name) for role in used)
     for role, cpus in ((role, CpuSet.of(cpu for cpu, its in uses.items() if its == role)) for role in used):
         start = f" {role.name.ljust(name_width)} {len(cpus):>4}  "
-        room = max(width - len(start) - 1, 8)
-        parts = textwrap.wrap(str(cpus).replace(",", ", "), room)
-        yield Text(role.letter, style=role.style).append(start).append(parts[0].replace(", ", ","))
-        for part in parts[1:]:
-            yield Text(" " * (len(start) + 1) + part.replace(", ", ","))
+        first, *others = folded(cpus, max(width - len(start) - 1, 8))
+        yield Text(role.letter, style=role.style).append(start).append(first)
+        yield from (Text(" " * (len(start) + 1) + line) for line in others)
 
 
 def _rank(role: Role) -> tuple[int, str]:

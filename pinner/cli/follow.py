@@ -1,10 +1,11 @@
 """Following a run to its end: progress on stderr, what it came to on stdout."""
 
 from collections import Counter
+from collections.abc import Callable
 
 from pinner import codec
 from pinner.cli.context import Context
-from pinner.cli.output import cells, moment, plain_list, print_json, table
+from pinner.cli.output import cells, cpu_cell, moment, plain_list, print_json, table
 from pinner.cli.places import masks
 from pinner.model.journal import Entry, Run
 from pinner.render import visible
@@ -17,27 +18,32 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C after a run was started; the text says what became of it."""
 
 
-def follow(context: Context, pinner: UseCases, run: Run) -> Run:
-    """Show a run's changes as they end; the run as it ended.
+def follow(context: Context, pinner: UseCases, start: Callable[[], Run]) -> Run:
+    """Start a run and show its changes as they end; the run as it ended.
 
-    Raises Interrupted on Ctrl-C. A run of this process is ended first, for a host is not left half-way; a server's
-    run goes on without us.
+    Raises Interrupted on Ctrl-C. A run of this process is brought to its end first, for a host is not left half-way;
+    a server's run goes on without us.
     """
+    run = None
     try:
+        run = start()
         for progress in pinner.follow(run.id):
             _show(context, progress)
     except KeyboardInterrupt:
-        if context.url:
-            raise Interrupted(
-                f"interrupted; run {run.id} goes on at {context.url} (pinner run show {run.id}, "
-                f"pinner rollback {run.id})"
-            ) from None
-        context.note(f"interrupted; run {run.id} is brought to its end first")
-        for _ in pinner.follow(run.id):
-            pass
-        ended = pinner.run(run.id)
-        raise Interrupted(f"interrupted; run {run.id} has ended {ended.state} (pinner run show {run.id})") from None
+        if run is None:
+            raise Interrupted("interrupted; `pinner run list` tells whether a run was started") from None
+        raise Interrupted(_outcome(context, pinner, run)) from None
     return pinner.run(run.id)
+
+
+def _outcome(context: Context, pinner: UseCases, run: Run) -> str:
+    """What becomes of a run that is no longer watched."""
+    if context.url:
+        return f"interrupted; run {run.id} goes on at {context.url} (see it: pinner run show {run.id})"
+    context.note(f"interrupted; run {run.id} is brought to its end first")
+    for _ in pinner.follow(run.id):
+        pass
+    return f"interrupted; run {run.id} has ended {pinner.run(run.id).state} (see it: pinner run show {run.id})"
 
 
 def _show(context: Context, progress: Progress) -> None:
@@ -90,7 +96,12 @@ def show_run(context: Context, run: Run, entries: tuple[Entry, ...], *, every: b
         drawn.add_row(
             *cells(entry.seq),
             *cells(entry.state, style=STYLES.get(entry.state, "")),
-            *cells(change.target, masks(mask.cpus for mask in change.before), change.after, entry.error),
+            *cells(
+                change.target,
+                cpu_cell(masks(mask.cpus for mask in change.before)),
+                cpu_cell(change.after),
+                entry.error,
+            ),
         )
     context.out.print()
     context.out.print(drawn)

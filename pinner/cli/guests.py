@@ -7,7 +7,7 @@ from rich.table import Table
 
 from pinner.cli.context import Context, pick_host
 from pinner.cli.options import host_option
-from pinner.cli.output import cells, kib, plain_list, print_json, table
+from pinner.cli.output import cells, cpu_cell, kib, plain_list, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.places import masks
 from pinner.model.guest import Guest
@@ -41,10 +41,9 @@ def list_guests(context: Context, arguments: Namespace) -> int:
 
 def guests(shown: Iterable[Guest]) -> Table:
     """A table of guests."""
+    headers = ("GUEST", "STATE", "VCPUS", "ON", "EMULATOR ON", "MEMORY", "ON NODES", "WAIT", "DROPS", "NOTE")
     numbers = ("VCPUS", "MEMORY", "WAIT", "DROPS")
-    drawn = table("GUEST", "STATE", "VCPUS", "VCPUS ON", "EMULATOR ON", "MEMORY", "ON NODES", "WAIT", "DROPS", "NOTE")
-    for column in drawn.columns:
-        column.justify = "right" if column.header in numbers else "left"
+    drawn = table(*headers, right=numbers, whole=("ON", *numbers))
     for guest in shown:
         live = [vcpu.thread for vcpu in guest.vcpus if vcpu.thread]
         drawn.add_row(
@@ -52,8 +51,8 @@ def guests(shown: Iterable[Guest]) -> Table:
                 guest.name,
                 guest.state,
                 len(guest.vcpus),
-                masks(thread.affinity for thread in live),
-                masks(thread.affinity for thread in (*guest.emulator.threads, *guest.helpers)),
+                cpu_cell(masks(thread.affinity for thread in live)),
+                cpu_cell(masks(thread.affinity for thread in (*guest.emulator.threads, *guest.helpers))),
                 kib(guest.memory_kib),
                 ", ".join(f"{node}: {kib(held)}" for node, held in sorted(guest.memory_per_node.items())) or "-",
                 _wait([thread.delay_ns for thread in live]),

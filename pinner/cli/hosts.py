@@ -6,7 +6,7 @@ from rich.table import Table
 
 from pinner import codec
 from pinner.cli.context import Context, pick_host
-from pinner.cli.output import cells, kib, print_json, table
+from pinner.cli.output import cells, cpu_cell, kib, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
@@ -78,7 +78,7 @@ def summary(snapshot: Snapshot) -> Table:
         ("nohz_full", topology.nohz_full),
         ("dedicated by Nova", snapshot.dedicated),
         ("governor", ", ".join(sorted(governors))),
-        ("kernel", f"{kernel.release}, cpuset cgroup {kernel.cgroup}"),
+        ("kernel", f"{kernel.release or 'unknown'}, cpuset cgroup {kernel.cgroup}"),
         ("command line", kernel.command_line),
     ):
         if str(value):
@@ -88,14 +88,15 @@ def summary(snapshot: Snapshot) -> Table:
 
 def nodes(topology: Topology) -> Table:
     """The NUMA nodes with their memory, huge pages and distances."""
-    drawn = table("NODE", "CPUS", "MEMORY", "FREE", "HUGEPAGES (FREE)", "DISTANCES", right=("NODE", "MEMORY", "FREE"))
+    headers = ("NODE", "CPUS", "MEMORY", "FREE", "HUGEPAGES (FREE)", "DISTANCES")
+    drawn = table(*headers, right=("NODE", "MEMORY", "FREE"), whole=("CPUS", "MEMORY", "FREE"))
     for node in topology.nodes:
         pages = ", ".join(f"{p.total} ({p.free}) of {kib(p.size_kib)}" for p in node.hugepages if p.total)
         distances = " ".join(f"{other}:{distance}" for other, distance in sorted(node.distances.items()))
         drawn.add_row(
             *cells(
                 node.id,
-                node.cpus if node.cpus else "no CPUs",
+                cpu_cell(node.cpus or "no CPUs"),
                 kib(node.memory_kib) if node.memory_kib else "no memory",
                 kib(node.free_kib) if node.memory_kib else "",
                 pages or "none",

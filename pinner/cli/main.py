@@ -96,7 +96,7 @@ def _guarded(command: Callable[[], int], *, debug: bool) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt as interrupt:
-        return _complain(str(interrupt) or "interrupted; nothing was started", 130, prefix="pinner: ")
+        return _complain(str(interrupt) or "interrupted", 130, prefix="pinner: ")
     except UsageError as error:
         return _complain(str(error), 2)
     except (Invalid, NotFound) as error:

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
@@ -41,17 +42,38 @@ def plain_page(page: Page[Any]) -> dict[str, Any]:
     return {"items": plain_list(page.items), "next": page.next}
 
 
-def table(*headers: str, right: Iterable[str] = ()) -> Table:
-    """An empty table without lines, easy to read and to grep; the columns named in ``right`` hold numbers."""
+def table(*headers: str, right: Iterable[str] = (), whole: Iterable[str] = ()) -> Table:
+    """An empty table without lines, easy to read and to grep.
+
+    The columns named in ``right`` hold numbers; those in ``whole`` keep their width where the table has to shrink.
+    """
     drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for header in headers:
-        drawn.add_column(header, justify="right" if header in right else "left", overflow="fold")
+        drawn.add_column(
+            header, justify="right" if header in right else "left", overflow="fold", no_wrap=header in whole
+        )
     return drawn
 
 
 def cells(*values: object, style: str = "") -> list[Text]:
     """A row for a table; a Text stays as it is, everything else is made safe."""
     return [value if isinstance(value, Text) else Text(visible(str(value)), style=style) for value in values]
+
+
+def folded(text: object, width: int = 18) -> list[str]:
+    """CPU lists in lines of at most ``width`` columns, broken at commas and spaces only."""
+    lines = textwrap.wrap(visible(str(text)).replace(",", ", "), width, break_long_words=False)
+    return [line.replace(", ", ",") for line in lines] or [""]
+
+
+def cpu_cell(text: object) -> Text:
+    """A CPU list in a table: long ones take several lines, so that no number is torn."""
+    return Text("\n".join(folded(text)))
+
+
+def cut(text: str) -> Text:
+    """Text of any length in one line of a table: what finds no room is left out."""
+    return Text(visible(text), no_wrap=True, overflow="ellipsis")
 
 
 def moment(at: datetime) -> str:

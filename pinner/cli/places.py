@@ -15,7 +15,7 @@ def masks(sets: Iterable[CpuSet]) -> str:
     counts = Counter(sets)
     if len(counts) <= 1:
         return str(next(iter(counts), "-")) or "-"
-    shown = [f"{cpus or '-'} ({count} threads)" for cpus, count in counts.most_common(SHOWN)]
+    shown = [f"{cpus} ({count} thread{'s' * (count > 1)})" for cpus, count in counts.most_common(SHOWN)]
     more = len(counts) - len(shown)
     return "; ".join(shown) + (f"; {more} more" if more else "")
 

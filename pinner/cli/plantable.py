@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pinner.cli.context import Context
-from pinner.cli.output import cells, moment, table
+from pinner.cli.output import cells, cpu_cell, moment, table
 from pinner.cli.places import alike, masks, part
 from pinner.model.plan import Isolation, LeftOut, Plan, Score
 from pinner.render import visible
@@ -54,16 +54,16 @@ def changes(plan: Plan) -> Table | Text:
     """Every change as before -> after with its reason; vCPUs that go the same way share a line."""
     if not plan.changes:
         return Text("nothing to do: everything is where this plan wants it")
-    drawn = table("OF", "WHAT", "BEFORE", "", "AFTER", "WHY")
+    drawn = table("OF", "WHAT", "BEFORE", "", "AFTER", "WHY", whole=("BEFORE", "", "AFTER"))
     for group in alike(plan.changes):
         first = group[0]
         drawn.add_row(
             *cells(
                 first.target.name,
                 part(change.target for change in group),
-                masks(mask.cpus for change in group for mask in change.before),
+                cpu_cell(masks(mask.cpus for change in group for mask in change.before)),
                 "->",
-                first.after,
+                cpu_cell(first.after),
                 first.reason,
             )
         )

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from pinner.cli.context import Context, pick_host
 from pinner.cli.options import LOOK_SECONDS, host_option, sample_option, threshold_option
-from pinner.cli.output import cells, plain_list, print_json, table
+from pinner.cli.output import cells, cpu_cell, cut, plain_list, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.places import masks
 from pinner.model.process import Hold, Process
@@ -58,21 +58,19 @@ def busiest(found: Iterable[Process], threshold: float = -1.0) -> list[Process]:
 
 def processes(shown: Iterable[Process]) -> Table:
     """A table of processes."""
-    drawn = table(
-        "PID", "CPU %", "THREADS", "AFFINITY", "MOVABLE", "UNIT", "COMMAND", right=("PID", "CPU %", "THREADS")
-    )
-    drawn.columns[-1].overflow = "ellipsis"
-    drawn.columns[-1].no_wrap = True
+    numbers = ("PID", "CPU %", "THREADS")
+    headers = (*numbers, "AFFINITY", "MOVABLE", "UNIT", "COMMAND")
+    drawn = table(*headers, right=numbers, whole=(*numbers, "AFFINITY"))
     for p in shown:
         drawn.add_row(
             *cells(
                 p.pid,
                 f"{p.load:.1f}",
                 len(p.threads),
-                masks(thread.affinity for thread in p.threads),
+                cpu_cell(masks(thread.affinity for thread in p.threads)),
                 _movable(p),
-                p.unit or "-",
-                f"[{p.name}]" if p.kernel else p.command or p.name,
+                cut(p.unit or "-"),
+                cut(f"[{p.name}]" if p.kernel else p.command or p.name),
             )
         )
     return drawn

@@ -20,8 +20,8 @@ class Role:
 
 
 HOUSEKEEPING = Role("H", "housekeeping", "black on cyan")
-EMULATOR = Role("E", "emulator threads", "black on yellow")
-VCPU = Role("V", "vCPUs", "black on green")
+EMULATOR = Role("E", "emulator", "black on yellow")
+VCPU = Role("V", "vCPU", "black on green")
 ISOLATED = Role("I", "isolated", "white on blue")
 DEDICATED = Role("D", "dedicated by Nova", "white on magenta")
 OFFLINE = Role("x", "offline", "dim")

@@ -33,7 +33,7 @@ def register(commands: Commands) -> None:
 def rollback(context: Context, arguments: Namespace) -> int:
     """Take a run back and follow it."""
     with context.open() as pinner:
-        ended = follow(context, pinner, pinner.rollback(arguments.run_id, context.caller))
+        ended = follow(context, pinner, lambda: pinner.rollback(arguments.run_id, context.caller))
         show_run(context, ended, pinner.entries(ended.id), every=False)
     return 0 if ended.state == "rolled_back" else 1
 

@@ -25,8 +25,8 @@ from pinner.model.snapshot import Snapshot
 
 ABOUT = """\
 A cell is a CPU: its number and the letter of its role; the threads of one core stand in [ ].
-H housekeeping   E emulator threads   V vCPUs   I isolated   D dedicated by Nova   . unused
-x offline        * several of them on one CPU: they fight for it
+H housekeeping   E emulator threads   V vCPUs   I isolated   D dedicated by Nova
+. unused         x offline            * several of them on one CPU: they fight for it
 
 The first drawing is the host now: where the kernel lets busy host processes, emulator threads
 and vCPUs run. With --plan, or with any plan option, the second one is the host as planned."""

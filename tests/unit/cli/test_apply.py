@@ -1,0 +1,151 @@
+"""apply and rollback: progress, questions, exit statuses, and Ctrl-C."""
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+
+
+class Terminal(io.StringIO):
+    """Standard input and error of somebody at a terminal."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def answering(monkeypatch):
+    """Somebody sits at the terminal and answers every question with the given word."""
+
+    def sit(word):
+        monkeypatch.setattr("sys.stdin", Terminal(f"{word}\n"))
+        monkeypatch.setattr("sys.stderr", Terminal())
+
+    return sit
+
+
+def end_badly(pinner):
+    """Make every change of the next run but the last one take, and the run be undone."""
+
+    def finish(run):
+        *others, last = pinner.journal[run]
+        done = tuple(replace(other, state="done") for other in others)
+        pinner.journal[run] = (*done, replace(last, state="undone", error="the kernel refused"))
+        pinner.run_list[run] = replace(pinner.run_list[run], state="undone", error="a change failed")
+
+    pinner.finish = finish
+
+
+def test_progress_goes_to_stderr_change_by_change(pinner, cli):
+    result = cli("apply", "--json")
+    assert result.status == 0
+    assert result.err.splitlines() == [
+        "[1/3] done   process busy (110)  0-3 -> 1",
+        "[2/3] done   process busy (120)  0-3 -> 2",
+        "[3/3] done   process busy (130)  0-3 -> 3",
+        "to take it back: pinner rollback run-1",
+    ]
+    assert json.loads(result.out)["run"]["state"] == "applied"
+
+
+def test_the_plan_is_shown_before_it_is_applied(pinner, cli):
+    out = cli("apply", "--strategy", "isolated").out
+    assert out.index("strategy      isolated") < out.index("state    applied")
+
+
+@pytest.mark.parametrize(("command", "kind"), [(["apply"], "apply"), (["rollback", "run-1"], "rollback")])
+def test_a_run_that_ends_otherwise_fails(applied, cli, command, kind):
+    end_badly(applied)
+    result = cli(*command)
+    assert result.status == 1
+    assert "[3/3] undone process busy (130)  3 -> 0-3: the kernel refused" in result.err
+    assert "to take it back" not in result.err
+    assert "2 done, 1 undone" in result.out
+    assert "a change failed" in result.out
+    assert json.loads(cli(*command, "--json").out)["run"]["kind"] == kind
+
+
+def test_a_stale_plan_is_refused(pinner, cli):
+    cli("plan")
+    plan = next(iter(pinner.stored))
+    pinner.stale.add(plan)
+    result = cli("apply", plan)
+    assert result.status == 1
+    assert f"plan {plan} is stale" in result.err
+    assert "process 90 is gone" in result.err
+    assert not pinner.run_list
+
+
+def test_a_run_is_taken_back_once(applied, cli):
+    assert cli("rollback", "run-1").status == 0
+    assert cli("rollback", "run-2").status == 1
+
+
+@pytest.mark.parametrize(("word", "status", "runs"), [("y", 0, 1), ("Yes", 0, 1), ("", 1, 0), ("n", 1, 0)])
+def test_at_a_terminal_it_asks(pinner, cli, answering, word, status, runs):
+    answering(word)
+    assert cli("apply").status == status
+    assert len(pinner.run_list) == runs
+
+
+def test_yes_is_not_asked(pinner, cli, answering):
+    answering("n")
+    assert cli("apply", "--yes").status == 0
+
+
+def test_where_nothing_is_to_be_done_it_does_not_ask(pinner, cli, answering, monkeypatch):
+    answering("n")
+    plan = pinner.plan
+    monkeypatch.setattr(pinner, "plan", lambda *arguments: keep(pinner, replace(plan(*arguments), changes=())))
+    result = cli("apply")
+    assert result.status == 0
+    assert "nothing to do" in result.out
+
+
+def keep(pinner, plan):
+    pinner.stored[plan.id] = plan
+    return plan
+
+
+def interrupt(pinner, monkeypatch):
+    """Ctrl-C after the first change of the next run; the run itself goes on."""
+    follow = pinner.follow
+
+    def once(run):
+        monkeypatch.setattr(pinner, "follow", follow)
+        yield next(follow(run))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pinner, "follow", once)
+
+
+def test_interrupted_here_the_run_is_ended_first(pinner, cli, monkeypatch):
+    interrupt(pinner, monkeypatch)
+    result = cli("apply")
+    assert result.status == 130
+    assert result.err.splitlines()[-2:] == [
+        "interrupted; run run-1 is brought to its end first",
+        "pinner: interrupted; run run-1 has ended applied (see it: pinner run show run-1)",
+    ]
+
+
+def test_interrupted_at_a_server_the_run_goes_on(pinner, cli, monkeypatch):
+    interrupt(pinner, monkeypatch)
+    result = cli("apply", "--url", "http://one:1")
+    assert result.status == 130
+    assert result.err.splitlines()[-1] == (
+        "pinner: interrupted; run run-1 goes on at http://one:1 (see it: pinner run show run-1)"
+    )
+
+
+@pytest.mark.parametrize("method", ["apply", "hosts"])
+def test_interrupted_before_a_run_is_known(pinner, cli, monkeypatch, method):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pinner, method, stop)
+    result = cli("apply")
+    assert result.status == 130
+    assert result.err.splitlines()[-1].startswith("pinner: interrupted")
+    assert ("run list" in result.err) == (method == "apply")

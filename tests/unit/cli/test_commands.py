@@ -1,0 +1,154 @@
+"""Every command: what it prints for people, one JSON document for programs, and nothing that a terminal obeys."""
+
+import json
+
+import pytest
+
+from pinner import codec
+from pinner.model.journal import Run
+from pinner.model.plan import Plan
+from pinner.model.snapshot import Snapshot
+
+PLAN = "<a plan's id>"
+
+COMMANDS = {
+    "host list": "HOST",
+    "host show": "command line  quiet",
+    "host show h1": "NODE  CPUS",
+    "inventory": "2 processes, 1 above 2 % of one CPU over 1 s",
+    "topology": "* housekeeping + emulator + vCPU    4  0-3",
+    f"topology --plan {PLAN}": "V vCPU            2  2-3",
+    "topology --strategy isolated": "as planned by isolated",
+    "process list": "idle.service",
+    "process list --busy": "60.0",
+    "guest list": "64 MiB",
+    "strategy list": "numa-local it is",
+    "plan": "housekeeping  0 (asked for: auto)",
+    "plan create": "process 90    0-3     ->  0      it is busy",
+    "plan list": "shared-pool",
+    f"plan show {PLAN}": "SCORE (0 = nothing fights)",
+    "compare": "score planned    0.00",
+    f"apply {PLAN}": "state    applied",
+    "apply --strategy numa-local": "numa-local",
+    "run list": "run-1",
+    "run show run-1": "process busy (110)",
+    "rollback run-1": "rollback of run run-1",
+    "audit list": "plan.create",
+    "audit verify": "whole: ",
+}
+
+
+def words(command, pinner):
+    return command.replace(PLAN, next(iter(pinner.stored))).split()
+
+
+def obeyed(text):
+    return {char for char in text if not char.isprintable() and char != "\n"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_prints_tables_that_a_terminal_only_shows(applied, cli, command):
+    result = cli(*words(command, applied))
+    assert result.status == 0
+    assert COMMANDS[command] in result.out
+    assert not obeyed(result.out + result.err)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_prints_one_json_document(applied, cli, command):
+    result = cli(*words(command, applied), "--json")
+    assert result.status == 0
+    json.loads(result.out)
+    assert not obeyed(result.out + result.err)
+
+
+# The head of the audit trail stays in one line: it is there to be copied.
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"audit verify"}))
+def test_keeps_within_the_terminal(applied, cli, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    result = cli(*words(command, applied))
+    assert max(len(line) for line in result.out.splitlines()) <= 80
+    assert "\u2026" not in result.out or "COMMAND" in result.out  # only a command line may be cut short
+
+
+def test_json_is_the_model(applied, cli):
+    assert codec.load(Snapshot, cli("inventory", "--json").out).host == "h1"
+    plan = codec.load(Plan, cli("plan", "--json").out)
+    assert plan == applied.stored[plan.id]
+    shown = json.loads(cli("run", "show", "run-1", "--json").out)
+    assert codec.load(Run, json.dumps(shown["run"])) == applied.run("run-1")
+    assert [entry["seq"] for entry in shown["entries"]] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("form", ["shell", "text"])
+def test_plan_formats(pinner, cli, form):
+    result = cli("plan", "--format", form)
+    assert result.status == 0
+    assert "busy" in result.out
+    assert not obeyed(result.out)
+
+
+def test_shared_options_stand_before_or_after_the_command(pinner, cli, tmp_path):
+    first, second = tmp_path / "a.conf", tmp_path / "b.conf"
+    before = cli("--json", "--config-file", first, "--url", "http://one:1", "host", "list")
+    after = cli("host", "list", "--url", "http://one:1", "--config-file", second, "--json")
+    both = cli("--config-file", first, "host", "list", "--config-file", second)
+    assert before.out == after.out == '[\n  "h1"\n]\n'
+    assert both.out == "HOST\nh1  \n"
+    assert pinner.opened == [
+        ([first], "http://one:1", "", None),
+        ([second], "http://one:1", "", None),
+        ([first, second], "", "", None),
+    ]
+
+
+def test_the_environment_names_the_server(pinner, cli, tmp_path, monkeypatch):
+    token = tmp_path / "token"
+    token.write_text("from-a-file\n")
+    monkeypatch.setenv("PINNER_URL", "http://two:2")
+    monkeypatch.setenv("PINNER_TOKEN", "from-the-environment")
+    cli("host", "list")
+    cli("host", "list", "--token-file", token)
+    cli("host", "list", "--url", "")
+    assert pinner.opened == [
+        (None, "http://two:2", "from-the-environment", None),
+        (None, "http://two:2", "from-a-file", None),
+        (None, "", "from-the-environment", None),
+    ]
+
+
+def test_request_from_options(pinner, cli):
+    result = cli(
+        *("plan", "--strategy", "isolated", "--housekeeping", "0", "--emulator", "1"),
+        *("--busy-threshold", "7.5", "--smt", "isolate", "--process", "ovs", "--process", "12", "--json"),
+    )
+    assert result.status == 0
+    request = codec.load(Plan, result.out).request
+    assert (request.strategy, request.housekeeping, request.emulator) == ("isolated", "0", "1")
+    assert (request.busy_threshold, request.smt, request.processes) == (7.5, "isolate", ("ovs", "12"))
+
+
+def test_lists_go_on_at_a_marker(pinner, cli):
+    for _ in range(3):
+        cli("plan")
+    first = cli("plan", "list", "--limit", "2")
+    marker = first.err.strip().removeprefix("more: --marker ")
+    assert len(first.out.splitlines()) == 3
+    rest = cli("plan", "list", "--limit", "2", "--marker", marker)
+    assert len(rest.out.splitlines()) == 2
+    assert rest.err == ""
+
+
+def test_compare_uses_one_snapshot(pinner, cli):
+    outcomes = json.loads(cli("compare", "--json").out)
+    assert [outcome["strategy"] for outcome in outcomes] == ["shared-pool", "numa-local", "isolated"]
+    assert len({outcome["plan"]["basis"]["snapshot"] for outcome in outcomes}) == 1
+    assert [record.action for record in pinner.records].count("snapshot.take") == 1
+
+
+def test_compare_tells_which_strategy_was_refused(pinner, cli):
+    result = cli("compare", "--strategy", "shared-pool", "--strategy", "nonesuch")
+    assert result.status == 0
+    assert "refused" in result.out
+    assert "there is no 'nonesuch'" in result.out
+    assert cli("compare", "--strategy", "nonesuch").status == 2

@@ -1,0 +1,171 @@
+"""The drawing of a host, line for line."""
+
+from dataclasses import replace
+
+import pytest
+from rich.text import Text
+
+from pinner.cli.draw import drawing
+from pinner.cli.roles import DEDICATED, EMULATOR, HOUSEKEEPING, ISOLATED, OFFLINE, UNUSED, VCPU, shared
+from pinner.model.cpuset import CpuSet
+from pinner.model.topology import Node
+from support.hosts import GIB, interleaved, plain, topology
+
+FIGHT = shared([VCPU, HOUSEKEEPING, EMULATOR])
+
+
+def placed(made, *, lost=""):
+    """The topology with an L3 domain for each node, less free memory than there is, and no place for CPUs ``lost``."""
+
+    def at(cpu):
+        return replace(cpu, node=None, socket=None) if cpu.id in CpuSet.parse(lost) else replace(cpu, l3=cpu.node)
+
+    nodes = tuple(replace(node, free_kib=12 * GIB) for node in made.nodes)
+    return replace(made, cpus=tuple(map(at, made.cpus)), nodes=nodes, l3_domains=tuple(n.cpus for n in nodes))
+
+
+def paint(topology, **sets):
+    """Each CPU's role: ``housekeeping="0-3"`` and the like, the rest unused."""
+    roles = {"housekeeping": HOUSEKEEPING, "emulator": EMULATOR, "vcpu": VCPU, "fight": FIGHT}
+    roles |= {"isolated": ISOLATED, "dedicated": DEDICATED}
+    uses = {cpu.id: UNUSED if cpu.online else OFFLINE for cpu in topology.cpus}
+    for name, cpus in sets.items():
+        uses |= dict.fromkeys(CpuSet.parse(cpus), roles[name])
+    return uses
+
+
+def lines(topology, views, width=80):
+    drawn = drawing(topology, views, width)
+    assert all(isinstance(line, Text) for line in drawn)
+    return "\n".join(line.plain for line in drawn)
+
+
+TWO_CPUS = """\
+h1 now
+
+node 0  64.0 GiB, 12.0 GiB free
+  socket 0 L3 0  0* 1*
+
+* housekeeping + emulator + vCPU    2  0-1"""
+
+
+def test_two_cpus():
+    host = placed(plain(2))
+    assert lines(host, [("h1 now", paint(host, fight="0-1"))]) == TWO_CPUS
+
+
+INTERLEAVED = """\
+planned
+
+node 0  64.0 GiB, 12.0 GiB free
+  socket 0 L3 0  [ 0H 16H] [ 2H 18H] [ 4E 20E] [ 6E 22E]
+                 [ 8V 24V] [10V 26V] [12V 28V] [14V 30V]
+
+node 1  64.0 GiB, 12.0 GiB free
+  socket 1 L3 1  [ 1H 17H] [ 3H 19H] [ 5E 21E] [ 7E 23E]
+                 [ 9V 25V] [11V 27V] [13V 29V] [15V 31V]
+
+H housekeeping    8  0-3,16-19
+E emulator        8  4-7,20-23
+V vCPU           16  8-15,24-31"""
+
+
+def test_32_cpus_interleaved_with_siblings():
+    host = placed(interleaved(16))
+    uses = paint(host, housekeeping="0-3,16-19", emulator="4-7,20-23", vcpu="8-15,24-31")
+    assert lines(host, [("planned", uses)]) == INTERLEAVED
+
+
+OFFLINE_CPUS = """\
+h1 now
+
+node 0  64.0 GiB, 12.0 GiB free
+  socket 0 L3 0  [0H 4I] [1V]
+
+node 1  64.0 GiB, 12.0 GiB free
+  socket 1 L3 1  [2D] [3. 7.]
+
+no node
+  offline  [5x] [6x]
+
+H housekeeping         1  0
+V vCPU                 1  1
+I isolated             1  4
+D dedicated by Nova    1  2
+. unused               2  3,7
+x offline              2  5-6"""
+
+
+def test_every_role_has_a_letter_and_offline_cpus_have_no_node():
+    host = placed(topology({0: [[0, 4], [1, 5]], 1: [[2, 6], [3, 7]]}, offline="5-6"), lost="5-6")
+    uses = paint(host, housekeeping="0", vcpu="1", isolated="4", dedicated="2")
+    assert lines(host, [("h1 now", uses)]) == OFFLINE_CPUS
+
+
+MEMORY_LESS = """\
+h1 now
+
+node 0  64.0 GiB, 12.0 GiB free
+  socket 0 L3 0  0. 1.
+
+node 1  no memory
+  socket 1 L3 1  2. 3.
+
+node 5  94.0 GiB, 94.0 GiB free, no CPUs
+node 9  no memory, no CPUs
+
+. unused    4  0-3"""
+
+
+def test_nodes_without_memory_or_cpus():
+    host = placed(plain(4, 2))
+    bare = replace(host.nodes[1], memory_kib=0, free_kib=0)
+    far = Node(5, CpuSet(), 94 * GIB, 94 * GIB, {})
+    host = replace(host, nodes=(host.nodes[0], bare, far, Node(9, CpuSet(), 0, 0, {})))
+    assert lines(host, [("h1 now", paint(host))]) == MEMORY_LESS
+
+
+BESIDE = """\
+now                               planned
+
+node 0  64.0 GiB, 12.0 GiB free   node 0  64.0 GiB, 12.0 GiB free
+  socket 0 L3 0  0V 1V 2V 3V        socket 0 L3 0  0H 1E 2V 3V
+
+V vCPU    4  0-3                  H housekeeping    1  0
+                                  E emulator        1  1
+                                  V vCPU            2  2-3"""
+
+
+def test_two_views_stand_beside_each_other_where_there_is_room():
+    host = placed(plain(4))
+    views = [("now", paint(host, vcpu="0-3")), ("planned", paint(host, housekeeping="0", emulator="1", vcpu="2-3"))]
+    assert lines(host, views, 110) == BESIDE
+    below = lines(host, views, 80)
+    assert below.index("planned") > below.index("V vCPU    4  0-3")
+
+
+@pytest.mark.parametrize("width", [50, 80, 100, 160, 240])
+@pytest.mark.parametrize(
+    "host",
+    [placed(plain(2)), placed(interleaved(128, 8)), placed(plain(512, 8))],
+    ids=["2", "256", "512"],
+)
+def test_keeps_within_the_width_and_shows_every_cpu(host, width):
+    views = [("now", paint(host, fight="0-1")), ("planned", paint(host, housekeeping="0", vcpu="1"))]
+    drawn = [line.plain for line in drawing(host, views, width)]
+    assert max(len(line) for line in drawn) <= width
+    cells = [word.strip("[]") for line in drawn for word in line.split()]
+    assert cells.count(f"{host.cpus[-1].id}.") == (2 if len(host.cpus) > 2 else 0)
+
+
+def test_many_small_l3_domains_share_lines():
+    host = placed(plain(16, 4))
+    one = replace(host.nodes[0], cpus=host.online)
+    host = replace(host, nodes=(one,), cpus=tuple(replace(cpu, node=0, socket=0) for cpu in host.cpus))
+    drawn = lines(host, [("now", paint(host))])
+    assert "  socket 0 L3 0   0.  1.  2.  3.  socket 0 L3 1   4.  5.  6.  7." in drawn
+
+
+def test_a_hostile_title_is_shown_harmlessly():
+    host = placed(plain(2))
+    assert "\x1b" not in lines(host, [("h\x1b[2J\n1 now", paint(host))])

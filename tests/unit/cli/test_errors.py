@@ -1,0 +1,103 @@
+"""Bad input and failures: one line on stderr that says what would be right, and the exit status."""
+
+import pytest
+
+from pinner.model.errors import HostUnreachable, NotPermitted
+from pinner.usecases import Verification
+
+BAD = {
+    "": "COMMAND",
+    "nonesuch": "'nonesuch'",
+    "plan list --nonesuch": "--nonesuch",
+    "plan --stra isolated": "--stra",
+    "plan --strategy nonesuch": "strategy: there is no 'nonesuch'; known: shared-pool",
+    "plan --guest nobody": "guest: there is no 'nobody'",
+    "plan --housekeeping 0-": "housekeeping: '0-'",
+    "plan --housekeeping 99": "housekeeping: '99'",
+    "plan --emulator 3-1": "the range 3-1 runs backwards",
+    "plan --busy-threshold many": "--busy-threshold: 'many' is not a number of per cent",
+    "plan --busy-threshold -1": "--busy-threshold: '-1' is not a number of per cent",
+    "plan --busy-threshold nan": "--busy-threshold: 'nan'",
+    "plan --sample-seconds inf": "--sample-seconds: 'inf'",
+    "plan --sample-seconds 301": "a number of seconds from 0 to 300",
+    "plan --smt sometimes": "--smt",
+    "plan --format xml": "--format",
+    "plan --snapshot a --root b": "not allowed with",
+    "plan --snapshot /nonexistent/file": "--snapshot: '/nonexistent/file'",
+    "plan --host other": "host: there is no 'other'; known: h1",
+    "plan --root /nonexistent": "--root: '/nonexistent'",
+    "--url http://x:1 inventory --root /": "no folder while a server is asked",
+    "--url http://x:1 serve": "--url: 'http://x:1'",
+    "serve --port 65536": "--port: '65536' is not a port",
+    "serve --port -1": "--port: '-1' is not a port",
+    "--token-file /nonexistent host list": "--token-file: '/nonexistent'",
+    "plan show nonesuch": "plan: there is no 'nonesuch'",
+    "plan show": "ID",
+    "plan list --limit 0": "--limit: '0' is not a number from 1 to 500",
+    "plan list --limit 501": "--limit: '501'",
+    "plan list --marker nonesuch": "marker: 'nonesuch'",
+    "apply nonesuch": "plan: there is no 'nonesuch'",
+    "apply nonesuch --strategy isolated": "PLAN_ID: 'nonesuch'",
+    "topology --plan nonesuch": "plan: there is no 'nonesuch'",
+    "topology --plan nonesuch --strategy isolated": "--plan: 'nonesuch'",
+    "run show nonesuch": "run: there is no 'nonesuch'",
+    "rollback nonesuch": "run: there is no 'nonesuch'",
+    "host show other": "host: there is no 'other'",
+    "audit list --since yesterday": "--since: 'yesterday' is not a time such as",
+    "process list --threshold -3": "--threshold: '-3'",
+    "inventory --save /nonexistent/file": "--save: '/nonexistent/file'",
+}
+
+
+@pytest.mark.parametrize("command", BAD)
+def test_bad_input_is_one_line_and_status_2(pinner, cli, command):
+    before = pinner.state()
+    result = cli(*command.split())
+    assert result.status == 2
+    assert result.out == ""
+    assert result.err.startswith("pinner: error: ")
+    assert BAD[command] in result.err
+    assert len(result.err.splitlines()) == 1
+    assert pinner.state() == before
+
+
+def test_a_hostile_argument_is_shown_harmlessly(pinner, cli):
+    for argv in (["plan", "--guest", "a\nb\x1b[31m[red]"], ["\x1b[2Jplan"], ["plan", "list", "x\n\x07"]):
+        result = cli(*argv)
+        assert result.status == 2
+        assert len(result.err.splitlines()) == 1
+        assert result.err.rstrip("\n").isprintable()
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (HostUnreachable("h1", "libvirt does not answer, is libvirtd running?"), "is libvirtd running?"),
+        (NotPermitted("sched_setaffinity", "needs root"), "needs root"),
+        (ZeroDivisionError("a fault of our own"), "internal: ZeroDivisionError: a fault of our own (--debug shows"),
+    ],
+)
+def test_a_failure_is_one_line_and_status_1(pinner, cli, monkeypatch, error, text):
+    def fail():
+        raise error
+
+    monkeypatch.setattr(pinner, "hosts", fail)
+    result = cli("host", "list")
+    assert result.status == 1
+    assert text in result.err
+    assert len(result.err.splitlines()) == 1
+    assert "Traceback" in cli("host", "list", "--debug").err
+
+
+def test_a_broken_audit_trail_is_a_failure(pinner, cli, monkeypatch):
+    monkeypatch.setattr(pinner, "verify_audit", lambda: Verification(False, 9, 4, "its hash is wrong", "0"))
+    for more in ([], ["--json"]):
+        result = cli("audit", "verify", *more)
+        assert result.status == 1
+        assert "its hash is wrong" in result.out
+
+
+def test_a_server_of_many_hosts_wants_one_named(pinner, cli, monkeypatch):
+    monkeypatch.setattr(pinner, "hosts", lambda: ("h1", "h2"))
+    assert "--host: '' is not valid: one of h1, h2" in cli("plan").err
+    assert cli("plan", "--host", "h1").status == 0

@@ -1,0 +1,49 @@
+"""--help at every level."""
+
+import pytest
+
+from pinner.cli.main import make_parser
+
+
+def levels(parser):
+    yield parser
+    for child in parser.commands.choices.values() if parser.commands else ():
+        yield from levels(child)
+
+
+LEVELS = {level.prog: level for level in levels(make_parser())}
+LEAVES = [name for name, level in LEVELS.items() if level.commands is None]
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_every_level_explains_itself(cli, name):
+    result = cli(*name.split()[1:], "--help")
+    assert result.status == 0
+    assert result.err == ""
+    for action in LEVELS[name]._actions:
+        assert action.help or action.dest == "==SUPPRESS=="
+    assert max(len(line) for line in result.out.splitlines()) <= 120
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_every_command_has_examples_that_parse(cli, name):
+    text = cli(*name.split()[1:], "--help").out
+    assert "--json" in text
+    examples = text[text.index("examples:\n") :].splitlines()[1:]
+    assert examples
+    for example in examples:
+        for call in example.split("&&"):
+            words = call.split(" >")[0].split()
+            words = words[words.index("pinner") + 1 :]
+            assert make_parser().parse_known_args(words)[0].run
+
+
+def test_nouns_list_their_commands(cli):
+    assert len(LEAVES) == 18
+    for name in LEAVES:
+        noun, _, command = name.rpartition(" ")
+        assert command in cli(*noun.split()[1:], "--help").out
+
+
+def test_version(cli):
+    assert cli("--version").out.startswith("pinner ")

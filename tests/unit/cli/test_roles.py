@@ -1,0 +1,84 @@
+"""What each CPU is painted as."""
+
+from dataclasses import replace
+
+from pinner.cli.roles import uses_now, uses_planned
+from pinner.model.cpuset import CpuSet
+from pinner.model.guest import Emulator, Guest, Vcpu
+from pinner.model.plan import Isolation, Roles
+from pinner.model.process import Process, Thread
+from pinner.model.snapshot import Snapshot
+from support.hosts import plain
+from support.values import NOON, cpus, make_plan
+
+
+def thread(mask, hold=""):
+    return Thread(tid=1, started=1, name="t", affinity=cpus(mask), hold=hold)
+
+
+def process(mask, load, hold="", thread_hold=""):
+    return Process(1, 1, "p", "p", "", False, load, (thread(mask, thread_hold),), hold)
+
+
+def guest(vcpu, emulator, dedicated=False):
+    vcpus = (Vcpu(0, thread(vcpu), cpus(vcpu)), Vcpu(1, None, cpus(vcpu)))
+    threads = Emulator(cpus(emulator), (thread(emulator),))
+    return Guest("u", "g", "running", 1, vcpus, threads, (), (), 1, {}, dedicated=dedicated)
+
+
+def snapshot(guests=(), processes=(), isolated="", offline="", dedicated=""):
+    topology = plain(8, offline=offline, isolated=isolated)
+    return Snapshot(
+        host="h1",
+        taken_at=NOON,
+        sample_seconds=1.0,
+        topology=topology,
+        guests=tuple(guests),
+        processes=tuple(processes),
+        baseline=topology.online,
+        dedicated=cpus(dedicated),
+    )
+
+
+def letters(uses):
+    return "".join(uses[cpu].letter for cpu in sorted(uses))
+
+
+def test_now_is_what_the_kernel_lets_run_where():
+    seen = snapshot(
+        guests=[guest("4-6", "3"), guest("7", "7", dedicated=True)],
+        processes=[process("0-1", 50.0), process("0-7", 1.0), process("0-7", 90.0, hold="guest")],
+        isolated="2",
+    )
+    assert letters(uses_now(seen, 2.0)) == "HHIEVVVD"
+
+
+def test_cpus_where_uses_meet_say_which():
+    seen = snapshot(guests=[guest("0-7", "0-1")], processes=[process("0", 50.0)], offline="6-7")
+    uses = uses_now(seen, 2.0)
+    assert letters(uses) == "**VVVVxx"
+    assert [uses[cpu].name for cpu in (0, 1)] == ["housekeeping + emulator + vCPU", "emulator + vCPU"]
+
+
+def test_a_narrowed_thread_of_a_busy_process_is_no_housekeeping():
+    seen = snapshot(processes=[process("5", 99.0, thread_hold="narrowed")])
+    assert letters(uses_now(seen, 2.0)) == "........"
+
+
+def test_planned_sets_and_what_nobody_hands_out():
+    plan = replace(make_plan(), roles=Roles(cpus("0"), cpus("1"), cpus("2-4")))
+    seen = snapshot(dedicated="5", isolated="6", offline="7")
+    assert letters(uses_planned(seen, plan)) == "HEVVVDIx"
+
+
+def test_planned_isolated_vcpus():
+    isolation = Isolation(cpus("3-4"), CpuSet(), "isolcpus=3-4", "", (), "")
+    plan = replace(make_plan(), roles=Roles(cpus("0"), cpus("1"), cpus("2-4")), isolation=isolation)
+    assert letters(uses_planned(snapshot(), plan)) == "HEVII..."
+
+
+def test_roles_that_merge_on_a_small_host():
+    plan = replace(make_plan(), roles=Roles(cpus("0"), cpus("1-7"), cpus("1-7")))
+    uses = uses_planned(snapshot(), plan)
+    assert letters(uses) == "H*******"
+    assert uses[1].name == "emulator + vCPU"

@@ -1,0 +1,98 @@
+"""Snapshot files: saved whole and private, planned from elsewhere without host or database."""
+
+import json
+import stat
+from dataclasses import replace
+
+import pytest
+
+from pinner import codec
+from pinner.cli import context
+from pinner.model.plan import Plan
+from pinner.model.snapshot import Snapshot
+from support.hosts import interleaved, process, snapshot
+
+
+@pytest.fixture
+def nowhere(monkeypatch):
+    """No host, no database: whoever opens the use cases fails."""
+
+    def refuse(*_):
+        raise AssertionError("the use cases were opened")
+
+    monkeypatch.setattr(context, "open_pinner", refuse)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A file with a host of 32 CPUs on two nodes and one busy process."""
+    file = tmp_path / "host.json"
+    top = interleaved(16)
+    file.write_bytes(codec.dump(snapshot(top, [], [process(50, 90.0, str(top.online), name="etcd")])))
+    return file
+
+
+def test_save_is_private_and_whole(pinner, cli, tmp_path):
+    file = tmp_path / "host.json"
+    file.write_text("old")
+    result = cli("inventory", "--save", file)
+    assert result.status == 0
+    assert f"saved to {file}" in result.err
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    kept = codec.load(Snapshot, file.read_text())
+    assert kept.host == "h1"
+    assert kept.sample_seconds == 5.0
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_save_to_stdout_is_the_snapshot_alone(pinner, cli):
+    assert codec.load(Snapshot, cli("inventory", "--save", "-").out).host == "h1"
+
+
+def test_a_failed_save_leaves_no_draft(pinner, cli, tmp_path):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    result = cli("inventory", "--save", tmp_path / "taken")
+    assert result.status == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_warnings_of_a_snapshot_go_to_stderr(pinner, cli, monkeypatch):
+    observe = pinner.observe
+    monkeypatch.setattr(pinner, "observe", lambda *a: replace(observe(*a), warnings=("libnuma\x1b disagrees",)))
+    result = cli("inventory", "--json")
+    assert result.err == "warning: libnuma\\x1b disagrees\n"
+    json.loads(result.out)
+
+
+@pytest.mark.parametrize("command", [["plan"], ["plan", "create"]])
+def test_plan_from_a_file(nowhere, cli, saved, command):
+    result = cli(*command, "--snapshot", saved, "--housekeeping", "0-1", "--json")
+    assert result.status == 0
+    plan = codec.load(Plan, result.out)
+    assert plan.host == "compute1"
+    assert str(plan.roles.housekeeping) == "0-1"
+    assert [change.target.name for change in plan.changes] == ["etcd"]
+    assert "cannot be applied" in result.err
+
+
+def test_compare_and_draw_from_a_file(nowhere, cli, saved):
+    outcomes = json.loads(cli("compare", "--snapshot", saved, "--json").out)
+    assert {outcome["strategy"] for outcome in outcomes} == {"shared-pool", "numa-local", "isolated"}
+    drawn = json.loads(cli("topology", "--snapshot", saved, "--housekeeping", "0-1", "--json").out)
+    assert drawn["now"]["5"] == "housekeeping"
+    assert drawn["planned"]["0"] == "housekeeping"
+    assert json.loads(cli("topology", "--snapshot", saved, "--json").out)["planned"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [("", "snapshot"), ("{", "snapshot"), ("[]", "snapshot"), ('{"host": 1}', "snapshot.host")],
+)
+def test_a_file_that_is_no_snapshot(nowhere, cli, tmp_path, text, place):
+    file = tmp_path / "bad.json"
+    file.write_text(text)
+    result = cli("plan", "--snapshot", file)
+    assert result.status == 2
+    assert result.err.startswith(f"pinner: error: {place}: ")
+    assert len(result.err.splitlines()) == 1
