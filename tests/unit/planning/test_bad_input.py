@@ -1,0 +1,93 @@
+"""Everything that a planner refuses: the field, the value and the CPUs are named."""
+
+import pytest
+from support.hosts import cpus, guest, plain, process, snapshot, topology
+
+from pinner.model.errors import Invalid, NoFit, NotFound, PinnerError
+from pinner.model.request import Request
+from pinner.planning.planner import plan
+
+
+def host():
+    """CPUs 0-15: 12 offline, 13 isolated, 14 Nova's, 15 of a guest that Nova pinned, 11 of a PMD thread."""
+    top = topology({0: [[c] for c in range(16)]}, offline="12", isolated="13")
+    return snapshot(
+        top,
+        [guest(1, 1, top.online, pins=["15"], dedicated=True), guest(2, 2, top.online)],
+        [process(300, 100.0, "11", name="ovs", holds=["narrowed"])],
+        dedicated=cpus("14"),
+    )
+
+
+@pytest.mark.parametrize("field", ["housekeeping", "emulator"])
+@pytest.mark.parametrize(
+    ("value", "named", "why"),
+    [
+        ("0,64-65", "64-65", "64-65 are absent"),
+        ("0,12", "12", "12 is offline"),
+        ("0,13", "13", "13 is isolated from the kernel's scheduler"),
+        ("0,14", "14", "14 is dedicated to guests by Nova"),
+        ("14-15", "14-15", "14-15 are dedicated to guests by Nova"),
+        ("0,11", "11", "11 is claimed by process ovs (300); name a process among those to move to free its CPUs"),
+        ("10-15", "11-15", "12 is offline; 13 is isolated"),
+    ],
+)
+@pytest.mark.parametrize("strategy", ["shared-pool", "numa-local", "isolated"])
+def test_a_literal_set_names_only_cpus_that_may_be_handed_out(
+    field: str, value: str, named: str, why: str, strategy: str
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        plan(host(), "s", Request(strategy, **{field: value}))
+    assert (refused.value.details["field"], refused.value.details["value"]) == (field, value)
+    assert refused.value.details["cpus"] == named
+    assert why in refused.value.message
+
+
+def test_a_claimed_cpu_can_be_had_by_naming_the_process() -> None:
+    made = plan(host(), "s", Request(housekeeping="0,11", processes=("ovs",)))
+    assert [(str(want.target), str(want.cpus)) for want in made.wanted if want.target.kind == "process"] == [
+        ("process ovs (300)", "0,11")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("request_", "kind", "code", "words"),
+    [
+        (Request("fastest"), NotFound, "not_found", "known: isolated, numa-local, shared-pool"),
+        (Request(guests=("g9",)), NotFound, "not_found", "guest: there is no 'g9'; known: g1, g2"),
+        (Request(processes=("nosuchd",)), NotFound, "not_found", "process: there is no 'nosuchd'"),
+        (Request(housekeeping="0-3", emulator="2-5"), Invalid, "invalid", "emulator: '2-5' is not valid"),
+        (Request(housekeeping="0-5", emulator="6-10"), NoFit, "no_fit", "no CPU is left for vCPUs of the 15 online"),
+    ],
+)
+def test_refusals(request_: Request, kind: type[PinnerError], code: str, words: str) -> None:
+    with pytest.raises(kind) as refused:
+        plan(host(), "s", request_)
+    assert refused.value.code == code
+    assert words in refused.value.message
+
+
+def test_overlapping_sets_name_the_cpus() -> None:
+    with pytest.raises(Invalid) as refused:
+        plan(host(), "s", Request(housekeeping="0-3", emulator="2-5"))
+    assert refused.value.details["cpus"] == "2-3"
+
+
+def test_no_room_says_who_has_the_cpus() -> None:
+    with pytest.raises(NoFit) as refused:
+        plan(host(), "s", Request(housekeeping="0-5", emulator="6-10"))
+    why = refused.value.details["why"]
+    for part in ("housekeeping 0-5", "emulator 6-10", "isolated 13", "Nova 14-15", "claimed by process ovs (300) 11"):
+        assert part in why
+
+
+@pytest.mark.parametrize("strategy", ["shared-pool", "numa-local", "isolated"])
+def test_a_host_whose_every_cpu_is_claimed_has_no_plan(strategy: str) -> None:
+    full = snapshot(plain(4), [], [process(300, 9.0, "0-1", "2-3", holds=["narrowed", "narrowed"])])
+    with pytest.raises(NoFit, match="no CPU is left for housekeeping, emulators, vCPUs of the 4 online"):
+        plan(full, "s", Request(strategy))
+
+
+def test_isolated_needs_a_cpu_beside_housekeeping() -> None:
+    with pytest.raises(NoFit, match="no CPU is left for vCPUs of the 1 online"):
+        plan(snapshot(plain(1)), "s", Request("isolated"))

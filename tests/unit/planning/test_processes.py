@@ -1,0 +1,114 @@
+"""Who moves, who stays, and whose CPUs are kept out of every set."""
+
+import pytest
+from support.hosts import applied, cpus, guest, plain, process, snapshot
+
+from pinner.model.plan import Plan
+from pinner.model.request import Request
+from pinner.planning.planner import plan
+
+ALL = "0-31"
+
+
+def moved(made: Plan) -> dict[str, list[tuple[int, str]]]:
+    return {
+        str(change.target): [(thread.tid, str(thread.cpus)) for thread in change.before]
+        for change in made.changes
+        if change.target.kind == "process"
+    }
+
+
+def stays(made: Plan) -> dict[str, str]:
+    return {left.name: left.why for left in made.left_alone}
+
+
+@pytest.mark.parametrize("strategy", ["shared-pool", "numa-local", "isolated"])
+def test_a_pmd_thread_is_left_alone_and_its_cpu_is_in_no_set(strategy: str) -> None:
+    pmd = process(300, 102.0, ALL, "9", ALL, name="ovs-vswitchd", holds=["", "narrowed", ""])
+    made = plan(snapshot(plain(32), [guest(1, 2, cpus(ALL))], [pmd]), "s", Request(strategy))
+    assert moved(made) == {"process ovs-vswitchd (300)": [(300, ALL), (302, ALL)]}
+    assert list(stays(made)) == ["process ovs-vswitchd (300) thread 301"]
+    assert "CPUs 9 on purpose" in stays(made)["process ovs-vswitchd (300) thread 301"]
+    for role in (made.roles.housekeeping, made.roles.emulator, made.roles.vcpu):
+        assert 9 not in role
+
+
+@pytest.mark.parametrize("name", ["ovs-vswitchd", "300"])
+def test_a_narrowed_process_asked_for_by_name_or_pid_moves_and_gives_its_cpus_back(name: str) -> None:
+    pmd = process(300, 100.0, ALL, "9", name="ovs-vswitchd", holds=["", "narrowed"])
+    made = plan(snapshot(plain(32), [], [pmd]), "s", Request(processes=(name,)))
+    assert moved(made) == {"process ovs-vswitchd (300)": [(300, ALL), (301, "9")]}
+    assert 9 in made.roles.vcpu
+    assert made.left_alone == ()
+
+
+def test_only_what_is_above_the_threshold_counts_as_busy() -> None:
+    processes = [process(300, 2.0, ALL), process(400, 2.1, ALL), process(500, 0.0, ALL, name="idle")]
+    assert list(moved(plan(snapshot(plain(32), [], processes), "s", Request()))) == ["process daemon (400)"]
+    made = plan(snapshot(plain(32), [], processes), "s", Request(busy_threshold=50.0, processes=("idle",)))
+    assert [(str(change.target), change.reason) for change in made.changes] == [
+        ("process idle (500)", "asked for by name")
+    ]
+
+
+def test_what_cannot_move_is_listed_but_for_a_guests_own_processes() -> None:
+    processes = [
+        process(2, 9.0, "0", name="ksoftirqd/0", hold="per-cpu"),
+        process(3, 30.0, "1", name="ksoftirqd/1", hold="per-cpu"),
+        process(10, 80.0, ALL, name="pinner", hold="pinner"),
+        process(11_000, 99.0, ALL, name="qemu", hold="guest"),
+        process(40, 70.0, "8-9", "8-9", name="ceph-osd", holds=["narrowed", "narrowed"]),
+    ]
+    made = plan(snapshot(plain(32), [], processes), "s", Request())
+    assert made.changes == ()
+    assert stays(made) == {
+        "2 busy per-CPU kernel threads": (
+            "each belongs to its CPU; together 39.0 % of one CPU, most of it ksoftirqd/1"
+        ),
+        "process pinner (10)": "80.0 % of one CPU; pinner itself",
+        "process ceph-osd (40)": (
+            "70.0 % of one CPU; somebody gave it CPUs 8-9 on purpose; name it among those to move to have it moved"
+        ),
+    }
+
+
+def test_what_cannot_move_says_so_when_it_is_asked_for() -> None:
+    processes = [
+        process(2, 0.0, "0", name="ksoftirqd/0", hold="per-cpu"),
+        process(11_000, 0.0, ALL, name="qemu", hold="guest"),
+    ]
+    made = plan(snapshot(plain(32), [], processes), "s", Request(processes=("2", "qemu")))
+    assert made.changes == ()
+    assert stays(made) == {
+        "process ksoftirqd/0 (2)": "0.0 % of one CPU; a kernel thread that belongs to CPU 0",
+        "process qemu (11000)": "it belongs to a guest and is placed with it",
+    }
+
+
+def test_an_idle_process_that_was_narrowed_claims_its_cpus_too() -> None:
+    made = plan(snapshot(plain(32), [], [process(40, 0.0, "0-1", holds=["narrowed"])]), "s", Request())
+    assert (str(made.roles.housekeeping), str(made.roles.emulator), str(made.roles.vcpu)) == ("2-5", "6-9", "10-31")
+    assert made.left_alone == ()
+
+
+@pytest.mark.parametrize("sets", [{}, {"housekeeping": "0-3", "emulator": "4-7"}])
+def test_a_mask_that_is_housekeeping_already_is_no_claim(sets: dict[str, str]) -> None:
+    host = snapshot(
+        plain(32),
+        [],
+        [process(40, 9.0, "0-3", holds=["narrowed"]), process(41, 9.0, "16", holds=["narrowed"])],
+    )
+    made = plan(host, "s", Request(**sets))
+    assert (str(made.roles.housekeeping), str(made.roles.vcpu)) == ("0-3", "8-15,17-31")
+
+
+def test_threads_that_were_born_elsewhere_are_moved_with_all_the_masks_before() -> None:
+    host = snapshot(plain(32), [], [process(300, 90.0, "0-3", ALL, "5-6")])
+    made = plan(host, "s", Request())
+    assert moved(made) == {"process daemon (300)": [(300, "0-3"), (301, ALL), (302, "5-6")]}
+    assert plan(applied(host, made), "s", Request()).changes == ()
+
+
+def test_without_a_sample_no_process_counts_as_busy_and_the_plan_says_so() -> None:
+    made = plan(snapshot(plain(32), sample_seconds=0.0), "s", Request())
+    assert any("not measured" in warning for warning in made.warnings)

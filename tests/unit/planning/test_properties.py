@@ -1,0 +1,214 @@
+"""What holds on any host: sparse and interleaved ids, SMT, offline, isolated, dedicated and claimed CPUs, odd nodes."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from support.hosts import GIB, applied, guest, process, snapshot, topology
+
+from pinner import codec
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.errors import Invalid, NoFit
+from pinner.model.plan import Plan
+from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.planning.planner import plan
+
+
+@st.composite
+def topologies(draw):
+    """Nodes with sparse ids, some without CPUs or memory; cores of one or two threads with shuffled, sparse ids."""
+    nodes = draw(st.lists(st.integers(0, 12), min_size=1, max_size=3, unique=True))
+    shapes = {node: draw(st.lists(st.integers(1, 2), max_size=10)) for node in nodes}
+    total = sum(map(sum, shapes.values()))
+    assume(total)
+    ids = iter(draw(st.permutations(range(0, 2 * total, draw(st.sampled_from([1, 2]))))))
+    cores = {node: [[next(ids) for _ in range(threads)] for threads in shape] for node, shape in shapes.items()}
+    every = [cpu for node in cores.values() for core in node for cpu in core]
+    some = st.lists(st.sampled_from(every), max_size=len(every) // 4).map(CpuSet.of)
+    sizes = {node: draw(st.sampled_from([0, 64 * GIB, 64 * GIB])) for node in nodes}
+    few_balanced = some.map(lambda cpus: CpuSet.of(every) - cpus - CpuSet.of(every[:2]))
+    lone = draw(st.one_of(st.just(CpuSet()), some, few_balanced))
+    off = draw(st.one_of(st.just(CpuSet()), some))
+    return topology(cores, offline=str(off), isolated=str(lone), memory_kib=sizes)
+
+
+@st.composite
+def snapshots(draw):
+    top = draw(topologies())
+    every = [cpu.id for cpu in top.cpus]
+    online = top.online
+    assume(online)
+    masks = st.lists(st.sampled_from(sorted(online)), min_size=1, max_size=6).map(CpuSet.of)
+    node = st.sampled_from([n.id for n in top.nodes])
+    guests = [
+        guest(
+            number,
+            draw(st.integers(1, 5)),
+            draw(st.one_of(st.just(online), masks)),
+            memory=draw(st.dictionaries(node, st.integers(1, GIB), max_size=2)),
+            memory_kib=GIB,
+            iothreads=draw(st.integers(0, 1)),
+            helpers=draw(st.integers(0, 1)),
+            unplugged=draw(st.integers(0, 1)),
+            dedicated=draw(st.booleans()) and draw(st.booleans()),
+        )
+        for number in range(draw(st.integers(0, 4)))
+    ]
+    processes = [
+        process(
+            300 + 10 * number,
+            draw(st.sampled_from([0.0, 3.0, 150.0])),
+            *(str(draw(masks)) if hold == "narrowed" else str(online) for hold in holds),
+            holds=holds,
+        )
+        for number in range(draw(st.integers(0, 4)))
+        for holds in [draw(st.lists(st.sampled_from(["", "", "narrowed"]), min_size=1, max_size=3))]
+    ]
+    nova = draw(st.one_of(st.just([]), st.lists(st.sampled_from(every), max_size=4)))
+    return snapshot(top, guests, processes, dedicated=CpuSet.of(nova))
+
+
+STRATEGIES = ("shared-pool", "numa-local", "isolated")
+parameters = st.fixed_dictionaries(
+    {
+        "guests": st.sampled_from([(), (), ("g0",)]),
+        "processes": st.sampled_from([(), (), ("300",)]),
+        "housekeeping": st.one_of(st.just("auto"), st.just("auto"), st.integers(0, 8).map(str)),
+        "emulator": st.one_of(st.just("auto"), st.just("auto"), st.integers(0, 8).map(str)),
+        "smt": st.sampled_from(["prefer", "isolate", "require"]),
+    }
+)
+
+
+def planned(host: Snapshot, request: Request) -> Plan:
+    """The plan, where the host can have one; a refusal must be about a literal set, or say that no CPU is left."""
+    assume(not request.guests or any(guest.name == "g0" for guest in host.guests))
+    assume(not request.processes or any(process.pid == 300 for process in host.processes))
+    try:
+        return plan(host, "s", request)
+    except Invalid as refusal:
+        assert refusal.details["field"] in ("housekeeping", "emulator")
+        assert getattr(request, refusal.details["field"]) == refusal.details["value"] != "auto"
+    except NoFit as refusal:
+        assert refusal.details["free"] == 0
+    return assume(False)
+
+
+def on_any_host(test):
+    """Run a test for each strategy on many hosts, with many parameters."""
+    quietly = [HealthCheck.filter_too_much, HealthCheck.too_slow]
+    run = settings(max_examples=80, deadline=None, suppress_health_check=quietly)(test)
+    return pytest.mark.parametrize("strategy", STRATEGIES)(run)
+
+
+@on_any_host
+@given(host=snapshots(), asked=parameters)
+def test_nothing_forbidden_is_handed_out(host: Snapshot, asked: dict, strategy: str) -> None:
+    request = Request(strategy, **asked)
+    made = planned(host, request)
+    top = host.topology
+    dedicated = union(
+        pin
+        for guest in host.guests
+        if guest.dedicated
+        for pin in [vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread]
+        if len(pin) == 1
+    )
+    claimed = union(
+        thread.affinity
+        for process in host.processes
+        if str(process.pid) not in request.processes
+        for thread in process.threads
+        if thread.hold == "narrowed" and thread.affinity != made.roles.housekeeping
+    )
+    for want in made.wanted:
+        assert want.cpus
+        assert want.cpus <= top.online - dedicated - host.dedicated - claimed
+        if want.cpus & top.isolated:
+            assert want.target.kind == "vcpu"
+            assert len(want.cpus) == 1
+    alone = Counter(cpu for want in made.wanted for cpu in want.cpus & top.isolated)
+    assert set(alone.values()) <= {1}
+
+
+@on_any_host
+@given(host=snapshots(), asked=parameters)
+def test_roles_are_exclusive_but_on_nodes_too_small_for_them(host: Snapshot, asked: dict, strategy: str) -> None:
+    request = Request(strategy, **asked)
+    made = planned(host, request)
+    roles = made.roles
+    shared = roles.housekeeping & roles.emulator | roles.housekeeping & roles.vcpu | roles.emulator & roles.vcpu
+    assert bool(shared) == bool(roles.notes)
+    assert not made.isolation or not roles.vcpu & (roles.housekeeping | roles.emulator)
+    allowed = {"process": roles.housekeeping, "vcpu": roles.vcpu}
+    for want in made.wanted:
+        assert want.cpus <= allowed.get(want.target.kind, roles.emulator)
+
+
+@on_any_host
+@given(host=snapshots(), asked=parameters)
+def test_a_plan_speaks_of_what_is_there_and_of_each_guest_once(host: Snapshot, asked: dict, strategy: str) -> None:
+    request = Request(strategy, **asked)
+    made = planned(host, request)
+    guests = {guest.uuid: guest for guest in host.guests}
+    pids = {(str(process.pid), process.started) for process in host.processes}
+    threads = {t.tid: t for p in host.processes for t in p.threads}
+    for g in host.guests:
+        threads |= {t.tid: t for t in (*g.emulator.threads, *g.helpers)}
+        threads |= {part.thread.tid: part.thread for part in (*g.vcpus, *g.iothreads) if part.thread}
+    for want in made.wanted:
+        target = want.target
+        assert target.owner in guests or (target.owner, target.part) in pids
+    assert len({want.target for want in made.wanted}) == len(made.wanted)
+    for change in made.changes:
+        assert all(threads[one.tid].affinity == one.cpus for one in change.before)
+        assert any(one.cpus != change.after for one in change.before)
+    placed = {guests[want.target.owner].name for want in made.wanted if want.target.kind == "vcpu"}
+    unplaced = {left.name.removeprefix("guest ") for left in made.unplaced}
+    scope = {g.name for g in host.guests if not g.dedicated and g.name in (request.guests or (g.name,))}
+    assert placed | unplaced == scope
+    assert not placed & unplaced
+
+
+@on_any_host
+@given(host=snapshots(), asked=parameters, by_hand=st.booleans())
+def test_a_second_plan_after_applying_is_empty(host: Snapshot, asked: dict, by_hand: bool, strategy: str) -> None:
+    request = Request(strategy, **asked)
+    made = planned(host, request)
+    assume(not made.blocked)
+    # A claim that holds lower CPUs than housekeeping could, from the masks alone, be the housekeeping set itself.
+    claims = [t.affinity for p in host.processes for t in p.threads if t.hold == "narrowed"]
+    assume(not by_hand or all(min(claim) >= min(made.roles.housekeeping) for claim in claims))
+    again = plan(applied(host, made, by_hand=by_hand), "s", request)
+    assert again.changes == ()
+    assert again.roles == made.roles
+    assert again.score_after == again.score_before
+
+
+@on_any_host
+@given(host=snapshots(), asked=parameters)
+def test_the_same_input_gives_the_same_plan_also_from_a_file(host: Snapshot, asked: dict, strategy: str) -> None:
+    request = Request(strategy, **asked)
+    made = planned(host, request)
+    assert plan(codec.load(Snapshot, codec.dump(host)), "s", request) == made
+
+
+@pytest.mark.parametrize("smt", ["prefer", "isolate", "require"])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@given(host=snapshots())
+def test_isolated_keeps_a_guest_on_one_node_and_to_its_smt_policy(host: Snapshot, smt: str) -> None:
+    made = planned(host, Request("isolated", smt=smt))
+    seats: dict[str, list[int]] = {}
+    for want in made.wanted:
+        if want.target.kind == "vcpu":
+            seats.setdefault(want.target.owner, []).extend(want.cpus)
+    facts = {cpu.id: cpu for cpu in host.topology.cpus}
+    cores = Counter(facts[cpu].siblings for cpus in seats.values() for cpu in cpus)
+    for cpus in seats.values():
+        assert len({facts[cpu].node for cpu in cpus}) == 1
+    if smt == "isolate":
+        assert set(cores.values()) <= {1}
+    if smt == "require":
+        assert all(len(core) > 1 for core in cores)
