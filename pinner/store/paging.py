@@ -1,5 +1,6 @@
 """Lists cut into pages by the order of insertion, newest first."""
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -9,6 +10,9 @@ from pinner.model.errors import Invalid
 from pinner.usecases import MAX_LIMIT, Page
 
 T = TypeVar("T")
+
+_NUMBER = re.compile("[0-9]{1,18}")
+"""What fits an integer of any database (64 bits)."""
 
 
 def page(
@@ -36,7 +40,9 @@ def page(
 
 def _position(connection: Connection, table: Table, key: str, marker: str) -> int:
     column = table.c[key]
-    value = int(marker) if column.type.python_type is int and marker.isdecimal() else marker
+    value: int | str | None = marker
+    if column.type.python_type is int:
+        value = int(marker) if _NUMBER.fullmatch(marker) else None
     found: int | None = connection.execute(select(table.c.seq).where(column == value)).scalar()
     if found is None:
         raise Invalid("marker", marker, "the `next` of the page before")

@@ -1,0 +1,111 @@
+"""The whole way from HTTP to the database and back, with the real service and planner."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support.memory import EVIL
+from support.served import real_service
+
+from pinner.api.app import create_app
+
+PLANS = "/v1/hosts/compute1/plans"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    with real_service(tmp_path_factory.mktemp("pinner")) as (pinner, _):
+        yield pinner
+
+
+@pytest.fixture
+def agent_and_client(tmp_path):
+    with real_service(tmp_path) as (pinner, agent):
+        yield agent, create_app(pinner, tokens=None, max_body_bytes=4096).test_client()
+
+
+@pytest.fixture
+def client(service):
+    return create_app(service, tokens=None, max_body_bytes=4096).test_client()
+
+
+def test_from_nothing_to_applied_and_back(agent_and_client):
+    agent, client = agent_and_client
+    plan = client.post(PLANS, json={"sample_seconds": 0}).json
+    assert len(plan["changes"]) == 5
+    run = client.post(f"/v1/plans/{plan['id']}/apply").json
+    assert client.get(f"/v1/runs/{run['id']}/events").text.count("event: change") == 5
+    assert {str(mask) for mask in agent.masks.values()} == {change["after"] for change in plan["changes"]}
+    undo = client.post(f"/v1/runs/{run['id']}/rollback").json
+    assert client.get(f"/v1/runs/{undo['id']}/events").text.endswith("\n\n")
+    assert client.get(f"/v1/runs/{undo['id']}").json["run"]["state"] == "rolled_back"
+    assert {str(mask) for mask in agent.masks.values()} == {"0-6"}
+    actions = [record["action"] for record in client.get("/v1/audit").json["items"]]
+    assert {"snapshot.take", "plan.create", "run.apply", "run.change", "run.rollback"} <= {*actions}
+    assert client.get("/v1/audit/verify").json["ok"] is True
+
+
+def test_a_plan_applied_twice_at_once_is_applied_once(agent_and_client):
+    agent, client = agent_and_client
+    plan = client.post(PLANS).json["id"]
+    agent.gate = threading.Semaphore(0)
+
+    def apply(_):
+        return client.application.test_client().post(f"/v1/plans/{plan}/apply")
+
+    with ThreadPoolExecutor(2) as both:
+        answers = list(both.map(apply, range(2)))
+    agent.gate.release(100)
+    assert sorted(answer.status_code for answer in answers) == [202, 409]
+    (refused,) = (answer.json["error"] for answer in answers if answer.status_code == 409)
+    assert refused["code"] == "host_busy"
+    assert refused["details"]["host"] == "compute1"
+
+
+def test_a_guest_is_named_by_uuid_or_by_name(client):
+    uuid = client.get("/v1/hosts/compute1/guests").json["items"][0]["uuid"]
+    for name in (uuid, EVIL):
+        assert client.post(PLANS, json={"guests": [name]}).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "named"),
+    [
+        ({"housekeeping": "8"}, "invalid", "8"),
+        ({"housekeeping": "7"}, "invalid", "7"),
+        ({"emulator": "0-1,99"}, "invalid", "99"),
+        ({"housekeeping": "0-1", "emulator": "1-2"}, "invalid", "1"),
+        ({"housekeeping": "0-3", "emulator": "4-6"}, "no_fit", "vCPU"),
+        ({"guests": ["ghost"]}, "not_found", "ghost"),
+        ({"strategy": "fastest"}, "not_found", "fastest"),
+        ({"snapshot": "f" * 64}, "not_found", "f" * 64),
+    ],
+)
+def test_what_the_planner_refuses(client, body, code, named):
+    before = client.get("/v1/plans").json
+    answer = client.post(PLANS, json=body)
+    error = answer.json["error"]
+    assert error["code"] == code, error
+    assert 400 <= answer.status_code < 500
+    assert named in error["message"]
+    assert client.get("/v1/plans").json == before
+
+
+@pytest.mark.parametrize("marker", ["nowhere", "0", "-1", "9" * 30, "\u0663", "%00", "1e3"])
+@pytest.mark.parametrize("path", ["/v1/plans", "/v1/runs", "/v1/audit"])
+def test_markers_of_no_page(client, path, marker):
+    answer = client.get(f"{path}?marker={marker}")
+    assert (answer.status_code, answer.json["error"]["details"]["field"]) == (400, "marker")
+
+
+def test_pages_hang_together(client):
+    for _ in range(3):
+        client.post(PLANS)
+    for path in ("/v1/plans", "/v1/audit"):
+        whole = client.get(path).json["items"]
+        found, marker = [], ""
+        while len(found) < len(whole):
+            page = client.get(f"{path}?limit=2&marker={marker}").json
+            found += page["items"]
+            marker = page["next"]
+        assert (found, marker) == (whole, "")
