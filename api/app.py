@@ -1,10 +1,10 @@
 """The REST application."""
 
 from collections.abc import Mapping
-from importlib.metadata import version
 
 from apiflask import APIFlask
 
+from pinner import __version__
 from pinner.api import access, errors, openapi, root
 from pinner.api.context import Door
 from pinner.api.v1 import NOUNS
@@ -18,7 +18,7 @@ def create_app(pinner: UseCases, *, tokens: Mapping[str, str] | None, max_body_b
     a loopback name. A body above ``max_body_bytes`` is refused.
     """
     # No static files: Flask takes None for that, APIFlask only does not say so.
-    app = APIFlask("pinner", title="pinner", version=version("pinner"), docs_path=None, static_folder=None)  # type: ignore[arg-type]
+    app = APIFlask("pinner", title="pinner", version=__version__, docs_path=None, static_folder=None)  # type: ignore[arg-type]
     app.json.sort_keys = False  # type: ignore[attr-defined] # of Flask's own provider: fields keep the model's order
     app.config["MAX_CONTENT_LENGTH"] = max_body_bytes
     app.extensions["pinner"] = Door(pinner, tokens)

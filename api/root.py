@@ -1,10 +1,9 @@
 """What stands outside any version: the versions themselves and the health check."""
 
-from importlib.metadata import version
-
 from apiflask import APIBlueprint
 from pydantic import RootModel
 
+from pinner import __version__
 from pinner.api.schemas import Health, Version, Versions
 
 bp = APIBlueprint("root", __name__, tag="Server")
@@ -14,7 +13,7 @@ bp = APIBlueprint("root", __name__, tag="Server")
 @bp.output(RootModel[Versions])
 def versions() -> Versions:
     """The versions of this API that the server speaks."""
-    return Versions("pinner", version("pinner"), (Version("v1", "CURRENT", "/v1"),))
+    return Versions("pinner", __version__, (Version("v1", "CURRENT", "/v1"),))
 
 
 @bp.get("/healthcheck")

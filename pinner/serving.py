@@ -25,6 +25,7 @@ from pinner.agent.server import AgentServer
 from pinner.api.app import create_app
 from pinner.api.server import serve as listen
 from pinner.model.errors import Invalid, PinnerError
+from pinner.planning.strategy import installed
 from pinner.render import visible
 from pinner.store.repositories import open_store
 
@@ -144,6 +145,7 @@ def _api_process(config: cfg.ConfigOpts, account: pwd.struct_passwd, socket: Pat
 
     try:
         privileges.preload(PACKAGES)
+        installed()
         privileges.drop(account)
         if not os.read(parent, 1):
             return 1

@@ -7,37 +7,45 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import demo_stage as stage
 import httpx
 from demo_stage import say
 
-SPAN_SECONDS = 6
-Masks = dict[int, str]
-"""Thread id to its Cpus_allowed_list."""
+SPAN_SECONDS = 8
+"""Over which run delay is measured, before and after alike."""
+STRATEGIES = ("shared-pool", "numa-local", "isolated")
+
+Threads = dict[str, dict[int, Any]]
+"""What a thread is for (guest and role) to its threads by id, as pinner's inventory tells them."""
 
 
 class Demo:
-    """The play: each step is a call of the REST API or of the CLI against the same server."""
+    """The play: each step is a call of the REST API, or of the CLI against the same server."""
 
     def __init__(self, url: str, guests: tuple[str, ...], daemon: int) -> None:
         self.url = url
         self.http = httpx.Client(base_url=url, timeout=60)
         self.guests = guests
         self.daemon = daemon
-        self.host = self.get("/v1/hosts")["items"][0]["name"]
+        self.host = self.get("/v1/hosts")["items"][0]
 
-    def get(self, path: str, **query: str) -> dict:
+    def get(self, path: str, **query: object) -> Any:
         """GET as JSON."""
-        return self.http.get(path, params=query).raise_for_status().json()
+        return self._answer(self.http.get(path, params=query))
 
-    def post(self, path: str, body: dict) -> dict:
+    def post(self, path: str, **body: object) -> Any:
         """POST as JSON."""
-        answer = self.http.post(path, json=body)
+        print(f"POST {path} {body or ''}", flush=True)
+        return self._answer(self.http.post(path, json=body))
+
+    @staticmethod
+    def _answer(answer: httpx.Response) -> Any:
         if answer.is_error:
-            raise SystemExit(f"POST {path}: {answer.text}")
+            raise SystemExit(f"{answer.request.method} {answer.request.url}: {answer.status_code} {answer.text}")
         return answer.json()
 
     def cli(self, *words: str) -> None:
@@ -45,15 +53,236 @@ class Demo:
         print(f"\n$ pinner {' '.join(words)}", flush=True)
         subprocess.run([str(stage.BIN / "pinner"), *words], check=True, env={**os.environ, "PINNER_URL": self.url})
 
-    def threads(self) -> dict[str, dict[int, dict]]:
-        """The guests' threads by label (guest, role), as pinner's inventory has them."""
-        found: dict[str, dict[int, dict]] = {}
-        for guest in self.get(f"/v1/hosts/{self.host}/guests")["items"]:
-            if guest["name"] not in self.guests:
-                continue
+    def own_guests(self) -> list[Any]:
+        """The demo's guests in pinner's inventory."""
+        return [guest for guest in self.get(f"/v1/hosts/{self.host}/guests")["items"] if guest["name"] in self.guests]
+
+    def threads(self) -> Threads:
+        """Every thread of the demo's guests."""
+        found: Threads = {}
+        for guest in self.own_guests():
             emulator = [*guest["emulator"]["threads"], *guest["helpers"]]
             found[f"{guest['name']} emulator"] = {thread["tid"]: thread for thread in emulator}
             for kind in ("vcpu", "iothread"):
                 for part in guest[f"{kind}s"]:
                     found[f"{guest['name']} {kind} {part['id']}"] = {part["thread"]["tid"]: part["thread"]}
         return found
+
+    def masks(self, pids: list[int]) -> dict[int, str]:
+        """The kernel's word, read here and now from /proc: thread id to Cpus_allowed_list."""
+        found = {}
+        for pid in pids:
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                lines = (task / "status").read_text().splitlines()
+                found[int(task.name)] = next(line.split()[1] for line in lines if line.startswith("Cpus_allowed_list"))
+        return found
+
+    def measure(self) -> dict[str, float]:
+        """Per role: milliseconds a second that its threads were ready to run and had to wait for a CPU."""
+        first, began = self.threads(), time.monotonic()
+        drops = self._drops()
+        for left in range(SPAN_SECONDS, 0, -1):
+            print(f"\r   measuring ... {left} s ", end="", flush=True)
+            time.sleep(1)
+        print("\r" + " " * 24 + "\r", end="")
+        second, span = self.threads(), time.monotonic() - began
+        delays = {
+            role: sum(t["delay_ns"] - first[role][tid]["delay_ns"] for tid, t in threads.items() if tid in first[role])
+            for role, threads in second.items()
+        }
+        waited = {role: delay / 1e6 / span for role, delay in delays.items()}
+        return waited | {name: count - drops[name] for name, count in self._drops().items()}
+
+    def _drops(self) -> dict[str, float]:
+        return {
+            f"{guest['name']} tap {tap['name']} drops": tap["rx_drops"] + tap["tx_drops"]
+            for guest in self.own_guests()
+            for tap in guest["taps"]
+        }
+
+    def play(self, undo: ExitStack) -> None:
+        """All of it; ``undo`` takes back what a Ctrl-C leaves."""
+        say("Inventory: what is on this host")
+        self.cli("inventory", "--sample-seconds", "2")
+        say("The three strategies side by side, from one snapshot")
+        self.cli("compare", "--sample-seconds", "2", *self._scope())
+        say("Before: how long the guests' threads wait for a CPU")
+        before = self.measure()
+        print(f"   measured for {SPAN_SECONDS} s")
+        pids = [guest["pid"] for guest in self.own_guests()] + [self.daemon]
+        masks = self.masks(pids)
+
+        say("shared-pool, planned over REST and applied live")
+        plan = self.post(f"/v1/hosts/{self.host}/plans", strategy="shared-pool", guests=self.guests, sample_seconds=2)
+        self.cli("topology", "--plan", plan["id"])
+        run = self.apply(plan, undo)
+        self.kernel_agrees(plan, pids)
+
+        say("After: the same measure over an equal span")
+        self.compare(before, self.measure())
+
+        say("The audit trail")
+        self.cli("audit", "list", "--limit", "12")
+        self.cli("audit", "verify")
+
+        say("Rollback: every thread gets back the mask it had")
+        self.cli("rollback", run)
+        undo.pop_all()
+        self.kernel_undone(masks, self.masks(pids))
+
+    def _scope(self) -> list[str]:
+        return [word for guest in self.guests for word in ("--guest", guest)]
+
+    def apply(self, plan: Any, undo: ExitStack) -> str:
+        """Apply and follow the run over REST; its id."""
+        run = self.post(f"/v1/plans/{plan['id']}/apply")["id"]
+        undo.callback(lambda: self.cli("rollback", run))
+        with self.http.stream("GET", f"/v1/runs/{run}/events") as events:
+            for line in events.iter_lines():
+                if line.startswith("data:"):
+                    self._show_event(line.removeprefix("data:"))
+        state = self.get(f"/v1/runs/{run}")["run"]
+        print(f"run {run}: {state['state']}")
+        if state["state"] != "applied":
+            raise SystemExit(f"the run did not end applied: {state['error']}")
+        return run
+
+    @staticmethod
+    def _show_event(data: str) -> None:
+        import json
+
+        progress = json.loads(data)
+        if entry := progress["entry"]:
+            change = entry["change"]
+            target = change["target"]
+            part = "" if target["kind"] in ("process", "emulator") else f" {target['part']}"
+            masks = ", ".join(sorted({thread["cpus"] for thread in change["before"]}))
+            print(
+                f"   {progress['done']:2}/{progress['total']} {target['name']} {target['kind']}{part}: "
+                f"{masks} -> {change['after']} {entry['state']}"
+            )
+
+    def kernel_agrees(self, plan: Any, pids: list[int]) -> None:
+        """Hold /proc against the plan, thread by thread."""
+        say("What the kernel now says (Cpus_allowed_list of every thread in /proc)")
+        roles = {tid: role for role, threads in self.threads().items() for tid in threads}
+        wanted = {self._role(want["target"]): want["cpus"] for want in plan["wanted"]}
+        wrong = 0
+        for tid, mask in self.masks(pids).items():
+            role = roles.get(tid, f"process {self.daemon}")
+            wrong += mask != wanted[role]
+            print(
+                f"   thread {tid:>7}  {role:<28} {mask:<8} {'as planned' if mask == wanted[role] else 'NOT AS PLANNED'}"
+            )
+        if wrong:
+            raise SystemExit(f"{wrong} threads are not as planned")
+
+    @staticmethod
+    def _role(target: Any) -> str:
+        match target["kind"]:
+            case "process":
+                return f"process {target['owner']}"
+            case "emulator" | "helper":
+                return f"{target['name']} emulator"
+            case kind:
+                return f"{target['name']} {kind} {target['part']}"
+
+    def compare(self, before: dict[str, float], after: dict[str, float]) -> None:
+        """Print both measures."""
+        print(f"   {'ms of waiting in each second':<44}{'before':>9}{'after':>9}")
+        for role, value in before.items():
+            print(f"   {role:<44}{value:9.2f}{after[role]:9.2f}")
+        waits = [role for role in before if "tap" not in role]
+        sums = [sum(values[role] for role in waits) for values in (before, after)]
+        print(f"   {'all threads of the guests':<44}{sums[0]:9.2f}{sums[1]:9.2f}")
+
+    @staticmethod
+    def kernel_undone(before: dict[int, str], after: dict[int, str]) -> None:
+        """Hold /proc against what it said at first."""
+        same = sum(after[tid] == mask for tid, mask in before.items() if tid in after)
+        gone = len(before.keys() - after.keys())
+        print(f"   kernel: {same} of {len(before)} threads have the mask they had ({gone} ended meanwhile)")
+        if same + gone != len(before):
+            raise SystemExit("the rollback was not exact")
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the play by the same way: through every ``finally``."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("\ninterrupted: everything was put back", flush=True)
+        raise SystemExit(130) from None
+
+
+def perform(kept: int | None) -> None:
+    """Set the stage, play, clear the stage. ``kept`` is the pipe to tell that the service stays (None: it ends)."""
+    began = time.monotonic()
+    with interruptible(), ExitStack() as stack:
+        say("Setting the stage")
+        folder = stack.enter_context(stage.scratch())
+        uri = stack.enter_context(stage.any_libvirtd(folder))
+        guests = stack.enter_context(stage.guests(uri, folder))
+        daemon = stack.enter_context(stage.busy_daemon())
+        url = stack.enter_context(stage.service(folder, uri))
+        undo = stack.enter_context(ExitStack())
+        Demo(url, guests, daemon).play(undo)
+        print(f"\n   that took {time.monotonic() - began:.0f} s")
+        if kept is not None:
+            _keep(url, kept)
+        say("Clearing the stage")
+    print("   guests, daemon, service and their files are gone")
+
+
+def _keep(url: str, kept: int) -> None:
+    pinner = stage.BIN / "pinner"
+    say(f"The service stays, with its guests and the daemon, at {url}")
+    print(f"   export PINNER_URL={url}")
+    print(f"   {pinner} compare")
+    print(f"   {pinner} apply --strategy shared-pool")
+    print(f"   {pinner} topology")
+    print(f"   kill {os.getpid()}      # ends all of it and cleans up", flush=True)
+    os.write(kept, b".")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+    signal.pause()
+
+
+def keep() -> int:
+    """Play in a session of its own, which outlives this process once all is shown."""
+    told, tell = os.pipe()
+    player = os.fork()
+    if player == 0:
+        os.close(told)
+        os.setsid()
+        perform(tell)
+        return 0
+    os.close(tell)
+    signal.signal(signal.SIGINT, lambda *_: os.kill(player, signal.SIGTERM))
+    if os.read(told, 1):
+        return 0
+    return os.waitstatus_to_exitcode(os.waitpid(player, 0)[1])
+
+
+def main() -> int:
+    """Parse and perform."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="leave the service running and say how to reach and end it")
+    arguments = parser.parse_args()
+    if os.geteuid() != 0:
+        parser.error("pinning other users' processes and guests needs root: sudo make demo")
+    if arguments.keep:
+        return keep()
+    perform(None)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """The ``pinner`` command: parse, call, print.
 
-Exit status: 0 done, 1 failed, 2 bad input, 130 after Ctrl-C, 141 where nobody reads the output.
+Exit status: 0 done, 1 failed (also where nobody reads the output), 2 bad input, 130 after Ctrl-C.
 """
 
 import logging
@@ -9,8 +9,8 @@ import sys
 import traceback
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 
+from pinner import __version__
 from pinner.cli import (
     apply,
     audit,
@@ -52,7 +52,7 @@ Exit status: 0 done, 1 failed, 2 bad input, 130 after Ctrl-C."""
 def make_parser() -> Parser:
     """The whole grammar."""
     parser = Parser(prog="pinner", description=DESCRIPTION, epilog=EPILOG, parents=[shared_options()])
-    parser.add_argument("--version", action="version", version=f"pinner {version('pinner')}")
+    parser.add_argument("--version", action="version", version=f"pinner {__version__}")
     commands = parser.with_commands()
     for module in COMMANDS:
         module.register(commands)
@@ -94,7 +94,7 @@ def _guarded(command: Callable[[], int], *, debug: bool) -> int:
     except BrokenPipeError:
         # The flush at exit would fail again, so that it gets another place to write to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return 1
     except KeyboardInterrupt as interrupt:
         return _complain(str(interrupt) or "interrupted", 130, prefix="pinner: ")
     except UsageError as error:

@@ -1,0 +1,124 @@
+"""The agent's socket, for real: a server and a client in one process, with the in-memory agent behind them."""
+
+import socket
+import stat
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+from support.agent import MemoryAgent
+from support.values import NOON, make_change, make_plan, make_run, make_snapshot
+
+from pinner.agent import wire
+from pinner.agent.client import AgentClient
+from pinner.agent.server import AgentServer
+from pinner.model.errors import HostUnreachable, NotFound, PinnerError, StalePlan
+
+PLAN = make_plan(changes=(make_change(100), make_change(200)))
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[MemoryAgent]:
+    made = MemoryAgent(tmp_path / "journal", make_snapshot(), lambda: NOON)
+    yield made
+    made.journal.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path, agent: MemoryAgent) -> Iterator[Path]:
+    server = AgentServer(agent, tmp_path / "agent.sock", user=-1)
+    server.start()
+    yield tmp_path / "agent.sock"
+    server.close()
+
+
+@pytest.fixture
+def client(path: Path) -> AgentClient:
+    return AgentClient("h1", path)
+
+
+def raw(path: Path, text: bytes) -> dict[str, object]:
+    """What the server answers to these bytes."""
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    peer.connect(str(path))
+    with Connection(peer.detach()) as connection:
+        connection.send_bytes(text)
+        return wire.receive(connection)
+
+
+def test_values_arrive_as_they_left(client: AgentClient, agent: MemoryAgent) -> None:
+    assert client.snapshot(1.5) == agent.snapshot(1.5)
+
+
+def test_an_apply_tells_its_progress_and_ends_with_its_run(client: AgentClient, agent: MemoryAgent) -> None:
+    told = []
+    run = client.apply(PLAN, make_run(), lambda entry, total: told.append((entry.seq, entry.state, total)))
+    assert run.state == "applied"
+    assert told == [(1, "intent", 2), (1, "done", 2), (2, "done", 2)]
+    assert client.run(run.id) == agent.run(run.id) == run
+    assert client.entries(run.id) == agent.entries(run.id)
+    back = client.rollback(make_run("run-2", kind="rollback", undoes=run.id), lambda *_: None)
+    assert back.state == "rolled_back"
+
+
+def test_an_error_arrives_with_its_type_and_details(client: AgentClient, agent: MemoryAgent) -> None:
+    agent.refusal = StalePlan("plan-1", ("process 100 is gone",))
+    with pytest.raises(StalePlan) as refused:
+        client.apply(PLAN, make_run(), lambda *_: None)
+    assert refused.value.details == {"plan": "plan-1", "moved": ["process 100 is gone"]}
+    assert str(refused.value) == str(agent.refusal)
+    with pytest.raises(NotFound, match="run-9"):
+        client.run("run-9")
+
+
+def test_an_unexpected_failure_tells_nothing_of_the_inside(
+    client: AgentClient, agent: MemoryAgent, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent.break_after, agent.broken = 2, ZeroDivisionError("secret")
+    with pytest.raises(PinnerError) as failed:
+        client.apply(PLAN, make_run(), lambda *_: None)
+    assert "secret" not in str(failed.value)
+    assert "ZeroDivisionError: secret" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (b'{"call": "shutdown"}', "invalid"),
+        (b'{"call": "apply", "plan": {}, "run": {}}', "invalid"),
+        (b'{"call": "snapshot"}', "internal"),
+        (b"not json", "internal"),
+        (b'["a", "list"]', "internal"),
+    ],
+)
+def test_a_bad_call_is_answered_and_harms_nobody(path: Path, client: AgentClient, text: bytes, code: str) -> None:
+    answer = raw(path, text)
+    assert answer["error"]["code"] == code  # type: ignore[index]
+    assert client.snapshot(0).host == "h1"
+
+
+def test_a_caller_that_leaves_does_not_stop_its_run(path: Path, client: AgentClient, agent: MemoryAgent) -> None:
+    agent.gate.acquire()
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    peer.connect(str(path))
+    with Connection(peer.detach()) as connection:
+        wire.send(connection, call="apply", plan=PLAN, run=make_run())
+        wire.receive(connection)
+    agent.gate.release()
+    while client.run("run-1").state == "running":
+        pass
+    assert client.run("run-1").state == "applied"
+
+
+def test_the_socket_is_its_users_alone(path: Path) -> None:
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_server_that_ended_is_unreachable(tmp_path: Path, agent: MemoryAgent) -> None:
+    server = AgentServer(agent, tmp_path / "agent.sock", user=-1)
+    server.start()
+    server.close()
+    assert not (tmp_path / "agent.sock").exists()
+    with pytest.raises(HostUnreachable, match="h1"):
+        AgentClient("h1", tmp_path / "agent.sock").snapshot(0)
