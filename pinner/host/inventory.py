@@ -44,9 +44,11 @@ def take_snapshot(
 ) -> Snapshot:
     """Take a snapshot of the machine below ``root``; ``sample_seconds`` lie between the two samples (0: no loads).
 
-    ``own`` are pinner's process ids, ``placed`` the masks it gave, ``dedicated`` Nova's CPUs. Only the live machine has
-    a ``libvirt`` and a libnuma to ask. Raises Invalid for a root without CPUs, HostUnreachable, NotPermitted.
+    A captured machine stands still: no load is measured, and neither libvirt nor libnuma is asked. ``own`` are pinner's
+    process ids, ``placed`` the masks it gave, ``dedicated`` Nova's CPUs. Raises Invalid for a root without CPUs, and
+    HostUnreachable or NotPermitted where libvirt does not answer.
     """
+    sample_seconds = sample_seconds if root == LIVE else 0.0
     processes = procfs.sample(root, sample_seconds, sleep, clock)
     topology = read_topology(root)
     guests = libvirt.guests(root) if libvirt else ()

@@ -18,7 +18,7 @@ import psutil
 from pinner.host import procfs
 
 SIZES = (200, 2_000, 10_000)
-REPETITIONS = 7
+REPETITIONS = 15
 PROCESSES = 20
 ROOT = Path("/")
 

@@ -63,6 +63,20 @@ def test_a_captured_machine_without_processes(tmp_path):
     assert (found.processes, found.guests, str(found.baseline), found.warnings) == ((), (), "0-6", ())
 
 
+def test_nobody_waits_for_a_captured_machine(tmp_path):
+    def sleep(seconds):
+        raise AssertionError(f"slept {seconds} s")
+
+    found = take_snapshot(two_nodes(tmp_path), "h1", None, sample_seconds=5, now=lambda: NOON, sleep=sleep)
+    assert found.sample_seconds == 0
+
+
+def test_loads_of_the_live_machine():
+    slept = []
+    found = take_snapshot(Path("/"), "h1", None, sample_seconds=0.5, now=lambda: NOON, sleep=slept.append)
+    assert (found.sample_seconds, slept) == (0.5, [0.5])
+
+
 def test_contradictions_are_warnings(tmp_path):
     root = two_nodes(tmp_path, {f"{NODE}/node2/cpulist": "0-1,3,5"})
     first, second = snapshot(root, Told("no XML")).warnings
