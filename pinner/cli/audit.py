@@ -5,9 +5,14 @@ from argparse import Namespace
 from pinner import codec
 from pinner.cli.context import Context
 from pinner.cli.options import page_options
-from pinner.cli.output import cells, moment, plain_page, print_json, table
+from pinner.cli.output import cells, cpu_cell, moment, plain_page, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.values import moment as moment_value
+
+HASH = 64
+"""Characters of a content hash, which names a snapshot."""
+SHOWN = 16
+"""Characters of it that a table has room for; --json gives it whole."""
 
 
 def register(commands: Commands) -> None:
@@ -42,7 +47,8 @@ def list_audit(context: Context, arguments: Namespace) -> int:
     if context.json:
         print_json(plain_page(page))
         return 0
-    drawn = table("#", "WHEN", "WHO", "FROM", "ACTION", "HOST", "SUBJECT", "BEFORE", "AFTER", "RESULT", right=("#",))
+    headers = ("#", "WHEN", "WHO", "FROM", "ACTION", "HOST", "SUBJECT", "BEFORE", "AFTER", "RESULT")
+    drawn = table(*headers, right=("#",), whole=("#", "WHEN", "ACTION"))
     for record in page.items:
         drawn.add_row(
             *cells(
@@ -52,9 +58,9 @@ def list_audit(context: Context, arguments: Namespace) -> int:
                 record.origin,
                 record.action,
                 record.host,
-                record.subject,
-                record.before,
-                record.after,
+                record.subject if len(record.subject) < HASH else f"{record.subject[:SHOWN]}...",
+                cpu_cell(record.before),
+                cpu_cell(record.after),
                 record.result,
             )
         )

@@ -1,7 +1,8 @@
 """pinner compare: the strategies side by side, from one snapshot."""
 
 from argparse import Namespace
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -63,9 +64,8 @@ def compare(context: Context, arguments: Namespace) -> int:
     for outcome in outcomes:
         if outcome.plan:
             context.out.print(visible(f"{outcome.strategy}: plan {outcome.plan.id}"), soft_wrap=True)
-    for outcome in outcomes:
-        for warning in outcome.plan.warnings if outcome.plan else ():
-            context.warn(f"{outcome.strategy}: {warning}")
+    for warning in _warnings(outcomes):
+        context.warn(warning)
     return 0
 
 
@@ -90,6 +90,17 @@ def _attempt(request: Request, plan: Callable[[Request], Plan]) -> Outcome:
         return Outcome(request.strategy, plan(request), None)
     except PinnerError as error:
         return Outcome(request.strategy, None, error)
+
+
+def _warnings(outcomes: list[Outcome]) -> Iterator[str]:
+    """Each warning once, with the strategies that it holds for where it is not all of them."""
+    plans = [outcome for outcome in outcomes if outcome.plan]
+    holders: dict[str, list[str]] = defaultdict(list)
+    for outcome in plans:
+        for warning in outcome.plan.warnings if outcome.plan else ():
+            holders[warning].append(outcome.strategy)
+    for warning, strategies in holders.items():
+        yield warning if len(strategies) == len(plans) else f"{', '.join(strategies)}: {warning}"
 
 
 def _plain(outcome: Outcome) -> dict[str, object]:

@@ -14,7 +14,7 @@ from pinner.cli.options import (
     request_options,
     source_options,
 )
-from pinner.cli.output import cells, moment, plain_page, print_json, table
+from pinner.cli.output import cells, cut, moment, plain_page, print_json, table
 from pinner.cli.parser import Commands, Parser, add_command, add_noun
 from pinner.cli.plantable import show_plan
 from pinner.model.plan import Plan
@@ -95,9 +95,10 @@ def list_plans(context: Context, arguments: Namespace) -> int:
     if context.json:
         print_json(plain_page(page))
         return 0
-    drawn = table("PLAN", "HOST", "STRATEGY", "MADE", "CHANGES", "UNPLACED", "NOTE", right=("CHANGES", "UNPLACED"))
+    headers = ("PLAN", "HOST", "STRATEGY", "MADE", "CHANGES", "UNPLACED", "NOTE")
+    drawn = table(*headers, right=("CHANGES", "UNPLACED"), whole=("PLAN", "STRATEGY", "MADE"))
     for plan in page.items:
-        note = f"blocked: {plan.blocked}" if plan.blocked else ""
+        note = cut(f"blocked: {plan.blocked}" if plan.blocked else "")
         drawn.add_row(
             *cells(plan.id, plan.host, plan.strategy, moment(plan.created_at), plan.changes, plan.unplaced, note)
         )

@@ -45,7 +45,7 @@ def list_runs(context: Context, arguments: Namespace) -> int:
     if context.json:
         print_json(plain_page(page))
         return 0
-    drawn = table("RUN", "KIND", "HOST", "STATE", "STARTED", "BY", "OF")
+    drawn = table("RUN", "KIND", "HOST", "STATE", "STARTED", "BY", "OF", whole=("RUN", "STARTED"))
     for run in page.items:
         of = f"run {run.undoes}" if run.undoes else f"plan {run.plan}"
         drawn.add_row(*cells(run.id, run.kind, run.host, run.state, moment(run.started_at), run.actor, of))
