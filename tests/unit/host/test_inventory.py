@@ -1,4 +1,6 @@
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -104,3 +106,14 @@ def test_the_live_machine():
     assert found.topology.online.ids >= os.sched_getaffinity(0)
     assert found.warnings == ()
     assert codec.load(Snapshot, codec.dump(found)) == found
+
+
+@pytest.mark.skipif(not shutil.which("qemu-system-x86_64"), reason="QEMU is not installed")
+def test_a_real_qemu_that_libvirt_does_not_know():
+    command = ["qemu-system-x86_64", "-machine", "none", "-display", "none", "-nodefaults", "-S", "-monitor", "stdio"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as qemu:
+        qemu.stdout.readline()
+        found = next(process for process in snapshot(Path("/")).processes if process.pid == qemu.pid)
+        qemu.communicate(b"quit\n", timeout=30)
+    assert found.hold == "guest"
+    assert {thread.hold for thread in found.threads} == {"guest"}
