@@ -1,0 +1,89 @@
+"""Which node a guest goes to."""
+
+import pytest
+from support.hosts import GIB, cpus, guest, interleaved, plain, snapshot, topology
+
+from pinner.model.plan import Plan
+from pinner.model.request import Request
+from pinner.model.topology import Device
+from pinner.planning.planner import plan
+
+DEVICES = (Device("pci", "0000:3b:00.0", 1), Device("pci", "0000:5e:00.0", 0), Device("pci", "0000:00:00.0", None))
+HOST = plain(32, 2, devices=DEVICES)
+"""Pools of 12 CPUs a node: 4-15 and 20-31."""
+
+
+def nodes(made: Plan) -> dict[str, str]:
+    return {want.target.name: str(want.cpus) for want in made.wanted if want.target.kind == "vcpu"}
+
+
+NODE_0, NODE_1 = "4-15", "20-31"
+
+
+@pytest.mark.parametrize(
+    ("memory", "pci", "expected"),
+    [
+        ({0: 4, 1: 6}, (), NODE_1),
+        ({0: 6, 1: 4}, (), NODE_0),
+        ({0: 6, 1: 4}, ("0000:3b:00.0",), NODE_1),
+        ({0: 5}, ("0000:3b:00.0",), NODE_1),
+        ({1: 5}, ("0000:5e:00.0",), NODE_0),
+        ({}, (), NODE_0),
+        ({1: 5}, ("0000:00:00.0",), NODE_1),
+    ],
+    ids=["memory", "memory-0", "device-over-memory", "tie-device", "tie-device-0", "lowest", "device-nowhere"],
+)
+def test_memory_and_devices_draw_a_guest(memory: dict[int, int], pci: tuple[str, ...], expected: str) -> None:
+    made = plan(snapshot(HOST, [guest(1, 4, HOST.online, memory=memory, pci=pci)]), "s", Request("numa-local"))
+    assert nodes(made) == {"g1": expected}
+
+
+def test_free_cpus_come_before_memory_and_the_largest_guest_first() -> None:
+    guests = [guest(number, vcpus, HOST.online, memory={0: GIB}) for number, vcpus in ((1, 4), (2, 10), (3, 8))]
+    made = plan(snapshot(HOST, guests), "s", Request("numa-local"))
+    assert nodes(made) == {"g2": NODE_0, "g3": NODE_1, "g1": NODE_1}
+    assert made.warnings == ()
+
+
+def test_a_node_with_more_vcpus_than_cpus_is_warned_of() -> None:
+    guests = [guest(number, 12, HOST.online, memory={0: GIB}) for number in (1, 2, 3)]
+    made = plan(snapshot(HOST, guests), "s", Request("numa-local"))
+    assert nodes(made) == {"g1": NODE_0, "g2": NODE_1, "g3": NODE_0}
+    assert made.warnings == ("node 0 gets 12 more vCPUs than it has CPUs for them",)
+
+
+def test_vcpus_of_guests_that_stay_count_where_they_are() -> None:
+    guests = [guest(1, 4, HOST.online, memory={0: GIB}), guest(2, 10, cpus(NODE_0))]
+    assert nodes(plan(snapshot(HOST, guests), "s", Request("numa-local", guests=("g1",)))) == {"g1": NODE_1}
+
+
+def test_a_guest_whose_memory_no_node_holds_is_unplaced_with_the_numbers() -> None:
+    host = snapshot(plain(32, 2, memory_kib={0: 4 * GIB, 1: 6 * GIB}), [guest(1, 2, cpus("0-31"), memory_kib=8 * GIB)])
+    made = plan(host, "s", Request("numa-local"))
+    assert [left.why for left in made.unplaced] == [
+        "asked for 2 CPUs, 12 are free: no NUMA node with as many CPUs has its 8388608 KiB of memory; "
+        "the most has 6291456 KiB"
+    ]
+    assert made.changes == ()
+
+
+def test_odd_nodes() -> None:
+    """Node 2 has no CPU, node 5 no memory, ids have gaps."""
+    top = topology(
+        {2: [], 5: [[c] for c in range(16)], 9: [[c] for c in range(100, 132, 2)]},
+        memory_kib={2: 64 * GIB, 5: 0, 9: 64 * GIB},
+    )
+    made = plan(snapshot(top, [guest(1, 2, top.online, memory={2: GIB})]), "s", Request("numa-local"))
+    assert set(nodes(made).values()) == {"108,110,112,114,116,118,120,122,124,126,128,130"}
+    assert {str(w.cpus) for w in made.wanted if w.target.kind == "emulator"} == {"104,106"}
+
+
+def test_unplugged_vcpus_are_skipped_and_count_for_nothing() -> None:
+    made = plan(snapshot(HOST, [guest(1, 2, HOST.online, unplugged=30)]), "s", Request("numa-local"))
+    assert [want.target.part for want in made.wanted if want.target.kind == "vcpu"] == [0, 1]
+
+
+def test_a_literal_emulator_set_is_used_whole() -> None:
+    top = interleaved(16)
+    made = plan(snapshot(top, [guest(1, 2, top.online)]), "s", Request("numa-local", emulator="2-3,18-19"))
+    assert {str(w.cpus) for w in made.wanted if w.target.kind == "emulator"} == {"2-3,18-19"}

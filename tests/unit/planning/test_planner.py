@@ -1,0 +1,91 @@
+"""What every plan has, whatever the strategy."""
+
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+
+import pytest
+from support.hosts import NOON, cpus, guest, plain, process, snapshot
+
+from pinner.model.errors import PinnerError
+from pinner.model.request import Request
+from pinner.planning import strategy
+from pinner.planning.planner import plan
+
+
+def host():
+    guests = [guest(n, 2, cpus("0-31"), iothreads=1, helpers=1) for n in (1, 2)]
+    return snapshot(plain(32), guests, [process(300, 9.0, "0-31")], warnings=("irqbalance runs",))
+
+
+def test_the_strategies_are_found_by_their_entry_points() -> None:
+    found = strategy.installed()
+    assert list(found) == ["isolated", "numa-local", "shared-pool"]
+    fields = set(Request.__dataclass_fields__)
+    assert all(set(one.parameters) < fields and one.summary.endswith(".") for one in found.values())
+
+
+def test_a_plug_in_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Installing a broken distribution for one test would take longer than all the others together.
+    broken = EntryPoint("magic", "no_such_module:Magic", strategy.GROUP)
+    monkeypatch.setattr(strategy, "entry_points", lambda group: [broken])
+    with pytest.raises(PinnerError, match=r"plug-in magic \(no_such_module:Magic\) does not load: ModuleNotFound"):
+        strategy.installed.__wrapped__()
+
+
+def test_a_plan_names_what_it_was_made_from() -> None:
+    made = plan(host(), "abc", Request())
+    assert (made.host, made.basis.snapshot, made.basis.taken_at) == ("compute1", "abc", NOON)
+    assert made.basis.fingerprint == host().topology.fingerprint
+    assert made.warnings == ("irqbalance runs",)
+
+
+def test_the_id_follows_from_snapshot_and_request() -> None:
+    ids = [
+        plan(host(), snapshot_id, request).id
+        for snapshot_id, request in (
+            ("a", Request()),
+            ("b", Request()),
+            ("a", Request("numa-local")),
+            ("a", Request(busy_threshold=3.0)),
+        )
+    ]
+    assert len(set(ids)) == 4
+    assert ids[0] == plan(host(), "a", Request()).id
+    assert all(one.startswith("plan-") and len(one) == 21 for one in ids)
+
+
+def test_changes_clear_the_room_before_anybody_moves_in() -> None:
+    made = plan(host(), "s", Request())
+    kinds = [change.target.kind for change in made.changes]
+    assert kinds == ["process", *["emulator", "helper", "iothread"] * 2, *["vcpu"] * 4]
+
+
+def test_only_the_guests_asked_for_by_name_or_uuid_are_placed() -> None:
+    for name in ("g2", "00000000-0000-4000-8000-000000000002"):
+        made = plan(host(), "s", Request(guests=(name,)))
+        assert {want.target.name for want in made.wanted if want.target.kind != "process"} == {"g2"}
+
+
+def test_a_guest_that_nova_pinned_is_not_touched_and_its_cpus_are_not_handed_out() -> None:
+    guests = [guest(1, 2, cpus("0-31"), pins=["8", "9"], dedicated=True), guest(2, 2, cpus("0-31"))]
+    made = plan(snapshot(plain(32), guests), "s", Request())
+    assert {want.target.name for want in made.wanted} == {"g2"}
+    assert str(made.roles.vcpu) == "10-31"
+    assert [(left.name, left.why) for left in made.left_alone] == [("guest g1", "Nova dedicates CPUs 8-9 to it")]
+
+
+def test_of_a_mixed_guest_only_the_vcpus_with_a_cpu_of_their_own_count_as_dedicated() -> None:
+    guests = [guest(1, 3, cpus("0-31"), pins=["8", "0-15", "0-15"], dedicated=True)]
+    assert str(plan(snapshot(plain(32), guests), "s", Request()).roles.vcpu) == "9-31"
+
+
+@pytest.mark.parametrize("state", ["paused", "blocked", "suspended"])
+def test_a_guest_is_placed_whatever_it_is_doing(state: str) -> None:
+    made = plan(snapshot(plain(32), [replace(guest(1, 2, cpus("0-31")), state=state)]), "s", Request())
+    assert len([change for change in made.changes if change.target.kind == "vcpu"]) == 2
+
+
+def test_a_host_with_nothing_on_it_has_a_plan_with_nothing_to_do() -> None:
+    made = plan(snapshot(plain(32)), "s", Request())
+    assert (made.changes, made.wanted, made.blocked) == ((), (), "")
+    assert made.score_before == made.score_after
