@@ -10,7 +10,7 @@ from pinner.agent.protocol import Agent
 from pinner.execution import Call, Execution
 from pinner.ledger import Ledger
 from pinner.model.audit import AuditRecord
-from pinner.model.errors import Blocked, HostUnreachable, Invalid, NotFound
+from pinner.model.errors import Blocked, HostUnreachable, Invalid, NotFound, RunConflict
 from pinner.model.journal import Entry, Run, RunKind, settled
 from pinner.model.plan import Plan
 from pinner.model.request import Request
@@ -128,6 +128,9 @@ class Service:
         """See UseCases."""
         undone = self.run(run)
         agent = self._agent(undone.host)
+        if undone.kind == "apply" and undone.state == "failed" and not self._runs.entries(run):
+            # Its agent does not know it.
+            raise RunConflict(run, "failed", "it changed nothing, so there is nothing to take back")
         made = replace(self._new_run("rollback", undone.host, undone.plan, caller), undoes=run)
         return self._start(made, caller, lambda progress: agent.rollback(made, progress))
 

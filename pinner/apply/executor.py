@@ -93,7 +93,6 @@ def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime]
         raise
     stuck = states.count("stuck")
     state: RunState = "rolled_back_partly" if stuck else "rolled_back"
-    journal.end(replace(undone, state=state))
     return ledger.close(state, f"{stuck} of {len(entries)} changes could not be taken back" if stuck else "")
 
 

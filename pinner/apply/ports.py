@@ -56,7 +56,8 @@ class Journal(Protocol):
         """Record an entry's new state."""
 
     def end(self, run: Run) -> None:
-        """Close a run with its final state."""
+        """Close the run that was begun with its final state, which of a rollback (rolled_back, rolled_back_partly) is
+        also the state of the run that it took back."""
 
     def run(self, run: str) -> Run:
         """One run. Raises NotFound."""

@@ -75,7 +75,7 @@ class Journal:
             self._flush()
 
     def end(self, run: Run) -> None:
-        """See apply's Journal. The end of a rollback is also the state of the run that it took back."""
+        """See apply's Journal."""
         try:
             with self._guard:
                 self._runs.end(run, self._notes.values())

@@ -1,1 +1,130 @@
-"""The local agent with the real executor and journal, over a host that is a dictionary (support.hosts says why)."""
+"""The whole way from the service to the kernel and back, for a real process whose threads have masks of their own."""
+
+import os
+import uuid
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from support.kernel import THREADS, masks, process, started
+from support.values import NOON, make_plan, make_snapshot
+
+from pinner.agent.local import LocalAgent
+from pinner.host.libvirt import Libvirt
+from pinner.host.live import LiveHost
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import NotFound, RunConflict, StalePlan
+from pinner.model.plan import Basis, Change, Target, ThreadMask
+from pinner.service import Service
+from pinner.store.journal import Journal
+from pinner.store.repositories import open_store
+from pinner.usecases import Caller
+
+ANN = Caller("ann", "cli", "req-1")
+CPUS = sorted(os.sched_getaffinity(0))
+
+pytestmark = pytest.mark.skipif(len(CPUS) < 2, reason="to move a thread takes two CPUs")
+
+
+@pytest.fixture
+def store(tmp_path):
+    with open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as made:
+        yield made
+
+
+@pytest.fixture
+def journal(tmp_path):
+    with closing(Journal(tmp_path / "agent")) as made:
+        yield made
+
+
+@pytest.fixture
+def host():
+    # No guest is touched, so that no libvirtd needs to answer.
+    return LiveHost(Libvirt("qemu:///system"))
+
+
+@pytest.fixture
+def agent(host, journal):
+    return LocalAgent(lambda _: make_snapshot(), host, journal, lambda: datetime.now(UTC))
+
+
+@pytest.fixture
+def service(agent, store):
+    made = Service({"h1": agent}, store, lambda: datetime.now(UTC), lambda: uuid.uuid4().hex[:12], 0.0)
+    with closing(made):
+        yield made
+
+
+@pytest.fixture
+def busy():
+    """A process of three threads, the last of which may run on the last CPU only."""
+    with process(THREADS.format(count=3)) as pid:
+        os.sched_setaffinity(max(masks(pid)), CPUS[-1:])
+        yield pid
+
+
+@pytest.fixture
+def plan(store, host, busy):
+    """Moves the process to the first CPU."""
+    target = Target("process", str(busy), started(busy), "busy")
+    before = tuple(ThreadMask(mask.tid, mask.started, mask.cpus) for mask in host.masks(target))
+    change = Change(target, before, CpuSet.of(CPUS[:1]), "it is busy")
+    key = store.snapshots.add(make_snapshot())
+    basis = Basis(key, NOON, host.fingerprint())
+    made = replace(make_plan("plan-1", key, (change,)), basis=basis)
+    store.plans.add(made, NOON)
+    return made
+
+
+def test_there_and_back_thread_by_thread(service, journal, plan, busy):
+    before = masks(busy)
+    assert len(set(before.values())) == 2
+    run = service.apply(plan.id, False, ANN)
+    assert list(service.follow(run.id))[-1].run.state == "applied"
+    assert set(masks(busy).values()) == {str(CPUS[0])}
+    assert journal.placed() == (CpuSet.of(CPUS[:1]),)
+    assert service.entries(run.id) == journal.entries(run.id)
+
+    undo = service.rollback(run.id, ANN)
+    told = list(service.follow(undo.id))
+    assert [(p.entry and p.entry.state, p.done, p.total) for p in told] == [("undone", 1, 1), (None, 1, 1)]
+    assert masks(busy) == before
+    assert [each.run(one.id).state for each in (service, journal) for one in (run, undo)] == ["rolled_back"] * 4
+    assert journal.placed() == ()
+    assert service.verify_audit().ok
+    with pytest.raises(RunConflict, match="rolled_back"):
+        service.rollback(run.id, ANN)
+
+
+def test_a_second_apply_changes_nothing(service, plan, busy):
+    first = service.apply(plan.id, False, ANN)
+    list(service.follow(first.id))
+    second = service.apply(plan.id, False, ANN)
+    assert [p.entry for p in service.follow(second.id)] == [None]
+    assert (service.run(second.id).state, service.entries(second.id)) == ("applied", ())
+    list(service.follow(service.rollback(first.id, ANN).id))
+    assert len(set(masks(busy).values())) == 2
+
+
+def test_a_stale_plan_is_refused_with_what_moved(service, journal, plan, busy):
+    os.sched_setaffinity(busy, CPUS[1:2])
+    before = masks(busy)
+    with pytest.raises(StalePlan) as caught:
+        service.apply(plan.id, False, ANN)
+    assert caught.value.details["moved"]
+    assert masks(busy) == before
+    (run,) = service.runs(None, 5, "").items
+    assert run.state == "failed"
+    with pytest.raises(NotFound):
+        journal.run(run.id)
+
+
+def test_a_refused_run_cannot_be_taken_back(service, plan, busy):
+    os.sched_setaffinity(busy, CPUS[1:2])
+    with pytest.raises(StalePlan):
+        service.apply(plan.id, False, ANN)
+    (run,) = service.runs(None, 5, "").items
+    with pytest.raises(RunConflict, match="changed nothing"):
+        service.rollback(run.id, ANN)

@@ -3,7 +3,7 @@ import threading
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
@@ -12,7 +12,7 @@ from support.values import NOON
 
 from pinner.model.errors import Invalid
 from pinner.store.audit import Audit, Event, _hash
-from pinner.store.engine import connect
+from pinner.store.repositories import open_store
 
 
 def event(n=0, **other):
@@ -144,18 +144,19 @@ def test_a_cut_tail_shows_against_the_head(engine, trail):
 WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)
 
 
-@given(subject=WORDS, before=WORDS)
-def test_any_text_survives_and_verifies(tmp_path_factory, subject, before):
-    from pinner.store import schema
+@pytest.fixture(scope="module")
+def growing(tmp_path_factory):
+    with open_store(f"sqlite:///{tmp_path_factory.mktemp('audit')}/db") as store:
+        yield store.audit
 
-    engine = connect(f"sqlite:///{tmp_path_factory.mktemp('audit')}/db")
-    schema.ensure(engine)
-    trail = Audit(engine)
-    trail.append(event(subject=subject, before=before))
-    (record,) = trail.list(None, None, None, 1, "").items
+
+@settings(deadline=None, max_examples=50)
+@given(subject=WORDS, before=WORDS)
+def test_any_text_survives_and_verifies(growing, subject, before):
+    growing.append(event(subject=subject, before=before))
+    (record,) = growing.list(None, None, None, 1, "").items
     assert (record.subject, record.before) == (subject, before)
-    assert trail.verify().ok
-    engine.dispose()
+    assert growing.verify().ok
 
 
 def test_threads_and_processes_may_append_at_once(engine):
