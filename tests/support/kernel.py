@@ -1,0 +1,95 @@
+"""What the kernel says of threads, read apart from pinner's own readers; and real processes to try pinning on."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+THREADS = """
+import threading
+for _ in range({count} - 1):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+print("ready", flush=True)
+threading.Event().wait()
+"""
+
+BEARING = """
+import threading, time
+def live(depth):
+    if depth:
+        threading.Thread(target=live, args=(depth - 1,), daemon=True).start()
+    time.sleep(0.02)
+print("ready", flush=True)
+while True:
+    threading.Thread(target=live, args=(5,), daemon=True).start()
+    time.sleep(0.002)
+"""
+"""Threads that are born all the time, by the main thread and by each other, and end soon."""
+
+
+def allowed(tid: int) -> str:
+    """Cpus_allowed_list of a thread."""
+    found = re.search(r"^Cpus_allowed_list:\s*(\S+)$", Path(f"/proc/{tid}/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def names(pid: int) -> dict[int, str]:
+    """The name of every thread of a process."""
+    return {int(task.name): (task / "comm").read_text().strip() for task in Path(f"/proc/{pid}/task").iterdir()}
+
+
+def masks(pid: int) -> dict[int, str]:
+    """The mask of every thread of a process; what ends meanwhile is left out."""
+    found = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):
+            found[int(task.name)] = allowed(int(task.name))
+    return found
+
+
+def started(pid: int) -> int:
+    """Field 22 of the stat file."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+@contextmanager
+def process(code: str) -> Iterator[int]:
+    """A Python program that has printed a line; its process id."""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as running:
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline()
+            yield running.pid
+        finally:
+            running.kill()
+
+
+@contextmanager
+def cpuset(cpus: str, pid: int) -> Iterator[str]:
+    """Confine a process to a cpuset of its own; gives the cpuset's path, or the empty string where none can be made."""
+    v1, v2 = Path("/sys/fs/cgroup/cpuset"), Path("/sys/fs/cgroup")
+    name = f"pinner-test-{os.getpid()}"
+    try:
+        if v1.is_dir():
+            folder = v1 / name
+            folder.mkdir()
+            (folder / "cpuset.mems").write_text((v1 / "cpuset.mems").read_text())
+        else:
+            (v2 / "cgroup.subtree_control").write_text("+cpuset")
+            folder = v2 / name
+            folder.mkdir()
+        (folder / "cpuset.cpus").write_text(cpus)
+        (folder / "cgroup.procs").write_text(str(pid))
+    except OSError:
+        yield ""
+        return
+    try:
+        yield f"/{name}"
+    finally:
+        with suppress(OSError):
+            (folder.parent / "cgroup.procs").write_text(str(pid))
+        folder.rmdir()

@@ -1,0 +1,116 @@
+"""A host whose threads stand in a dictionary.
+
+The executor is tried on it because what it promises is about failures at chosen moments: a refusal at the third write,
+a thread born between two readings, somebody else at work. Real guests and processes are in tests/functional.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from support.values import cpus, make_plan
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Gone
+from pinner.model.plan import Change, Plan, Target, ThreadMask
+
+Write = tuple[str, str]
+"""What was written: a target or a thread id, and the CPUs."""
+
+
+class MemoryHost:
+    """Satisfies apply's Host. ``before_write`` is called with every write and may raise or change things."""
+
+    def __init__(self, *, cpuset_controller: bool = True) -> None:
+        self.threads: dict[Target, list[ThreadMask]] = {}
+        self.definitions: dict[str, str] = {}
+        """Of the guests that are persistent."""
+        self.topology = "f"
+        self.writes: list[Write] = []
+        self.before_write: Callable[[Write], None] = lambda write: None
+        self.before_read: Callable[[Target], None] = lambda target: None
+        self._cpuset_controller = cpuset_controller
+
+    def add(self, target: Target, *masks: str) -> Target:
+        """A target with a thread for each mask; a vCPU, an emulator or a process alike."""
+        first = 100 * (len(self.threads) + 1)
+        self.threads[target] = [ThreadMask(first + n, 7, cpus(mask)) for n, mask in enumerate(masks)]
+        return target
+
+    def bear(self, target: Target, mask: str) -> int:
+        """A new thread; its id."""
+        tid = max(thread.tid for thread in self.threads[target]) + 1
+        self.threads[target].append(ThreadMask(tid, 9, cpus(mask)))
+        return tid
+
+    def move(self, tid: int, mask: str) -> None:
+        """Somebody else's doing."""
+        self._write(tid, cpus(mask))
+
+    def kernel(self) -> dict[int, str]:
+        """Every thread's mask."""
+        return {thread.tid: str(thread.cpus) for threads in self.threads.values() for thread in threads}
+
+    def change(self, target: Target, after: str) -> Change:
+        return Change(target, tuple(self.threads[target]), cpus(after), "so")
+
+    def plan(self, *changes: Change, blocked: str = "") -> Plan:
+        return make_plan(changes=changes, blocked=blocked)
+
+    def fingerprint(self) -> str:
+        return self.topology
+
+    def masks(self, target: Target) -> tuple[ThreadMask, ...]:
+        self.before_read(target)
+        if not self.threads.get(target):
+            raise Gone(str(target))
+        return tuple(self.threads[target])
+
+    def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
+        self._tell((str(target), str(cpus)))
+        if target not in self.threads:
+            raise Gone(str(target))
+        if persist:
+            self.definitions[target.owner] += f"[{target.kind} {cpus}]"
+        moved = self.threads[target] if self._cpuset_controller else self.threads[target][:1]
+        for thread in list(moved):
+            self._write(thread.tid, cpus)
+
+    def set_mask(self, thread: ThreadMask) -> None:
+        self._tell((str(thread.tid), str(thread.cpus)))
+        if not any((thread.tid, thread.started) == (t.tid, t.started) for ts in self.threads.values() for t in ts):
+            raise Gone(f"thread {thread.tid}")
+        self._write(thread.tid, thread.cpus)
+
+    def persistent(self, guest: str) -> bool:
+        return guest in self.definitions
+
+    def definition(self, guest: str) -> str:
+        return self.definitions[guest]
+
+    def restore_definition(self, target: Target, definition: str) -> None:
+        self._tell((f"definition of {target.name}", definition))
+        self.definitions[target.owner] = definition
+
+    def _tell(self, write: Write) -> None:
+        self.before_write(write)
+        self.writes.append(write)
+
+    def _write(self, tid: int, mask: CpuSet) -> None:
+        for threads in self.threads.values():
+            threads[:] = [replace(t, cpus=mask) if t.tid == tid else t for t in threads]
+
+
+def emulator(guest: str = "g1") -> Target:
+    return Target("emulator", f"uuid-{guest}", None, guest)
+
+
+def vcpu(part: int, guest: str = "g1") -> Target:
+    return Target("vcpu", f"uuid-{guest}", part, guest)
+
+
+def helper(tid: int, guest: str = "g1") -> Target:
+    return Target("helper", f"uuid-{guest}", tid, guest)
+
+
+def daemon(pid: int, name: str = "busyd") -> Target:
+    return Target("process", str(pid), 7, name)

@@ -1,0 +1,209 @@
+import os
+
+import pytest
+from support.machine import MemoryHost, Write, daemon, emulator, vcpu
+from support.values import NOON, make_run
+
+from pinner.apply import executor
+from pinner.model.errors import ApplyFailed, Gone, NotFound, RunConflict
+from pinner.model.journal import Entry, Run
+from pinner.store.journal import Journal
+
+
+@pytest.fixture
+def journal(tmp_path):
+    journal = Journal(tmp_path)
+    yield journal
+    journal.close()
+
+
+@pytest.fixture
+def host(journal):
+    """A host with an applied run-1; ``before`` is what the kernel said."""
+    host = MemoryHost()
+    host.add(emulator(), "0-7", "0-7", "0-3")
+    host.add(vcpu(0), "0-7")
+    host.add(daemon(300), "0-7", "2-5", "4")
+    host.definitions["uuid-g1"] = "<cputune/>"
+    host.before = host.kernel()
+    wanted = {emulator(): "1", vcpu(0): "2-7", daemon(300): "0"}
+    plan = host.plan(*(host.change(target, after) for target, after in wanted.items()))
+    executor.apply(plan, make_run(), host, journal, lambda: NOON, lambda *_: None)
+    host.writes.clear()
+    return host
+
+
+def rollback(host: MemoryHost, journal: Journal, name: str = "run-2", undoes: str = "run-1") -> Run:
+    run = make_run(name, kind="rollback", undoes=undoes)
+    return executor.rollback(run, host, journal, lambda: NOON, lambda *_: None)
+
+
+def states(journal: Journal) -> list[str]:
+    return [entry.state for entry in journal.entries("run-1")]
+
+
+def test_every_thread_gets_its_own_mask_back(host, journal):
+    told: list[tuple[int, str, int]] = []
+    run = executor.rollback(
+        make_run("run-2", kind="rollback", undoes="run-1"),
+        host,
+        journal,
+        lambda: NOON,
+        lambda entry, total: told.append((entry.seq, entry.state, total)),
+    )
+    assert host.kernel() == host.before
+    assert run.state == journal.run("run-1").state == "rolled_back"
+    assert journal.run("run-2") == run
+    assert states(journal) == ["undone"] * 3
+    assert told == [(3, "done", 3), (3, "undone", 3), (2, "undone", 3), (1, "undone", 3)]
+    assert [what for what, _ in host.writes] == ["300", "301", "302", "guest g1 vcpu 0", "guest g1 emulator", "102"]
+
+
+def test_what_ended_needs_nothing(host, journal):
+    host.threads.pop(vcpu(0))
+    del host.threads[daemon(300)][1]
+    assert rollback(host, journal).state == "rolled_back"
+    assert states(journal) == ["undone", "gone", "undone"]
+    assert host.kernel() == {tid: mask for tid, mask in host.before.items() if tid not in (200, 301)}
+
+
+def test_threads_born_since_get_what_their_process_had(host, journal):
+    ours = host.bear(daemon(300), "0")
+    placed = host.bear(daemon(300), "6")
+    worker = host.bear(emulator(), "1")
+    assert rollback(host, journal).state == "rolled_back"
+    assert host.kernel() == host.before | {ours: "0-7", placed: "6", worker: "0-7"}
+
+
+def test_threads_born_during_the_rollback_too(host, journal):
+    born: list[int] = []
+
+    def before_write(write: Write) -> None:
+        if write[0] == "301":
+            born.append(host.bear(daemon(300), "0"))
+
+    host.before_write = before_write
+    assert rollback(host, journal).state == "rolled_back"
+    assert host.kernel() == host.before | {born[0]: "0-7"}
+
+
+def test_what_somebody_else_moved_is_left_and_named(host, journal):
+    host.move(301, "6")
+    host.move(101, "7")
+    run = rollback(host, journal)
+    assert run.state == journal.run("run-1").state == "rolled_back_partly"
+    assert run.error == "2 of 3 changes could not be taken back"
+    assert host.kernel() == host.before | {301: "6", 101: "7"}
+    emulator_entry, _, daemon_entry = journal.entries("run-1")
+    assert emulator_entry.error == "thread 101 was moved to 7 by somebody else and is left there"
+    assert daemon_entry.error == "thread 301 was moved to 6 by somebody else and is left there"
+
+
+def test_a_partial_rollback_can_be_finished(host, journal):
+    host.before_write = lambda write: _refuse() if write[0] == "guest g1 vcpu 0" else None
+    assert rollback(host, journal).state == "rolled_back_partly"
+    assert states(journal) == ["undone", "stuck", "undone"]
+    host.before_write = lambda write: None
+    assert rollback(host, journal, "run-3").state == "rolled_back"
+    assert states(journal) == ["undone"] * 3
+    assert host.kernel() == host.before
+
+
+def _refuse() -> None:
+    raise ApplyFailed("guest g1 vcpu 0", "another job holds the guest", retryable=True)
+
+
+def test_an_interrupted_apply_is_taken_back(host, journal, tmp_path):
+    """What was written down but perhaps not made counts: the process that applied has died."""
+    first = host.plan(host.change(vcpu(0), "5"), host.change(daemon(300), "6"))
+    entries = tuple(Entry("run-5", n, change, "intent", NOON) for n, change in enumerate(first.changes, 1))
+    before = host.kernel()
+    if (child := os.fork()) == 0:
+        try:
+            Journal(tmp_path).begin(make_run("run-5"), entries)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    host.move(200, "5")
+    assert rollback(host, journal, undoes="run-5").state == "rolled_back"
+    assert host.kernel() == before
+
+
+def test_the_definition_comes_back(journal):
+    host = MemoryHost()
+    host.add(vcpu(0), "0-7")
+    host.definitions["uuid-g1"] = "<cputune/>"
+    plan = host.plan(host.change(vcpu(0), "1"))
+    executor.apply(plan, make_run(persist=True), host, journal, lambda: NOON, lambda *_: None)
+    assert host.definitions["uuid-g1"] != "<cputune/>"
+    assert rollback(host, journal).state == "rolled_back"
+    assert host.definitions["uuid-g1"] == "<cputune/>"
+
+
+@pytest.mark.parametrize("ended", ["before", "meanwhile"])
+def test_the_definition_of_a_guest_that_was_shut_down_comes_back(journal, ended):
+    host = MemoryHost()
+    host.add(vcpu(0), "0-7")
+    host.definitions["uuid-g1"] = "<cputune/>"
+    plan = host.plan(host.change(vcpu(0), "1"))
+    if ended == "meanwhile":
+        host.before_read = lambda target: host.threads.pop(target, None) if host.writes else None
+    executor.apply(plan, make_run(persist=True), host, journal, lambda: NOON, lambda *_: None)
+    host.threads.pop(vcpu(0), None)
+    assert host.definitions["uuid-g1"] != "<cputune/>"
+    assert rollback(host, journal).state == "rolled_back"
+    assert host.definitions["uuid-g1"] == "<cputune/>"
+
+
+def test_a_definition_that_cannot_be_restored_is_named(journal):
+    host = MemoryHost()
+    host.add(vcpu(0), "0-7")
+    host.definitions["uuid-g1"] = ""
+    executor.apply(
+        host.plan(host.change(vcpu(0), "1")), make_run(persist=True), host, journal, lambda: NOON, lambda *_: None
+    )
+    host.before_write = lambda write: _refuse() if write[0].startswith("definition") else None
+    assert rollback(host, journal).state == "rolled_back_partly"
+    assert "the persistent definition:" in journal.entries("run-1")[0].error
+    host.before_write = lambda write: _gone() if write[0].startswith("definition") else None
+    assert rollback(host, journal, "run-3").state == "rolled_back"
+
+
+def _gone() -> None:
+    raise Gone("guest g1")
+
+
+def test_what_cannot_be_rolled_back(host, journal):
+    with pytest.raises(NotFound):
+        rollback(host, journal, undoes="nothing")
+    rollback(host, journal)
+    for name in ("run-1", "run-2"):
+        with pytest.raises(RunConflict):
+            rollback(host, journal, "run-3", undoes=name)
+    with pytest.raises(NotFound):
+        journal.run("run-3")
+    assert host.kernel() == host.before
+
+
+def test_a_running_run_cannot_be_rolled_back(host, journal, tmp_path):
+    other = Journal(tmp_path)
+    other.begin(make_run("run-9"), ())
+    with pytest.raises(RunConflict, match="run-9 is running"):
+        rollback(host, journal, undoes="run-9")
+    other.end(make_run("run-9", state="undone"))
+    other.close()
+    with pytest.raises(RunConflict, match="run-9 is undone"):
+        rollback(host, journal, undoes="run-9")
+
+
+def test_a_failure_unforeseen_ends_the_run(host, journal):
+    def before_write(write: Write) -> None:
+        raise OSError("unforeseen")
+
+    host.before_write = before_write
+    with pytest.raises(OSError, match="unforeseen"):
+        rollback(host, journal)
+    assert (journal.run("run-2").state, journal.run("run-2").error) == ("failed", "unforeseen")
+    host.before_write = lambda write: None
+    assert rollback(host, journal, "run-3").state == "rolled_back"
+    assert host.kernel() == host.before

@@ -1,0 +1,104 @@
+"""The kernel itself is tried: on processes of our own, and on a kernel thread that cannot be moved."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.kernel import THREADS, allowed, cpuset, masks, process, started
+
+from pinner.host import affinity
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import ApplyFailed, Gone, NotPermitted
+from pinner.model.plan import ThreadMask
+
+ONLINE = sorted(os.sched_getaffinity(0))
+needs_two = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+def test_every_thread_can_be_read_and_moved_alone():
+    with process(THREADS.format(count=3)) as pid:
+        before = masks(pid)
+        assert len(before) == 3
+        last = max(before)
+        found = affinity.mask(last)
+        assert (found.tid, str(found.cpus)) == (last, before[last])
+        affinity.set_affinity(ThreadMask(last, found.started, CpuSet.of(ONLINE[:1])))
+        assert masks(pid) == before | {last: str(ONLINE[0])}
+
+
+@needs_two
+def test_a_reused_id_is_not_touched():
+    with process(THREADS.format(count=1)) as pid:
+        before = masks(pid)
+        with pytest.raises(Gone):
+            affinity.set_affinity(ThreadMask(pid, started(pid) - 1, CpuSet.of(ONLINE[:1])))
+        assert masks(pid) == before
+
+
+def test_one_that_has_ended_is_gone():
+    with process(THREADS.format(count=1)) as pid:
+        born = started(pid)
+    with pytest.raises(Gone):
+        affinity.set_affinity(ThreadMask(pid, born, CpuSet.of(ONLINE[:1])))
+    with pytest.raises(Gone):
+        affinity.mask(pid)
+
+
+@pytest.mark.parametrize("beyond", [1023, 1024, 4096, 8191])
+def test_a_mask_is_granted_whole_or_not_at_all(beyond: int):
+    """Python's masks reach any CPU number; the kernel drops those that it lacks without a word."""
+    with process(THREADS.format(count=1)) as pid:
+        before = allowed(pid)
+        asked = CpuSet.of([ONLINE[0], beyond])
+        with pytest.raises(ApplyFailed) as error:
+            affinity.set_affinity(ThreadMask(pid, started(pid), asked))
+        assert error.value.details["asked"] == str(asked)
+        assert error.value.details["granted"] == str(ONLINE[0])
+        assert allowed(pid) == before
+
+
+@needs_two
+@needs_root
+@pytest.mark.parametrize("asked", [CpuSet.of(ONLINE[:2]), CpuSet.of(ONLINE[1:2])], ids=["narrowed", "refused"])
+def test_a_cpuset_that_confines_is_named(asked: CpuSet):
+    with process(THREADS.format(count=1)) as pid, cpuset(str(ONLINE[0]), pid) as path:
+        if not path:
+            pytest.skip("no cpuset can be made here")
+        with pytest.raises(ApplyFailed, match=f"its cpuset {path} confines it"):
+            affinity.set_affinity(ThreadMask(pid, started(pid), asked))
+        assert allowed(pid) == str(ONLINE[0])
+
+
+@needs_root
+def test_a_kernel_thread_that_belongs_to_its_cpu():
+    bound = next(int(path.parent.name) for path in Path("/proc").glob("[0-9]*/comm") if _is_bound(path))
+    with pytest.raises(ApplyFailed, match="belongs to its CPU"):
+        affinity.set_affinity(ThreadMask(bound, started(bound), CpuSet.of([8191, ONLINE[-1] + 1])))
+
+
+def _is_bound(comm: Path) -> bool:
+    try:
+        return comm.read_text().startswith("cpuhp/")
+    except OSError:
+        return False
+
+
+@needs_root
+@needs_two
+def test_without_the_right():
+    """Another user's thread may not be moved: tried by a process that gives up root."""
+    with process(THREADS.format(count=1)) as pid:
+        code = (
+            "import os; os.setgid(65534); os.setuid(65534)\n"
+            "from pinner.host import affinity\n"
+            "from pinner.model.cpuset import CpuSet\n"
+            "from pinner.model.errors import NotPermitted\n"
+            "from pinner.model.plan import ThreadMask\n"
+            f"try: affinity.set_affinity(ThreadMask({pid}, {started(pid)}, CpuSet.of([{ONLINE[0]}])))\n"
+            "except NotPermitted as error: print(error.code)\n"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.stdout == f"{NotPermitted.code}\n", done.stderr
