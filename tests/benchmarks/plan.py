@@ -1,0 +1,135 @@
+"""What a plan costs on a host of 512 CPUs, 8 nodes and 100 guests, for each strategy, against Nova's own placement.
+
+Run ``python tests/benchmarks/plan.py``. Nova places one guest a call (``numa_fit_instance_to_host``, with vCPUs that
+are to be pinned), so its figure is the sum over the same guests, each call seeing what the ones before it took. A plan
+of ours is more than that: processes, emulators, the difference to what is, the rules and the score are all in it.
+"""
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from support.hosts import GIB, cpus, guest, interleaved, process, snapshot
+
+from pinner import codec
+from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.planning.planner import plan
+
+REPETITIONS = 15
+NODES = 8
+CORES = 256
+SIZES = (2, 4, 4, 4)
+"""vCPUs of the guests, in turn."""
+GUESTS = 100
+
+
+def host(strategy: str) -> Snapshot:
+    """The host, as read from a file: no two threads share the very object of their affinity."""
+    memory = 512 * GIB
+    top = interleaved(CORES, NODES, memory_kib=memory)
+    if strategy == "isolated":
+        pool = str(plan(snapshot(top), "s", Request()).roles.vcpu)
+        top = interleaved(CORES, NODES, memory_kib=memory, isolated=pool, nohz_full=pool)
+    floor = top.online - top.isolated
+    guests = [
+        guest(n, SIZES[n % len(SIZES)], floor, memory={n % NODES: 2 * GIB}, iothreads=1, helpers=1)
+        for n in range(GUESTS)
+    ]
+    processes = [process(1_000_000 + 10 * n, 5.0 if n < 20 else 0.1, *[str(floor)] * 4) for n in range(300)]
+    pmd = process(2_000_000, 100.0, str(floor), str(cpus("0")), holds=["", "narrowed"])
+    return codec.load(Snapshot, codec.dump(snapshot(top, guests, [*processes, pmd])))
+
+
+def ours(strategy: str) -> Callable[[], None]:
+    """A plan for a host that is not planned yet."""
+    before, request = host(strategy), Request(strategy)
+    made = plan(before, "s", request)
+    assert made.changes
+    assert not made.unplaced
+    assert not made.blocked
+    return lambda: plan(before, "s", request) and None
+
+
+def novas() -> Callable[[], None]:
+    """Nova's placement of the same guests on the CPUs that a plan of ours gives to vCPUs. Raises ImportError."""
+    from nova import objects
+    from nova.virt import hardware
+
+    objects.register_all()
+    before = host("isolated")
+    pool = before.topology.isolated
+
+    def cell(node):
+        mine = node.cpus & pool
+        cores = {cpu.siblings.ids for cpu in before.topology.cpus if cpu.id in mine}
+        return objects.NUMACell(
+            id=node.id,
+            cpuset=set(),
+            pcpuset=set(mine),
+            memory=node.memory_kib // 1024,
+            cpu_usage=0,
+            memory_usage=0,
+            pinned_cpus=set(),
+            siblings=[set(core) for core in cores],
+            mempages=[objects.NUMAPagesTopology(size_kb=4, total=node.memory_kib // 4, used=0)],
+            socket=node.id,
+        )
+
+    def wish(one):
+        return objects.InstanceNUMATopology(
+            cells=[
+                objects.InstanceNUMACell(
+                    id=0,
+                    cpuset=set(),
+                    pcpuset={vcpu.id for vcpu in one.vcpus},
+                    memory=one.memory_kib // 1024,
+                    cpu_policy="dedicated",
+                    cpu_thread_policy="prefer",
+                )
+            ]
+        )
+
+    def place_all() -> None:
+        there = objects.NUMATopology(cells=[cell(node) for node in before.topology.nodes])
+        for one in sorted(before.guests, key=lambda each: -len(each.vcpus)):
+            placed = hardware.numa_fit_instance_to_host(there, wish(one))
+            assert placed is not None, one.name
+            there = hardware.numa_usage_from_instance_numa(there, placed)
+
+    return place_all
+
+
+def timed(way: Callable[[], None]) -> float:
+    """Milliseconds of CPU time that one run takes."""
+    began = time.process_time()
+    way()
+    return (time.process_time() - began) * 1000
+
+
+def rows() -> list[dict[str, str]]:
+    """One row for each strategy: medians in milliseconds, and what they are to each other."""
+    ways = {strategy: ours(strategy) for strategy in ("shared-pool", "numa-local", "isolated")}
+    try:
+        ways["nova"] = novas()
+    except ImportError:
+        print("nova not installed", file=sys.stderr)
+    runs = [[timed(way) for way in ways.values()] for _ in range(REPETITIONS)]
+    medians = dict(zip(ways, map(statistics.median, zip(*runs, strict=True)), strict=True))
+    nova = medians.pop("nova", None)
+    table = []
+    for strategy, mine in medians.items():
+        row = {"what": f"plan, {strategy}, {2 * CORES} CPUs, {GUESTS} guests", "ours": f"{mine:.1f} ms"}
+        if nova is not None:
+            row |= {"nova": f"{nova:.1f} ms", "nova / ours": f"{nova / mine:.2f}"}
+        table.append(row)
+    return table
+
+
+if __name__ == "__main__":
+    for row in rows():
+        print(", ".join(f"{name}: {value}" for name, value in row.items()))
