@@ -81,10 +81,11 @@ class Demo:
         """Per role: milliseconds a second that its threads were ready to run and had to wait for a CPU."""
         first, began = self.threads(), time.monotonic()
         drops = self._drops()
-        for left in range(SPAN_SECONDS, 0, -1):
-            print(f"\r   measuring ... {left} s ", end="", flush=True)
+        print(f"   measuring for {SPAN_SECONDS} s ", end="", flush=True)
+        for _ in range(SPAN_SECONDS):
             time.sleep(1)
-        print("\r" + " " * 24 + "\r", end="")
+            print(".", end="", flush=True)
+        print()
         second, span = self.threads(), time.monotonic() - began
         delays = {
             role: sum(t["delay_ns"] - first[role][tid]["delay_ns"] for tid, t in threads.items() if tid in first[role])
@@ -108,7 +109,6 @@ class Demo:
         self.cli("compare", "--sample-seconds", "2", *self._scope())
         say("Before: how long the guests' threads wait for a CPU")
         before = self.measure()
-        print(f"   measured for {SPAN_SECONDS} s")
         pids = [guest["pid"] for guest in self.own_guests()] + [self.daemon]
         masks = self.masks(pids)
 
