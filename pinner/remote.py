@@ -15,7 +15,7 @@ import httpx
 from pinner import codec
 from pinner.model.audit import AuditRecord
 from pinner.model.errors import HostUnreachable, Invalid, PinnerError, revive
-from pinner.model.journal import Entry, Run
+from pinner.model.journal import Entry, Run, settled
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
@@ -103,11 +103,11 @@ class RemotePinner:
     def follow(self, run: str) -> Iterator[Progress]:
         """The server's event stream; where that cannot be had or breaks off, the run itself, looked at again and
         again."""
-        known: dict[int, str] = {}
+        known: dict[int, Entry] = {}
         try:
             for progress in self._stream(run):
                 if progress.entry is not None:
-                    known[progress.entry.seq] = progress.entry.state
+                    known[progress.entry.seq] = progress.entry
                 yield progress
                 if progress.entry is None:
                     return
@@ -172,14 +172,14 @@ class RemotePinner:
                     raise _error(answer.status_code, data)
                 yield _read(Progress, _json(data))
 
-    def _poll(self, run: str, known: dict[int, str]) -> Iterator[Progress]:
-        """Every entry whose state is not the ``known`` one, as it ends; then the end."""
+    def _poll(self, run: str, known: dict[int, Entry]) -> Iterator[Progress]:
+        """Every entry that ends and is not the ``known`` one; then the end."""
         while True:
             now, entries = self._detail(run)
-            done = sum(entry.state != "intent" for entry in entries)
+            done = sum(settled(now, entry) for entry in entries)
             for entry in entries:
-                if entry.state not in ("intent", known.get(entry.seq)):
-                    known[entry.seq] = entry.state
+                if settled(now, entry) and known.get(entry.seq) != entry:
+                    known[entry.seq] = entry
                     yield Progress(now, done, len(entries), entry)
             if now.state != "running":
                 yield Progress(now, done, len(entries), None)

@@ -1,0 +1,76 @@
+"""schemathesis drives the served API by its own document: every phase, every check."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.served import real_service
+
+from pinner.api.app import create_app
+from pinner.api.server import serve
+from pinner.model.request import Request
+from pinner.usecases import Caller
+
+TESTS = Path(__file__).parents[2]
+ANN = Caller("ann", "here", "req-1")
+SECONDS = 300
+"""Never reached: a run takes about 30 on two cores."""
+
+
+@pytest.mark.parametrize("tokens", [None, {"s3cret": "ann"}], ids=["loopback", "tokens"])
+def test_schemathesis_finds_nothing(tmp_path, tokens):
+    with real_service(tmp_path) as (pinner, _):
+        _tell_names(tmp_path, pinner)
+        server = serve(create_app(pinner, tokens=tokens, max_body_bytes=65536), "127.0.0.1", 0)
+        try:
+            done = subprocess.run(_command(server.url, tokens), **_surroundings(tmp_path))
+        finally:
+            server.stop()
+        assert done.returncode == 0, done.stdout[-8000:] + done.stderr
+        assert "20 selected / 20 total" in done.stdout
+        assert len(pinner.plans(None, 500, "").items) >= 3, "the planner was really reached"
+        states = {run.state for run in pinner.runs(None, 500, "").items}
+        assert {"applied", "rolled_back"} <= states, "and the agent"
+
+
+def _tell_names(folder, pinner):
+    """Most of the time schemathesis uses names that are known here; else its own."""
+    plan = pinner.plan("compute1", Request(), None, 0.0, ANN)
+    run = pinner.apply(plan.id, False, ANN)
+    known = {
+        "path.host": ["compute1"],
+        "path.plan": [plan.id],
+        "path.run": [run.id],
+        "path.snapshot": [plan.basis.snapshot],
+        "body.strategy": [strategy.name for strategy in pinner.strategies()],
+        "body.snapshot": [plan.basis.snapshot],
+    }
+    lines = [
+        f"[dictionaries.{name.replace('.', '_')}]\nvalues = {json.dumps(values)}" for name, values in known.items()
+    ]
+    uses = [f'"{name}" = {{ dictionary = "{name.replace(".", "_")}", probability = 0.8 }}' for name in known]
+    (folder / "schemathesis.toml").write_text("\n".join([*lines, "[parameters]", *uses]) + "\n")
+
+
+def _command(url, tokens):
+    headers = [part for token in tokens or () for part in ("-H", f"Authorization: Bearer {token}")]
+    # The same cases every time, so that a failure is the change's and not the day's.
+    return [
+        str(Path(sys.executable).with_name("schemathesis")),
+        "run",
+        f"{url}/openapi.json",
+        *headers,
+        "--checks=all",
+        "--max-examples=40",
+        "--generation-deterministic",
+        "--continue-on-failure",
+        "--no-color",
+    ]
+
+
+def _surroundings(folder):
+    env = {**os.environ, "PYTHONPATH": str(TESTS), "SCHEMATHESIS_HOOKS": "support.schemathesis_hooks"}
+    return {"cwd": folder, "env": env, "capture_output": True, "text": True, "timeout": SECONDS, "check": False}

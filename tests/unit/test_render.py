@@ -1,0 +1,89 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.hosts import cpus, guest, plain, process, snapshot
+from support.memory import EVIL
+from support.values import make_plan
+
+from pinner import render
+from pinner.model.plan import Change, LeftOut, Target, ThreadMask
+from pinner.model.request import Request
+from pinner.planning import planner
+
+
+def planned(strategy):
+    held = process(95, 99.0, "6", name="pmd", holds=["narrowed"])
+    seen = snapshot(plain(8), [guest(1, 2, cpus("0-7"))], [process(90, 60.0, "0-7", "0-7", name="ceph"), held])
+    return planner.plan(seen, "basis", Request(strategy))
+
+
+def test_every_change_is_shown_with_before_after_and_why():
+    plan = planned("shared-pool")
+    text = render.plan(plan)
+    assert len(plan.changes) >= 4
+    for change in plan.changes:
+        (line,) = (line for line in text.splitlines() if line.strip().startswith(f"{change.target}:"))
+        assert f"0-7 -> {change.after} (" in line
+        assert change.reason in line
+    for role in (plan.roles.housekeeping, plan.roles.emulator, plan.roles.vcpu):
+        assert f"CPUs: {role} ({len(role)})" in text
+    assert f"{plan.score_before.total:.2f} -> {plan.score_after.total:.2f}" in text
+
+
+def test_what_is_not_touched_is_shown_with_its_reason():
+    plan = planned("shared-pool")
+    text = render.plan(plan)
+    assert plan.left_alone
+    for item in (*plan.left_alone, *plan.unplaced):
+        assert f"  {item.name}: {item.why}\n" in text
+    for warning in (*plan.warnings, *plan.roles.notes):
+        assert warning in text
+
+
+def test_a_blocked_plan_says_so_first_and_names_the_kernel_arguments():
+    plan = planned("isolated")
+    text = render.plan(plan)
+    assert text.splitlines()[2] == f"CANNOT BE APPLIED: {plan.blocked}"
+    assert plan.isolation.kernel_arguments in text
+    assert plan.isolation.grub_line in text
+    for command in plan.isolation.partition:
+        assert f"    {command}\n" in text
+
+
+def test_nothing_to_do_is_a_plan():
+    assert "changes: none, everything is in its place\n" in render.plan(make_plan())
+
+
+def test_threads_that_differ_are_all_shown():
+    masks = tuple(ThreadMask(n, 1, cpus(text)) for n, text in enumerate(("4-7", "0-3", "0-3")))
+    change = Change(Target("process", "9", 1, "x"), masks, cpus("0"), "busy")
+    assert render.before(change) == "0-3 | 4-7"
+    assert "process x (9): 0-3 | 4-7 -> 0 (3 threads; busy)" in render.plan(make_plan(changes=(change,)))
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("plain name", "plain name"),
+        ("a\nb", r"a\nb"),
+        ("\x1b[2J", r"\x1b[2J"),
+        ("\x9b31m", r"\x9b31m"),
+        ("\u202egnp", r"\u202egnp"),
+        ("\u2028", r"\u2028"),
+        ("naïve 网", "naïve 网"),
+        ("\x00\x7f", r"\x00\x7f"),
+    ],
+)
+def test_visible(raw, shown):
+    assert render.visible(raw) == shown
+
+
+@given(st.text(), st.text())
+def test_no_name_reaches_a_terminal_as_it_is(name, why):
+    left = (LeftOut(name, why), LeftOut(EVIL, why))
+    plan = replace(make_plan(blocked=why), unplaced=left, left_alone=left, warnings=(name,))
+    text = render.plan(plan)
+    assert all(char.isprintable() or char == "\n" for char in text)
+    assert len(text.splitlines()) == len(text.split("\n")) - 1
