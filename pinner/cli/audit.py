@@ -5,7 +5,7 @@ from argparse import Namespace
 from pinner import codec
 from pinner.cli.context import Context
 from pinner.cli.options import page_options
-from pinner.cli.output import cells, cpu_cell, moment, plain_page, print_json, table
+from pinner.cli.output import cells, moment, plain_page, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.values import moment as moment_value
 
@@ -47,20 +47,18 @@ def list_audit(context: Context, arguments: Namespace) -> int:
     if context.json:
         print_json(plain_page(page))
         return 0
-    headers = ("#", "WHEN", "WHO", "FROM", "ACTION", "HOST", "SUBJECT", "BEFORE", "AFTER", "RESULT")
-    drawn = table(*headers, right=("#",), whole=("#", "WHEN", "ACTION"))
+    headers = ("#", "WHEN", "WHO", "ACTION", "HOST", "SUBJECT", "CHANGE", "RESULT")
+    drawn = table(*headers, right=("#",), whole=("#", "WHEN", "ACTION", "RESULT"))
     for record in page.items:
         drawn.add_row(
             *cells(
                 record.seq,
                 moment(record.at),
-                record.actor,
-                record.origin,
+                f"{record.actor}, {record.origin}",
                 record.action,
                 record.host,
                 record.subject if len(record.subject) < HASH else f"{record.subject[:SHOWN]}...",
-                cpu_cell(record.before),
-                cpu_cell(record.after),
+                f"{record.before} -> {record.after}" if record.before or record.after else "",
                 record.result,
             )
         )

@@ -59,9 +59,7 @@ def _view(topology: Topology, title: str, uses: Uses, width: int) -> list[Text]:
 
 def _heading(node: Node, populated: bool) -> Text:
     memory = f"{kib(node.memory_kib)}, {kib(node.free_kib)} free" if node.memory_kib else "no memory"
-    return Text(f"node {node.id}", style="bold").append(
-        f"  {memory}{'' if populated else ', no CPUs'}", style="not bold"
-    )
+    return Text().append(f"node {node.id}", style="bold").append(f"  {memory}{'' if populated else ', no CPUs'}")
 
 
 def _domains(topology: Topology, cpus: Sequence[Cpu], uses: Uses, width: int) -> list[Text]:
@@ -80,7 +78,7 @@ def _domains(topology: Topology, cpus: Sequence[Cpu], uses: Uses, width: int) ->
     blocks = []
     for label, members in zip(labels, domains.values(), strict=True):
         cores = [_core(core, uses, id_width, threaded) for core in _cores(members)]
-        starts = chain([Text(f"{INDENT}{label}".ljust(indent), style="dim")], repeat(Text(" " * indent)))
+        starts = chain([Text().append(f"{INDENT}{label}".ljust(indent), style="dim")], repeat(Text(" " * indent)))
         blocks.append([start + line for start, line in zip(starts, _wrap(cores, width - indent), strict=False)])
     return _flow(blocks, width)
 
@@ -140,7 +138,7 @@ def _legend(topology: Topology, uses: Uses, width: int) -> Iterator[Text]:
     for role, cpus in ((role, CpuSet.of(cpu for cpu, its in uses.items() if its == role)) for role in used):
         start = f" {role.name.ljust(name_width)} {len(cpus):>4}  "
         first, *others = folded(cpus, max(width - len(start) - 1, 8))
-        yield Text(role.letter, style=role.style).append(start).append(first)
+        yield Text().append(role.letter, style=role.style).append(start).append(first)
         yield from (Text(" " * (len(start) + 1) + line) for line in others)
 
 

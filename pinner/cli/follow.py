@@ -9,7 +9,7 @@ from pinner.cli.output import cells, cpu_cell, moment, plain_list, print_json, t
 from pinner.cli.places import masks
 from pinner.model.journal import Entry, Run
 from pinner.render import visible
-from pinner.usecases import Progress, UseCases
+from pinner.usecases import UseCases
 
 STYLES = {"failed": "red", "stuck": "bold red", "gone": "yellow", "undone": "yellow"}
 
@@ -27,8 +27,11 @@ def follow(context: Context, pinner: UseCases, start: Callable[[], Run]) -> Run:
     run = None
     try:
         run = start()
+        shown: set[int] = set()
         for progress in pinner.follow(run.id):
-            _show(context, progress)
+            if progress.entry:
+                shown.add(progress.entry.seq)
+                _show(context, progress.entry, len(shown), progress.total)
     except KeyboardInterrupt:
         if run is None:
             raise Interrupted("interrupted; `pinner run list` tells whether a run was started") from None
@@ -46,12 +49,9 @@ def _outcome(context: Context, pinner: UseCases, run: Run) -> str:
     return f"interrupted; run {run.id} has ended {pinner.run(run.id).state} (see it: pinner run show {run.id})"
 
 
-def _show(context: Context, progress: Progress) -> None:
-    entry = progress.entry
-    if entry is None:
-        return
-    total = str(progress.total)
-    line = f"[{progress.done:>{len(total)}}/{total}] {entry.state:<6} {_change(entry)}"
+def _show(context: Context, entry: Entry, number: int, total: int) -> None:
+    # Counted here: a run may be ahead of its words by the time that they are printed.
+    line = f"[{number:>{len(str(total))}}/{total}] {entry.state:<6} {_change(entry)}"
     if entry.error:
         line += f": {entry.error}"
     context.err.print(visible(line), style=STYLES.get(entry.state), soft_wrap=True)

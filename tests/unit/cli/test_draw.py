@@ -169,3 +169,21 @@ def test_many_small_l3_domains_share_lines():
 def test_a_hostile_title_is_shown_harmlessly():
     host = placed(plain(2))
     assert "\x1b" not in lines(host, [("h\x1b[2J\n1 now", paint(host))])
+
+
+def test_only_the_cells_and_the_letters_of_the_legend_are_coloured():
+    host = placed(plain(2))
+    drawn = drawing(host, [("now", paint(host, housekeeping="0", vcpu="1"))], 80)
+    coloured = [
+        (line.plain[span.start : span.end], span.style)
+        for line in drawn
+        for span in line.spans
+        if " on " in str(span.style)
+    ]
+    assert not [line for line in drawn[1:] if line.style]
+    assert coloured == [
+        ("0H", HOUSEKEEPING.style),
+        ("1V", VCPU.style),
+        ("H", HOUSEKEEPING.style),
+        ("V", VCPU.style),
+    ]
