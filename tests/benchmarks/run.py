@@ -1,0 +1,36 @@
+"""Every benchmark, as one Markdown table with the machine named: `make bench`."""
+
+import importlib
+import os
+import platform
+import sys
+from datetime import date
+from pathlib import Path
+
+BENCHMARKS = ("scan", "plan", "apply")
+
+
+def machine() -> str:
+    """What the figures were measured on."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return f"{os.cpu_count()} CPUs ({model}), Linux {platform.release()}, Python {platform.python_version()}"
+
+
+def main() -> None:
+    """Measure and print."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    table = []
+    for name in BENCHMARKS:
+        print(f"measuring {name} ...", file=sys.stderr, flush=True)
+        table += importlib.import_module(name).rows()
+    columns = list(dict.fromkeys(column for row in table for column in row))
+    print(f"{machine()}, {date.today()}\n")
+    print(f"| {' | '.join(columns)} |")
+    print(f"|{'---|' * len(columns)}")
+    for row in table:
+        print(f"| {' | '.join(row.get(column, '') for column in columns)} |")
+
+
+if __name__ == "__main__":
+    main()
