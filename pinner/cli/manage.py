@@ -5,9 +5,10 @@ Exit status: 0 done, 1 failed, 2 bad input.
 
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
 
@@ -16,6 +17,9 @@ from pinner.model.errors import Invalid, PinnerError
 from pinner.render import visible
 from pinner.store import schema
 from pinner.store.engine import connect
+
+if TYPE_CHECKING:
+    from pinner.cli.parser import Commands
 
 DESCRIPTION = "Manages the database of pinner's plans, runs and audit trail."
 
@@ -46,24 +50,21 @@ def make_parser() -> Parser:
     """The whole grammar."""
     parser = Parser(prog="pinner-manage", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"pinner {version('pinner')}")
-    database = parser.with_commands().add_parser(
-        "db", help="the database's schema", description="Shows and changes the schema of pinner's database."
-    )
+    about = "Shows and changes the schema of pinner's database."
+    database = parser.with_commands().add_parser("db", help="the database's schema", description=about)
     commands = database.with_commands()
-    upgrade = _command(commands.add_parser("upgrade", help="bring the schema to this version's, or to --to"))
+    _add(commands, "current", _current, "show the database's revision and the newest")
+    upgrade = _add(commands, "upgrade", _upgrade, "bring the schema to the newest revision, or to --to")
     upgrade.add_argument("--to", metavar="REVISION", default="head", help="revision to upgrade to (default: head)")
-    upgrade.set_defaults(run=_upgrade)
-    current = _command(commands.add_parser("current", help="show the database's revision and the newest"))
-    current.set_defaults(run=_current)
-    downgrade = _command(commands.add_parser("downgrade", help="go back; what an older schema cannot hold is LOST"))
+    downgrade = _add(commands, "downgrade", _downgrade, "go back; what an older schema cannot hold is LOST")
     downgrade.add_argument(
         "--to", metavar="REVISION", required=True, help="revision to go back to; base drops every table"
     )
-    downgrade.set_defaults(run=_downgrade)
     return parser
 
 
-def _command(parser: Parser) -> Parser:
+def _add(commands: "Commands", name: str, run: Callable[[Engine, Namespace], None], summary: str) -> Parser:
+    parser = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
     parser.add_argument(
         "--config-file",
         metavar="FILE",
@@ -71,6 +72,7 @@ def _command(parser: Parser) -> Parser:
         action="append",
         help="configuration to read instead of /etc/pinner/pinner.conf; may be repeated",
     )
+    parser.set_defaults(run=run)
     return parser
 
 
