@@ -173,7 +173,7 @@ class Service:
             for entry in entries:
                 if settled(now, entry) and known.get(entry.seq) != entry:
                     known[entry.seq] = entry
-                    yield Progress(now, done, len(entries), entry)
+                    yield Progress(now, len(known), len(entries), entry)
             if now.state != "running":
                 yield Progress(now, done, len(entries), None)
                 return

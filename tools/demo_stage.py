@@ -22,14 +22,14 @@ BOOT_SECTOR = (
         "b0a5e640b012e640"  # divisor 0x12a5: 250 interrupts a second
         "fb"  # sti
         "f4"  # wait: hlt
-    "0f31"  # rdtsc
-    "6689c3"  # mov ebx, eax
-    "0f31"  # work: rdtsc
-    "6629d8"  # sub eax, ebx
-    "663d90d00300"  # cmp eax, 250000
-    "72f3"  # jb work
-    "ebeb"  # jmp wait
-).ljust(510, b"\0")
+        "0f31"  # rdtsc
+        "6689c3"  # mov ebx, eax
+        "0f31"  # work: rdtsc
+        "6629d8"  # sub eax, ebx
+        "663d90d00300"  # cmp eax, 250000
+        "72f3"  # jb work
+        "ebeb"  # jmp wait
+    ).ljust(510, b"\0")
     + b"\x55\xaa"
 )
 """A guest's whole system: it wakes 250 times a second and works for a quarter of a million cycles each time, a few

@@ -13,8 +13,8 @@ BENCHMARKS = ("scan", "plan", "apply")
 def machine() -> str:
     """What the figures were measured on."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
-    return f"{os.cpu_count()} CPUs ({model}), Linux {platform.release()}, Python {platform.python_version()}"
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{os.cpu_count()} CPUs ({models[0] if models else platform.machine()}), Linux {platform.release()}, Python {platform.python_version()}"
 
 
 def main() -> None:
