@@ -14,7 +14,8 @@ def machine() -> str:
     """What the figures were measured on."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{os.cpu_count()} CPUs ({models[0] if models else platform.machine()}), Linux {platform.release()}, Python {platform.python_version()}"
+    model = models[0] if models else platform.machine()
+    return f"{os.cpu_count()} CPUs ({model}), Linux {platform.release()}, Python {platform.python_version()}"
 
 
 def main() -> None:
