@@ -10,6 +10,7 @@ import rfc8785
 from sqlalchemy import Connection, Engine, Row, String, func, insert, select, type_coerce
 
 from pinner.model.audit import AuditRecord
+from pinner.model.errors import Invalid
 from pinner.store import tables
 from pinner.store.engine import reading, writing
 from pinner.store.paging import page
@@ -49,7 +50,7 @@ class Audit:
     def list(
         self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str
     ) -> Page[AuditRecord]:
-        """Newest first; the marker is a record's ``seq``. Raises Invalid for limit and marker."""
+        """Newest first; the marker is a record's ``seq``. Raises Invalid for since, limit and marker."""
         table = tables.audit.c
         query = select(tables.audit)
         if host is not None:
@@ -57,7 +58,7 @@ class Audit:
         if actor is not None:
             query = query.where(table.actor == actor)
         if since is not None:
-            query = query.where(table.at >= since)
+            query = query.where(type_coerce(table.at, String) >= _moment(since))
         with reading(self._engine) as connection:
             return page(connection, query, tables.audit, limit, marker, _record, key="seq")
 
@@ -71,6 +72,13 @@ class Audit:
                     return Verification(False, seq, seq + 1, why, previous)
                 previous, seq = row.hash, row.seq
         return Verification(True, seq, 0, "", previous)
+
+
+def _moment(since: datetime) -> str:
+    try:
+        return tables.utc_text(since)
+    except OverflowError:
+        raise Invalid("since", since.isoformat(), "a moment of the years 1 to 9999 in UTC") from None
 
 
 def append_events(connection: Connection, events: Iterable[Event]) -> None:

@@ -64,7 +64,9 @@ def _translated(engine: Engine) -> Iterator[None]:
         raise
     except (DBAPIError, PoolTimeout) as error:
         why = getattr(error, "orig", None) or error
-        raise StoreUnavailable(str(engine.url.set(query={}).render_as_string()), str(why)) from error
+        raise StoreUnavailable(engine.url.set(query={}).render_as_string(), str(why)) from error
+    except UnicodeEncodeError as error:
+        raise Invalid("text", ascii(error.object), "text that can be written in UTF-8") from None
 
 
 def _make_file(path: Path) -> None:

@@ -1,6 +1,6 @@
 import multiprocessing
 import threading
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given, settings
@@ -77,10 +77,17 @@ def test_filters_and_pages(trail):
     assert [r.seq for r in trail.list("h1", "ann", None, 4, page.next).items] == [2, 1]
 
 
-@pytest.mark.parametrize("marker", ["99", "x", "-1", "²"])
+@pytest.mark.parametrize("marker", ["99", "x", "-1", "²", "9" * 18, "9" * 30, "\udc80"])
 def test_an_unknown_marker(trail, marker):
     with pytest.raises(Invalid, match="marker"):
         trail.list(None, None, None, 5, marker)
+
+
+@pytest.mark.parametrize("hours", [14, -14])
+def test_a_moment_that_has_no_utc(trail, hours):
+    edge = datetime.min if hours > 0 else datetime.max
+    with pytest.raises(Invalid, match="since"):
+        trail.list(None, None, edge.replace(tzinfo=timezone(timedelta(hours=hours))), 5, "")
 
 
 @pytest.mark.parametrize("statement", ["UPDATE audit SET actor = 'eve' WHERE seq = 2", "DELETE FROM audit"])

@@ -43,6 +43,13 @@ def test_an_unknown_id(engine, kind, table):
         table(engine).get("nope")
 
 
+@pytest.mark.parametrize("table", [Snapshots, Plans, Runs])
+def test_an_id_that_is_no_text(engine, table):
+    """What Python makes of a byte on the command line that is not UTF-8."""
+    with pytest.raises(Invalid, match="UTF-8"):
+        table(engine).get("run-\udc80")
+
+
 def test_a_plan_comes_back_whole(snapshots, plans):
     plan = make_plan(snapshot=snapshots.add(make_snapshot()), changes=(make_change(threads=3),), blocked="reboot")
     plans.add(plan, NOON)
