@@ -2,9 +2,9 @@ from collections import namedtuple
 from contextlib import nullcontext
 
 import pytest
+from support.memory import MemoryPinner
 
 from pinner.cli import context, main
-from support.memory import MemoryPinner
 
 Result = namedtuple("Result", "status out err")
 

@@ -3,14 +3,13 @@
 import os
 
 import pytest
-from rich.text import Text
+from support.values import cpus
 
 from pinner.cli.context import make_context
-from pinner.cli.output import folded, kib
+from pinner.cli.output import cpu_cell, folded, kib
 from pinner.cli.parser import shared_options
 from pinner.cli.places import alike, masks, part
 from pinner.model.plan import Change, Target, ThreadMask
-from support.values import cpus
 
 
 def caller():
@@ -37,7 +36,8 @@ def test_caller_without_a_name_or_a_terminal(monkeypatch):
 def test_origin_names_the_terminal(monkeypatch):
     primary, secondary = os.openpty()
     monkeypatch.setattr(os, "isatty", lambda fd: fd == 0)
-    monkeypatch.setattr(os, "ttyname", lambda _, name=os.ttyname(secondary): name)
+    name = os.ttyname(secondary)
+    monkeypatch.setattr(os, "ttyname", lambda _: name)
     assert caller().origin.startswith("cli pts/")
     os.close(primary)
     os.close(secondary)
@@ -84,7 +84,7 @@ def test_long_lists_break_at_commas_only():
     assert max(map(len, lines)) <= 18
     assert "".join(lines) == text
     assert folded("") == [""]
-    assert Text("\n".join(folded("0-3"))).plain == "0-3"
+    assert cpu_cell("0-3").plain == "0-3"
 
 
 @pytest.mark.parametrize(("amount", "shown"), [(512, "512 KiB"), (65536, "64 MiB"), (67108864, "64.0 GiB")])

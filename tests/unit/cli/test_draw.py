@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 from rich.text import Text
+from support.hosts import GIB, interleaved, plain, topology
 
 from pinner.cli.draw import drawing
 from pinner.cli.roles import DEDICATED, EMULATOR, HOUSEKEEPING, ISOLATED, OFFLINE, UNUSED, VCPU, shared
 from pinner.model.cpuset import CpuSet
 from pinner.model.topology import Node
-from support.hosts import GIB, interleaved, plain, topology
 
 FIGHT = shared([VCPU, HOUSEKEEPING, EMULATOR])
 

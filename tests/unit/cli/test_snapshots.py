@@ -5,12 +5,12 @@ import stat
 from dataclasses import replace
 
 import pytest
+from support.hosts import interleaved, process, snapshot
 
 from pinner import codec
 from pinner.cli import context
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
-from support.hosts import interleaved, process, snapshot
 
 
 @pytest.fixture

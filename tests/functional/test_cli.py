@@ -1,0 +1,76 @@
+"""The command as a user types it: a guest pinned and unpinned, and the kernel's word on every thread of it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from support.kernel import masks
+
+PINNER = [sys.executable, "-W", "error", "-c", "import sys; from pinner.cli.main import main; sys.exit(main())"]
+
+pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two CPUs are needed to move between")
+
+
+@pytest.fixture
+def cli(libvirtd, tmp_path):
+    """Runs the command: cli("plan", "--json") -> its parsed answer; the status must be ``status``."""
+    config = tmp_path / "pinner.conf"
+    config.write_text(f"[agent]\nstate_dir = {tmp_path}/state\n[libvirt]\nuri = {libvirtd}\n[host]\nname = here\n")
+
+    def run(*words, status=0):
+        done = subprocess.run(
+            [*PINNER, "--json", "--config-file", config, *words], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == status, done.stderr
+        assert "Traceback" not in done.stderr
+        return json.loads(done.stdout) if status == 0 else done.stderr
+
+    return run
+
+
+def test_pinned_as_planned_and_back_as_it_was(cli, start_guest):
+    guest = start_guest()
+    before = masks(guest.pid)
+    # No host process is moved: those of this machine are not the test's to touch.
+    plan = cli("plan", "--guest", guest.name, "--busy-threshold", "100000", "--sample-seconds", "0")
+    assert plan["changes"]
+
+    applied = cli("apply", plan["id"])
+    assert applied["run"]["state"] == "applied"
+    assert {entry["state"] for entry in applied["entries"]} == {"done"}
+    planned = {mask["tid"]: change["after"] for change in plan["changes"] for mask in change["before"]}
+    assert {tid: cpus for tid, cpus in masks(guest.pid).items() if tid in planned} == planned
+    assert not cli("plan", "--guest", guest.name, "--busy-threshold", "100000", "--sample-seconds", "0")["changes"]
+
+    taken_back = cli("rollback", applied["run"]["id"])
+    assert taken_back["run"]["state"] == "rolled_back"
+    assert {tid: cpus for tid, cpus in masks(guest.pid).items() if tid in before} == before
+    assert cli("audit", "verify")["ok"]
+    assert {"run.apply", "run.rollback"} <= {record["action"] for record in cli("audit", "list")["items"]}
+    assert "rolled_back" in cli("rollback", applied["run"]["id"], status=1)
+
+
+def test_a_plan_whose_guest_has_moved_is_refused(cli, start_guest):
+    guest = start_guest()
+    plan = cli("plan", "--guest", guest.name, "--busy-threshold", "100000", "--sample-seconds", "0")
+    change = plan["changes"][0]
+    os.sched_setaffinity(change["before"][0]["tid"], {min(os.sched_getaffinity(0))})
+    before = masks(guest.pid)
+    assert "is stale" in cli("apply", plan["id"], status=1)
+    assert [run["state"] for run in cli("run", "list")["items"]] == ["failed"]
+    assert masks(guest.pid) == before
+
+
+def test_the_inventory_tells_the_guest(cli, start_guest):
+    guest = start_guest()
+    seen = {found["name"]: found for found in cli("inventory", "--sample-seconds", "0")["guests"]}
+    assert seen[guest.name]["uuid"] == guest.uuid
+    assert [vcpu["thread"]["tid"] for vcpu in seen[guest.name]["vcpus"]] == [v.thread.tid for v in guest.vcpus]
+
+
+def test_libvirt_that_does_not_run(tmp_path, cli):
+    config = tmp_path / "other.conf"
+    config.write_text(f"[agent]\nstate_dir = {tmp_path}/s\n[libvirt]\nuri = qemu+unix:///system?socket={tmp_path}/no\n")
+    assert "libvirt does not answer" in cli("--config-file", config, "inventory", "--sample-seconds", "0", status=1)
