@@ -65,10 +65,15 @@ def housekeeping(supply: Supply, request: Request) -> CpuSet:
     """The housekeeping set alone: literal, or one slice of each node. Raises Invalid for a list that does not parse."""
     if request.housekeeping != AUTO:
         return CpuSet.parse(request.housekeeping, "housekeeping")
-    free = supply.usable
-    if request.emulator != AUTO:
-        free -= CpuSet.parse(request.emulator, "emulator")
+    free = for_housekeeping(supply, request)
     return union(_slice(supply, node, free & cpus, request).housekeeping for node, cpus in supply.nodes.items())
+
+
+def for_housekeeping(supply: Supply, request: Request) -> CpuSet:
+    """What an automatic housekeeping set is taken from: lowest CPUs first. Raises Invalid like ``housekeeping``."""
+    if request.emulator == AUTO:
+        return supply.usable
+    return supply.usable - CpuSet.parse(request.emulator, "emulator")
 
 
 def _literal(supply: Supply, field: str, value: str) -> CpuSet:

@@ -69,8 +69,9 @@ class _Room:
         """Leave the guest where it is. Raises NoFit where it does not sit on free seats of one node."""
         masks = [vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread]
         cpus = [cpu for mask in masks if len(mask) == 1 for cpu in mask]
-        for node, seats in self._seats.items():
-            possible = {cpu: _Seat(cpu, seat.uses) for seat in seats for cpu in seat.uses}
+        homes = (node for node, free in self._free.items() if free.ids.issuperset(cpus) and len(cpus) == len(masks))
+        for node in homes:
+            possible = {cpu: _Seat(cpu, seat.uses) for seat in self._seats[node] for cpu in seat.uses}
             chosen = [possible[cpu] for cpu in cpus if cpu in possible]
             # Two vCPUs on one CPU, or on one core that each is to have for itself, use the same CPUs twice.
             alone = sum(len(seat.uses) for seat in chosen) == len(union(seat.uses for seat in chosen))

@@ -91,7 +91,9 @@ def test_an_idle_process_that_was_narrowed_claims_its_cpus_too() -> None:
     assert made.left_alone == ()
 
 
-@pytest.mark.parametrize("sets", [{}, {"housekeeping": "0-3", "emulator": "4-7"}])
+@pytest.mark.parametrize(
+    "sets", [{}, {"housekeeping": "0-3", "emulator": "4-7"}, {"housekeeping": "0-3"}, {"emulator": "4-7"}]
+)
 def test_a_mask_that_is_housekeeping_already_is_no_claim(sets: dict[str, str]) -> None:
     host = snapshot(
         plain(32),
@@ -100,6 +102,11 @@ def test_a_mask_that_is_housekeeping_already_is_no_claim(sets: dict[str, str]) -
     )
     made = plan(host, "s", Request(**sets))
     assert (str(made.roles.housekeeping), str(made.roles.vcpu)) == ("0-3", "8-15,17-31")
+
+
+def test_a_mask_that_is_housekeeping_above_a_literal_emulator_set_is_no_claim() -> None:
+    host = snapshot(plain(32), [], [process(40, 9.0, "4-7", holds=["narrowed"])])
+    assert str(plan(host, "s", Request(emulator="0-3")).roles.housekeeping) == "4-7"
 
 
 def test_threads_that_were_born_elsewhere_are_moved_with_all_the_masks_before() -> None:
