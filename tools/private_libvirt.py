@@ -77,16 +77,18 @@ def guest_xml(
     *,
     kind: str = "qemu",
     vcpus: int = 2,
+    plugged: int | None = None,
     memory_mib: int = 64,
     iothreads: int = 1,
     extra: str = "",
     devices: str = "",
 ) -> str:
-    """A small diskless guest as domain XML. ``kind`` is qemu (TCG) or kvm; ``extra`` goes into <domain>, ``devices``
-    into <devices>."""
+    """A small diskless guest as domain XML. ``kind`` is qemu (TCG) or kvm; ``plugged`` of its vCPUs are there from the
+    start; ``extra`` goes into <domain>, ``devices`` into <devices>."""
     return (
-        f"<domain type='{kind}'><name>{name}</name><memory unit='MiB'>{memory_mib}</memory><vcpu>{vcpus}</vcpu>"
-        f"<iothreads>{iothreads}</iothreads>{extra}<os><type arch='x86_64' machine='pc'>hvm</type></os>"
+        f"<domain type='{kind}'><name>{name}</name><memory unit='MiB'>{memory_mib}</memory>"
+        f"<vcpu current='{plugged or vcpus}'>{vcpus}</vcpu><iothreads>{iothreads}</iothreads>{extra}"
+        f"<os><type arch='x86_64' machine='pc'>hvm</type></os>"
         f"<devices><emulator>{EMULATOR}</emulator><memballoon model='none'/>{devices}</devices></domain>"
     )
 

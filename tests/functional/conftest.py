@@ -1,0 +1,76 @@
+"""One private libvirtd for all functional tests, and guests of it."""
+
+import os
+import select
+import signal
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import private_libvirt
+import pytest
+
+from pinner.host.libvirt import Libvirt
+from pinner.host.live import LiveHost
+from pinner.model.guest import Guest
+from pinner.store.journal import Journal
+
+_numbers = count()
+
+
+@pytest.fixture(scope="session")
+def libvirtd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URI."""
+    if why := private_libvirt.missing():
+        pytest.skip(f"needs a private libvirtd: {why}")
+    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("libvirt") / "d") as uri:
+        yield uri
+
+
+@pytest.fixture
+def libvirt(libvirtd: str) -> Libvirt:
+    return Libvirt(libvirtd)
+
+
+@pytest.fixture
+def host(libvirt: Libvirt) -> LiveHost:
+    return LiveHost(libvirt)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    journal = Journal(tmp_path)
+    yield journal
+    journal.close()
+
+
+StartGuest = Callable[..., Guest]
+
+
+@pytest.fixture
+def start_guest(libvirtd: str, libvirt: Libvirt) -> StartGuest:
+    """Starts a small guest: ``persistent`` or not, ``paused`` (it uses no CPU then) or not.
+
+    It lives until the libvirtd ends: that ends guests faster than libvirt, which waits a second or two for each.
+    """
+
+    def start(*, persistent: bool = False, paused: bool = True, **parts: object) -> Guest:
+        name = f"test-{os.getpid()}-{next(_numbers)}"
+        begin = private_libvirt.define_guest if persistent else private_libvirt.start_guest
+        begin(libvirtd, private_libvirt.guest_xml(name, **parts), paused=paused)  # type: ignore[arg-type]
+        return next(guest for guest in libvirt.guests(Path("/")) if guest.name == name)
+
+    return start
+
+
+@pytest.fixture
+def kill() -> Callable[[Guest], None]:
+    """Kills a guest's QEMU and waits for its end."""
+
+    def kill(guest: Guest) -> None:
+        qemu = os.pidfd_open(guest.pid)
+        signal.pidfd_send_signal(qemu, signal.SIGKILL)
+        select.select([qemu], [], [], 10)
+        os.close(qemu)
+
+    return kill
