@@ -162,7 +162,7 @@ def _doubts(supply: Supply, roles: Roles, literal: Mapping[str, CpuSet]) -> tupl
     sets = {"housekeeping": roles.housekeeping, "emulator": roles.emulator, "vCPUs": roles.vcpu}
     found = []
     for name, cpus in literal.items():
-        siblings = union(core for core in supply.cores if core & cpus) - cpus
+        siblings = union(supply.cores[cpu] for cpu in cpus) - cpus
         for other, theirs in sets.items():
             if shared := siblings & theirs:
                 found.append(f"{name} {cpus} splits cores: {shared} of {other} are hardware threads of the same cores")

@@ -107,8 +107,7 @@ def _cores(context: Context, pool: CpuSet) -> list[CpuSet]:
     cores = context.supply.cores_within(pool)
     match context.request.smt:
         case "isolate":
-            whole = frozenset(context.supply.cores)
-            return [core for core in cores if core in whole]
+            return [core for core in cores if core == context.supply.cores[min(core.ids)]]
         case "require":
             return [core for core in cores if len(core) > 1]
         case "prefer":

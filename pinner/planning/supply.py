@@ -29,8 +29,8 @@ class Supply:
     claims: tuple[Claim, ...]
     nodes: Mapping[int | None, CpuSet]
     """Online CPUs by NUMA node, by ascending id; None holds those whose node the kernel does not tell."""
-    cores: tuple[CpuSet, ...]
-    """The online hardware threads of each core, by lowest CPU id."""
+    cores: Mapping[int, CpuSet]
+    """For each online CPU the online hardware threads of its core, itself included."""
     sockets: Mapping[int, int]
     """The socket of each online CPU whose socket the kernel tells."""
 
@@ -75,9 +75,14 @@ class Supply:
         return replace(self, claims=tuple(claim for claim in self.claims if claim.cpus != cpus))
 
     def cores_within(self, cpus: CpuSet) -> list[CpuSet]:
-        """The parts of cores that lie within ``cpus``, in order of their lowest CPU there."""
-        parts = (core & cpus for core in self.cores)
-        return sorted((part for part in parts if part), key=lambda part: min(part.ids))
+        """The parts of cores that lie within ``cpus`` (online ones), in order of their lowest CPU there."""
+        parts: list[CpuSet] = []
+        seen: set[int] = set()
+        for cpu in cpus:
+            if cpu not in seen:
+                parts.append(self.cores[cpu] & cpus)
+                seen |= parts[-1].ids
+        return parts
 
     def objections(self, cpus: CpuSet, *, floating: bool = True) -> list[str]:
         """Why CPUs of ``cpus`` cannot be handed out, as clauses that name them; empty: they can.
@@ -106,12 +111,10 @@ def pinned(guest: Guest, online: CpuSet) -> CpuSet:
     return union(pin for pin in pins if len(pin) == 1) or union(pin for pin in pins if pin and not online <= pin)
 
 
-def _cores(snapshot: Snapshot, online: CpuSet) -> tuple[CpuSet, ...]:
-    seen: set[int] = set()
-    cores = []
+def _cores(snapshot: Snapshot, online: CpuSet) -> dict[int, CpuSet]:
+    cores: dict[int, CpuSet] = {}
     for cpu in sorted(snapshot.topology.cpus, key=lambda cpu: cpu.id):
-        if cpu.online and cpu.id not in seen:
-            core = CpuSet((cpu.siblings.ids & online.ids | {cpu.id}) - seen)
-            seen |= core.ids
-            cores.append(core)
-    return tuple(cores)
+        if cpu.online and cpu.id not in cores:
+            core = CpuSet((cpu.siblings.ids & online.ids | {cpu.id}).difference(cores))
+            cores |= dict.fromkeys(core.ids, core)
+    return cores
