@@ -43,9 +43,12 @@ def reason(snapshot: Snapshot, guest: Guest, node: Node) -> str:
     """What speaks for the node, for people."""
     if node is None:
         return "the host tells no NUMA nodes"
-    pages, near = memory_shares(guest).get(node, 0.0), _device_shares(snapshot, guest).get(node, 0.0)
-    devices = f" and {near:.0%} of its PCI devices" if near else ""
-    return f"node {node} has {pages:.0%} of the guest's memory{devices}"
+    shares = (
+        (memory_shares(guest).get(node, 0.0), "the guest's memory"),
+        (_device_shares(snapshot, guest).get(node, 0.0), "its PCI devices"),
+    )
+    near = " and ".join(f"{share:.0%} of {what}" for share, what in shares if share)
+    return f"node {node} has {near or 'room for the guest'}"
 
 
 def memory_shares(guest: Guest) -> dict[Node, float]:

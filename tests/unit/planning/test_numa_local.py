@@ -38,6 +38,19 @@ def test_memory_and_devices_draw_a_guest(memory: dict[int, int], pci: tuple[str,
     assert nodes(made) == {"g1": expected}
 
 
+@pytest.mark.parametrize(
+    ("memory", "pci", "reason"),
+    [
+        ({0: 1, 1: 3}, ("0000:3b:00.0",), "node 1 has 75% of the guest's memory and 100% of its PCI devices"),
+        ({1: 3}, (), "node 1 has 100% of the guest's memory"),
+        ({}, (), "node 0 has room for the guest"),
+    ],
+)
+def test_the_reason_names_what_draws_it(memory: dict[int, int], pci: tuple[str, ...], reason: str) -> None:
+    made = plan(snapshot(HOST, [guest(1, 1, HOST.online, memory=memory, pci=pci)]), "s", Request("numa-local"))
+    assert [want.reason for want in made.wanted if want.target.kind == "vcpu"] == [reason]
+
+
 def test_free_cpus_come_before_memory_and_the_largest_guest_first() -> None:
     guests = [guest(number, vcpus, HOST.online, memory={0: GIB}) for number, vcpus in ((1, 4), (2, 10), (3, 8))]
     made = plan(snapshot(HOST, guests), "s", Request("numa-local"))

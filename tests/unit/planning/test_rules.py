@@ -1,10 +1,9 @@
 """A strategy from elsewhere that breaks a rule gets no plan."""
 
-from dataclasses import replace
 from typing import ClassVar
 
 import pytest
-from support.hosts import cpus, guest, plain, process, snapshot
+from support.hosts import cpus, guest, process, snapshot, topology
 
 from pinner.model.errors import Invalid
 from pinner.model.plan import Roles, Target, Wanted
@@ -34,17 +33,13 @@ class Fixed:
 
 
 def host():
-    top = replace_offline(plain(32, isolated="20-31"))
+    """CPUs 0-31: 10 is claimed, 11 Nova's, 19 offline, 20-31 isolated."""
     return snapshot(
-        top,
-        [guest(1, 2, cpus("0-19"))],
-        [process(300, 9.0, "10", holds=["narrowed"]), process(400, 0.0, "0-19")],
+        topology({0: [[c] for c in range(32)]}, offline="19", isolated="20-31"),
+        [guest(1, 2, cpus("0-18"))],
+        [process(300, 9.0, "10", holds=["narrowed"]), process(400, 0.0, "0-18")],
         dedicated=cpus("11"),
     )
-
-
-def replace_offline(top):
-    return replace(top, cpus=tuple(replace(cpu, online=cpu.id != 19) for cpu in top.cpus))
 
 
 @pytest.mark.parametrize(
