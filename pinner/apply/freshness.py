@@ -30,7 +30,7 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[Change, ...]:
         raise StalePlan(plan.id, ("the host's CPUs, nodes or kernel arguments are others now",))
     gone: list[str] = []
     moved: list[str] = []
-    pending = False
+    alive = pending = False
     for change in plan.changes:
         try:
             threads = host.masks(change.target)
@@ -38,13 +38,14 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[Change, ...]:
             # A process that has ended needs no place; a guest that has makes room which the plan does not use.
             gone += [str(error)] if change.target.kind != "process" else []
             continue
+        alive = True
         pending = pending or any(thread.cpus != change.after for thread in threads)
         moved += differences(change, threads)
     if gone or (moved and (pending or persist)):
         raise StalePlan(plan.id, (*gone, *moved))
     if persist:
         _require_definitions(plan.changes, host)
-    return plan.changes if pending else ()
+    return () if alive and not pending else plan.changes
 
 
 def differences(change: Change, threads: Sequence[ThreadMask]) -> Iterator[str]:

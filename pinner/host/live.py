@@ -91,16 +91,22 @@ class LiveHost:
         return _mask(thread)
 
     def _roles(self, target: Target) -> qemu.Roles:
-        """QEMU's threads; its process is searched for only once while it lives."""
-        guest = target.owner
-        pid, started = self._qemus.get(guest, (0, 0))
-        if pid == 0 or procfs.started(ROOT, pid) != started:
-            qemus = qemu.look(ROOT, {guest}).qemus
-            if guest not in qemus:
-                raise Gone(str(target))
-            pid = qemus[guest]
-            self._qemus[guest] = pid, procfs.started(ROOT, pid)
-        return qemu.roles(procfs.threads_of(ROOT, pid))
+        """QEMU's threads. Raises Gone."""
+        return qemu.roles(procfs.threads_of(ROOT, self._qemu(target.owner)))
+
+    def _qemu(self, guest: str) -> int:
+        """QEMU's process id; it is searched for only once while the process lives. Raises Gone."""
+        if guest in self._qemus:
+            pid, started = self._qemus.pop(guest)
+            with suppress(Gone):
+                if procfs.started(ROOT, pid) == started:
+                    self._qemus[guest] = pid, started
+                    return pid
+        qemus = qemu.look(ROOT, {guest}).qemus
+        if guest not in qemus:
+            raise Gone(f"guest {guest}")
+        self._qemus[guest] = qemus[guest], procfs.started(ROOT, qemus[guest])
+        return qemus[guest]
 
 
 def _mask(thread: Thread) -> ThreadMask:

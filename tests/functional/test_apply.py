@@ -1,0 +1,340 @@
+"""Plans applied to real guests and processes and taken back: the kernel is asked, not libvirt and not pinner."""
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+
+import private_libvirt
+import pytest
+from support.kernel import BEARING, THREADS, allowed, cpuset, masks, process, started
+from support.values import NOON, make_plan, make_run
+
+from pinner.apply import executor
+from pinner.host.live import ROOT, LiveHost
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid, StalePlan
+from pinner.model.guest import Guest
+from pinner.model.journal import Entry, Run
+from pinner.model.plan import Basis, Change, Plan, Target, ThreadMask
+from pinner.store.journal import Journal
+
+ONLINE = sorted(os.sched_getaffinity(0))
+pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
+FIRST, SECOND = CpuSet.of(ONLINE[:1]), CpuSet.of(ONLINE[1:2])
+
+
+def emulator(guest: Guest) -> Target:
+    return Target("emulator", guest.uuid, None, guest.name)
+
+
+def vcpu(guest: Guest, part: int = 0) -> Target:
+    return Target("vcpu", guest.uuid, part, guest.name)
+
+
+def iothread(guest: Guest, part: int = 1) -> Target:
+    return Target("iothread", guest.uuid, part, guest.name)
+
+
+def daemon(pid: int) -> Target:
+    return Target("process", str(pid), started(pid), "busyd")
+
+
+def change(host: LiveHost, target: Target, after: CpuSet) -> Change:
+    return Change(target, host.masks(target), after, "a test")
+
+
+def plan_of(host: LiveHost, changes: Iterable[Change]) -> Plan:
+    return replace(make_plan(changes=tuple(changes)), basis=Basis("s", NOON, host.fingerprint()))
+
+
+def whole(host: LiveHost, guest: Guest) -> list[Change]:
+    """The emulator and iothreads to the first CPU, the vCPUs to the second."""
+    return [
+        change(host, emulator(guest), FIRST),
+        *(change(host, iothread(guest, each.id), FIRST) for each in guest.iothreads),
+        *(change(host, vcpu(guest, each.id), SECOND) for each in guest.vcpus),
+    ]
+
+
+def apply(plan: Plan, host: LiveHost, journal: Journal, **run: object) -> Run:
+    return executor.apply(plan, make_run(**run), host, journal, lambda: NOON, lambda *_: None)
+
+
+def rollback(host: LiveHost, journal: Journal) -> Run:
+    run = make_run("back", kind="rollback", undoes="run-1")
+    return executor.rollback(run, host, journal, lambda: NOON, lambda *_: None)
+
+
+def entries(journal: Journal) -> list[tuple[str, str]]:
+    return [(entry.state, entry.error) for entry in journal.entries("run-1")]
+
+
+def expected(plan: Plan) -> dict[int, str]:
+    return {thread.tid: str(change.after) for change in plan.changes for thread in change.before}
+
+
+def only(found: dict[int, str], tids: Iterable[int]) -> dict[int, str]:
+    """QEMU's workers come and go; these are the threads that stay."""
+    return {tid: found[tid] for tid in tids if tid in found}
+
+
+def test_every_thread_is_where_the_plan_says_and_back_where_it_was(host, journal, start_guest):
+    guest = start_guest(vcpus=2, iothreads=2)
+    with process(THREADS.format(count=5)) as pid:
+        tids = sorted(masks(pid))
+        os.sched_setaffinity(tids[1], SECOND)
+        os.sched_setaffinity(tids[2], FIRST)
+        before = masks(pid) | masks(guest.pid)
+        assert len(set(before.values())) == 3
+        plan = plan_of(host, [*whole(host, guest), change(host, daemon(pid), FIRST)])
+
+        assert apply(plan, host, journal).state == "applied"
+        now = masks(pid) | masks(guest.pid)
+        assert only(now, before) == only(expected(plan), now)
+        assert set(entries(journal)) == {("done", "")}
+
+        assert apply(plan, host, journal, run="run-2").state == "applied"
+        assert journal.entries("run-2") == ()
+
+        assert rollback(host, journal).state == "rolled_back"
+        now = masks(pid) | masks(guest.pid)
+        assert now == only(before, now)
+
+
+def test_a_guest_whose_emulator_threads_differ_comes_back_exactly(host, journal, start_guest):
+    guest = start_guest()
+    others = [thread.tid for thread in guest.emulator.threads if thread.tid != guest.pid]
+    os.sched_setaffinity(others[0], SECOND)
+    before = masks(guest.pid)
+    plan = plan_of(host, [change(host, emulator(guest), FIRST)])
+    assert apply(plan, host, journal).state == "applied"
+    assert allowed(others[0]) == str(FIRST)
+    assert rollback(host, journal).state == "rolled_back"
+    assert only(masks(guest.pid), before) == only(before, masks(guest.pid))
+    assert allowed(others[0]) == str(SECOND)
+
+
+def test_libvirt_knows_of_it(host, journal, start_guest, libvirtd):
+    """Pinned through libvirt, not behind its back."""
+    guest = start_guest()
+    apply(plan_of(host, whole(host, guest)), host, journal)
+    live = private_libvirt.virsh(libvirtd, "dumpxml", guest.name)
+    assert re.findall(r"<(vcpupin|emulatorpin|iothreadpin) .*?cpuset='(\S+?)'", live) == [
+        ("vcpupin", str(SECOND)),
+        ("vcpupin", str(SECOND)),
+        ("emulatorpin", str(FIRST)),
+        ("iothreadpin", str(FIRST)),
+    ]
+
+
+def test_threads_that_are_born_all_the_time(host, journal):
+    with process(BEARING) as pid:
+        plan = plan_of(host, [change(host, daemon(pid), FIRST)])
+        assert apply(plan, host, journal).state == "applied"
+        for _ in range(20):
+            assert set(masks(pid).values()) == {str(FIRST)}
+        assert rollback(host, journal).state == "rolled_back"
+        for _ in range(20):
+            assert set(masks(pid).values()) == {str(CpuSet.of(ONLINE))}
+
+
+@pytest.mark.parametrize("when", ["after the plan", "before the rollback"])
+def test_a_process_that_ended(host, journal, when):
+    with process(THREADS.format(count=2)) as pid:
+        plan = plan_of(host, [change(host, daemon(pid), FIRST)])
+        if when == "before the rollback":
+            apply(plan, host, journal)
+    if when == "before the rollback":
+        assert rollback(host, journal).state == "rolled_back"
+    else:
+        assert apply(plan, host, journal).state == "applied"
+    assert entries(journal)[0][0] == "gone"
+
+
+def test_a_reused_pid_is_not_touched(host, journal):
+    """As if the process that was planned had had another start time."""
+    with process(THREADS.format(count=2)) as pid:
+        before = masks(pid)
+        old = replace(daemon(pid), part=started(pid) - 1)
+        ghosts = tuple(ThreadMask(tid, started(pid) - 1, CpuSet.of(ONLINE)) for tid in before)
+        assert apply(plan_of(host, [Change(old, ghosts, FIRST, "a test")]), host, journal).state == "applied"
+        assert entries(journal) == [("gone", f"process busyd ({pid}) is gone")]
+        assert masks(pid) == before
+
+
+def test_a_guest_that_is_killed_meanwhile_is_gone_and_the_others_go_on(host, journal, start_guest, kill):
+    first, second = start_guest(), start_guest()
+    plan = plan_of(host, [*whole(host, first), *whole(host, second)])
+    killed: list[bool] = []
+
+    def progress(entry: Entry, total: int) -> None:
+        if entry.state == "done" and not killed:
+            killed.append(True)
+            kill(second)
+
+    run = executor.apply(plan, make_run(), host, journal, lambda: NOON, progress)
+    assert run.state == "applied"
+    by_guest = {(entry.change.target.name, entry.state) for entry in journal.entries("run-1")}
+    assert by_guest == {(first.name, "done"), (second.name, "gone")}
+    assert only(masks(first.pid), expected(plan)) == only(expected(plan), masks(first.pid))
+
+
+def test_a_change_that_fails_takes_the_others_back(host, journal, start_guest):
+    """The last process is confined to a cpuset that lacks the CPU it is to run on."""
+    guest = start_guest()
+    idle = THREADS.format(count=3)
+    with process(idle) as free, process(idle) as bound, cpuset(str(FIRST), bound) as path:
+        if not path:
+            pytest.skip("no cpuset can be made here")
+        before = masks(guest.pid) | masks(free) | masks(bound)
+        last = [change(host, daemon(free), SECOND), change(host, daemon(bound), SECOND)]
+        run = apply(plan_of(host, [*whole(host, guest), *last]), host, journal)
+        assert run.state == "undone"
+        assert f"asked for CPUs {SECOND}" in run.error
+        assert f"its cpuset {path} confines it" in run.error
+        now = masks(guest.pid) | masks(free) | masks(bound)
+        assert now == only(before, now)
+        assert [state for state, _ in entries(journal)] == ["undone"] * 5 + ["failed"]
+
+
+def test_a_plan_that_somebody_overtook_is_refused(host, journal, start_guest, libvirtd):
+    guest = start_guest()
+    plan = plan_of(host, whole(host, guest))
+    private_libvirt.virsh(libvirtd, "vcpupin", guest.name, "1", str(FIRST), "--live")
+    before = masks(guest.pid)
+    with pytest.raises(StalePlan, match=f"guest {guest.name} vcpu 1 thread .* may run on {FIRST}, no longer on"):
+        apply(plan, host, journal)
+    assert masks(guest.pid) == before
+
+
+def test_a_guest_that_was_started_anew_is_not_the_planned_one(host, journal, start_guest, libvirtd):
+    guest = start_guest(persistent=True)
+    plan = plan_of(host, whole(host, guest))
+    private_libvirt.virsh(libvirtd, "destroy", guest.name)
+    with pytest.raises(StalePlan, match="is gone"):
+        apply(plan, host, journal)
+    private_libvirt.virsh(libvirtd, "start", guest.name, "--paused")
+    with pytest.raises(StalePlan, match="was started anew"):
+        apply(plan, host, journal)
+
+
+def test_a_guest_that_was_started_anew_is_not_rolled_back(host, journal, start_guest, libvirtd):
+    guest = start_guest(persistent=True)
+    apply(plan_of(host, whole(host, guest)), host, journal)
+    private_libvirt.virsh(libvirtd, "destroy", guest.name)
+    private_libvirt.virsh(libvirtd, "start", guest.name, "--paused")
+    private_libvirt.virsh(libvirtd, "vcpupin", guest.name, "0", str(FIRST), "--live")
+    assert rollback(host, journal).state == "rolled_back"
+    pinned = host.masks(vcpu(guest))[0]
+    assert allowed(pinned.tid) == str(FIRST)
+
+
+def test_what_somebody_moved_since_is_left_and_named(host, journal, start_guest, libvirtd):
+    guest = start_guest(vcpus=2)
+    before = masks(guest.pid)
+    apply(plan_of(host, whole(host, guest)), host, journal)
+    private_libvirt.virsh(libvirtd, "vcpupin", guest.name, "1", str(FIRST), "--live")
+    tid = guest.vcpus[1].thread.tid
+    assert rollback(host, journal).state == "rolled_back_partly"
+    assert f"thread {tid} was moved to {FIRST} by somebody else and is left there" in dict(entries(journal))["stuck"]
+    now = masks(guest.pid)
+    assert only(now, before) == only(before | {tid: str(FIRST)}, now)
+
+
+CPUTUNE = re.compile(r"<cputune>.*</cputune>", re.DOTALL)
+VNC = "<graphics type='vnc' port='-1' autoport='yes' passwd='secret'/>"
+TUNES = {
+    "none": "",
+    "other pins": f"<cputune><shares>2048</shares><vcpupin vcpu='1' cpuset='{FIRST}'/></cputune>",
+    "the same pins": f"<cputune><vcpupin vcpu='0' cpuset='{FIRST}'/><emulatorpin cpuset='{SECOND}'/></cputune>",
+}
+
+
+@pytest.mark.parametrize("tune", TUNES.values(), ids=TUNES)
+def test_persist_writes_the_definition_and_rollback_restores_it(host, journal, start_guest, libvirtd, tune):
+    guest = start_guest(persistent=True, extra=tune, devices=VNC)
+
+    def definition() -> str:
+        """Without the ids of iothreads: libvirt lists them from their first pin on, though they are the same."""
+        xml = private_libvirt.virsh(libvirtd, "dumpxml", "--inactive", "--security-info", guest.name)
+        return xml.replace("  <iothreadids>\n    <iothread id='1'/>\n  </iothreadids>\n", "")
+
+    before = definition()
+    assert apply(plan_of(host, whole(host, guest)), host, journal, persist=True).state == "applied"
+    written = CPUTUNE.search(definition())
+    assert written is not None
+    assert re.findall(r"<(?:vcpupin vcpu='(\d)'|(emulator)pin|(io)threadpin .*?) cpuset='(\S+?)'", written[0]) == [
+        ("0", "", "", str(SECOND)),
+        ("1", "", "", str(SECOND)),
+        ("", "emulator", "", str(FIRST)),
+        ("", "", "io", str(FIRST)),
+    ]
+    assert "passwd='secret'" in definition()
+    assert rollback(host, journal).state == "rolled_back"
+    assert definition() == before
+
+
+def test_persist_of_a_transient_guest_is_refused(host, journal, start_guest):
+    guest = start_guest()
+    before = masks(guest.pid)
+    with pytest.raises(Invalid, match=f"persist: '{guest.name}' is not valid: a guest with a persistent definition"):
+        apply(plan_of(host, whole(host, guest)), host, journal, persist=True)
+    assert masks(guest.pid) == before
+
+
+def test_two_applies_at_once(libvirt, journal, tmp_path, start_guest):
+    """One of them makes the plan so; the other one refuses, or finds all in place."""
+    guest = start_guest()
+    plan = plan_of(LiveHost(libvirt), whole(LiveHost(libvirt), guest))
+    ended: list[str] = []
+
+    def run(name: str) -> None:
+        own = Journal(tmp_path)
+        try:
+            ended.append(apply(plan, LiveHost(libvirt), own, run=name).state)
+        except Exception as error:
+            ended.append(type(error).__name__)
+        finally:
+            own.close()
+
+    both = [threading.Thread(target=run, args=(name,)) for name in ("run-1", "run-2")]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join()
+    assert "applied" in ended
+    assert set(ended) <= {"applied", "undone", "StalePlan", "HostBusy"}
+    assert only(masks(guest.pid), expected(plan)) == only(expected(plan), masks(guest.pid))
+
+
+def test_libvirtd_killed_in_the_middle(host, tmp_path, tmp_path_factory):
+    """What was done to guests cannot be taken back without libvirt, and is named; processes can, and are."""
+    from pinner.host.libvirt import Libvirt
+
+    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("own") / "d") as uri:
+        libvirt = Libvirt(uri)
+        own = LiveHost(libvirt)
+        private_libvirt.start_guest(uri, private_libvirt.guest_xml(f"test-{os.getpid()}-own"), paused=True)
+        guest = libvirt.guests(ROOT)[0]
+        journal = Journal(tmp_path)
+        pid_file = next(tmp_path_factory.getbasetemp().glob("own*/d/libvirtd.pid"))
+
+        def progress(entry: Entry, total: int) -> None:
+            if entry.state == "done" and entry.seq == 2:
+                os.kill(int(pid_file.read_text()), signal.SIGKILL)
+
+        with process(THREADS.format(count=2)) as pid:
+            before = masks(pid)
+            plan = plan_of(
+                own,
+                [change(own, daemon(pid), FIRST), change(own, emulator(guest), FIRST), change(own, vcpu(guest), FIRST)],
+            )
+            run = executor.apply(plan, make_run(), own, journal, lambda: NOON, progress)
+            assert run.state == "failed"
+            assert "libvirt does not answer" in run.error
+            assert [state for state, _ in entries(journal)] == ["undone", "stuck", "failed"]
+            assert masks(pid) == before
+        journal.close()
