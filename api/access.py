@@ -6,6 +6,7 @@ not come from another site, and a body must be JSON, which no form can send.
 """
 
 import hmac
+import logging
 import uuid
 from collections.abc import Mapping
 from ipaddress import ip_address
@@ -17,6 +18,8 @@ from werkzeug.exceptions import Forbidden, LengthRequired, MisdirectedRequest, R
 
 from pinner.api.context import door
 from pinner.model.errors import Invalid
+
+LOG = logging.getLogger(__name__)
 
 REQUEST_ID = "X-Openstack-Request-Id"
 PUBLIC = ("root.versions", "root.healthcheck", "openapi.spec")
@@ -38,9 +41,19 @@ def check() -> None:
 
 
 def mark(response: Response) -> Response:
-    """Give every answer its request id, and forbid a browser to guess its type."""
+    """Give every answer its request id, forbid a browser to guess its type, and log it."""
     response.headers[REQUEST_ID] = g.request_id
     response.headers["X-Content-Type-Options"] = "nosniff"
+    who = g.get("actor", "nobody")
+    LOG.info(
+        "%s: %s %s %r from %s: %s",
+        g.request_id,
+        who,
+        request.method,
+        request.path,
+        request.remote_addr,
+        response.status_code,
+    )
     return response
 
 

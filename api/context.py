@@ -5,16 +5,18 @@ from dataclasses import dataclass
 
 from flask import current_app, g, request
 
+from pinner.api.streams import Streams
 from pinner.usecases import Caller, UseCases
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """The use cases behind the application, and who may come in (None: anybody on this machine)."""
+    """The use cases behind an application, who may come in (None: anybody on this machine), and who listens."""
 
     pinner: UseCases
     tokens: Mapping[str, str] | None
     """Bearer token to the name of its holder."""
+    streams: Streams
 
 
 def door() -> Door:

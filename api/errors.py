@@ -51,6 +51,9 @@ HTTP_CODES: Mapping[int, str] = {
 """Status to public code, for what goes wrong before a use case is reached."""
 
 
+UNFORESEEN = "pinner failed; its log says why under this request_id"
+
+
 def register(app: APIFlask) -> None:
     """Answer every exception of the application in the one shape."""
     app.register_error_handler(PinnerError, _refused)
@@ -63,11 +66,14 @@ def status_of(code: str) -> int:
     return STATUS.get(code, 500)
 
 
+def write(code: str, message: str, details: Mapping[str, Any], request_id: str) -> bytes:
+    """The error document. What came in may be no JSON value (NaN) or no value at all: it is shown, not sent on."""
+    error = {"code": code, "message": message, "details": dict(details), "request_id": request_id}
+    return pydantic_core.to_json({"error": error}, inf_nan_mode="strings", fallback=repr)
+
+
 def _answer(status: int, code: str, message: str, details: Mapping[str, Any]) -> Response:
-    error = {"code": code, "message": message, "details": dict(details), "request_id": g.request_id}
-    # What came in may be no JSON value (NaN) or no value at all; it is shown, not sent on.
-    body = pydantic_core.to_json({"error": error}, inf_nan_mode="strings", fallback=repr)
-    return Response(body, status, mimetype="application/json")
+    return Response(write(code, message, details, g.request_id), status, mimetype="application/json")
 
 
 def _refused(error: PinnerError) -> Response:
@@ -92,4 +98,4 @@ def _misused(error: HTTPException) -> Response:
 
 def _unexpected(_error: Exception) -> Response:
     LOG.exception("%s: %s %r failed", g.request_id, request.method, request.path)
-    return _answer(500, "internal", "pinner failed; its log says why under this request_id", {})
+    return _answer(500, "internal", UNFORESEEN, {})

@@ -36,6 +36,7 @@ class Server:
     """A server that listens; ``address`` is where."""
 
     def __init__(self, app: APIFlask, bind: str, port: int) -> None:
+        self._door: Door = app.extensions["pinner"]
         self._cheroot: Any = _Cheroot((bind, port), app, numthreads=THREADS, max=THREADS, server_name=bind)
         self._thread = threading.Thread(target=self._cheroot.serve, name="api", daemon=True)
 
@@ -61,7 +62,8 @@ class Server:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take no more calls; those under way have five seconds to end."""
+        """Take no more calls, end every stream, and wait for the calls under way (a sample: up to its end)."""
+        self._door.streams.close()
         self._cheroot.stop()
         self._thread.join()
 

@@ -1,17 +1,19 @@
 """Server-sent events: a run's progress as it happens (WHATWG HTML, section 9.2)."""
 
+import logging
 import threading
 from collections.abc import Iterator
 from queue import Empty, Queue
-from typing import Any
 
-import pydantic_core
-from flask import Response
+from flask import Response, g
 from werkzeug.exceptions import ServiceUnavailable
 
 from pinner import codec
+from pinner.api.errors import UNFORESEEN, write
 from pinner.model.errors import PinnerError, document
 from pinner.usecases import Progress
+
+LOG = logging.getLogger(__name__)
 
 MEDIA = "text/event-stream"
 MAX_STREAMS = 8
@@ -19,47 +21,88 @@ MAX_STREAMS = 8
 KEEP_ALIVE = 10.0
 """Seconds of silence after which a comment is sent: it shows proxies, and us, that the other side still listens."""
 
-_free = threading.BoundedSemaphore(MAX_STREAMS)
 
+class Streams:
+    """The open streams of one application."""
 
-def respond(changes: Iterator[Progress]) -> Response:
-    """Send the changes as they come. Raises ServiceUnavailable while too many streams are open."""
-    if not _free.acquire(blocking=False):
-        raise ServiceUnavailable(f"{MAX_STREAMS} streams are open; ask for the run itself instead", retry_after=5)
-    response = Response(_events(changes), mimetype=MEDIA, headers={"Cache-Control": "no-store"})
-    response.call_on_close(_free.release)
-    return response
+    def __init__(self) -> None:
+        self._free = threading.BoundedSemaphore(MAX_STREAMS)
+        self._open: set[_Stream] = set()
+        self._closed = False
 
+    def respond(self, changes: Iterator[Progress]) -> Response:
+        """Send the changes as they come. Raises ServiceUnavailable while too many streams are open."""
+        if not self._free.acquire(blocking=False):
+            raise ServiceUnavailable(f"{MAX_STREAMS} streams are open; ask for the run itself instead", retry_after=5)
+        stream = _Stream(g.request_id)
+        self._open.add(stream)
+        if self._closed:
+            stream.leave()
+        # The changes block until the next one; a thread waits for them, so that silence can be filled.
+        threading.Thread(target=self._read, args=(stream, changes), name="run-events", daemon=True).start()
+        response = Response(stream.events(), mimetype=MEDIA, headers={"Cache-Control": "no-store"})
+        response.call_on_close(stream.leave)
+        return response
 
-def _events(changes: Iterator[Progress]) -> Iterator[bytes]:
-    # The changes block until the next one; a thread waits for them, so that silence can be filled.
-    arrived: Queue[bytes | None] = Queue()
-    threading.Thread(target=_read, args=(changes, arrived), name="run-events", daemon=True).start()
-    while True:
+    def close(self) -> None:
+        """End every stream, wherever its run is, also those that are asked for later."""
+        self._closed = True
+        for stream in tuple(self._open):
+            stream.leave()
+
+    def _read(self, stream: "_Stream", changes: Iterator[Progress]) -> None:
+        """A stream's place is free when its run ends or goes on without a listener, not before: so that listeners who
+        come and go leave no more than MAX_STREAMS threads behind."""
         try:
-            event = arrived.get(timeout=KEEP_ALIVE)
-        except Empty:
-            yield b": still running\n\n"
-            continue
-        if event is None:
-            return
-        yield event
+            stream.read(changes)
+        finally:
+            stream.leave()
+            self._open.discard(stream)
+            self._free.release()
 
 
-def _read(changes: Iterator[Progress], arrived: "Queue[bytes | None]") -> None:
-    try:
-        for progress in changes:
-            name = "change" if progress.entry else "end"
-            arrived.put(_event(name, codec.dump(progress)))
-    except PinnerError as error:
-        arrived.put(_event("error", _plain(document(error))))
-    finally:
-        arrived.put(None)
+class _Stream:
+    """The events between a run and one listener."""
 
+    def __init__(self, request_id: str) -> None:
+        self._request_id = request_id
+        self._arrived: Queue[bytes | None] = Queue()
+        self._left = False
 
-def _event(name: str, data: bytes) -> bytes:
-    return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
+    def leave(self) -> None:
+        """Send nothing more after what has arrived."""
+        self._left = True
+        self._arrived.put(None)
 
+    def events(self) -> Iterator[bytes]:
+        """What is sent."""
+        # Servers send the head together with the first word: so that the listener knows at once that it is heard.
+        yield b": following\n\n"
+        while True:
+            try:
+                event = self._arrived.get(timeout=KEEP_ALIVE)
+            except Empty:
+                yield b": still running\n\n"
+                continue
+            if event is None:
+                return
+            yield event
 
-def _plain(error: dict[str, Any]) -> bytes:
-    return pydantic_core.to_json({"error": error}, inf_nan_mode="strings", fallback=repr)
+    def read(self, changes: Iterator[Progress]) -> None:
+        """Take every change until the run ends or, at the next change, the listener has left."""
+        try:
+            for progress in changes:
+                if self._left:
+                    return
+                self._put("change" if progress.entry else "end", codec.dump(progress))
+        except PinnerError as error:
+            self._fail(error)
+        except Exception:
+            LOG.exception("%s: a run can be followed no further", self._request_id)
+            self._fail(PinnerError(UNFORESEEN))
+
+    def _fail(self, error: PinnerError) -> None:
+        self._put("error", write(**document(error), request_id=self._request_id))
+
+    def _put(self, name: str, data: bytes) -> None:
+        self._arrived.put(b"event: " + name.encode() + b"\ndata: " + data + b"\n\n")

@@ -42,6 +42,8 @@ class RemotePinner:
             raise Invalid("url", url, f"a URL such as http://127.0.0.1:8077 ({error})") from None
         if base.scheme not in ("http", "https") or not base.host:
             raise Invalid("url", url, "a URL such as http://127.0.0.1:8077")
+        if token and not (token.isascii() and token.isprintable()):
+            raise Invalid("token", "(not shown)", "printable ASCII, on one line")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         timeout = httpx.Timeout(ANSWER_TIMEOUT, connect=10.0)
         # The environment's proxies are not asked: they would get the token, and loopback is not theirs to reach.
@@ -150,14 +152,14 @@ class RemotePinner:
     def _call(self, kind: type[T], method: str, path: tuple[str, ...], **content: Any) -> T:
         try:
             answer = self._http.request(method, _url(path), **content)
-        except httpx.TransportError as error:
-            raise self._unreachable(error) from None
+        except httpx.HTTPError as error:
+            why = f"no pinner server answers ({error}); does `pinner serve` run there?"
+            raise HostUnreachable(self._url, why) from None
+        except UnicodeEncodeError as error:
+            raise Invalid("text", ascii(error.object), "text in UTF-8") from None
         if not answer.is_success:
             raise _error(answer.status_code, answer.content)
         return _read(kind, _json(answer.content))
-
-    def _unreachable(self, error: httpx.TransportError) -> HostUnreachable:
-        return HostUnreachable(self._url, f"no pinner server answers ({error}); does `pinner serve` run there?")
 
     def _stream(self, run: str) -> Iterator[Progress]:
         """What the event stream tells. Ends early where the server has no stream to give."""
@@ -168,9 +170,10 @@ class RemotePinner:
             if not answer.is_success:
                 raise _error(answer.status_code, answer.read())
             for name, data in _events(answer.iter_bytes()):
-                if name == "error":
+                if name == b"error":
                     raise _error(answer.status_code, data)
-                yield _read(Progress, _json(data))
+                if name in (b"change", b"end"):
+                    yield _read(Progress, _json(data))
 
     def _poll(self, run: str, known: dict[int, Entry]) -> Iterator[Progress]:
         """Every entry that ends and is not the ``known`` one; then the end."""
@@ -188,19 +191,18 @@ class RemotePinner:
 
 
 def _url(path: tuple[str, ...]) -> str:
-    return "/v1/" + "/".join(quote(part, safe="") for part in path)
+    return "/v1/" + "/".join(quote(part, safe="", errors="replace") for part in path)
 
 
-def _events(chunks: Iterator[bytes]) -> Iterator[tuple[str, bytes]]:
+def _events(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
     """Name and data of each server-sent event. Split by hand: only a line feed ends a line here, and names of guests
     may hold what other line readers take for one (U+2028)."""
     rest = b""
     for chunk in chunks:
         *blocks, rest = (rest + chunk).split(b"\n\n")
         for block in blocks:
-            fields = dict(line.split(b": ", 1) for line in block.split(b"\n") if not line.startswith(b":"))
-            if fields:
-                yield fields[b"event"].decode(), fields[b"data"]
+            fields = {name: value for name, _, value in (line.partition(b": ") for line in block.split(b"\n"))}
+            yield fields.get(b"event", b""), fields.get(b"data", b"")
 
 
 def _json(content: bytes) -> Any:

@@ -4,10 +4,10 @@ from apiflask import APIBlueprint
 from flask import Response
 from pydantic import RootModel
 
-from pinner.api import streams
-from pinner.api.context import caller, pinner
+from pinner.api.context import caller, door, pinner
 from pinner.api.openapi import EVENT, failing, links, written
 from pinner.api.schemas import HostPageQuery, NewRollback, RunDetail
+from pinner.api.streams import MEDIA
 from pinner.model.errors import (
     ApplyFailed,
     Gone,
@@ -41,7 +41,7 @@ def show(run: str) -> RunDetail:
 
 
 @bp.get("/runs/<run>/events")
-@bp.doc(responses=written(streams.MEDIA, EVENT), extensions=failing(NotFound))
+@bp.doc(responses=written(MEDIA, EVENT), extensions=failing(NotFound))
 def events(run: str) -> Response:
     """Follow a run as server-sent events.
 
@@ -49,7 +49,7 @@ def events(run: str) -> Response:
     ended. An `error` with an error document comes instead where the run can be followed no further.
     """
     pinner().run(run)
-    return streams.respond(pinner().follow(run))
+    return door().streams.respond(pinner().follow(run))
 
 
 @bp.post("/runs/<run>/rollback")

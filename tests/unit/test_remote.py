@@ -8,13 +8,14 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from support.memory import EVIL, MemoryPinner
 from support.values import NOON
+from werkzeug.exceptions import ServiceUnavailable
 
-from pinner.api import streams
 from pinner.api.app import create_app
 from pinner.api.server import serve
+from pinner.api.streams import Streams
 from pinner.model.errors import Blocked, HostUnreachable, Invalid, NotFound, PinnerError, RunConflict, StalePlan
 from pinner.model.request import Request
-from pinner.remote import RemotePinner
+from pinner.remote import RemotePinner, _events
 from pinner.usecases import Caller
 
 NOBODY = Caller("nobody", "nowhere", "req-none")
@@ -143,9 +144,10 @@ def test_a_run_is_followed_without_a_stream_too(remote, pinner, monkeypatch):
 
 
 def test_a_full_server_is_asked_again_and_again_instead(remote, pinner, monkeypatch):
-    full = threading.BoundedSemaphore(1)
-    full.acquire()
-    monkeypatch.setattr(streams, "_free", full)
+    def full(_streams, _changes):
+        raise ServiceUnavailable("8 streams are open", retry_after=5)
+
+    monkeypatch.setattr(Streams, "respond", full)
     run = remote.apply(planned(remote).id, False, NOBODY)
     assert list(remote.follow(run.id))[-1].run.state == "applied"
 
@@ -168,6 +170,19 @@ def test_no_url(url):
     with pytest.raises(Invalid) as refused:
         RemotePinner(url)
     assert (refused.value.details["field"], refused.value.details["value"]) == ("url", url)
+
+
+def test_a_token_that_no_header_can_hold_is_not_shown():
+    with pytest.raises(Invalid) as refused:
+        RemotePinner("http://127.0.0.1:9", "s3cret\n")
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_name_that_is_no_text(remote):
+    with pytest.raises(NotFound):
+        remote.observe("\udcff", 0.0)
+    with pytest.raises(Invalid):
+        planned(remote, guests=("\udcff",))
 
 
 @pytest.mark.parametrize(
@@ -197,3 +212,12 @@ def test_something_else_than_pinner_answers(status, body):
         remote = RemotePinner(f"http://127.0.0.1:{other.server_port}")
         with closing(remote), pytest.raises(PinnerError, match="the server"):
             remote.hosts()
+
+
+def test_words_on_a_stream_that_are_not_known_are_passed_over():
+    words = b": comment\n\nevent: later\ndata: 1\n\nretry: 5\n\nnonsense\n\nevent: end\ndata: {}\n\nevent: cut"
+    # In chunks of every size, for none of them ends where an event does.
+    for size in range(1, len(words)):
+        chunks = (words[at : at + size] for at in range(0, len(words), size))
+        known = [event for event in _events(chunks) if event[0] in (b"change", b"end", b"error")]
+        assert known == [(b"end", b"{}")]
