@@ -39,6 +39,7 @@ def serve(config_files: list[Path] | None, bind: str | None, port: int | None) -
     """Serve until SIGINT or SIGTERM. Raises PinnerError where it cannot begin."""
     config = wiring.configuration(config_files)
     log.setup(config, "pinner")
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     door = _Door(
         config.api.bind if bind is None else bind,
         config.api.port if port is None else port,
