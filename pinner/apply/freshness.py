@@ -9,9 +9,6 @@ from pinner.model.plan import Change, Plan, TargetKind, ThreadMask
 PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
 """What is pinned through libvirt, and has a place in a guest's definition."""
 
-MANY: tuple[TargetKind, ...] = ("emulator", "process")
-"""What has threads that come and go; each of the others is one thread."""
-
 
 def key(thread: ThreadMask) -> tuple[int, int]:
     """What names a thread: its id and its start time."""

@@ -4,20 +4,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from pinner.apply.freshness import MANY, PINNED, differences, key
+from pinner.apply.freshness import PINNED, differences, key
 from pinner.apply.ports import Host, Journal
+from pinner.apply.settle import PASSES, settle
 from pinner.model.errors import ApplyFailed, Gone
 from pinner.model.journal import Entry
 from pinner.model.plan import ThreadMask
-
-PASSES = 10
-"""How often a target is read again until no thread of it is astray. One pass misses what is born meanwhile."""
-
-
-def passes_needed(kind: str) -> int:
-    """How many readings in a row must find no stray. A thread that is being listed may bear another and end at once:
-    that one is in the second list."""
-    return 2 if kind in MANY else 1
 
 
 class Move:
@@ -29,6 +21,7 @@ class Move:
         """Whether anything may have been written to the host."""
         self._host = host
         self._journal = journal
+        self._known = {key(thread) for thread in entry.change.before}
         self._inherited = {thread.cpus for thread in entry.change.before}
 
     def make(self, *, persist: bool) -> None:
@@ -50,33 +43,29 @@ class Move:
     def _settle(self) -> None:
         """Move every stray until none is left. libvirt's pin moves an emulator's threads only where the cpuset
         controller is, else its main thread alone; and a busy process bears threads all the time."""
-        target = self.entry.change.target
-        clean = 0
-        strays: list[ThreadMask] = []
-        for _ in range(PASSES):
-            strays = [thread for thread in self._host.masks(target) if self._is_astray(thread)]
-            clean = 0 if strays else clean + 1
-            if clean == passes_needed(target.kind):
-                return
-            self._adopt(strays)
-            for thread in strays:
-                with suppress(Gone):
-                    self._host.set_mask(replace(thread, cpus=self.entry.change.after))
-        why = f"{len(strays)} threads still are not on {self.entry.change.after} after {PASSES} passes"
-        raise ApplyFailed(str(target), why)
+        target, after = self.entry.change.target, self.entry.change.after
+        left = settle(lambda: list(filter(self._is_astray, self._host.masks(target))), self._move)
+        if left:
+            raise ApplyFailed(str(target), f"{len(left)} threads still are not on {after} after {PASSES} passes")
+
+    def _move(self, strays: list[ThreadMask]) -> None:
+        self._adopt(strays)
+        for thread in strays:
+            with suppress(Gone):
+                self._host.set_mask(replace(thread, cpus=self.entry.change.after))
 
     def _is_astray(self, thread: ThreadMask) -> bool:
         """A thread of a process that has neither a known name nor an inherited mask was placed by somebody else."""
         if thread.cpus == self.entry.change.after:
             return False
-        return self.entry.change.target.kind != "process" or self._is_known(thread) or thread.cpus in self._inherited
-
-    def _is_known(self, thread: ThreadMask) -> bool:
-        return any(key(thread) == key(known) for known in (*self.entry.change.before, *self.entry.found))
+        if self.entry.change.target.kind != "process":
+            return True
+        return key(thread) in self._known or thread.cpus in self._inherited
 
     def _adopt(self, threads: Iterable[ThreadMask]) -> None:
         """Journal the masks of those that nobody knew of, before they are touched."""
-        born = tuple(thread for thread in threads if self._is_astray(thread) and not self._is_known(thread))
+        born = tuple(thread for thread in threads if self._is_astray(thread) and key(thread) not in self._known)
         if born:
+            self._known.update(map(key, born))
             self.entry = replace(self.entry, found=(*self.entry.found, *born))
             self._journal.intend(self.entry)

@@ -5,10 +5,11 @@
 
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 
 from pinner.apply.freshness import PINNED, key
-from pinner.apply.move import PASSES, passes_needed
 from pinner.apply.ports import Host
+from pinner.apply.settle import settle
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Gone, PinnerError
 from pinner.model.journal import Entry, EntryState
@@ -52,38 +53,37 @@ class _Masks:
         self._usual = _usual(entry)
         self._wanted: dict[tuple[int, int], CpuSet] = {}
         self._pinned: CpuSet | None = None
-        self._moved: list[str] = []
+        self._problems: list[str] = []
 
     def restore(self) -> list[str]:
-        """Repeat until every thread is where it belongs; what could not be done, in words. Raises what Host raises."""
-        clean = 0
-        strays: list[ThreadMask] = []
+        """Give every thread its mask; what could not be done, in words. Raises what Host raises."""
         if self._force:
             with suppress(PinnerError):
-                self._pin(self._host.masks(self._target))
-        for _ in range(PASSES):
-            threads = self._host.masks(self._target)
-            strays = [thread for thread in threads if self._belongs(thread) != thread.cpus]
-            clean = 0 if strays else clean + 1
-            if clean == passes_needed(self._target.kind):
-                return self._moved
-            if strays and self._target.kind in PINNED and self._pinned is None:
-                self._pin(threads)
-            else:
-                self._set(strays)
-        return [*self._moved, f"threads {', '.join(str(t.tid) for t in strays)} do not keep the mask they had"]
+                self._pin()
+        left = settle(self._strays, self._move)
+        if left:
+            self._problems.append(
+                f"threads {', '.join(str(thread.tid) for thread in left)} do not keep the mask they had"
+            )
+        return self._problems
 
-    def _pin(self, threads: tuple[ThreadMask, ...]) -> None:
-        """Through libvirt, to all that any thread needs; the cpuset no longer stands in the way of single masks."""
-        if self._target.kind in PINNED:
-            cpus = union(self._belongs(thread) for thread in threads)
-            self._host.pin(self._target, cpus, persist=False)
-            self._pinned = cpus
+    def _strays(self) -> list[ThreadMask]:
+        return [thread for thread in self._host.masks(self._target) if self._belongs(thread) != thread.cpus]
 
-    def _set(self, strays: list[ThreadMask]) -> None:
+    def _move(self, strays: list[ThreadMask]) -> None:
+        if self._target.kind in PINNED and self._pinned is None:
+            self._pin()
+            return
         for thread in strays:
             with suppress(Gone):
-                self._host.set_mask(ThreadMask(thread.tid, thread.started, self._belongs(thread)))
+                self._host.set_mask(replace(thread, cpus=self._belongs(thread)))
+
+    def _pin(self) -> None:
+        """Through libvirt, to all that any thread needs; the cpuset no longer stands in the way of single masks."""
+        if self._target.kind in PINNED:
+            cpus = union(self._belongs(thread) for thread in self._host.masks(self._target))
+            self._host.pin(self._target, cpus, persist=False)
+            self._pinned = cpus
 
     def _belongs(self, thread: ThreadMask) -> CpuSet:
         """Decided when a thread is first seen: later its mask may be our own doing."""
@@ -98,7 +98,7 @@ class _Masks:
             return self._usual if thread.cpus in (self._after, self._pinned) else thread.cpus
         if self._force or thread.cpus in (before, self._after):
             return before
-        self._moved.append(f"thread {thread.tid} was moved to {thread.cpus} by somebody else and is left there")
+        self._problems.append(f"thread {thread.tid} was moved to {thread.cpus} by somebody else and is left there")
         return thread.cpus
 
 

@@ -6,23 +6,34 @@ open folder /proc/TID stays that thread's even when the id is given to another, 
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import suppress
 
 from pinner.host import files, procfs
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, NotPermitted
 from pinner.model.plan import ThreadMask
 
-PROC = Path("/proc")
-
 
 def mask(tid: int) -> ThreadMask:
     """The thread's start time and mask. Raises Gone."""
     with _opened(tid) as folder:
-        stat = procfs.parse_stat(_read(folder, "stat", tid))
-        return ThreadMask(tid, stat.started, procfs.parse_affinity(_read(folder, "status", tid)))
+        return _mask(folder, "", tid, procfs.parse_stat(_read(folder, "stat", tid)))
+
+
+def masks(pid: int, wanted: Callable[[str], bool] = lambda _: True) -> tuple[ThreadMask, ...]:
+    """Those of a process's threads whose name is ``wanted``, by ascending id. Raises Gone where there are none."""
+    found = []
+    with _opened(pid) as folder:
+        for number in files.numbers(f"/proc/{pid}/task"):
+            tid = int(number)
+            with suppress(Gone):
+                stat = procfs.parse_stat(_read(folder, f"task/{tid}/stat", tid))
+                if wanted(stat.name):
+                    found.append(_mask(folder, f"task/{tid}/", tid, stat))
+    if not found:
+        raise Gone(f"process {pid}")
+    return tuple(found)
 
 
 def set_affinity(thread: ThreadMask) -> None:
@@ -45,17 +56,15 @@ def set_affinity(thread: ThreadMask) -> None:
             raise _refused(thread, granted)
 
 
-@contextmanager
-def _opened(tid: int) -> Iterator[int]:
-    """The thread's folder in /proc, held open. Raises Gone."""
+def _opened(tid: int) -> files.Folder:
     try:
-        folder = os.open(PROC / str(tid), os.O_PATH | os.O_DIRECTORY)
+        return files.Folder(f"/proc/{tid}")
     except OSError:
         raise Gone(f"thread {tid}") from None
-    try:
-        yield folder
-    finally:
-        os.close(folder)
+
+
+def _mask(folder: int, below: str, tid: int, stat: procfs.Stat) -> ThreadMask:
+    return ThreadMask(tid, stat.started, procfs.parse_affinity(_read(folder, f"{below}status", tid)))
 
 
 def _read(folder: int, name: str, tid: int) -> bytes:
@@ -86,8 +95,8 @@ def _refused(thread: ThreadMask, granted: CpuSet) -> ApplyFailed:
 def _confined(tid: int) -> str:
     """What keeps a thread from CPUs: its cpuset (cgroups(7), /proc/TID/cgroup), or the kernel itself."""
     try:
-        stat = procfs.parse_stat(files.read(f"{PROC}/{tid}/stat"))
-        rows = [line.split(":", 2) for line in files.decode(files.read(f"{PROC}/{tid}/cgroup")).splitlines()]
+        stat = procfs.parse_stat(files.read(f"/proc/{tid}/stat"))
+        rows = [line.split(":", 2) for line in files.decode(files.read(f"/proc/{tid}/cgroup")).splitlines()]
     except OSError:
         return "it has ended"
     if stat.flags & procfs.PF_NO_SETAFFINITY:

@@ -30,6 +30,19 @@ def read(path: str, folder: int | None = None) -> bytes:
         os.close(file)
 
 
+class Folder:
+    """A folder held open, as a file descriptor. Raises OSError."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY)
+
+    def __enter__(self) -> int:
+        return self._descriptor
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+
 def decode(data: bytes) -> str:
     """Text that can always be written as UTF-8: undecodable bytes come out escaped."""
     return data.decode("utf-8", "backslashreplace")
@@ -82,3 +95,11 @@ def numbered(folder: Path, prefix: str) -> dict[int, Path]:
     except OSError:
         return {}
     return dict(sorted(found.items()))
+
+
+def numbers(folder: str) -> list[str]:
+    """The names in a folder that are numbers, ascending; none where there is no such folder."""
+    try:
+        return sorted(filter(str.isdecimal, os.listdir(folder)), key=int)  # noqa: PTH208 - a Path for each is too slow
+    except OSError:
+        return []

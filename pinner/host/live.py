@@ -5,13 +5,13 @@ from pathlib import Path
 
 from pinner.host import affinity, files, procfs, qemu
 from pinner.host.libvirt import Libvirt
-from pinner.host.sysfs import read_topology
+from pinner.host.sysfs import read_fingerprint
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.plan import Target, ThreadMask
-from pinner.model.process import Thread
 
 ROOT = Path("/")
+ONLINE = Path("/sys/devices/system/cpu/online")
 
 
 class LiveHost:
@@ -21,12 +21,12 @@ class LiveHost:
         self._libvirt = libvirt
         self._qemus: dict[str, tuple[int, int]] = {}
         """Process id and start time by guest."""
-        self._singles: dict[Target, Thread] = {}
+        self._singles: dict[Target, ThreadMask] = {}
         """The thread of each target that is one thread of QEMU."""
 
     def fingerprint(self) -> str:
         """See Host."""
-        return read_topology(ROOT).fingerprint
+        return read_fingerprint(ROOT)
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
         """See Host."""
@@ -37,7 +37,7 @@ class LiveHost:
                 case "helper", int(tid):
                     return (affinity.mask(tid),)
                 case "emulator", None:
-                    return tuple(_mask(thread) for thread in self._roles(target).emulator)
+                    return affinity.masks(self._qemu(target.owner), qemu.is_emulator)
                 case _, int(part):
                     return (self._single_of_qemu(target, part),)
         except Gone:
@@ -47,7 +47,7 @@ class LiveHost:
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
         """See Host. CPUs that are absent or offline are refused before libvirt is asked: it drops them silently, and
         a pin that it refuses may have changed the host all the same."""
-        online = files.cpu_list(ROOT / "sys/devices/system/cpu/online") or CpuSet()
+        online = files.cpu_list(ONLINE) or CpuSet()
         if not cpus <= online:
             raise ApplyFailed(str(target), f"CPUs {cpus - online} are not online (online: {online})")
         self._libvirt.pin(target, cpus, persist=persist)
@@ -72,7 +72,7 @@ class LiveHost:
         pid = int(target.owner)
         if procfs.started(ROOT, pid) != started:
             raise Gone(str(target))
-        return tuple(_mask(thread) for thread in procfs.threads_of(ROOT, pid))
+        return affinity.masks(pid)
 
     def _single_of_qemu(self, target: Target, part: int) -> ThreadMask:
         """The thread of a vCPU or iothread; QEMU's threads are searched for it only once while it lives."""
@@ -83,16 +83,12 @@ class LiveHost:
                 if found.started == known.started:
                     self._singles[target] = known
                     return found
-        roles = self._roles(target)
+        roles = qemu.roles(procfs.threads_of(ROOT, self._qemu(target.owner)))
         thread = (roles.vcpus if target.kind == "vcpu" else roles.iothreads).get(part)
         if thread is None:
             raise Gone(str(target))
-        self._singles[target] = thread
-        return _mask(thread)
-
-    def _roles(self, target: Target) -> qemu.Roles:
-        """QEMU's threads. Raises Gone."""
-        return qemu.roles(procfs.threads_of(ROOT, self._qemu(target.owner)))
+        self._singles[target] = ThreadMask(thread.tid, thread.started, thread.affinity)
+        return self._singles[target]
 
     def _qemu(self, guest: str) -> int:
         """QEMU's process id; it is searched for only once while the process lives. Raises Gone."""
@@ -107,7 +103,3 @@ class LiveHost:
             raise Gone(f"guest {guest}")
         self._qemus[guest] = qemus[guest], procfs.started(ROOT, qemus[guest])
         return qemus[guest]
-
-
-def _mask(thread: Thread) -> ThreadMask:
-    return ThreadMask(thread.tid, thread.started, thread.affinity)

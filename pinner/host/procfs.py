@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pinner.host.files import decode, read
+from pinner.host.files import Folder, decode, numbers, read
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid
 from pinner.model.process import Hold, Process, Thread
@@ -102,9 +102,9 @@ class Sampler:
     def first(self) -> None:
         """Note what every process and thread has used so far."""
         self._began = self._clock()
-        for pid in _numbers(self._proc):
+        for pid in numbers(self._proc):
             try:
-                with _Folder(f"{self._proc}/{pid}") as folder:
+                with Folder(f"{self._proc}/{pid}") as folder:
                     look = self._processes[pid] = Look(read("stat", folder), self._clock())
                     if parse_stat(look.stat).flags & PF_KTHREAD:
                         self._threads[pid] = look
@@ -115,18 +115,18 @@ class Sampler:
 
     def second(self) -> tuple[Process, ...]:
         """Every process that lives now, by ascending pid."""
-        return tuple(process for pid in _numbers(self._proc) if (process := self._process(pid)))
+        return tuple(process for pid in numbers(self._proc) if (process := self._process(pid)))
 
     def threads(self, pid: int) -> tuple[Thread, ...]:
         """The threads of a process by ascending id, none where it has ended."""
         try:
-            with _Folder(f"{self._proc}/{pid}") as folder:
+            with Folder(f"{self._proc}/{pid}") as folder:
                 return self._threads_in(folder, str(pid))
         except _VANISHED:
             return ()
 
     def _look_at_threads(self, folder: int, pid: str) -> None:
-        for tid in _numbers(f"{self._proc}/{pid}/task"):
+        for tid in numbers(f"{self._proc}/{pid}/task"):
             try:
                 self._threads[tid] = Look(read(f"task/{tid}/stat", folder), self._clock())
             except OSError:
@@ -134,7 +134,7 @@ class Sampler:
 
     def _process(self, pid: str) -> Process | None:
         try:
-            with _Folder(f"{self._proc}/{pid}") as folder:
+            with Folder(f"{self._proc}/{pid}") as folder:
                 data = read("stat", folder)
                 stat = parse_stat(data)
                 load = self._load(self._processes.get(pid), data, stat)
@@ -148,7 +148,7 @@ class Sampler:
 
     def _threads_in(self, folder: int, pid: str) -> tuple[Thread, ...]:
         threads = []
-        for tid in _numbers(f"{self._proc}/{pid}/task"):
+        for tid in numbers(f"{self._proc}/{pid}/task"):
             try:
                 threads.append(self._thread(folder, f"task/{tid}/", tid))
             except _VANISHED:
@@ -173,19 +173,6 @@ class Sampler:
             ticks, since = now.ticks - then.ticks, before.at
         elapsed = self._clock() - since
         return round(max(0, ticks) * 100 / HERTZ / elapsed, 2) if elapsed > 0 else 0.0
-
-
-class _Folder:
-    """A folder held open, as a file descriptor. Raises OSError."""
-
-    def __init__(self, path: str) -> None:
-        self._descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY)
-
-    def __enter__(self) -> int:
-        return self._descriptor
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
 
 
 @lru_cache(maxsize=4096)
@@ -228,10 +215,3 @@ def _optional(path: str, folder: int) -> bytes:
         return read(path, folder)
     except OSError:
         return b""
-
-
-def _numbers(folder: str) -> list[str]:
-    try:
-        return sorted(filter(str.isdecimal, os.listdir(folder)), key=int)  # noqa: PTH208 - a Path for each is too slow
-    except OSError:
-        return []

@@ -46,6 +46,11 @@ def role(name: str) -> tuple[TargetKind, int | None]:
     return "emulator", None
 
 
+def is_emulator(name: str) -> bool:
+    """Whether a thread of QEMU with this name does the emulator's work."""
+    return role(name)[0] == "emulator"
+
+
 def roles(threads: Iterable[Thread]) -> Roles:
     """The threads by role."""
     vcpus: dict[int, Thread] = {}

@@ -6,7 +6,7 @@ from pinner.host.devices import read_devices
 from pinner.host.kernel import partitioned, read_kernel
 from pinner.host.sysfs_cpus import read_cpus, read_l3_domains
 from pinner.host.sysfs_nodes import read_nodes
-from pinner.model.topology import Topology
+from pinner.model.topology import Device, Topology
 
 
 def read_topology(root: Path) -> Topology:
@@ -14,6 +14,15 @@ def read_topology(root: Path) -> Topology:
 
     Raises Invalid, naming ``root``, where there is no CPU at all.
     """
+    return _topology(root, read_devices(root))
+
+
+def read_fingerprint(root: Path) -> str:
+    """Topology.fingerprint as of now, without a look at the devices: it leaves them out. Raises Invalid likewise."""
+    return _topology(root, ()).fingerprint
+
+
+def _topology(root: Path, devices: tuple[Device, ...]) -> Topology:
     nodes = read_nodes(root)
     domains = read_l3_domains(root)
     return Topology(
@@ -21,5 +30,5 @@ def read_topology(root: Path) -> Topology:
         nodes=nodes,
         kernel=read_kernel(root),
         l3_domains=domains,
-        devices=read_devices(root),
+        devices=devices,
     )

@@ -1,7 +1,7 @@
 import pytest
 from support.roots import CPU, NODE, two_nodes, write
 
-from pinner.host.sysfs import read_topology
+from pinner.host.sysfs import read_fingerprint, read_topology
 from pinner.host.sysfs_nodes import overlaps
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
@@ -161,3 +161,8 @@ def test_devices_and_their_nodes(tmp_path):
         ("net", "eth0", 2, "0000:3b:00.0"),
         ("net", "lo", None, ""),
     ]
+
+
+def test_a_fingerprint_alone_is_the_topologys(tmp_path):
+    root = two_nodes(tmp_path)
+    assert read_fingerprint(root) == read_topology(root).fingerprint
