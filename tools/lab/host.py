@@ -1,0 +1,152 @@
+"""A lab host: a virtual machine that runs, takes commands and leaves nothing behind but its console log."""
+
+import os
+import shutil
+import subprocess
+import sysconfig
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from lab import firmware, image, machine
+from lab.agent import GuestAgent, Result
+from lab.errors import Hung, LabError
+from lab.machine import Machine
+from lab.topology import LabTopology
+
+BOOT_SECONDS = 300
+RUN_SECONDS = 300
+_STOP_SECONDS = 10
+_OVERHEAD_MIB = 768
+"""What QEMU takes beside the machine's memory: translated code, devices."""
+_PROJECT = Path(__file__).parents[2]
+_SOFTWARE = ("api", "migrations", "pinner", "tools")
+_COMMAND = """\
+#!/bin/sh
+export PYTHONPATH=/opt/pinner/tree:/opt/pinner/site-packages
+exec python3 -c 'import sys; from pinner.cli.main import main; sys.exit(main())' "$@"
+"""
+
+
+def software(folder: Path) -> Path:
+    """A disk in ``folder`` that holds pinner from the working tree and the packages that it needs from this venv."""
+    tree, disk = folder / "software", folder / "software.ext4"
+    for name in _SOFTWARE:
+        shutil.copytree(_PROJECT / name, tree / "tree" / name, symlinks=True)
+    packages = sysconfig.get_path("platlib")
+    shutil.copytree(packages, tree / "site-packages", symlinks=True, ignore=shutil.ignore_patterns("*mypy*"))
+    (tree / "bin").mkdir()
+    (tree / "bin/pinner").write_text(_COMMAND)
+    (tree / "bin/pinner").chmod(0o755)
+    image.make_disk(tree, disk, 1024)
+    shutil.rmtree(tree)
+    return disk
+
+
+class LabHost:
+    """One running host. Start it in the main thread: it dies with the thread that started it."""
+
+    def __init__(
+        self,
+        topology: LabTopology,
+        folder: Path,
+        disk: Path,
+        *,
+        kernel: str = "",
+        number: int = 1,
+        port: int = 19000,
+    ) -> None:
+        """Begin to boot; ``wait`` tells when it can be used. ``folder`` (made here) keeps its logs; a socket lies in
+        it, so that its path must be short. Raises LabError before anything is started."""
+        check(topology)
+        self.topology = topology
+        self.folder = folder
+        self.machine = Machine(topology, kernel, number, port, folder, image.image(), disk)
+        prepare(self.machine)
+        self._agent = GuestAgent(folder / "agent")
+        with (folder / "qemu.log").open("w") as log:
+            # The kernel ends the machine should this process be killed.
+            self._process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *machine.command(self.machine)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Self:
+        self.wait()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def wait(self, seconds: float = BOOT_SECONDS) -> None:
+        """Return when the host is up. Raises Hung; then the host is killed."""
+        try:
+            self._agent.wait(lambda: self._process.poll() is None, time.monotonic() + seconds)
+        except TimeoutError as error:
+            ended = f"its QEMU ended with status {self._process.returncode}: {self._last_words()}"
+            self._give_up(f"did not boot in {seconds:g} s" if self._process.poll() is None else ended, error)
+        self.run("systemctl is-system-running --wait", timeout=seconds, check=False)
+        self.run(f"ip addr add {self.address}/24 dev eth0; ip link set eth0 up")
+
+    @property
+    def address(self) -> str:
+        """Its IP address on the lab's network."""
+        return f"10.19.0.{self.machine.number}"
+
+    def run(self, command: str, *, stdin: str = "", timeout: float = RUN_SECONDS, check: bool = True) -> Result:
+        """Run a shell command to its end.
+
+        Raises LabError with the command's own words where it fails and ``check`` is set, and Hung where it does not
+        end in time; then the host is killed.
+        """
+        try:
+            result = self._agent.run(["/bin/sh", "-c", command], stdin.encode(), time.monotonic() + timeout)
+        except OSError as error:
+            self._give_up(f"gave no answer in {timeout:g} s to: {command}", error)
+        if check and result.status:
+            raise LabError(f"{command}\nended with status {result.status}:\n{result.out}{result.err}")
+        return result
+
+    def close(self) -> None:
+        """End the machine; what it wrote to its disk is gone, its console log stays."""
+        self._agent.close()
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _give_up(self, why: str, error: Exception | None) -> None:
+        self.close()
+        raise Hung(f"lab host {self.topology.name}: {why}; console: {self.folder}/console.log") from error
+
+    def _last_words(self) -> str:
+        return (self.folder / "qemu.log").read_text().strip()[-400:]
+
+
+def prepare(plan: Machine) -> None:
+    """Make the machine's folder and what lies in it."""
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    (plan.folder / "initrd").write_bytes(firmware.early_archive(plan.topology) + plan.image.initrd.read_bytes())
+
+
+def check(topology: LabTopology) -> None:
+    """Raise LabError, in one line, where no host of this topology can be started here."""
+    if lacking := [tool for tool in ("qemu-system-x86_64", "setpriv") if shutil.which(tool) is None]:
+        raise LabError(f"lab: not installed: {', '.join(lacking)} (apt install qemu-system-x86 util-linux)")
+    if machine.accelerated() and not os.access("/dev/kvm", os.W_OK):
+        raise LabError("lab: PINNER_LAB_ACCEL=kvm, but /dev/kvm cannot be opened")
+    needed = topology.memory_mib + _OVERHEAD_MIB
+    free = _available_mib()
+    if free < needed:
+        raise LabError(f"lab: topology {topology.name} needs {needed} MiB of memory, {free} MiB are available")
+
+
+def _available_mib() -> int:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) >> 10

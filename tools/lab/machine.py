@@ -1,0 +1,103 @@
+"""QEMU's command line for a lab host. Pure."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from lab.image import Image
+from lab.topology import LabTopology
+
+CPU = "Nehalem"
+"""A model of which software emulation lacks nothing; it has a level-3 cache, and threads where the topology says so."""
+_KERNEL = (
+    "root=/dev/vda rw console=ttyS0 panic=-1 net.ifnames=0 mitigations=off loglevel=4 systemd.show_status=no "
+    "systemd.hostname={name} systemd.machine_id={id.hex}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """All that a host's QEMU is told. ``number`` tells hosts of one network apart, from 1; ``port`` is the network."""
+
+    topology: LabTopology
+    kernel: str
+    """Arguments beside those of the topology."""
+    number: int
+    port: int
+    folder: Path
+    image: Image
+    software: Path
+    interactive: bool = False
+
+    @property
+    def id(self) -> uuid.UUID:
+        """The machine's, different for each of a network."""
+        return uuid.UUID(int=0x9144E2 << 96 | 4 << 76 | 8 << 60 | self.number)
+
+    @property
+    def kernel_arguments(self) -> str:
+        """The whole kernel command line."""
+        own = _KERNEL.format(name=f"lab{self.number}", id=self.id)
+        return " ".join(filter(None, (own, self.topology.kernel, self.kernel)))
+
+
+def command(machine: Machine) -> list[str]:
+    """The command."""
+    return ["qemu-system-x86_64", *_host(machine), *_cpus(machine.topology), *_nodes(machine.topology)]
+
+
+def _host(machine: Machine) -> Iterator[str]:
+    folder, image = machine.folder, machine.image
+    console = f"file,path={folder}/console.log"
+    if machine.interactive:
+        console = f"stdio,mux=on,signal=off,logfile={folder}/console.log"
+        yield from ("-mon", "chardev=console")
+    yield from ("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-machine", "q35")
+    yield from ("-accel", "kvm" if accelerated() else "tcg,thread=multi,tb-size=256", "-uuid", str(machine.id))
+    yield from ("-kernel", str(image.kernel), "-initrd", f"{folder}/initrd", "-append", machine.kernel_arguments)
+    yield from ("-drive", f"file={image.root},format=raw,if=none,id=root,snapshot=on")
+    yield from ("-drive", f"file={machine.software},format=raw,if=none,id=software,readonly=on")
+    yield from ("-device", "virtio-blk-pci,drive=root", "-device", "virtio-blk-pci,drive=software,serial=pinner")
+    yield from ("-chardev", f"{console},id=console", "-serial", "chardev:console", "-device", "virtio-serial-pci")
+    yield from ("-chardev", f"socket,path={folder}/agent,server=on,wait=off,id=agent")
+    yield from ("-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0")
+    yield from ("-netdev", f"socket,mcast=230.19.0.1:{machine.port},localaddr=127.0.0.1,id=net")
+    yield from ("-device", f"virtio-net-pci,netdev=net,mac=52:54:00:19:00:{machine.number:02x}")
+
+
+def accelerated() -> bool:
+    """Whether PINNER_LAB_ACCEL asks for KVM. Not found out by itself: a /dev/kvm may be there and not be usable."""
+    return os.environ.get("PINNER_LAB_ACCEL") == "kvm"
+
+
+def _cpus(topology: LabTopology) -> Iterator[str]:
+    """One CPU at the start and the others as devices: then a socket may hold fewer than the largest."""
+    shape = (topology.sockets, topology.cores, topology.threads)
+    total = shape[0] * shape[1] * shape[2]
+    yield from ("-cpu", CPU)
+    yield from ("-smp", f"cpus=1,maxcpus={total},sockets={shape[0]},cores={shape[1]},threads={shape[2]}")
+    for seat in topology.seats[1:]:
+        yield from ("-device", f"{CPU}-x86_64-cpu,{_address(seat.socket, seat.core, seat.thread)}")
+
+
+def _nodes(topology: LabTopology) -> Iterator[str]:
+    yield from ("-m", f"{topology.memory_mib}M")
+    for number, node in enumerate(topology.nodes):
+        memory = f",memdev=memory{number}" if node.memory_mib else ""
+        if memory:
+            yield from ("-object", f"memory-backend-ram,id=memory{number},size={node.memory_mib}M")
+        yield from ("-numa", f"node,nodeid={number}{memory}")
+    homes = {(seat.socket, seat.core, seat.thread): seat.node for seat in topology.seats}
+    for place in product(*map(range, (topology.sockets, topology.cores, topology.threads))):
+        # QEMU wants a node for empty places, too.
+        yield from ("-numa", f"cpu,node-id={homes.get(place, 0)},{_address(*place)}")
+    for here, row in enumerate(topology.distances):
+        for there, distance in enumerate(row):
+            yield from ("-numa", f"dist,src={here},dst={there},val={distance}")
+
+
+def _address(socket: int, core: int, thread: int) -> str:
+    return f"socket-id={socket},core-id={core},thread-id={thread}"

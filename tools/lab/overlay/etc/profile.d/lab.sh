@@ -1,0 +1,1 @@
+echo "A lab host of pinner. Leave it with: poweroff (or Ctrl-a x)"
