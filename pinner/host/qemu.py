@@ -16,8 +16,11 @@ from pinner.model.process import Thread
 
 _VCPU = re.compile(r"CPU (\d+)/\w+", re.ASCII)
 _IOTHREAD = re.compile(r"IO iothread(\d+)", re.ASCII)
-_EXECUTABLE = re.compile(rb"qemu|kvm")
-_HELPER = re.compile(rb"(?:vhost-|kvm-pit/)(\d+)\s*")
+_EXECUTABLE = re.compile("qemu|kvm")
+_HELPER = re.compile(r"(?:vhost-|kvm-pit/)(\d+)", re.ASCII)
+
+_Found = tuple[int, int]
+"""A process: when it started, and its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +73,18 @@ def roles(threads: Iterable[Thread]) -> Roles:
 def look(root: Path, uuids: Collection[str]) -> Processes:
     """Find the QEMU processes of these guests, and all helpers. A guest whose process is not there is left out."""
     helpers: dict[int, tuple[Thread, ...]] = {}
-    likely: list[int] = []
-    others: list[int] = []
-    for pid, folder in files.numbered(root / "proc", "").items():
+    likely: list[_Found] = []
+    others: list[_Found] = []
+    for pid in map(int, files.numbers(f"{root}/proc")):
         try:
-            name = files.read(f"{folder}/comm")
-        except OSError:
+            stat = procfs.parse_stat(files.read(f"{root}/proc/{pid}/stat"))
+            if not stat.flags & procfs.PF_KTHREAD:
+                (likely if _EXECUTABLE.match(stat.name) else others).append((stat.started, pid))
+            elif helper := _HELPER.fullmatch(stat.name):
+                owner = int(helper[1])
+                helpers[owner] = helpers.get(owner, ()) + procfs.threads_of(root, pid)
+        except (OSError, ValueError, IndexError, Gone):
             continue
-        if helper := _HELPER.fullmatch(name):
-            owner = int(helper[1])
-            helpers[owner] = helpers.get(owner, ()) + _kernel_thread(root, pid)
-        (likely if _EXECUTABLE.match(name) else others).append(pid)
     qemus = _by_uuid(root, likely, uuids)
     if missing := set(uuids) - set(qemus):
         qemus |= _by_uuid(root, others, missing)
@@ -99,27 +103,17 @@ def memory_per_node(root: Path, pid: int) -> dict[int, int]:
     return found
 
 
-def _kernel_thread(root: Path, pid: int) -> tuple[Thread, ...]:
-    """The kernel thread as a tuple of one; of none where a user's program only has the name."""
-    try:
-        stat = procfs.parse_stat(files.read(f"{root}/proc/{pid}/stat"))
-        return procfs.threads_of(root, pid) if stat.flags & procfs.PF_KTHREAD else ()
-    except (OSError, Gone):
-        return ()
-
-
-def _by_uuid(root: Path, pids: Iterable[int], uuids: Collection[str]) -> dict[str, int]:
+def _by_uuid(root: Path, processes: Iterable[_Found], uuids: Collection[str]) -> dict[str, int]:
     """Where several processes show one UUID the oldest has it: an impostor must have read it from QEMU."""
-    found: dict[str, tuple[int, int]] = {}
-    for pid in pids:
+    found: dict[str, int] = {}
+    for _, pid in sorted(processes):
         try:
             uuid = _uuid(files.read(f"{root}/proc/{pid}/cmdline"))
-            if uuid in uuids:
-                mine = (procfs.started(root, pid), pid)
-                found[uuid] = min(found.get(uuid, mine), mine)
-        except (OSError, Gone):
+        except OSError:
             continue
-    return {uuid: pid for uuid, (_, pid) in found.items()}
+        if uuid in uuids:
+            found.setdefault(uuid, pid)
+    return found
 
 
 def _uuid(cmdline: bytes) -> str:

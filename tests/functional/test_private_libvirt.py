@@ -1,0 +1,60 @@
+"""The private libvirtd of the tests and the demo leaves nothing behind, however it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import private_libvirt
+import pytest
+
+pytestmark = pytest.mark.skipif(bool(private_libvirt.missing()), reason=private_libvirt.missing() or "-")
+
+CODE = """
+import sys
+from pathlib import Path
+import private_libvirt
+folder = Path(sys.argv[1])
+with private_libvirt.private_libvirtd(folder) as uri:
+    private_libvirt.start_guest(uri, private_libvirt.guest_xml(sys.argv[2]), paused=True)
+    print(*[(folder / name).read_text().strip() for name in ("libvirtd.pid", f"run/qemu/{sys.argv[2]}.pid")])
+    sys.stdout.flush()
+    if sys.argv[3] == "raise":
+        raise RuntimeError("broken")
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("how", ["raise", "Ctrl-C", "Ctrl-C twice", "libvirtd is killed"])
+def test_nothing_is_left(tmp_path, how):
+    name = f"left-{os.getpid()}"
+    folder = tmp_path / "d"
+    with subprocess.Popen(
+        [sys.executable, "-c", CODE, str(folder), name, how],
+        env=os.environ | {"PYTHONPATH": str(Path(private_libvirt.__file__).parent)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as running:
+        libvirtd, guest = map(int, running.stdout.readline().split())
+        if how == "libvirtd is killed":
+            os.kill(libvirtd, signal.SIGKILL)
+            running.stdin.close()
+        elif how != "raise":
+            for _ in how.split()[1:] or [1]:
+                running.send_signal(signal.SIGINT)
+        running.wait(30)
+    assert not _lives(libvirtd, "libvirtd")
+    assert not _lives(guest, "qemu")
+    assert not folder.exists()
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/qemu-*{name}*"))
+
+
+def _lives(pid: int, name: str) -> bool:
+    """A process that has ended may wait for its parent to take notice; it has no command line any more."""
+    try:
+        return name in Path(f"/proc/{pid}/cmdline").read_text()
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,127 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import etree
+
+from pinner.host import domain_xml
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid
+from pinner.model.plan import Target
+
+FULL = """<domain type='kvm' id='3'>
+  <name>web</name><memory unit='KiB'>2097152</memory>
+  <vcpu placement='static' cpuset='0-15,^3' current='2'>4</vcpu>
+  <iothreads>2</iothreads>
+  <iothreadids><iothread id='2'/><iothread id='7'/></iothreadids>
+  <cputune>
+    <shares>2048</shares>
+    <vcpupin vcpu='0' cpuset='4'/><vcpupin vcpu='3' cpuset='6-7'/>
+    <emulatorpin cpuset='1-2'/><iothreadpin iothread='7' cpuset='5'/>
+  </cputune>
+  <devices>
+    <hostdev mode='subsystem' type='pci'><source>
+      <address domain='0x0000' bus='0x3b' slot='0x00' function='0x1'/></source></hostdev>
+    <hostdev mode='subsystem' type='usb'><source><address bus='1' device='2'/></source></hostdev>
+    <interface type='hostdev'><source><address type='pci' domain='0x0001' bus='0x5e' slot='0x1f' function='0x0'/>
+      </source><mac address='52:54:00:00:00:02'/></interface>
+    <interface type='bridge'><mac address='52:54:00:00:00:01'/><target dev='tap12'/></interface>
+    <interface type='user'/>
+  </devices>
+</domain>"""
+
+
+def emulator() -> Target:
+    return Target("emulator", "u", None, "web")
+
+
+def vcpu(part: int) -> Target:
+    return Target("vcpu", "u", part, "web")
+
+
+def iothread(part: int) -> Target:
+    return Target("iothread", "u", part, "web")
+
+
+def test_a_domain_in_full():
+    domain = domain_xml.parse(FULL)
+    assert domain.memory_kib == 2097152
+    assert domain.vcpus == (0, 1, 2, 3)
+    assert str(domain.cpuset) == "0-2,4-15"
+    assert {id_: str(pin) for id_, pin in domain.vcpu_pins.items()} == {0: "4", 3: "6-7"}
+    assert str(domain.emulator_pin) == "1-2"
+    assert domain.iothreads == (2, 7)
+    assert {id_: str(pin) for id_, pin in domain.iothread_pins.items()} == {7: "5"}
+    assert domain.taps == (("tap12", "52:54:00:00:00:01"),)
+    assert domain.pci == ("0000:3b:00.1", "0001:5e:1f.0")
+    assert (domain.nova, domain.cpu_policy) == (None, "")
+
+
+def test_a_domain_that_says_little():
+    domain = domain_xml.parse("<domain><vcpu>1</vcpu><iothreads>2</iothreads></domain>")
+    assert (domain.vcpus, domain.cpuset, domain.emulator_pin) == ((0,), None, None)
+    assert domain.iothreads == (1, 2)
+    assert domain.taps == domain.pci == ()
+
+
+def test_a_pin_that_does_not_parse():
+    with pytest.raises(Invalid, match="vcpupin"):
+        domain_xml.parse("<domain><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='many'/></cputune></domain>")
+
+
+def test_entities_are_not_followed(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("42")
+    bomb = f"<!DOCTYPE d [<!ENTITY x SYSTEM '{secret.as_uri()}'>]><domain><memory>1</memory><name>&x;</name></domain>"
+    assert "42" not in domain_xml.with_pin_of(bomb, emulator(), "")
+
+
+@pytest.mark.parametrize(
+    ("target", "saved", "pins"),
+    [
+        (emulator(), "", "vcpupin 4, vcpupin 6-7, iothreadpin 5"),
+        (emulator(), "<emulatorpin cpuset='9'/>", "vcpupin 4, vcpupin 6-7, iothreadpin 5, emulatorpin 9"),
+        (vcpu(0), "<vcpupin vcpu='1' cpuset='9'/>", "vcpupin 6-7, emulatorpin 1-2, iothreadpin 5"),
+        (vcpu(3), "<vcpupin vcpu='3' cpuset='9'/>", "vcpupin 4, emulatorpin 1-2, iothreadpin 5, vcpupin 9"),
+        (iothread(7), "", "vcpupin 4, vcpupin 6-7, emulatorpin 1-2"),
+        (iothread(7), "<iothreadpin iothread='2' cpuset='9'/>", "vcpupin 4, vcpupin 6-7, emulatorpin 1-2"),
+    ],
+)
+def test_only_the_targets_own_pin_is_put_back(target, saved, pins):
+    tree = etree.fromstring(domain_xml.with_pin_of(FULL, target, saved and f"<cputune>{saved}</cputune>"))
+    found = [f"{pin.tag} {pin.get('cpuset')}" for pin in tree.find("cputune") if pin.tag != "shares"]
+    assert ", ".join(found) == pins
+    assert tree.findtext("cputune/shares") == "2048"
+    assert len(tree.find("devices")) == 5
+
+
+def test_an_empty_cputune_goes():
+    pinned = "<domain><cputune><emulatorpin cpuset='1'/></cputune></domain>"
+    assert domain_xml.cputune(domain_xml.with_pin_of(pinned, emulator(), "")) == ""
+    assert domain_xml.cputune("<domain/>") == ""
+
+
+PINS = st.dictionaries(st.sampled_from([emulator(), vcpu(0), vcpu(1), iothread(1)]), st.integers(0, 99))
+
+
+def tune(pins: dict[Target, int]) -> str:
+    rows = "".join(
+        {
+            "emulator": f"<emulatorpin cpuset='{cpu}'/>",
+            "vcpu": f"<vcpupin vcpu='{target.part}' cpuset='{cpu}'/>",
+            "iothread": f"<iothreadpin iothread='{target.part}' cpuset='{cpu}'/>",
+        }[target.kind]
+        for target, cpu in pins.items()
+    )
+    return f"<cputune>{rows}</cputune>" if rows else ""
+
+
+@given(before=PINS, now=PINS)
+def test_target_by_target_a_definition_comes_back(before, now):
+    head = "<domain><vcpu>2</vcpu><iothreads>1</iothreads>"
+    xml = f"{head}{tune(now)}</domain>"
+    for target in (emulator(), vcpu(0), vcpu(1), iothread(1)):
+        xml = domain_xml.with_pin_of(xml, target, tune(before))
+    restored, wanted = domain_xml.parse(xml), domain_xml.parse(f"{head}{tune(before)}</domain>")
+    assert restored == wanted
+    assert (domain_xml.cputune(xml) == "") == (not before)
+    assert restored.emulator_pin == (CpuSet.of([before[emulator()]]) if emulator() in before else None)

@@ -1,0 +1,76 @@
+from pathlib import Path
+
+import pytest
+from support import roots
+
+from pinner.host import qemu
+
+UUID = "6a5b7a0e-0000-4000-8000-000000000001"
+
+
+def process(root: Path, pid: int, name: str, *words: str, started: int = 50) -> None:
+    command = b"".join(word.encode() + b"\0" for word in words)
+    roots.process(root, pid, name=name.encode(), command=command, started=started)
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("CPU 0/KVM", ("vcpu", 0)),
+        ("CPU 127/TCG", ("vcpu", 127)),
+        ("IO iothread12", ("iothread", 12)),
+        ("IO mon_iothread", ("emulator", None)),
+        ("qemu-system-x86", ("emulator", None)),
+        ("vhost-1234", ("emulator", None)),
+        ("worker", ("emulator", None)),
+        ("CPU x/KVM", ("emulator", None)),
+        ("CPU ٣/KVM", ("emulator", None)),
+        ("", ("emulator", None)),
+    ],
+)
+def test_roles_by_name(name, role):
+    assert qemu.role(name) == role
+
+
+def test_a_guests_process_and_its_helpers(tmp_path):
+    roots.kernel_thread(tmp_path, 2, b"kthreadd")
+    process(tmp_path, 400, "qemu-system-x86", "/usr/bin/qemu-system-x86_64", "-uuid", UUID, "-S")
+    roots.kernel_thread(tmp_path, 500, b"vhost-400")
+    roots.kernel_thread(tmp_path, 501, b"kvm-pit/400")
+    process(tmp_path, 502, "vhost-400", "/bin/impostor")
+    roots.kernel_thread(tmp_path, 503, b"vhost-401")
+    found = qemu.look(tmp_path, {UUID})
+    assert found.qemus == {UUID: 400}
+    assert {pid: [thread.tid for thread in threads] for pid, threads in found.helpers.items() if threads} == {
+        400: [500, 501],
+        401: [503],
+    }
+
+
+def test_a_qemu_of_another_name_is_found_too(tmp_path):
+    process(tmp_path, 300, "qemu-system-x86", "qemu-system-x86_64", "-uuid", "another")
+    process(tmp_path, 400, "wrapped", "/opt/wrapped", "-name", "x", "-uuid", UUID)
+    assert qemu.look(tmp_path, {UUID}).qemus == {UUID: 400}
+
+
+def test_the_oldest_of_several_has_the_uuid(tmp_path):
+    process(tmp_path, 300, "qemu-system-x86", "impostor", "-uuid", UUID, started=90)
+    process(tmp_path, 400, "qemu-system-x86", "qemu-system-x86_64", "-uuid", UUID, started=50)
+    assert qemu.look(tmp_path, {UUID}).qemus == {UUID: 400}
+
+
+@pytest.mark.parametrize("words", [(), ("qemu", "-uuid"), ("qemu", UUID), ("qemu", "-uuid", UUID[:-1])])
+def test_one_that_does_not_show_the_uuid_is_not_it(tmp_path, words):
+    process(tmp_path, 400, "qemu-system-x86", *words)
+    assert qemu.look(tmp_path, {UUID}).qemus == {}
+
+
+def test_memory_per_node(tmp_path):
+    process(tmp_path, 400, "qemu-system-x86")
+    assert qemu.memory_per_node(tmp_path, 400) == {}
+    (tmp_path / "proc/400/numa_maps").write_text(
+        "7f00 default file=/usr/bin/qemu mapped=10 N0=3 N2=7 kernelpagesize_kB=4\n"
+        "7f10 bind:0 anon=2 dirty=2 N0=2 kernelpagesize_kB=2048\n"
+        "7f20 default\n"
+    )
+    assert qemu.memory_per_node(tmp_path, 400) == {0: 3 * 4 + 2 * 2048, 2: 7 * 4}
