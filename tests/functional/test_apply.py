@@ -4,81 +4,38 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterable
 from dataclasses import replace
 
 import private_libvirt
 import pytest
-from support.kernel import BEARING, THREADS, allowed, cpuset, masks, process, started
-from support.values import NOON, make_plan, make_run
+from support.kernel import BEARING, THREADS, cpuset, masks, process, started
+from support.live import (
+    FIRST,
+    ONLINE,
+    SECOND,
+    apply,
+    change,
+    daemon,
+    emulator,
+    entries,
+    expected,
+    only,
+    plan_of,
+    rollback,
+    vcpu,
+    whole,
+)
+from support.values import NOON, make_run
 
 from pinner.apply import executor
 from pinner.host.live import ROOT, LiveHost
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import Invalid, StalePlan
-from pinner.model.guest import Guest
-from pinner.model.journal import Entry, Run
-from pinner.model.plan import Basis, Change, Plan, Target, ThreadMask
+from pinner.model.errors import StalePlan
+from pinner.model.journal import Entry
+from pinner.model.plan import Change, ThreadMask
 from pinner.store.journal import Journal
 
-ONLINE = sorted(os.sched_getaffinity(0))
 pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
-FIRST, SECOND = CpuSet.of(ONLINE[:1]), CpuSet.of(ONLINE[1:2])
-
-
-def emulator(guest: Guest) -> Target:
-    return Target("emulator", guest.uuid, None, guest.name)
-
-
-def vcpu(guest: Guest, part: int = 0) -> Target:
-    return Target("vcpu", guest.uuid, part, guest.name)
-
-
-def iothread(guest: Guest, part: int = 1) -> Target:
-    return Target("iothread", guest.uuid, part, guest.name)
-
-
-def daemon(pid: int) -> Target:
-    return Target("process", str(pid), started(pid), "busyd")
-
-
-def change(host: LiveHost, target: Target, after: CpuSet) -> Change:
-    return Change(target, host.masks(target), after, "a test")
-
-
-def plan_of(host: LiveHost, changes: Iterable[Change]) -> Plan:
-    return replace(make_plan(changes=tuple(changes)), basis=Basis("s", NOON, host.fingerprint()))
-
-
-def whole(host: LiveHost, guest: Guest) -> list[Change]:
-    """The emulator and iothreads to the first CPU, the vCPUs to the second."""
-    return [
-        change(host, emulator(guest), FIRST),
-        *(change(host, iothread(guest, each.id), FIRST) for each in guest.iothreads),
-        *(change(host, vcpu(guest, each.id), SECOND) for each in guest.vcpus),
-    ]
-
-
-def apply(plan: Plan, host: LiveHost, journal: Journal, **run: object) -> Run:
-    return executor.apply(plan, make_run(**run), host, journal, lambda: NOON, lambda *_: None)
-
-
-def rollback(host: LiveHost, journal: Journal) -> Run:
-    run = make_run("back", kind="rollback", undoes="run-1")
-    return executor.rollback(run, host, journal, lambda: NOON, lambda *_: None)
-
-
-def entries(journal: Journal) -> list[tuple[str, str]]:
-    return [(entry.state, entry.error) for entry in journal.entries("run-1")]
-
-
-def expected(plan: Plan) -> dict[int, str]:
-    return {thread.tid: str(change.after) for change in plan.changes for thread in change.before}
-
-
-def only(found: dict[int, str], tids: Iterable[int]) -> dict[int, str]:
-    """QEMU's workers come and go; these are the threads that stay."""
-    return {tid: found[tid] for tid in tids if tid in found}
 
 
 def test_every_thread_is_where_the_plan_says_and_back_where_it_was(host, journal, start_guest):
@@ -102,19 +59,6 @@ def test_every_thread_is_where_the_plan_says_and_back_where_it_was(host, journal
         assert rollback(host, journal).state == "rolled_back"
         now = masks(pid) | masks(guest.pid)
         assert now == only(before, now)
-
-
-def test_a_guest_whose_emulator_threads_differ_comes_back_exactly(host, journal, start_guest):
-    guest = start_guest()
-    others = [thread.tid for thread in guest.emulator.threads if thread.tid != guest.pid]
-    os.sched_setaffinity(others[0], SECOND)
-    before = masks(guest.pid)
-    plan = plan_of(host, [change(host, emulator(guest), FIRST)])
-    assert apply(plan, host, journal).state == "applied"
-    assert allowed(others[0]) == str(FIRST)
-    assert rollback(host, journal).state == "rolled_back"
-    assert only(masks(guest.pid), before) == only(before, masks(guest.pid))
-    assert allowed(others[0]) == str(SECOND)
 
 
 def test_libvirt_knows_of_it(host, journal, start_guest, libvirtd):
@@ -219,70 +163,6 @@ def test_a_guest_that_was_started_anew_is_not_the_planned_one(host, journal, sta
     private_libvirt.virsh(libvirtd, "start", guest.name, "--paused")
     with pytest.raises(StalePlan, match="was started anew"):
         apply(plan, host, journal)
-
-
-def test_a_guest_that_was_started_anew_is_not_rolled_back(host, journal, start_guest, libvirtd):
-    guest = start_guest(persistent=True)
-    apply(plan_of(host, whole(host, guest)), host, journal)
-    private_libvirt.virsh(libvirtd, "destroy", guest.name)
-    private_libvirt.virsh(libvirtd, "start", guest.name, "--paused")
-    private_libvirt.virsh(libvirtd, "vcpupin", guest.name, "0", str(FIRST), "--live")
-    assert rollback(host, journal).state == "rolled_back"
-    pinned = host.masks(vcpu(guest))[0]
-    assert allowed(pinned.tid) == str(FIRST)
-
-
-def test_what_somebody_moved_since_is_left_and_named(host, journal, start_guest, libvirtd):
-    guest = start_guest(vcpus=2)
-    before = masks(guest.pid)
-    apply(plan_of(host, whole(host, guest)), host, journal)
-    private_libvirt.virsh(libvirtd, "vcpupin", guest.name, "1", str(FIRST), "--live")
-    tid = guest.vcpus[1].thread.tid
-    assert rollback(host, journal).state == "rolled_back_partly"
-    assert f"thread {tid} was moved to {FIRST} by somebody else and is left there" in dict(entries(journal))["stuck"]
-    now = masks(guest.pid)
-    assert only(now, before) == only(before | {tid: str(FIRST)}, now)
-
-
-CPUTUNE = re.compile(r"<cputune>.*</cputune>", re.DOTALL)
-VNC = "<graphics type='vnc' port='-1' autoport='yes' passwd='secret'/>"
-TUNES = {
-    "none": "",
-    "other pins": f"<cputune><shares>2048</shares><vcpupin vcpu='1' cpuset='{FIRST}'/></cputune>",
-    "the same pins": f"<cputune><vcpupin vcpu='0' cpuset='{FIRST}'/><emulatorpin cpuset='{SECOND}'/></cputune>",
-}
-
-
-@pytest.mark.parametrize("tune", TUNES.values(), ids=TUNES)
-def test_persist_writes_the_definition_and_rollback_restores_it(host, journal, start_guest, libvirtd, tune):
-    guest = start_guest(persistent=True, extra=tune, devices=VNC)
-
-    def definition() -> str:
-        """Without the ids of iothreads: libvirt lists them from their first pin on, though they are the same."""
-        xml = private_libvirt.virsh(libvirtd, "dumpxml", "--inactive", "--security-info", guest.name)
-        return xml.replace("  <iothreadids>\n    <iothread id='1'/>\n  </iothreadids>\n", "")
-
-    before = definition()
-    assert apply(plan_of(host, whole(host, guest)), host, journal, persist=True).state == "applied"
-    written = CPUTUNE.search(definition())
-    assert written is not None
-    assert re.findall(r"<(?:vcpupin vcpu='(\d)'|(emulator)pin|(io)threadpin .*?) cpuset='(\S+?)'", written[0]) == [
-        ("0", "", "", str(SECOND)),
-        ("1", "", "", str(SECOND)),
-        ("", "emulator", "", str(FIRST)),
-        ("", "", "io", str(FIRST)),
-    ]
-    assert "passwd='secret'" in definition()
-    assert rollback(host, journal).state == "rolled_back"
-    assert definition() == before
-
-
-def test_persist_of_a_transient_guest_is_refused(host, journal, start_guest):
-    guest = start_guest()
-    before = masks(guest.pid)
-    with pytest.raises(Invalid, match=f"persist: '{guest.name}' is not valid: a guest with a persistent definition"):
-        apply(plan_of(host, whole(host, guest)), host, journal, persist=True)
-    assert masks(guest.pid) == before
 
 
 def test_two_applies_at_once(libvirt, journal, tmp_path, start_guest):

@@ -1,0 +1,103 @@
+"""Applied plans taken back on real guests: masks, and persistent definitions."""
+
+import os
+import re
+
+import private_libvirt
+import pytest
+from support.kernel import allowed, masks
+from support.live import (
+    FIRST,
+    ONLINE,
+    SECOND,
+    apply,
+    change,
+    emulator,
+    entries,
+    only,
+    plan_of,
+    rollback,
+    vcpu,
+    whole,
+)
+
+from pinner.model.errors import Invalid
+
+pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
+
+
+def test_a_guest_whose_emulator_threads_differ_comes_back_exactly(host, journal, start_guest):
+    guest = start_guest()
+    others = [thread.tid for thread in guest.emulator.threads if thread.tid != guest.pid]
+    os.sched_setaffinity(others[0], SECOND)
+    before = masks(guest.pid)
+    plan = plan_of(host, [change(host, emulator(guest), FIRST)])
+    assert apply(plan, host, journal).state == "applied"
+    assert allowed(others[0]) == str(FIRST)
+    assert rollback(host, journal).state == "rolled_back"
+    assert only(masks(guest.pid), before) == only(before, masks(guest.pid))
+    assert allowed(others[0]) == str(SECOND)
+
+
+def test_a_guest_that_was_started_anew_is_not_rolled_back(host, journal, start_guest, libvirtd):
+    guest = start_guest(persistent=True)
+    apply(plan_of(host, whole(host, guest)), host, journal)
+    private_libvirt.virsh(libvirtd, "destroy", guest.name)
+    private_libvirt.virsh(libvirtd, "start", guest.name, "--paused")
+    private_libvirt.virsh(libvirtd, "vcpupin", guest.name, "0", str(FIRST), "--live")
+    assert rollback(host, journal).state == "rolled_back"
+    pinned = host.masks(vcpu(guest))[0]
+    assert allowed(pinned.tid) == str(FIRST)
+
+
+def test_what_somebody_moved_since_is_left_and_named(host, journal, start_guest, libvirtd):
+    guest = start_guest(vcpus=2)
+    before = masks(guest.pid)
+    apply(plan_of(host, whole(host, guest)), host, journal)
+    private_libvirt.virsh(libvirtd, "vcpupin", guest.name, "1", str(FIRST), "--live")
+    tid = guest.vcpus[1].thread.tid
+    assert rollback(host, journal).state == "rolled_back_partly"
+    assert f"thread {tid} was moved to {FIRST} by somebody else and is left there" in dict(entries(journal))["stuck"]
+    now = masks(guest.pid)
+    assert only(now, before) == only(before | {tid: str(FIRST)}, now)
+
+
+CPUTUNE = re.compile(r"<cputune>.*</cputune>", re.DOTALL)
+VNC = "<graphics type='vnc' port='-1' autoport='yes' passwd='secret'/>"
+TUNES = {
+    "none": "",
+    "other pins": f"<cputune><shares>2048</shares><vcpupin vcpu='1' cpuset='{FIRST}'/></cputune>",
+    "the same pins": f"<cputune><vcpupin vcpu='0' cpuset='{FIRST}'/><emulatorpin cpuset='{SECOND}'/></cputune>",
+}
+
+
+@pytest.mark.parametrize("tune", TUNES.values(), ids=TUNES)
+def test_persist_writes_the_definition_and_rollback_restores_it(host, journal, start_guest, libvirtd, tune):
+    guest = start_guest(persistent=True, extra=tune, devices=VNC)
+
+    def definition() -> str:
+        """Without the ids of iothreads: libvirt lists them from their first pin on, though they are the same."""
+        xml = private_libvirt.virsh(libvirtd, "dumpxml", "--inactive", "--security-info", guest.name)
+        return xml.replace("  <iothreadids>\n    <iothread id='1'/>\n  </iothreadids>\n", "")
+
+    before = definition()
+    assert apply(plan_of(host, whole(host, guest)), host, journal, persist=True).state == "applied"
+    written = CPUTUNE.search(definition())
+    assert written is not None
+    assert re.findall(r"<(?:vcpupin vcpu='(\d)'|(emulator)pin|(io)threadpin .*?) cpuset='(\S+?)'", written[0]) == [
+        ("0", "", "", str(SECOND)),
+        ("1", "", "", str(SECOND)),
+        ("", "emulator", "", str(FIRST)),
+        ("", "", "io", str(FIRST)),
+    ]
+    assert "passwd='secret'" in definition()
+    assert rollback(host, journal).state == "rolled_back"
+    assert definition() == before
+
+
+def test_persist_of_a_transient_guest_is_refused(host, journal, start_guest):
+    guest = start_guest()
+    before = masks(guest.pid)
+    with pytest.raises(Invalid, match=f"persist: '{guest.name}' is not valid: a guest with a persistent definition"):
+        apply(plan_of(host, whole(host, guest)), host, journal, persist=True)
+    assert masks(guest.pid) == before
