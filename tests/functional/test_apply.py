@@ -28,6 +28,7 @@ from support.live import (
 from support.values import NOON, make_run
 
 from pinner.apply import executor
+from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT, LiveHost
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import StalePlan
@@ -190,21 +191,19 @@ def test_two_applies_at_once(libvirt, journal, tmp_path, start_guest):
     assert only(masks(guest.pid), expected(plan)) == only(expected(plan), masks(guest.pid))
 
 
-def test_libvirtd_killed_in_the_middle(host, tmp_path, tmp_path_factory):
+def test_libvirtd_killed_in_the_middle(tmp_path, tmp_path_factory):
     """What was done to guests cannot be taken back without libvirt, and is named; processes can, and are."""
-    from pinner.host.libvirt import Libvirt
-
-    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("own") / "d") as uri:
+    folder = tmp_path_factory.mktemp("own") / "d"
+    with private_libvirt.private_libvirtd(folder) as uri:
         libvirt = Libvirt(uri)
         own = LiveHost(libvirt)
         private_libvirt.start_guest(uri, private_libvirt.guest_xml(f"test-{os.getpid()}-own"), paused=True)
         guest = libvirt.guests(ROOT)[0]
         journal = Journal(tmp_path)
-        pid_file = next(tmp_path_factory.getbasetemp().glob("own*/d/libvirtd.pid"))
 
         def progress(entry: Entry, total: int) -> None:
             if entry.state == "done" and entry.seq == 2:
-                os.kill(int(pid_file.read_text()), signal.SIGKILL)
+                os.kill(int((folder / "libvirtd.pid").read_text()), signal.SIGKILL)
 
         with process(THREADS.format(count=2)) as pid:
             before = masks(pid)
