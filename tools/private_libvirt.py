@@ -5,6 +5,7 @@ of its own bind-mounted over the system's; what is started in that namespace (QE
 """
 
 import contextlib
+import glob
 import os
 import shutil
 import signal
@@ -132,9 +133,8 @@ def _start(stack: contextlib.ExitStack, folder: Path) -> None:
     """Start the daemon; ``stack`` learns how to undo each step."""
     created = [path for path in map(Path, FOLDERS.values()) if not path.exists()]
     stack.callback(_remove_empty, created)
-    cgroups = set(_machine_cgroups())
-    stack.callback(lambda: _remove_cgroups(set(_machine_cgroups()) - cgroups))
     stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    stack.callback(_remove_cgroups, folder, set(_machine_cgroups()))
     _write_configuration(folder)
     for path in created:
         path.mkdir(parents=True)
@@ -236,18 +236,25 @@ def _end(daemon: subprocess.Popen[bytes]) -> None:
 
 
 def _machine_cgroups() -> Iterator[Path]:
+    """The cgroups below which libvirt makes one for each guest, of every controller."""
     for pattern in ("machine*", "*/machine*"):
-        for top in CGROUPS.glob(pattern):
-            yield top
-            yield from top.glob("qemu-*")
+        yield from CGROUPS.glob(pattern)
 
 
-def _remove_cgroups(cgroups: Iterable[Path]) -> None:
-    """Remove those that are empty, the innermost first; the kernel refuses the others."""
-    for cgroup in sorted(cgroups, key=lambda path: len(path.parts), reverse=True):
-        for folder, _, _ in os.walk(cgroup, topdown=False):
+def _remove_cgroups(folder: Path, before: set[Path]) -> None:
+    """Remove the cgroups of the daemon's guests, by their names, and those above that were not there ``before``.
+
+    The kernel refuses those that are in use.
+    """
+    guests = [glob.escape(log.stem) for log in folder.glob("log/qemu/*.log")]
+    for top in list(_machine_cgroups()):
+        for cgroup in (found for name in guests for found in top.glob(f"qemu-*-{name}.libvirt-qemu")):
+            for path, _, _ in os.walk(cgroup, topdown=False):
+                with contextlib.suppress(OSError):
+                    Path(path).rmdir()
+        if top not in before:
             with contextlib.suppress(OSError):
-                Path(folder).rmdir()
+                top.rmdir()
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:
