@@ -1,5 +1,6 @@
 """A lab host: a virtual machine that runs, takes commands and leaves nothing behind but its console log."""
 
+import compileall
 import os
 import shutil
 import subprocess
@@ -39,6 +40,7 @@ def software(folder: Path) -> Path:
     (tree / "bin").mkdir()
     (tree / "bin/pinner").write_text(_COMMAND)
     (tree / "bin/pinner").chmod(0o755)
+    compileall.compile_dir(tree / "tree", quiet=2)
     image.make_disk(tree, disk, 1024)
     shutil.rmtree(tree)
     return disk
@@ -97,14 +99,15 @@ class LabHost:
         """Its IP address on the lab's network."""
         return f"10.19.0.{self.machine.number}"
 
-    def run(self, command: str, *, stdin: str = "", timeout: float = RUN_SECONDS, check: bool = True) -> Result:
+    def run(self, command: str, *, stdin: str | bytes = "", timeout: float = RUN_SECONDS, check: bool = True) -> Result:
         """Run a shell command to its end.
 
         Raises LabError with the command's own words where it fails and ``check`` is set, and Hung where it does not
         end in time; then the host is killed.
         """
         try:
-            result = self._agent.run(["/bin/sh", "-c", command], stdin.encode(), time.monotonic() + timeout)
+            data = stdin.encode() if isinstance(stdin, str) else stdin
+            result = self._agent.run(["/bin/sh", "-c", command], data, time.monotonic() + timeout)
         except OSError as error:
             self._give_up(f"gave no answer in {timeout:g} s to: {command}", error)
         if check and result.status:

@@ -1,0 +1,140 @@
+"""What lab tests do on a lab host: start guests and daemons, call pinner, and ask the kernel."""
+
+import json
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lab.agent import Result
+from lab.host import LabHost
+from private_libvirt import guest_xml
+
+from pinner import codec
+from pinner.model.cpuset import CpuSet
+from pinner.model.plan import Plan
+from pinner.model.snapshot import Snapshot
+
+GUESTS = {"alpha": 4, "beta": 2, "gamma": 1}
+"""Name to vCPUs."""
+IMAGE = "/var/lib/libvirt/images/boot.img"
+STOPPED = bytes.fromhex("faf4ebfd").ljust(510, b"\0") + b"\x55\xaa"
+"""A boot sector that halts for good: emulated emulation is slow, and a guest need not work to be pinned."""
+
+BUSY = """\
+import threading, time
+def work():
+    while True:
+        until = time.monotonic() + 0.002
+        while time.monotonic() < until:
+            pass
+        time.sleep(0.03)
+for _ in range(2):
+    threading.Thread(target=work, daemon=True).start()
+threading.Event().wait()
+"""
+"""A daemon whose threads take a few per cent of a CPU each."""
+
+_MASKS = """\
+import glob, json
+found = []
+for folder in glob.glob("/proc/[0-9]*/task/[0-9]*"):
+    try:
+        stat = open(folder + "/stat", errors="replace").read()
+        lines = open(folder + "/status", errors="replace").read().splitlines()
+    except OSError:
+        continue
+    fields = stat[stat.rindex(")") + 2:].split()
+    mask = next(line.split()[1] for line in lines if line.startswith("Cpus_allowed_list"))
+    found.append([int(stat.split()[0]), int(fields[19]), stat[stat.index("(") + 1:stat.rindex(")")], mask])
+print(json.dumps(found))
+"""
+
+Threads = dict[tuple[int, int], tuple[str, CpuSet]]
+"""Thread id and start time to name and mask."""
+
+
+def pinner(host: LabHost, *words: str, check: bool = True) -> Result:
+    """One pinner command on the host."""
+    return host.run(f"pinner {shlex.join(words)}", check=check)
+
+
+def inventory(host: LabHost) -> Snapshot:
+    """The host as pinner sees it; loads are not measured."""
+    return codec.load(Snapshot, pinner(host, "inventory", "--save", "-", "--sample-seconds", "0").out.encode())
+
+
+def plan(host: LabHost, strategy: str, *options: str) -> Plan:
+    """A stored plan."""
+    words = ("plan", "--json", "--strategy", strategy, "--sample-seconds", "2", *options)
+    return codec.load(Plan, pinner(host, *words).out.encode())
+
+
+def apply(host: LabHost, made: Plan) -> tuple[str, str]:
+    """Apply a plan; the run's id and how it ended."""
+    return _run(pinner(host, "apply", made.id, "--yes", "--json", check=False))
+
+
+def rollback(host: LabHost, run: str) -> str:
+    """Take a run back; how that ended."""
+    return _run(pinner(host, "rollback", run, "--json", check=False))[1]
+
+
+def _run(result: Result) -> tuple[str, str]:
+    assert result.out, result.err
+    run = json.loads(result.out)["run"]
+    return run["id"], f"{run['state']} {run['error']}".strip()
+
+
+def masks(host: LabHost) -> Threads:
+    """The kernel's word on every thread of the host, without pinner."""
+    found = json.loads(host.run("python3 -", stdin=_MASKS).out)
+    return {(tid, started): (name, CpuSet.parse(mask)) for tid, started, name, mask in found}
+
+
+def planned(before: Threads, made: Plan) -> Threads:
+    """What the kernel must say when the plan is so and nothing else has changed."""
+    wanted = {(thread.tid, thread.started): change.after for change in made.changes for thread in change.before}
+    return {key: (name, wanted.get(key, mask)) for key, (name, mask) in before.items()}
+
+
+def wrong(expected: Threads, found: Threads) -> list[str]:
+    """The threads that live and are not where they are expected."""
+    return [
+        f"{name} ({key[0]}) is on {found[key][1]}, not on {mask}"
+        for key, (name, mask) in expected.items()
+        if key in found and found[key][1] != mask
+    ]
+
+
+@contextmanager
+def guests(host: LabHost) -> Iterator[None]:
+    """GUESTS, running; gone afterwards."""
+    host.run(f"cat > {IMAGE} && truncate -s 1M {IMAGE}", stdin=STOPPED)
+    disk = f"<disk type='file'><source file='{IMAGE}'/><target dev='vda' bus='virtio'/><readonly/></disk>"
+    try:
+        for name, vcpus in GUESTS.items():
+            host.run("virsh -q create /dev/stdin", stdin=guest_xml(name, vcpus=vcpus, memory_mib=32, devices=disk))
+        yield
+    finally:
+        host.run(f"for name in {' '.join(GUESTS)}; do virsh -q destroy $name; done", check=False)
+
+
+@contextmanager
+def daemon(host: LabHost, unit: str, *, cpu: int | None = None) -> Iterator[None]:
+    """A busy daemon with a systemd unit of its own; with ``cpu`` its owner has pinned it there."""
+    pinned = "" if cpu is None else f"-p CPUAffinity={cpu}"
+    host.run(f"systemd-run -q --unit={unit} {pinned} python3 -c {shlex.quote(BUSY)}")
+    try:
+        yield
+    finally:
+        host.run(f"systemctl stop {unit}")
+
+
+@contextmanager
+def stray(host: LabHost) -> Iterator[None]:
+    """A busy process that somebody started from a shell: it has no unit of its own."""
+    started = host.run(f"setsid python3 -c {shlex.quote(BUSY)} > /dev/null 2>&1 < /dev/null & echo $!")
+    try:
+        yield
+    finally:
+        host.run(f"kill {started.out.strip()}")

@@ -1,0 +1,79 @@
+"""The lab hosts of a session: each is booted once, and the one that was used least lately makes room for another."""
+
+import shutil
+import tempfile
+import time
+from collections import OrderedDict
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from lab import topology
+from lab.errors import Hung
+from lab.host import LabHost, software
+
+_NETWORKS = (19000, 29000)
+"""Ports for networks; one of a session's own, told by its folder's inode."""
+
+
+class Pool:
+    """Hosts by topology and kernel arguments; those that run at a time reach each other by ``LabHost.address``."""
+
+    def __init__(self, limit: int = 2) -> None:
+        self._limit = limit
+        self._hosts: OrderedDict[tuple[object, ...], LabHost] = OrderedDict()
+        self._folder = Path(tempfile.mkdtemp(prefix="pinner-lab-", dir="/tmp"))
+        first, last = _NETWORKS
+        self._port = first + self._folder.stat().st_ino % (last - first)
+        self._disk: Path | None = None
+        self._booted = 0
+        self._keep = False
+        self.times: list[tuple[str, float]] = []
+        """What was booted, and the seconds that it took."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        for host in self._hosts.values():
+            host.close()
+        if not self._keep:
+            shutil.rmtree(self._folder)
+
+    def host(self, name: str, kernel: str = "", *, number: int = 1) -> LabHost:
+        """The host of this topology, kernel arguments and number, running; booted where it is not.
+
+        Raises LabError; where a host hung, its console log is kept.
+        """
+        shape = topology.load(name)
+        key = (shape.nodes, shape.distances, shape.seats, f"{shape.kernel} {kernel}".strip(), number)
+        if key not in self._hosts:
+            self._make_room()
+            self._hosts[key] = self._boot(shape, kernel, number)
+        self._hosts.move_to_end(key)
+        return self._hosts[key]
+
+    def discard(self, host: LabHost) -> None:
+        """End a host that must not be used again."""
+        host.close()
+        self._hosts = OrderedDict((key, other) for key, other in self._hosts.items() if other is not host)
+
+    def _make_room(self) -> None:
+        while len(self._hosts) >= self._limit:
+            _, oldest = self._hosts.popitem(last=False)
+            oldest.close()
+
+    def _boot(self, shape: topology.LabTopology, kernel: str, number: int) -> LabHost:
+        began = time.monotonic()
+        self._disk = self._disk or software(self._folder)
+        self._booted += 1
+        host = LabHost(
+            shape, self._folder / f"{self._booted}", self._disk, kernel=kernel, number=number, port=self._port
+        )
+        try:
+            host.wait()
+        except Hung:
+            self._keep = True
+            raise
+        self.times.append((f"boot {shape.name} {kernel}".strip(), time.monotonic() - began))
+        return host
