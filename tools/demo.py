@@ -1,6 +1,7 @@
 """pinner's main job from nothing to an exact undo, as a user does it: `make demo`, `make demo KEEP=1`."""
 
 import argparse
+import json
 import os
 import signal
 import subprocess
@@ -101,8 +102,17 @@ class Demo:
             for tap in guest["taps"]
         }
 
-    def play(self, undo: ExitStack) -> None:
-        """All of it; ``undo`` takes back what a Ctrl-C leaves."""
+    def undo(self) -> None:
+        """Take back every run that still holds: the spectator's own too, and what a Ctrl-C left."""
+        for run in self.get("/v1/runs")["items"]:
+            while run["state"] == "running":
+                time.sleep(0.1)
+                run = self.get(f"/v1/runs/{run['id']}")["run"]
+            if run["kind"] == "apply" and run["state"] == "applied":
+                self.cli("rollback", run["id"])
+
+    def play(self) -> None:
+        """All of it."""
         say("Inventory: what is on this host")
         self.cli("inventory", "--sample-seconds", "2")
         say("The three strategies side by side, from one snapshot")
@@ -115,7 +125,7 @@ class Demo:
         say("shared-pool, planned over REST and applied live")
         plan = self.post(f"/v1/hosts/{self.host}/plans", strategy="shared-pool", guests=self.guests, sample_seconds=2)
         self.cli("topology", "--plan", plan["id"])
-        run = self.apply(plan, undo)
+        run = self.apply(plan)
         self.kernel_agrees(plan, pids)
 
         say("After: the same measure over an equal span")
@@ -127,16 +137,14 @@ class Demo:
 
         say("Rollback: every thread gets back the mask it had")
         self.cli("rollback", run)
-        undo.pop_all()
         self.kernel_undone(masks, self.masks(pids))
 
     def _scope(self) -> list[str]:
         return [word for guest in self.guests for word in ("--guest", guest)]
 
-    def apply(self, plan: Any, undo: ExitStack) -> str:
+    def apply(self, plan: Any) -> str:
         """Apply and follow the run over REST; its id."""
         run = self.post(f"/v1/plans/{plan['id']}/apply")["id"]
-        undo.callback(lambda: self.cli("rollback", run))
         with self.http.stream("GET", f"/v1/runs/{run}/events") as events:
             for line in events.iter_lines():
                 if line.startswith("data:"):
@@ -149,8 +157,6 @@ class Demo:
 
     @staticmethod
     def _show_event(data: str) -> None:
-        import json
-
         progress = json.loads(data)
         if entry := progress["entry"]:
             change = entry["change"]
@@ -231,8 +237,9 @@ def perform(kept: int | None) -> None:
         guests = stack.enter_context(stage.guests(uri, folder))
         daemon = stack.enter_context(stage.busy_daemon())
         url = stack.enter_context(stage.service(folder, uri))
-        undo = stack.enter_context(ExitStack())
-        Demo(url, guests, daemon).play(undo)
+        demo = Demo(url, guests, daemon)
+        stack.callback(demo.undo)
+        demo.play()
         print(f"\n   that took {time.monotonic() - began:.0f} s")
         if kept is not None:
             _keep(url, kept)
