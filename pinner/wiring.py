@@ -15,6 +15,7 @@ from pinner import codec, conf
 from pinner.agent.captured import CapturedAgent
 from pinner.agent.local import LocalAgent
 from pinner.agent.protocol import Agent
+from pinner.host.capture import capture
 from pinner.host.inventory import take_snapshot
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
@@ -115,6 +116,11 @@ def open_pinner(config_files: list[Path] | None, url: str, token: str, root: Pat
             return
         agent = local_agent(config, {os.getpid()}, undo)
         yield service(config, {host_name(config): agent}, database_url(config), undo)
+
+
+def save_machine(root: Path | None, folder: Path, *, scrub: bool) -> int:
+    """Save this machine, or the captured one below ``root``, as files; how many."""
+    return capture(root or LIVE, folder, scrub=scrub)
 
 
 def plan_from_snapshot(snapshot: Snapshot, request: Request) -> Plan:

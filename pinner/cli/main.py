@@ -14,6 +14,7 @@ from pinner import __version__
 from pinner.cli import (
     apply,
     audit,
+    capture,
     compare,
     guests,
     hosts,
@@ -30,7 +31,21 @@ from pinner.cli.parser import Parser, UsageError, shared_options
 from pinner.model.errors import Invalid, NotFound, PinnerError
 from pinner.render import visible
 
-COMMANDS = (inventory, topology, plans, compare, apply, runs, audit, hosts, processes, guests, strategies, serve)
+COMMANDS = (
+    inventory,
+    topology,
+    plans,
+    compare,
+    apply,
+    runs,
+    audit,
+    hosts,
+    processes,
+    guests,
+    strategies,
+    capture,
+    serve,
+)
 
 DESCRIPTION = """\
 Keeps libvirt guests, their emulator threads and the host's busy daemons off each other's CPUs.

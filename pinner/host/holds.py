@@ -27,7 +27,7 @@ def classify(
     nobody narrowed and ``placed`` the masks that pinner gave. A QEMU unknown to libvirt is a guest all the same.
     """
     found = tuple(processes)
-    qemus = {process.pid for process in found if is_qemu(process)} | set(guests)
+    qemus = {process.pid for process in found if is_qemu(process.command)} | set(guests)
 
     @cache
     def narrowed(affinity: CpuSet) -> bool:
@@ -43,9 +43,9 @@ def classify(
     return tuple(_held(process, hold_of(process), narrowed) for process in found)
 
 
-def is_qemu(process: Process) -> bool:
-    """Whether the process's executable is QEMU's, by its name."""
-    executable = process.command.partition(" ")[0].rpartition("/")[2]
+def is_qemu(command: str) -> bool:
+    """Whether a command line's executable is QEMU's, by its name."""
+    executable = command.partition(" ")[0].rpartition("/")[2]
     return _QEMU.fullmatch(executable) is not None
 
 

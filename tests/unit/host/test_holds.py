@@ -87,4 +87,4 @@ def test_a_worker_of_io_uring_cannot_be_moved_but_its_process_can():
     ],
 )
 def test_which_commands_are_qemu(command, expected):
-    assert is_qemu(make(10, command=command)) is expected
+    assert is_qemu(command) is expected

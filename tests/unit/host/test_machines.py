@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
+from pinner.host.capture import capture
 from pinner.host.sysfs import read_topology
 from pinner.host.sysfs_nodes import overlaps
 from pinner.model.cpuset import CpuSet
@@ -199,3 +200,15 @@ def test_devices(machine):
         mine = ours["net", device.attrib["name"]]
         assert mine.description == behind.attrib["pci_busid"]
         assert mine.node == ours["pci", behind.attrib["pci_busid"]].node
+
+
+@pytest.mark.parametrize("scrub", [False, True])
+def test_a_capture_of_it_is_the_same_machine(machine, tmp_path, scrub):
+    _, topology, _, root = machine
+    assert capture(root, tmp_path / "copy", scrub=scrub) > 10
+    again = read_topology(tmp_path / "copy")
+    assert again.cpus == topology.cpus
+    assert again.nodes == topology.nodes
+    assert again.l3_domains == topology.l3_domains
+    if not scrub:
+        assert again == topology

@@ -1,0 +1,125 @@
+"""Saves a machine as files: those of /proc and /sys that an inventory reads (and hwloc's lstopo, for comparison).
+
+What comes out is a root like any other: proc/ and sys/, the symbolic links of sysfs kept.
+"""
+
+import os
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+from pinner.host import files, kernel, sysfs_cpus
+from pinner.host.scrub import Scrubber
+from pinner.model.errors import Invalid
+
+_MACHINE = (
+    "proc/cmdline",
+    "proc/cpuinfo",
+    "proc/meminfo",
+    "proc/mounts",
+    "proc/version",
+    "proc/sys/kernel/osrelease",
+    "sys/devices/system/cpu/*",
+    "sys/devices/system/cpu/cpu[0-9]*/online",
+    "sys/devices/system/cpu/cpu[0-9]*/topology/*",
+    "sys/devices/system/cpu/cpu[0-9]*/cache/index*/*",
+    "sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor",
+    "sys/devices/system/node/*",
+    "sys/devices/system/node/node[0-9]*/*",
+    "sys/devices/system/node/node[0-9]*/hugepages/*/*",
+    "sys/kernel/mm/hugepages/*/*",
+    *(f"sys/bus/pci/devices/*/{name}" for name in ("class", "device", "numa_node", "vendor")),
+    *(f"sys/class/net/*/{name}" for name in ("mtu", "device/numa_node", "device/uevent")),
+)
+_PROCESS = ("cmdline", "cgroup", "schedstat", "stat", "status")
+_THREAD = ("schedstat", "stat", "status")
+_CGROUP = ("cgroup.controllers", "cpuset.cpus.isolated")
+_PARTITION = ("cpuset.cpus.effective", "cpuset.cpus.partition")
+
+
+def capture(root: Path, folder: Path, *, scrub: bool) -> int:
+    """Save the machine below ``root`` in ``folder``, open to its owner only; the number of files.
+
+    With ``scrub`` names and command lines are left out (see scrub.Scrubber). What ends or cannot be read meanwhile is
+    left out, too. Raises Invalid for a root without CPUs, and for a folder that has something in it or cannot be
+    written.
+    """
+    sysfs_cpus.present(root)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise Invalid("DIR", str(folder), "a new or empty folder")
+        return _Copy(root, folder, Scrubber() if scrub else None).all()
+    except OSError as error:
+        raise Invalid("DIR", str(folder), f"a folder that can be written ({error.strerror})") from None
+
+
+class _Copy:
+    """One capture under way."""
+
+    def __init__(self, root: Path, folder: Path, scrubber: Scrubber | None) -> None:
+        self._root = root
+        self._folder = folder
+        self._scrubber = scrubber
+
+    def all(self) -> int:
+        """Copy everything; the number of files."""
+        machine = chain.from_iterable(sorted(self._root.glob(pattern)) for pattern in _MACHINE)
+        names = (path.relative_to(self._root) for path in chain(machine, _cgroups(self._root), _threads(self._root)))
+        return sum(self._copy(name) for name in names)
+
+    def _copy(self, name: Path) -> bool:
+        """Whether there was something to copy, and leave to."""
+        try:
+            data: bytes | None = files.read(str(self._root / name))
+        except OSError:
+            return False
+        if self._scrubber is not None:
+            data = self._scrubber.scrubbed(name, data or b"")
+        if data is None or (place := self._place(name)) is None:
+            return False
+        path = self._folder / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return True
+
+    def _place(self, name: Path) -> Path | None:
+        """Where the file really lies; the links on the way are made again. None where one leads out of the root."""
+        if name.parts[0] == "proc":
+            return name
+        here = Path()
+        for part in name.parts:
+            here /= part
+            if not (self._root / here).is_symlink():
+                continue
+            target, link = (self._root / here).readlink(), self._folder / here
+            here = Path(os.path.normpath(here.parent / target))
+            if here.is_absolute() or here.parts[0] == "..":
+                return None
+            link.parent.mkdir(parents=True, exist_ok=True)
+            if not link.is_symlink():
+                link.symlink_to(target)
+        return here
+
+
+def _cgroups(root: Path) -> Iterator[Path]:
+    """What tells where the cpuset controller is, and which CPUs lie in partitions of it."""
+    mount = kernel.cpuset_mount(root)
+    if mount.version == "v2":
+        yield from (mount.folder / name for name in _CGROUP)
+        yield from _partitions(mount.folder)
+
+
+def _partitions(folder: Path) -> Iterator[Path]:
+    for state in sorted(folder.glob("*/cpuset.cpus.partition")):
+        if files.text(state) not in (None, "member"):
+            yield from (state.parent / name for name in _PARTITION)
+            yield from _partitions(state.parent)
+
+
+def _threads(root: Path) -> Iterator[Path]:
+    for pid in files.numbers(f"{root}/proc"):
+        process = root / "proc" / pid
+        yield from (process / name for name in _PROCESS)
+        for tid in files.numbers(f"{process}/task"):
+            yield from (process / "task" / tid / name for name in _THREAD)

@@ -1,0 +1,78 @@
+"""Takes out of a captured machine what tells who runs what on it. Pure.
+
+Left as they are: kernel threads, and of QEMU the executable's name and its threads' names (CPU 0/KVM), without which
+nobody could tell a guest from a daemon. The kernel's own command line keeps its arguments' names, and the values of
+those that matter here; what is init's goes.
+"""
+
+from itertools import count, takewhile
+from pathlib import PurePath
+
+from pinner.host import procfs
+from pinner.host.files import decode
+from pinner.host.holds import is_qemu
+
+_ARGUMENTS = frozenset({b"isolcpus", b"maxcpus", b"nohz", b"nohz_full", b"nosmt", b"numa", b"rcu_nocbs"})
+_CGROUPS = frozenset({b"cgroup", b"cgroup2", b"cpuset"})
+_STATUS = (b"Cpus_allowed", b"Mems_allowed")
+
+
+class Scrubber:
+    """Scrubs a machine file by file; the same unit gets the same name each time."""
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+        self._units: dict[str, str] = {"": ""}
+        self._qemus: set[str] = set()
+
+    def scrubbed(self, name: PurePath, data: bytes) -> bytes | None:
+        """What to save of a file of this name (below the root); None: nothing.
+
+        A process's ``cmdline`` has to come before its other files.
+        """
+        match name.parts:
+            case ("proc", "cmdline"):
+                for_kernel = takewhile(lambda argument: argument != b"--", data.split())
+                return b" ".join(map(_argument, for_kernel)) + b"\n"
+            case ("proc", "mounts"):
+                return b"".join(line for line in data.splitlines(keepends=True) if line.split(b" ")[2] in _CGROUPS)
+            case ("proc", pid, file) if pid.isdecimal():
+                return self._of_process(pid, file, data)
+            case ("proc", pid, "task", tid, file):
+                return self._of_thread(pid, f"thread-{tid}", file, data)
+            case ("sys", "class", "net", _, "mtu"):
+                # All that is saved of an interface without a device: a tap, which is named after its guest's port.
+                return None
+        return data
+
+    def _of_process(self, pid: str, file: str, data: bytes) -> bytes:
+        match file:
+            case "cmdline":
+                executable = decode(data).partition("\0")[0]
+                if is_qemu(executable):
+                    self._qemus.add(pid)
+                    return executable.rpartition("/")[2].encode() + b"\0"
+                return f"process-{pid}\0".encode() if data else b""
+            case "cgroup":
+                return f"0::/{self._unit(procfs.parse_unit(data))}\n".encode()
+        return self._of_thread(pid, f"process-{pid}", file, data)
+
+    def _of_thread(self, pid: str, name: str, file: str, data: bytes) -> bytes:
+        match file:
+            case "stat" if pid not in self._qemus and not procfs.parse_stat(data).flags & procfs.PF_KTHREAD:
+                return data[: data.index(b"(") + 1] + name.encode() + data[data.rindex(b")") :]
+            case "status":
+                return b"\n" + b"".join(line for line in data.splitlines(keepends=True) if line.startswith(_STATUS))
+        return data
+
+    def _unit(self, unit: str) -> str:
+        if unit not in self._units:
+            kind = unit.rpartition(".")[2]
+            suffix = f".{kind}" if kind in ("service", "scope") else ""
+            self._units[unit] = f"unit-{next(self._numbers)}{suffix}"
+        return self._units[unit]
+
+
+def _argument(argument: bytes) -> bytes:
+    name, equals, _ = argument.partition(b"=")
+    return argument if name.replace(b"-", b"_") in _ARGUMENTS else name + equals
