@@ -39,7 +39,7 @@ class Scrubber:
             case ("proc", pid, file) if pid.isdecimal():
                 return self._of_process(pid, file, data)
             case ("proc", pid, "task", tid, file):
-                return self._of_thread(pid, f"thread-{tid}", file, data)
+                return self._of_thread(pid, f"process-{pid}" if tid == pid else f"thread-{tid}", file, data)
             case ("sys", "class", "net", _, "mtu"):
                 # All that is saved of an interface without a device: a tap, which is named after its guest's port.
                 return None
