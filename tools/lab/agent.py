@@ -22,8 +22,18 @@ class Result:
     """How a command ended; 128 and the signal's number where a signal ended it."""
 
     status: int
-    out: str
-    err: str
+    output: bytes
+    errors: bytes
+
+    @property
+    def out(self) -> str:
+        """What it printed."""
+        return self.output.decode()
+
+    @property
+    def err(self) -> str:
+        """What it complained of."""
+        return self.errors.decode()
 
 
 class GuestAgent:
@@ -63,7 +73,7 @@ class GuestAgent:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{' '.join(command)} does not end")
         status = state.get("exitcode", 128 + state.get("signal", 0))
-        return Result(status, *(base64.b64decode(state.get(name, "")).decode() for name in ("out-data", "err-data")))
+        return Result(status, *(base64.b64decode(state.get(name, "")) for name in ("out-data", "err-data")))
 
     def close(self) -> None:
         """Close the connection."""

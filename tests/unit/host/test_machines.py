@@ -3,11 +3,10 @@
 import os
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from lxml import etree
+from support.lstopo import Lstopo, cpus
 
 from pinner.host.capture import capture
 from pinner.host.sysfs import read_topology
@@ -32,39 +31,6 @@ NO_DIR = "2arm-2c"
 """A kernel without NUMA: no node folder. Both readers make one node of the whole machine."""
 
 
-class Lstopo:
-    """What lstopo says of one machine: objects by type, and what they hold."""
-
-    def __init__(self, root: Path) -> None:
-        command = ["lstopo", "--input", str(root), "--if", "fsroot", "--disallowed", "--filter", "all", "--of", "xml"]
-        told = subprocess.run(command, capture_output=True, check=True, env=os.environ | {"HWLOC_HIDE_ERRORS": "2"})
-        self.tree = etree.fromstring(told.stdout, etree.XMLParser(resolve_entities=False, load_dtd=False))
-
-    def all(self, kind: str) -> list[etree._Element]:
-        return self.tree.findall(f".//object[@type='{kind}']")
-
-    def sets(self, kind: str) -> set[CpuSet]:
-        return {cpus(element) for element in self.all(kind)}
-
-    def distances(self) -> dict[int, dict[int, int]]:
-        matrix = self.tree.find("distances2[@name='NUMALatency']")
-        if matrix is None:
-            return {}
-        ids = numbers(matrix.findall("indexes"))
-        values = iter(numbers(matrix.findall("u64values")))
-        return {here: {there: next(values) for there in ids} for here in ids}
-
-
-def cpus(element: etree._Element, name: str = "cpuset") -> CpuSet:
-    words = [int(word or "0", 16) for word in element.attrib[name].split(",")]
-    mask = sum(word << 32 * place for place, word in enumerate(reversed(words)))
-    return CpuSet.of(cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1)
-
-
-def numbers(elements: Iterable[etree._Element]) -> list[int]:
-    return [int(value) for element in elements for value in element.text.split()]
-
-
 def by(topology: Topology, *fields: str) -> set[CpuSet]:
     groups = defaultdict(set)
     for cpu in topology.cpus:
@@ -80,7 +46,7 @@ def machine(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("machine")
     subprocess.run(["tar", "-xjf", Path(MACHINES) / f"{name}.tar.bz2", "-C", folder], check=True)
     (root,) = folder.iterdir()
-    return name, read_topology(root), Lstopo(root), root
+    return name, read_topology(root), Lstopo.of(root), root
 
 
 def test_there_are_machines():

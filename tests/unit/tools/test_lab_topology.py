@@ -1,0 +1,102 @@
+"""Topologies of the lab: those that come with it, and those that contradict themselves."""
+
+import struct
+
+import pytest
+from lab import firmware, topology
+from lab.errors import LabError
+from lab.topology import Seat
+
+from pinner.model.cpuset import CpuSet
+
+NODE = '[[node]]\nsocket = 0\ncpus = "0-3"\nmemory_mib = 64\n'
+ONE = f"distances = [[10]]\n{NODE}"
+TWO = f'distances = [[10, 20], [20, 10]]\n{NODE}[[node]]\nsocket = 1\ncpus = "4-7"\nmemory_mib = 64\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "cpus", "shape"),
+    [
+        ("two-socket", 2, 16, (2, 4, 2)),
+        ("isolated-boot", 2, 16, (2, 4, 2)),
+        ("interleaved", 4, 32, (2, 8, 2)),
+        ("lopsided", 4, 14, (3, 4, 2)),
+        ("big", 8, 64, (8, 4, 2)),
+    ],
+)
+def test_those_that_come_with_the_lab(name, nodes, cpus, shape):
+    made = topology.load(name)
+    assert (len(made.nodes), len(made.seats), (made.sockets, made.cores, made.threads)) == (nodes, cpus, shape)
+    assert name in topology.known()
+
+
+def test_siblings_may_lie_far_apart():
+    seats = topology.load("interleaved").seats
+    assert seats[0] == Seat(socket=0, core=0, thread=0, node=0)
+    assert seats[16] == Seat(socket=0, core=0, thread=1, node=0)
+    assert seats[1] == Seat(socket=1, core=0, thread=0, node=2)
+    assert seats[8].node == 1
+
+
+def test_isolated_boot_is_two_socket_with_arguments():
+    plain, isolated = topology.load("two-socket"), topology.load("isolated-boot")
+    assert (plain.seats, plain.nodes, plain.distances) == (isolated.seats, isolated.nodes, isolated.distances)
+    assert isolated.kernel.startswith("isolcpus=")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("threads =", "Invalid value"),
+        ("", "no [[node]]"),
+        (f"sockets = 2\n{ONE}", "unknown keys: sockets"),
+        (f"threads = 'two'\n{ONE}", "threads = 'two': not a int"),
+        (f"{ONE}cores = 2\n", "node 0: unknown keys: cores"),
+        ("node = [1]\n", "write [[node]]"),
+        (ONE.replace("0-3", "0-x"), "node 0 cpus"),
+        (ONE.replace("0-3", "0,2"), "CPU 1 is on no node"),
+        (ONE.replace("64", "0"), "node 0 must have CPU 0 and memory"),
+        (ONE.replace("64", "-1"), "not negative"),
+        (TWO.replace("4-7", "3-7"), "node 1: CPU 3 is on another node, too"),
+        (TWO.replace("[20, 10]", "[20, 11]"), "node 1 to 1 is 11"),
+        (TWO.replace("[20, 10]", "[20]"), "not 2 rows of 2"),
+        (TWO.replace("socket = 1", "socket = 2"), "sockets run from 0"),
+        (f"threads = 3\n{ONE}", "CPU 4, a sibling of 3, is not on its node 0"),
+        (f"threads = 2\nstep = 4\n{TWO}", "CPU 4, a sibling of 0, is not on its node 0"),
+        (f"threads = 0\n{ONE}", "at least 1"),
+        (f"distances = [[10]]\n[[node]]\n{NODE}", "node 0: neither CPUs nor memory"),
+    ],
+)
+def test_a_contradiction_is_told_in_one_line(text, why):
+    with pytest.raises(LabError) as caught:
+        topology.parse(text, "x")
+    assert str(caught.value).startswith("topology x: ")
+    assert why in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_name_that_is_none_tells_the_known_ones():
+    with pytest.raises(LabError, match="topology nowhere: there is none; known: big, interleaved"):
+        topology.load("nowhere")
+
+
+def test_a_file_of_ones_own(tmp_path):
+    (tmp_path / "mine.toml").write_text(ONE)
+    assert topology.load(str(tmp_path / "mine.toml")).nodes[0].cpus == CpuSet.of(range(4))
+
+
+@pytest.mark.parametrize("name", topology.known())
+def test_the_firmware_lists_each_cpu_once_in_order(name):
+    made = topology.load(name)
+    table = firmware.madt(made)
+    assert sum(table) & 0xFF == 0
+    assert struct.unpack_from("<4sI", table) == (b"APIC", len(table))
+    entries, at = [], 44
+    while at < len(table):
+        if table[at] == 0:
+            entries.append(table[at + 3])
+        at += table[at + 1]
+    assert entries == [firmware.apic_id(made, seat) for seat in made.seats]
+    assert len(set(entries)) == len(made.seats)
+    assert firmware.early_archive(made).startswith(b"070701")
+    assert len(firmware.early_archive(made)) % 512 == 0
