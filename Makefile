@@ -2,12 +2,15 @@
 # make test   run every test
 # make setup  what both share: Debian packages, .venv
 # make bench  measure scan, plan and apply
+# make lab    a shell on a virtual machine with several NUMA nodes (TOPOLOGY=two-socket)
+# make test-lab  prove every strategy on every topology of the lab (ARGS="-k two-socket")
 
 PYTHON ?= /usr/bin/python3
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo --preserve-env=PINNER_MACHINES,PINNER_NOVA_SAMPLES)
 ARGS ?=
+TOPOLOGY ?= two-socket
 
-.PHONY: help demo test setup bench sample lint
+.PHONY: help demo test setup bench lab test-lab sample lint
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -25,6 +28,12 @@ test: setup
 
 lint: setup
 	.venv/bin/tox run -e lint,types
+
+lab: setup
+	@$(SUDO) env PYTHONPATH=tools:. .venv/bin/python -m lab.shell $(TOPOLOGY) $(ARGS)
+
+test-lab: setup
+	$(SUDO) .venv/bin/python -m pytest tests/lab --durations=0 --durations-min=1 $(ARGS)
 
 bench: setup
 	@$(SUDO) .venv/bin/python tests/benchmarks/run.py $(ARGS)
