@@ -4,9 +4,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
-from support.kernel import masks
+from support.kernel import masks, process
+
+from pinner.model.cpuset import CpuSet
 
 PINNER = [sys.executable, "-W", "error", "-c", "import sys; from pinner.cli.main import main; sys.exit(main())"]
 
@@ -27,6 +30,7 @@ def cli(libvirtd, tmp_path):
         assert "Traceback" not in done.stderr
         return json.loads(done.stdout) if status == 0 else done.stderr
 
+    run.config = ("--config-file", str(config))
     return run
 
 
@@ -74,3 +78,85 @@ def test_libvirt_that_does_not_run(tmp_path, cli):
     config = tmp_path / "other.conf"
     config.write_text(f"[agent]\nstate_dir = {tmp_path}/s\n[libvirt]\nuri = qemu+unix:///system?socket={tmp_path}/no\n")
     assert "libvirt does not answer" in cli("--config-file", config, "inventory", "--sample-seconds", "0", status=1)
+
+
+UNEVEN = """
+import os, threading, time
+def sit(cpus):
+    os.sched_setaffinity(0, cpus)
+    time.sleep(600)
+low, high = min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))
+for cpus in ({low}, {high}, {low, high}):
+    threading.Thread(target=sit, args=(cpus,), daemon=True).start()
+print("ready", flush=True)
+threading.Event().wait()
+"""
+POLLING = """
+import os
+os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+print("ready", flush=True)
+while True:
+    pass
+"""
+
+
+def uneven() -> set[str]:
+    """The masks of UNEVEN's threads."""
+    ours = os.sched_getaffinity(0)
+    return {str(CpuSet.of(cpus)) for cpus in ({min(ours)}, {max(ours)}, {min(ours), max(ours)}, ours)}
+
+
+def settled(pid: int, distinct: set[str]) -> dict[int, str]:
+    """The process's masks, once its threads have the distinct ones that they give themselves."""
+    deadline = time.monotonic() + 10
+    while set((found := masks(pid)).values()) != distinct:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.02)
+    return found
+
+
+def test_a_process_whose_threads_differ_is_moved_whole_and_comes_back_thread_by_thread(cli, start_guest):
+    guest = start_guest()
+    with process(UNEVEN) as pid:
+        before = settled(pid, uneven())
+        options = ("--guest", guest.name, "--busy-threshold", "100000", "--sample-seconds", "0", "--process", str(pid))
+        plan = cli("plan", *options)
+        run = cli("apply", plan["id"])["run"]["id"]
+        assert set(masks(pid).values()) == {plan["roles"]["housekeeping"]}
+        cli("rollback", run)
+        assert masks(pid) == before
+
+
+def test_a_polling_thread_that_its_owner_pinned_is_left_alone_and_its_cpu_is_in_no_pool(cli, start_guest):
+    guest = start_guest()
+    high = max(os.sched_getaffinity(0))
+    with process(POLLING) as pid:
+        settled(pid, {str(high)})
+        plan = cli("plan", "--guest", guest.name, "--sample-seconds", "1")
+        (left,) = [one for one in plan["left_alone"] if f"({pid})" in one["name"] or str(pid) in one["why"]]
+        assert str(high) in left["why"]
+        assert not any(change["target"]["owner"] == str(pid) for change in plan["changes"])
+        for role in ("housekeeping", "emulator", "vcpu"):
+            assert high not in CpuSet.parse(plan["roles"][role]), role
+
+
+def test_the_shell_commands_of_a_plan_do_the_same(cli, start_guest, libvirtd):
+    guest = start_guest()
+    with process(UNEVEN) as pid:
+        settled(pid, uneven())
+        options = ("--guest", guest.name, "--busy-threshold", "100000", "--sample-seconds", "0", "--process", str(pid))
+        plan = cli("plan", *options)
+        script = subprocess.run(
+            [*PINNER, *cli.config, "plan", "show", plan["id"], "--format", "shell"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        subprocess.run(
+            ["sh", "-eu"], input=script, text=True, check=True, capture_output=True,
+            env={**os.environ, "LIBVIRT_DEFAULT_URI": libvirtd},
+        )  # fmt: skip
+        planned = {mask["tid"]: change["after"] for change in plan["changes"] for mask in change["before"]}
+        now = masks(guest.pid) | masks(pid)
+        assert {tid: now[tid] for tid in planned} == planned
+        assert not cli("plan", *options)["changes"]
