@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,18 @@ def test_one_that_has_ended_is_gone():
         affinity.set_affinity(ThreadMask(pid, born, CpuSet.of(ONLINE[:1])))
     with pytest.raises(Gone):
         affinity.mask(pid)
+
+
+def test_a_thread_that_nobody_may_move_is_no_target():
+    (fixed,) = (pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if comm(pid) == "migration/0")
+    assert affinity.mask(fixed).cpus == CpuSet.of([0])
+    with pytest.raises(Gone):
+        affinity.masks(fixed)
+
+
+def comm(pid):
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
 @pytest.mark.parametrize("beyond", [1023, 1024, 4096, 8191])
