@@ -49,15 +49,15 @@ def test_one_that_has_ended_is_gone():
 
 
 def test_a_thread_that_nobody_may_move_is_no_target():
-    (fixed,) = (pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if comm(pid) == "migration/0")
+    (fixed,) = (int(folder.name) for folder in Path("/proc").glob("[0-9]*") if comm(folder) == "migration/0")
     assert affinity.mask(fixed).cpus == CpuSet.of([0])
     with pytest.raises(Gone):
         affinity.masks(fixed)
 
 
-def comm(pid):
+def comm(folder):
     with suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        return (folder / "comm").read_text().strip()
 
 
 @pytest.mark.parametrize("beyond", [1023, 1024, 4096, 8191])
