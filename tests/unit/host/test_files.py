@@ -78,8 +78,5 @@ def test_undecodable_text_can_be_written_again(tmp_path):
 def test_a_file_of_many_records_is_read_to_its_end():
     """numa_maps comes a page at a time."""
     path = "/proc/self/numa_maps"
-    assert (
-        len(files.read(path))
-        < len(files.read(path, records=True))
-        == pytest.approx(len(Path(path).read_bytes()), rel=0.05)
-    )
+    assert len(files.read(path)) < len(files.read(path, records=True))
+    assert files.read(path, records=True).splitlines()[-1].startswith(b"7ff")
