@@ -87,6 +87,6 @@ def _restored(change: MemoryChange, host: Host) -> tuple[EntryState, str]:
         return "undone", ""
     why = (
         f"{mib(astray)} do not lie where they did, for pages of several nodes cannot be told apart once they lie "
-        f"together: before {lying(before)}; now {lying(now)}"
+        f"together, and some do not move: before {lying(before)}; now {lying(now)}"
     )
     return "stuck" if astray > STUCK_SHARE * sum(before.values()) else "undone", why
