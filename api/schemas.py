@@ -121,7 +121,10 @@ class NewPlan(_Input):
 class NewApply(_Input):
     """How a plan is applied."""
 
-    persist: bool = False
+    persist: Annotated[bool, Field(description="also write the guests' persistent definitions")] = False
+    migrate_memory: Annotated[
+        bool, Field(description="also move each guest's memory to the NUMA node that the plan gives to its vCPUs")
+    ] = False
 
 
 class NewRollback(_Input):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from pinner.model.journal import Entry, Run, settled
+from pinner.model.memory import MemoryChange, lying, moved_text
 from pinner.model.plan import Change
 from pinner.store.audit import Event
 from pinner.store.runs import Runs
@@ -58,7 +59,7 @@ class Ledger:
         run = self._run
         if run.kind == "rollback":
             return self._event("run.rollback", f"{run.id} of {run.undoes}", "", "", result)
-        return self._event("run.apply", f"{run.id} of {run.plan}", "", "persist" if run.persist else "", result)
+        return self._event("run.apply", f"{run.id} of {run.plan}", "", _options(run), result)
 
     def _news(self, entries: Iterable[Entry]) -> list[Entry]:
         latest = {entry.seq: entry for entry in entries}
@@ -68,10 +69,11 @@ class Ledger:
         return [self._change(entry) for entry in entries if settled(self._run, entry)]
 
     def _change(self, entry: Entry) -> Event:
-        before, after = masks_text(entry.change), str(entry.change.after)
+        before, after = before_and_after(entry.change)
         if self._run.kind == "rollback":
             before, after = after, before
-        result = f"{entry.state}: {entry.error}" if entry.error else entry.state
+        told = entry.error or moved_text(entry.memory if entry.state == "done" else ())
+        result = f"{entry.state}: {told}" if told else entry.state
         return self._event("run.change", f"{self._run.id}: {entry.change.target}", before, after, result, entry.at)
 
     def _event(
@@ -92,10 +94,22 @@ class Ledger:
         )
 
 
+def before_and_after(change: Change | MemoryChange) -> tuple[str, str]:
+    """What a change found and what it wants, for people."""
+    if isinstance(change, MemoryChange):
+        return lying(change.before), f"node {change.node}"
+    return masks_text(change), str(change.after)
+
+
 def masks_text(change: Change) -> str:
     """The masks before a change for people: ``0-31 (12 threads), 0-3 (1 thread)``."""
     counted = Counter(str(mask.cpus) for mask in change.before)
     return ", ".join(f"{cpus} ({count} thread{'s' if count > 1 else ''})" for cpus, count in counted.most_common())
+
+
+def _options(run: Run) -> str:
+    options = {"persist": run.persist, "migrate_memory": run.migrate_memory}
+    return ", ".join(name for name, given in options.items() if given)
 
 
 def _result(run: Run) -> str:

@@ -88,8 +88,8 @@ class RemotePinner:
     def plans(self, host: str | None, limit: int, marker: str) -> Page[PlanSummary]:
         return self._get(Page[PlanSummary], "plans", host=host, limit=limit, marker=marker)
 
-    def apply(self, plan: str, persist: bool, caller: Caller) -> Run:
-        return self._post(Run, "plans", plan, "apply", body={"persist": persist})
+    def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
+        return self._post(Run, "plans", plan, "apply", body={"persist": persist, "migrate_memory": migrate_memory})
 
     def rollback(self, run: str, caller: Caller) -> Run:
         return self._post(Run, "runs", run, "rollback", body={})

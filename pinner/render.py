@@ -6,6 +6,7 @@ Names come from guests and processes, whoever started them: what is no printable
 from collections.abc import Iterator
 
 from pinner.model.cpuset import union
+from pinner.model.memory import lying, mib
 from pinner.model.plan import Change, LeftOut, Plan, Score
 
 
@@ -35,6 +36,9 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield f"changes: {len(plan.changes) or 'none, everything is in its place'}"
     for change in plan.changes:
         yield f"  {change.target}: {before(change)} -> {change.after} ({_threads(change)}; {change.reason})"
+    for guest in plan.memory:
+        remote = f"remote: {mib(guest.remote_now_kib)} now, {mib(guest.remote_kib)} as planned"
+        yield f"memory of guest {guest.target.name}: {lying(guest.per_node)}; {remote}"
     yield from _left("not placed", plan.unplaced)
     yield from _left("left alone", plan.left_alone)
     yield from (f"warning: {warning}" for warning in plan.warnings)

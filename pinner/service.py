@@ -115,14 +115,14 @@ class Service:
         """See UseCases."""
         return self._plans.list(self._known(host), limit, marker)
 
-    def apply(self, plan: str, persist: bool, caller: Caller) -> Run:
+    def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
         """See UseCases."""
         wanted = self.plan_by_id(plan)
         agent = self._agent(wanted.host)
         if wanted.blocked:
             self._record(caller, "run.apply", wanted.host, plan, f"refused: {Blocked.code}")
             raise Blocked(plan, wanted.blocked)
-        run = replace(self._new_run("apply", wanted.host, plan, caller), persist=persist)
+        run = replace(self._new_run("apply", wanted.host, plan, caller), persist=persist, migrate_memory=migrate_memory)
         return self._start(run, caller, lambda progress: agent.apply(wanted, run, progress))
 
     def rollback(self, run: str, caller: Caller) -> Run:

@@ -112,8 +112,12 @@ class UseCases(Protocol):
     def plans(self, host: str | None, limit: int, marker: str) -> Page[PlanSummary]:
         """Stored plans."""
 
-    def apply(self, plan: str, persist: bool, caller: Caller) -> Run:
-        """Start to apply a plan; the run that comes back goes on by itself. Refusals (stale, blocked, busy) raise."""
+    def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
+        """Start to apply a plan; the run that comes back goes on by itself. Refusals (stale, blocked, busy) raise.
+
+        ``persist`` writes the guests' definitions too; ``migrate_memory`` moves each guest's memory to the node that
+        the plan gives to its vCPUs.
+        """
 
     def rollback(self, run: str, caller: Caller) -> Run:
         """Start to take a run back; a run of its own."""

@@ -70,5 +70,5 @@ def show(plan: str, query_data: PlanQuery) -> Plan | Response:
 )
 def apply(plan: str, json_data: NewApply) -> tuple[Run, int, dict[str, str]]:
     """Start to apply a plan; follow the run that comes back."""
-    run = pinner().apply(plan, json_data.persist, caller())
+    run = pinner().apply(plan, json_data.persist, caller(), migrate_memory=json_data.migrate_memory)
     return run, 202, {"Location": f"/v1/runs/{run.id}"}

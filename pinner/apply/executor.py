@@ -9,11 +9,13 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner.apply import freshness
+from pinner.apply.memory import MemoryMove, memory_changes
 from pinner.apply.move import Move
 from pinner.apply.ports import Host, Journal
 from pinner.apply.undo import take_back
 from pinner.model.errors import Gone, PinnerError, RunConflict
 from pinner.model.journal import Entry, EntryState, Run, RunState
+from pinner.model.memory import MemoryChange
 from pinner.model.plan import Change, Plan
 
 Progress = Callable[[Entry, int], None]
@@ -56,15 +58,18 @@ def apply(plan: Plan, run: Run, host: Host, journal: Journal, now: Callable[[], 
     A guest or process that ends meanwhile is ``gone``, and the others go on. Raises Blocked, StalePlan, Invalid and
     HostBusy before anything is touched.
     """
-    changes = freshness.check(plan, host, persist=run.persist)
+    changes: tuple[Change | MemoryChange, ...] = freshness.check(plan, host, persist=run.persist)
+    if run.migrate_memory:
+        # Last, so that what the guests allocate meanwhile lies where their vCPUs already are.
+        changes += memory_changes(plan, host)
     entries = _intents(changes, run, host, now())
     journal.begin(run, entries)
     ledger = _Ledger(run, journal, now, progress, entries)
     ended: list[Entry] = []
     for position, entry in enumerate(entries):
-        move = Move(entry, host, journal)
+        move = _move(entry, run, host, journal)
         try:
-            ended.append(_make(move, ledger, persist=run.persist))
+            ended.append(_make(move, ledger))
         except BaseException as error:  # whatever it is, Ctrl-C too: the host must not stay half moved
             closed = _give_up(move, error, ended, entries[position + 1 :], run, host, ledger)
             if isinstance(error, PinnerError):
@@ -96,7 +101,7 @@ def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime]
     return ledger.close(state, f"{stuck} of {len(entries)} changes could not be taken back" if stuck else "")
 
 
-def _intents(changes: tuple[Change, ...], run: Run, host: Host, at: datetime) -> tuple[Entry, ...]:
+def _intents(changes: tuple[Change | MemoryChange, ...], run: Run, host: Host, at: datetime) -> tuple[Entry, ...]:
     guests = {change.target.owner for change in changes if run.persist and change.target.kind in freshness.PINNED}
     definitions = {guest: host.definition(guest) for guest in guests}
     return tuple(
@@ -105,16 +110,22 @@ def _intents(changes: tuple[Change, ...], run: Run, host: Host, at: datetime) ->
     )
 
 
-def _make(move: Move, ledger: _Ledger, *, persist: bool) -> Entry:
+def _move(entry: Entry, run: Run, host: Host, journal: Journal) -> Move | MemoryMove:
+    if isinstance(entry.change, MemoryChange):
+        return MemoryMove(entry, entry.change, host)
+    return Move(entry, entry.change, host, journal, persist=run.persist)
+
+
+def _make(move: Move | MemoryMove, ledger: _Ledger) -> Entry:
     try:
-        move.make(persist=persist)
+        move.make()
     except Gone as error:
         return ledger.note(move.entry, "gone", str(error))
     return ledger.note(move.entry, "done")
 
 
 def _give_up(
-    move: Move,
+    move: Move | MemoryMove,
     error: BaseException,
     ended: list[Entry],
     rest: tuple[Entry, ...],

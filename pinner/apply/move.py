@@ -9,41 +9,43 @@ from pinner.apply.ports import Host, Journal
 from pinner.apply.settle import PASSES, settle
 from pinner.model.errors import ApplyFailed, Gone
 from pinner.model.journal import Entry
-from pinner.model.plan import ThreadMask
+from pinner.model.plan import Change, ThreadMask
 
 
 class Move:
     """One change under way; ``entry`` grows by the threads that are found meanwhile."""
 
-    def __init__(self, entry: Entry, host: Host, journal: Journal) -> None:
+    def __init__(self, entry: Entry, change: Change, host: Host, journal: Journal, *, persist: bool) -> None:
         self.entry = entry
         self.touched = False
         """Whether anything may have been written to the host."""
+        self._change = change
         self._host = host
         self._journal = journal
-        self._known = {key(thread) for thread in entry.change.before}
-        self._inherited = {thread.cpus for thread in entry.change.before}
+        self._persist = persist
+        self._known = {key(thread) for thread in change.before}
+        self._inherited = {thread.cpus for thread in change.before}
 
-    def make(self, *, persist: bool) -> None:
+    def make(self) -> None:
         """Give every thread of the target its new mask.
 
         Raises Gone where the target has ended, ApplyFailed where somebody moved it since the plan was checked (then
         nothing is touched), where the kernel does not grant the mask, and whatever libvirt answers.
         """
-        change = self.entry.change
+        change = self._change
         threads = self._host.masks(change.target)
         if moved := list(differences(change, threads)):
             raise ApplyFailed(str(change.target), f"somebody else moved it just now: {'; '.join(moved)}")
         self._adopt(threads)
         self.touched = True
         if change.target.kind in PINNED:
-            self._host.pin(change.target, change.after, persist=persist)
+            self._host.pin(change.target, change.after, persist=self._persist)
         self._settle()
 
     def _settle(self) -> None:
         """Move every stray until none is left. libvirt's pin moves an emulator's threads only where the cpuset
         controller is, else its main thread alone; and a busy process bears threads all the time."""
-        target, after = self.entry.change.target, self.entry.change.after
+        target, after = self._change.target, self._change.after
         left = settle(lambda: list(filter(self._is_astray, self._host.masks(target))), self._move)
         if left:
             raise ApplyFailed(str(target), f"{len(left)} threads still are not on {after} after {PASSES} passes")
@@ -52,13 +54,13 @@ class Move:
         self._adopt(strays)
         for thread in strays:
             with suppress(Gone):
-                self._host.set_mask(replace(thread, cpus=self.entry.change.after))
+                self._host.set_mask(replace(thread, cpus=self._change.after))
 
     def _is_astray(self, thread: ThreadMask) -> bool:
         """A thread of a process that has neither a known name nor an inherited mask was placed by somebody else."""
-        if thread.cpus == self.entry.change.after:
+        if thread.cpus == self._change.after:
             return False
-        if self.entry.change.target.kind != "process":
+        if self._change.target.kind != "process":
             return True
         return key(thread) in self._known or thread.cpus in self._inherited
 

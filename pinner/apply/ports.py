@@ -1,5 +1,6 @@
 """What an apply needs of the outside: a host to change and a journal to write. Both are satisfied elsewhere."""
 
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from pinner.model.cpuset import CpuSet
@@ -40,6 +41,22 @@ class Host(Protocol):
 
     def restore_definition(self, target: Target, definition: str) -> None:
         """Put the target's own pin element of ``definition`` back into the persistent definition: also its absence."""
+
+    def memory(self, target: Target) -> Mapping[int, int]:
+        """Resident KiB of a guest's QEMU by node, from numa_maps. Raises Gone where that process is no more, and
+        NotPermitted."""
+
+    def numatune(self, target: Target) -> str:
+        """The nodes of the guest's live numatune, where libvirt may change them (mode restrictive); else empty."""
+
+    def set_numatune(self, target: Target, nodes: str) -> None:
+        """Give the live numatune other nodes, through libvirt. Raises like ``pin``."""
+
+    def move_memory(self, target: Target, away: Collection[int], node: int) -> None:
+        """Move what lies on the nodes ``away`` to ``node`` (migrate_pages). Pages that cannot be moved stay.
+
+        Raises Gone, NotPermitted, and ApplyFailed with the kernel's answer.
+        """
 
 
 class Journal(Protocol):

@@ -8,32 +8,38 @@ from contextlib import suppress
 from dataclasses import replace
 
 from pinner.apply.freshness import PINNED, key
+from pinner.apply.memory import take_memory_back
 from pinner.apply.ports import Host
 from pinner.apply.settle import settle
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Gone, PinnerError
 from pinner.model.journal import Entry, EntryState
-from pinner.model.plan import ThreadMask
+from pinner.model.memory import MemoryChange
+from pinner.model.plan import Change, ThreadMask
 
 
 def take_back(entry: Entry, host: Host, *, persist: bool, force: bool = False) -> tuple[EntryState, str]:
-    """Restore the masks, and with ``persist`` the definition: ``undone``, ``gone``, or ``stuck`` and why.
+    """Restore the masks (or where memory lay), and with ``persist`` the definition: ``undone``, ``gone``, or ``stuck``
+    and why.
 
     A thread that somebody else has moved since is left where it is, and reported; with ``force`` (the change failed
     just now, so an odd mask is its doing) it is not. A failed pin may have changed the guest's cpuset although the
     masks look right, so ``force`` also pins again.
     """
+    change = entry.change
+    if isinstance(change, MemoryChange):
+        return take_memory_back(change, host)
     problems: list[str] = []
     state: EntryState = "undone"
     try:
-        problems += _Masks(entry, host, force=force).restore()
+        problems += _Masks(entry, change, host, force=force).restore()
     except Gone:
         state = "gone"
     except PinnerError as error:
         problems.append(str(error))
-    if persist and entry.change.target.kind in PINNED:
+    if persist and change.target.kind in PINNED:
         try:
-            host.restore_definition(entry.change.target, entry.definition)
+            host.restore_definition(change.target, entry.definition)
         except Gone:
             state = "gone"
         except PinnerError as error:
@@ -44,13 +50,13 @@ def take_back(entry: Entry, host: Host, *, persist: bool, force: bool = False) -
 class _Masks:
     """Where each thread of one target belongs, as it comes into sight."""
 
-    def __init__(self, entry: Entry, host: Host, *, force: bool) -> None:
-        self._target = entry.change.target
-        self._after = entry.change.after
+    def __init__(self, entry: Entry, change: Change, host: Host, *, force: bool) -> None:
+        self._target = change.target
+        self._after = change.after
         self._host = host
         self._force = force
-        self._before = {key(thread): thread.cpus for thread in (*entry.change.before, *entry.found)}
-        self._usual = _usual(entry)
+        self._before = {key(thread): thread.cpus for thread in (*change.before, *entry.found)}
+        self._usual = _usual(change)
         self._wanted: dict[tuple[int, int], CpuSet] = {}
         self._pinned: CpuSet | None = None
         self._problems: list[str] = []
@@ -102,8 +108,8 @@ class _Masks:
         return thread.cpus
 
 
-def _usual(entry: Entry) -> CpuSet:
+def _usual(change: Change) -> CpuSet:
     """What a thread without a past gets: the mask that the process's first thread had, or most of the emulator's."""
-    masks = {thread.tid: thread.cpus for thread in entry.change.before}
+    masks = {thread.tid: thread.cpus for thread in change.before}
     most = Counter(masks.values()).most_common(1)[0][0]
-    return masks.get(int(entry.change.target.owner), most) if entry.change.target.kind == "process" else most
+    return masks.get(int(change.target.owner), most) if change.target.kind == "process" else most

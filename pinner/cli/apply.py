@@ -9,6 +9,7 @@ from pinner.cli.options import given, host_option, make_plan, make_request, requ
 from pinner.cli.parser import Commands, add_command
 from pinner.cli.plantable import show_plan
 from pinner.model.errors import Invalid
+from pinner.model.journal import Run
 from pinner.model.plan import Plan
 from pinner.usecases import UseCases
 
@@ -26,11 +27,17 @@ def register(commands: Commands) -> None:
         examples=[
             "pinner apply PLAN_ID",
             "pinner apply PLAN_ID --persist --yes",
+            "pinner apply --strategy numa-local --migrate-memory",
             "pinner apply --strategy shared-pool --housekeeping 0-3 --emulator 4-7",
         ],
     )
     parser.add_argument("plan", metavar="PLAN_ID", nargs="?", help="a plan that `pinner plan` made")
     parser.add_argument("--persist", action="store_true", help="also write the guests' persistent definitions")
+    parser.add_argument(
+        "--migrate-memory",
+        action="store_true",
+        help="also move each guest's memory to the NUMA node that the plan gives to its vCPUs",
+    )
     parser.add_argument("--yes", action="store_true", help="do not ask")
     host_option(parser)
     request_options(parser)
@@ -45,10 +52,14 @@ def apply(context: Context, arguments: Namespace) -> int:
         if not context.json:
             show_plan(context, plan)
             context.out.print()
-        if not (arguments.yes or _agreed(plan)):
+        if not (arguments.yes or _agreed(plan, arguments.migrate_memory)):
             context.note("not applied")
             return 1
-        ended = follow(context, pinner, lambda: pinner.apply(plan.id, arguments.persist, context.caller))
+
+        def start() -> Run:
+            return pinner.apply(plan.id, arguments.persist, context.caller, migrate_memory=arguments.migrate_memory)
+
+        ended = follow(context, pinner, start)
         show_run(context, ended, pinner.entries(ended.id), every=False)
     if ended.state != "applied":
         return 1
@@ -62,9 +73,10 @@ def _plan(context: Context, pinner: UseCases, arguments: Namespace) -> Plan:
     return make_plan(context, pinner, arguments.host, make_request(arguments), arguments.sample_seconds)
 
 
-def _agreed(plan: Plan) -> bool:
+def _agreed(plan: Plan, migrate_memory: bool) -> bool:
     """Ask at a terminal; a script that calls apply means it, and where nothing is to be done there is no question."""
-    if not plan.changes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    moving = " and move guests' memory" if migrate_memory else ""
+    if not (plan.changes or moving) or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return True
-    print(f"Make these {len(plan.changes)} changes? [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"Make these {len(plan.changes)} changes{moving}? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -3,11 +3,14 @@
 from collections import Counter
 from collections.abc import Callable
 
+from rich.table import Table
+
 from pinner import codec
 from pinner.cli.context import Context
 from pinner.cli.output import cells, cpu_cell, moment, plain_list, print_json, table
-from pinner.cli.places import masks
+from pinner.cli.places import ends
 from pinner.model.journal import Entry, Run
+from pinner.model.memory import mib, moved_text
 from pinner.render import visible
 from pinner.usecases import UseCases
 
@@ -52,16 +55,15 @@ def _outcome(context: Context, pinner: UseCases, run: Run) -> str:
 def _show(context: Context, entry: Entry, number: int, total: int) -> None:
     # Counted here: a run may be ahead of its words by the time that they are printed.
     line = f"[{number:>{len(str(total))}}/{total}] {entry.state:<6} {_change(entry)}"
-    if entry.error:
-        line += f": {entry.error}"
+    if told := entry.error or (moved_text(entry.memory) if entry.state == "done" else ""):
+        line += f": {told}"
     context.err.print(visible(line), style=STYLES.get(entry.state), soft_wrap=True)
 
 
 def _change(entry: Entry) -> str:
-    change = entry.change
-    before, after = masks(mask.cpus for mask in change.before), str(change.after)
+    before, after = ends(entry.change)
     went = (after, before) if entry.state == "undone" else (before, after)
-    return f"{change.target}  {went[0]} -> {went[1]}"
+    return f"{entry.change.target}  {went[0]} -> {went[1]}"
 
 
 def show_run(context: Context, run: Run, entries: tuple[Entry, ...], *, every: bool) -> None:
@@ -87,21 +89,30 @@ def show_run(context: Context, run: Run, entries: tuple[Entry, ...], *, every: b
         if value:
             facts.add_row(*cells(name, style="bold"), *cells(value))
     context.out.print(facts)
+    if run.kind == "apply" and any(entry.memory for entry in entries):
+        context.out.print()
+        context.out.print(_memory(entries))
     shown = [entry for entry in entries if every or entry.error]
     if not shown:
         return
     drawn = table("#", "STATE", "WHAT", "BEFORE", "AFTER", "ERROR", right=("#",))
     for entry in shown:
-        change = entry.change
+        before, after = ends(entry.change)
         drawn.add_row(
             *cells(entry.seq),
             *cells(entry.state, style=STYLES.get(entry.state, "")),
-            *cells(
-                change.target,
-                cpu_cell(masks(mask.cpus for mask in change.before)),
-                cpu_cell(change.after),
-                entry.error,
-            ),
+            *cells(entry.change.target, cpu_cell(before), cpu_cell(after), entry.error),
         )
     context.out.print()
     context.out.print(drawn)
+
+
+def _memory(entries: tuple[Entry, ...]) -> Table:
+    """What moved and what stayed, by the kernel's count before and after."""
+    numbers = ("NODE", "BEFORE", "MOVED AWAY", "THERE NOW")
+    drawn = table("MEMORY OF", *numbers, right=numbers)
+    for entry in entries:
+        for part in entry.memory:
+            sizes = (mib(part.before_kib), mib(max(part.moved_kib, 0)), mib(part.stayed_kib))
+            drawn.add_row(*cells(entry.change.target.name, part.node, *sizes))
+    return drawn

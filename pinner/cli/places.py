@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from pinner.model.cpuset import CpuSet
+from pinner.model.memory import MemoryChange, lying
 from pinner.model.plan import Change, Target
 
 SHOWN = 3
@@ -20,6 +21,13 @@ def masks(sets: Iterable[CpuSet]) -> str:
     return "; ".join(shown) + (f"; {more} more" if more else "")
 
 
+def ends(change: Change | MemoryChange) -> tuple[str, str]:
+    """What a change found, and what it wants."""
+    if isinstance(change, MemoryChange):
+        return lying(change.before), f"node {change.node}"
+    return masks(mask.cpus for mask in change.before), str(change.after)
+
+
 def part(targets: Iterable[Target]) -> str:
     """The parts of one owner's targets of one kind: ``vCPU 0-15``, ``emulator``, ``process 812``."""
     targets = tuple(targets)
@@ -30,6 +38,8 @@ def part(targets: Iterable[Target]) -> str:
             return f"process {first.owner}"
         case "emulator":
             return "emulator"
+        case "memory":
+            return "memory"
         case "helper":
             return f"helper thread {numbers}"
         case "vcpu":

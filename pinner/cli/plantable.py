@@ -8,7 +8,8 @@ from rich.text import Text
 from pinner.cli.context import Context
 from pinner.cli.output import cells, cpu_cell, moment, table
 from pinner.cli.places import alike, masks, part
-from pinner.model.plan import Isolation, LeftOut, Plan, Score
+from pinner.model.memory import lying, mib
+from pinner.model.plan import GuestMemory, Isolation, LeftOut, Plan, Score
 from pinner.render import visible
 
 
@@ -18,6 +19,7 @@ def show_plan(context: Context, plan: Plan) -> None:
     for part_ in (
         heading(plan),
         changes(plan),
+        memory(plan.memory),
         left_out("UNPLACED", plan.unplaced),
         left_out("LEFT ALONE", plan.left_alone),
         isolation(plan.isolation) if plan.isolation else None,
@@ -68,6 +70,17 @@ def changes(plan: Plan) -> Table | Text:
             )
         )
     return drawn
+
+
+def memory(guests: Iterable[GuestMemory]) -> Table | None:
+    """Where guests' memory lies, and how much of it is remote; None where the kernel tells none."""
+    numbers = ("REMOTE NOW", "REMOTE PLANNED")
+    drawn = table("MEMORY OF", "LIES ON", *numbers, "ITS NODE", right=numbers, whole=numbers)
+    for guest in guests:
+        remote = (mib(guest.remote_now_kib), mib(guest.remote_kib))
+        home = "none of its own" if guest.home is None else f"node {guest.home}"
+        drawn.add_row(*cells(guest.target.name, lying(guest.per_node), *remote, home))
+    return drawn if drawn.row_count else None
 
 
 def left_out(title: str, items: Iterable[LeftOut]) -> Table | None:

@@ -71,7 +71,7 @@ class _Copy:
     def _copy(self, name: Path) -> bool:
         """Whether there was something to copy, and leave to."""
         try:
-            data: bytes | None = files.read(str(self._root / name))
+            data: bytes | None = files.read(str(self._root / name), records=True)
         except OSError:
             return False
         if self._scrubber is not None:

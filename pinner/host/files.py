@@ -14,15 +14,16 @@ from pinner.model.errors import Invalid
 _BUFFER = 16384
 
 
-def read(path: str, folder: int | None = None) -> bytes:
+def read(path: str, folder: int | None = None, *, records: bool = False) -> bytes:
     """A whole file, with as few system calls as it takes; ``folder`` is an open one that ``path`` is relative to.
 
-    Raises OSError.
+    The kernel hands out a file of many ``records`` (numa_maps, cpuinfo, mounts) a page at a time, whatever is asked
+    for: a short piece is not the last. Raises OSError.
     """
     file = os.open(path, os.O_RDONLY, dir_fd=folder)
     try:
         data = part = os.read(file, _BUFFER)
-        while len(part) == _BUFFER:
+        while len(part) == _BUFFER or (part and records):
             part = os.read(file, _BUFFER)
             data += part
         return data
@@ -51,7 +52,7 @@ def decode(data: bytes) -> str:
 def text(path: Path) -> str | None:
     """A file's text without the white space around it."""
     try:
-        return decode(read(str(path))).strip()
+        return decode(read(str(path), records=True)).strip()
     except OSError:
         return None
 

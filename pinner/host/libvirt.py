@@ -39,6 +39,8 @@ _DENIED = {
 }
 _BUSY = {libvirt.VIR_ERR_OPERATION_TIMEOUT, libvirt.VIR_ERR_RESOURCE_BUSY, libvirt.VIR_ERR_AGENT_UNRESPONSIVE}
 
+_LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
+
 # Without a handler libvirt prints every error to the terminal, although it raises it too.
 libvirt.registerErrorHandler(lambda *_: None, None)
 
@@ -78,7 +80,7 @@ class Libvirt:
         Raises Gone, and ApplyFailed with libvirt's own words; its detail ``retryable`` says that another job held the
         guest. CPUs that the host lacks are dropped by libvirt without a word: read the kernel back.
         """
-        flags = libvirt.VIR_DOMAIN_AFFECT_LIVE | (libvirt.VIR_DOMAIN_AFFECT_CONFIG if persist else 0)
+        flags = _LIVE | (libvirt.VIR_DOMAIN_AFFECT_CONFIG if persist else 0)
         mask = tuple(cpu in cpus for cpu in range(max(cpus, default=0) + 1))
 
         def work(domain: libvirt.virDomain) -> None:
@@ -114,6 +116,18 @@ class Libvirt:
             domain.connect().defineXML(domain_xml.with_pin_of(xml, target, definition))
 
         self._ask_domain(str(target), target.owner, work)
+
+    def numatune(self, target: Target) -> str:
+        """The nodes of the guest's live numatune where they may be changed: in mode restrictive alone since libvirt
+        8.0. None is made where there is none: it could not be taken away again. Raises Gone, ApplyFailed."""
+        found = self._ask_domain(str(target), target.owner, lambda domain: domain.numaParameters(_LIVE))
+        restrictive = found.get(libvirt.VIR_DOMAIN_NUMA_MODE) == libvirt.VIR_DOMAIN_NUMATUNE_MEM_RESTRICTIVE
+        return str(found.get(libvirt.VIR_DOMAIN_NUMA_NODESET, "")) if restrictive else ""
+
+    def set_numatune(self, target: Target, nodes: str) -> None:
+        """Give the guest's live numatune other nodes (virDomainSetNumaParameters). Raises Gone, ApplyFailed."""
+        wanted = {libvirt.VIR_DOMAIN_NUMA_NODESET: nodes}
+        self._ask_domain(str(target), target.owner, lambda domain: domain.setNumaParameters(wanted, _LIVE))
 
     def _ask_domain(self, what: str, uuid: str, work: Callable[[libvirt.virDomain], T]) -> T:
         return self._ask(what, lambda connection: work(self._domain(connection, uuid)))

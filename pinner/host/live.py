@@ -1,9 +1,10 @@
 """This machine as an apply sees it: its threads read from the kernel, guests pinned through libvirt."""
 
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pinner.host import affinity, files, procfs, qemu
+from pinner.host import affinity, files, memory, procfs, qemu
 from pinner.host.libvirt import Libvirt
 from pinner.host.sysfs import read_fingerprint
 from pinner.model.cpuset import CpuSet
@@ -67,6 +68,31 @@ class LiveHost:
     def restore_definition(self, target: Target, definition: str) -> None:
         """See Host."""
         self._libvirt.restore_definition(target, definition)
+
+    def memory(self, target: Target) -> Mapping[int, int]:
+        """See Host."""
+        found = qemu.memory_per_node(ROOT, self._first_thread(target))
+        self._first_thread(target)
+        return found
+
+    def numatune(self, target: Target) -> str:
+        """See Host."""
+        return self._libvirt.numatune(target)
+
+    def set_numatune(self, target: Target, nodes: str) -> None:
+        """See Host."""
+        self._libvirt.set_numatune(target, nodes)
+
+    def move_memory(self, target: Target, away: Collection[int], node: int) -> None:
+        """See Host."""
+        memory.migrate(self._first_thread(target), away, node)
+
+    def _first_thread(self, target: Target) -> int:
+        """QEMU's process id, if it is still the one that the target means. Raises Gone."""
+        pid = self._qemu(target.owner)
+        if procfs.started(ROOT, pid) != target.part:
+            raise Gone(str(target))
+        return pid
 
     def _process(self, target: Target, started: int) -> tuple[ThreadMask, ...]:
         pid = int(target.owner)

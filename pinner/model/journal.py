@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from pinner.model.memory import MemoryChange, NodeMemory
 from pinner.model.plan import Change, ThreadMask
 
 EntryState = Literal["intent", "done", "gone", "failed", "undone", "stuck"]
@@ -24,13 +25,15 @@ class Entry:
 
     run: str
     seq: int
-    change: Change
+    change: Change | MemoryChange
     state: EntryState
     at: datetime
     error: str = ""
     found: tuple[ThreadMask, ...] = ()
     definition: str = ""
     """With --persist: the pins (<cputune>) of the guest's persistent definition before the change, as XML."""
+    memory: tuple[NodeMemory, ...] = ()
+    """Of a change of memory that was made: what has moved and what has not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,8 @@ class Run:
     undoes: str = ""
     """Of a rollback: the run that it takes back."""
     error: str = ""
+    migrate_memory: bool = False
+    """Whether guests' memory was to follow their vCPUs."""
 
 
 def settled(run: Run, entry: Entry) -> bool:

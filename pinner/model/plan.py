@@ -8,7 +8,7 @@ from typing import Literal
 from pinner.model.cpuset import CpuSet
 from pinner.model.request import Request
 
-TargetKind = Literal["emulator", "vcpu", "iothread", "helper", "process"]
+TargetKind = Literal["emulator", "vcpu", "iothread", "helper", "process", "memory"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Target:
     iothread  guest uuid   libvirt's id        virDomainPinIOThread
     helper    guest uuid   thread id           sched_setaffinity (libvirt cannot)
     process   process id   start time          sched_setaffinity of every thread
+    memory    guest uuid   QEMU's start time   virDomainSetNumaParameters, migrate_pages
     """
 
     kind: TargetKind
@@ -32,7 +33,7 @@ class Target:
     def __str__(self) -> str:
         if self.kind == "process":
             return f"process {self.name} ({self.owner})"
-        part = "" if self.part is None else f" {self.part}"
+        part = "" if self.part is None or self.kind == "memory" else f" {self.part}"
         return f"guest {self.name} {self.kind}{part}"
 
 
@@ -100,6 +101,23 @@ class Isolation:
 
 
 @dataclass(frozen=True, slots=True)
+class GuestMemory:
+    """Where a guest's memory lies. Remote is what lies on another node than the vCPU that asks for it, on average, as
+    each vCPU spreads evenly over the CPUs that it may use: under one node for all vCPUs, what lies off that node."""
+
+    target: Target
+    """Of kind memory."""
+    per_node: Mapping[int, int]
+    """Node id to resident KiB of QEMU."""
+    remote_now_kib: int
+    remote_kib: int
+    """As planned, while no memory is moved."""
+    home: int | None
+    """The node that the plan gives to all its vCPUs, to which its memory can be moved; None: it gives no single one,
+    or the host has no other node with memory."""
+
+
+@dataclass(frozen=True, slots=True)
 class Score:
     """The one objective, lower is better, 0 is a host where nothing fights: ``parts`` add up to ``total``."""
 
@@ -141,3 +159,5 @@ class Plan:
     isolation: Isolation | None = None
     blocked: str = field(default="")
     """Why this plan cannot be applied as it is; empty: it can."""
+    memory: tuple[GuestMemory, ...] = ()
+    """Of every guest whose memory the kernel tells by node."""

@@ -12,6 +12,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning import rules
 from pinner.planning.context import Context
 from pinner.planning.diff import changes
+from pinner.planning.memory import guests_memory
 from pinner.planning.score import score
 from pinner.planning.strategy import Strategy, installed
 
@@ -48,6 +49,7 @@ def plan(
         score_after=score(snapshot, request.busy_threshold, planned),
         isolation=answer.isolation,
         blocked=answer.blocked,
+        memory=guests_memory(snapshot, answer.wanted),
     )
 
 

@@ -25,6 +25,7 @@ from pinner.model.guest import Guest
 from pinner.model.plan import Score
 from pinner.model.process import Thread
 from pinner.model.snapshot import Snapshot
+from pinner.planning.memory import online_by_node, remote_share
 
 _DIGITS = 6
 """Enough to compare by, and few enough that the order of additions does not show."""
@@ -98,18 +99,13 @@ def _density(threads: Iterator[tuple[CpuSet, float]], online: CpuSet) -> dict[in
 
 
 def _remote(snapshot: Snapshot, online: CpuSet, planned: Mapping[int, CpuSet]) -> float:
-    nodes = {node.id: node.cpus & online for node in snapshot.topology.nodes}
+    nodes = online_by_node(snapshot.topology)
     total = 0.0
     for guest in snapshot.guests:
-        memory = sum(guest.memory_per_node.values())
-        if not memory:
+        if not any(guest.memory_per_node.values()):
             continue
         masks = Counter(planned.get(thread.tid, thread.affinity) for thread in _vcpus(guest))
         for mask, count in masks.items():
-            usable = mask & online
-            local = sum(
-                len(usable & nodes[node]) * here for node, here in guest.memory_per_node.items() if node in nodes
-            )
-            if usable:
-                total += count * (1.0 - local / (len(usable) * memory))
+            if usable := mask & online:
+                total += count * remote_share(guest.memory_per_node, usable, nodes)
     return total

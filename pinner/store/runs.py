@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Engine, Row, Update, bindparam, insert, selec
 from pinner import codec
 from pinner.model.errors import NotFound
 from pinner.model.journal import Entry, Run
+from pinner.model.memory import MemoryChange, NodeMemory
 from pinner.model.plan import Change, ThreadMask
 from pinner.store import tables
 from pinner.store.audit import Event, append_events
@@ -112,14 +113,18 @@ def _entry_row(entry: Entry) -> dict[str, Any]:
     row = {name: getattr(entry, name) for name in Entry.__dataclass_fields__}
     row["change"] = codec.dump(entry.change).decode()
     row["found"] = _FOUND.dump_json(entry.found).decode()
+    row["memory"] = _MEMORY.dump_json(entry.memory).decode()
     return row
 
 
 _FOUND = codec.adapter(tuple[ThreadMask, ...])
+_MEMORY = codec.adapter(tuple[NodeMemory, ...])
+_CHANGE = codec.adapter(Change | MemoryChange)
 
 
 def _entry(row: Row[Any]) -> Entry:
     values = dict(row._mapping)
-    values["change"] = codec.load(Change, values["change"], "change")
+    values["change"] = _CHANGE.validate_json(values["change"])
     values["found"] = _FOUND.validate_json(values["found"])
+    values["memory"] = _MEMORY.validate_json(values["memory"])
     return Entry(**values)

@@ -6,7 +6,7 @@ The database at the centre and the agent's journal have the same schema, and so 
 
 from datetime import UTC, datetime
 
-from sqlalchemy import Boolean, Column, Dialect, ForeignKey, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import Boolean, Column, Dialect, ForeignKey, Index, Integer, MetaData, String, Table, Text, false
 from sqlalchemy.types import TypeDecorator
 
 
@@ -75,6 +75,7 @@ runs = Table(
     Column("persist", Boolean, nullable=False),
     Column("undoes", String(64), nullable=False),
     Column("error", Text, nullable=False),
+    Column("migrate_memory", Boolean, nullable=False, server_default=false()),
     Index("runs_of_host", "host", "seq"),
     Index("runs_in_state", "state"),
     sqlite_autoincrement=True,
@@ -91,6 +92,7 @@ entries = Table(
     Column("error", Text, nullable=False),
     Column("found", Text, nullable=False),
     Column("definition", Text, nullable=False),
+    Column("memory", Text, nullable=False, server_default="[]"),
 )
 
 audit = Table(

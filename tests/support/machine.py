@@ -4,7 +4,7 @@ The executor is tried on it because what it promises is about failures at chosen
 a thread born between two readings, somebody else at work. Real guests and processes are in tests/functional.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from support.values import cpus, make_plan
@@ -24,6 +24,11 @@ class MemoryHost:
         self.threads: dict[Target, list[ThreadMask]] = {}
         self.definitions: dict[str, str] = {}
         """Of the guests that are persistent."""
+        self.per_node: dict[Target, dict[int, int]] = {}
+        self.pages_stay: dict[int, int] = {}
+        """KiB on each node that the kernel does not move."""
+        self.numatunes: dict[Target, str] = {}
+        """Of the guests that have one which libvirt may change."""
         self.topology = "f"
         self.writes: list[Write] = []
         self.before_write: Callable[[Write], None] = lambda write: None
@@ -91,6 +96,28 @@ class MemoryHost:
         self._tell((f"definition of {target.name}", definition))
         self.definitions[target.owner] = definition
 
+    def memory(self, target: Target) -> dict[int, int]:
+        if target not in self.per_node:
+            raise Gone(str(target))
+        return dict(self.per_node[target])
+
+    def numatune(self, target: Target) -> str:
+        return self.numatunes.get(target, "")
+
+    def set_numatune(self, target: Target, nodes: str) -> None:
+        self._tell((f"numatune of {target.name}", nodes))
+        self.numatunes[target] = nodes
+
+    def move_memory(self, target: Target, away: Collection[int], node: int) -> None:
+        self._tell((str(target), f"{sorted(away)} -> {node}"))
+        if target not in self.per_node:
+            raise Gone(str(target))
+        held = self.per_node[target]
+        for other in away:
+            moved = max(held.get(other, 0) - self.pages_stay.get(other, 0), 0)
+            held[other] = held.get(other, 0) - moved
+            held[node] = held.get(node, 0) + moved
+
     def _tell(self, write: Write) -> None:
         self.before_write(write)
         self.writes.append(write)
@@ -114,3 +141,7 @@ def helper(tid: int, guest: str = "g1") -> Target:
 
 def daemon(pid: int, name: str = "busyd") -> Target:
     return Target("process", str(pid), 7, name)
+
+
+def memory(guest: str = "g1") -> Target:
+    return Target("memory", f"uuid-{guest}", 7, guest)

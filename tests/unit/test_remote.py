@@ -71,7 +71,8 @@ def test_plans(remote, pinner):
 
 def test_runs(remote, pinner):
     run = remote.apply(planned(remote).id, True, NOBODY)
-    assert (run.actor, run.origin, run.persist) == ("ann", "127.0.0.1", True)
+    assert (run.actor, run.origin, run.persist, run.migrate_memory) == ("ann", "127.0.0.1", True, False)
+    assert remote.apply(run.plan, False, NOBODY, migrate_memory=True).migrate_memory
     assert remote.run(run.id) == pinner.run(run.id)
     assert remote.entries(run.id) == pinner.entries(run.id)
     assert list(remote.follow(run.id)) == list(pinner.follow(run.id))

@@ -32,6 +32,12 @@ def test_every_change_is_shown_with_before_after_and_why():
     assert f"{plan.score_before.total:.2f} -> {plan.score_after.total:.2f}" in text
 
 
+def test_where_memory_lies_is_shown():
+    seen = snapshot(plain(8, 2), [guest(1, 2, cpus("0-7"), memory={0: 1024, 1: 3072})])
+    text = render.plan(planner.plan(seen, "basis", Request("numa-local")))
+    assert "memory of guest g1: node 0: 1.0 MiB, node 1: 3.0 MiB; remote: 2.0 MiB now, 1.0 MiB as planned" in text
+
+
 def test_what_is_not_touched_is_shown_with_its_reason():
     plan = planned("shared-pool")
     text = render.plan(plan)

@@ -108,9 +108,10 @@ def test_written_forms_of_a_plan_hold_no_terminal_escape(client, form):
 
 def test_apply_follow_roll_back(client):
     plan = client.post("/v1/hosts/h1/plans").json["id"]
-    applied = client.post(f"/v1/plans/{plan}/apply", json={"persist": True})
+    applied = client.post(f"/v1/plans/{plan}/apply", json={"persist": True, "migrate_memory": True})
     run = read(Run, applied, 202)
-    assert (run.plan, run.persist, run.actor, run.origin) == (plan, True, "local", "127.0.0.1")
+    assert (run.plan, run.persist, run.migrate_memory) == (plan, True, True)
+    assert (run.actor, run.origin) == ("local", "127.0.0.1")
     detail = client.get(applied.headers["Location"]).json
     assert codec.read(Run, detail["run"]).state == "applied"
     assert [entry.state for entry in codec.read(tuple[Entry, ...], detail["entries"])] == ["done"] * 3

@@ -141,7 +141,7 @@ def test_interrupted_at_a_server_the_run_goes_on(pinner, cli, monkeypatch):
 
 @pytest.mark.parametrize("method", ["apply", "hosts"])
 def test_interrupted_before_a_run_is_known(pinner, cli, monkeypatch, method):
-    def stop(*_):
+    def stop(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(pinner, method, stop)

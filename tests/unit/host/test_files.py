@@ -73,3 +73,10 @@ def test_numbered_entries_only(tmp_path):
 def test_undecodable_text_can_be_written_again(tmp_path):
     (tmp_path / "file").write_bytes(b"a\xffb")
     assert files.text(tmp_path / "file") == "a\\xffb"
+
+
+def test_a_file_of_many_records_is_read_to_its_end():
+    """numa_maps comes a page at a time."""
+    path = "/proc/self/numa_maps"
+    assert len(files.read(path)) < len(files.read(path, records=True))
+    assert files.read(path, records=True).splitlines()[-1].startswith(b"7ff")

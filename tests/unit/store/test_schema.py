@@ -6,11 +6,14 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
+from support.values import NOON, make_entries, make_run
 
+from pinner import codec
 from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.store import schema
 from pinner.store.engine import connect, reading, writing
-from pinner.store.tables import metadata
+from pinner.store.runs import Runs
+from pinner.store.tables import metadata, utc_text
 
 
 @pytest.fixture
@@ -42,6 +45,28 @@ def test_up_and_down(bare):
     assert schema.current(bare) == "0001"
 
 
+def test_what_is_older_than_moved_memory_still_reads(bare):
+    schema.upgrade(bare, "0001")
+    run, (entry,) = make_run(), make_entries(count=1)
+    with writing(bare) as connection:
+        connection.execute(
+            text(
+                "INSERT INTO runs (id, kind, host, plan, actor, origin, state, started_at, persist, undoes, error) "
+                "VALUES ('run-1', 'apply', 'h1', 'plan-1', 'ann', 'cli', 'running', :at, 0, '', '')"
+            ),
+            {"at": utc_text(NOON)},
+        )
+        connection.execute(
+            text("INSERT INTO entries VALUES ('run-1', 1, :change, 'intent', :at, '', '[]', '')"),
+            {"change": codec.dump(entry.change).decode(), "at": utc_text(NOON)},
+        )
+    schema.ensure(bare)
+    assert (Runs(bare).get("run-1"), Runs(bare).entries("run-1")) == (run, (entry,))
+    schema.downgrade(bare, "0001")
+    schema.ensure(bare)
+    assert Runs(bare).entries("run-1") == (entry,)
+
+
 def test_ensure_twice(bare):
     schema.ensure(bare)
     schema.ensure(bare)
@@ -52,7 +77,7 @@ def test_ensure_twice(bare):
 def test_a_newer_schema_is_left_alone(engine, call):
     with writing(engine) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(StoreUnavailable, match=r"9999 was made by a newer pinner; this one knows 0001"):
+    with pytest.raises(StoreUnavailable, match=r"9999 was made by a newer pinner; this one knows 0002"):
         call(engine)
     assert schema.current(engine) == "9999"
 

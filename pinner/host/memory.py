@@ -1,0 +1,46 @@
+"""A process's memory moved between nodes: the sole migrate_pages.
+
+Source: migrate_pages(2). The call is libnuma's, which QEMU and libvirt are linked with, so it is on every host.
+"""
+
+import ctypes
+import errno
+import os
+from collections.abc import Collection
+
+from pinner.model.errors import ApplyFailed, Gone, NotPermitted
+
+_WORD = 8 * ctypes.sizeof(ctypes.c_ulong)
+
+
+def migrate(pid: int, away: Collection[int], node: int) -> None:
+    """Move the process's pages from the nodes ``away`` to ``node``; returns when all has moved that can be.
+
+    Raises Gone, NotPermitted, and ApplyFailed where the kernel refuses or the node has no room left.
+    """
+    if not away:
+        return
+    what = f"memory of process {pid}"
+    bits = (max(node, *away) // _WORD + 1) * _WORD
+    try:
+        library = ctypes.CDLL("libnuma.so.1", use_errno=True)
+    except OSError as error:
+        raise ApplyFailed(what, f"libnuma cannot be loaded: {error}") from None
+    # The kernel takes one bit less than it is told of.
+    size = ctypes.c_ulong(bits + 1)
+    if library.migrate_pages(ctypes.c_int(pid), size, _mask(away, bits), _mask([node], bits)) >= 0:
+        return
+    match ctypes.get_errno():
+        case errno.ESRCH:
+            raise Gone(f"process {pid}")
+        case errno.EPERM:
+            raise NotPermitted(what, "moving it needs root or CAP_SYS_NICE")
+        case errno.ENOMEM:
+            raise ApplyFailed(what, f"node {node} has too little free memory for what lies on {sorted(away)}")
+        case number:
+            raise ApplyFailed(what, f"the kernel does not move it to node {node}: {os.strerror(number)}")
+
+
+def _mask(nodes: Collection[int], bits: int) -> ctypes.Array[ctypes.c_ulong]:
+    words = [sum(1 << (node % _WORD) for node in nodes if node // _WORD == word) for word in range(bits // _WORD)]
+    return (ctypes.c_ulong * len(words))(*words)

@@ -1,0 +1,90 @@
+"""migrate_pages on real processes; this machine need not have more than one node for it."""
+
+import ctypes
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.kernel import process
+
+from pinner.host import memory, qemu
+from pinner.host.sysfs import read_topology
+from pinner.model.errors import ApplyFailed, Gone, NotPermitted
+
+NODES = [node.id for node in read_topology(Path("/")).nodes]
+HELD = "held = bytearray(32 << 20); print(len(held), flush=True); import time; time.sleep(60)"
+
+
+def test_to_where_it_lies_already():
+    with process(HELD) as pid:
+        before = qemu.memory_per_node(Path("/"), pid)
+        memory.migrate(pid, [max(NODES) + 1], NODES[0])
+        assert qemu.memory_per_node(Path("/"), pid) == before
+        assert sum(before.values()) > 32 << 10
+
+
+@pytest.mark.skipif(len(NODES) < 2, reason="needs two NUMA nodes; the lab has them")
+def test_to_another_node():
+    with process(HELD) as pid:
+        memory.migrate(pid, NODES[1:], NODES[0])
+        assert qemu.memory_per_node(Path("/"), pid)[NODES[0]] > 32 << 10
+
+
+def test_from_nowhere_nothing_is_asked():
+    memory.migrate(2**22, [], NODES[0])
+
+
+@pytest.mark.parametrize("absent", [max(NODES) + 1, 63, 64, 900])
+def test_a_node_that_is_not_there(absent):
+    with process(HELD) as pid, pytest.raises(ApplyFailed, match=f"the kernel does not move it to node {absent}"):
+        memory.migrate(pid, [NODES[0]], absent)
+
+
+def test_a_process_that_has_ended():
+    with process(HELD) as pid:
+        pass
+    with pytest.raises(Gone):
+        memory.migrate(pid, [NODES[0]], NODES[0])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_another_user_may_not():
+    """In a child: the rights that are given up there are gone for good."""
+    with process(HELD) as pid:
+        child = os.fork()
+        if not child:
+            os.setgid(65534)
+            os.setuid(65534)
+            try:
+                memory.migrate(pid, [NODES[0]], NODES[0])
+            except NotPermitted:
+                os._exit(7)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"), [([0], [1]), ([1, 3], [10]), ([63], [1 << 63]), ([64], [0, 1]), ([0, 130], [1, 0, 4])]
+)
+def test_masks_of_any_width(nodes, words):
+    bits = 8 * ctypes.sizeof(ctypes.c_ulong) * len(words)
+    assert list(memory._mask(nodes, bits)) == words
+
+
+def test_a_host_without_libnuma(monkeypatch):
+    def fail(name, **_):
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(memory.ctypes, "CDLL", fail)
+    with pytest.raises(ApplyFailed, match="libnuma cannot be loaded: libnuma"):
+        memory.migrate(os.getpid(), [NODES[0]], NODES[0])
+
+
+def test_the_kernel_counts_as_we_do():
+    """numastat (numactl) counts the same pages."""
+    with process(HELD) as pid:
+        told = subprocess.run(["numastat", "-p", str(pid)], capture_output=True, text=True, check=True).stdout
+        total = next(line for line in told.splitlines() if line.startswith("Total")).split()[1:]
+        ours = qemu.memory_per_node(Path("/"), pid)
+        assert [float(mib) for mib in total[:-1]] == pytest.approx([ours.get(node, 0) / 1024 for node in NODES], abs=1)

@@ -1,0 +1,38 @@
+import pytest
+
+from pinner import codec
+from pinner.model.journal import Entry
+from pinner.model.memory import MemoryChange, NodeMemory, compared, lying, mib, moved_text
+from pinner.model.plan import Target
+
+
+def test_two_readings_are_compared_node_by_node():
+    parts = compared({1: 500, 0: 20}, {0: 510, 4: 10})
+    assert parts == (NodeMemory(0, 20, -490, 510), NodeMemory(1, 500, 500, 0), NodeMemory(4, 0, -10, 10))
+    assert moved_text(parts) == "node 1: 500 KiB moved, 0 KiB stayed"
+
+
+def test_what_did_not_move_is_told():
+    assert moved_text(compared({1: 2048}, {1: 2048})) == "node 1: 0 KiB moved, 2.0 MiB stayed"
+
+
+@pytest.mark.parametrize(("kib", "text"), [(0, "0 KiB"), (1023, "1023 KiB"), (1536, "1.5 MiB"), (4 << 10, "4.0 MiB")])
+def test_sizes_for_people(kib, text):
+    assert mib(kib) == text
+
+
+def test_places_for_people():
+    assert lying({4: 2048, 0: 3}) == "node 0: 3 KiB, node 4: 2.0 MiB"
+    assert lying({}) == "nowhere"
+
+
+def test_a_change_of_memory_is_told_from_one_of_masks(entry_text):
+    read = codec.load(Entry, entry_text)
+    assert read.change == MemoryChange(Target("memory", "u", 7, "g1"), {1: 5}, 0, "0-1", "so")
+
+
+@pytest.fixture
+def entry_text():
+    return """{"run": "r", "seq": 1, "state": "done", "at": "2026-11-21T12:00:00Z", "change":
+        {"target": {"kind": "memory", "owner": "u", "part": 7, "name": "g1"}, "before": {"1": 5}, "node": 0,
+         "numatune": "0-1", "reason": "so"}}"""
