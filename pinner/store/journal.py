@@ -150,6 +150,7 @@ class Journal:
         return True
 
     def _let_go(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        # Forgotten before it is free: from then on another thread may note its own here.
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()

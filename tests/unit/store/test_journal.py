@@ -185,3 +185,19 @@ def test_the_lock_is_free_again_when_the_disk_refuses(journal, tmp_path, monkeyp
                 journal.begin(make_run("run-1"), ())
         other.begin(make_run("run-2"), ())
         other.end(ended(make_run("run-2")))
+
+
+def test_a_lock_that_is_let_go_is_not_taken_from_the_next_holder(journal):
+    """Once it is free another thread holds it; what that one noted must not be overwritten."""
+    journal.begin(make_run("run-1"), make_entries("run-1"))
+    ours = journal._lock
+
+    class AnotherIsQuick:
+        def close(self):
+            ours.close()
+            assert journal._try_lock()
+
+    journal._lock = AnotherIsQuick()
+    journal.end(replace(make_run("run-1"), state="applied", ended_at=NOON))
+    assert journal._lock is not None, "the next holder's lock was thrown away"
+    journal._let_go()
