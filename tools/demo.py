@@ -219,7 +219,8 @@ def interruptible() -> Iterator[None]:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, stop)
+    for kind in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(kind, stop)
     try:
         yield
     except KeyboardInterrupt:

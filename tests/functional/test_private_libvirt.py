@@ -12,9 +12,10 @@ import pytest
 pytestmark = pytest.mark.skipif(bool(private_libvirt.missing()), reason=private_libvirt.missing() or "-")
 
 CODE = """
-import sys
+import signal, sys
 from pathlib import Path
 import private_libvirt
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in a shell's background
 folder = Path(sys.argv[1])
 with private_libvirt.private_libvirtd(folder) as uri:
     private_libvirt.start_guest(uri, private_libvirt.guest_xml(sys.argv[2]), paused=True)
