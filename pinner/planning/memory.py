@@ -1,6 +1,7 @@
 """Where guests' memory lies, and how much of it would be remote."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
@@ -15,12 +16,13 @@ def guests_memory(snapshot: Snapshot, wanted: tuple[Wanted, ...]) -> tuple[Guest
     for want in wanted:
         if want.target.kind == "vcpu":
             placed.setdefault(want.target.owner, {})[want.target.part] = want.cpus
+    online, nodes = snapshot.topology.online, online_by_node(snapshot.topology)
     return tuple(
         GuestMemory(
             target=Target("memory", guest.uuid, started, guest.name),
             per_node=dict(guest.memory_per_node),
-            remote_now_kib=_remote_kib(snapshot.topology, guest, {}),
-            remote_kib=_remote_kib(snapshot.topology, guest, placed.get(guest.uuid, {})),
+            remote_now_kib=_remote_kib(guest, {}, online, nodes),
+            remote_kib=_remote_kib(guest, placed.get(guest.uuid, {}), online, nodes),
             home=_home(snapshot.topology, union(placed.get(guest.uuid, {}).values())),
         )
         for guest in snapshot.guests
@@ -35,18 +37,25 @@ def online_by_node(topology: Topology) -> dict[int, CpuSet]:
     return {node.id: node.cpus & online for node in topology.nodes}
 
 
-def remote_share(per_node: Mapping[int, int], cpus: CpuSet, nodes: Mapping[int, CpuSet]) -> float:
-    """The chance that one of ``cpus`` (online ones, at least one) and a page of the memory lie on different nodes."""
-    local = sum(len(cpus & nodes[node]) * kib for node, kib in per_node.items() if node in nodes)
-    return 1.0 - local / (len(cpus) * sum(per_node.values()))
+def remote_vcpus(
+    per_node: Mapping[int, int], masks: Iterable[CpuSet], online: CpuSet, nodes: Mapping[int, CpuSet]
+) -> tuple[float, int]:
+    """For vCPUs with these affinities and memory of ``per_node`` KiB: the sum of each one's chance that its CPU and a
+    page lie on different nodes, and how many of them run somewhere. ``nodes`` are the online CPUs of each node."""
+    total, running = 0.0, 0
+    for mask, vcpus in Counter(masks).items():
+        if cpus := mask & online:
+            local = sum(len(cpus & nodes[node]) * kib for node, kib in per_node.items() if node in nodes)
+            total += vcpus * (1.0 - local / (len(cpus) * sum(per_node.values())))
+            running += vcpus
+    return total, running
 
 
-def _remote_kib(topology: Topology, guest: Guest, placed: Mapping[int | None, CpuSet]) -> int:
+def _remote_kib(guest: Guest, placed: Mapping[int | None, CpuSet], online: CpuSet, nodes: Mapping[int, CpuSet]) -> int:
     """The mean over the vCPUs that run somewhere."""
-    online, nodes = topology.online, online_by_node(topology)
-    masks = [placed.get(vcpu.id, vcpu.thread.affinity) & online for vcpu in guest.vcpus if vcpu.thread]
-    shares = [remote_share(guest.memory_per_node, mask, nodes) for mask in masks if mask]
-    return round(sum(guest.memory_per_node.values()) * sum(shares) / len(shares)) if shares else 0
+    masks = (placed.get(vcpu.id, vcpu.thread.affinity) for vcpu in guest.vcpus if vcpu.thread)
+    total, running = remote_vcpus(guest.memory_per_node, masks, online, nodes)
+    return round(sum(guest.memory_per_node.values()) * total / running) if running else 0
 
 
 def _home(topology: Topology, cpus: CpuSet) -> int | None:

@@ -17,7 +17,6 @@ and these parts, which add up to the total:
     remote_nodes      sum over vCPUs of the chance that a CPU it may use and a page of its guest lie on different nodes
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from pinner.model.cpuset import CpuSet
@@ -25,7 +24,7 @@ from pinner.model.guest import Guest
 from pinner.model.plan import Score
 from pinner.model.process import Thread
 from pinner.model.snapshot import Snapshot
-from pinner.planning.memory import online_by_node, remote_share
+from pinner.planning.memory import online_by_node, remote_vcpus
 
 _DIGITS = 6
 """Enough to compare by, and few enough that the order of additions does not show."""
@@ -100,12 +99,13 @@ def _density(threads: Iterator[tuple[CpuSet, float]], online: CpuSet) -> dict[in
 
 def _remote(snapshot: Snapshot, online: CpuSet, planned: Mapping[int, CpuSet]) -> float:
     nodes = online_by_node(snapshot.topology)
-    total = 0.0
-    for guest in snapshot.guests:
-        if not any(guest.memory_per_node.values()):
-            continue
-        masks = Counter(planned.get(thread.tid, thread.affinity) for thread in _vcpus(guest))
-        for mask, count in masks.items():
-            if usable := mask & online:
-                total += count * remote_share(guest.memory_per_node, usable, nodes)
-    return total
+    return sum(
+        remote_vcpus(
+            guest.memory_per_node,
+            (planned.get(thread.tid, thread.affinity) for thread in _vcpus(guest)),
+            online,
+            nodes,
+        )[0]
+        for guest in snapshot.guests
+        if any(guest.memory_per_node.values())
+    )
