@@ -20,7 +20,9 @@ def visible(text: str) -> str:
 
 
 def before(change: Change) -> str:
-    """Where the change's threads may run now: one list, or each different one."""
+    """Where the change's threads may run now: one list, or each different one; or the state that is changed."""
+    if change.states[0]:
+        return change.states[0]
     return " | ".join(sorted({str(thread.cpus) for thread in change.before})) or "-"
 
 
@@ -34,7 +36,8 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield ""
     yield f"changes: {len(plan.changes) or 'none, everything is in its place'}"
     for change in plan.changes:
-        yield f"  {change.target}: {before(change)} -> {change.after} ({_threads(change)}; {change.reason})"
+        after = change.states[1] or change.after
+        yield f"  {change.target}: {before(change)} -> {after} ({_threads(change)}; {change.reason})"
     yield from _left("not placed", plan.unplaced)
     yield from _left("left alone", plan.left_alone)
     yield from (f"warning: {warning}" for warning in plan.warnings)
@@ -54,6 +57,8 @@ def _roles(plan: Plan) -> Iterator[str]:
 
 
 def _threads(change: Change) -> str:
+    if change.states[0]:
+        return "a setting of the kernel"
     count = len(change.before)
     return f"{count} thread{'' if count == 1 else 's'}"
 

@@ -11,10 +11,11 @@ from datetime import datetime
 from pinner.apply import freshness
 from pinner.apply.move import Move
 from pinner.apply.ports import Host, Journal
+from pinner.apply.setting import Setting, put_back
 from pinner.apply.undo import take_back
 from pinner.model.errors import Gone, PinnerError, RunConflict
 from pinner.model.journal import Entry, EntryState, Run, RunState
-from pinner.model.plan import Change, Plan
+from pinner.model.plan import SETTINGS, Change, Plan
 
 Progress = Callable[[Entry, int], None]
 """Called with an entry and how many entries the run has: once when the run is in the journal and nothing is touched
@@ -62,7 +63,7 @@ def apply(plan: Plan, run: Run, host: Host, journal: Journal, now: Callable[[], 
     ledger = _Ledger(run, journal, now, progress, entries)
     ended: list[Entry] = []
     for position, entry in enumerate(entries):
-        move = Move(entry, host, journal)
+        move = (Setting if entry.change.target.kind in SETTINGS else Move)(entry, host, journal)
         try:
             ended.append(_make(move, ledger, persist=run.persist))
         except BaseException as error:  # whatever it is, Ctrl-C too: the host must not stay half moved
@@ -87,7 +88,7 @@ def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime]
         _require_reversible(undone)
         entries = [entry for entry in reversed(journal.entries(undone.id)) if _may_hold(entry, persist=undone.persist)]
         ledger = _Ledger(run, journal, now, progress, entries)
-        states = [ledger.note(entry, *take_back(entry, host, persist=undone.persist)).state for entry in entries]
+        states = [ledger.note(entry, *_take_back(entry, host, persist=undone.persist)).state for entry in entries]
     except BaseException as error:
         journal.end(replace(run, state="failed", error=_words(error), ended_at=now()))
         raise
@@ -105,7 +106,7 @@ def _intents(changes: tuple[Change, ...], run: Run, host: Host, at: datetime) ->
     )
 
 
-def _make(move: Move, ledger: _Ledger, *, persist: bool) -> Entry:
+def _make(move: Move | Setting, ledger: _Ledger, *, persist: bool) -> Entry:
     try:
         move.make(persist=persist)
     except Gone as error:
@@ -114,7 +115,7 @@ def _make(move: Move, ledger: _Ledger, *, persist: bool) -> Entry:
 
 
 def _give_up(
-    move: Move,
+    move: Move | Setting,
     error: BaseException,
     ended: list[Entry],
     rest: tuple[Entry, ...],
@@ -124,14 +125,20 @@ def _give_up(
 ) -> Run:
     """Put everything back as it was, the failed change first. Only then write it down: the host comes before its
     record, which has known every prior mask since the change was begun."""
-    state, why = take_back(move.entry, host, persist=run.persist, force=True) if move.touched else ("undone", "")
+    state, why = _take_back(move.entry, host, persist=run.persist, force=True) if move.touched else ("undone", "")
     failed = "; but its undo: ".join(filter(None, (_words(error), why)))
     outcomes: list[tuple[Entry, EntryState, str]] = [(move.entry, "stuck" if state == "stuck" else "failed", failed)]
     made = [entry for entry in reversed(ended) if _may_hold(entry, persist=run.persist)]
-    outcomes += [(entry, *take_back(entry, host, persist=run.persist)) for entry in made]
+    outcomes += [(entry, *_take_back(entry, host, persist=run.persist)) for entry in made]
     outcomes += [(entry, "undone", "not made: a change before it failed") for entry in rest]
     states = [ledger.note(*outcome).state for outcome in outcomes]
     return ledger.close("failed" if "stuck" in states else "undone", _words(error))
+
+
+def _take_back(entry: Entry, host: Host, *, persist: bool, force: bool = False) -> tuple[EntryState, str]:
+    if entry.change.target.kind in SETTINGS:
+        return put_back(entry, host, force=force)
+    return take_back(entry, host, persist=persist, force=force)
 
 
 def _may_hold(entry: Entry, *, persist: bool) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pinner import codec
 from pinner.cli.context import Context
 from pinner.cli.output import cells, cpu_cell, moment, plain_list, print_json, table
-from pinner.cli.places import masks
+from pinner.cli.places import ends
 from pinner.model.journal import Entry, Run
 from pinner.render import visible
 from pinner.usecases import UseCases
@@ -59,7 +59,7 @@ def _show(context: Context, entry: Entry, number: int, total: int) -> None:
 
 def _change(entry: Entry) -> str:
     change = entry.change
-    before, after = masks(mask.cpus for mask in change.before), str(change.after)
+    before, after = ends(change)
     went = (after, before) if entry.state == "undone" else (before, after)
     return f"{change.target}  {went[0]} -> {went[1]}"
 
@@ -98,8 +98,7 @@ def show_run(context: Context, run: Run, entries: tuple[Entry, ...], *, every: b
             *cells(entry.state, style=STYLES.get(entry.state, "")),
             *cells(
                 change.target,
-                cpu_cell(masks(mask.cpus for mask in change.before)),
-                cpu_cell(change.after),
+                *map(cpu_cell, ends(change)),
                 entry.error,
             ),
         )

@@ -20,6 +20,12 @@ def masks(sets: Iterable[CpuSet]) -> str:
     return "; ".join(shown) + (f"; {more} more" if more else "")
 
 
+def ends(change: Change) -> tuple[str, str]:
+    """Where a change's threads are and where they go, or its states."""
+    before, after = change.states
+    return before or masks(mask.cpus for mask in change.before), after or str(change.after)
+
+
 def part(targets: Iterable[Target]) -> str:
     """The parts of one owner's targets of one kind: ``vCPU 0-15``, ``emulator``, ``process 812``."""
     targets = tuple(targets)
@@ -28,6 +34,8 @@ def part(targets: Iterable[Target]) -> str:
     match first.kind:
         case "process":
             return f"process {first.owner}"
+        case "partition" | "workqueue":
+            return first.kind
         case "emulator":
             return "emulator"
         case "helper":
