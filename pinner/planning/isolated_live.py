@@ -56,16 +56,16 @@ def place(context: Context, resolved: Resolved) -> Answer:
 
 
 def _emulators(context: Context, resolved: Resolved, places: Mapping[str, Place]) -> dict[str, CpuSet]:
-    """A CPU for each seated guest's own threads, the one that they are on where that may be; who gets none is left
-    out."""
+    """A CPU for each seated guest's own threads: the one that they are on where that may be, else one of its node,
+    else any. Who gets none is left out."""
     free = resolved.roles.emulator - resolved.roles.housekeeping
     seated = [guest for guest in context.guests if guest.uuid in places]
     given: dict[str, CpuSet] = {}
     for keeping in (True, False):
         for guest in seated:
-            near = resolved.emulator_on.get(places[guest.uuid].node, free) & free
+            near = resolved.emulator_on.get(places[guest.uuid].node, free) & free or free
             if keeping:
-                near = near & union(t.affinity for t in guest.emulator.threads if len(t.affinity) == 1)
+                near = free & union(t.affinity for t in guest.emulator.threads if len(t.affinity) == 1)
             if near and guest.uuid not in given:
                 given[guest.uuid] = CpuSet.of([min(near)])
                 free = free - given[guest.uuid]
@@ -75,10 +75,8 @@ def _emulators(context: Context, resolved: Resolved, places: Mapping[str, Place]
 def _homeless(context: Context, places: Mapping[str, Place], hosts: Mapping[str, CpuSet]) -> Iterator[LeftOut]:
     for guest in context.guests:
         if guest.uuid in places and guest.uuid not in hosts:
-            why = (
-                f"its own threads need a CPU of the emulator set for themselves; the {len(hosts)} of its node or less "
-            )
-            yield LeftOut(f"guest {guest.name}", f"{why}that there are have been given to others")
+            why = f"its own threads need a CPU of the emulator set for themselves, and all {len(hosts)} are given away"
+            yield LeftOut(f"guest {guest.name}", why)
 
 
 def _obstacle(context: Context, guests: list[Guest], left: CpuSet) -> str:
