@@ -13,9 +13,10 @@ from urllib.parse import quote
 import httpx
 
 from pinner import codec
+from pinner.following import Following
 from pinner.model.audit import AuditRecord
 from pinner.model.errors import HostUnreachable, Invalid, PinnerError, revive
-from pinner.model.journal import Entry, Run, settled
+from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
@@ -105,17 +106,20 @@ class RemotePinner:
     def follow(self, run: str) -> Iterator[Progress]:
         """The server's event stream; where that cannot be had or breaks off, the run itself, looked at again and
         again."""
-        known: dict[int, Entry] = {}
+        following = Following()
         try:
             for progress in self._stream(run):
-                if progress.entry is not None:
-                    known[progress.entry.seq] = progress.entry
-                yield progress
+                yield following.learn(progress)
                 if progress.entry is None:
                     return
         except httpx.TransportError:
             pass
-        yield from self._poll(run, known)
+        while True:
+            for progress in following.news(*self._detail(run)):
+                yield progress
+                if progress.entry is None:
+                    return
+            time.sleep(POLL)
 
     def audit(
         self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str
@@ -174,20 +178,6 @@ class RemotePinner:
                     raise _error(answer.status_code, data)
                 if name in (b"change", b"end"):
                     yield _read(Progress, _json(data))
-
-    def _poll(self, run: str, known: dict[int, Entry]) -> Iterator[Progress]:
-        """Every entry that ends and is not the ``known`` one; then the end."""
-        while True:
-            now, entries = self._detail(run)
-            done = sum(settled(now, entry) for entry in entries)
-            for entry in entries:
-                if settled(now, entry) and known.get(entry.seq) != entry:
-                    known[entry.seq] = entry
-                    yield Progress(now, done, len(entries), entry)
-            if now.state != "running":
-                yield Progress(now, done, len(entries), None)
-                return
-            time.sleep(POLL)
 
 
 def _url(path: tuple[str, ...]) -> str:

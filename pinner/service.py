@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 
 from pinner.agent.protocol import Agent
 from pinner.execution import Call, Execution
+from pinner.following import Following
 from pinner.ledger import Ledger
 from pinner.model.audit import AuditRecord
 from pinner.model.errors import Blocked, HostUnreachable, Invalid, NotFound, RunConflict
-from pinner.model.journal import Entry, Run, RunKind, settled
+from pinner.model.journal import Entry, Run, RunKind
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
@@ -164,18 +165,12 @@ class Service:
         return self._audit.verify()
 
     def _follow(self, run: str) -> Iterator[Progress]:
-        known: dict[int, Entry] = {}
+        following = Following()
         while True:
             # The run first: entries that are read after its end are all there are.
             now = self.run(run)
-            entries = self.entries(run)
-            done = sum(settled(now, entry) for entry in entries)
-            for entry in entries:
-                if settled(now, entry) and known.get(entry.seq) != entry:
-                    known[entry.seq] = entry
-                    yield Progress(now, len(known), len(entries), entry)
+            yield from following.news(now, self.entries(run))
             if now.state != "running":
-                yield Progress(now, done, len(entries), None)
                 return
             with self._news:
                 self._news.wait(POLL_SECONDS)

@@ -28,7 +28,7 @@ from pinner.cli import (
 )
 from pinner.cli.context import make_context
 from pinner.cli.parser import Parser, UsageError, shared_options
-from pinner.model.errors import Invalid, NotFound, PinnerError
+from pinner.model.errors import Invalid, NoFit, NotFound, PinnerError
 from pinner.render import visible
 
 COMMANDS = (
@@ -114,7 +114,7 @@ def _guarded(command: Callable[[], int], *, debug: bool) -> int:
         return _complain(str(interrupt) or "interrupted", 130, prefix="pinner: ")
     except UsageError as error:
         return _complain(str(error), 2)
-    except (Invalid, NotFound) as error:
+    except (Invalid, NotFound, NoFit) as error:
         return _complain(str(error), 2, debug=debug)
     except PinnerError as error:
         return _complain(str(error), 1, debug=debug)

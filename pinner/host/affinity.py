@@ -22,14 +22,17 @@ def mask(tid: int) -> ThreadMask:
 
 
 def masks(pid: int, wanted: Callable[[str], bool] = lambda _: True) -> tuple[ThreadMask, ...]:
-    """Those of a process's threads whose name is ``wanted``, by ascending id. Raises Gone where there are none."""
+    """Those of a process's threads whose name is ``wanted``, by ascending id. Raises Gone where there are none.
+
+    Threads that nobody may move are left out: before Linux 6.3, io_uring's workers in a process of anybody's.
+    """
     found = []
     with _opened(pid) as folder:
         for number in files.numbers(f"/proc/{pid}/task"):
             tid = int(number)
             with suppress(Gone):
                 stat = procfs.parse_stat(_read(folder, f"task/{tid}/stat", tid))
-                if wanted(stat.name):
+                if wanted(stat.name) and not stat.flags & procfs.PF_NO_SETAFFINITY:
                     found.append(_mask(folder, f"task/{tid}/", tid, stat))
     if not found:
         raise Gone(f"process {pid}")

@@ -55,11 +55,13 @@ def is_emulator(name: str) -> bool:
 
 
 def roles(threads: Iterable[Thread]) -> Roles:
-    """The threads by role."""
+    """The threads by role; those that nobody may move (see affinity.masks) have none."""
     vcpus: dict[int, Thread] = {}
     iothreads: dict[int, Thread] = {}
     emulator: list[Thread] = []
     for thread in threads:
+        if thread.hold == "per-cpu":
+            continue
         match role(thread.name):
             case "vcpu", int(part):
                 vcpus[part] = thread

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from lab.agent import Result
@@ -107,16 +107,16 @@ def wrong(expected: Threads, found: Threads) -> list[str]:
 
 
 @contextmanager
-def guests(host: LabHost) -> Iterator[None]:
-    """GUESTS, running; gone afterwards."""
-    host.run(f"cat > {IMAGE} && truncate -s 1M {IMAGE}", stdin=STOPPED)
+def guests(host: LabHost, vcpus: Mapping[str, int] = GUESTS, system: bytes = STOPPED) -> Iterator[None]:
+    """Guests of so many vCPUs, running; gone afterwards."""
+    host.run(f"cat > {IMAGE} && truncate -s 1M {IMAGE}", stdin=system)
     disk = f"<disk type='file'><source file='{IMAGE}'/><target dev='vda' bus='virtio'/><readonly/></disk>"
     try:
-        for name, vcpus in GUESTS.items():
-            host.run("virsh -q create /dev/stdin", stdin=guest_xml(name, vcpus=vcpus, memory_mib=32, devices=disk))
+        for name, count in vcpus.items():
+            host.run("virsh -q create /dev/stdin", stdin=guest_xml(name, vcpus=count, memory_mib=32, devices=disk))
         yield
     finally:
-        host.run(f"for name in {' '.join(GUESTS)}; do virsh -q destroy $name; done", check=False)
+        host.run(f"for name in {' '.join(vcpus)}; do virsh -q destroy $name; done", check=False)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-_POLL_SECONDS = 0.1
+_POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class GuestAgent:
         pause = _POLL_SECONDS
         while not (state := self._call("guest-exec-status", {"pid": pid}, deadline))["exited"]:
             time.sleep(pause)
-            pause = min(pause * 1.5, 1)
+            pause = min(pause * 1.5, 0.3)
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{' '.join(command)} does not end")
         status = state.get("exitcode", 128 + state.get("signal", 0))

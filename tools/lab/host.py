@@ -1,14 +1,16 @@
-"""A lab host: a virtual machine that runs, takes commands and leaves nothing behind but its console log."""
+"""A lab host: a virtual machine that runs, takes commands and leaves nothing behind, a hung one but its console log."""
 
 import compileall
 import os
 import shutil
 import subprocess
 import sysconfig
+import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from lab import firmware, image, machine
 from lab.agent import GuestAgent, Result
@@ -95,6 +97,11 @@ class LabHost:
         self.run(f"ip addr add {self.address}/24 dev eth0; ip link set eth0 up")
 
     @property
+    def pid(self) -> int:
+        """Its QEMU's process id."""
+        return self._process.pid
+
+    @property
     def address(self) -> str:
         """Its IP address on the lab's network."""
         return f"10.19.0.{self.machine.number}"
@@ -124,9 +131,13 @@ class LabHost:
             self._process.kill()
             self._process.wait()
 
-    def _give_up(self, why: str, error: Exception | None) -> None:
+    def _give_up(self, why: str, error: Exception) -> NoReturn:
+        """End the machine, and keep its console log, which would be gone with its folder."""
         self.close()
-        raise Hung(f"lab host {self.topology.name}: {why}; console: {self.folder}/console.log") from error
+        descriptor, kept = tempfile.mkstemp(prefix=f"pinner-lab-{self.topology.name}-", suffix=".log")
+        with os.fdopen(descriptor, "wb") as log, suppress(FileNotFoundError):
+            log.write((self.folder / "console.log").read_bytes())
+        raise Hung(f"lab host {self.topology.name}: {why}; console: {kept}") from error
 
     def _last_words(self) -> str:
         return (self.folder / "qemu.log").read_text().strip()[-400:]

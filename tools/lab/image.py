@@ -61,7 +61,8 @@ def image() -> Image:
     folder = cache() / _fingerprint()
     with _locked(cache()):
         if not folder.exists():
-            _check()
+            check_tools()
+            _check_space()
             _build(folder)
     return Image(folder / "root.ext4", folder / "vmlinuz", folder / "initrd.img")
 
@@ -74,17 +75,25 @@ def _fingerprint() -> str:
     return recipe.hexdigest()[:16]
 
 
-def _check() -> None:
+def check_tools() -> None:
+    """Raise LabError where the image cannot be built here at all."""
+    if lacking := [tool for tool in ("mmdebstrap", "mkfs.ext4") if shutil.which(tool, path=_path()) is None]:
+        raise LabError(f"lab image: not installed: {', '.join(lacking)} (apt install mmdebstrap e2fsprogs)")
     if os.geteuid() != 0:
         raise LabError("lab image: must be built as root (files of a root file system belong to root)")
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
-    if lacking := [tool for tool in ("mmdebstrap", "mkfs.ext4") if shutil.which(tool, path=path) is None]:
-        raise LabError(f"lab image: not installed: {', '.join(lacking)} (apt install mmdebstrap e2fsprogs)")
+
+
+def _check_space() -> None:
     free = shutil.disk_usage(cache()).free >> 20
     if free < _NEEDED_MIB:
         raise LabError(
             f"lab image: {cache()} has {free} MiB free, {_NEEDED_MIB} are needed (PINNER_LAB_CACHE moves it)"
         )
+
+
+def _path() -> str:
+    """Where tools are: an unprivileged user's PATH lacks some."""
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 
 def _build(folder: Path) -> None:
@@ -113,8 +122,7 @@ def _options() -> Iterator[str]:
 
 
 def _run(*command: str) -> None:
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PATH": path})
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PATH": _path()})
     if done.returncode:
         words = (done.stderr.strip() or done.stdout.strip()).splitlines()
         raise LabError(f"lab image: {command[0]} failed: {words[-1] if words else done.returncode}")

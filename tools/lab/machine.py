@@ -91,7 +91,7 @@ def _nodes(topology: LabTopology) -> Iterator[str]:
             yield from ("-object", f"memory-backend-ram,id=memory{number},size={node.memory_mib}M")
         yield from ("-numa", f"node,nodeid={number}{memory}")
     homes = {(seat.socket, seat.core, seat.thread): seat.node for seat in topology.seats}
-    for place in product(*map(range, (topology.sockets, topology.cores, topology.threads))):
+    for place in product(range(topology.sockets), range(topology.cores), range(topology.threads)):
         # QEMU wants a node for empty places, too.
         yield from ("-numa", f"cpu,node-id={homes.get(place, 0)},{_address(*place)}")
     for here, row in enumerate(topology.distances):

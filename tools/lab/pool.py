@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Self
 
 from lab import topology
-from lab.errors import Hung
 from lab.host import LabHost, software
 
 _NETWORKS = (19000, 29000)
@@ -27,7 +26,6 @@ class Pool:
         self._port = first + self._folder.stat().st_ino % (last - first)
         self._disk: Path | None = None
         self._booted = 0
-        self._keep = False
         self.times: list[tuple[str, float]] = []
         """What was booted, and the seconds that it took."""
 
@@ -37,13 +35,12 @@ class Pool:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         for host in self._hosts.values():
             host.close()
-        if not self._keep:
-            shutil.rmtree(self._folder)
+        shutil.rmtree(self._folder)
 
     def host(self, name: str, kernel: str = "", *, number: int = 1) -> LabHost:
         """The host of this topology, kernel arguments and number, running; booted where it is not.
 
-        Raises LabError; where a host hung, its console log is kept.
+        Raises LabError, and Hung where it does not boot.
         """
         shape = topology.load(name)
         key = (shape.nodes, shape.distances, shape.seats, f"{shape.kernel} {kernel}".strip(), number)
@@ -70,10 +67,6 @@ class Pool:
         host = LabHost(
             shape, self._folder / f"{self._booted}", self._disk, kernel=kernel, number=number, port=self._port
         )
-        try:
-            host.wait()
-        except Hung:
-            self._keep = True
-            raise
+        host.wait()
         self.times.append((f"boot {shape.name} {kernel}".strip(), time.monotonic() - began))
         return host

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinner.model.errors import HostUnreachable, NotPermitted
+from pinner.model.errors import HostUnreachable, NoFit, NotPermitted
 from pinner.usecases import Verification
 
 BAD = {
@@ -101,3 +101,13 @@ def test_a_server_of_many_hosts_wants_one_named(pinner, cli, monkeypatch):
     monkeypatch.setattr(pinner, "hosts", lambda: ("h1", "h2"))
     assert "--host: '' is not valid: one of h1, h2" in cli("plan").err
     assert cli("plan", "--host", "h1").status == 0
+
+
+def test_sets_that_leave_no_cpu_are_bad_input(pinner, cli, monkeypatch):
+    def refuse(*_, **__):
+        raise NoFit(1, 0, "no CPU is left for vCPUs of the 4 online (0-3): housekeeping 0-1, emulator 2-3")
+
+    monkeypatch.setattr(pinner, "plan", refuse)
+    result = cli("plan", "--housekeeping", "0-1", "--emulator", "2-3")
+    assert result.status == 2
+    assert "housekeeping 0-1, emulator 2-3" in result.err

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,18 @@ def test_one_that_has_ended_is_gone():
         affinity.set_affinity(ThreadMask(pid, born, CpuSet.of(ONLINE[:1])))
     with pytest.raises(Gone):
         affinity.mask(pid)
+
+
+def test_a_thread_that_nobody_may_move_is_no_target():
+    (fixed,) = (int(folder.name) for folder in Path("/proc").glob("[0-9]*") if comm(folder) == "migration/0")
+    assert affinity.mask(fixed).cpus == CpuSet.of([0])
+    with pytest.raises(Gone):
+        affinity.masks(fixed)
+
+
+def comm(folder):
+    with suppress(OSError):
+        return (folder / "comm").read_text().strip()
 
 
 @pytest.mark.parametrize("beyond", [1023, 1024, 4096, 8191])

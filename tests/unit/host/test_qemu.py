@@ -1,9 +1,12 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support import roots
 
 from pinner.host import qemu
+from pinner.model.cpuset import CpuSet
+from pinner.model.process import Thread
 
 UUID = "6a5b7a0e-0000-4000-8000-000000000001"
 
@@ -74,3 +77,10 @@ def test_memory_per_node(tmp_path):
         "7f20 default\n"
     )
     assert qemu.memory_per_node(tmp_path, 400) == {0: 3 * 4 + 2 * 2048, 2: 7 * 4}
+
+
+def test_a_worker_that_nobody_may_move_has_no_role():
+    """io_uring's, before Linux 6.3."""
+    worker = Thread(tid=401, started=60, name="iou-wrk-400", affinity=CpuSet.of([0, 1]), hold="per-cpu")
+    main = replace(worker, tid=400, name="qemu-system-x86", hold="")
+    assert qemu.roles([main, worker]).emulator == (main,)

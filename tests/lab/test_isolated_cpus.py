@@ -1,0 +1,36 @@
+"""CPUs that this boot took from the kernel's load balancing: threads are pinned there one by one, and never float."""
+
+import pytest
+from support.lab import guests, pinner, plan
+
+from pinner.model.cpuset import CpuSet
+
+
+@pytest.fixture(scope="module")
+def isolating(lab_host):
+    host = lab_host("isolated-boot")
+    with guests(host):
+        yield host
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--emulator", "4-5"), "4-5 are isolated from the kernel's scheduler"),
+        (("--housekeeping", "12"), "12 is isolated from the kernel's scheduler"),
+        (("--strategy", "numa-local", "--emulator", "2,4"), "4 is isolated"),
+        (("--strategy", "isolated", "--emulator", "12-13"), "12-13 are isolated"),
+    ],
+)
+def test_nothing_floats_where_the_kernel_does_not_balance(isolating, options, why):
+    refused = pinner(isolating, "plan", "--sample-seconds", "0", *options, check=False)
+    assert refused.status == 2
+    assert why in refused.err
+
+
+@pytest.mark.parametrize("strategy", ["shared-pool", "numa-local"])
+def test_no_pool_holds_isolated_cpus(isolating, strategy):
+    isolated = CpuSet.parse("4-7,12-15")
+    made = plan(isolating, strategy)
+    assert made.wanted
+    assert not [want for want in made.wanted if want.cpus & isolated]
