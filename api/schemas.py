@@ -14,7 +14,7 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Fiel
 
 from pinner.api.validation import StrictAdapter
 from pinner.model.journal import Entry, Run
-from pinner.model.request import Request, Smt
+from pinner.model.request import Isolating, Request, Smt
 from pinner.usecases import DEFAULT_LIMIT, MAX_LIMIT
 
 # Before any view binds a schema: from here on APIFlask reads and describes every model strictly.
@@ -110,6 +110,7 @@ class NewPlan(_Input):
     emulator: CpuList = _DEFAULT.emulator
     busy_threshold: Annotated[float, Field(ge=0)] = _DEFAULT.busy_threshold
     smt: Smt = _DEFAULT.smt
+    isolation: Isolating = _DEFAULT.isolation
     snapshot: str | None = None
     sample_seconds: Seconds | None = None
 

@@ -102,7 +102,9 @@ def before_and_after(change: Change | MemoryChange) -> tuple[str, str]:
 
 
 def masks_text(change: Change) -> str:
-    """The masks before a change for people: ``0-31 (12 threads), 0-3 (1 thread)``."""
+    """The masks, or the state, before a change for people: ``0-31 (12 threads), 0-3 (1 thread)``."""
+    if change.states[0]:
+        return change.states[0]
     counted = Counter(str(mask.cpus) for mask in change.before)
     return ", ".join(f"{cpus} ({count} thread{'s' if count > 1 else ''})" for cpus, count in counted.most_common())
 

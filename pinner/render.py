@@ -21,7 +21,9 @@ def visible(text: str) -> str:
 
 
 def before(change: Change) -> str:
-    """Where the change's threads may run now: one list, or each different one."""
+    """Where the change's threads may run now: one list, or each different one; or the state that is changed."""
+    if change.states[0]:
+        return change.states[0]
     return " | ".join(sorted({str(thread.cpus) for thread in change.before})) or "-"
 
 
@@ -35,7 +37,8 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield ""
     yield f"changes: {len(plan.changes) or 'none, everything is in its place'}"
     for change in plan.changes:
-        yield f"  {change.target}: {before(change)} -> {change.after} ({_threads(change)}; {change.reason})"
+        after = change.states[1] or change.after
+        yield f"  {change.target}: {before(change)} -> {after} ({_threads(change)}; {change.reason})"
     for guest in plan.memory:
         remote = f"remote: {mib(guest.remote_now_kib)} now, {mib(guest.remote_kib)} as planned"
         yield f"memory of guest {guest.target.name}: {lying(guest.per_node)}; {remote}"
@@ -58,6 +61,8 @@ def _roles(plan: Plan) -> Iterator[str]:
 
 
 def _threads(change: Change) -> str:
+    if change.states[0]:
+        return "a setting of the kernel"
     count = len(change.before)
     return f"{count} thread{'' if count == 1 else 's'}"
 

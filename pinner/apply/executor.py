@@ -12,11 +12,12 @@ from pinner.apply import freshness
 from pinner.apply.memory import MemoryMove, memory_changes
 from pinner.apply.move import Move
 from pinner.apply.ports import Host, Journal
+from pinner.apply.setting import Setting
 from pinner.apply.undo import take_back
 from pinner.model.errors import Gone, PinnerError, RunConflict
 from pinner.model.journal import Entry, EntryState, Run, RunState
 from pinner.model.memory import MemoryChange
-from pinner.model.plan import Change, Plan
+from pinner.model.plan import SETTINGS, Change, Plan
 
 Progress = Callable[[Entry, int], None]
 """Called with an entry and how many entries the run has: once when the run is in the journal and nothing is touched
@@ -110,13 +111,15 @@ def _intents(changes: tuple[Change | MemoryChange, ...], run: Run, host: Host, a
     )
 
 
-def _move(entry: Entry, run: Run, host: Host, journal: Journal) -> Move | MemoryMove:
+def _move(entry: Entry, run: Run, host: Host, journal: Journal) -> Move | MemoryMove | Setting:
     if isinstance(entry.change, MemoryChange):
         return MemoryMove(entry, entry.change, host)
+    if entry.change.target.kind in SETTINGS:
+        return Setting(entry, entry.change, host, journal)
     return Move(entry, entry.change, host, journal, persist=run.persist)
 
 
-def _make(move: Move | MemoryMove, ledger: _Ledger) -> Entry:
+def _make(move: Move | MemoryMove | Setting, ledger: _Ledger) -> Entry:
     try:
         move.make()
     except Gone as error:
@@ -125,7 +128,7 @@ def _make(move: Move | MemoryMove, ledger: _Ledger) -> Entry:
 
 
 def _give_up(
-    move: Move | MemoryMove,
+    move: Move | MemoryMove | Setting,
     error: BaseException,
     ended: list[Entry],
     rest: tuple[Entry, ...],

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pinner.apply.ports import Host
 from pinner.model.errors import Blocked, Gone, Invalid, StalePlan
-from pinner.model.plan import Change, Plan, TargetKind, ThreadMask
+from pinner.model.plan import SETTINGS, Change, Plan, TargetKind, ThreadMask
 
 PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
 """What is pinned through libvirt, and has a place in a guest's definition."""
@@ -30,6 +30,12 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[Change, ...]:
     alive = pending = False
     for change in plan.changes:
         try:
+            if change.target.kind in SETTINGS:
+                state = host.state(change.target)
+                pending = pending or state != change.states[1]
+                moved += altered(change, state)
+                alive = True
+                continue
             threads = host.masks(change.target)
         except Gone as error:
             # A process that has ended needs no place; a guest that has makes room which the plan does not use.
@@ -43,6 +49,12 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[Change, ...]:
     if persist:
         _require_definitions(plan.changes, host)
     return () if alive and not pending else plan.changes
+
+
+def altered(change: Change, state: str) -> Iterator[str]:
+    """What is not as a change of a state expects it, in words."""
+    if state != change.states[0]:
+        yield f"{change.target} is {state!r}, no longer {change.states[0]!r}"
 
 
 def differences(change: Change, threads: Sequence[ThreadMask]) -> Iterator[str]:

@@ -17,7 +17,8 @@ class Host(Protocol):
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
         """The kernel's word on every live thread of the target (Cpus_allowed_list), by ascending thread id.
 
-        Raises Gone where the guest, process (by pid and start time), vCPU or iothread is no more.
+        Of a partition: of all threads of the host that can be moved, since any may lose its mask to it; of the work
+        queues: none. Raises Gone where the guest, process (by pid and start time), vCPU or iothread is no more.
         """
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
@@ -31,6 +32,15 @@ class Host(Protocol):
 
         Raises Gone where the thread id is free or belongs to a thread of another start time; ApplyFailed where the
         kernel refuses or grants less.
+        """
+
+    def state(self, target: Target) -> str:
+        """What a target of SETTINGS is now, in the kernel's words. Raises Gone where the cgroup is no more."""
+
+    def set_state(self, target: Target, state: str) -> None:
+        """Give a target of SETTINGS a state and read it back.
+
+        Raises Gone, NotPermitted, and ApplyFailed with the kernel's or systemd's words where it is not so then.
         """
 
     def persistent(self, guest: str) -> bool:

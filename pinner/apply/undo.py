@@ -10,17 +10,18 @@ from dataclasses import replace
 from pinner.apply.freshness import PINNED, key
 from pinner.apply.memory import take_memory_back
 from pinner.apply.ports import Host
+from pinner.apply.setting import put_back
 from pinner.apply.settle import settle
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Gone, PinnerError
 from pinner.model.journal import Entry, EntryState
 from pinner.model.memory import MemoryChange
-from pinner.model.plan import Change, ThreadMask
+from pinner.model.plan import SETTINGS, Change, ThreadMask
 
 
 def take_back(entry: Entry, host: Host, *, persist: bool, force: bool = False) -> tuple[EntryState, str]:
-    """Restore the masks (or where memory lay), and with ``persist`` the definition: ``undone``, ``gone``, or ``stuck``
-    and why.
+    """Restore the masks (or the state, or where memory lay), and with ``persist`` the definition: ``undone``, ``gone``,
+    or ``stuck`` and why.
 
     A thread that somebody else has moved since is left where it is, and reported; with ``force`` (the change failed
     just now, so an odd mask is its doing) it is not. A failed pin may have changed the guest's cpuset although the
@@ -29,6 +30,8 @@ def take_back(entry: Entry, host: Host, *, persist: bool, force: bool = False) -
     change = entry.change
     if isinstance(change, MemoryChange):
         return take_memory_back(change, host)
+    if change.target.kind in SETTINGS:
+        return put_back(entry, change, host, force=force)
     problems: list[str] = []
     state: EntryState = "undone"
     try:

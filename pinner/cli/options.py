@@ -17,7 +17,7 @@ BUSY_THRESHOLD = Request().busy_threshold
 LOOK_SECONDS = 1.0
 """Seconds between the two samples where somebody only looks; a plan takes the configured span."""
 
-REQUEST = ("strategy", "guests", "processes", "housekeeping", "emulator", "busy_threshold", "smt")
+REQUEST = ("strategy", "guests", "processes", "housekeeping", "emulator", "busy_threshold", "smt", "isolation")
 
 
 def host_option(parser: Parser) -> None:
@@ -96,6 +96,12 @@ def request_options(parser: Parser, *, strategy: bool = True) -> None:
         choices=("prefer", "isolate", "require"),
         help="sibling threads of a core under `isolated`: prefer to use them (default), isolate = leave them idle, "
         "require = refuse a host without",
+    )
+    group.add_argument(
+        "--isolation",
+        choices=("boot", "live"),
+        help="how `isolated` takes CPUs from the scheduler: by the kernel's arguments (boot, default), or by cgroup v2 "
+        "partitions that the apply makes (live)",
     )
     sample_option(parser, "the configured span")
 

@@ -25,7 +25,8 @@ def ends(change: Change | MemoryChange) -> tuple[str, str]:
     """What a change found, and what it wants."""
     if isinstance(change, MemoryChange):
         return lying(change.before), f"node {change.node}"
-    return masks(mask.cpus for mask in change.before), str(change.after)
+    before, after = change.states
+    return before or masks(mask.cpus for mask in change.before), after or str(change.after)
 
 
 def part(targets: Iterable[Target]) -> str:
@@ -36,6 +37,8 @@ def part(targets: Iterable[Target]) -> str:
     match first.kind:
         case "process":
             return f"process {first.owner}"
+        case "partition" | "workqueue":
+            return first.kind
         case "emulator":
             return "emulator"
         case "memory":

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pinner.host import files, procfs, qemu
+from pinner.host import cgroups, files, procfs, qemu
 from pinner.host.domain_xml import Domain
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone
@@ -48,6 +48,7 @@ def read_guest(root: Path, domain: ActiveDomain, processes: qemu.Processes) -> G
         persistent=domain.definition is not None,
         nova=xml.nova,
         dedicated=_dedicated(domain),
+        cgroups=cgroups.units_of(root, pid),
     )
 
 

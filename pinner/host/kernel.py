@@ -4,12 +4,16 @@ import re
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pinner.host.files import cpu_list, text
+from pinner.host.files import cpu_list, cpu_mask, text
 from pinner.model.cpuset import CpuSet
 from pinner.model.topology import Kernel
 
 PARTITIONS_SINCE = (5, 15)
 """The first Linux whose cpuset.cpus.partition takes ``isolated`` (Documentation/admin-guide/cgroup-v2.rst)."""
+
+
+UNBOUND = "sys/devices/virtual/workqueue/cpumask"
+"""Where unbound work may run (Documentation/core-api/workqueue.rst)."""
 
 
 class Mount(NamedTuple):
@@ -24,7 +28,8 @@ def read_kernel(root: Path) -> Kernel:
     release = _release(root)
     cgroup = cpuset_mount(root).version
     partitions = cgroup == "v2" and _version(release) >= PARTITIONS_SINCE
-    return Kernel(release, text(root / "proc/cmdline") or "", cgroup, partitions)
+    unbound = cpu_mask(root / UNBOUND) or CpuSet()
+    return Kernel(release, text(root / "proc/cmdline") or "", cgroup, partitions, unbound)
 
 
 def cpuset_mount(root: Path) -> Mount:

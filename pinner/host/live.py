@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pinner.host import affinity, files, memory, procfs, qemu
+from pinner.host import affinity, cgroups, files, memory, procfs, qemu
+from pinner.host.kernel import cpuset_mount
 from pinner.host.libvirt import Libvirt
 from pinner.host.sysfs import read_fingerprint
 from pinner.model.cpuset import CpuSet
@@ -35,6 +36,10 @@ class LiveHost:
             match target.kind, target.part:
                 case "process", int(started):
                     return self._process(target, started)
+                case "workqueue", None:
+                    return ()
+                case "partition", None:
+                    return _movable()
                 case "helper", int(tid):
                     return (affinity.mask(tid),)
                 case "emulator", None:
@@ -56,6 +61,19 @@ class LiveHost:
     def set_mask(self, thread: ThreadMask) -> None:
         """See Host."""
         affinity.set_affinity(thread)
+
+    def state(self, target: Target) -> str:
+        """See Host."""
+        if target.kind == "workqueue":
+            return cgroups.unbound(ROOT)
+        return cgroups.partition(cpuset_mount(ROOT).folder / target.owner)
+
+    def set_state(self, target: Target, state: str) -> None:
+        """See Host."""
+        if target.kind == "workqueue":
+            cgroups.set_unbound(ROOT, state)
+        else:
+            cgroups.set_partition(ROOT, target.owner, state, cgroups.allow)
 
     def persistent(self, guest: str) -> bool:
         """See Host."""
@@ -129,3 +147,11 @@ class LiveHost:
             raise Gone(f"guest {guest}")
         self._qemus[guest] = qemus[guest], procfs.started(ROOT, qemus[guest])
         return qemus[guest]
+
+
+def _movable() -> tuple[ThreadMask, ...]:
+    """Every thread of the machine that does not belong to its CPU, by ascending id."""
+    processes = procfs.Sampler(ROOT).second()
+    threads = (thread for process in processes for thread in process.threads if thread.hold != "per-cpu")
+    found = (ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)
+    return tuple(sorted(found, key=lambda thread: thread.tid))

@@ -60,6 +60,14 @@ class NovaIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class Cgroup:
+    """A cgroup v2 of a systemd unit: its path below the mount, and its state as Target tells it."""
+
+    path: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
 class Guest:
     """An active libvirt domain."""
 
@@ -84,3 +92,5 @@ class Guest:
     nova: NovaIdentity | None = None
     dedicated: bool = False
     """Nova pinned its vCPUs: they and their CPUs are not ours."""
+    cgroups: tuple[Cgroup, ...] = ()
+    """The units that hold it, outermost first; none where the cpuset controller of cgroup v2 is not on for them."""

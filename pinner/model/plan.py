@@ -8,7 +8,10 @@ from typing import Literal
 from pinner.model.cpuset import CpuSet
 from pinner.model.request import Request
 
-TargetKind = Literal["emulator", "vcpu", "iothread", "helper", "process", "memory"]
+TargetKind = Literal["emulator", "vcpu", "iothread", "helper", "process", "memory", "workqueue", "partition"]
+
+SETTINGS: tuple[TargetKind, ...] = ("workqueue", "partition")
+"""What has a state instead of threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,11 @@ class Target:
     helper    guest uuid   thread id           sched_setaffinity (libvirt cannot)
     process   process id   start time          sched_setaffinity of every thread
     memory    guest uuid   QEMU's start time   virDomainSetNumaParameters, migrate_pages
+    workqueue (none)       None                the kernel's CPUs for unbound work
+    partition cgroup path  None                systemd's AllowedCPUs=, cpuset.cpus.partition
+
+    The last two have no threads of their own but a state, in words: ``0-3`` of the work queues, ``member``,
+    ``root 2-7`` or ``isolated 4-7`` of a cgroup.
     """
 
     kind: TargetKind
@@ -33,6 +41,8 @@ class Target:
     def __str__(self) -> str:
         if self.kind == "process":
             return f"process {self.name} ({self.owner})"
+        if self.kind in SETTINGS:
+            return f"{self.kind} {self.name}"
         part = "" if self.part is None or self.kind == "memory" else f" {self.part}"
         return f"guest {self.name} {self.kind}{part}"
 
@@ -53,16 +63,22 @@ class Wanted:
     target: Target
     cpus: CpuSet
     reason: str
+    state: str = ""
+    """Of a target without threads: the state it should have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One step of a plan: the target's threads, each with the mask it has, and the mask all of them get."""
+    """One step of a plan: the target's threads, each with the mask it has, and the mask all of them get.
+
+    A target that has a state has no ``before`` but ``states``, what it is and what it becomes; ``after`` are its CPUs.
+    """
 
     target: Target
     before: tuple[ThreadMask, ...]
     after: CpuSet
     reason: str
+    states: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pinner.model.errors import Invalid
 
 AUTO = "auto"
 Smt = Literal["prefer", "isolate", "require"]
+Isolating = Literal["boot", "live"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class Request:
     """Per cent of one CPU; a process above it is busy."""
     smt: Smt = "prefer"
     """For ``isolated``, Nova's words: prefer = use sibling threads; isolate = leave them idle; require = must exist."""
+    isolation: Isolating = "boot"
+    """For ``isolated``: boot = CPUs that the kernel's arguments isolate; live = in cgroup v2 partitions, made now."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.busy_threshold) and self.busy_threshold >= 0):
@@ -37,3 +40,5 @@ class Request:
                 raise Invalid(name, value, "auto, or a CPU list that names at least one CPU")
         if self.smt not in ("prefer", "isolate", "require"):
             raise Invalid("smt", self.smt, "prefer, isolate or require")
+        if self.isolation not in ("boot", "live"):
+            raise Invalid("isolation", self.isolation, "boot or live")

@@ -71,6 +71,8 @@ class Kernel:
     """Where the cpuset controller is mounted."""
     partitions: bool
     """Whether cgroup v2 ``isolated`` cpuset partitions can be made here (Linux 5.15 and later, cpuset on v2)."""
+    unbound: CpuSet = CpuSet()
+    """The CPUs of unbound kernel work (/sys/devices/virtual/workqueue/cpumask); empty where it does not tell."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pinner.model.plan import LeftOut, Target
 from pinner.model.process import Thread
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.planning.partitions import settings
 from pinner.planning.processes import Moving, moving, staying, supply_of
 from pinner.planning.supply import Supply, pinned
 
@@ -28,6 +29,8 @@ class Context:
     """The processes to place."""
     threads: Mapping[Target, tuple[Thread, ...]]
     """Everything that may be placed, with the threads that this concerns."""
+    settings: Mapping[Target, str]
+    """What has a state instead of threads, with its state."""
     left_alone: tuple[LeftOut, ...]
 
     @classmethod
@@ -48,6 +51,7 @@ class Context:
             others=tuple(guest for guest in snapshot.guests if guest.uuid not in chosen),
             moving=moves,
             threads=threads | {move.target: move.threads for move in moves},
+            settings=settings(snapshot),
             left_alone=(
                 *(
                     LeftOut(f"guest {guest.name}", f"Nova dedicates CPUs {pinned(guest, supply.online)} to it")

@@ -3,8 +3,17 @@
 from pinner.model.plan import Change, TargetKind, ThreadMask, Wanted
 from pinner.planning.context import Context
 
-_ORDER: dict[TargetKind, int] = {"process": 0, "emulator": 1, "helper": 1, "iothread": 1, "vcpu": 2}
-"""First the host's processes clear the room, then QEMU's own threads; vCPUs move last, into quiet CPUs."""
+_ORDER: dict[TargetKind, int] = {
+    "process": 0,
+    "emulator": 1,
+    "helper": 1,
+    "iothread": 1,
+    "vcpu": 2,
+    "workqueue": 3,
+    "partition": 4,
+}
+"""First the host's processes clear the room, then QEMU's own threads; vCPUs move last of the threads, into quiet CPUs.
+Partitions close behind them, each after the one that holds it."""
 
 
 def changes(context: Context, wanted: tuple[Wanted, ...]) -> tuple[Change, ...]:
@@ -14,8 +23,13 @@ def changes(context: Context, wanted: tuple[Wanted, ...]) -> tuple[Change, ...]:
     """
     found = []
     for want in sorted(wanted, key=lambda want: _ORDER[want.target.kind]):
+        if want.state:
+            before = context.settings[want.target]
+            if before != want.state:
+                found.append(Change(want.target, (), want.cpus, want.reason, (before, want.state)))
+            continue
         threads = context.threads[want.target]
         if any(thread.affinity != want.cpus for thread in threads):
-            before = tuple(ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)
-            found.append(Change(want.target, before, want.cpus, want.reason))
+            masks = tuple(ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)
+            found.append(Change(want.target, masks, want.cpus, want.reason))
     return tuple(found)

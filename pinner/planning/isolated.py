@@ -1,16 +1,13 @@
 """Each vCPU on a CPU of its own that the kernel's scheduler leaves alone, all of a guest on one NUMA node."""
 
-from collections.abc import Iterator
 from typing import ClassVar
 
-from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Guest
-from pinner.model.plan import LeftOut, Roles, Target, Wanted
-from pinner.planning import isolation, nodes
+from pinner.model.plan import LeftOut, Roles
+from pinner.planning import isolated_live, isolation, nodes
 from pinner.planning.context import Context, plugged
-from pinner.planning.placing import attend, keep_house
+from pinner.planning.placing import attend, keep_house, pin
 from pinner.planning.roles import Resolved, resolve
-from pinner.planning.seating import Place, seat
+from pinner.planning.seating import seat
 from pinner.planning.strategy import COMMON, Answer
 
 
@@ -21,7 +18,7 @@ class Isolated:
     summary: ClassVar[str] = (
         "Each vCPU gets a CPU of its own that is isolated from the kernel's scheduler, all of a guest on one NUMA node."
     )
-    parameters: ClassVar[tuple[str, ...]] = (*COMMON, "smt")
+    parameters: ClassVar[tuple[str, ...]] = (*COMMON, "smt", "isolation")
 
     def place(self, context: Context) -> Answer:
         """Where this boot does not isolate what is needed, no guest is placed and the answer says what to do about it.
@@ -33,13 +30,15 @@ class Isolated:
         seating = seat(context, reserved)
         enough = bool(reserved) and not seating.unplaced
         if not enough and not resolved.roles.vcpu <= reserved:
-            return _not_isolated(context, resolved)
+            live = context.request.isolation == "live"
+            return isolated_live.place(context, resolved) if live else _not_isolated(context, resolved)
         roles = Roles(resolved.roles.housekeeping, resolved.roles.emulator, reserved, resolved.roles.notes)
         wanted = list(keep_house(context, roles))
         for guest in context.guests:
             if place := seating.places.get(guest.uuid):
                 wanted += attend(guest, resolved.emulator_on.get(place.node, roles.emulator))
-                wanted += _pin(context, guest, place)
+                why = f"an isolated CPU of its own; {nodes.reason(context.snapshot, guest, place.node)}"
+                wanted += pin(guest, place.cpus, why)
         return Answer(
             roles,
             tuple(wanted),
@@ -47,12 +46,6 @@ class Isolated:
             (*resolved.warnings, *isolation.lacking(context.snapshot.topology, reserved)),
             isolation.describe(context.snapshot.topology.kernel, reserved, reserved),
         )
-
-
-def _pin(context: Context, guest: Guest, place: Place) -> Iterator[Wanted]:
-    why = f"an isolated CPU of its own; {nodes.reason(context.snapshot, guest, place.node)}"
-    for vcpu, cpu in place.cpus.items():
-        yield Wanted(Target("vcpu", guest.uuid, vcpu, guest.name), CpuSet.of([cpu]), why)
 
 
 def _not_isolated(context: Context, resolved: Resolved) -> Answer:

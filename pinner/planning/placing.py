@@ -1,6 +1,6 @@
 """The parts of an answer that strategies have in common."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Guest
@@ -33,6 +33,12 @@ def float_over(guest: Guest, cpus: CpuSet, reason: str) -> Iterator[Wanted]:
     """Each vCPU that is plugged onto all of ``cpus``."""
     for vcpu in plugged(guest):
         yield Wanted(Target("vcpu", guest.uuid, vcpu, guest.name), cpus, reason)
+
+
+def pin(guest: Guest, cpus: Mapping[int, int], reason: str) -> Iterator[Wanted]:
+    """Each vCPU onto one CPU; ``cpus`` has the CPU by the vCPU's number."""
+    for vcpu, cpu in cpus.items():
+        yield Wanted(Target("vcpu", guest.uuid, vcpu, guest.name), CpuSet.of([cpu]), reason)
 
 
 def floating_warnings(context: Context, roles: Roles) -> Iterable[str]:

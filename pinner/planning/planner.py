@@ -33,7 +33,7 @@ def plan(
     context = Context.of(snapshot, request)
     answer = strategy.place(context)
     rules.check(strategy.name, answer, context)
-    planned = {thread.tid: want.cpus for want in answer.wanted for thread in context.threads[want.target]}
+    planned = {thread.tid: want.cpus for want in answer.wanted for thread in context.threads.get(want.target, ())}
     return Plan(
         id=_identity(snapshot_id, request),
         host=snapshot.host,
@@ -63,7 +63,7 @@ def _warnings(context: Context, strategy: Strategy) -> Iterator[str]:
     snapshot, request = context.snapshot, context.request
     if not snapshot.sample_seconds:
         yield "CPU use was not measured (a sample of 0 seconds): no process counts as busy"
-    if missing := context.supply.online - context.supply.isolated - snapshot.baseline:
+    if missing := context.supply.online - context.supply.isolated - context.supply.partitioned - snapshot.baseline:
         yield (
             f"process 1 may not run on CPUs {missing}: systemd's CPUAffinity= or a cpuset narrows everything that it "
             "starts, and may take CPUs from what this plan places"

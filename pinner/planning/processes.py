@@ -9,6 +9,7 @@ from pinner.model.plan import LeftOut, Target
 from pinner.model.process import Hold, Process, Thread
 from pinner.model.request import AUTO, Request
 from pinner.model.snapshot import Snapshot
+from pinner.planning.partitions import partitioned
 from pinner.planning.roles import for_housekeeping, housekeeping
 from pinner.planning.supply import Claim, Supply
 
@@ -29,7 +30,7 @@ def supply_of(snapshot: Snapshot, request: Request) -> Supply:
     with the commands of ``shell``): it is no claim. Its lowest CPU is then the lowest that is free without it, and
     nobody else claims any of it.
     """
-    supply = Supply.of(snapshot, _claims(snapshot, request))
+    supply = Supply.of(snapshot, _claims(snapshot, request), partitioned(snapshot, request))
     lowest = min(for_housekeeping(supply, request), default=None)
     for claim in sorted(supply.claims, key=lambda claim: min(claim.cpus)):
         if request.housekeeping == AUTO and lowest is not None and min(claim.cpus) > lowest:

@@ -24,10 +24,13 @@ def _wrongs(answer: Answer, context: Context) -> Iterator[str]:
     for want in answer.wanted:
         # Thousands of threads share a handful of sets: each is checked once for each kind of target.
         key = (want.target.kind, want.cpus)
-        if key not in checked:
+        if not want.state and key not in checked:
             checked.add(key)
             yield from _cpus(want, answer.roles, context)
     yield from _alone(answer.wanted, context)
+    for want in answer.wanted:
+        if want.target.kind == "partition" and (kept := want.cpus & answer.roles.housekeeping):
+            yield f"{want.target} takes CPUs {kept} from housekeeping"
 
 
 def _roles(roles: Roles) -> Iterator[str]:
@@ -41,7 +44,7 @@ def _targets(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
     for target, times in Counter(want.target for want in wanted).items():
         if times > 1:
             yield f"{target} is placed {times} times"
-        if target not in context.threads:
+        if target not in context.threads and target not in context.settings:
             yield f"{target} is not there, or not to be moved"
 
 
@@ -60,7 +63,7 @@ def _cpus(want: Wanted, roles: Roles, context: Context) -> Iterator[str]:
 def _alone(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
     isolated = context.supply.isolated
     users: Counter[int] = Counter()
-    for cpus, times in Counter(want.cpus for want in wanted).items():
+    for cpus, times in Counter(want.cpus for want in wanted if not want.state).items():
         users.update(dict.fromkeys((cpus & isolated).ids, times))
     shared = CpuSet.of(cpu for cpu, times in users.items() if times > 1)
     if shared:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan import Change, Plan, Target, ThreadMask
+from pinner.planning import partitions
 from pinner.planning.processes import thread_label
 
 _PINS = {"emulator": "emulatorpin", "vcpu": "vcpupin", "iothread": "iothreadpin"}
@@ -31,14 +32,20 @@ def render(plan: Plan) -> str:
 def _forward(plan: Plan) -> Iterator[str]:
     for change in plan.changes:
         yield ""
-        yield _comment(f"{change.target}: {_before(change)} -> {change.after}: {change.reason}")
-        yield from _commands(plan, change.target, change.before, change.after)
+        yield _comment(f"{change.target}: {_before(change)} -> {change.states[1] or change.after}: {change.reason}")
+        if change.states[1]:
+            yield from partitions.commands(change.target, change.states[1])
+        else:
+            yield from _commands(plan, change.target, change.before, change.after)
 
 
 def _backward(plan: Plan) -> Iterator[str]:
     for change in reversed(plan.changes):
         masks = {thread.cpus for thread in change.before}
-        if len(masks) == 1:
+        commands: Iterable[str]
+        if change.states[0]:
+            commands = partitions.commands(change.target, change.states[0])
+        elif len(masks) == 1:
             commands = _commands(plan, change.target, change.before, masks.pop())
         else:
             # Threads that differed: virsh has one pin for all of them, so each gets its own mask back by itself.
@@ -69,7 +76,7 @@ def _taskset(tid: int | str, cpus: CpuSet, scope: str = "") -> str:
 
 
 def _before(change: Change) -> str:
-    return " or ".join(sorted({str(thread.cpus) for thread in change.before}))
+    return change.states[0] or " or ".join(sorted({str(thread.cpus) for thread in change.before}))
 
 
 def _isolation(plan: Plan) -> Iterator[str]:

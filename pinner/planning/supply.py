@@ -31,11 +31,13 @@ class Supply:
     """Online CPUs by NUMA node, by ascending id; None holds those whose node the kernel does not tell."""
     cores: Mapping[int, CpuSet]
     """For each online CPU the online hardware threads of its core, itself included."""
+    partitioned: CpuSet
+    """Those in partitions that this request makes itself; they are not among the isolated."""
     sockets: Mapping[int, int]
     """The socket of each online CPU whose socket the kernel tells."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot, claims: Iterable[Claim]) -> "Supply":
+    def of(cls, snapshot: Snapshot, claims: Iterable[Claim], partitioned: CpuSet = CpuSet()) -> "Supply":
         """The CPUs of a snapshot, with what processes claim of them."""
         topology = snapshot.topology
         online = topology.online
@@ -47,11 +49,12 @@ class Supply:
         return cls(
             online=online,
             offline=topology.offline,
-            isolated=topology.isolated & online,
+            isolated=(topology.isolated & online) - partitioned,
             dedicated=union([snapshot.dedicated, *(pinned(guest, online) for guest in snapshot.guests)]),
             claims=tuple(claims),
             nodes={node: CpuSet.of(nodes[node]) for node in ordered},
             cores=_cores(snapshot, online),
+            partitioned=partitioned,
             sockets={cpu.id: cpu.socket for cpu in topology.cpus if cpu.online and cpu.socket is not None},
         )
 

@@ -29,6 +29,9 @@ class MemoryHost:
         """KiB on each node that the kernel does not move."""
         self.numatunes: dict[Target, str] = {}
         """Of the guests that have one which libvirt may change."""
+        self.states: dict[Target, str] = {}
+        """Of targets that have a state; setting one moves every thread to ``reset``, as Linux before 6.2 does."""
+        self.reset = "0-7"
         self.topology = "f"
         self.writes: list[Write] = []
         self.before_write: Callable[[Write], None] = lambda write: None
@@ -66,6 +69,8 @@ class MemoryHost:
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
         self.before_read(target)
+        if target.kind == "partition":
+            return tuple(thread for threads in self.threads.values() for thread in threads)
         if not self.threads.get(target):
             raise Gone(str(target))
         return tuple(self.threads[target])
@@ -85,6 +90,17 @@ class MemoryHost:
         if not any((thread.tid, thread.started) == (t.tid, t.started) for ts in self.threads.values() for t in ts):
             raise Gone(f"thread {thread.tid}")
         self._write(thread.tid, thread.cpus)
+
+    def state(self, target: Target) -> str:
+        if target not in self.states:
+            raise Gone(str(target))
+        return self.states[target]
+
+    def set_state(self, target: Target, state: str) -> None:
+        self._tell((str(target), state))
+        self.states[target] = state
+        for tid in self.kernel():
+            self._write(tid, cpus(self.reset))
 
     def persistent(self, guest: str) -> bool:
         return guest in self.definitions

@@ -86,6 +86,7 @@ def test_a_plan_takes_every_field_of_a_request(client):
         "emulator": "1-2",
         "busy_threshold": 7,
         "smt": "isolate",
+        "isolation": "live",
     }
     made = client.post("/v1/hosts/h1/plans", json=fields)
     plan = read(Plan, made, 201)

@@ -1,0 +1,100 @@
+"""Changes and takes back what has a state instead of threads: cgroup partitions and the CPUs of unbound work.
+
+A partition takes CPUs from every other cgroup, and before Linux 6.2 that also undoes masks that were set by hand. So
+the masks of all threads are journaled before, asserted again after, and restored when the partition is taken back.
+"""
+
+from contextlib import suppress
+from dataclasses import replace
+
+from pinner.apply.freshness import altered, key
+from pinner.apply.ports import Host, Journal
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import ApplyFailed, Gone, PinnerError
+from pinner.model.journal import Entry, EntryState
+from pinner.model.plan import Change, ThreadMask
+
+Masks = dict[tuple[int, int], CpuSet]
+
+
+class Setting:
+    """One change of a state under way; ``entry`` grows by every thread's mask."""
+
+    def __init__(self, entry: Entry, change: Change, host: Host, journal: Journal) -> None:
+        self.entry = entry
+        self._change = change
+        self.touched = False
+        """Whether anything may have been written to the host."""
+        self._host = host
+        self._journal = journal
+
+    def make(self) -> None:
+        """Set the state, and assert what it leaves of every thread's mask.
+
+        Raises Gone where the cgroup has ended, ApplyFailed where somebody changed it since the plan was checked (then
+        nothing is touched) or where the kernel does not grant it.
+        """
+        change = self._change
+        if moved := list(altered(change, self._host.state(change.target))):
+            raise ApplyFailed(str(change.target), f"somebody else changed it just now: {'; '.join(moved)}")
+        if threads := self._host.masks(change.target):
+            self.entry = replace(self.entry, found=threads)
+            self._journal.intend(self.entry)
+        self.touched = True
+        self._host.set_state(change.target, change.states[1])
+        before = _known(self.entry)
+        for thread in self._host.masks(change.target):
+            _assert(self._host, thread, before.get(key(thread), thread.cpus) & thread.cpus)
+
+
+def put_back(entry: Entry, change: Change, host: Host, *, force: bool) -> tuple[EntryState, str]:
+    """Restore the state and every thread's mask: ``undone``, ``gone``, or ``stuck`` and why.
+
+    A state that somebody else has set since is left and reported, unless ``force`` says that the change failed just
+    now. A thread that somebody else has moved since keeps the mask that it was given.
+    """
+    before, after = change.states
+    target = change.target
+    try:
+        now = host.state(target)
+        if now not in (before, after) and not force:
+            return "stuck", f"{target} is {now!r} by somebody else's doing and is left so"
+        belongs = {key(thread): _belongs(entry, change, thread) for thread in host.masks(target)}
+        if now != before:
+            host.set_state(target, before)
+        problems = _restore(host, host.masks(target), belongs)
+    except Gone:
+        return "gone", ""
+    except PinnerError as error:
+        return "stuck", str(error)
+    return ("stuck", "; ".join(problems)) if problems else ("undone", "")
+
+
+def _belongs(entry: Entry, change: Change, thread: ThreadMask) -> CpuSet:
+    """The mask before the change, where the present one is what the change has left of it."""
+    before = _known(entry).get(key(thread), thread.cpus)
+    taken = change.after
+    inside, outside = before & taken, before - taken
+    displaced = not inside or not outside
+    return before if displaced or thread.cpus in (before, inside, outside) else thread.cpus
+
+
+def _restore(host: Host, threads: tuple[ThreadMask, ...], belongs: Masks) -> list[str]:
+    problems = []
+    for thread in threads:
+        try:
+            _assert(host, thread, belongs.get(key(thread), thread.cpus))
+        except PinnerError as error:
+            problems.append(str(error))
+    return problems
+
+
+def _assert(host: Host, thread: ThreadMask, cpus: CpuSet) -> None:
+    """Where the partition leaves nothing of a mask, the kernel's choice stays."""
+    if cpus and cpus != thread.cpus:
+        with suppress(Gone):
+            host.set_mask(replace(thread, cpus=cpus))
+
+
+def _known(entry: Entry) -> Masks:
+    return {key(thread): thread.cpus for thread in entry.found}

@@ -1,0 +1,118 @@
+"""Cgroup v2 partitions of systemd's units, and the CPUs of unbound kernel work: their states read and set.
+
+Sources: the kernel's Documentation/admin-guide/cgroup-v2.rst (cpuset.cpus.partition) and core-api/workqueue.rst, and
+systemd.resource-control(5). systemd owns the units' cpuset.cpus, so it is told of the CPUs (AllowedCPUs=) and keeps
+them over a daemon-reload; cpuset.cpus.partition it does not know, and pinner writes it.
+"""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pinner.host import files
+from pinner.host.kernel import UNBOUND, cpuset_mount
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import ApplyFailed, Gone, NotPermitted
+from pinner.model.guest import Cgroup
+
+_CPUS = "cpuset.cpus"
+_PARTITION = "cpuset.cpus.partition"
+_UNITS = (".slice", ".scope", ".service")
+_SYSTEMD_SECONDS = 30
+_WORD = 32
+
+
+def units_of(root: Path, pid: int) -> tuple[Cgroup, ...]:
+    """The units that hold a process, outermost first; none without the cpuset controller of cgroup v2."""
+    mount = cpuset_mount(root)
+    rows = (files.text(root / f"proc/{pid}/cgroup") or "").splitlines()
+    path = next((row.removeprefix("0::/") for row in rows if row.startswith("0::/")), "")
+    if mount.version != "v2" or not path:
+        return ()
+    found = []
+    for unit in _units(path):
+        try:
+            found.append(Cgroup(unit, partition(mount.folder / unit)))
+        except Gone:
+            return ()
+    return tuple(found)
+
+
+def partition(folder: Path) -> str:
+    """A cgroup's kind (member, root, isolated; with the kernel's reason where it is invalid) and its own CPUs.
+
+    Raises Gone where there is none.
+    """
+    kind, cpus = files.text(folder / _PARTITION), files.cpu_list(folder / _CPUS)
+    if kind is None or cpus is None:
+        raise Gone(f"cgroup {folder.name}")
+    return f"{kind} {cpus}".strip()
+
+
+def set_partition(root: Path, path: str, state: str, allow: Callable[[str, CpuSet], None]) -> None:
+    """Give the cgroup at ``path`` below the mount a state, and read it back.
+
+    ``allow`` tells systemd of a unit's CPUs. Raises Gone, NotPermitted, ApplyFailed.
+    """
+    folder = cpuset_mount(root).folder / path
+    partition(folder)
+    kind, _, listed = state.partition(" ")
+    cpus = CpuSet.parse(listed)
+    if kind == "member":
+        _write(folder / _PARTITION, kind)
+    allow(folder.name, cpus)
+    if files.cpu_list(folder / _CPUS) != cpus:
+        # systemd leaves the file alone when it is told of no CPU.
+        _write(folder / _CPUS, str(cpus) or "\n")
+    if kind != "member":
+        _write(folder / _PARTITION, kind)
+    if (now := partition(folder)) != state:
+        raise ApplyFailed(f"partition {path}", f"asked for {state!r}, the kernel says {now!r}", granted=now)
+
+
+def unbound(root: Path) -> str:
+    """The CPUs of unbound work as a list. Raises Gone where the kernel does not tell."""
+    cpus = files.cpu_mask(root / UNBOUND)
+    if cpus is None:
+        raise Gone("the kernel's work queues")
+    return str(cpus)
+
+
+def set_unbound(root: Path, cpus: str) -> None:
+    """Give unbound work these CPUs and read them back. Raises Gone, NotPermitted, ApplyFailed."""
+    mask = sum(1 << cpu for cpu in CpuSet.parse(cpus))
+    words = [f"{mask >> shift & 0xFFFFFFFF:08x}" for shift in range(0, max(mask.bit_length(), 1), _WORD)]
+    _write(root / UNBOUND, ",".join(reversed(words)))
+    if (now := unbound(root)) != cpus:
+        raise ApplyFailed("workqueue", f"asked for CPUs {cpus}, the kernel says {now}", granted=now)
+
+
+def allow(unit: str, cpus: CpuSet) -> None:
+    """Have systemd give a unit these CPUs (none: no limit) until the next boot. Raises ApplyFailed."""
+    command = ["systemctl", "set-property", "--runtime", "--", unit, f"AllowedCPUs={cpus}"]
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SYSTEMD_SECONDS)
+    except subprocess.CalledProcessError as error:
+        raise ApplyFailed(f"unit {unit}", f"systemd refuses AllowedCPUs={cpus}: {error.stderr.strip()}") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ApplyFailed(f"unit {unit}", f"systemd does not answer: {error}") from None
+
+
+def _units(path: str) -> Iterator[str]:
+    """The path of each unit on the way; what a unit keeps below itself (libvirt's vcpu0) is its own affair."""
+    parts = path.split("/")
+    for number, name in enumerate(parts, start=1):
+        if not name.endswith(_UNITS):
+            return
+        yield "/".join(parts[:number])
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except FileNotFoundError:
+        raise Gone(f"cgroup {path.parent.name}") from None
+    except PermissionError:
+        raise NotPermitted(f"{path.parent.name} {path.name}", "writing it needs root") from None
+    except OSError as error:
+        raise ApplyFailed(path.parent.name, f"the kernel refuses {text.strip()!r} for {path.name}: {error}") from None

@@ -1,0 +1,85 @@
+"""Partitions: set, read back, every thread's mask asserted again, and all of it taken back."""
+
+import pytest
+from support.machine import MemoryHost, daemon, vcpu
+from support.values import NOON, cpus, make_run
+
+from pinner.apply import executor
+from pinner.model.errors import ApplyFailed, StalePlan
+from pinner.model.plan import Change, Target
+from pinner.store.journal import Journal
+
+SCOPE = Target("partition", "machine.slice/g1.scope", None, "g1.scope")
+MADE = Change(SCOPE, (), cpus("4-7"), "so", ("member", "isolated 4-7"))
+
+
+@pytest.fixture
+def journal(tmp_path):
+    journal = Journal(tmp_path)
+    yield journal
+    journal.close()
+
+
+@pytest.fixture
+def host():
+    host = MemoryHost()
+    host.add(vcpu(0), "0-7")
+    host.add(daemon(500), "0-7", "2", "0-1")
+    host.states[SCOPE] = "member"
+    return host
+
+
+def apply(host, journal, *changes):
+    return executor.apply(host.plan(*changes), make_run(), host, journal, lambda: NOON, lambda entry, total: None)
+
+
+def rollback(host, journal):
+    undo = make_run("run-2", kind="rollback", undoes="run-1")
+    return executor.rollback(undo, host, journal, lambda: NOON, lambda entry, total: None)
+
+
+def test_masks_survive_a_partition_and_come_back_with_it(host, journal):
+    before = host.kernel()
+    seen = []
+    host.before_write = lambda write: seen.append((write, journal.entries("run-1")[1].found))
+    host.reset = "0-3"
+    assert apply(host, journal, host.change(daemon(500), "2-3"), MADE).state == "applied"
+    assert host.states[SCOPE] == "isolated 4-7"
+    assert set(host.kernel().values()) == {"0-3", "2-3"}
+    assert {tid: mask for tid, mask in host.kernel().items() if tid >= 200} == dict.fromkeys((200, 201, 202), "2-3")
+    journaled = next(found for (what, _), found in seen if what == str(SCOPE))
+    assert {str(thread.cpus) for thread in journaled} == {"0-7", "2-3"}
+    host.reset = "0-7"
+    assert rollback(host, journal).state == "rolled_back"
+    assert host.states[SCOPE] == "member"
+    assert host.kernel() == before
+
+
+def test_a_refused_partition_leaves_everything_as_it_was(host, journal):
+    before = host.kernel()
+
+    def refuse(write):
+        if write == (str(SCOPE), "isolated 4-7"):
+            raise ApplyFailed(str(SCOPE), "the kernel says 'isolated invalid'")
+
+    host.before_write = refuse
+    run = apply(host, journal, host.change(daemon(500), "2-3"), MADE)
+    assert (run.state, host.states[SCOPE]) == ("undone", "member")
+    assert host.kernel() == before
+
+
+def test_a_partition_that_somebody_else_made_is_stale_and_one_that_he_changed_is_left(host, journal):
+    host.states[SCOPE] = "root 4-7"
+    with pytest.raises(StalePlan, match=r"partition g1\.scope is 'root 4-7', no longer 'member'"):
+        apply(host, journal, MADE)
+    host.states[SCOPE] = "member"
+    apply(host, journal, MADE)
+    host.states[SCOPE] = "root 4-7"
+    assert rollback(host, journal).state == "rolled_back_partly"
+    assert host.states[SCOPE] == "root 4-7"
+
+
+def test_a_partition_that_ended_with_its_guest_is_gone(host, journal):
+    apply(host, journal, MADE)
+    del host.states[SCOPE]
+    assert rollback(host, journal).state == "rolled_back"

@@ -1,0 +1,61 @@
+"""States of cgroups in a tree made by hand; a real kernel's are in tests/lab."""
+
+import pytest
+
+from pinner.host import cgroups
+from pinner.host.kernel import UNBOUND
+from pinner.model.errors import ApplyFailed, Gone
+from pinner.model.guest import Cgroup
+
+SCOPE = "machine.slice/g1.scope"
+
+
+@pytest.fixture
+def root(tmp_path):
+    mount = tmp_path / "sys/fs/cgroup"
+    for folder in (mount / "machine.slice", mount / SCOPE, mount / SCOPE / "libvirt"):
+        folder.mkdir(parents=True)
+        (folder / "cpuset.cpus").write_text("\n")
+        (folder / "cpuset.cpus.partition").write_text("member\n")
+    (mount / "cgroup.controllers").write_text("cpuset cpu\n")
+    (tmp_path / "proc/7").mkdir(parents=True)
+    (tmp_path / "proc/mounts").write_text("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")
+    (tmp_path / "proc/7/cgroup").write_text(f"0::/{SCOPE}/libvirt/emulator\n")
+    (tmp_path / UNBOUND).parent.mkdir(parents=True)
+    (tmp_path / UNBOUND).write_text("ff,ffffffff\n")
+    return tmp_path
+
+
+def allow(root):
+    """systemd's part: it writes the CPUs, and leaves the file alone when there are none."""
+
+    def write(unit, cpus):
+        if cpus:
+            (root / "sys/fs/cgroup" / SCOPE / "cpuset.cpus").write_text(f"{cpus}\n")
+
+    return write
+
+
+def test_the_units_of_a_process_end_where_its_unit_does(root):
+    assert cgroups.units_of(root, 7) == (Cgroup("machine.slice", "member"), Cgroup(SCOPE, "member"))
+
+
+def test_a_partition_is_made_and_unmade(root):
+    folder = root / "sys/fs/cgroup" / SCOPE
+    cgroups.set_partition(root, SCOPE, "isolated 4-7", allow(root))
+    assert cgroups.partition(folder) == "isolated 4-7"
+    cgroups.set_partition(root, SCOPE, "member", allow(root))
+    assert cgroups.partition(folder) == "member"
+
+
+def test_what_is_read_back_must_be_what_was_asked_for(root):
+    with pytest.raises(ApplyFailed, match="asked for 'isolated 7,4-6', the kernel says 'isolated 4-7'"):
+        cgroups.set_partition(root, SCOPE, "isolated 7,4-6", allow(root))
+    with pytest.raises(Gone):
+        cgroups.set_partition(root, "machine.slice/none.scope", "member", allow(root))
+
+
+def test_unbound_work_has_words_of_32_cpus(root):
+    assert cgroups.unbound(root) == "0-39"
+    cgroups.set_unbound(root, "0-3,39")
+    assert (root / UNBOUND).read_text() == "00000080,0000000f"
