@@ -1,5 +1,6 @@
 """The use cases, answered in this process: agents do, the store keeps, the planner plans."""
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from pinner.execution import Call, Execution
 from pinner.following import Following
 from pinner.ledger import Ledger
 from pinner.model.audit import AuditRecord
-from pinner.model.errors import Blocked, HostUnreachable, Invalid, NotFound, RunConflict
+from pinner.model.errors import Blocked, HostUnreachable, Invalid, NotFound, RunConflict, StoreUnavailable
 from pinner.model.journal import Entry, Run, RunKind
 from pinner.model.plan import Plan
 from pinner.model.request import Request
@@ -21,6 +22,8 @@ from pinner.planning.strategy import installed
 from pinner.store.audit import Event
 from pinner.store.repositories import Store
 from pinner.usecases import Caller, Page, PlanSummary, Progress, StrategyInfo, Verification
+
+LOG = logging.getLogger(__name__)
 
 MAX_SAMPLE_SECONDS = 300.0
 
@@ -58,6 +61,12 @@ class Service:
         self._mine: dict[str, Ledger] = {}
         """Of the runs that this process carries out."""
         self._news = threading.Condition()
+
+    def catch_up(self) -> None:
+        """Store what has become of the runs that another process began and did not see end: to be asked for once, at
+        the start."""
+        for run in self._runs.running():
+            self._up_to_date(run)
 
     def close(self) -> None:
         """Take no more runs, and wait for those under way."""
@@ -226,9 +235,10 @@ class Service:
             word = agent.run(run.id)
         except NotFound:
             word = replace(run, state="failed", ended_at=run.started_at, error="interrupted before it changed anything")
-        except HostUnreachable:
+        except (HostUnreachable, StoreUnavailable) as error:
+            LOG.warning("how run %s stands its agent cannot tell now: %s", run.id, error)
             return run
-        if word.ended_at is None or word.ended_at > settled_before:
+        if word.ended_at is None or (word.ended_at > settled_before and not word.recovered):
             return run
         ledger = Ledger(run, "", self._runs, self._now)
         ledger.close(word, agent.entries(run.undoes or run.id))

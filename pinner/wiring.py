@@ -59,7 +59,10 @@ def host_name(config: cfg.ConfigOpts) -> str:
 
 
 def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack) -> LocalAgent:
-    """The agent of this machine; ``own`` are pinner's process ids. What it opens is closed by ``undo``."""
+    """The agent of this machine, once it has settled what a dead process left open; ``own`` are pinner's process ids.
+
+    What it opens is closed by ``undo``.
+    """
     libvirt = Libvirt(config.libvirt.uri)
     journal = Journal(state_dir(config) / "agent")
     undo.callback(journal.close)
@@ -77,7 +80,9 @@ def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack) -
             now=now,
         )
 
-    return LocalAgent(take, LiveHost(libvirt), journal, now)
+    agent = LocalAgent(take, LiveHost(libvirt), journal, now, config.agent.recover)
+    agent.recover()
+    return agent
 
 
 def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
@@ -95,6 +100,7 @@ def service(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str, undo:
     store = undo.enter_context(open_store(url))
     made = Service(agents, store, now, lambda: uuid.uuid4().hex[:12], config.host.sample_seconds)
     undo.callback(made.close)
+    made.catch_up()
     return made
 
 

@@ -1,27 +1,43 @@
 """The agent in this process: the embedded default, and what an agent's server serves."""
 
+import logging
 from collections.abc import Callable
 from datetime import datetime
 
 from pinner.agent.protocol import Progress
 from pinner.apply import executor
 from pinner.apply.ports import Host, Journal
+from pinner.apply.recover import Policy, recover
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
+
+LOG = logging.getLogger(__name__)
 
 
 class LocalAgent:
     """Satisfies Agent with a host and a journal of this machine."""
 
     def __init__(
-        self, take: Callable[[float], Snapshot], host: Host, journal: Journal, now: Callable[[], datetime]
+        self,
+        take: Callable[[float], Snapshot],
+        host: Host,
+        journal: Journal,
+        now: Callable[[], datetime],
+        policy: Policy = "back",
     ) -> None:
-        """``take`` makes a snapshot from two samples that lie so many seconds apart."""
+        """``take`` makes a snapshot from two samples that lie so many seconds apart; ``policy`` is recovery's."""
         self._take = take
         self._host = host
         self._journal = journal
         self._now = now
+        self._policy = policy
+
+    def recover(self) -> None:
+        """Settle the run that a process left open, if there is one: when the agent starts, and before it is asked for
+        another one."""
+        if run := recover(self._host, self._journal, self._policy, self._now):
+            LOG.warning("run %s was %s (%s)", run.id, run.recovered, run.state)
 
     def snapshot(self, sample_seconds: float) -> Snapshot:
         """See Agent."""
@@ -29,15 +45,21 @@ class LocalAgent:
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
         """See Agent."""
+        self.recover()
         return executor.apply(plan, run, self._host, self._journal, self._now, progress)
 
     def rollback(self, run: Run, progress: Progress) -> Run:
         """See Agent."""
+        self.recover()
         return executor.rollback(run, self._host, self._journal, self._now, progress)
 
     def run(self, run: str) -> Run:
         """See Agent."""
-        return self._journal.run(run)
+        found = self._journal.run(run)
+        if found.state == "running":
+            self.recover()
+            found = self._journal.run(run)
+        return found
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """See Agent."""

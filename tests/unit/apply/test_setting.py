@@ -82,4 +82,4 @@ def test_a_partition_that_somebody_else_made_is_stale_and_one_that_he_changed_is
 def test_a_partition_that_ended_with_its_guest_is_gone(host, journal):
     apply(host, journal, MADE)
     del host.states[SCOPE]
-    assert rollback(host, journal).state == "rolled_back"
+    assert rollback(host, journal).state == "rolled_back_partly"
