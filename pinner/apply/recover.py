@@ -51,7 +51,9 @@ def _settle(run: Run, host: Host, journal: Journal, policy: Policy, now: Callabl
     ):
         return course(entries).make()
     repin = _under_way(entries, host)
-    back = course(held(undone, entries))
+    # A half made setting first: it may have widened the masks of all that come after it.
+    settings = [each.seq for each in entries if each.seq in repin and each.change.target.kind in SETTINGS]
+    back = course(sorted(held(undone, entries), key=lambda entry: entry.seq not in settings))
     return back.undo(repin=repin) if undone is run else back.roll_back(persist=undone.persist, repin=repin)
 
 

@@ -54,11 +54,15 @@ class Setting:
             _assert(self._host, thread, before.get(key(thread), thread.cpus) & thread.cpus)
 
 
-def put_back(entry: Entry, change: Change, host: Host, *, force: bool) -> tuple[EntryState, str]:
-    """Restore the state and every thread's mask: ``undone``, ``gone``, or ``stuck`` and why.
+def put_back(
+    entry: Entry, change: Change, host: Host, *, force: bool = False, half_made: bool = False
+) -> tuple[EntryState, str]:
+    """Restore the state and every thread's mask: ``undone``; ``gone`` or ``stuck``, and why.
 
     A state that somebody else has set since is left and reported, unless ``force`` says that the change failed just
-    now. A thread that somebody else has moved since keeps the mask that it was given.
+    now. A thread that somebody else has moved since keeps the mask that it was given. ``half_made`` says that the
+    change may have been interrupted before it asserted the masks: then those that the kernel has widened are not so
+    by somebody else's doing.
     """
     before = change.states[0]
     target = change.target
@@ -66,8 +70,10 @@ def put_back(entry: Entry, change: Change, host: Host, *, force: bool) -> tuple[
         now = host.state(target)
         if now not in _steps(change) and not force:
             return "stuck", f"{target} is {now!r} by somebody else's doing and is left so"
-        belongs = {key(thread): _belongs(entry, change, thread) for thread in host.masks(target)}
-        if now != before:
+        belongs = {
+            key(thread): _belongs(entry, change, thread, half_made=half_made or force) for thread in host.masks(target)
+        }
+        if now != before or half_made:
             host.set_state(target, before)
         problems = _restore(host, host.masks(target), belongs)
     except Gone as error:
@@ -85,12 +91,12 @@ def _steps(change: Change) -> set[str]:
     return {*change.states, *(made if change.target.kind == "partition" else ())}
 
 
-def _belongs(entry: Entry, change: Change, thread: ThreadMask) -> CpuSet:
+def _belongs(entry: Entry, change: Change, thread: ThreadMask, *, half_made: bool) -> CpuSet:
     """The mask before the change, where the present one is what the change has left of it."""
     before = _known(entry).get(key(thread), thread.cpus)
     taken = change.after
     inside, outside = before & taken, before - taken
-    displaced = not inside or not outside
+    displaced = not inside or not outside or (half_made and thread.cpus >= outside)
     return before if displaced or thread.cpus in (before, inside, outside) else thread.cpus
 
 

@@ -34,7 +34,7 @@ def take_back(
     if isinstance(change, MemoryChange):
         return take_memory_back(entry, change, host)
     if change.target.kind in SETTINGS:
-        return put_back(entry, change, host, force=force)
+        return put_back(entry, change, host, force=force, half_made=repin)
     problems: list[str] = []
     gone = ""
     try:

@@ -198,7 +198,7 @@ def test_the_definition(host, journal, policy):
     journal.intend(replace(entries[0], definition="before"))
     host.move(100, "1")
     settle(host, journal, policy)
-    assert host.definitions["uuid-g1"] == ("before" if policy == "back" else "[emulator 1][emulator 1]")
+    assert host.definitions["uuid-g1"] == ("before" if policy == "back" else "[emulator 1]")
 
 
 @pytest.mark.parametrize(("now", "ours"), [("member", True), ("member 4-7", True), ("isolated 4-7", True),
