@@ -112,6 +112,7 @@ def _serve_apart(config: cfg.ConfigOpts, door: _Door) -> None:
         agent = wiring.local_agent(config, {os.getpid(), child}, undo)
         server = AgentServer(agent, socket, account.pw_uid)
         undo.callback(server.close)
+        undo.callback(agent.close)  # before the server's, which waits for its callers
         server.start()
         for kind in (signal.SIGINT, signal.SIGTERM):
             signal.signal(kind, lambda *_: _signal(child))

@@ -14,6 +14,7 @@ from oslo_config import cfg
 from pinner import codec, conf
 from pinner.agent.captured import CapturedAgent
 from pinner.agent.local import LocalAgent
+from pinner.agent.newsroom import Newsroom
 from pinner.agent.protocol import Agent
 from pinner.host.capture import capture
 from pinner.host.inventory import take_snapshot
@@ -77,7 +78,9 @@ def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack) -
             now=now,
         )
 
-    return LocalAgent(take, LiveHost(libvirt), journal, now)
+    agent = LocalAgent(take, LiveHost(libvirt), journal, now, Newsroom(now))
+    undo.callback(agent.close)
+    return agent
 
 
 def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:

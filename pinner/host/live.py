@@ -9,6 +9,7 @@ from pinner.host.kernel import cpuset_mount
 from pinner.host.libvirt import Libvirt
 from pinner.host.sysfs import read_fingerprint
 from pinner.model.cpuset import CpuSet
+from pinner.model.drift import Drift
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.plan import Target, ThreadMask
 
@@ -104,6 +105,14 @@ class LiveHost:
     def move_memory(self, target: Target, away: Collection[int], node: int) -> None:
         """See Host."""
         memory.migrate(self._first_thread(target), away, node)
+
+    def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
+        """See Agent: what this machine cannot tell stays unknown."""
+        return drifts
+
+    def set_exempt(self, guest: str, *, exempt: bool) -> None:
+        """See Agent."""
+        self._libvirt.set_exempt(guest, exempt=exempt)
 
     def _first_thread(self, target: Target) -> int:
         """QEMU's process id, if it is still the one that the target means. Raises Gone."""
