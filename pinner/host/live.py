@@ -67,7 +67,7 @@ class LiveHost:
         """See Host."""
         if target.kind == "workqueue":
             return cgroups.unbound(ROOT)
-        return cgroups.partition(cpuset_mount(ROOT).folder / target.owner)
+        return cgroups.partition(cpuset_mount(ROOT).folder / target.owner, files.cpu_list(ROOT / cgroups.POSSIBLE))
 
     def set_state(self, target: Target, state: str) -> None:
         """See Host."""
