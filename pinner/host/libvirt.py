@@ -1,4 +1,4 @@
-"""libvirt: the sole ``import libvirt``. Reads the active guests, and pins them.
+"""libvirt: the sole ``import libvirt`` but for libvirt_events. Reads the active guests, and pins them.
 
 Calls and flags: https://libvirt.org/html/libvirt-libvirt-domain.html; error numbers: libvirt-virterror.html. What needs
 QEMU's answer (thread ids, iothread info, vCPU statistics) is not asked for: a stopped QEMU would hold everything up.
