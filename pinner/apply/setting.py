@@ -4,6 +4,7 @@ A partition takes CPUs from every other cgroup, and before Linux 6.2 that also u
 the masks of all threads are journaled before, asserted again after, and restored when the partition is taken back.
 """
 
+import re
 from contextlib import suppress
 from dataclasses import replace
 
@@ -57,7 +58,7 @@ def put_back(entry: Entry, change: Change, host: Host, *, force: bool) -> tuple[
     target = change.target
     try:
         now = host.state(target)
-        if now not in (before, after) and not force:
+        if _set(now) not in (before, after) and not force:
             return "stuck", f"{target} is {now!r} by somebody else's doing and is left so"
         belongs = {key(thread): _belongs(entry, change, thread) for thread in host.masks(target)}
         if now != before:
@@ -68,6 +69,12 @@ def put_back(entry: Entry, change: Change, host: Host, *, force: bool) -> tuple[
     except PinnerError as error:
         return "stuck", str(error)
     return ("stuck", "; ".join(problems)) if problems else ("undone", "")
+
+
+def _set(state: str) -> str:
+    """What was written. A partition that shares CPUs with one just taken back is invalid to the kernel, but nobody
+    has set it otherwise."""
+    return re.sub(r" invalid \(.*\)", "", state)
 
 
 def _belongs(entry: Entry, change: Change, thread: ThreadMask) -> CpuSet:

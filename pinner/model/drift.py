@@ -10,6 +10,7 @@ from pinner.model.policy import Mode
 
 Cause = Literal[
     "arrived",
+    "busy",
     "restarted",
     "hotplug",
     "thread",
@@ -22,9 +23,10 @@ Cause = Literal[
     "unknown",
 ]
 """Told by comparing a snapshot with what stands:
-arrived    the guest is new here                      restarted  it was started anew (guest or process)
+arrived    the guest is new here, or is placed first  restarted  it was started anew (guest or process)
 hotplug    the vCPU or iothread was plugged in since  thread     threads were born since
-offline    CPUs that it was placed on went offline    moved      to make room for another guest
+offline    CPUs of its place went offline or came on  moved      to make room for another guest
+busy       the process became busy since
 Told by the host (Agent.explain):
 cpuset     a cpuset above it was written              systemd    its unit's AllowedCPUs= or CPUAffinity= says so
 balancer   irqbalance, tuned or numad runs            libvirt    another writer pinned it through libvirt
