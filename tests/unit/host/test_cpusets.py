@@ -21,7 +21,7 @@ LAYOUTS = {
 
 @pytest.fixture(params=LAYOUTS.values(), ids=LAYOUTS)
 def host(request, tmp_path):
-    """A guest with two vCPUs and an iothread, and a service; the root, the mount, the guest's path, what lies between."""
+    """A guest with two vCPUs and an iothread, and a service: root, mount, the guest's path, what lies between."""
     base, rows, mount, guest, between = request.param
     files = dict(base)
     for part in ("", *(f"{between}/{name}" for name in ("emulator", "vcpu0", "vcpu1", "iothread1"))):
