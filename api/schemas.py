@@ -111,6 +111,9 @@ class NewPlan(_Input):
     busy_threshold: Annotated[float, Field(ge=0)] = _DEFAULT.busy_threshold
     smt: Smt = _DEFAULT.smt
     isolation: Isolating = _DEFAULT.isolation
+    exempt_guests: tuple[str, ...] = _DEFAULT.exempt_guests
+    exempt_processes: tuple[str, ...] = _DEFAULT.exempt_processes
+    repack: bool = _DEFAULT.repack
     snapshot: str | None = None
     sample_seconds: Seconds | None = None
 

@@ -49,7 +49,7 @@ def serve(config_files: list[Path] | None, bind: str | None, port: int | None) -
         _serve_apart(config, door)
         return
     with ExitStack() as undo:
-        _serve_api(config, wiring.local_agent(config, {os.getpid()}, undo), door, threading.Event())
+        _serve_api(config, wiring.local_agent(config, {os.getpid()}, undo, watch=True), door, threading.Event())
 
 
 def read_tokens(file: str | None) -> dict[str, str] | None:
@@ -109,9 +109,10 @@ def _serve_apart(config: cfg.ConfigOpts, door: _Door) -> None:
     os.close(child_end)
     with ExitStack() as undo:
         undo.callback(_end, child)
-        agent = wiring.local_agent(config, {os.getpid(), child}, undo)
+        agent = wiring.local_agent(config, {os.getpid(), child}, undo, watch=True)
         server = AgentServer(agent, socket, account.pw_uid)
         undo.callback(server.close)
+        undo.callback(agent.close)  # before the server's, which waits for its callers
         server.start()
         for kind in (signal.SIGINT, signal.SIGTERM):
             signal.signal(kind, lambda *_: _signal(child))

@@ -14,8 +14,10 @@ from oslo_config import cfg
 from pinner import codec, conf
 from pinner.agent.captured import CapturedAgent
 from pinner.agent.local import LocalAgent
+from pinner.agent.newsroom import Newsroom
 from pinner.agent.protocol import Agent
 from pinner.host.capture import capture
+from pinner.host.events import Events
 from pinner.host.inventory import take_snapshot
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
@@ -58,11 +60,9 @@ def host_name(config: cfg.ConfigOpts) -> str:
     return config.host.name or socket.gethostname()
 
 
-def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack) -> LocalAgent:
-    """The agent of this machine, once it has settled what a dead process left open; ``own`` are pinner's process ids.
-
-    What it opens is closed by ``undo``.
-    """
+def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack, *, watch: bool = False) -> LocalAgent:
+    """The agent of this machine, once it has settled what a dead process left open. ``own`` are pinner's process ids,
+    and ``watch`` says whether it hears of what happens there. What it opens is closed by ``undo``."""
     libvirt = Libvirt(config.libvirt.uri)
     journal = Journal(state_dir(config) / "agent")
     undo.callback(journal.close)
@@ -80,8 +80,14 @@ def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack) -
             now=now,
         )
 
-    agent = LocalAgent(take, LiveHost(libvirt), journal, now, config.agent.recover)
+    host, newsroom = LiveHost(libvirt), Newsroom(now)
+    agent = LocalAgent(take, host, journal, now, newsroom, config.agent.recover)
+    undo.callback(agent.close)
     agent.recover()
+    if watch:
+        events = Events(config.libvirt.uri, host.given, newsroom, journal.placed)
+        events.start()
+        undo.callback(events.close)
     return agent
 
 

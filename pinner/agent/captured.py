@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from pinner.agent.protocol import Progress
+from pinner.model.drift import Drift, News
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
@@ -35,3 +36,15 @@ class CapturedAgent:
     def entries(self, run: str) -> tuple[Entry, ...]:  # noqa: ARG002
         """None."""
         return ()
+
+    def news(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[News, ...]:  # noqa: ARG002
+        """None: nothing happens here."""
+        return ()
+
+    def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
+        """As they are: nobody is there to be asked."""
+        return drifts
+
+    def set_exempt(self, guest: str, *, exempt: bool) -> NoReturn:  # noqa: ARG002
+        """Raises Invalid."""
+        raise Invalid("guest", guest, "a guest of a live host: a captured machine cannot be changed")

@@ -8,6 +8,7 @@ from typing import Any
 from pinner import codec
 from pinner.agent import wire
 from pinner.agent.protocol import Progress
+from pinner.model.drift import Drift, News
 from pinner.model.errors import HostUnreachable, revive
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
@@ -40,6 +41,19 @@ class AgentClient:
     def entries(self, run: str) -> tuple[Entry, ...]:
         """See Agent."""
         return tuple(codec.read(Entry, entry) for entry in self._call(call="entries", run=run))
+
+    def news(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[News, ...]:
+        """See Agent."""
+        return codec.read(tuple[News, ...], self._call(call="news", after=after, timeout=timeout, names=names))
+
+    def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
+        """See Agent."""
+        asked = [codec.plain(drift) for drift in drifts]
+        return codec.read(tuple[Drift, ...], self._call(call="explain", drifts=asked))
+
+    def set_exempt(self, guest: str, *, exempt: bool) -> None:
+        """See Agent."""
+        self._call(call="set_exempt", guest=guest, exempt=exempt)
 
     def _call(self, progress: Progress | None = None, **call: object) -> Any:
         try:

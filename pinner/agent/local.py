@@ -3,16 +3,29 @@
 import logging
 from collections.abc import Callable
 from datetime import datetime
+from typing import Protocol
 
+from pinner.agent.newsroom import Newsroom
 from pinner.agent.protocol import Progress
 from pinner.apply import executor
 from pinner.apply.ports import Host, Journal
 from pinner.apply.recover import Policy, recover
+from pinner.model.drift import Drift, News
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
 
 LOG = logging.getLogger(__name__)
+
+
+class Machine(Host, Protocol):
+    """A host, with what no apply needs."""
+
+    def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
+        """See Agent."""
+
+    def set_exempt(self, guest: str, *, exempt: bool) -> None:
+        """See Agent."""
 
 
 class LocalAgent:
@@ -21,9 +34,10 @@ class LocalAgent:
     def __init__(
         self,
         take: Callable[[float], Snapshot],
-        host: Host,
+        host: Machine,
         journal: Journal,
         now: Callable[[], datetime],
+        newsroom: Newsroom,
         policy: Policy = "back",
     ) -> None:
         """``take`` makes a snapshot from two samples that lie so many seconds apart; ``policy`` is recovery's."""
@@ -31,6 +45,7 @@ class LocalAgent:
         self._host = host
         self._journal = journal
         self._now = now
+        self._newsroom = newsroom
         self._policy = policy
 
     def recover(self) -> None:
@@ -38,6 +53,10 @@ class LocalAgent:
         another one."""
         if run := recover(self._host, self._journal, self._policy, self._now):
             LOG.warning("run %s was %s (%s)", run.id, run.recovered, run.state)
+
+    def close(self) -> None:
+        """Let everybody go who waits for news."""
+        self._newsroom.close()
 
     def snapshot(self, sample_seconds: float) -> Snapshot:
         """See Agent."""
@@ -64,3 +83,15 @@ class LocalAgent:
     def entries(self, run: str) -> tuple[Entry, ...]:
         """See Agent."""
         return self._journal.entries(run)
+
+    def news(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[News, ...]:
+        """See Agent."""
+        return self._newsroom.since(after, timeout, names)
+
+    def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
+        """See Agent."""
+        return self._host.explain(drifts)
+
+    def set_exempt(self, guest: str, *, exempt: bool) -> None:
+        """See Agent."""
+        self._host.set_exempt(guest, exempt=exempt)

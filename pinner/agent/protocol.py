@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from pinner.model.drift import Drift, News
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
@@ -33,3 +34,21 @@ class Agent(Protocol):
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """The journal's entries of a run."""
+
+    def news(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[News, ...]:
+        """What happened on the host since the news with number ``after``, in order; 0: all that is still kept.
+
+        Waits until there is some, at most ``timeout`` seconds, and gives none then; a captured machine gives none at
+        once, and an agent that ends lets its callers go. Births and ends of processes are told only of ``names``
+        (comm), which hold until the next call. Where news was lost the first one says so. What pinner itself changes is
+        no news.
+        """
+
+    def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
+        """The same drifts, those of cause ``unknown`` with the cause that the host can tell now (Cause, Drift.detail):
+        cpusets above their threads, systemd's settings, what is running, who wrote pins. Reads only; never raises for
+        what it cannot find out."""
+
+    def set_exempt(self, guest: str, *, exempt: bool) -> None:
+        """Write into the guest's metadata (by UUID; live, and in its definition where it has one) that its CPUs are to
+        be left alone, or that they are not: Guest.exempt. Raises Gone, NotPermitted, HostUnreachable."""

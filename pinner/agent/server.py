@@ -10,6 +10,7 @@ from pathlib import Path
 from pinner import codec
 from pinner.agent import wire
 from pinner.agent.protocol import Agent
+from pinner.model.drift import Drift
 from pinner.model.errors import Invalid, PinnerError, document
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
@@ -100,5 +101,20 @@ class AgentServer:
                 return self._agent.run(str(call["run"]))
             case "entries":
                 return [codec.plain(entry) for entry in self._agent.entries(str(call["run"]))]
+            case _:
+                return self._tell(call)
+
+    def _tell(self, call: dict[str, object]) -> object:
+        match call.get("call"):
+            case "news":
+                after, timeout = int(str(call["after"])), float(str(call["timeout"]))
+                names = codec.read(tuple[str, ...], call["names"])
+                return [codec.plain(news) for news in self._agent.news(after, timeout, names)]
+            case "explain":
+                drifts = codec.read(tuple[Drift, ...], call["drifts"])
+                return [codec.plain(drift) for drift in self._agent.explain(drifts)]
+            case "set_exempt":
+                self._agent.set_exempt(str(call["guest"]), exempt=codec.read(bool, call["exempt"]))
+                return None
             case other:
-                raise Invalid("call", other, "snapshot, apply, rollback, run or entries")
+                raise Invalid("call", other, "snapshot, apply, rollback, run, entries, news, explain or set_exempt")

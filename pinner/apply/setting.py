@@ -4,6 +4,7 @@ A partition takes CPUs from every other cgroup, and before Linux 6.2 that also u
 the masks of all threads are journaled before, asserted again after, and restored when the partition is taken back.
 """
 
+import re
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
@@ -68,7 +69,7 @@ def put_back(
     target = change.target
     try:
         now = host.state(target)
-        if now not in _steps(change) and not force:
+        if _set(now) not in _steps(change) and not force:
             return "stuck", f"{target} is {now!r} by somebody else's doing and is left so"
         belongs = {
             key(thread): _belongs(entry, change, thread, half_made=half_made or force) for thread in host.masks(target)
@@ -89,6 +90,12 @@ def _steps(change: Change) -> set[str]:
     kinds, cpus = zip(*(state.partition(" ")[::2] for state in change.states), strict=True)
     made = {f"{kind} {listed}".strip() for kind, listed in product((*kinds, "member"), cpus)}
     return {*change.states, *(made if change.target.kind == "partition" else ())}
+
+
+def _set(state: str) -> str:
+    """What was written. A partition that shares CPUs with one just taken back is invalid to the kernel, but nobody
+    has set it otherwise."""
+    return re.sub(r" invalid \(.*\)", "", state)
 
 
 def _belongs(entry: Entry, change: Change, thread: ThreadMask, *, half_made: bool) -> CpuSet:

@@ -21,10 +21,13 @@ _UNITS = (".slice", ".scope", ".service")
 _SYSTEMD_SECONDS = 30
 _WORD = 32
 
+POSSIBLE = "sys/devices/system/cpu/possible"
+"""Every CPU that this boot can have."""
+
 
 def units_of(root: Path, pid: int) -> tuple[Cgroup, ...]:
     """The units that hold a process, outermost first; none without the cpuset controller of cgroup v2."""
-    mount = cpuset_mount(root)
+    mount, possible = cpuset_mount(root), files.cpu_list(root / POSSIBLE)
     rows = (files.text(root / f"proc/{pid}/cgroup") or "").splitlines()
     path = next((row.removeprefix("0::/") for row in rows if row.startswith("0::/")), "")
     if mount.version != "v2" or not path:
@@ -32,21 +35,22 @@ def units_of(root: Path, pid: int) -> tuple[Cgroup, ...]:
     found = []
     for unit in _units(path):
         try:
-            found.append(Cgroup(unit, partition(mount.folder / unit)))
+            found.append(Cgroup(unit, partition(mount.folder / unit, possible)))
         except Gone:
             return ()
     return tuple(found)
 
 
-def partition(folder: Path) -> str:
+def partition(folder: Path, possible: CpuSet | None) -> str:
     """A cgroup's kind (member, root, isolated; with the kernel's reason where it is invalid) and its own CPUs.
 
-    Raises Gone where there is none.
+    All ``possible`` CPUs are no limit, as none are: a cgroup that holds threads cannot be given back its empty list
+    (ENOSPC). Raises Gone where there is no such cgroup.
     """
     kind, cpus = files.text(folder / _PARTITION), files.cpu_list(folder / _CPUS)
     if kind is None or cpus is None:
         raise Gone(f"cgroup {folder.name}")
-    return f"{kind} {cpus}".strip()
+    return f"{kind} {cpus if cpus != possible else ''}".strip()
 
 
 def set_partition(root: Path, path: str, state: str, allow: Callable[[str, CpuSet], None]) -> None:
@@ -54,8 +58,8 @@ def set_partition(root: Path, path: str, state: str, allow: Callable[[str, CpuSe
 
     ``allow`` tells systemd of a unit's CPUs. Raises Gone, NotPermitted, ApplyFailed.
     """
-    folder = cpuset_mount(root).folder / path
-    partition(folder)
+    folder, possible = cpuset_mount(root).folder / path, files.cpu_list(root / POSSIBLE)
+    partition(folder, possible)
     kind, _, listed = state.partition(" ")
     cpus = CpuSet.parse(listed)
     if kind == "member":
@@ -63,10 +67,10 @@ def set_partition(root: Path, path: str, state: str, allow: Callable[[str, CpuSe
     allow(folder.name, cpus)
     if files.cpu_list(folder / _CPUS) != cpus:
         # systemd leaves the file alone when it is told of no CPU.
-        _write(folder / _CPUS, str(cpus) or "\n")
+        _write(folder / _CPUS, str(cpus or possible))
     if kind != "member":
         _write(folder / _PARTITION, kind)
-    if (now := partition(folder)) != state:
+    if (now := partition(folder, possible)) != state:
         raise ApplyFailed(f"partition {path}", f"asked for {state!r}, the kernel says {now!r}", granted=now)
 
 

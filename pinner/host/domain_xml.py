@@ -15,6 +15,11 @@ from pinner.model.plan import Target
 NOVA = ("http://openstack.org/xmlns/libvirt/nova/1.1", "http://openstack.org/xmlns/libvirt/nova/1.0")
 """The namespaces of Nova's metadata, newest first."""
 
+PINNER = "urn:pinner:domain:1"
+"""The namespace of pinner's own metadata."""
+EXEMPT = "<cpus leave='alone'/>"
+"""In PINNER: the guest's CPUs are to be left alone."""
+
 _PINS = {"emulator": "emulatorpin", "vcpu": "vcpupin", "iothread": "iothreadpin"}
 _PART = {"vcpu": "vcpu", "iothread": "iothread"}
 """The attribute of a pin element that tells which one it is for."""
@@ -36,6 +41,8 @@ class Domain:
     """Name on the host and MAC address of every network interface that has one."""
     pci: tuple[str, ...]
     nova: NovaIdentity | None
+    exempt: bool
+    """Whether pinner's own metadata says that its CPUs are to be left alone."""
     cpu_policy: str
     """hw:cpu_policy of the flavor in Nova's metadata, empty where it is not told."""
 
@@ -58,6 +65,7 @@ def parse(xml: str) -> Domain:
         taps=tuple(_taps(domain)),
         pci=tuple(_pci_address(source) for source in domain.iterfind("devices/*/source/address[@slot]")),
         nova=None if nova is None else _identity(nova),
+        exempt=domain.find(f"metadata/{{{PINNER}}}cpus[@leave='alone']") is not None,
         cpu_policy="" if nova is None else _cpu_policy(nova),
     )
 

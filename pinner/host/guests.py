@@ -48,6 +48,7 @@ def read_guest(root: Path, domain: ActiveDomain, processes: qemu.Processes) -> G
         persistent=domain.definition is not None,
         nova=xml.nova,
         dedicated=_dedicated(domain),
+        exempt=xml.exempt,
         cgroups=cgroups.units_of(root, pid),
     )
 

@@ -1,4 +1,4 @@
-"""libvirt: the sole ``import libvirt``. Reads the active guests, and pins them.
+"""libvirt: the sole ``import libvirt`` but for libvirt_events. Reads the active guests, and pins them.
 
 Calls and flags: https://libvirt.org/html/libvirt-libvirt-domain.html; error numbers: libvirt-virterror.html. What needs
 QEMU's answer (thread ids, iothread info, vCPU statistics) is not asked for: a stopped QEMU would hold everything up.
@@ -128,6 +128,17 @@ class Libvirt:
         """Give the guest's live numatune other nodes (virDomainSetNumaParameters). Raises Gone, ApplyFailed."""
         wanted = {libvirt.VIR_DOMAIN_NUMA_NODESET: nodes}
         self._ask_domain(str(target), target.owner, lambda domain: domain.setNumaParameters(wanted, _LIVE))
+
+    def set_exempt(self, guest: str, *, exempt: bool) -> None:
+        """Mark the guest (by UUID), live and in its definition, as one whose CPUs are left alone, or take the mark away
+        (virDomainSetMetadata). Raises Gone, ApplyFailed."""
+
+        def work(domain: libvirt.virDomain) -> None:
+            flags = _LIVE | (libvirt.VIR_DOMAIN_AFFECT_CONFIG if domain.isPersistent() else 0)
+            mark = domain_xml.EXEMPT if exempt else None
+            domain.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, mark, "pinner", domain_xml.PINNER, flags)
+
+        self._ask_domain(f"guest {guest}", guest, work)
 
     def _ask_domain(self, what: str, uuid: str, work: Callable[[libvirt.virDomain], T]) -> T:
         return self._ask(what, lambda connection: work(self._domain(connection, uuid)))

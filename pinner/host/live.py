@@ -5,10 +5,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from pinner.host import affinity, cgroups, files, memory, procfs, qemu
+from pinner.host.given import Given
 from pinner.host.kernel import cpuset_mount
 from pinner.host.libvirt import Libvirt
 from pinner.host.sysfs import read_fingerprint
 from pinner.model.cpuset import CpuSet
+from pinner.model.drift import Drift
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.plan import Target, ThreadMask
 
@@ -25,6 +27,7 @@ class LiveHost:
         """Process id and start time by guest."""
         self._singles: dict[Target, ThreadMask] = {}
         """The thread of each target that is one thread of QEMU."""
+        self.given = Given()
 
     def fingerprint(self) -> str:
         """See Host."""
@@ -56,6 +59,7 @@ class LiveHost:
         online = files.cpu_list(ONLINE) or CpuSet()
         if not cpus <= online:
             raise ApplyFailed(str(target), f"CPUs {cpus - online} are not online (online: {online})")
+        self.given.add(target, cpus)
         self._libvirt.pin(target, cpus, persist=persist)
 
     def set_mask(self, thread: ThreadMask) -> None:
@@ -66,7 +70,7 @@ class LiveHost:
         """See Host."""
         if target.kind == "workqueue":
             return cgroups.unbound(ROOT)
-        return cgroups.partition(cpuset_mount(ROOT).folder / target.owner)
+        return cgroups.partition(cpuset_mount(ROOT).folder / target.owner, files.cpu_list(ROOT / cgroups.POSSIBLE))
 
     def set_state(self, target: Target, state: str) -> None:
         """See Host."""
@@ -104,6 +108,14 @@ class LiveHost:
     def move_memory(self, target: Target, away: Collection[int], node: int) -> None:
         """See Host."""
         memory.migrate(self._first_thread(target), away, node)
+
+    def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
+        """See Agent: what this machine cannot tell stays unknown."""
+        return drifts
+
+    def set_exempt(self, guest: str, *, exempt: bool) -> None:
+        """See Agent."""
+        self._libvirt.set_exempt(guest, exempt=exempt)
 
     def _first_thread(self, target: Target) -> int:
         """QEMU's process id, if it is still the one that the target means. Raises Gone."""

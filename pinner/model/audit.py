@@ -14,7 +14,7 @@ class AuditRecord:
     actor: str
     origin: str
     action: str
-    """snapshot.take, plan.create, run.apply, run.change, run.rollback, run.end"""
+    """snapshot.take, plan.create, run.apply, run.change, run.rollback, run.end, policy.set, guest.exempt"""
     host: str
     subject: str
     before: str

@@ -87,6 +87,19 @@ class RunConflict(PinnerError):
         super().__init__(f"run {run} is {state}: {expected}", run=run, state=state, expected=expected)
 
 
+class PolicyConflict(PinnerError):
+    """The host's policy is enforced, and would take back at once what was asked."""
+
+    code = "policy_conflict"
+
+    def __init__(self, host: str, what: str) -> None:
+        super().__init__(
+            f"host {host}: its policy is enforced and would take {what} back; set its mode to propose or observe first",
+            host=host,
+            what=what,
+        )
+
+
 class ApplyFailed(PinnerError):
     """A change did not take; ``target`` names it. What was done before it has been undone, or is listed."""
 

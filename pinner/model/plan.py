@@ -153,6 +153,20 @@ class Basis:
 
 
 @dataclass(frozen=True, slots=True)
+class Repack:
+    """What placing all guests anew costs and gains, compared with leaving who sits well."""
+
+    guests: int
+    """How many guests get other CPUs."""
+    threads: int
+    """How many threads of theirs move."""
+    gain: float
+    """How much lower the score gets."""
+    taken: bool
+    """Whether the plan does it; where it gains nothing, the plan leaves who sits well."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A placement, computed from one snapshot by pure code: the same snapshot and request give the same plan."""
 
@@ -177,3 +191,5 @@ class Plan:
     """Why this plan cannot be applied as it is; empty: it can."""
     memory: tuple[GuestMemory, ...] = ()
     """Of every guest whose memory the kernel tells by node."""
+    repack: Repack | None = None
+    """Where a re-pack was asked for."""

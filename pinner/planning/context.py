@@ -3,14 +3,18 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NotFound
 from pinner.model.guest import Guest
-from pinner.model.plan import LeftOut, Target
+from pinner.model.plan import LeftOut, Roles, Target
+from pinner.model.policy import Standing
 from pinner.model.process import Thread
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.planning.exemptions import exempt_guest
 from pinner.planning.partitions import settings
-from pinner.planning.processes import Moving, moving, staying, supply_of
+from pinner.planning.processes import Moving, moving, require_asked, staying, supply_of
+from pinner.planning.residents import Key, key, recognised, residents
 from pinner.planning.supply import Supply, pinned
 
 
@@ -32,15 +36,29 @@ class Context:
     settings: Mapping[Target, str]
     """What has a state instead of threads, with its state."""
     left_alone: tuple[LeftOut, ...]
+    standing: Standing | None
+    """What stands already, to be kept to as far as it can be."""
+    places: Mapping[Key, CpuSet]
+    """Where each target belongs by what stands; none where all is packed anew."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot, request: Request) -> "Context":
-        """Read a snapshot. Raises NotFound for a guest or process that is asked for and not there."""
+    def of(
+        cls, snapshot: Snapshot, request: Request, standing: Standing | None = None, *, lenient: bool = False
+    ) -> "Context":
+        """Read a snapshot. Raises NotFound for a guest or process that is asked for and not there, unless ``lenient``.
+
+        ``standing`` is what stands of the same request.
+        """
+        if not lenient:
+            _require_guests(snapshot, request)
+            require_asked(snapshot, request)
+        if standing is not None:
+            snapshot = recognised(snapshot, standing)
         asked = _asked(snapshot, request)
-        ours = [guest for guest in asked if not guest.dedicated]
-        theirs = [guest for guest in asked if guest.dedicated]
+        ours = [guest for guest in asked if not (guest.dedicated or exempt_guest(guest, request))]
         chosen = {guest.uuid for guest in ours}
-        moves = tuple(moving(snapshot, request))
+        theirs = [guest for guest in asked if guest.uuid not in chosen]
+        moves = tuple(moving(snapshot, request, residents(snapshot, standing) if standing else ()))
         threads = {target: threads for guest in ours for target, threads in guest_targets(guest)}
         supply = supply_of(snapshot, request)
         return cls(
@@ -53,13 +71,28 @@ class Context:
             threads=threads | {move.target: move.threads for move in moves},
             settings=settings(snapshot),
             left_alone=(
-                *(
-                    LeftOut(f"guest {guest.name}", f"Nova dedicates CPUs {pinned(guest, supply.online)} to it")
-                    for guest in theirs
-                ),
+                *(LeftOut(f"guest {guest.name}", _why_left(guest, supply)) for guest in theirs),
                 *staying(snapshot, request),
             ),
+            standing=standing,
+            places=_places(standing, request),
         )
+
+    @property
+    def roles(self) -> Roles | None:
+        """The sets that stand."""
+        return None if self.standing is None or self.request.repack else self.standing.roles
+
+    def stood(self, guest: Guest) -> dict[int, CpuSet]:
+        """The place of each of the guest's vCPUs by what stands; a vCPU that has none is left out."""
+        found = {vcpu: self.places.get(("vcpu", guest.uuid, vcpu)) for vcpu in plugged(guest)}
+        return {vcpu: cpus for vcpu, cpus in found.items() if cpus is not None}
+
+    def sitting(self, guest: Guest) -> dict[int, CpuSet]:
+        """Where each of the guest's vCPUs may run now; empty where all is packed anew."""
+        if self.request.repack:
+            return {}
+        return {vcpu.id: vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread}
 
 
 def plugged(guest: Guest) -> list[int]:
@@ -81,10 +114,25 @@ def guest_targets(guest: Guest) -> Iterator[tuple[Target, tuple[Thread, ...]]]:
             yield Target("vcpu", guest.uuid, vcpu.id, guest.name), (vcpu.thread,)
 
 
-def _asked(snapshot: Snapshot, request: Request) -> list[Guest]:
+def _places(standing: Standing | None, request: Request) -> dict[Key, CpuSet]:
+    if standing is None or request.repack:
+        return {}
+    return {key(each.target): each.cpus for each in standing.placed}
+
+
+def _why_left(guest: Guest, supply: Supply) -> str:
+    if guest.dedicated:
+        return f"Nova dedicates CPUs {pinned(guest, supply.online)} to it"
+    return "its metadata says to leave its CPUs alone (pin-off)" if guest.exempt else "it is exempt"
+
+
+def _require_guests(snapshot: Snapshot, request: Request) -> None:
     for name in request.guests:
         if not any(name in (guest.uuid, guest.name) for guest in snapshot.guests):
             raise NotFound("guest", name, tuple(sorted(guest.name for guest in snapshot.guests)))
+
+
+def _asked(snapshot: Snapshot, request: Request) -> list[Guest]:
     return [
         guest
         for guest in snapshot.guests

@@ -25,7 +25,7 @@ class Isolated:
 
         Raises Invalid, NoFit (see roles.resolve).
         """
-        resolved = resolve(context.supply, context.request, isolating=True)
+        resolved = resolve(context.supply, context.request, isolating=True, standing=context.roles)
         reserved = context.supply.reserved
         seating = seat(context, reserved)
         enough = bool(reserved) and not seating.unplaced

@@ -56,20 +56,30 @@ def place(context: Context, resolved: Resolved) -> Answer:
 
 
 def _emulators(context: Context, resolved: Resolved, places: Mapping[str, Place]) -> dict[str, CpuSet]:
-    """A CPU for each seated guest's own threads: the one that they are on where that may be, else one of its node,
-    else any. Who gets none is left out."""
+    """A CPU for each seated guest's own threads: the one that stands, else the one that they are on where that may be,
+    else one of its node, else any. Who gets none is left out."""
     free = resolved.roles.emulator - resolved.roles.housekeeping
     seated = [guest for guest in context.guests if guest.uuid in places]
     given: dict[str, CpuSet] = {}
-    for keeping in (True, False):
+    for choice in (_stood, _sitting, None):
         for guest in seated:
             near = resolved.emulator_on.get(places[guest.uuid].node, free) & free or free
-            if keeping:
-                near = free & union(t.affinity for t in guest.emulator.threads if len(t.affinity) == 1)
+            if choice is not None:
+                near = free & choice(context, guest)
             if near and guest.uuid not in given:
                 given[guest.uuid] = CpuSet.of([min(near)])
                 free = free - given[guest.uuid]
     return given
+
+
+def _stood(context: Context, guest: Guest) -> CpuSet:
+    return context.places.get(("emulator", guest.uuid, None), CpuSet())
+
+
+def _sitting(context: Context, guest: Guest) -> CpuSet:
+    if context.request.repack:
+        return CpuSet()
+    return union(thread.affinity for thread in guest.emulator.threads if len(thread.affinity) == 1)
 
 
 def _homeless(context: Context, places: Mapping[str, Place], hosts: Mapping[str, CpuSet]) -> Iterator[LeftOut]:

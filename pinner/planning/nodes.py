@@ -1,6 +1,6 @@
 """Which NUMA node suits a guest."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
@@ -11,13 +11,19 @@ Node = int | None
 """A node's id; None where the kernel tells no node."""
 
 
-def choose(snapshot: Snapshot, guest: Guest, capacity: Mapping[Node, int], free: Mapping[Node, int]) -> Node:
+def choose(
+    snapshot: Snapshot,
+    guest: Guest,
+    capacity: Mapping[Node, int],
+    free: Mapping[Node, int],
+    here: Collection[Node] = (),
+) -> Node:
     """The best of the nodes where the guest fits.
 
     It fits where ``capacity`` (CPUs for vCPUs) holds its vCPUs and the node's memory holds its own. Best is a node with
     as many ``free`` CPUs as it has vCPUs; then the one with most of its memory and PCI devices (a share of 1 for all of
-    each, devices first where that ties); then with most free CPUs; then with the lowest id. Raises NoFit with the
-    numbers.
+    each, devices first where that ties); then where it is already (``here``); then with most free CPUs; then with the
+    lowest id. Raises NoFit with the numbers.
     """
     asked = len(plugged(guest))
     roomy = [node for node in capacity if capacity[node] >= asked]
@@ -32,9 +38,17 @@ def choose(snapshot: Snapshot, guest: Guest, capacity: Mapping[Node, int], free:
         raise NoFit(asked, max(capacity[node] for node in roomy), why)
     pages, devices = memory_shares(guest), _device_shares(snapshot, guest)
 
-    def rank(node: Node) -> tuple[bool, float, float, int, bool, int]:
+    def rank(node: Node) -> tuple[bool, float, float, bool, int, bool, int]:
         near = devices.get(node, 0.0)
-        return free[node] < asked, -(pages.get(node, 0.0) + near), -near, -free[node], node is None, node or 0
+        return (
+            free[node] < asked,
+            -(pages.get(node, 0.0) + near),
+            -near,
+            node not in here,
+            -free[node],
+            node is None,
+            node or 0,
+        )
 
     return min(fitting, key=rank)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import NoFit
 from pinner.model.plan import LeftOut
 from pinner.planning import nodes
@@ -24,24 +24,54 @@ class NumaLocal:
 
     def place(self, context: Context) -> Answer:
         """A guest that no node holds is unplaced and not touched. Raises Invalid, NoFit (see roles.resolve)."""
-        resolved = resolve(context.supply, context.request)
+        resolved = resolve(context.supply, context.request, standing=context.roles)
         roles = resolved.roles
         pools = {node: roles.vcpu & cpus for node, cpus in context.supply.nodes.items()}
-        capacity = {node: len(pool) for node, pool in pools.items() if pool}
-        free = {node: size - _taken(context, pools[node]) for node, size in capacity.items()}
+        chosen, unplaced, free = _choose(context, pools)
         wanted = list(keep_house(context, roles))
-        unplaced = []
         for guest in context.guests:
-            try:
-                node = nodes.choose(context.snapshot, guest, capacity, free)
-            except NoFit as error:
-                unplaced.append(LeftOut(f"guest {guest.name}", error.message))
-                continue
-            free[node] -= len(plugged(guest))
-            wanted += attend(guest, resolved.emulator_on.get(node, roles.emulator))
-            wanted += float_over(guest, pools[node], nodes.reason(context.snapshot, guest, node))
+            if guest.uuid in chosen:
+                node = chosen[guest.uuid]
+                wanted += attend(guest, resolved.emulator_on.get(node, roles.emulator))
+                wanted += float_over(guest, pools[node], nodes.reason(context.snapshot, guest, node))
         warnings = (*resolved.warnings, *floating_warnings(context, roles), *_crowded(free))
         return Answer(roles, tuple(wanted), tuple(unplaced), warnings)
+
+
+def _choose(
+    context: Context, pools: Mapping[nodes.Node, CpuSet]
+) -> tuple[dict[str, nodes.Node], list[LeftOut], dict[nodes.Node, int]]:
+    """The node of each guest by UUID, those whom no node holds, and how many CPUs of each pool are left.
+
+    Who stands stays on his node, whatever speaks for another one; then the others choose, the largest first.
+    """
+    capacity = {node: len(pool) for node, pool in pools.items() if pool}
+    free = {node: size - _taken(context, pools[node]) for node, size in capacity.items()}
+    chosen: dict[str, nodes.Node] = {}
+    for guest in context.guests:
+        home = _nodes_of(context.stood(guest), pools, context)
+        if home and capacity[home[0]] >= len(plugged(guest)):
+            chosen[guest.uuid] = home[0]
+            free[home[0]] -= len(plugged(guest))
+    unplaced = []
+    for guest in context.guests:
+        if guest.uuid in chosen:
+            continue
+        here = _nodes_of(context.sitting(guest), pools, context)
+        try:
+            node = nodes.choose(context.snapshot, guest, capacity, free, here)
+        except NoFit as error:
+            unplaced.append(LeftOut(f"guest {guest.name}", error.message))
+            continue
+        chosen[guest.uuid] = node
+        free[node] -= len(plugged(guest))
+    return chosen, unplaced, free
+
+
+def _nodes_of(places: Mapping[int, CpuSet], pools: Mapping[nodes.Node, CpuSet], context: Context) -> list[nodes.Node]:
+    """The node whose pool holds all these places, as far as they are online: one or none."""
+    cpus = union(places.values()) & context.supply.online
+    return [node for node, pool in pools.items() if cpus and cpus <= pool]
 
 
 def _taken(context: Context, pool: CpuSet) -> int:

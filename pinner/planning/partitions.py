@@ -9,6 +9,7 @@ from pinner.model.snapshot import Snapshot
 
 WORK = Target("workqueue", "", None, "unbound kernel work")
 _MOUNT = "/sys/fs/cgroup"
+_POSSIBLE = "/sys/devices/system/cpu/possible"
 _WORKQUEUE = "/sys/devices/virtual/workqueue/cpumask"
 
 
@@ -44,6 +45,7 @@ def commands(target: Target, state: str) -> Iterator[str]:
     folder = f"{_MOUNT}/{target.owner}"
     become = f"echo {kind} > '{folder}/cpuset.cpus.partition'"
     if kind == "member":
-        yield from (become, allow, f"echo {cpus} > '{folder}/cpuset.cpus'")
+        own = cpus or f"$(cat {_POSSIBLE})"
+        yield from (become, allow, f"echo {own} > '{folder}/cpuset.cpus'")
     else:
         yield from (allow, become, f"cat '{folder}/cpuset.cpus.partition'  # must say: {kind}; else it says why not")

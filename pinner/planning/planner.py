@@ -2,11 +2,12 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from pinner import codec
+from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NotFound
-from pinner.model.plan import Basis, Plan
+from pinner.model.plan import Basis, Plan, Repack
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import rules
@@ -14,11 +15,17 @@ from pinner.planning.context import Context
 from pinner.planning.diff import changes
 from pinner.planning.memory import guests_memory
 from pinner.planning.score import score
-from pinner.planning.strategy import Strategy, installed
+from pinner.planning.strategy import Answer, Strategy, installed
+
+EVERYWHERE = ("strategy", "exempt_guests", "exempt_processes", "repack")
+"""The fields of a request that hold whatever the strategy."""
 
 
 def plan(
-    snapshot: Snapshot, snapshot_id: str, request: Request, strategies: Mapping[str, Strategy] | None = None
+    snapshot: Snapshot,
+    snapshot_id: str,
+    request: Request,
+    strategies: Mapping[str, Strategy] | None = None,
 ) -> Plan:
     """What a request would change on a host, and why.
 
@@ -26,16 +33,26 @@ def plan(
     ones). "Nothing to do" is a plan without changes. Raises NotFound for an unknown strategy, guest or process; Invalid
     for a parameter that this host cannot have; NoFit where no CPU is left for vCPUs.
     """
+    strategy = chosen(request, strategies)
+    return made(strategy, Context.of(snapshot, request), snapshot_id, _identity(snapshot_id, request))
+
+
+def chosen(request: Request, strategies: Mapping[str, Strategy] | None = None) -> Strategy:
+    """The request's strategy. Raises NotFound."""
     known = installed() if strategies is None else strategies
     strategy = known.get(request.strategy)
     if strategy is None:
         raise NotFound("strategy", request.strategy, tuple(sorted(known)))
-    context = Context.of(snapshot, request)
-    answer = strategy.place(context)
-    rules.check(strategy.name, answer, context)
-    planned = {thread.tid: want.cpus for want in answer.wanted for thread in context.threads.get(want.target, ())}
+    return strategy
+
+
+def made(strategy: Strategy, context: Context, snapshot_id: str, name: str) -> Plan:
+    """The plan with the id ``name`` that a strategy's answer amounts to. Raises like ``plan``."""
+    snapshot, request = context.snapshot, context.request
+    answer, repack = _answer(strategy, context)
+    planned = _masks(answer, context)
     return Plan(
-        id=_identity(snapshot_id, request),
+        id=name,
         host=snapshot.host,
         request=request,
         basis=Basis(snapshot_id, snapshot.taken_at, snapshot.topology.fingerprint),
@@ -50,7 +67,35 @@ def plan(
         isolation=answer.isolation,
         blocked=answer.blocked,
         memory=guests_memory(snapshot, answer.wanted),
+        repack=repack,
     )
+
+
+def _answer(strategy: Strategy, context: Context) -> tuple[Answer, Repack | None]:
+    """The strategy's answer; with a re-pack the one that leaves who sits well, unless the other one scores better."""
+    answer = strategy.place(context)
+    rules.check(strategy.name, answer, context)
+    if not context.request.repack:
+        return answer, None
+    leaving = replace(context, request=replace(context.request, repack=False))
+    stay = strategy.place(leaving)
+    rules.check(strategy.name, stay, leaving)
+    now = {want.target: want.cpus for want in stay.wanted}
+    moved = [want.target for want in answer.wanted if now.get(want.target) != want.cpus]
+    threshold = context.request.busy_threshold
+    gain = (
+        score(context.snapshot, threshold, _masks(stay, leaving)).total
+        - score(context.snapshot, threshold, _masks(answer, context)).total
+    )
+    taken = gain > 0 or len(answer.unplaced) < len(stay.unplaced)
+    threads = sum(len(context.threads.get(target, ())) for target in moved)
+    guests = len({target.owner for target in moved if target.kind == "vcpu"})
+    return (answer if taken else stay), Repack(guests, threads, round(gain, 6), taken)
+
+
+def _masks(answer: Answer, context: Context) -> dict[int, CpuSet]:
+    """What each placed thread may use, by thread id."""
+    return {thread.tid: want.cpus for want in answer.wanted for thread in context.threads.get(want.target, ())}
 
 
 def _identity(snapshot_id: str, request: Request) -> str:
@@ -69,6 +114,6 @@ def _warnings(context: Context, strategy: Strategy) -> Iterator[str]:
             "starts, and may take CPUs from what this plan places"
         )
     for field in fields(Request):
-        unread = field.name != "strategy" and field.name not in strategy.parameters
+        unread = field.name not in (*EVERYWHERE, *strategy.parameters)
         if unread and getattr(request, field.name) != field.default:
             yield f"{field.name} {getattr(request, field.name)!r} has no effect: {strategy.name} does not read it"

@@ -1,6 +1,6 @@
 """Which processes of the host move, which stay, and which CPUs those that stay claim."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
 from pinner.model.cpuset import CpuSet
@@ -9,6 +9,7 @@ from pinner.model.plan import LeftOut, Target
 from pinner.model.process import Hold, Process, Thread
 from pinner.model.request import AUTO, Request
 from pinner.model.snapshot import Snapshot
+from pinner.planning.exemptions import exempt_guest, exempt_process, own_cpus
 from pinner.planning.partitions import partitioned
 from pinner.planning.roles import for_housekeeping, housekeeping
 from pinner.planning.supply import Claim, Supply
@@ -30,7 +31,8 @@ def supply_of(snapshot: Snapshot, request: Request) -> Supply:
     with the commands of ``shell``): it is no claim. Its lowest CPU is then the lowest that is free without it, and
     nobody else claims any of it.
     """
-    supply = Supply.of(snapshot, _claims(snapshot, request), partitioned(snapshot, request))
+    kept = (*_claims(snapshot, request), *_guests_claims(snapshot, request))
+    supply = Supply.of(snapshot, kept, partitioned(snapshot, request))
     lowest = min(for_housekeeping(supply, request), default=None)
     for claim in sorted(supply.claims, key=lambda claim: min(claim.cpus)):
         if request.housekeeping == AUTO and lowest is not None and min(claim.cpus) > lowest:
@@ -41,21 +43,30 @@ def supply_of(snapshot: Snapshot, request: Request) -> Supply:
     return supply
 
 
-def moving(snapshot: Snapshot, request: Request) -> Iterator[Moving]:
-    """The processes to move: busy ones, and those asked for. Raises NotFound for a name or pid that is not there."""
+def moving(snapshot: Snapshot, request: Request, residents: Container[tuple[int, int]] = ()) -> Iterator[Moving]:
+    """The processes to move: busy ones, those asked for, and ``residents`` (pid and start time)."""
+    for process in snapshot.processes:
+        asked, busy = _asked(process, request), process.load > request.busy_threshold
+        stays = not (asked or busy or (process.pid, process.started) in residents)
+        if stays or exempt_process(process, request):
+            continue
+        threads = tuple(thread for thread in process.threads if _hold(process, thread) in _movable(asked))
+        if threads:
+            reason = "was busy when it was placed: off the guests' CPUs"
+            if asked:
+                reason = "asked for by name"
+            elif busy:
+                load = f"{process.load:.1f} % of one CPU, above {request.busy_threshold:g} %"
+                reason = f"busy, {load}: off the guests' CPUs"
+            yield Moving(process_target(process), threads, reason)
+
+
+def require_asked(snapshot: Snapshot, request: Request) -> None:
+    """Raises NotFound for a name or pid that is asked for and not there."""
     names = {process.name for process in snapshot.processes} | {str(process.pid) for process in snapshot.processes}
     for name in request.processes:
         if name not in names:
             raise NotFound("process", name)
-    for process in snapshot.processes:
-        asked = _asked(process, request)
-        if not (asked or process.load > request.busy_threshold):
-            continue
-        threads = tuple(thread for thread in process.threads if _hold(process, thread) in _movable(asked))
-        if threads:
-            busy = f"{process.load:.1f} % of one CPU, above {request.busy_threshold:g} %"
-            reason = "asked for by name" if asked else f"busy, {busy}: off the guests' CPUs"
-            yield Moving(process_target(process), threads, reason)
 
 
 def staying(snapshot: Snapshot, request: Request) -> Iterator[LeftOut]:
@@ -67,6 +78,8 @@ def staying(snapshot: Snapshot, request: Request) -> Iterator[LeftOut]:
             continue
         if process.hold == "per-cpu" and not asked:
             per_cpu.append(process)
+        elif exempt_process(process, request):
+            yield LeftOut(str(process_target(process)), f"{process.load:.1f} % of one CPU; it is exempt")
         elif process.hold == "guest":
             if asked:
                 yield LeftOut(str(process_target(process)), "it belongs to a guest and is placed with it")
@@ -126,8 +139,15 @@ def _claims(snapshot: Snapshot, request: Request) -> Iterable[Claim]:
             yield Claim(mask, names[0] + more)
 
 
+def _guests_claims(snapshot: Snapshot, request: Request) -> Iterator[Claim]:
+    for guest in snapshot.guests:
+        if exempt_guest(guest, request) and (cpus := own_cpus(guest)):
+            yield Claim(cpus, f"guest {guest.name}, which is exempt")
+
+
 def _asked(process: Process, request: Request) -> bool:
-    return process.name in request.processes or str(process.pid) in request.processes
+    named = process.name in request.processes or str(process.pid) in request.processes
+    return named and not exempt_process(process, request)
 
 
 def _hold(process: Process, thread: Thread) -> Hold:

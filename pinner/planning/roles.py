@@ -33,13 +33,15 @@ class _Slices:
     note: str = ""
 
 
-def resolve(supply: Supply, request: Request, *, isolating: bool = False) -> Resolved:
-    """The sets of a request on a host.
+def resolve(supply: Supply, request: Request, *, isolating: bool = False, standing: Roles | None = None) -> Resolved:
+    """The sets of a request on a host; those that are ``standing`` stay, less what cannot be handed out now.
 
     With ``isolating`` the vCPU set is every CPU that is or is to be isolated, else every CPU that threads may float
     over and that the two other sets leave. Raises Invalid, naming the field and the CPUs, where a literal set has CPUs
     that may not be handed out, or both literal sets share some; NoFit where no CPU is left for vCPUs.
     """
+    if standing is not None and (kept := _kept(supply, request, standing, isolating=isolating)):
+        return kept
     literal = {name: _literal(supply, name, getattr(request, name)) for name in ("housekeeping", "emulator")}
     if both := literal["housekeeping"] & literal["emulator"]:
         raise Invalid("emulator", request.emulator, f"CPUs outside housekeeping; {both} in both", cpus=str(both))
@@ -59,6 +61,25 @@ def resolve(supply: Supply, request: Request, *, isolating: bool = False) -> Res
         raise NoFit(asked=1, free=0, why=_shortage(supply, roles, missing))
     emulator_on = {} if literal["emulator"] else {node: part.emulator for node, part in slices.items() if part.emulator}
     return Resolved(roles, emulator_on, _doubts(supply, roles, literal))
+
+
+def _kept(supply: Supply, request: Request, standing: Roles, *, isolating: bool) -> Resolved | None:
+    """The standing sets as they can be had now; None where nothing is left of one of them."""
+    allowed = supply.usable
+    now = Roles(
+        housekeeping=standing.housekeeping & allowed,
+        emulator=standing.emulator & allowed,
+        vcpu=standing.vcpu & (allowed | supply.reserved if isolating else allowed),
+        notes=standing.notes,
+    )
+    if not (now.housekeeping and now.emulator and now.vcpu):
+        return None
+    lacking = union((standing.housekeeping, standing.emulator, standing.vcpu)) - union(
+        (now.housekeeping, now.emulator, now.vcpu)
+    )
+    slices = {node: now.emulator & cpus for node, cpus in supply.nodes.items() if now.emulator & cpus}
+    warnings = (f"CPUs {lacking} of the standing placement cannot be used now",) if lacking else ()
+    return Resolved(now, slices if request.emulator == AUTO else {}, warnings)
 
 
 def housekeeping(supply: Supply, request: Request) -> CpuSet:

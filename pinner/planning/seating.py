@@ -1,6 +1,9 @@
 """A CPU of its own for every vCPU, all of a guest on one NUMA node."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import combinations
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import NoFit
@@ -8,6 +11,10 @@ from pinner.model.guest import Guest
 from pinner.model.plan import LeftOut
 from pinner.planning import nodes
 from pinner.planning.context import Context, plugged
+from pinner.planning.exemptions import own_cpus
+
+_TRIALS = 100
+"""How many ways to make room are tried: each seats everybody anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +44,28 @@ class _Seat:
 def seat(context: Context, pool: CpuSet) -> Seating:
     """Seat the context's guests on the CPUs of ``pool``.
 
-    A guest that sits as it should keeps its CPUs, so that a second plan changes nothing; the others follow, the largest
-    first. Who does not fit is unplaced, with the numbers.
+    A guest that stands or sits as it should keeps its CPUs, so that a second plan changes nothing; the others follow,
+    the largest first. Where one does not fit, at most two others make way. Who does not fit even so is unplaced, with
+    the numbers.
     """
     room = _Room(context, pool)
-    places, unplaced, newcomers = {}, [], []
+    places: dict[str, Place] = {}
+    for masks_of in (context.stood, context.sitting):
+        for guest in context.guests:
+            if guest.uuid not in places:
+                with suppress(NoFit):
+                    places[guest.uuid] = room.keep(guest, masks_of(guest))
+    unplaced = []
     for guest in context.guests:
-        try:
-            places[guest.uuid] = room.keep(guest)
-        except NoFit:
-            newcomers.append(guest)
-    for guest in newcomers:
+        if guest.uuid in places:
+            continue
         try:
             places[guest.uuid] = room.give(context, guest)
         except NoFit as error:
-            unplaced.append(LeftOut(f"guest {guest.name}", error.message))
+            try:
+                room, places = _displace(context, pool, room, guest, places)
+            except NoFit:
+                unplaced.append(LeftOut(f"guest {guest.name}", error.message))
     return Seating(places, tuple(unplaced))
 
 
@@ -65,9 +79,14 @@ class _Room:
         self._free = {node: free & cpus for node, cpus in context.supply.nodes.items()}
         self._seats = {node: self._seats_of(node) for node in self._cores}
 
-    def keep(self, guest: Guest) -> Place:
-        """Leave the guest where it is. Raises NoFit where it does not sit on free seats of one node."""
-        masks = [vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread]
+    @property
+    def free(self) -> Mapping[nodes.Node, int]:
+        """How many seats are free on each node."""
+        return {node: len(seats) for node, seats in self._seats.items()}
+
+    def keep(self, guest: Guest, places: Mapping[int, CpuSet]) -> Place:
+        """Leave the guest's vCPUs at their places. Raises NoFit where these are not free seats of one node."""
+        masks = [places.get(vcpu, CpuSet()) for vcpu in plugged(guest)]
         cpus = [cpu for mask in masks if len(mask) == 1 for cpu in mask]
         homes = (node for node, free in self._free.items() if free.ids.issuperset(cpus) and len(cpus) == len(masks))
         for node in homes:
@@ -81,8 +100,7 @@ class _Room:
 
     def give(self, context: Context, guest: Guest) -> Place:
         """Seat the guest on the node that suits it best. Raises NoFit with the numbers."""
-        count = {node: len(seats) for node, seats in self._seats.items()}
-        node = nodes.choose(context.snapshot, guest, count, count)
+        node = nodes.choose(context.snapshot, guest, self.free, self.free)
         return self._take(guest, node, self._seats[node][: len(plugged(guest))])
 
     def _take(self, guest: Guest, node: nodes.Node, seats: list[_Seat]) -> Place:
@@ -102,6 +120,40 @@ class _Room:
         return untouched + begun
 
 
+def _displace(
+    context: Context, pool: CpuSet, room: _Room, newcomer: Guest, places: Mapping[str, Place]
+) -> tuple[_Room, dict[str, Place]]:
+    """The room and the places when one guest or two, with the fewest vCPUs that do, have made way for the newcomer.
+    Raises NoFit where no two of them can."""
+    seated = [guest for guest in context.guests if guest.uuid in places]
+    for movers in _movers(seated, places, room.free, len(plugged(newcomer))):
+        trial = _Room(context, pool)
+        for guest in seated:
+            if guest not in movers:
+                trial.keep(guest, {vcpu: CpuSet.of([cpu]) for vcpu, cpu in places[guest.uuid].cpus.items()})
+        with suppress(NoFit):
+            moved = {guest.uuid: trial.give(context, guest) for guest in (newcomer, *movers)}
+            return trial, {**places, **moved}
+    raise NoFit(len(plugged(newcomer)), max(room.free.values(), default=0), "nobody can make way")
+
+
+def _movers(
+    seated: list[Guest], places: Mapping[str, Place], free: Mapping[nodes.Node, int], asked: int
+) -> Iterator[tuple[Guest, ...]]:
+    """Who could make way: one guest or two of a node, the fewest vCPUs first. None where the host is full."""
+    if sum(free.values()) < asked:
+        return
+    found = [
+        (len(movers), sum(len(plugged(guest)) for guest in movers), tuple(guest.uuid for guest in movers), movers)
+        for count in (1, 2)
+        for movers in combinations(seated, count)
+        if len({places[guest.uuid].node for guest in movers}) == 1
+        and free[places[movers[0].uuid].node] + sum(len(plugged(guest)) for guest in movers) >= asked
+    ]
+    for _, _, _, movers in sorted(found, key=lambda each: each[:3])[:_TRIALS]:
+        yield movers
+
+
 def _cores(context: Context, pool: CpuSet) -> list[CpuSet]:
     """The cores of a pool that the request's ``smt`` allows."""
     cores = context.supply.cores_within(pool)
@@ -119,6 +171,5 @@ def _each(cpus: CpuSet) -> list[_Seat]:
 
 
 def _occupied(context: Context) -> CpuSet:
-    """The CPUs on which vCPUs of guests that stay as they are have been pinned one by one."""
-    threads = (vcpu.thread for guest in context.others for vcpu in guest.vcpus if vcpu.thread)
-    return union(thread.affinity for thread in threads if len(thread.affinity) == 1)
+    """The CPUs that guests which stay as they are have for themselves."""
+    return union(own_cpus(guest) for guest in context.others)

@@ -19,7 +19,7 @@ class SharedPool:
 
     def place(self, context: Context) -> Answer:
         """Nothing is ever unplaced: the pool holds any number of vCPUs. Raises Invalid, NoFit (see roles.resolve)."""
-        resolved = resolve(context.supply, context.request)
+        resolved = resolve(context.supply, context.request, standing=context.roles)
         roles = resolved.roles
         wanted = list(keep_house(context, roles))
         for guest in context.guests:

@@ -11,8 +11,10 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from pinner.agent.newsroom import Newsroom
 from pinner.agent.protocol import Progress
 from pinner.model.cpuset import CpuSet
+from pinner.model.drift import Cause, Drift, News
 from pinner.model.errors import PinnerError, RunConflict
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
@@ -32,6 +34,9 @@ class MemoryAgent:
         self.break_after: int | None = None
         self.broken: Exception = PinnerError("the agent broke")
         self.gate = threading.Semaphore(1000)
+        self.newsroom = Newsroom(now)
+        self.cause: Cause = "unknown"
+        self.exempt: dict[str, bool] = {}
 
     def snapshot(self, sample_seconds: float) -> Snapshot:
         return replace(self.taken, sample_seconds=sample_seconds)
@@ -67,6 +72,15 @@ class MemoryAgent:
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         return self.journal.entries(run)
+
+    def news(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[News, ...]:
+        return self.newsroom.since(after, timeout, names)
+
+    def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
+        return tuple(replace(drift, cause=self.cause) if drift.cause == "unknown" else drift for drift in drifts)
+
+    def set_exempt(self, guest: str, *, exempt: bool) -> None:
+        self.exempt[guest] = exempt
 
     def _pass(self, entry: Entry) -> None:
         if entry.seq == self.break_after:

@@ -44,6 +44,8 @@ for folder in glob.glob("/proc/[0-9]*/task/[0-9]*"):
     except OSError:
         continue
     fields = stat[stat.rindex(")") + 2:].split()
+    if int(fields[6]) & 0x04000000:
+        continue  # PF_NO_SETAFFINITY: the kernel moves it, and nobody else can
     mask = next(line.split()[1] for line in lines if line.startswith("Cpus_allowed_list"))
     found.append([int(stat.split()[0]), int(fields[19]), stat[stat.index("(") + 1:stat.rindex(")")], mask])
 print(json.dumps(found))

@@ -11,6 +11,7 @@ from support.kernel import THREADS, masks, process, started
 from support.values import NOON, make_plan, make_run, make_snapshot
 
 from pinner.agent.local import LocalAgent
+from pinner.agent.newsroom import Newsroom
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
 from pinner.model.cpuset import CpuSet
@@ -46,9 +47,13 @@ def host():
     return LiveHost(Libvirt("qemu:///system"))
 
 
+def clock():
+    return datetime.now(UTC)
+
+
 @pytest.fixture
 def agent(host, journal):
-    return LocalAgent(lambda _: make_snapshot(), host, journal, lambda: datetime.now(UTC))
+    return LocalAgent(lambda _: make_snapshot(), host, journal, clock, Newsroom(clock))
 
 
 @pytest.fixture

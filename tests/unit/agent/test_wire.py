@@ -3,6 +3,7 @@
 import socket
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from support.values import NOON, make_change, make_plan, make_run, make_snapshot
 from pinner.agent import wire
 from pinner.agent.client import AgentClient
 from pinner.agent.server import AgentServer
+from pinner.model.drift import Drift
 from pinner.model.errors import HostUnreachable, NotFound, PinnerError, StalePlan
 
 PLAN = make_plan(changes=(make_change(100), make_change(200)))
@@ -80,6 +82,24 @@ def test_an_unexpected_failure_tells_nothing_of_the_inside(
         client.apply(PLAN, make_run(), lambda *_: None)
     assert "secret" not in str(failed.value)
     assert "ZeroDivisionError: secret" in caplog.text
+
+
+def test_news_drift_and_marks_cross_the_socket(client: AgentClient, agent: MemoryAgent) -> None:
+    agent.newsroom.tell("guest-started", "uuid-1", "booted")
+    (first,) = client.news(0, 5.0, ("sshd",))
+    assert (first.kind, first.subject, first.detail, first.at) == ("guest-started", "uuid-1", "booted", NOON)
+    assert agent.newsroom.watched == {"sshd"}
+    assert client.news(first.seq, 0.01, ()) == ()
+
+    agent.cause = "balancer"
+    change = make_change(100)
+    known = Drift(change.target, change.after, change.before, "restarted")
+    assert [drift.cause for drift in client.explain((known, replace(known, cause="unknown")))] == [
+        "restarted",
+        "balancer",
+    ]
+    client.set_exempt("uuid-1", exempt=True)
+    assert agent.exempt == {"uuid-1": True}
 
 
 @pytest.mark.parametrize(

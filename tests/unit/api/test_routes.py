@@ -87,6 +87,9 @@ def test_a_plan_takes_every_field_of_a_request(client):
         "busy_threshold": 7,
         "smt": "isolate",
         "isolation": "live",
+        "exempt_guests": ["g1"],
+        "exempt_processes": ["sshd.service"],
+        "repack": True,
     }
     made = client.post("/v1/hosts/h1/plans", json=fields)
     plan = read(Plan, made, 201)

@@ -79,6 +79,13 @@ def test_a_partition_that_somebody_else_made_is_stale_and_one_that_he_changed_is
     assert host.states[SCOPE] == "root 4-7"
 
 
+def test_a_partition_that_the_kernel_holds_for_invalid_is_still_ours(host, journal):
+    apply(host, journal, MADE)
+    host.states[SCOPE] = "isolated invalid (Cpu list in cpuset.cpus not exclusive) 4-7"
+    assert rollback(host, journal).state == "rolled_back"
+    assert host.states[SCOPE] == "member"
+
+
 def test_a_partition_that_ended_with_its_guest_is_gone(host, journal):
     apply(host, journal, MADE)
     del host.states[SCOPE]

@@ -21,7 +21,9 @@ def root(tmp_path):
     (tmp_path / "proc/7").mkdir(parents=True)
     (tmp_path / "proc/mounts").write_text("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")
     (tmp_path / "proc/7/cgroup").write_text(f"0::/{SCOPE}/libvirt/emulator\n")
-    (tmp_path / UNBOUND).parent.mkdir(parents=True)
+    for path in (UNBOUND, cgroups.POSSIBLE):
+        (tmp_path / path).parent.mkdir(parents=True)
+    (tmp_path / cgroups.POSSIBLE).write_text("0-39\n")
     (tmp_path / UNBOUND).write_text("ff,ffffffff\n")
     return tmp_path
 
@@ -43,9 +45,11 @@ def test_the_units_of_a_process_end_where_its_unit_does(root):
 def test_a_partition_is_made_and_unmade(root):
     folder = root / "sys/fs/cgroup" / SCOPE
     cgroups.set_partition(root, SCOPE, "isolated 4-7", allow(root))
-    assert cgroups.partition(folder) == "isolated 4-7"
+    assert cgroups.units_of(root, 7)[1].state == "isolated 4-7"
     cgroups.set_partition(root, SCOPE, "member", allow(root))
-    assert cgroups.partition(folder) == "member"
+    assert cgroups.units_of(root, 7)[1].state == "member"
+    # The kernel refuses an empty list where there are threads; every possible CPU is no limit either.
+    assert (folder / "cpuset.cpus").read_text() == "0-39"
 
 
 def test_what_is_read_back_must_be_what_was_asked_for(root):

@@ -5,81 +5,16 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from support.hosts import GIB, applied, guest, process, snapshot, topology
+from support.anyhost import STRATEGIES, parameters, snapshots
+from support.hosts import applied
 
 from pinner import codec
-from pinner.model.cpuset import CpuSet, union
+from pinner.model.cpuset import union
 from pinner.model.errors import Invalid, NoFit
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.planner import plan
-
-
-@st.composite
-def topologies(draw):
-    """Nodes with sparse ids, some without CPUs or memory; cores of one or two threads with shuffled, sparse ids."""
-    nodes = draw(st.lists(st.integers(0, 12), min_size=1, max_size=3, unique=True))
-    shapes = {node: draw(st.lists(st.integers(1, 2), max_size=10)) for node in nodes}
-    total = sum(map(sum, shapes.values()))
-    assume(total)
-    ids = iter(draw(st.permutations(range(0, 2 * total, draw(st.sampled_from([1, 2]))))))
-    cores = {node: [[next(ids) for _ in range(threads)] for threads in shape] for node, shape in shapes.items()}
-    every = [cpu for node in cores.values() for core in node for cpu in core]
-    some = st.lists(st.sampled_from(every), max_size=len(every) // 4).map(CpuSet.of)
-    sizes = {node: draw(st.sampled_from([0, 64 * GIB, 64 * GIB])) for node in nodes}
-    few_balanced = some.map(lambda cpus: CpuSet.of(every) - cpus - CpuSet.of(every[:2]))
-    lone = draw(st.one_of(st.just(CpuSet()), some, few_balanced))
-    off = draw(st.one_of(st.just(CpuSet()), some))
-    return topology(cores, offline=str(off), isolated=str(lone), memory_kib=sizes)
-
-
-@st.composite
-def snapshots(draw):
-    top = draw(topologies())
-    every = [cpu.id for cpu in top.cpus]
-    online = top.online
-    assume(online)
-    masks = st.lists(st.sampled_from(sorted(online)), min_size=1, max_size=6).map(CpuSet.of)
-    node = st.sampled_from([n.id for n in top.nodes])
-    guests = [
-        guest(
-            number,
-            draw(st.integers(1, 5)),
-            draw(st.one_of(st.just(online), masks)),
-            memory=draw(st.dictionaries(node, st.integers(1, GIB), max_size=2)),
-            memory_kib=GIB,
-            iothreads=draw(st.integers(0, 1)),
-            helpers=draw(st.integers(0, 1)),
-            unplugged=draw(st.integers(0, 1)),
-            dedicated=draw(st.booleans()) and draw(st.booleans()),
-        )
-        for number in range(draw(st.integers(0, 4)))
-    ]
-    processes = [
-        process(
-            300 + 10 * number,
-            draw(st.sampled_from([0.0, 3.0, 150.0])),
-            *(str(draw(masks)) if hold == "narrowed" else str(online) for hold in holds),
-            holds=holds,
-        )
-        for number in range(draw(st.integers(0, 4)))
-        for holds in [draw(st.lists(st.sampled_from(["", "", "narrowed"]), min_size=1, max_size=3))]
-    ]
-    nova = draw(st.one_of(st.just([]), st.lists(st.sampled_from(every), max_size=4)))
-    return snapshot(top, guests, processes, dedicated=CpuSet.of(nova))
-
-
-STRATEGIES = ("shared-pool", "numa-local", "isolated")
-parameters = st.fixed_dictionaries(
-    {
-        "guests": st.sampled_from([(), (), ("g0",)]),
-        "processes": st.sampled_from([(), (), ("300",)]),
-        "housekeeping": st.one_of(st.just("auto"), st.just("auto"), st.integers(0, 8).map(str)),
-        "emulator": st.one_of(st.just("auto"), st.just("auto"), st.integers(0, 8).map(str)),
-        "smt": st.sampled_from(["prefer", "isolate", "require"]),
-    }
-)
 
 
 def planned(host: Snapshot, request: Request) -> Plan:

@@ -1,0 +1,55 @@
+"""Where a host's news is gathered: its sources tell, the agent's callers wait."""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+
+from pinner.model.drift import News, NewsKind
+
+KEPT = 1024
+"""How many news are kept for a caller that is slow to ask."""
+
+
+class Newsroom:
+    """News in their order. Sources call ``tell`` from threads of their own; it never blocks and never raises."""
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._kept: deque[News] = deque(maxlen=KEPT)
+        # The clock's milliseconds are ahead of every number that an earlier agent gave: less than one news each.
+        self._last = int(now().timestamp() * 1000)
+        self._moved = threading.Condition()
+        self._open = True
+        self._watched: frozenset[str] = frozenset()
+
+    @property
+    def watched(self) -> frozenset[str]:
+        """The process names (comm) whose births and ends are asked for; of others a source tells nothing."""
+        return self._watched
+
+    def tell(self, kind: NewsKind, subject: str, detail: str = "") -> None:
+        """Something happened just now; see NewsKind."""
+        with self._moved:
+            self._last += 1
+            self._kept.append(News(self._last, self._now(), kind, subject, detail))
+            self._moved.notify_all()
+
+    def since(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[News, ...]:
+        """See Agent.news."""
+        self._watched = frozenset(names)
+        with self._moved:
+            self._moved.wait_for(lambda: self._newer(after) or not self._open, timeout)
+            found = tuple(news for news in self._kept if news.seq > after)
+            if after and found and found[0].seq > after + 1:
+                return (News(found[0].seq - 1, found[0].at, "lost", ""), *found)
+            return found
+
+    def close(self) -> None:
+        """Let everybody go who waits, now and from now on."""
+        with self._moved:
+            self._open = False
+            self._moved.notify_all()
+
+    def _newer(self, after: int) -> bool:
+        return bool(self._kept) and self._kept[-1].seq > after

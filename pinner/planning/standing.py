@@ -1,0 +1,63 @@
+"""What stands once a plan has been applied."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pinner.model.plan import Plan
+from pinner.model.policy import Placed, Standing
+from pinner.model.snapshot import Snapshot
+from pinner.planning.context import Context
+from pinner.planning.residents import identity, identity_of, instance, key
+
+ABSENT = 256
+"""How many targets that are not there now keep their place, the latest first."""
+
+
+def stand(plan: Plan, snapshot: Snapshot, previous: Standing | None) -> Standing:
+    """What stands when the plan, made from this snapshot, has been applied.
+
+    Of ``previous``, if it is of the same request, guests and processes that are not there keep their place, and CPUs
+    that are missing for a while their role.
+    """
+    request = replace(plan.request, repack=False)
+    before = previous if previous is not None and previous.request == request else None
+    placed = tuple(_placed(plan, snapshot, before))
+    absent = tuple(_absent(before, snapshot, placed)) if before else ()
+    return Standing(
+        host=plan.host,
+        plan=plan.id,
+        at=plan.basis.taken_at,
+        request=request,
+        roles=before.roles if before and _within(plan, before) else plan.roles,
+        placed=(*placed, *absent[:ABSENT]),
+        since=max((thread.started for process in snapshot.processes for thread in process.threads), default=0),
+    )
+
+
+def _placed(plan: Plan, snapshot: Snapshot, previous: Standing | None) -> Iterator[Placed]:
+    context = Context.of(snapshot, plan.request, previous, lenient=True)
+    processes = {instance(process): process for process in snapshot.processes}
+    for want in plan.wanted:
+        threads = tuple((thread.tid, thread.started) for thread in context.threads.get(want.target, ()))
+        process = processes.get(key(want.target))
+        unit, _, command = identity(process) if process else ("", "", "")
+        yield Placed(want.target, want.cpus, threads, unit, command)
+
+
+def _absent(previous: Standing, snapshot: Snapshot, placed: tuple[Placed, ...]) -> Iterator[Placed]:
+    present = {guest.uuid for guest in snapshot.guests}
+    living = {instance(process) for process in snapshot.processes}
+    names = {identity_of(each) for each in placed if each.target.kind == "process"}
+    for each in previous.placed:
+        if each.target.kind == "process":
+            gone = key(each.target) not in living and identity_of(each) not in names
+            names.add(identity_of(each))
+        else:
+            gone = bool(each.threads) and each.target.owner not in present
+        if gone:
+            yield each
+
+
+def _within(plan: Plan, previous: Standing) -> bool:
+    ours, theirs = plan.roles, previous.roles
+    return ours.housekeeping <= theirs.housekeeping and ours.emulator <= theirs.emulator and ours.vcpu <= theirs.vcpu

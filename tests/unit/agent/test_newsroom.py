@@ -1,0 +1,67 @@
+"""News is kept in order, waited for, and never lost in silence."""
+
+import threading
+from datetime import timedelta
+
+from support.values import NOON
+
+from pinner.agent.newsroom import KEPT, Newsroom
+
+
+def room() -> Newsroom:
+    return Newsroom(lambda: NOON)
+
+
+def test_news_comes_in_order_and_once():
+    news = room()
+    news.tell("guest-started", "a")
+    news.tell("guest-changed", "a", "vcpupin")
+    first, second = news.since(0, 0.0, ())
+    assert [(each.kind, each.detail) for each in (first, second)] == [
+        ("guest-started", ""),
+        ("guest-changed", "vcpupin"),
+    ]
+    assert second.seq == first.seq + 1
+    assert news.since(first.seq, 0.0, ()) == (second,)
+    assert news.since(second.seq, 0.0, ()) == ()
+
+
+def test_a_caller_is_woken_by_news():
+    news, heard = room(), []
+    waiting = threading.Thread(target=lambda: heard.extend(news.since(0, 10.0, ())))
+    waiting.start()
+    news.tell("cpu-changed", "3", "offline")
+    waiting.join(5)
+    assert [each.subject for each in heard] == ["3"]
+
+
+def test_closing_lets_everybody_go():
+    news = room()
+    waiting = threading.Thread(target=lambda: news.since(0, 30.0, ()))
+    waiting.start()
+    news.close()
+    waiting.join(5)
+    assert not waiting.is_alive()
+    assert news.since(0, 30.0, ()) == ()
+
+
+def test_what_was_dropped_is_told():
+    news = room()
+    news.tell("guest-started", "first")
+    (first,) = news.since(0, 0.0, ())
+    for number in range(KEPT + 1):
+        news.tell("process-born", str(number))
+    found = news.since(first.seq, 0.0, ())
+    assert (found[0].kind, len(found)) == ("lost", KEPT + 1)
+    assert [each.seq for each in found] == list(range(found[0].seq, found[0].seq + KEPT + 1))
+    assert news.since(found[0].seq, 0.0, ()) == found[1:]
+
+
+def test_a_new_agents_numbers_are_higher_than_an_old_ones():
+    old = room()
+    old.tell("guest-started", "a")
+    new = Newsroom(lambda: NOON + timedelta(seconds=1))
+    new.tell("guest-stopped", "a")
+    (last,) = old.since(0, 0.0, ())
+    lost, first = new.since(last.seq, 0.0, ())
+    assert (lost.kind, first.kind) == ("lost", "guest-stopped")

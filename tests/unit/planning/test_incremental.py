@@ -1,0 +1,361 @@
+"""What stands stays: a guest comes or goes, a daemon restarts, somebody moves a thread, a CPU goes."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from support.anyhost import STRATEGIES, parameters, snapshots
+from support.hosts import GIB, applied, cpus, guest, interleaved, plain, process, snapshot
+
+from pinner.model.errors import Invalid, NoFit
+from pinner.model.guest import Guest
+from pinner.model.plan import Plan
+from pinner.model.policy import Standing
+from pinner.model.process import Process
+from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.planning import incremental
+from pinner.planning.planner import plan
+from pinner.planning.residents import relevant, watched
+from pinner.planning.standing import stand
+
+ALL = cpus("0-15")
+TWO_NODES = plain(16, nodes=2)
+"""Housekeeping 0 and 8, emulators 1 and 9, vCPUs 2-7 and 10-15."""
+LONELY = plain(16, nodes=2, isolated="2-7,10-15")
+"""The same with the vCPUs' CPUs isolated at boot."""
+
+
+def placed(host: Snapshot, request: Request, before: Standing | None = None) -> tuple[Snapshot, Standing]:
+    """The host after the policy's plan, and what stands then."""
+    made = incremental.plan(host, "s", request, before)
+    return applied(host, made), stand(made, host, before)
+
+
+def seats(made: Plan, name: str) -> list[str]:
+    return [str(want.cpus) for want in made.wanted if want.target.kind == "vcpu" and want.target.name == name]
+
+
+def moved(made: Plan) -> set[str]:
+    return {change.target.name for change in made.changes}
+
+
+def with_guests(host: Snapshot, guests: Iterable[Guest]) -> Snapshot:
+    return replace(host, guests=tuple(guests))
+
+
+def idle(host: Snapshot, *others: Process) -> Snapshot:
+    """The same host at once, without loads measured, and with these processes in place of the old ones."""
+    still = others or tuple(replace(each, load=0.0) for each in host.processes)
+    return replace(host, sample_seconds=0.0, processes=still)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_guest_that_comes_moves_nobody_else(strategy):
+    request = Request(strategy)
+    host, standing = placed(snapshot(LONELY if strategy == "isolated" else TWO_NODES, [guest(1, 2, ALL)]), request)
+    newcomer = guest(2, 2, ALL, memory={1: GIB})
+    made = incremental.plan(with_guests(host, [*host.guests, newcomer]), "s", request, standing)
+    assert moved(made) == {"g2"}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_guest_that_goes_moves_nobody(strategy):
+    request = Request(strategy)
+    top = LONELY if strategy == "isolated" else TWO_NODES
+    host, standing = placed(snapshot(top, [guest(n, 2, ALL) for n in (1, 2, 3)]), request)
+    assert incremental.plan(with_guests(host, host.guests[1:]), "s", request, standing).changes == ()
+
+
+@pytest.mark.parametrize("strategy", ["numa-local", "isolated"])
+def test_a_guest_that_restarts_comes_back_to_its_place(strategy):
+    request = Request(strategy)
+    top = LONELY if strategy == "isolated" else TWO_NODES
+    guests = [guest(n, 2, ALL, memory={1: GIB}) for n in (1, 2, 3)]
+    host, standing = placed(snapshot(top, guests), request)
+    before = seats(incremental.plan(host, "s", request, standing), "g2")
+    # It is away, and what stands is brought up to date meanwhile; then its memory lies on the other node.
+    away = with_guests(host, [host.guests[0], host.guests[2]])
+    standing = stand(incremental.plan(away, "s", request, standing), away, standing)
+    again = replace(guest(2, 2, ALL, memory={0: GIB}), pid=77_000)
+    made = incremental.plan(with_guests(away, [*away.guests, again]), "s", request, standing)
+    assert moved(made) == {"g2"}
+    assert seats(made, "g2") == before
+
+
+def test_one_guest_makes_way_for_one_that_fits_nowhere():
+    request = Request("isolated")
+    # Node 0 has 6 seats, of which g1 holds 4; node 1 has 6, of which g2 and g3 hold 2 each.
+    host, standing = placed(
+        snapshot(
+            LONELY,
+            [
+                guest(1, 4, ALL),
+                guest(2, 2, ALL, memory={1: GIB}),
+                guest(3, 2, ALL, memory={1: GIB}),
+            ],
+        ),
+        request,
+    )
+    newcomer = guest(4, 4, ALL, memory={1: GIB})
+    crowded = with_guests(host, [*host.guests, newcomer])
+    made = incremental.plan(crowded, "s", request, standing)
+    assert made.unplaced == ()
+    assert moved(made) == {"g2", "g4"}
+    assert plan(applied(crowded, made), "s", request).changes == ()
+
+
+def test_nobody_makes_way_in_vain():
+    request = Request("isolated")
+    host, standing = placed(snapshot(LONELY, [guest(n, 3, ALL) for n in (1, 2, 3)]), request)
+    made = incremental.plan(with_guests(host, [*host.guests, guest(4, 5, ALL)]), "s", request, standing)
+    assert moved(made) == set()
+    assert [left.name for left in made.unplaced] == ["guest g4"]
+
+
+def test_a_full_repack_is_a_plan_of_its_own_with_its_cost_and_gain():
+    request = Request("numa-local")
+    # Both sit on node 1, away from their memory, where the policy once put them.
+    host, standing = placed(snapshot(TWO_NODES, [guest(n, 2, ALL, memory={1: GIB}) for n in (1, 2)]), request)
+    host = with_guests(host, [replace(each, memory_per_node={0: GIB}) for each in host.guests])
+    assert incremental.plan(host, "s", request, standing).changes == ()
+    repacked = plan(host, "s", replace(request, repack=True))
+    assert seats(repacked, "g1") == ["2-7", "2-7"]
+    assert repacked.repack is not None
+    assert repacked.score_after.total < repacked.score_before.total
+
+
+def test_a_repack_that_gains_nothing_is_no_change():
+    request = Request("isolated")
+    host, _ = placed(snapshot(LONELY, [guest(n, 2, ALL) for n in (1, 2, 3)]), request)
+    without_the_first = with_guests(host, host.guests[1:])
+    made = plan(without_the_first, "s", replace(request, repack=True))
+    assert made.changes == ()
+    assert made.repack is not None
+    assert (made.repack.taken, made.repack.gain <= 0, made.repack.guests) == (False, True, 2)
+
+
+def test_a_repack_counts_what_it_moves():
+    request = Request("isolated")
+    top = interleaved(8, isolated="4-7,12-15")
+    apart = [
+        guest(1, 2, cpus("0-15"), pins=["4", "12"], memory={1: GIB}),
+        guest(2, 2, cpus("0-15"), pins=["5", "13"], memory={0: GIB}),
+    ]
+    stay = plan(snapshot(top, apart), "s", request)
+    pack = plan(snapshot(top, apart), "s", replace(request, repack=True))
+    assert pack.repack is not None
+    assert (pack.repack.taken, pack.repack.guests) == (True, 2)
+    elsewhere = [new for old, new in zip(stay.wanted, pack.wanted, strict=True) if old.cpus != new.cpus]
+    threads = {"emulator": 2, "vcpu": 1}
+    assert pack.repack.threads == sum(threads[want.target.kind] for want in elsewhere)
+    assert pack.repack.gain == pytest.approx(stay.score_after.total - pack.score_after.total)
+
+
+DAEMON = process(500, 50.0, "0-15", "0-15", name="daemon")
+
+
+def test_a_restarted_daemon_goes_to_housekeeping_without_being_measured():
+    request = Request()
+    host, standing = placed(snapshot(TWO_NODES, [], [DAEMON, process(600, 0.0, "0-15", name="idle")]), request)
+    again = replace(process(900, 0.0, "0-15", name="daemon"), started=70)
+    made = incremental.plan(idle(host, again, host.processes[1]), "s", request, standing)
+    assert [(str(change.target), str(change.after)) for change in made.changes] == [("process daemon (900)", "0,8")]
+    assert watched(standing) == ("daemon",)
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        ({"name": "other"}, False),
+        ({"unit": "daemon.service", "command": "/usr/bin/daemon --other"}, True),
+        ({"unit": "another.service"}, False),
+        ({"unit": "session-3.scope", "command": "/usr/bin/daemon --other"}, False),
+    ],
+)
+def test_a_daemon_is_known_by_its_service_and_name(other, expected):
+    host, standing = placed(snapshot(TWO_NODES, [], [DAEMON]), Request())
+    again = replace(process(900, 0.0, "0-15", name="daemon"), started=70, **other)
+    made = incremental.plan(idle(host, again), "s", Request(), standing)
+    assert bool(made.changes) is expected
+
+
+def test_what_no_service_names_is_known_by_its_command_line():
+    script = replace(DAEMON, unit="session-3.scope", command="python3 work.py")
+    host, standing = placed(snapshot(TWO_NODES, [], [script]), Request())
+    for command, expected in (("python3 work.py", 1), ("python3 play.py", 0)):
+        again = replace(process(900, 0.0, "0-15", name="daemon"), started=70, unit="user-9.scope", command=command)
+        assert len(incremental.plan(idle(host, again), "s", Request(), standing).changes) == expected
+
+
+def test_an_idle_sibling_that_was_there_before_is_left_where_it_is():
+    sibling = process(510, 0.0, "0-15", name="daemon")
+    host, standing = placed(snapshot(TWO_NODES, [], [DAEMON, sibling]), Request())
+    assert incremental.plan(idle(host), "s", Request(), standing).changes == ()
+
+
+def test_after_a_reboot_a_daemon_is_known_although_start_times_began_anew():
+    host, standing = placed(snapshot(TWO_NODES, [], [replace(DAEMON, started=90_000)]), Request())
+    again = replace(process(400, 0.0, "0-15", name="daemon"), started=3)
+    assert len(incremental.plan(idle(host, again), "s", Request(), standing).changes) == 1
+
+
+def test_what_somebody_moved_is_put_back_and_its_cpus_stay_ours():
+    host, standing = placed(snapshot(TWO_NODES, [guest(1, 2, ALL)], [DAEMON]), Request())
+    threads = tuple(replace(each, affinity=cpus("3"), hold="narrowed") for each in host.processes[0].threads)
+    meddled = idle(host, replace(host.processes[0], threads=threads))
+    made = incremental.plan(meddled, "s", Request(), standing)
+    assert moved(made) == {"daemon"}
+    assert 3 in made.roles.vcpu
+
+
+def test_what_was_narrowed_before_it_was_placed_stays_its_owners():
+    pinned = process(500, 50.0, "0-15", "5", name="daemon", holds=["", "narrowed"])
+    host, standing = placed(snapshot(TWO_NODES, [], [pinned]), Request())
+    assert 5 not in standing.roles.vcpu
+    made = incremental.plan(idle(host), "s", Request(), standing)
+    assert made.changes == ()
+    assert made.roles == standing.roles
+
+
+def offline(host: Snapshot, cpu: int) -> Snapshot:
+    gone = tuple(replace(each, online=each.online and each.id != cpu) for each in host.topology.cpus)
+    return replace(host, topology=replace(host.topology, cpus=gone))
+
+
+def test_an_offline_cpu_shuffles_nobody_and_is_taken_again_when_it_is_back():
+    request = Request("isolated")
+    whole, standing = placed(snapshot(LONELY, [guest(n, 2, ALL) for n in (1, 2)]), request)
+    made = incremental.plan(offline(whole, 2), "s", request, standing)
+    assert moved(made) == {"g1"}
+    assert made.roles.vcpu == standing.roles.vcpu - cpus("2")
+    later = stand(made, offline(whole, 2), standing)
+    assert later.roles == standing.roles
+    back = incremental.plan(applied(whole, made), "s", request, later)
+    assert back.roles == standing.roles
+
+
+def test_where_no_cpu_of_a_role_is_left_the_roles_are_resolved_anew():
+    host, standing = placed(snapshot(plain(8), [guest(1, 2, cpus("0-7"))]), Request())
+    made = incremental.plan(offline(host, 0), "s", Request(), standing)
+    assert str(made.roles.housekeeping) == "1"
+    assert str(stand(made, offline(host, 0), standing).roles.housekeeping) == "1"
+
+
+@pytest.mark.parametrize("mark", ["metadata", "name", "uuid"])
+def test_an_exempt_guest_is_left_alone_and_keeps_the_cpus_it_has_for_itself(mark):
+    own = guest(1, 2, ALL, pins=["4", "5"], exempt=mark == "metadata")
+    request = Request(exempt_guests={"name": ("g1",), "uuid": (own.uuid,), "metadata": ("absent",)}[mark])
+    made = plan(snapshot(TWO_NODES, [own, guest(2, 2, ALL)]), "s", request)
+    assert moved(made) == {"g2"}
+    assert not made.roles.vcpu & cpus("4-5")
+    assert ["g1" in left.name for left in made.left_alone] == [True]
+
+
+def test_an_exempt_guest_that_floats_keeps_no_cpus_from_others():
+    made = plan(snapshot(TWO_NODES, [guest(1, 2, cpus("2-7,10-15"), exempt=True), guest(2, 2, ALL)]), "s", Request())
+    assert str(made.roles.vcpu) == "2-7,10-15"
+
+
+@pytest.mark.parametrize("named", ["daemon", "daemon.service"])
+def test_an_exempt_process_stays_even_when_it_is_asked_for(named):
+    host = snapshot(TWO_NODES, [], [DAEMON])
+    made = plan(host, "s", Request(exempt_processes=(named,), processes=("daemon",)))
+    assert made.changes == ()
+    assert [left.why for left in made.left_alone] == ["50.0 % of one CPU; it is exempt"]
+
+
+def test_a_policy_may_name_whom_there_is_not():
+    request = Request(guests=("absent",), processes=("absent",))
+    made = incremental.plan(snapshot(TWO_NODES, [guest(1, 2, ALL)]), "s", request, None)
+    assert made.changes == ()
+
+
+def test_a_held_target_is_left_out_of_the_plan():
+    host = snapshot(TWO_NODES, [guest(1, 2, ALL)])
+    made = incremental.plan(host, "s", Request(), None)
+    held = ("vcpu", host.guests[0].uuid, 1)
+    less = incremental.without(made, {held}, None)
+    assert len(less.changes) == len(made.changes) - 1
+    assert less.id != made.id
+    assert incremental.without(made, {("vcpu", "absent", 0)}, None) is made
+
+
+quietly = settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+)
+
+
+def planned(host: Snapshot, request: Request, standing: Standing | None = None) -> Plan:
+    try:
+        made = incremental.plan(host, "s", request, standing)
+    except (Invalid, NoFit):
+        return assume(False)
+    assume(not made.blocked)
+    return made
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@quietly
+@given(host=snapshots(), asked=parameters)
+def test_a_second_run_changes_nothing(host: Snapshot, asked: dict, strategy: str) -> None:
+    request = Request(strategy, **asked)
+    made = planned(host, request)
+    standing = stand(made, host, None)
+    after = applied(host, made)
+    again = incremental.plan(after, "s", request, standing)
+    assert (again.changes, again.roles) == ((), made.roles)
+    assert incremental.plan(idle(after, *after.processes), "s", request, standing).changes == ()
+    small = relevant(after, request, standing)
+    assert incremental.plan(small, "s", request, standing).wanted == again.wanted
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@quietly
+@given(host=snapshots(), asked=parameters, comes=st.integers(1, 4), goes=st.integers(0, 3))
+def test_who_comes_and_goes_leaves_the_others_where_they_are(
+    host: Snapshot, asked: dict, comes: int, goes: int, strategy: str
+) -> None:
+    request = Request(strategy, **asked)
+    made = planned(host, request)
+    standing = stand(made, host, None)
+    after = applied(host, made)
+    # Nova's guests and exempt ones hold CPUs that are free again when they go.
+    staying = [each for number, each in enumerate(after.guests) if number != goes or each.dedicated]
+    newcomer = guest(9, comes, after.topology.online, memory_kib=GIB)
+    later = planned(with_guests(after, [*staying, newcomer]), request, standing)
+    ways = {change.target.owner for change in later.changes} - {newcomer.uuid}
+    assert len(ways) <= (2 if strategy == "isolated" else 0)
+    placed_before = {want.target.owner for want in made.wanted if want.target.kind == "vcpu"}
+    assert {left.name for left in later.unplaced} <= {left.name for left in made.unplaced} | {"guest g9"}
+    assert ways <= placed_before | {left.name for left in made.unplaced}
+    alone = Counter(
+        cpu
+        for want in later.wanted
+        if want.target.kind == "vcpu" and want.cpus & after.topology.isolated
+        for cpu in want.cpus
+    )
+    assert set(alone.values()) <= {1}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@quietly
+@given(host=snapshots(), asked=parameters)
+def test_a_repack_never_scores_worse_and_its_second_run_changes_nothing(
+    host: Snapshot, asked: dict, strategy: str
+) -> None:
+    request = Request(strategy, **asked)
+    stay = planned(host, request)
+    # Guests and processes that a request names may be missing under a policy only.
+    assume(not request.guests or any(each.name == "g0" for each in host.guests))
+    assume(not request.processes or any(each.pid == 300 for each in host.processes))
+    pack = plan(host, "s", replace(request, repack=True))
+    assert pack.repack is not None
+    assert len(pack.unplaced) <= len(stay.unplaced)
+    if len(pack.unplaced) == len(stay.unplaced):
+        assert pack.score_after.total <= stay.score_after.total
+    after = applied(host, pack)
+    assert plan(after, "s", replace(request, repack=True)).changes == ()
