@@ -96,6 +96,16 @@ class Libvirt:
 
         self._ask_domain(str(target), target.owner, work)
 
+    def pin_of(self, target: Target) -> CpuSet | None:
+        """Where libvirt remembers that an emulator, vCPU or iothread is pinned; None: nowhere. Raises Gone."""
+        domain = domain_xml.parse(self._ask_domain(str(target), target.owner, lambda domain: domain.XMLDesc(0)))
+        match target.kind, target.part:
+            case "vcpu", int(part):
+                return domain.vcpu_pins.get(part)
+            case "iothread", int(part):
+                return domain.iothread_pins.get(part)
+        return domain.emulator_pin
+
     def persistent(self, guest: str) -> bool:
         """Whether the guest (by UUID) has a definition that outlives a shutdown. Raises Gone."""
         return self._ask_domain(f"guest {guest}", guest, lambda domain: bool(domain.isPersistent()))

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pinner.host import affinity, cgroups, files, memory, procfs, qemu
+from pinner.host import affinity, cgroups, evidence, files, memory, procfs, qemu
 from pinner.host.given import Given
 from pinner.host.kernel import cpuset_mount
 from pinner.host.libvirt import Libvirt
@@ -110,8 +110,8 @@ class LiveHost:
         memory.migrate(self._first_thread(target), away, node)
 
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
-        """See Agent: what this machine cannot tell stays unknown."""
-        return drifts
+        """See Agent."""
+        return evidence.explain(ROOT, drifts, self._libvirt.pin_of)
 
     def set_exempt(self, guest: str, *, exempt: bool) -> None:
         """See Agent."""

@@ -11,6 +11,7 @@ import re
 import socket
 import struct
 import sys
+import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -29,9 +30,9 @@ _PROCESSES = (1, 1)
 _DONE, _LISTEN = 3, 1
 """NLMSG_DONE, PROC_CN_MCAST_LISTEN."""
 _ACKNOWLEDGED, _FORK, _EXEC, _COMM = 0x0, 0x1, 0x2, 0x200
-_KIND, _DATA = 36, 52
-"""Where a message tells its kind of event, behind struct nlmsghdr and cn_msg, and where that event's own data begin:
-thread and process that the news is of; for a birth these are the parent's, and the child's follow."""
+_ANSWERS, _KIND, _DATA = 28, 36, 52
+"""Where a message has the number that it answers (ack of struct cn_msg), its kind of event, and that event's own data:
+the thread and the process that it is of; of a birth these are the parent's, and the child's follow."""
 _ANSWER_SECONDS = 1.0
 
 _SO_ATTACH_FILTER = 26
@@ -103,17 +104,23 @@ class ProcessEvents:
             yield Born(child_pid, child) if _kind(message) == _FORK else Began(pid)
 
     def _subscribe(self) -> None:
-        """Ask, and see the kernel agree: where it does not want to tell, it does not answer either."""
-        body = struct.pack("=4I2HI", *_PROCESSES, 0, 0, 4, 0, _LISTEN)
+        """Ask, and see the kernel agree: where it does not want to tell, it does not answer either.
+
+        What it tells other listeners is heard all the same, its answers to them too: ours bears our number.
+        """
+        number = int.from_bytes(os.urandom(3))
+        body = struct.pack("=4I2HI", *_PROCESSES, 0, number, 4, 0, _LISTEN)
         self._socket.send(struct.pack("=I2H2I", 16 + len(body), _DONE, 0, 0, 0) + body)
-        self._socket.settimeout(_ANSWER_SECONDS)
-        while True:
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            self._socket.settimeout(left)
             message, (sender, _) = self._socket.recvfrom(_BUFFER)
-            if sender == 0 and _kind(message) == _ACKNOWLEDGED:
+            if sender == 0 and _kind(message) == _ACKNOWLEDGED and _at(message, _ANSWERS) == number + 1:
                 break
+        else:
+            raise TimeoutError("timed out")
         self._socket.settimeout(0)
-        (refused,) = struct.unpack_from("=I", message, _DATA)
-        if refused:
+        if refused := _at(message, _DATA):
             raise OSError(refused, os.strerror(refused))
 
 
@@ -173,8 +180,12 @@ def _messages(source: socket.socket) -> Iterator[bytes]:
 
 
 def _kind(message: bytes) -> int:
-    (kind,) = struct.unpack_from("=I", message, _KIND)
-    return int(kind)
+    return _at(message, _KIND)
+
+
+def _at(message: bytes, place: int) -> int:
+    (value,) = struct.unpack_from("=I", message, place)
+    return int(value)
 
 
 def _births_and_begins() -> list[tuple[int, int, int, int]]:

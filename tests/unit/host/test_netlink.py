@@ -90,14 +90,16 @@ def test_what_is_told_faster_than_it_is_read_is_lost_and_said_so():
         assert Lost("process events") in found
 
 
-def test_a_container_is_told_so():
+def test_a_container_is_told_so_although_it_hears_what_others_are_told():
     code = (
         "from pinner.host.netlink import ProcessEvents\n"
         "from pinner.model.errors import NotPermitted\n"
         "try: ProcessEvents()\n"
         "except NotPermitted as error: print(error)\n"
     )
-    done = subprocess.run(["unshare", "--user", "--map-root-user", sys.executable, "-c", code], capture_output=True)
+    contained = ["unshare", "--user", "--map-root-user", sys.executable, "-c", code]
+    with opened(ProcessEvents), process(BEARING):
+        done = subprocess.run(contained, capture_output=True)
     if b"unshare" in done.stderr:
         pytest.skip("no user namespaces here")
     assert b"process events: the kernel's process connector" in done.stdout, done.stderr
