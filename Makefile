@@ -2,6 +2,7 @@
 # make test   run every test
 # make setup  what both share: Debian packages, .venv
 # make bench  measure scan, plan and apply
+# make test-kills  kill -9 at every point of an apply, a rollback, a recovery
 # make lab    a shell on a virtual machine with several NUMA nodes (TOPOLOGY=two-socket)
 # make test-lab  prove every strategy on every topology of the lab (ARGS="-k two-socket")
 
@@ -10,7 +11,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo --preserve-env=PINNER_MACHINES,
 ARGS ?=
 TOPOLOGY ?= two-socket
 
-.PHONY: help demo test setup bench lab test-lab sample lint
+.PHONY: help demo test setup test-kills bench lab test-lab sample lint
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -25,6 +26,9 @@ demo: setup
 
 test: setup
 	$(SUDO) .venv/bin/python -m pytest $(ARGS)
+
+test-kills: setup
+	$(SUDO) env PINNER_KILLS=all .venv/bin/python -m pytest tests/functional/test_kills.py $(ARGS)
 
 lint: setup
 	.venv/bin/tox run -e lint,types

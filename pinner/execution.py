@@ -72,8 +72,8 @@ class Execution:
 
     def _fail(self, error: Exception) -> None:
         failed = replace(self._run, state="failed", ended_at=self._now(), error=str(error))
-        if self._begun.is_set() and isinstance(error, HostUnreachable):
-            LOG.error("run %s goes on without us, its agent's word is asked for later: %s", self._run.id, error)
+        if self._begun.is_set() and isinstance(error, (HostUnreachable, StoreUnavailable)):
+            LOG.error("how run %s ends its agent's journal tells, and is asked for later: %s", self._run.id, error)
         elif self._begun.is_set():
             self._ledger.close(failed, self._entries())
         else:

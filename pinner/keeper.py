@@ -31,14 +31,14 @@ IDLE = frozenset({"guest-stopped", "process-ended"})
 """News after which nothing can be out of its place."""
 
 
-class Pinner(Protocol):
-    """What a keeper asks: Service."""
+class Policies(Protocol):
+    """What a keeper works with: Policing."""
 
     def policy(self, host: str) -> Policy:
-        """See UseCases."""
+        """The host's policy. Raises NotFound."""
 
     def news(self, host: str, after: int, timeout: float) -> tuple[News, ...]:
-        """See Service."""
+        """See Agent.news."""
 
     def reconcile(self, host: str, cause: str, *, measured: bool = False) -> DriftReport:
         """See Policing."""
@@ -49,7 +49,7 @@ class Keeper:
 
     def __init__(
         self,
-        pinner: Pinner,
+        policies: Policies,
         host: str,
         *,
         sweep_seconds: float,
@@ -57,7 +57,7 @@ class Keeper:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``sweep_seconds`` between two looks without any news, ``measure_seconds`` between two that measure."""
-        self._pinner = pinner
+        self._policies = policies
         self._host = host
         self._sweep_seconds = sweep_seconds
         self._measure_seconds = measure_seconds
@@ -114,11 +114,11 @@ class Keeper:
         if left <= 0:
             self._look("sweep")
             return
-        heard = self._pinner.news(self._host, self._after, min(left, POLL_SECONDS))
+        heard = self._policies.news(self._host, self._after, min(left, POLL_SECONDS))
         if not heard or self._stop.is_set():
             return
         self._stop.wait(SETTLE_SECONDS)
-        heard += self._pinner.news(self._host, heard[-1].seq, 0.0)
+        heard += self._policies.news(self._host, heard[-1].seq, 0.0)
         if any(news.kind not in IDLE for news in heard):
             self._look(_words(heard))
         self._after = heard[-1].seq
@@ -128,7 +128,7 @@ class Keeper:
         with self._looking:
             if self._stop.is_set():
                 return
-            report = self._pinner.reconcile(self._host, cause)
+            report = self._policies.reconcile(self._host, cause)
         ended = self._clock()
         holds = [(drift.held_until - report.at).total_seconds() for drift in report.drifts if drift.held_until]
         self._due = ended + min([self._sweep_seconds, *(max(hold, FIRST_RETRY) for hold in holds)])
@@ -139,11 +139,11 @@ class Keeper:
     def _measure(self) -> None:
         """Wait for the next measurement, and make it."""
         if not self._stop.wait(self._measure_seconds) and self._read_policy() is not None:
-            self._pinner.reconcile(self._host, "measured sweep", measured=True)
+            self._policies.reconcile(self._host, "measured sweep", measured=True)
 
     def _read_policy(self) -> Policy | None:
         try:
-            return self._pinner.policy(self._host)
+            return self._policies.policy(self._host)
         except NotFound:
             return None
 

@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import datetime
 
 from pinner.model.journal import Entry, Run, settled
@@ -10,6 +11,9 @@ from pinner.model.memory import MemoryChange, lying, moved_text
 from pinner.model.plan import Change
 from pinner.store.audit import Event
 from pinner.store.runs import Runs
+
+RECOVERY = "pinner"
+"""The actor of what the agent did by itself: nobody asked for it."""
 
 
 class Ledger:
@@ -48,7 +52,9 @@ class Ledger:
         with self._guard:
             due = self._news([*self._due.values(), *entries])
             self._due.clear()
-            self._runs.end(run, due, [*self._changes(due), self._event("run.end", run.id, "", "", _result(run))])
+            recovered = [replace(self._event("run.recover", run.id, "", "", run.recovered), actor=RECOVERY)]
+            last = [*(recovered if run.recovered else ()), self._event("run.end", run.id, "", "", _result(run))]
+            self._runs.end(run, due, [*self._changes(due), *last])
 
     def refuse(self, run: Run, code: str) -> None:
         """Store that the agent refused the run before it touched anything."""

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from pinner import codec
 from pinner.agent.protocol import Agent
-from pinner.model.drift import Drift, DriftReport
+from pinner.model.drift import Drift, DriftReport, News
 from pinner.model.errors import Invalid, NoFit, NotFound, PolicyConflict, StalePlan
 from pinner.model.journal import Run
 from pinner.model.plan import Change, Plan
@@ -73,7 +73,7 @@ class Policing:
         self._proposed: dict[str, Plan] = {}
         self._noticed: dict[str, frozenset[object]] = {}
 
-    def get(self, host: str) -> Policy:
+    def policy(self, host: str) -> Policy:
         """The host's policy. Raises NotFound."""
         return self._store.policies.get(host)
 
@@ -96,10 +96,10 @@ class Policing:
         if request is None or replace(request, repack=False) != policy.request:
             raise PolicyConflict(host, what)
 
-    def watched(self, host: str) -> tuple[str, ...]:
-        """The names of the processes whose births matter on the host."""
+    def news(self, host: str, after: int, timeout: float) -> tuple[News, ...]:
+        """What happened on the host that may matter to its policy. See Agent.news."""
         standing = self._standing(host, self._find(host))
-        return watched(standing) if standing else ()
+        return self._agents[host].news(after, timeout, watched(standing) if standing else ())
 
     def drift(self, host: str) -> DriftReport:
         """See UseCases."""

@@ -1,5 +1,6 @@
 """The use cases, answered in this process: agents do, the store keeps, the planner plans."""
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -11,8 +12,8 @@ from pinner.execution import Call, Execution
 from pinner.following import Following
 from pinner.ledger import Ledger
 from pinner.model.audit import AuditRecord
-from pinner.model.drift import DriftReport, News
-from pinner.model.errors import Blocked, HostUnreachable, Invalid, NotFound, RunConflict
+from pinner.model.drift import DriftReport
+from pinner.model.errors import Blocked, HostUnreachable, Invalid, NotFound, RunConflict, StoreUnavailable
 from pinner.model.journal import Entry, Run, RunKind
 from pinner.model.plan import Plan
 from pinner.model.policy import Policy
@@ -24,6 +25,8 @@ from pinner.policing import Policing
 from pinner.store.audit import Event
 from pinner.store.repositories import Store
 from pinner.usecases import Caller, Exemption, Page, PlanSummary, Progress, StrategyInfo, Verification
+
+LOG = logging.getLogger(__name__)
 
 MAX_SAMPLE_SECONDS = 300.0
 
@@ -57,11 +60,18 @@ class Service:
         self._now = now
         self._new_id = new_id
         self._sample_seconds = sample_seconds
-        self._policing = Policing(agents, store, now, new_id, sample_seconds, self._carry_out)
+        self.policing = Policing(agents, store, now, new_id, sample_seconds, self._carry_out)
+        """What a keeper works with."""
         self._workers = ThreadPoolExecutor(MAX_RUNS, thread_name_prefix="run")
         self._mine: dict[str, Ledger] = {}
         """Of the runs that this process carries out."""
         self._news = threading.Condition()
+
+    def catch_up(self) -> None:
+        """Store what has become of the runs that another process began and did not see end: to be asked for once, at
+        the start."""
+        for run in self._runs.running():
+            self._up_to_date(run)
 
     def close(self) -> None:
         """Take no more runs, and wait for those under way."""
@@ -126,7 +136,7 @@ class Service:
         if wanted.blocked:
             self._record(caller, "run.apply", wanted.host, plan, f"refused: {Blocked.code}")
             raise Blocked(plan, wanted.blocked)
-        self._policing.permit(wanted.host, f"plan {plan}", wanted.request)
+        self.policing.permit(wanted.host, f"plan {plan}", wanted.request)
         run = replace(self._new_run("apply", wanted.host, plan, caller), persist=persist, migrate_memory=migrate_memory)
         return self._start(run, caller, lambda progress: agent.apply(wanted, run, progress))
 
@@ -134,7 +144,7 @@ class Service:
         """See UseCases."""
         undone = self.run(run)
         agent = self._agent(undone.host)
-        self._policing.permit(undone.host, f"the rollback of run {run}", None)
+        self.policing.permit(undone.host, f"the rollback of run {run}", None)
         if undone.kind == "apply" and undone.state == "failed" and not self._runs.entries(run):
             # Its agent does not know it.
             raise RunConflict(run, "failed", "it changed nothing, so there is nothing to take back")
@@ -163,26 +173,17 @@ class Service:
     def policy(self, host: str) -> Policy:
         """See UseCases."""
         self._agent(host)
-        return self._policing.get(host)
+        return self.policing.policy(host)
 
     def set_policy(self, host: str, policy: Policy, caller: Caller) -> Policy:
         """See UseCases."""
         self._agent(host)
-        return self._policing.put(host, policy, caller)
+        return self.policing.put(host, policy, caller)
 
     def drift(self, host: str) -> DriftReport:
         """See UseCases."""
         self._agent(host)
-        return self._policing.drift(host)
-
-    def reconcile(self, host: str, cause: str, *, measured: bool = False) -> DriftReport:
-        """See Policing.reconcile."""
-        self._agent(host)
-        return self._policing.reconcile(host, cause, measured=measured)
-
-    def news(self, host: str, after: int, timeout: float) -> tuple[News, ...]:
-        """What happened on the host that may matter to its policy. See Agent.news."""
-        return self._agent(host).news(after, timeout, self._policing.watched(host))
+        return self.policing.drift(host)
 
     def set_exempt(self, host: str, guest: str, exempt: bool, caller: Caller) -> Exemption:
         """See UseCases."""
@@ -275,9 +276,10 @@ class Service:
             word = agent.run(run.id)
         except NotFound:
             word = replace(run, state="failed", ended_at=run.started_at, error="interrupted before it changed anything")
-        except HostUnreachable:
+        except (HostUnreachable, StoreUnavailable) as error:
+            LOG.warning("how run %s stands its agent cannot tell now: %s", run.id, error)
             return run
-        if word.ended_at is None or word.ended_at > settled_before:
+        if word.ended_at is None or (word.ended_at > settled_before and not word.recovered):
             return run
         ledger = Ledger(run, "", self._runs, self._now)
         ledger.close(word, agent.entries(run.undoes or run.id))

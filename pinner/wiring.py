@@ -17,9 +17,11 @@ from pinner.agent.local import LocalAgent
 from pinner.agent.newsroom import Newsroom
 from pinner.agent.protocol import Agent
 from pinner.host.capture import capture
+from pinner.host.events import Events
 from pinner.host.inventory import take_snapshot
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.keeper import Keeper
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan import Plan
 from pinner.model.request import Request
@@ -59,8 +61,9 @@ def host_name(config: cfg.ConfigOpts) -> str:
     return config.host.name or socket.gethostname()
 
 
-def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack) -> LocalAgent:
-    """The agent of this machine; ``own`` are pinner's process ids. What it opens is closed by ``undo``."""
+def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack, *, watch: bool = False) -> LocalAgent:
+    """The agent of this machine, once it has settled what a dead process left open. ``own`` are pinner's process ids,
+    and ``watch`` says whether it hears of what happens there. What it opens is closed by ``undo``."""
     libvirt = Libvirt(config.libvirt.uri)
     journal = Journal(state_dir(config) / "agent")
     undo.callback(journal.close)
@@ -78,8 +81,14 @@ def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack) -
             now=now,
         )
 
-    agent = LocalAgent(take, LiveHost(libvirt), journal, now, Newsroom(now))
+    host, newsroom = LiveHost(libvirt), Newsroom(now)
+    agent = LocalAgent(take, host, journal, now, newsroom, config.agent.recover)
     undo.callback(agent.close)
+    agent.recover()
+    if watch:
+        events = Events(config.libvirt.uri, host.given, newsroom, journal.placed)
+        events.start()
+        undo.callback(events.close)
     return agent
 
 
@@ -98,7 +107,20 @@ def service(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str, undo:
     store = undo.enter_context(open_store(url))
     made = Service(agents, store, now, lambda: uuid.uuid4().hex[:12], config.host.sample_seconds)
     undo.callback(made.close)
+    made.catch_up()
     return made
+
+
+def keep(config: cfg.ConfigOpts, made: Service, host: str, undo: ExitStack) -> None:
+    """Keep the host's policy from now on, until ``undo``."""
+    keeper = Keeper(
+        made.policing,
+        host,
+        sweep_seconds=config.policy.sweep_seconds,
+        measure_seconds=config.policy.measure_seconds,
+    )
+    keeper.start()
+    undo.callback(keeper.stop)
 
 
 @contextmanager

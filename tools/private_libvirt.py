@@ -7,6 +7,7 @@ of its own bind-mounted over the system's; what is started in that namespace (QE
 import contextlib
 import glob
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -71,6 +72,24 @@ def private_libvirtd(folder: Path) -> Iterator[str]:
 def uri(folder: Path) -> str:
     """The libvirt URI of the daemon in ``folder``."""
     return f"qemu+unix:///system?socket={folder}/sock/libvirt-sock"
+
+
+@contextlib.contextmanager
+def killed(uri: str) -> Iterator[None]:
+    """The daemon of this URI, killed (SIGKILL) while the body runs, and started again after it; its guests go on."""
+    folder = Path(uri.partition("socket=")[2]).parent.parent
+    pid = int((folder / "libvirtd.pid").read_text())
+    with Path(f"/proc/{pid}/ns/mnt").open() as namespace:
+        daemon = os.pidfd_open(pid)
+        signal.pidfd_send_signal(daemon, signal.SIGKILL)
+        select.select([daemon], [], [], _STOP_SECONDS)
+        os.close(daemon)
+        try:
+            yield
+        finally:
+            inside = ["nsenter", f"--mount=/proc/self/fd/{namespace.fileno()}", "env", f"PATH={_path()}"]
+            again = [*inside, "libvirtd", "--daemon", *_files(folder)]
+            subprocess.run(again, check=True, capture_output=True, pass_fds=[namespace.fileno()])
 
 
 def guest_xml(
@@ -163,10 +182,14 @@ def _write_configuration(folder: Path) -> None:
 
 
 def _command(folder: Path) -> list[str]:
-    mounts = "".join(f'mount --bind "$0/{name}" {target}; ' for name, target in FOLDERS.items())
-    script = f'set -e; {mounts}exec libvirtd -f "$0/etc/libvirtd.conf" -p "$0/libvirtd.pid"'
-    inner = ["env", f"PATH={_path()}", "sh", "-c", script, str(folder)]
+    mounts = "".join(f'mount --bind "$folder/{name}" {target}; ' for name, target in FOLDERS.items())
+    script = f'set -e; folder=$1; shift; {mounts}exec libvirtd "$@"'
+    inner = ["env", f"PATH={_path()}", "sh", "-c", script, "sh", str(folder), *_files(folder)]
     return ["unshare", "--mount", "--propagation", "private", *inner]
+
+
+def _files(folder: Path) -> list[str]:
+    return ["-f", f"{folder}/etc/libvirtd.conf", "-p", f"{folder}/libvirtd.pid"]
 
 
 def _wait_until_it_answers(daemon: subprocess.Popen[bytes], folder: Path) -> None:

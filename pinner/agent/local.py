@@ -1,5 +1,6 @@
 """The agent in this process: the embedded default, and what an agent's server serves."""
 
+import logging
 from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
@@ -8,10 +9,13 @@ from pinner.agent.newsroom import Newsroom
 from pinner.agent.protocol import Progress
 from pinner.apply import executor
 from pinner.apply.ports import Host, Journal
+from pinner.apply.recover import Policy, recover
 from pinner.model.drift import Drift, News
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
+
+LOG = logging.getLogger(__name__)
 
 
 class Machine(Host, Protocol):
@@ -34,13 +38,21 @@ class LocalAgent:
         journal: Journal,
         now: Callable[[], datetime],
         newsroom: Newsroom,
+        policy: Policy = "back",
     ) -> None:
-        """``take`` makes a snapshot from two samples that lie so many seconds apart."""
+        """``take`` makes a snapshot from two samples that lie so many seconds apart; ``policy`` is recovery's."""
         self._take = take
         self._host = host
         self._journal = journal
         self._now = now
         self._newsroom = newsroom
+        self._policy = policy
+
+    def recover(self) -> None:
+        """Settle the run that a process left open, if there is one: when the agent starts, and before it is asked for
+        another one."""
+        if run := recover(self._host, self._journal, self._policy, self._now):
+            LOG.warning("run %s was %s (%s)", run.id, run.recovered, run.state)
 
     def close(self) -> None:
         """Let everybody go who waits for news."""
@@ -52,15 +64,21 @@ class LocalAgent:
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
         """See Agent."""
+        self.recover()
         return executor.apply(plan, run, self._host, self._journal, self._now, progress)
 
     def rollback(self, run: Run, progress: Progress) -> Run:
         """See Agent."""
+        self.recover()
         return executor.rollback(run, self._host, self._journal, self._now, progress)
 
     def run(self, run: str) -> Run:
         """See Agent."""
-        return self._journal.run(run)
+        found = self._journal.run(run)
+        if found.state == "running":
+            self.recover()
+            found = self._journal.run(run)
+        return found
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """See Agent."""

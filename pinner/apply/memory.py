@@ -4,6 +4,7 @@ The kernel moves from nodes to a node (migrate_pages(2)), not page by page: what
 then, and goes back to the one that had most of it.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pinner.apply.ports import Host
@@ -59,30 +60,35 @@ class MemoryMove:
         self.entry = replace(self.entry, memory=compared(change.before, host.memory(change.target)))
 
 
-def take_memory_back(change: MemoryChange, host: Host) -> tuple[EntryState, str]:
-    """Move back what came: ``undone``, ``gone``, or ``stuck``; with the numbers of what could not be restored."""
+def take_memory_back(entry: Entry, change: MemoryChange, host: Host) -> tuple[EntryState, str]:
+    """Move back what came: ``undone``; ``gone`` or ``stuck``, and why; with the numbers of what could not be restored.
+
+    Where it is not known whether anything was moved, what a guest takes and frees in the meantime is no reason to.
+    """
     try:
         if change.numatune:
             host.set_numatune(change.target, change.numatune)
-        return _restored(change, host)
-    except Gone:
-        return "gone", ""
+        astray = _astray(change.before, host.memory(change.target))
+        if astray > (STUCK_SHARE * sum(change.before.values()) if entry.state == "intent" else 0):
+            _move_back(change, host)
+        return _compared(change, host.memory(change.target))
+    except Gone as error:
+        return "gone", str(error)
     except PinnerError as error:
         return "stuck", str(error)
 
 
-def _restored(change: MemoryChange, host: Host) -> tuple[EntryState, str]:
+def _move_back(change: MemoryChange, host: Host) -> None:
     before, now = change.before, host.memory(change.target)
     origin = max(before, key=lambda node: before[node])
     came = now.get(change.node, 0) > before.get(change.node, 0)
     if came and now.get(origin, 0) < before[origin]:
         host.move_memory(change.target, frozenset([change.node]), origin)
-        now = host.memory(change.target)
-    parts = compared(before, now)
-    left = sum(part.moved_kib for part in parts if part.moved_kib > 0)
-    come = -sum(part.moved_kib for part in parts if part.moved_kib < 0)
-    # Memory that the guest has given back, or taken anew, is not in the wrong place.
-    astray = min(left, come)
+
+
+def _compared(change: MemoryChange, now: Mapping[int, int]) -> tuple[EntryState, str]:
+    before = change.before
+    astray = _astray(before, now)
     if not astray:
         return "undone", ""
     why = (
@@ -90,3 +96,11 @@ def _restored(change: MemoryChange, host: Host) -> tuple[EntryState, str]:
         f"together, and some do not move: before {lying(before)}; now {lying(now)}"
     )
     return "stuck" if astray > STUCK_SHARE * sum(before.values()) else "undone", why
+
+
+def _astray(before: Mapping[int, int], now: Mapping[int, int]) -> int:
+    """KiB on another node than before. What the guest has given back, or taken anew, is not in the wrong place."""
+    parts = compared(before, now)
+    left = sum(part.moved_kib for part in parts if part.moved_kib > 0)
+    come = -sum(part.moved_kib for part in parts if part.moved_kib < 0)
+    return min(left, come)

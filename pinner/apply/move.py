@@ -15,16 +15,21 @@ from pinner.model.plan import Change, ThreadMask
 class Move:
     """One change under way; ``entry`` grows by the threads that are found meanwhile."""
 
-    def __init__(self, entry: Entry, change: Change, host: Host, journal: Journal, *, persist: bool) -> None:
+    def __init__(
+        self, entry: Entry, change: Change, host: Host, journal: Journal, *, persist: bool, resumed: bool = False
+    ) -> None:
+        """``resumed``: it was begun before, so any thread may be where it is to go."""
         self.entry = entry
+        self._resumed = resumed
         self.touched = False
         """Whether anything may have been written to the host."""
         self._change = change
         self._host = host
         self._journal = journal
         self._persist = persist
-        self._known = {key(thread) for thread in change.before}
-        self._inherited = {thread.cpus for thread in change.before}
+        known = (*change.before, *entry.found)
+        self._known = {key(thread) for thread in known}
+        self._inherited = {thread.cpus for thread in known}
 
     def make(self) -> None:
         """Give every thread of the target its new mask.
@@ -34,13 +39,24 @@ class Move:
         """
         change = self._change
         threads = self._host.masks(change.target)
-        if moved := list(differences(change, threads)):
+        if moved := list(differences(change, self._as_begun(threads))):
             raise ApplyFailed(str(change.target), f"somebody else moved it just now: {'; '.join(moved)}")
         self._adopt(threads)
         self.touched = True
         if change.target.kind in PINNED:
             self._host.pin(change.target, change.after, persist=self._persist)
         self._settle()
+
+    def _as_begun(self, threads: tuple[ThreadMask, ...]) -> tuple[ThreadMask, ...]:
+        """The threads as they were before the interruption, but for what somebody else did."""
+        if not self._resumed:
+            return threads
+        before = {key(thread): thread.cpus for thread in self._change.before}
+        made = (thread.cpus == self._change.after for thread in threads)
+        return tuple(
+            replace(thread, cpus=before.get(key(thread), thread.cpus)) if done else thread
+            for thread, done in zip(threads, made, strict=True)
+        )
 
     def _settle(self) -> None:
         """Move every stray until none is left. libvirt's pin moves an emulator's threads only where the cpuset

@@ -74,7 +74,8 @@ class Journal(Protocol):
     ``note`` may lag behind until the next ``intend`` or ``end``: recovery reads the kernel, not the note."""
 
     def begin(self, run: Run, entries: tuple[Entry, ...]) -> None:
-        """Open a run with the intent of all its changes. Raises HostBusy while another run is open."""
+        """Hold the host and open a run with the intent of all its changes. Raises HostBusy while another run is open,
+        also one that its process left open: that is settled first."""
 
     def intend(self, entry: Entry) -> None:
         """Add to an entry what was found later (threads born meanwhile), before they are touched."""
@@ -84,7 +85,14 @@ class Journal(Protocol):
 
     def end(self, run: Run) -> None:
         """Close the run that was begun with its final state, which of a rollback (rolled_back, rolled_back_partly) is
-        also the state of the run that it took back."""
+        also the state of the run that it took back. Lets the host go, unless it raises."""
+
+    def leave(self, run: Run) -> None:
+        """Let the host go where the run still holds it, because its end could not be written: it is interrupted."""
+
+    def interrupted(self) -> Run | None:
+        """The run that its process left open, held for the caller to end or to leave; None: there is none, or its
+        process is at work."""
 
     def run(self, run: str) -> Run:
         """One run. Raises NotFound."""

@@ -7,6 +7,7 @@ the masks of all threads are journaled before, asserted again after, and restore
 import re
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 
 from pinner.apply.freshness import altered, key
 from pinner.apply.ports import Host, Journal
@@ -21,8 +22,10 @@ Masks = dict[tuple[int, int], CpuSet]
 class Setting:
     """One change of a state under way; ``entry`` grows by every thread's mask."""
 
-    def __init__(self, entry: Entry, change: Change, host: Host, journal: Journal) -> None:
+    def __init__(self, entry: Entry, change: Change, host: Host, journal: Journal, *, resumed: bool = False) -> None:
+        """``resumed``: it was begun before, and may be made, or half made."""
         self.entry = entry
+        self._resumed = resumed
         self._change = change
         self.touched = False
         """Whether anything may have been written to the host."""
@@ -36,10 +39,14 @@ class Setting:
         nothing is touched) or where the kernel does not grant it.
         """
         change = self._change
-        if moved := list(altered(change, self._host.state(change.target))):
+        state = self._host.state(change.target)
+        moved = list(altered(change, state))
+        if moved and not (self._resumed and state in _steps(change)):
             raise ApplyFailed(str(change.target), f"somebody else changed it just now: {'; '.join(moved)}")
-        if threads := self._host.masks(change.target):
-            self.entry = replace(self.entry, found=threads)
+        known = _known(self.entry)
+        # A mask that is known already may be what an interrupted change has left of it.
+        if born := tuple(thread for thread in self._host.masks(change.target) if key(thread) not in known):
+            self.entry = replace(self.entry, found=(*self.entry.found, *born))
             self._journal.intend(self.entry)
         self.touched = True
         self._host.set_state(change.target, change.states[1])
@@ -48,27 +55,41 @@ class Setting:
             _assert(self._host, thread, before.get(key(thread), thread.cpus) & thread.cpus)
 
 
-def put_back(entry: Entry, change: Change, host: Host, *, force: bool) -> tuple[EntryState, str]:
-    """Restore the state and every thread's mask: ``undone``, ``gone``, or ``stuck`` and why.
+def put_back(
+    entry: Entry, change: Change, host: Host, *, force: bool = False, half_made: bool = False
+) -> tuple[EntryState, str]:
+    """Restore the state and every thread's mask: ``undone``; ``gone`` or ``stuck``, and why.
 
     A state that somebody else has set since is left and reported, unless ``force`` says that the change failed just
-    now. A thread that somebody else has moved since keeps the mask that it was given.
+    now. A thread that somebody else has moved since keeps the mask that it was given. ``half_made`` says that the
+    change may have been interrupted before it asserted the masks: then those that the kernel has widened are not so
+    by somebody else's doing.
     """
-    before, after = change.states
+    before = change.states[0]
     target = change.target
     try:
         now = host.state(target)
-        if _set(now) not in (before, after) and not force:
+        if _set(now) not in _steps(change) and not force:
             return "stuck", f"{target} is {now!r} by somebody else's doing and is left so"
-        belongs = {key(thread): _belongs(entry, change, thread) for thread in host.masks(target)}
-        if now != before:
+        belongs = {
+            key(thread): _belongs(entry, change, thread, half_made=half_made or force) for thread in host.masks(target)
+        }
+        if now != before or half_made:
             host.set_state(target, before)
         problems = _restore(host, host.masks(target), belongs)
-    except Gone:
-        return "gone", ""
+    except Gone as error:
+        return "gone", str(error)
     except PinnerError as error:
         return "stuck", str(error)
     return ("stuck", "; ".join(problems)) if problems else ("undone", "")
+
+
+def _steps(change: Change) -> set[str]:
+    """The states that lie on the way from one of the change's states to the other: a partition gets its CPUs and its
+    kind one after the other."""
+    kinds, cpus = zip(*(state.partition(" ")[::2] for state in change.states), strict=True)
+    made = {f"{kind} {listed}".strip() for kind, listed in product((*kinds, "member"), cpus)}
+    return {*change.states, *(made if change.target.kind == "partition" else ())}
 
 
 def _set(state: str) -> str:
@@ -77,12 +98,12 @@ def _set(state: str) -> str:
     return re.sub(r" invalid \(.*\)", "", state)
 
 
-def _belongs(entry: Entry, change: Change, thread: ThreadMask) -> CpuSet:
+def _belongs(entry: Entry, change: Change, thread: ThreadMask, *, half_made: bool) -> CpuSet:
     """The mask before the change, where the present one is what the change has left of it."""
     before = _known(entry).get(key(thread), thread.cpus)
     taken = change.after
     inside, outside = before & taken, before - taken
-    displaced = not inside or not outside
+    displaced = not inside or not outside or (half_made and thread.cpus >= outside)
     return before if displaced or thread.cpus in (before, inside, outside) else thread.cpus
 
 

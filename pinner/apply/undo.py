@@ -19,54 +19,63 @@ from pinner.model.memory import MemoryChange
 from pinner.model.plan import SETTINGS, Change, ThreadMask
 
 
-def take_back(entry: Entry, host: Host, *, persist: bool, force: bool = False) -> tuple[EntryState, str]:
-    """Restore the masks (or the state, or where memory lay), and with ``persist`` the definition: ``undone``, ``gone``,
-    or ``stuck`` and why.
+def take_back(
+    entry: Entry, host: Host, *, persist: bool, force: bool = False, repin: bool = False
+) -> tuple[EntryState, str]:
+    """Restore the masks (or the state, or where memory lay), and with ``persist`` the definition: ``undone``; ``gone``
+    or ``stuck``, and why.
 
     A thread that somebody else has moved since is left where it is, and reported; with ``force`` (the change failed
     just now, so an odd mask is its doing) it is not. A failed pin may have changed the guest's cpuset although the
-    masks look right, so ``force`` also pins again.
+    masks look right, and one that was under way when its caller died may yet be made: ``force`` and ``repin`` pin
+    again, which libvirt does after it.
     """
     change = entry.change
     if isinstance(change, MemoryChange):
-        return take_memory_back(change, host)
+        return take_memory_back(entry, change, host)
     if change.target.kind in SETTINGS:
-        return put_back(entry, change, host, force=force)
+        return put_back(entry, change, host, force=force, half_made=repin)
     problems: list[str] = []
-    state: EntryState = "undone"
+    gone = ""
     try:
-        problems += _Masks(entry, change, host, force=force).restore()
-    except Gone:
-        state = "gone"
+        problems += _Masks(entry, change, host, force=force, repin=repin).restore()
+    except Gone as error:
+        gone = str(error)
     except PinnerError as error:
         problems.append(str(error))
     if persist and change.target.kind in PINNED:
         try:
             host.restore_definition(change.target, entry.definition)
-        except Gone:
-            state = "gone"
+        except Gone as error:
+            gone = str(error)
         except PinnerError as error:
             problems.append(f"the persistent definition: {error}")
-    return ("stuck", "; ".join(problems)) if problems else (state, "")
+    if problems:
+        return "stuck", "; ".join(problems)
+    return ("gone", gone) if gone else ("undone", "")
 
 
 class _Masks:
     """Where each thread of one target belongs, as it comes into sight."""
 
-    def __init__(self, entry: Entry, change: Change, host: Host, *, force: bool) -> None:
+    def __init__(self, entry: Entry, change: Change, host: Host, *, force: bool, repin: bool) -> None:
         self._target = change.target
         self._after = change.after
         self._host = host
         self._force = force
+        self._repin = repin or force
         self._before = {key(thread): thread.cpus for thread in (*change.before, *entry.found)}
         self._usual = _usual(change)
         self._wanted: dict[tuple[int, int], CpuSet] = {}
+        self._ours = False
+        """Whether any thread is one that was pinned, or bears the mask of one."""
         self._pinned: CpuSet | None = None
         self._problems: list[str] = []
 
     def restore(self) -> list[str]:
-        """Give every thread its mask; what could not be done, in words. Raises what Host raises."""
-        if self._force:
+        """Give every thread its mask; what could not be done, in words. Raises what Host raises, and Gone where all
+        threads are others now and none bears our mask."""
+        if self._repin:
             with suppress(PinnerError):
                 self._pin()
         left = settle(self._strays, self._move)
@@ -74,6 +83,8 @@ class _Masks:
             self._problems.append(
                 f"threads {', '.join(str(thread.tid) for thread in left)} do not keep the mask they had"
             )
+        if not self._ours:
+            raise Gone(f"{self._target} of then (it was started anew since)")
         return self._problems
 
     def _strays(self) -> list[ThreadMask]:
@@ -104,11 +115,21 @@ class _Masks:
         before = self._before.get(key(thread))
         if before is None:
             # Born after the change: it inherited our mask, or somebody placed it.
-            return self._usual if thread.cpus in (self._after, self._pinned) else thread.cpus
-        if self._force or thread.cpus in (before, self._after):
+            inherited = thread.cpus in (self._after, self._pinned)
+            self._ours = self._ours or inherited or self._target.kind == "process"
+            return self._usual if inherited else thread.cpus
+        self._ours = True
+        if self._force or thread.cpus in (before, self._after) or self._on_the_way(thread.cpus):
             return before
         self._problems.append(f"thread {thread.tid} was moved to {thread.cpus} by somebody else and is left there")
         return thread.cpus
+
+    def _on_the_way(self, cpus: CpuSet) -> bool:
+        """Whether an undo that was interrupted may have left a mask so: what ``_pin`` gives to all, before each thread
+        gets its own."""
+        if self._target.kind not in PINNED:
+            return False
+        return union(mask for mask in self._before.values() if mask <= cpus) == cpus
 
 
 def _usual(change: Change) -> CpuSet:

@@ -16,7 +16,7 @@ def register(commands: Commands) -> None:
         "rollback",
         rollback,
         "take a run back: every thread gets the mask that it had",
-        about="Exit status 0 only where everything was taken back. A thread that has ended meanwhile is no failure.",
+        about="Exit status 0 only where everything was taken back. What is gone is named: it cannot be given back.",
         examples=["pinner rollback RUN_ID"],
     )
     back.add_argument("run_id", metavar="RUN_ID", help="see `pinner run list`")

@@ -8,8 +8,9 @@ import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
-from pinner.host import files, procfs
+from pinner.host import cpusets, files, procfs
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, NotPermitted
 from pinner.model.plan import ThreadMask
@@ -96,14 +97,12 @@ def _refused(thread: ThreadMask, granted: CpuSet) -> ApplyFailed:
 
 
 def _confined(tid: int) -> str:
-    """What keeps a thread from CPUs: its cpuset (cgroups(7), /proc/TID/cgroup), or the kernel itself."""
+    """What keeps a thread from CPUs: its cpuset, or the kernel itself."""
     try:
         stat = procfs.parse_stat(files.read(f"/proc/{tid}/stat"))
-        rows = [line.split(":", 2) for line in files.decode(files.read(f"/proc/{tid}/cgroup")).splitlines()]
+        cpuset = cpusets.path_of(Path("/"), tid)
     except OSError:
         return "it has ended"
     if stat.flags & procfs.PF_NO_SETAFFINITY:
         return "it is a kernel thread that belongs to its CPU"
-    unified = next((path for _, controllers, path in rows if controllers == ""), "/")
-    cpuset = next((path for _, controllers, path in rows if "cpuset" in controllers.split(",")), unified)
     return f"its cpuset {cpuset} confines it, or a CPU is offline or absent"

@@ -1,4 +1,4 @@
-"""libvirt: the sole ``import libvirt``. Reads the active guests, and pins them.
+"""libvirt: the sole ``import libvirt`` but for libvirt_events. Reads the active guests, and pins them.
 
 Calls and flags: https://libvirt.org/html/libvirt-libvirt-domain.html; error numbers: libvirt-virterror.html. What needs
 QEMU's answer (thread ids, iothread info, vCPU statistics) is not asked for: a stopped QEMU would hold everything up.
@@ -95,6 +95,16 @@ class Libvirt:
                     raise ApplyFailed(str(target), "libvirt can pin only emulators, vCPUs and iothreads")
 
         self._ask_domain(str(target), target.owner, work)
+
+    def pin_of(self, target: Target) -> CpuSet | None:
+        """Where libvirt remembers that an emulator, vCPU or iothread is pinned; None: nowhere. Raises Gone."""
+        domain = domain_xml.parse(self._ask_domain(str(target), target.owner, lambda domain: domain.XMLDesc(0)))
+        match target.kind, target.part:
+            case "vcpu", int(part):
+                return domain.vcpu_pins.get(part)
+            case "iothread", int(part):
+                return domain.iothread_pins.get(part)
+        return domain.emulator_pin
 
     def persistent(self, guest: str) -> bool:
         """Whether the guest (by UUID) has a definition that outlives a shutdown. Raises Gone."""

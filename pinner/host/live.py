@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pinner.host import affinity, cgroups, files, memory, procfs, qemu
+from pinner.host import affinity, cgroups, evidence, files, memory, procfs, qemu
+from pinner.host.given import Given
 from pinner.host.kernel import cpuset_mount
 from pinner.host.libvirt import Libvirt
 from pinner.host.sysfs import read_fingerprint
@@ -26,6 +27,7 @@ class LiveHost:
         """Process id and start time by guest."""
         self._singles: dict[Target, ThreadMask] = {}
         """The thread of each target that is one thread of QEMU."""
+        self.given = Given()
 
     def fingerprint(self) -> str:
         """See Host."""
@@ -57,6 +59,7 @@ class LiveHost:
         online = files.cpu_list(ONLINE) or CpuSet()
         if not cpus <= online:
             raise ApplyFailed(str(target), f"CPUs {cpus - online} are not online (online: {online})")
+        self.given.add(target, cpus)
         self._libvirt.pin(target, cpus, persist=persist)
 
     def set_mask(self, thread: ThreadMask) -> None:
@@ -107,8 +110,8 @@ class LiveHost:
         memory.migrate(self._first_thread(target), away, node)
 
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
-        """See Agent: what this machine cannot tell stays unknown."""
-        return drifts
+        """See Agent."""
+        return evidence.explain(ROOT, drifts, self._libvirt.pin_of)
 
     def set_exempt(self, guest: str, *, exempt: bool) -> None:
         """See Agent."""

@@ -15,8 +15,8 @@ undone  the prior masks are back               stuck   could not be undone, ``er
 RunKind = Literal["apply", "rollback"]
 RunState = Literal["running", "applied", "undone", "rolled_back", "rolled_back_partly", "failed"]
 """running; applied: the host is as planned; undone: a change failed and the host is as it was;
-rolled_back, rolled_back_partly: of a rollback, and of the run it took back; failed: refused before any change,
-or (with stuck entries) something could not be undone."""
+rolled_back, rolled_back_partly (something was gone, or is stuck): of a rollback, and of the run it took back;
+failed: refused before any change, or (with stuck entries) something could not be undone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,8 @@ class Run:
     error: str = ""
     migrate_memory: bool = False
     """Whether guests' memory was to follow their vCPUs."""
+    recovered: str = ""
+    """Where the process that carried it out died: what recovery made of it, in words."""
 
 
 def settled(run: Run, entry: Entry) -> bool:

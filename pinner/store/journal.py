@@ -3,7 +3,6 @@
 import fcntl
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -16,14 +15,11 @@ from pinner.store import schema, tables
 from pinner.store.engine import connect, reading
 from pinner.store.runs import Runs
 
-INTERRUPTED = "interrupted: its changes can be rolled back"
-"""The error of a run whose process died."""
-
 NOTES = 64
 """How many notes may wait for the next durable write."""
 
 _PATIENCE = 0.1
-"""Seconds that ``begin`` waits for a lock: ``run`` holds it for a moment, too."""
+"""Seconds that ``begin`` waits for a lock: ``interrupted`` holds it for a moment, too."""
 
 _NAMELESS = 2.0
 """Seconds that ``begin`` waits for the holder to write its name down."""
@@ -44,6 +40,8 @@ class Journal:
         self._runs = Runs(self._engine)
         self._lock_path = folder / "lock"
         self._lock: IO[bytes] | None = None
+        self._holder = ""
+        """The run that the lock is held for."""
         self._notes: dict[tuple[str, int], Entry] = {}
         self._guard = threading.Lock()
 
@@ -56,8 +54,10 @@ class Journal:
         """See apply's Journal."""
         self._hold(run.host)
         try:
-            self._settle()
+            if interrupted := self._runs.running():
+                raise HostBusy(run.host, interrupted[0].id)
             self._runs.add(run, entries)
+            self._holder = run.id
         except BaseException:
             self._let_go()
             raise
@@ -76,23 +76,35 @@ class Journal:
 
     def end(self, run: Run) -> None:
         """See apply's Journal."""
-        try:
-            with self._guard:
-                self._runs.end(run, self._notes.values())
-                self._notes.clear()
-        finally:
+        with self._guard:
+            self._runs.end(run, self._notes.values())
+            self._notes.clear()
+        self._let_go()
+
+    def leave(self, run: Run) -> None:
+        """See apply's Journal."""
+        if self._holder == run.id:
             self._let_go()
 
+    def interrupted(self) -> Run | None:
+        """See apply's Journal."""
+        if not self._runs.running() or not self._try_lock():
+            return None
+        try:
+            # Again under the lock: its process may have ended it just now.
+            left = self._runs.running()
+        except BaseException:
+            self._let_go()
+            raise
+        if not left:
+            self._let_go()
+            return None
+        self._holder = left[-1].id
+        return left[-1]
+
     def run(self, run: str) -> Run:
-        """See apply's Journal. An interrupted run is ``failed`` from here on."""
-        found = self._runs.get(run)
-        if found.state == "running" and self._try_lock():
-            try:
-                self._settle()
-            finally:
-                self._let_go()
-            found = self._runs.get(run)
-        return found
+        """See apply's Journal."""
+        return self._runs.get(run)
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """See apply's Journal."""
@@ -118,12 +130,6 @@ class Journal:
             if due:
                 self._runs.save(due.values())
             self._notes.clear()
-
-    def _settle(self) -> None:
-        """End the runs that their process left open; only under the lock is it sure that nobody works at them."""
-        for run in self._runs.running():
-            last = max((entry.at for entry in self._runs.entries(run.id)), default=run.started_at)
-            self._runs.end(replace(run, state="failed", ended_at=last, error=INTERRUPTED))
 
     def _hold(self, host: str) -> None:
         """Take the lock. Raises HostBusy that names the holder."""
@@ -151,6 +157,6 @@ class Journal:
 
     def _let_go(self) -> None:
         # Forgotten before it is free: from then on another thread may note its own here.
-        lock, self._lock = self._lock, None
+        lock, self._lock, self._holder = self._lock, None, ""
         if lock is not None:
             lock.close()

@@ -76,6 +76,7 @@ runs = Table(
     Column("undoes", String(64), nullable=False),
     Column("error", Text, nullable=False),
     Column("migrate_memory", Boolean, nullable=False, server_default=false()),
+    Column("recovered", Text, nullable=False, server_default=""),
     Index("runs_of_host", "host", "seq"),
     Index("runs_in_state", "state"),
     sqlite_autoincrement=True,

@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -16,6 +17,25 @@ from pinner.model.guest import Guest
 from pinner.store.journal import Journal
 
 _numbers = count()
+KILLS = pytest.StashKey[Counter[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[KILLS] = Counter()
+
+
+@pytest.fixture(scope="session")
+def kills(pytestconfig: pytest.Config) -> Counter[str]:
+    """How many processes were killed, and how their runs ended; told at the end."""
+    return pytestconfig.stash[KILLS]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if counted := dict(config.stash[KILLS]):
+        killed = counted.pop("kills")
+        ends = ", ".join(f"{number} {state}" for state, number in sorted(counted.items()))
+        terminalreporter.section("killed by SIGKILL")
+        terminalreporter.write_line(f"{killed} kills; the host was as the journal says after each: {ends}")
 
 
 @pytest.fixture(scope="session")

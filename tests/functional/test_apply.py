@@ -93,7 +93,8 @@ def test_a_process_that_ended(host, journal, when):
         if when == "before the rollback":
             apply(plan, host, journal)
     if when == "before the rollback":
-        assert rollback(host, journal).state == "rolled_back"
+        run = rollback(host, journal)
+        assert (run.state, run.error[-8:]) == ("rolled_back_partly", " is gone")
     else:
         assert apply(plan, host, journal).state == "applied"
     assert entries(journal)[0][0] == "gone"

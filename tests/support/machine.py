@@ -30,7 +30,7 @@ class MemoryHost:
         self.numatunes: dict[Target, str] = {}
         """Of the guests that have one which libvirt may change."""
         self.states: dict[Target, str] = {}
-        """Of targets that have a state; setting one moves every thread to ``reset``, as Linux before 6.2 does."""
+        """Of targets that have a state; setting a partition's moves every thread to ``reset``, as Linux before 6.2."""
         self.reset = "0-7"
         self.topology = "f"
         self.writes: list[Write] = []
@@ -71,6 +71,8 @@ class MemoryHost:
         self.before_read(target)
         if target.kind == "partition":
             return tuple(thread for threads in self.threads.values() for thread in threads)
+        if target.kind == "workqueue":
+            return ()
         if not self.threads.get(target):
             raise Gone(str(target))
         return tuple(self.threads[target])
@@ -80,7 +82,8 @@ class MemoryHost:
         if target not in self.threads:
             raise Gone(str(target))
         if persist:
-            self.definitions[target.owner] += f"[{target.kind} {cpus}]"
+            pin = f"[{target.kind} {cpus}]" if target.part is None else f"[{target.kind} {target.part}: {cpus}]"
+            self.definitions[target.owner] = self.definitions[target.owner].replace(pin, "") + pin
         moved = self.threads[target] if self._cpuset_controller else self.threads[target][:1]
         for thread in list(moved):
             self._write(thread.tid, cpus)
@@ -99,7 +102,7 @@ class MemoryHost:
     def set_state(self, target: Target, state: str) -> None:
         self._tell((str(target), state))
         self.states[target] = state
-        for tid in self.kernel():
+        for tid in self.kernel() if target.kind == "partition" else ():
             self._write(tid, cpus(self.reset))
 
     def persistent(self, guest: str) -> bool:

@@ -104,19 +104,19 @@ def test_a_policy_of_an_unknown_strategy_or_host(service):
 
 
 def test_without_a_policy_nothing_is_done(service, agent):
-    assert service.reconcile(HOST, "sweep").drifts == ()
+    assert service.policing.reconcile(HOST, "sweep").drifts == ()
     assert service.drift(HOST).mode is None
     assert kernel(agent) == FREE
 
 
 def test_observe_reports_and_touches_nothing(service, agent):
     service.set_policy(HOST, Policy(), ANN)
-    report = service.reconcile(HOST, "started")
+    report = service.policing.reconcile(HOST, "started")
     assert (report.mode, len(report.drifts), report.proposed) == ("observe", 4, "")
     assert {drift.cause for drift in report.drifts} == {"arrived", "busy"}
     assert kernel(agent) == FREE
     assert service.drift(HOST).drifts == report.drifts
-    service.reconcile(HOST, "sweep")
+    service.policing.reconcile(HOST, "sweep")
     (told,) = trail(service, "drift.found")
     assert (told.actor, told.origin, told.subject) == ("policy", "started", "4 targets")
     assert "process daemon (500): busy" in told.result
@@ -125,23 +125,23 @@ def test_observe_reports_and_touches_nothing(service, agent):
 def test_busy_processes_are_measured_once_and_known_from_then_on(service, agent):
     service.set_policy(HOST, Policy(), ANN)
     for _ in range(3):
-        service.reconcile(HOST, "sweep")
+        service.policing.reconcile(HOST, "sweep")
     assert [seconds for seconds in agent.samples if seconds] == [5.0]
     assert "process" in {drift.target.kind for drift in service.drift(HOST).drifts}
 
 
 def test_propose_stores_one_plan_for_a_person_to_apply(service, agent):
     service.set_policy(HOST, Policy(mode="propose"), ANN)
-    report = service.reconcile(HOST, "started")
-    assert service.reconcile(HOST, "sweep").proposed == report.proposed == service.drift(HOST).proposed
+    report = service.policing.reconcile(HOST, "started")
+    assert service.policing.reconcile(HOST, "sweep").proposed == report.proposed == service.drift(HOST).proposed
     assert [record.actor for record in trail(service, "plan.create")] == ["policy"]
     assert kernel(agent) == FREE
     list(service.follow(service.apply(report.proposed, False, ANN).id))
     assert kernel(agent) == PLACED
-    after = service.reconcile(HOST, "sweep")
+    after = service.policing.reconcile(HOST, "sweep")
     assert (after.drifts, after.proposed, after.placement) == ((), "", report.proposed)
     meddle(agent, VCPU, "9")
-    again = service.reconcile(HOST, "guest-changed")
+    again = service.policing.reconcile(HOST, "guest-changed")
     assert [(str(drift.target), drift.cause) for drift in again.drifts] == [("guest g1 vcpu 0", "unknown")]
     assert again.proposed not in ("", report.proposed)
     (change,) = service.plan_by_id(again.proposed).changes
@@ -150,25 +150,26 @@ def test_propose_stores_one_plan_for_a_person_to_apply(service, agent):
 
 def test_enforce_places_and_tells_why(service, agent):
     service.set_policy(HOST, ENFORCE, ANN)
-    report = service.reconcile(HOST, "started")
+    report = service.policing.reconcile(HOST, "started")
     assert (report.drifts, report.error) == ((), "")
     assert kernel(agent) == PLACED
     (run,) = service.runs(HOST, 5, "").items
     assert (run.actor, run.origin, run.state) == ("policy", "started", "applied")
     assert {record.actor for record in trail(service, "run.apply", "run.change", "run.end")} == {"policy"}
     assert service.verify_audit().ok
-    assert service.reconcile(HOST, "sweep").drifts == ()
+    assert service.policing.reconcile(HOST, "sweep").drifts == ()
     assert len(service.runs(HOST, 5, "").items) == 1
 
 
 def test_a_restarted_daemon_goes_back_at_once_without_being_measured(service, agent):
     service.set_policy(HOST, ENFORCE, ANN)
-    service.reconcile(HOST, "started")
-    assert service._policing.watched(HOST) == ("daemon",)
+    service.policing.reconcile(HOST, "started")
+    assert service.policing.news(HOST, 0, 0.0) == ()
+    assert agent.newsroom.watched == {"daemon"}
     again = process(900, 50.0, "0-15", name="daemon")
     agent.taken = replace(agent.taken, processes=(replace(again, started=77),))
     agent.samples.clear()
-    assert service.reconcile(HOST, "process-born 900 daemon").drifts == ()
+    assert service.policing.reconcile(HOST, "process-born 900 daemon").drifts == ()
     assert kernel(agent)["daemon"] == "0-1"
     assert not any(agent.samples)
     run = service.runs(HOST, 5, "").items[0]
@@ -178,34 +179,34 @@ def test_a_restarted_daemon_goes_back_at_once_without_being_measured(service, ag
 
 def test_a_guest_that_comes_moves_nobody_else(service, agent):
     service.set_policy(HOST, ENFORCE, ANN)
-    service.reconcile(HOST, "started")
+    service.policing.reconcile(HOST, "started")
     agent.taken = replace(agent.taken, guests=(*agent.taken.guests, guest(2, 1, ALL)))
-    service.reconcile(HOST, "guest-started")
+    service.policing.reconcile(HOST, "guest-started")
     run = service.runs(HOST, 5, "").items[0]
     assert {entry.change.target.name for entry in service.entries(run.id)} == {"g2"}
 
 
 def test_a_process_that_becomes_busy_is_found_by_a_measured_look(service, agent):
     service.set_policy(HOST, ENFORCE, ANN)
-    service.reconcile(HOST, "started")
+    service.policing.reconcile(HOST, "started")
     busy = process(600, 30.0, "0-15", name="worker")
     agent.taken = replace(agent.taken, processes=(*agent.taken.processes, busy))
-    assert service.reconcile(HOST, "sweep").drifts == ()
+    assert service.policing.reconcile(HOST, "sweep").drifts == ()
     assert len(service.runs(HOST, 5, "").items) == 1
-    service.reconcile(HOST, "measured sweep", measured=True)
+    service.policing.reconcile(HOST, "measured sweep", measured=True)
     assert str(agent.masks[600]) == "0-1"
 
 
 def test_flapping_is_backed_off_from_and_told(service, agent, clock):
     service.set_policy(HOST, ENFORCE, ANN)
-    service.reconcile(HOST, "started")
+    service.policing.reconcile(HOST, "started")
     for _ in range(PATIENCE):
         meddle(agent, VCPU, "9")
-        assert service.reconcile(HOST, "guest-changed").drifts == ()
+        assert service.policing.reconcile(HOST, "guest-changed").drifts == ()
     meddle(agent, VCPU, "9")
     meddle(agent, VCPU + 1, "9")
     runs = len(service.runs(HOST, 50, "").items)
-    (held,) = service.reconcile(HOST, "guest-changed").drifts
+    (held,) = service.policing.reconcile(HOST, "guest-changed").drifts
     assert (held.target.part, held.times) == (0, PATIENCE)
     assert held.held_until is not None
     assert len(service.runs(HOST, 50, "").items) == runs + 1, "the other one was put back"
@@ -214,20 +215,20 @@ def test_flapping_is_backed_off_from_and_told(service, agent, clock):
     assert [record.subject for record in trail(service, "drift.flaps")] == ["guest g1 vcpu 0"]
 
     clock.at += FIRST_HOLD
-    assert service.reconcile(HOST, "sweep").drifts == ()
+    assert service.policing.reconcile(HOST, "sweep").drifts == ()
     assert kernel(agent) == PLACED
     meddle(agent, VCPU, "9")
-    (again,) = service.reconcile(HOST, "guest-changed").drifts
+    (again,) = service.policing.reconcile(HOST, "guest-changed").drifts
     assert again.held_until - clock.at > FIRST_HOLD, "twice as long"
 
 
 def test_restarts_are_no_flapping(service, agent):
     service.set_policy(HOST, ENFORCE, ANN)
-    service.reconcile(HOST, "started")
+    service.policing.reconcile(HOST, "started")
     for number in range(3 * PATIENCE):
         again = replace(process(900 + number, 0.0, "0-15", name="daemon"), started=77 + number)
         agent.taken = replace(agent.taken, processes=(again,))
-        assert service.reconcile(HOST, "process-born").drifts == ()
+        assert service.policing.reconcile(HOST, "process-born").drifts == ()
     assert kernel(agent)["daemon"] == "0-1"
 
 
@@ -235,7 +236,7 @@ def test_what_the_policy_would_take_back_is_refused(service, agent):
     free = service.plan(HOST, Request("numa-local"), None, 0.0, ANN)
     own = service.plan(HOST, Request(repack=True), None, 0.0, ANN)
     service.set_policy(HOST, ENFORCE, ANN)
-    service.reconcile(HOST, "started")
+    service.policing.reconcile(HOST, "started")
     (run,) = service.runs(HOST, 5, "").items
     with pytest.raises(PolicyConflict, match=free.id):
         service.apply(free.id, False, ANN)
@@ -251,9 +252,9 @@ def test_what_the_policy_would_take_back_is_refused(service, agent):
 
 def test_a_policy_of_another_request_begins_anew(service, agent):
     service.set_policy(HOST, ENFORCE, ANN)
-    service.reconcile(HOST, "started")
+    service.policing.reconcile(HOST, "started")
     service.set_policy(HOST, Policy(Request(housekeeping="5"), "enforce"), ANN)
-    service.reconcile(HOST, "policy set")
+    service.policing.reconcile(HOST, "policy set")
     assert kernel(agent)["daemon"] == "5"
 
 
@@ -292,7 +293,7 @@ def test_a_plan_that_got_stale_is_made_anew(service, agent, monkeypatch):
         return apply(*call)
 
     monkeypatch.setattr(agent, "apply", refuse)
-    assert service.reconcile(HOST, "started").error == ""
+    assert service.policing.reconcile(HOST, "started").error == ""
     assert kernel(agent) == PLACED
     assert [run.state for run in service.runs(HOST, 9, "").items] == ["applied", "failed", "failed"]
 
@@ -300,10 +301,10 @@ def test_a_plan_that_got_stale_is_made_anew(service, agent, monkeypatch):
 def test_a_run_that_fails_is_told_and_tried_again(service, agent):
     service.set_policy(HOST, ENFORCE, ANN)
     agent.break_after = 2
-    assert "the agent broke" in service.reconcile(HOST, "started").error
+    assert "the agent broke" in service.policing.reconcile(HOST, "started").error
     agent.break_after = None
     agent.journal.end(replace(agent.journal.run(service.runs(HOST, 1, "").items[0].id), state="failed", ended_at=NOON))
-    assert service.reconcile(HOST, "sweep").error == ""
+    assert service.policing.reconcile(HOST, "sweep").error == ""
     assert kernel(agent) == PLACED
 
 
@@ -315,19 +316,19 @@ def test_a_host_that_does_not_answer(service, agent, monkeypatch):
 
     monkeypatch.setattr(agent, "snapshot", silent)
     with pytest.raises(HostUnreachable):
-        service.reconcile(HOST, "sweep")
+        service.policing.reconcile(HOST, "sweep")
 
 
 def test_a_policy_that_this_host_cannot_have_says_why(service, agent):
     service.set_policy(HOST, Policy(Request(housekeeping="99"), "enforce"), ANN)
-    report = service.reconcile(HOST, "sweep")
+    report = service.policing.reconcile(HOST, "sweep")
     assert "99 is absent" in report.error
     assert kernel(agent) == FREE
 
 
 def test_a_blocked_policy_says_why_and_a_guest_without_a_place_is_listed(service, agent):
     service.set_policy(HOST, Policy(Request("isolated"), "enforce"), ANN)
-    report = service.reconcile(HOST, "sweep")
+    report = service.policing.reconcile(HOST, "sweep")
     assert "not isolated" in report.error
     assert [left.name for left in report.unplaced] == ["guest g1"]
     assert kernel(agent) == FREE
@@ -335,13 +336,13 @@ def test_a_blocked_policy_says_why_and_a_guest_without_a_place_is_listed(service
 
 def test_the_placement_outlives_the_server(service, agent, store, clock):
     service.set_policy(HOST, ENFORCE, ANN)
-    service.reconcile(HOST, "started")
+    service.policing.reconcile(HOST, "started")
     with closing(Service({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as later:
         agent.samples.clear()
         agent.taken = replace(masked(agent.taken, agent.masks), processes=())
         again = replace(process(900, 0.0, "0-15", name="daemon"), started=77)
         agent.taken = replace(agent.taken, processes=(again,))
-        assert later.reconcile(HOST, "started").drifts == ()
+        assert later.policing.reconcile(HOST, "started").drifts == ()
         assert not any(agent.samples)
         assert str(agent.masks[900]) == "0-1"
 

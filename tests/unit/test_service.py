@@ -381,6 +381,35 @@ def test_a_run_whose_process_died_before_its_agent_began(service, store, clock):
     assert service.runs("h1", 5, "").items[0].error == "interrupted before it changed anything"
 
 
+def test_what_recovery_made_of_a_run_is_told_at_the_next_start(service, agent, plan, store, clock):
+    """At once: the process that carried it out is dead, so nobody else can be about to store its end."""
+    agent.break_after, agent.broken = 2, HostUnreachable("h1", "the agent was killed")
+    run = service.apply(plan.id, False, ANN)
+    while run.id in service._mine:
+        time.sleep(0.01)
+    entries = [replace(entry, state="undone") for entry in agent.entries(run.id)]
+    for entry in entries:
+        agent.journal.note(entry)
+    words = "interrupted; taken back: 3 undone"
+    agent.journal.end(replace(run, state="undone", ended_at=clock(), recovered=words))
+    with closing(make_service(agent, store, clock)) as again:
+        again.catch_up()
+        assert store.runs.get(run.id).state == "undone"
+        told = [(r.action, r.actor, r.subject, r.result) for r in trail(again)][-2:]
+        assert told == [("run.recover", "pinner", run.id, words), ("run.end", "ann", run.id, "undone")]
+        again.catch_up()
+        assert len(trail(again, "run.recover")) == 1
+        assert again.verify_audit().ok
+
+
+def test_an_agent_that_cannot_write_has_the_last_word_later(service, agent, plan, clock):
+    agent.break_after, agent.broken = 2, StoreUnavailable("journal.sqlite", "database or disk is full")
+    run = service.apply(plan.id, False, ANN)
+    while run.id in service._mine:
+        time.sleep(0.01)
+    assert service.run(run.id).state == "running"
+
+
 def test_a_database_that_is_lost_meanwhile_does_not_stop_an_apply(service, agent, plan, clock, monkeypatch, caplog):
     agent.gate = threading.Semaphore(0)
     run = service.apply(plan.id, False, ANN)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 from support.kernel import THREADS, masks, process, started
-from support.values import NOON, make_plan, make_snapshot
+from support.values import NOON, make_plan, make_run, make_snapshot
 
 from pinner.agent.local import LocalAgent
 from pinner.agent.newsroom import Newsroom
@@ -16,6 +16,7 @@ from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NotFound, RunConflict, StalePlan
+from pinner.model.journal import Entry
 from pinner.model.plan import Basis, Change, Target, ThreadMask
 from pinner.service import Service
 from pinner.store.journal import Journal
@@ -133,3 +134,25 @@ def test_a_refused_run_cannot_be_taken_back(service, plan, busy):
     (run,) = service.runs(None, 5, "").items
     with pytest.raises(RunConflict, match="changed nothing"):
         service.rollback(run.id, ANN)
+
+
+@pytest.mark.parametrize("verb", ["recover", "apply", "rollback", "run"])
+def test_what_a_dead_process_left_is_settled_first(agent, journal, plan, busy, verb):
+    before = masks(busy)
+    left = make_run("run-dead", plan=plan.id)
+    journal.begin(left, tuple(Entry("run-dead", 1, change, "intent", NOON) for change in plan.changes))
+    journal.leave(left)
+    os.sched_setaffinity(busy, CPUS[:1])
+    match verb:
+        case "recover":
+            agent.recover()
+        case "run":
+            assert agent.run("run-dead").state == "undone"
+        case "apply":
+            assert agent.apply(plan, make_run("run-2"), lambda *_: None).state == "applied"
+            agent.rollback(make_run("run-3", kind="rollback", undoes="run-2"), lambda *_: None)
+        case "rollback":
+            with pytest.raises(RunConflict, match="run-dead is undone"):
+                agent.rollback(make_run("run-2", kind="rollback", undoes="run-dead"), lambda *_: None)
+    assert masks(busy) == before
+    assert journal.run("run-dead").recovered == "interrupted; taken back: 1 undone"

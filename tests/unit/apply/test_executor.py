@@ -165,7 +165,7 @@ def test_persist_is_refused_for_a_transient_guest(host, journal):
 def test_persist_keeps_the_definition_as_it_was(host, journal):
     host.definitions["uuid-g1"] = "<cputune/>"
     apply(the_plan(host), host, journal, make_run(persist=True))
-    assert host.definitions["uuid-g1"] == "<cputune/>[emulator 1][vcpu 2-7][vcpu 2-7]"
+    assert host.definitions["uuid-g1"] == "<cputune/>[emulator 1][vcpu 0: 2-7][vcpu 1: 2-7]"
     assert [entry.definition for entry in journal.entries("run-1")][:3] == ["<cputune/>"] * 3
 
 

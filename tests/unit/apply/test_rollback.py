@@ -1,12 +1,11 @@
-import os
-
 import pytest
 from support.machine import MemoryHost, Write, daemon, emulator, vcpu
-from support.values import NOON, make_run
+from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor
 from pinner.model.errors import ApplyFailed, Gone, NotFound, RunConflict
-from pinner.model.journal import Entry, Run
+from pinner.model.journal import Run
+from pinner.model.plan import ThreadMask
 from pinner.store.journal import Journal
 
 
@@ -59,10 +58,15 @@ def test_every_thread_gets_its_own_mask_back(host, journal):
     assert [what for what, _ in host.writes] == ["300", "301", "302", "guest g1 vcpu 0", "guest g1 emulator", "102"]
 
 
-def test_what_ended_needs_nothing(host, journal):
+def test_what_is_gone_cannot_be_given_back_and_is_named(host, journal):
+    """A thread that ended is its process's own affair."""
     host.threads.pop(vcpu(0))
     del host.threads[daemon(300)][1]
-    assert rollback(host, journal).state == "rolled_back"
+    run = rollback(host, journal)
+    assert (run.state, run.error) == (
+        "rolled_back_partly",
+        "1 of 3 changes could not be taken back: guest g1 vcpu 0 is gone",
+    )
     assert states(journal) == ["undone", "gone", "undone"]
     assert host.kernel() == {tid: mask for tid, mask in host.before.items() if tid not in (200, 301)}
 
@@ -92,7 +96,10 @@ def test_what_somebody_else_moved_is_left_and_named(host, journal):
     host.move(101, "7")
     run = rollback(host, journal)
     assert run.state == journal.run("run-1").state == "rolled_back_partly"
-    assert run.error == "2 of 3 changes could not be taken back"
+    assert run.error == (
+        "2 of 3 changes could not be taken back: thread 301 was moved to 6 by somebody else and is left there; "
+        "thread 101 was moved to 7 by somebody else and is left there"
+    )
     assert host.kernel() == host.before | {301: "6", 101: "7"}
     emulator_entry, _, daemon_entry = journal.entries("run-1")
     assert emulator_entry.error == "thread 101 was moved to 7 by somebody else and is left there"
@@ -113,20 +120,12 @@ def _refuse() -> None:
     raise ApplyFailed("guest g1 vcpu 0", "another job holds the guest", retryable=True)
 
 
-def test_an_interrupted_apply_is_taken_back(host, journal, tmp_path):
-    """What was written down but perhaps not made counts: the process that applied has died."""
-    first = host.plan(host.change(vcpu(0), "5"), host.change(daemon(300), "6"))
-    entries = tuple(Entry("run-5", n, change, "intent", NOON) for n, change in enumerate(first.changes, 1))
-    before = host.kernel()
-    if (child := os.fork()) == 0:
-        try:
-            Journal(tmp_path).begin(make_run("run-5"), entries)
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-    host.move(200, "5")
-    assert rollback(host, journal, undoes="run-5").state == "rolled_back"
-    assert host.kernel() == before
+def test_a_guest_that_was_started_anew_is_not_the_one_of_then(host, journal):
+    host.threads[vcpu(0)] = [ThreadMask(200, 8, cpus("5"))]
+    run = rollback(host, journal)
+    assert run.state == "rolled_back_partly"
+    assert "guest g1 vcpu 0 of then (it was started anew since) is gone" in run.error
+    assert host.kernel()[200] == "5"
 
 
 def test_the_definition_comes_back(journal):
@@ -151,7 +150,7 @@ def test_the_definition_of_a_guest_that_was_shut_down_comes_back(journal, ended)
     executor.apply(plan, make_run(persist=True), host, journal, lambda: NOON, lambda *_: None)
     host.threads.pop(vcpu(0), None)
     assert host.definitions["uuid-g1"] != "<cputune/>"
-    assert rollback(host, journal).state == "rolled_back"
+    assert rollback(host, journal).state == ("rolled_back_partly" if ended == "before" else "rolled_back")
     assert host.definitions["uuid-g1"] == "<cputune/>"
 
 
@@ -166,7 +165,7 @@ def test_a_definition_that_cannot_be_restored_is_named(journal):
     assert rollback(host, journal).state == "rolled_back_partly"
     assert "the persistent definition:" in journal.entries("run-1")[0].error
     host.before_write = lambda write: _gone() if write[0].startswith("definition") else None
-    assert rollback(host, journal, "run-3").state == "rolled_back"
+    assert rollback(host, journal, "run-3").state == "rolled_back_partly"
 
 
 def _gone() -> None:

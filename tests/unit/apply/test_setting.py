@@ -89,4 +89,4 @@ def test_a_partition_that_the_kernel_holds_for_invalid_is_still_ours(host, journ
 def test_a_partition_that_ended_with_its_guest_is_gone(host, journal):
     apply(host, journal, MADE)
     del host.states[SCOPE]
-    assert rollback(host, journal).state == "rolled_back"
+    assert rollback(host, journal).state == "rolled_back_partly"

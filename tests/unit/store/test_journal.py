@@ -14,7 +14,7 @@ from support.values import NOON, cpus, make_entries, make_run
 
 from pinner.model.errors import HostBusy, NotFound, StoreUnavailable
 from pinner.model.plan import Target
-from pinner.store.journal import INTERRUPTED, NOTES, Journal
+from pinner.store.journal import NOTES, Journal
 
 
 @pytest.fixture
@@ -139,24 +139,53 @@ def holder(tmp_path):
     process.stdout.close()
 
 
-def test_a_killed_process_lets_the_host_go(journal, holder):
+def test_a_killed_process_lets_the_host_go_but_its_run_stays_open(journal, holder):
     with pytest.raises(HostBusy, match="run-dead"):
         journal.begin(make_run("run-2"), ())
-    assert journal.run("run-dead").state == "running"
+    assert journal.interrupted() is None, "its process is at work"
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    journal.begin(make_run("run-2"), ())
-    dead = journal.run("run-dead")
-    assert (dead.state, dead.error, dead.ended_at) == ("failed", INTERRUPTED, NOON)
+    with pytest.raises(HostBusy, match="run-dead"):
+        journal.begin(make_run("run-2"), ())
+    assert journal.interrupted() == make_run("run-dead")
     assert journal.entries("run-dead") == make_entries("run-dead")
+    journal.end(ended(make_run("run-dead"), "undone"))
+    assert journal.interrupted() is None
+    journal.begin(make_run("run-2"), ())
     journal.end(ended(make_run("run-2")))
 
 
-def test_an_interrupted_run_is_failed_as_soon_as_it_is_looked_at(journal, holder):
-    """So that a rollback, which looks first and begins later, finds it in a state that it can take back."""
+def test_an_interrupted_run_is_held_for_one_at_a_time(journal, holder, tmp_path):
     holder.kill()
     holder.wait()
-    assert journal.run("run-dead").state == "failed"
+    with closing(Journal(tmp_path / "agent")) as other:
+        found = journal.interrupted()
+        assert other.interrupted() is None
+        with pytest.raises(HostBusy, match="run-dead"):
+            other.begin(make_run("run-2"), ())
+        journal.leave(found)
+        assert other.interrupted() == found
+        journal.leave(found)
+        assert journal.interrupted() is None, "what another holds cannot be left"
+        other.leave(found)
+
+
+def test_a_run_whose_end_cannot_be_written_is_left_open(journal, tmp_path, monkeypatch):
+    run = make_run()
+    journal.begin(run, make_entries())
+
+    def full(*_):
+        raise StoreUnavailable("journal.sqlite", "database or disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(journal._runs, "end", full)
+        with pytest.raises(StoreUnavailable, match="disk is full"):
+            journal.end(ended(run))
+    with closing(Journal(tmp_path / "agent")) as other:
+        assert other.interrupted() is None, "it still holds the host, to take its changes back"
+        journal.leave(run)
+        assert other.interrupted() == run
+        other.leave(run)
 
 
 def test_placed_counts_masks_that_may_be_there(journal):

@@ -1,0 +1,180 @@
+"""The course of one run: changes made one after the other, or taken back, each noted in the journal."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from pinner.apply.memory import MemoryMove
+from pinner.apply.move import Move
+from pinner.apply.ports import Host, Journal
+from pinner.apply.setting import Setting
+from pinner.apply.undo import take_back
+from pinner.model.errors import Gone, PinnerError, StoreUnavailable
+from pinner.model.journal import Entry, EntryState, Run, RunState
+from pinner.model.memory import MemoryChange
+from pinner.model.plan import SETTINGS
+
+Progress = Callable[[Entry, int], None]
+"""Called with an entry and how many entries the run has: once when the run is in the journal and nothing is touched
+yet, then after every change. It must not raise."""
+
+INTERRUPTED = "interrupted: the process that carried it out died"
+"""The error of a run that recovery has taken back."""
+
+LOSSES = 3
+"""How many of the changes that could not be taken back a run's error tells; its entries tell all."""
+
+_RECOVERED = {
+    "applied": "finished",
+    "undone": "taken back",
+    "failed": "taken back in part",
+    "rolled_back": "its rollback finished",
+    "rolled_back_partly": "its rollback finished in part",
+}
+
+
+class Course:
+    """One run that is open in the journal."""
+
+    def __init__(
+        self,
+        run: Run,
+        entries: Sequence[Entry],
+        host: Host,
+        journal: Journal,
+        now: Callable[[], datetime],
+        progress: Progress,
+        *,
+        resumed: bool = False,
+    ) -> None:
+        """``resumed`` says that the run was interrupted, so that any of its changes may be made, or half made."""
+        self._run = run
+        self._entries = entries
+        self._host = host
+        self._journal = journal
+        self._now = now
+        self._progress = progress
+        self._resumed = resumed
+        self._ended: dict[int, Entry] = {}
+        for entry in entries[:1]:
+            progress(entry, len(entries))
+
+    def make(self) -> Run:
+        """Make every change; the run's end is ``applied``, ``undone``, or ``failed`` where an undo got stuck.
+
+        Raises StoreUnavailable where the end cannot be written: then all is taken back, for a run without an end
+        counts as interrupted.
+        """
+        made: list[Entry] = []
+        for position, entry in enumerate(self._entries):
+            move = self._move(entry)
+            try:
+                made.append(self._make(move))
+            except BaseException as error:  # whatever it is, Ctrl-C too: the host must not stay half moved
+                closed = self._give_up(move, error, made, self._entries[position + 1 :])
+                if isinstance(error, PinnerError):
+                    return closed
+                raise
+        try:
+            return self.close("applied")
+        except StoreUnavailable:
+            self._undo(made)
+            raise
+
+    def undo(self, *, repin: Collection[int]) -> Run:
+        """Take the changes of an interrupted apply back, in the order given; it ends ``undone`` or ``failed``.
+
+        ``repin`` are the ``seq`` of those for which a call may still be under way (see ``undo.take_back``).
+        """
+        lost = [entry for entry in self._take_back(self._run.persist, repin) if entry.state == "stuck"]
+        return self.close("failed" if lost else "undone", "; ".join(filter(None, (INTERRUPTED, self._losses(lost)))))
+
+    def roll_back(self, *, persist: bool, repin: Collection[int] = ()) -> Run:
+        """Take the changes of another run back, in the order given; ``persist`` and ``repin`` as for ``undo``."""
+        lost = [
+            noted
+            for entry, noted in zip(self._entries, self._take_back(persist, repin), strict=True)
+            if noted.state == "stuck" or (noted.state == "gone" and entry.state != "gone")
+        ]
+        return self.close("rolled_back_partly" if lost else "rolled_back", self._losses(lost))
+
+    def _take_back(self, persist: bool, repin: Collection[int]) -> list[Entry]:
+        return [
+            self._note(entry, *take_back(entry, self._host, persist=persist, repin=entry.seq in repin))
+            for entry in self._entries
+        ]
+
+    def _losses(self, lost: list[Entry]) -> str:
+        if not lost:
+            return ""
+        why = "; ".join(entry.error for entry in lost[:LOSSES])
+        return f"{len(lost)} of {len(self._entries)} changes could not be taken back: {why}"
+
+    def close(self, state: RunState, error: str = "") -> Run:
+        """End the run. Raises StoreUnavailable."""
+        counted = Counter(entry.state for entry in self._ended.values())
+        told = ", ".join(f"{number} {name}" for name, number in counted.items())
+        recovered = f"interrupted; {_RECOVERED[state]}: {told or 'nothing to do'}" if self._resumed else ""
+        ended = replace(self._run, state=state, error=error, ended_at=self._now(), recovered=recovered)
+        self._journal.end(ended)
+        return ended
+
+    def _move(self, entry: Entry) -> Move | MemoryMove | Setting:
+        if isinstance(entry.change, MemoryChange):
+            return MemoryMove(entry, entry.change, self._host)
+        if entry.change.target.kind in SETTINGS:
+            return Setting(entry, entry.change, self._host, self._journal, resumed=self._resumed)
+        persist = self._run.persist
+        return Move(entry, entry.change, self._host, self._journal, persist=persist, resumed=self._resumed)
+
+    def _make(self, move: Move | MemoryMove | Setting) -> Entry:
+        try:
+            move.make()
+        except Gone as error:
+            return self._note(move.entry, "gone", str(error))
+        return self._note(move.entry, "done")
+
+    def _give_up(
+        self, move: Move | MemoryMove | Setting, error: BaseException, made: list[Entry], rest: Sequence[Entry]
+    ) -> Run:
+        """Put everything back as it was, the failed change first. Only then write it down: the host comes before its
+        record, which has known every prior mask since the change was begun."""
+        failed: tuple[EntryState, str] = ("undone", "")
+        if move.touched or self._resumed:
+            failed = take_back(move.entry, self._host, persist=self._run.persist, force=move.touched)
+        outcomes = self._undo(made)
+        if self._resumed:
+            # What comes after the failed change may have been made before the interruption.
+            outcomes = self._undo(rest) + outcomes
+        else:
+            outcomes += [(entry, "undone", "not made: a change before it failed") for entry in rest]
+        why = "; but its undo: ".join(filter(None, (words(error), failed[1])))
+        self._note(move.entry, "stuck" if failed[0] == "stuck" else "failed", why)
+        for outcome in outcomes:
+            self._note(*outcome)
+        stuck = any(entry.state == "stuck" for entry in self._ended.values())
+        return self.close("failed" if stuck else "undone", words(error))
+
+    def _undo(self, entries: Sequence[Entry]) -> list[tuple[Entry, EntryState, str]]:
+        persist = self._run.persist
+        return [(entry, *take_back(entry, self._host, persist=persist)) for entry in held(self._run, entries)]
+
+    def _note(self, entry: Entry, state: EntryState, error: str = "") -> Entry:
+        noted = replace(entry, state=state, error=error, at=self._now())
+        self._ended[entry.seq] = noted
+        self._journal.note(noted)
+        self._progress(noted, len(self._entries))
+        return noted
+
+
+def held(run: Run, entries: Sequence[Entry]) -> list[Entry]:
+    """Those of a run's entries that may still hold something that was otherwise (of a guest that is gone: its
+    definition), the last one first."""
+    states = ("intent", "done", "stuck", "gone") if run.persist else ("intent", "done", "stuck")
+    return [entry for entry in reversed(entries) if entry.state in states]
+
+
+def words(error: BaseException) -> str:
+    """An error for people, also where it has no text of its own."""
+    return str(error) or type(error).__name__

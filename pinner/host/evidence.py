@@ -1,0 +1,90 @@
+"""What a live host shows that may explain a drift (see causes): cpusets, systemd's settings, who runs."""
+
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from pinner.host import causes, cpusets, files
+from pinner.host.causes import Cpuset, Seen, Unit
+from pinner.host.kernel import cpuset_mount
+from pinner.host.watched import name_of
+from pinner.model.cpuset import CpuSet
+from pinner.model.drift import Drift
+from pinner.model.errors import Invalid, PinnerError
+from pinner.model.plan import Target
+
+_BOOTED = "run/systemd/system"
+"""Is there where systemd is the init (sd_booted(3))."""
+_SYSTEMD_SECONDS = 5
+_UNITS = (".service", ".scope", ".slice")
+
+
+def explain(root: Path, drifts: tuple[Drift, ...], pin_of: Callable[[Target], CpuSet | None]) -> tuple[Drift, ...]:
+    """See Agent.explain. ``pin_of`` gives where libvirt remembers that it pinned a part of a guest; it may raise."""
+    running = cache(lambda: _running(root))
+    unit = cache(lambda name: _unit(root, name))
+
+    def seen(drift: Drift) -> Seen:
+        above = _above(root, drift.actual[0].tid)
+        names = [name for cpuset in above if (name := cpuset.path.rpartition("/")[2]).endswith(_UNITS)]
+        return Seen(above, _pin(drift.target, pin_of), {name: unit(name) for name in names}, running())
+
+    return tuple(
+        causes.explained(drift, seen(drift)) if drift.cause == "unknown" and drift.actual else drift for drift in drifts
+    )
+
+
+def _above(root: Path, tid: int) -> tuple[Cpuset, ...]:
+    mount = cpuset_mount(root)
+    try:
+        folders = tuple(cpusets.above(mount, cpusets.path_of(root, tid))) if mount.version != "none" else ()
+    except OSError:
+        return ()
+    return tuple(
+        Cpuset(
+            str(folder.relative_to(mount.folder)),
+            files.cpu_list(folder / cpusets.CPUS) or CpuSet(),
+            cpusets.part_of(folder.name) is not None,
+        )
+        for folder in folders
+    )
+
+
+def _pin(target: Target, pin_of: Callable[[Target], CpuSet | None]) -> CpuSet | None:
+    if target.kind not in ("emulator", "vcpu", "iothread"):
+        return None
+    try:
+        return pin_of(target)
+    except PinnerError:
+        return None
+
+
+def _running(root: Path) -> frozenset[str]:
+    names = {name_of(root, int(pid)) for pid in files.numbers(f"{root}/proc")}
+    return frozenset(names & {*causes.BALANCERS, causes.IRQBALANCE})
+
+
+def _unit(root: Path, name: str) -> Unit:
+    """What systemd says of a unit; nothing where it does not answer."""
+    if not (root / _BOOTED).is_dir():
+        return Unit()
+    command = ["systemctl", "show", "--property=AllowedCPUs", "--property=CPUAffinity", "--", name]
+    try:
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SYSTEMD_SECONDS)
+    except (OSError, subprocess.SubprocessError):
+        return Unit()
+    return parse_unit(done.stdout)
+
+
+def parse_unit(text: str) -> Unit:
+    """What ``systemctl show`` prints of a unit: lists of CPUs and ranges, by spaces."""
+    found = dict(line.partition("=")[::2] for line in text.splitlines())
+    return Unit(_cpus(found.get("AllowedCPUs", "")), _cpus(found.get("CPUAffinity", "")))
+
+
+def _cpus(text: str) -> CpuSet:
+    try:
+        return CpuSet.parse(",".join(text.replace(",", " ").split()))
+    except Invalid:
+        return CpuSet()

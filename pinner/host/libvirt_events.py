@@ -1,0 +1,198 @@
+"""libvirt's own news of its guests, over a connection of its own that comes back when libvirtd does.
+
+Events: https://libvirt.org/html/libvirt-libvirt-domain.html (virDomainEventID). A vCPU or iothread that is plugged in
+has none: the birth of its thread tells. A pin has one, whoever set it.
+"""
+
+import logging
+import re
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache, partial
+from typing import NamedTuple
+
+import libvirt  # type: ignore[import-untyped]
+
+from pinner.host import domain_xml
+from pinner.model.cpuset import CpuSet
+from pinner.model.drift import NewsKind
+from pinner.model.plan import TargetKind
+
+LOG = logging.getLogger(__name__)
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
+"""Seconds until libvirt is asked again when it did not answer; each wait is twice the one before."""
+_KEEPALIVE = (5, 3)
+"""A libvirtd that is silent for three times five seconds counts as gone."""
+_PIN = re.compile(r"cputune\.(emulator|vcpu|iothread)pin(\d*)")
+_TARGETS: dict[str, TargetKind] = {"emulator": "emulator", "vcpu": "vcpu", "iothread": "iothread"}
+_RESUMED_ELSEWHERE = (
+    libvirt.VIR_DOMAIN_EVENT_RESUMED_MIGRATED,
+    libvirt.VIR_DOMAIN_EVENT_RESUMED_FROM_SNAPSHOT,
+    libvirt.VIR_DOMAIN_EVENT_RESUMED_POSTCOPY,
+)
+
+
+class GuestNews(NamedTuple):
+    """Something happened to a guest (by UUID); ``detail`` in libvirt's words."""
+
+    kind: NewsKind
+    guest: str
+    detail: str
+
+
+class Pinned(NamedTuple):
+    """Somebody pinned a part of a guest through libvirt, perhaps pinner itself."""
+
+    guest: str
+    kind: TargetKind
+    part: int | None
+    cpus: CpuSet
+
+
+class Connected(NamedTuple):
+    """libvirt answers, for the first time or again; the guests (by UUID) that are active now."""
+
+    guests: frozenset[str]
+
+
+class Disconnected(NamedTuple):
+    """libvirt does not answer any more."""
+
+
+Heard = GuestNews | Pinned | Connected | Disconnected
+
+
+class LibvirtEvents:
+    """Calls ``tell`` with what libvirt says, from a thread of libvirt's, until it is closed."""
+
+    def __init__(self, uri: str, tell: Callable[[Heard], None]) -> None:
+        self._uri = uri
+        self._tell = tell
+        self._wake = threading.Event()
+        self._closing = False
+        self._callbacks: list[int] = []
+        self._thread = threading.Thread(target=self._keep_connected, name="libvirt-events", daemon=True)
+
+    def start(self) -> None:
+        """Begin to listen, as soon as libvirt answers."""
+        _event_loop()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._closing = True
+        self._wake.set()
+        self._thread.join()
+
+    def _keep_connected(self) -> None:
+        wait = _FIRST_WAIT
+        while True:
+            self._wake.clear()
+            if self._closing:
+                return
+            try:
+                connection = self._listen()
+            except libvirt.libvirtError as error:
+                if wait == _FIRST_WAIT:
+                    LOG.warning("libvirt at %s does not answer, its events are missed: %s", self._uri, error)
+                self._wake.wait(wait)
+                wait = min(2 * wait, _LONGEST_WAIT)
+                continue
+            wait = _FIRST_WAIT
+            self._wake.wait()
+            self._close(connection)
+            if not self._closing:
+                self._tell(Disconnected())
+
+    def _listen(self) -> libvirt.virConnect:
+        connection = libvirt.openReadOnly(self._uri)
+        try:
+            connection.registerCloseCallback(lambda *_: self._wake.set(), None)
+            connection.setKeepAlive(*_KEEPALIVE)
+            self._callbacks = [
+                connection.domainEventRegisterAny(None, event, callback, None)
+                for event, callback in self._events().items()
+            ]
+            active = connection.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE)
+        except libvirt.libvirtError:
+            self._close(connection)
+            raise
+        self._tell(Connected(frozenset(domain.UUIDString() for domain in active)))
+        return connection
+
+    def _close(self, connection: libvirt.virConnect) -> None:
+        """A connection lives for as long as something is registered with it, even when libvirtd has gone."""
+        for undo in (
+            *(partial(connection.domainEventDeregisterAny, callback) for callback in self._callbacks),
+            connection.unregisterCloseCallback,
+            connection.close,
+        ):
+            with suppress(libvirt.libvirtError):
+                undo()
+        self._callbacks = []
+
+    def _events(self) -> dict[int, Callable[..., None]]:
+        return {
+            libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE: self._lifecycle,
+            libvirt.VIR_DOMAIN_EVENT_ID_TUNABLE: self._tunable,
+            libvirt.VIR_DOMAIN_EVENT_ID_REBOOT: self._changed("reset"),
+            libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_ADDED: self._changed("device added"),
+            libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED: self._changed("device removed"),
+            libvirt.VIR_DOMAIN_EVENT_ID_METADATA_CHANGE: self._metadata,
+        }
+
+    def _lifecycle(self, _: object, domain: libvirt.virDomain, event: int, detail: int, __: object) -> None:
+        match event:
+            case libvirt.VIR_DOMAIN_EVENT_STARTED:
+                words = f"started: {_named('VIR_DOMAIN_EVENT_STARTED_', detail)}"
+                self._tell(GuestNews("guest-started", domain.UUIDString(), words))
+            case libvirt.VIR_DOMAIN_EVENT_RESUMED if detail in _RESUMED_ELSEWHERE:
+                words = f"resumed: {_named('VIR_DOMAIN_EVENT_RESUMED_', detail)}"
+                self._tell(GuestNews("guest-started", domain.UUIDString(), words))
+            case libvirt.VIR_DOMAIN_EVENT_STOPPED:
+                words = f"stopped: {_named('VIR_DOMAIN_EVENT_STOPPED_', detail)}"
+                self._tell(GuestNews("guest-stopped", domain.UUIDString(), words))
+
+    def _tunable(self, _: object, domain: libvirt.virDomain, parameters: dict[str, object], __: object) -> None:
+        for name, value in parameters.items():
+            if found := _PIN.fullmatch(name):
+                part = int(found[2]) if found[2] else None
+                cpus = CpuSet.parse(str(value))
+                self._tell(Pinned(domain.UUIDString(), _TARGETS[found[1]], part, cpus))
+
+    def _metadata(self, _: object, domain: libvirt.virDomain, __: int, namespace: str | None, ___: object) -> None:
+        if namespace == domain_xml.PINNER:
+            self._tell(GuestNews("guest-changed", domain.UUIDString(), "metadata"))
+
+    def _changed(self, words: str) -> Callable[..., None]:
+        return lambda _, domain, *__: self._tell(GuestNews("guest-changed", domain.UUIDString(), words))
+
+
+@cache
+def _event_loop() -> None:
+    """libvirt's own loop, in a thread for as long as the process lives: it can be begun once, before the connections
+    that it is to serve, and not be ended."""
+    # Without a handler libvirt prints every error to the terminal, although it raises it too.
+    libvirt.registerErrorHandler(lambda *_: None, None)
+    libvirt.virEventRegisterDefaultImpl()
+
+    def run() -> None:
+        while True:
+            libvirt.virEventRunDefaultImpl()
+
+    threading.Thread(target=run, name="libvirt-loop", daemon=True).start()
+
+
+@cache
+def _named(prefix: str, value: int) -> str:
+    """libvirt's word for an event's detail: restored, migrated, crashed."""
+    return next(
+        (
+            name.removeprefix(prefix).lower().replace("_", " ")
+            for name, known in vars(libvirt).items()
+            if name.startswith(prefix) and known == value
+        ),
+        f"detail {value}",
+    )

@@ -1,0 +1,228 @@
+"""The kernel's own news, over netlink sockets: programs and threads that begin, and CPUs that come and go.
+
+Sources: the kernel's include/uapi/linux/connector.h, cn_proc.h and filter.h, and lib/kobject_uevent.c. Both sockets
+never block. What does not come from the kernel itself is not heeded: any process may send to a netlink socket.
+"""
+
+import ctypes
+import errno
+import os
+import re
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pinner.model.errors import NotPermitted
+
+_BUFFER = 8192
+_QUEUE = 1 << 20
+"""Bytes that the kernel keeps for us: some thousand births."""
+_BATCH = 512
+"""Messages read at once; the others wait for the next look, for more than one source is to be heard."""
+
+_CONNECTOR, _UEVENT = 11, 15
+_KERNEL_UEVENTS = 1
+_PROCESSES = (1, 1)
+"""CN_IDX_PROC, which is also the multicast group, and CN_VAL_PROC."""
+_DONE, _LISTEN = 3, 1
+"""NLMSG_DONE, PROC_CN_MCAST_LISTEN."""
+_ACKNOWLEDGED, _FORK, _EXEC, _COMM = 0x0, 0x1, 0x2, 0x200
+_ANSWERS, _KIND, _DATA = 28, 36, 52
+"""Where a message has the number that it answers (ack of struct cn_msg), its kind of event, and that event's own data:
+the thread and the process that it is of; of a birth these are the parent's, and the child's follow."""
+_ANSWER_SECONDS = 1.0
+
+_SO_ATTACH_FILTER = 26
+_LOAD, _TO_X, _IF_EQUAL, _IF_X, _RETURN = 0x20, 0x07, 0x15, 0x1D, 0x06
+"""Classic BPF: load a word of the message, keep it in X, compare with a constant or with X, give the verdict."""
+_CPU = re.compile(rb"(online|offline|add|remove)@/devices/system/cpu/cpu(\d+)\0")
+
+
+class Born(NamedTuple):
+    """A thread of a process that had others already."""
+
+    pid: int
+    tid: int
+
+
+class Began(NamedTuple):
+    """A process began a program (exec), or its main thread took another name."""
+
+    pid: int
+
+
+class CpuChanged(NamedTuple):
+    """A CPU went ``online`` or ``offline``, was plugged in (``add``) or taken out (``remove``)."""
+
+    cpu: int
+    action: str
+
+
+class Lost(NamedTuple):
+    """Some of ``what`` was told faster than it was read, and the kernel threw it away."""
+
+    what: str
+
+
+class ProcessEvents:
+    """Births of threads and begins of programs on the whole machine.
+
+    Raises NotPermitted where the kernel tells none: without root, in a container (another user or process id
+    namespace than the machine's first), or built without CONFIG_PROC_EVENTS.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._socket = _open(_CONNECTOR, _PROCESSES[0])
+        except OSError as error:
+            raise NotPermitted("process events", f"the kernel's process connector cannot be opened: {error}") from None
+        try:
+            self._subscribe()
+            _attach(self._socket, _births_and_begins())
+        except OSError as error:
+            self._socket.close()
+            raise NotPermitted("process events", f"the kernel's process connector does not answer: {error}") from None
+
+    def fileno(self) -> int:
+        """For a selector."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._socket.close()
+
+    def read(self) -> Iterator[Born | Began | Lost]:
+        """What has happened since the last look."""
+        for message in _messages(self._socket):
+            if not message:
+                yield Lost("process events")
+                continue
+            _, pid, child, child_pid = struct.unpack_from("=4I", message, _DATA)
+            yield Born(child_pid, child) if _kind(message) == _FORK else Began(pid)
+
+    def _subscribe(self) -> None:
+        """Ask, and see the kernel agree: where it does not want to tell, it does not answer either.
+
+        What it tells other listeners is heard all the same, its answers to them too: ours bears our number.
+        """
+        number = int.from_bytes(os.urandom(3))
+        body = struct.pack("=4I2HI", *_PROCESSES, 0, number, 4, 0, _LISTEN)
+        self._socket.send(struct.pack("=I2H2I", 16 + len(body), _DONE, 0, 0, 0) + body)
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            self._socket.settimeout(left)
+            message, (sender, _) = self._socket.recvfrom(_BUFFER)
+            if sender == 0 and _kind(message) == _ACKNOWLEDGED and _at(message, _ANSWERS) == number + 1:
+                break
+        else:
+            raise TimeoutError("timed out")
+        self._socket.settimeout(0)
+        if refused := _at(message, _DATA):
+            raise OSError(refused, os.strerror(refused))
+
+
+class CpuEvents:
+    """CPUs that go offline or come online (kernel's Documentation/core-api/cpu_hotplug.rst: uevents of subsystem cpu).
+
+    Raises NotPermitted where no such socket can be opened.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._socket = _open(_UEVENT, _KERNEL_UEVENTS)
+        except OSError as error:
+            raise NotPermitted("CPU events", f"the kernel's uevents cannot be heard: {error}") from None
+
+    def fileno(self) -> int:
+        """For a selector."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._socket.close()
+
+    def read(self) -> Iterator[CpuChanged | Lost]:
+        """What has happened since the last look."""
+        for message in _messages(self._socket):
+            if not message:
+                yield Lost("CPU events")
+            elif found := _CPU.match(message):
+                yield CpuChanged(int(found[2]), found[1].decode())
+
+
+def _open(protocol: int, groups: int) -> socket.socket:
+    opened = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, protocol)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _QUEUE)
+        opened.bind((0, groups))
+    except OSError:
+        opened.close()
+        raise
+    return opened
+
+
+def _messages(source: socket.socket) -> Iterator[bytes]:
+    """The kernel's messages that wait, at most _BATCH of them; an empty one where some were lost."""
+    for _ in range(_BATCH):
+        try:
+            message, (sender, _groups) = source.recvfrom(_BUFFER)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:
+                raise
+            message, sender = b"", 0
+        if sender == 0:
+            yield message
+
+
+def _kind(message: bytes) -> int:
+    return _at(message, _KIND)
+
+
+def _at(message: bytes, place: int) -> int:
+    (value,) = struct.unpack_from("=I", message, place)
+    return int(value)
+
+
+def _births_and_begins() -> list[tuple[int, int, int, int]]:
+    """Lets a thread's birth, an exec and a main thread's new name through: (operation, then, else, constant) each.
+
+    A host forks and ends processes all the time, and the kernel throws those away before they wake us.
+    """
+    thread, process, child, child_process = range(_DATA, _DATA + 16, 4)
+    accept, drop = (_RETURN, 0, 0, 0xFFFF), (_RETURN, 0, 0, 0)
+    return [
+        (_LOAD, 0, 0, _KIND),
+        (_IF_EQUAL, 3, 0, _word(_EXEC)),
+        (_IF_EQUAL, 3, 0, _word(_COMM)),
+        (_IF_EQUAL, 8, 0, _word(_FORK)),
+        drop,
+        accept,
+        (_LOAD, 0, 0, thread),
+        (_TO_X, 0, 0, 0),
+        (_LOAD, 0, 0, process),
+        (_IF_X, 0, 1, 0),
+        accept,
+        drop,
+        (_LOAD, 0, 0, child),
+        (_TO_X, 0, 0, 0),
+        (_LOAD, 0, 0, child_process),
+        (_IF_X, 0, 1, 0),
+        drop,
+        accept,
+    ]
+
+
+def _word(value: int) -> int:
+    """The constant that a loaded word equals: BPF reads words in the network's order, the kernel wrote in its own."""
+    return int.from_bytes(value.to_bytes(4, sys.byteorder), "big")
+
+
+def _attach(source: socket.socket, program: list[tuple[int, int, int, int]]) -> None:
+    code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+    held = ctypes.create_string_buffer(code, len(code))
+    source.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", len(program), ctypes.addressof(held)))

@@ -1,0 +1,76 @@
+"""Drift of real guests and processes, and the cause that the host tells."""
+
+import os
+from pathlib import Path
+
+import private_libvirt
+import pytest
+from support.kernel import THREADS, cpuset, process
+from support.live import FIRST, ONLINE, SECOND, daemon, emulator, vcpu
+
+from pinner.host.kernel import cpuset_mount
+from pinner.model.drift import Drift
+
+pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
+
+
+def explained(host, target, expected):
+    """Cause and detail of the target's drift."""
+    actual = tuple(mask for mask in host.masks(target) if mask.cpus != expected)
+    assert actual
+    (found,) = host.explain((Drift(target, expected, actual, "unknown"),))
+    return found.cause, found.detail
+
+
+def cpuset_of(tid):
+    rows = [line.split(":", 2) for line in Path(f"/proc/{tid}/cgroup").read_text().splitlines()]
+    path = next((path for _, names, path in rows if "cpuset" in names.split(",")), "/")
+    if path == "/":
+        pytest.skip("guests have no cpusets of cgroup v1 here")
+    return path
+
+
+@pytest.mark.fault(27)
+def test_another_writer_through_libvirt(start_guest, host, libvirtd):
+    guest = start_guest()
+    host.pin(emulator(guest), FIRST, persist=False)
+    private_libvirt.virsh(libvirtd, "emulatorpin", guest.name, str(SECOND), "--live")
+    assert explained(host, emulator(guest), FIRST) == (
+        "libvirt",
+        f"another writer had libvirt pin it to CPUs {SECOND}",
+    )
+
+
+@pytest.mark.fault(20)
+def test_a_cpuset_written_behind_libvirts_back(start_guest, host):
+    guest = start_guest()
+    host.pin(vcpu(guest), FIRST, persist=False)
+    path = cpuset_of(guest.vcpus[0].thread.tid).lstrip("/")
+    (cpuset_mount(Path("/")).folder / path / "cpuset.cpus").write_text(str(SECOND))
+    assert explained(host, vcpu(guest), FIRST) == ("cpuset", f"cpuset {path} was given CPUs {SECOND}")
+
+
+def test_an_affinity_set_behind_everybodys_back(start_guest, host):
+    guest = start_guest()
+    os.sched_setaffinity(guest.vcpus[0].thread.tid, SECOND)
+    cause, detail = explained(host, vcpu(guest), FIRST)
+    assert cause == "unknown"
+    assert detail.startswith("somebody set its threads' affinity, as taskset does")
+
+
+def test_a_service_in_a_narrower_cpuset(host):
+    with process(THREADS.format(count=2)) as pid, cpuset(str(SECOND), pid) as path:
+        if not path:
+            pytest.skip("no cpuset can be made here")
+        assert explained(host, daemon(pid), FIRST) == (
+            "cpuset",
+            f"cpuset {path.lstrip('/')} allows only CPUs {SECOND}",
+        )
+
+
+def test_a_guest_that_has_gone_meanwhile_is_no_error(start_guest, host, kill):
+    guest = start_guest()
+    actual = host.masks(vcpu(guest))
+    kill(guest)
+    (found,) = host.explain((Drift(vcpu(guest), FIRST, actual, "unknown"),))
+    assert found.cause == "unknown"

@@ -1,0 +1,199 @@
+"""Processes that apply, roll back or recover, and die by SIGKILL at a chosen point.
+
+A point lies before and after each call of the journal, before each COMMIT inside it, and before and after each write to
+the host. The processes are forks of the test's, which saves the time to import pinner; each opens a connection to
+libvirt, a database connection and a lock file of its own.
+"""
+
+import os
+import pickle
+import signal
+import traceback
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sqlalchemy import event
+from support.machine import MemoryHost
+from support.values import NOON, make_run
+
+from pinner.apply import executor
+from pinner.apply.ports import Host
+from pinner.apply.recover import Policy, recover
+from pinner.host.libvirt import Libvirt
+from pinner.host.live import LiveHost
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import ApplyFailed
+from pinner.model.journal import Run
+from pinner.model.plan import Plan, Target, ThreadMask
+from pinner.store.journal import Journal
+
+NEVER = -1
+WRITES = ("pin", "set_mask", "set_state", "restore_definition", "set_numatune", "move_memory")
+RECORDS = ("begin", "intend", "note", "end")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one process does; ``where`` is libvirt's URI, or the file of a host that is none."""
+
+    folder: Path
+    where: str | Path
+    plan: Plan
+    persist: bool = False
+    migrate_memory: bool = False
+    refused: int = 0
+    """The thread for which the host refuses the change."""
+
+    def apply(self, host: Host, journal: Journal) -> Run:
+        run = make_run(persist=self.persist, migrate_memory=self.migrate_memory)
+        return executor.apply(self.plan, run, host, journal, lambda: NOON, lambda *_: None)
+
+    def rollback(self, host: Host, journal: Journal) -> Run:
+        run = make_run("back", kind="rollback", undoes="run-1")
+        return executor.rollback(run, host, journal, lambda: NOON, lambda *_: None)
+
+    def back(self, host: Host, journal: Journal) -> Run | None:
+        return self._recover(host, journal, "back")
+
+    def forward(self, host: Host, journal: Journal) -> Run | None:
+        return self._recover(host, journal, "forward")
+
+    def _recover(self, host: Host, journal: Journal, policy: Policy) -> Run | None:
+        return recover(host, journal, policy, lambda: NOON)
+
+    def host(self) -> "LiveHost | FileHost":
+        return FileHost(self.where) if isinstance(self.where, Path) else LiveHost(Libvirt(self.where))
+
+
+def dies(work: Work, what: str, at: int = NEVER) -> bool:
+    """Have a process do one of Work's verbs, and be killed at the point of that number; whether it came so far."""
+    if (child := os.fork()) == 0:
+        try:
+            _live(work, what, at)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, -signal.SIGKILL), f"{what} ended with {status}"
+    return status != 0
+
+
+def _live(work: Work, what: str, at: int) -> None:
+    journal = Journal(work.folder)
+    host = work.host()
+    _Death(at).lurk(journal, host, work.refused)
+    getattr(work, what)(host, journal)
+    journal.close()
+
+
+class _Death:
+    def __init__(self, at: int) -> None:
+        self._left = at
+
+    def lurk(self, journal: Journal, host: "LiveHost | FileHost", refused: int) -> None:
+        """Wrap what writes. The objects stay what they are: each method is put over by one that counts."""
+        for name in RECORDS:
+            setattr(journal, name, self._around(getattr(journal, name)))
+        event.listen(journal._engine, "commit", self._commit)
+        for name in WRITES:
+            setattr(host, name, self._around(getattr(host, name)))
+        if isinstance(host, FileHost):
+            host.between = self._point
+        if refused:
+            host.set_mask = _refuses(refused, host.set_mask)  # type: ignore[method-assign]
+
+    def _commit(self, connection: object) -> None:
+        if connection.get_execution_options().get("writes"):  # type: ignore[attr-defined]
+            self._point()
+
+    def _around(self, call: Callable[..., object]) -> Callable[..., object]:
+        def counted(*arguments: object, **named: object) -> object:
+            self._point()
+            result = call(*arguments, **named)
+            self._point()
+            return result
+
+        return counted
+
+    def _point(self) -> None:
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._left -= 1
+
+
+def _refuses(tid: int, call: Callable[[ThreadMask], None]) -> Callable[[ThreadMask], None]:
+    """Once: the way back is open."""
+    refused: list[int] = []
+
+    def set_mask(thread: ThreadMask) -> None:
+        if thread.tid == tid and not refused:
+            refused.append(tid)
+            raise ApplyFailed(f"thread {tid}", "refused")
+        call(thread)
+
+    return set_mask
+
+
+class FileHost(MemoryHost):
+    """A host of dictionaries in a file: it outlives the process that changed it, as a kernel does.
+
+    For what a plain machine does not have: a second NUMA node, cgroup v2 partitions.
+    """
+
+    KEPT = ("threads", "definitions", "per_node", "numatunes", "states")
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self.between: Callable[[], None] = lambda: None
+        if path.exists():
+            vars(self).update(pickle.loads(path.read_bytes()))
+
+    def save(self) -> None:
+        """As a system call does its work, or does not."""
+        new = self._path.with_suffix(".new")
+        new.write_bytes(pickle.dumps({name: vars(self)[name] for name in self.KEPT}))
+        new.replace(self._path)
+        self.between()
+
+    def _write(self, tid: int, mask: CpuSet) -> None:
+        for threads in self.threads.values():
+            threads[:] = [replace(t, cpus=mask) if t.tid == tid else t for t in threads]
+        self.save()
+
+    def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
+        super().pin(target, cpus, persist=persist)
+        self.save()
+
+    def set_state(self, target: Target, state: str) -> None:
+        """A partition gets its CPUs before its kind, and loses its kind before its CPUs."""
+        if target.kind == "partition":
+            listed = state.partition(" ")[2] or self.states[target].partition(" ")[2]
+            self.states[target] = f"member {listed}".strip()
+            self.save()
+        super().set_state(target, state)
+        self.save()
+
+    def restore_definition(self, target: Target, definition: str) -> None:
+        super().restore_definition(target, definition)
+        self.save()
+
+    def set_numatune(self, target: Target, nodes: str) -> None:
+        super().set_numatune(target, nodes)
+        self.save()
+
+    def move_memory(self, target: Target, away: Collection[int], node: int) -> None:
+        """Half of it, and then the rest."""
+        self.pages_stay = {other: self.per_node[target].get(other, 0) // 2 for other in away}
+        super().move_memory(target, away, node)
+        self.save()
+        self.pages_stay = {}
+        super().move_memory(target, away, node)
+        self.save()
+
+    def seen(self) -> object:
+        """All that can be changed."""
+        memory = {target: {node: kib for node, kib in held.items() if kib} for target, held in self.per_node.items()}
+        return self.kernel(), self.definitions, memory, self.numatunes, self.states

@@ -1,0 +1,242 @@
+"""Runs left open at chosen places. That real deaths leave nothing else is shown in tests/functional/test_kills.py."""
+
+from dataclasses import replace
+
+import pytest
+from support.machine import MemoryHost, Write, daemon, emulator, memory, vcpu
+from support.values import NOON, make_run
+
+from pinner.apply import executor
+from pinner.apply.recover import Policy, recover
+from pinner.model.errors import ApplyFailed
+from pinner.model.journal import Entry, Run
+from pinner.model.memory import MemoryChange
+from pinner.model.plan import Change, Plan, Target
+from pinner.store.journal import Journal
+
+WANTED = {emulator(): "1", vcpu(0): "2-7", vcpu(1): "2-7", daemon(400): "0"}
+PLANNED = {100: "1", 101: "1", 200: "2-7", 300: "2-7", 400: "0", 401: "0"}
+SCOPE = Target("partition", "g1.scope", None, "g1.scope")
+
+
+@pytest.fixture
+def journal(tmp_path):
+    journal = Journal(tmp_path)
+    yield journal
+    journal.close()
+
+
+@pytest.fixture
+def host():
+    host = MemoryHost()
+    host.add(emulator(), "0-3", "4-7")
+    host.add(vcpu(0), "0-7")
+    host.add(vcpu(1), "0-7")
+    host.add(daemon(400), "0-7", "2-5")
+    host.before = host.kernel()
+    return host
+
+
+def the_plan(host: MemoryHost) -> Plan:
+    return host.plan(*(host.change(target, after) for target, after in WANTED.items()))
+
+
+def leave(journal: Journal, plan: Plan, *changes: Change | MemoryChange, **run: object) -> tuple[Entry, ...]:
+    """As by a process that died after it had begun."""
+    every = (*plan.changes, *changes)
+    entries = tuple(Entry("run-1", n, change, "intent", NOON) for n, change in enumerate(every, 1))
+    left = make_run(**run)
+    journal.begin(left, entries)
+    journal.leave(left)
+    return entries
+
+
+def settle(host: MemoryHost, journal: Journal, policy: Policy = "back") -> Run:
+    run = recover(host, journal, policy, lambda: NOON)
+    assert run is not None
+    assert journal.run(run.id) == run
+    assert recover(host, journal, policy, lambda: NOON) is None
+    return run
+
+
+def states(journal: Journal) -> list[str]:
+    return [entry.state for entry in journal.entries("run-1")]
+
+
+def test_where_nothing_was_left_nothing_is_done(host, journal):
+    assert recover(host, journal, "back", lambda: NOON) is None
+    executor.apply(the_plan(host), make_run(), host, journal, lambda: NOON, lambda *_: None)
+    host.writes.clear()
+    assert recover(host, journal, "back", lambda: NOON) is None
+    assert host.writes == []
+
+
+@pytest.mark.parametrize("policy", ["back", "forward"])
+@pytest.mark.parametrize("made", range(len(PLANNED) + 1))
+def test_after_so_many_threads(host, journal, made, policy):
+    leave(journal, the_plan(host))
+    for tid in list(PLANNED)[:made]:
+        host.move(tid, PLANNED[tid])
+    run = settle(host, journal, policy)
+    if policy == "back":
+        assert (run.state, host.kernel()) == ("undone", host.before)
+        assert run.recovered == "interrupted; taken back: 4 undone"
+        assert states(journal) == ["undone"] * 4
+    else:
+        assert (run.state, host.kernel()) == ("applied", PLANNED)
+        assert run.recovered == "interrupted; finished: 4 done"
+        assert states(journal) == ["done"] * 4
+
+
+@pytest.mark.parametrize("policy", ["back", "forward"])
+@pytest.mark.parametrize("back", range(5))
+def test_an_interrupted_rollback_is_finished(host, journal, back, policy):
+    executor.apply(the_plan(host), make_run(), host, journal, lambda: NOON, lambda *_: None)
+    left = make_run("run-2", kind="rollback", undoes="run-1")
+    journal.begin(left, ())
+    journal.leave(left)
+    for tid in list(reversed(PLANNED))[:back]:
+        host.move(tid, host.before[tid])
+    run = settle(host, journal, policy)
+    assert (run.id, run.state, journal.run("run-1").state) == ("run-2", "rolled_back", "rolled_back")
+    assert run.recovered == "interrupted; its rollback finished: 4 undone"
+    assert host.kernel() == host.before
+
+
+def test_a_pin_back_that_was_interrupted_is_ours(host, journal):
+    """libvirt gives an emulator's threads one mask, before each gets its own."""
+    leave(journal, the_plan(host))
+    for tid in (100, 101):
+        host.move(tid, "0-7")
+    assert settle(host, journal).state == "undone"
+    assert host.kernel() == host.before
+
+
+def test_pins_that_may_be_under_way_are_made_again_and_no_others(host, journal):
+    leave(journal, the_plan(host))
+    for tid in (100, 101, 200):
+        host.move(tid, PLANNED[tid])
+    settle(host, journal)
+    pinned = [what for what, _ in host.writes if what.startswith("guest")]
+    assert pinned == ["guest g1 vcpu 1", "guest g1 vcpu 0", "guest g1 emulator"]
+    host.writes.clear()
+
+
+@pytest.mark.parametrize("policy", ["back", "forward"])
+def test_what_somebody_else_moved_since_is_left(host, journal, policy):
+    leave(journal, the_plan(host))
+    host.move(100, "1")
+    host.move(200, "5")
+    run = settle(host, journal, policy)
+    assert run.state == "failed"
+    assert "thread 200 was moved to 5 by somebody else and is left there" in journal.entries("run-1")[1].error
+    assert host.kernel() == host.before | {200: "5"}
+
+
+def test_what_is_gone_is_named_and_no_failure(host, journal):
+    leave(journal, the_plan(host))
+    host.threads.pop(vcpu(0))
+    host.threads.pop(daemon(400))
+    run = settle(host, journal)
+    assert (run.state, run.recovered) == ("undone", "interrupted; taken back: 2 gone, 2 undone")
+    assert [entry.error for entry in journal.entries("run-1") if entry.state == "gone"] == [
+        "guest g1 vcpu 0 is gone",
+        "process busyd (400) is gone",
+    ]
+
+
+def test_an_apply_that_had_begun_to_give_up_does_not_go_forward(host, journal):
+    entries = leave(journal, the_plan(host))
+    for tid in (100, 101, 200):
+        host.move(tid, PLANNED[tid])
+    journal.intend(replace(entries[3], state="failed", error="not granted"))
+    assert settle(host, journal, "forward").state == "undone"
+    assert host.kernel() == host.before
+
+
+@pytest.mark.parametrize("fails", range(1, 5))
+def test_what_cannot_go_forward_goes_back(host, journal, fails):
+    """Also what had been made after it."""
+    entries = leave(journal, the_plan(host))
+    for tid, mask in PLANNED.items():
+        host.move(tid, mask)
+    target = str(entries[fails - 1].change.target) if fails < 4 else "400"
+    host.move(400 if fails == 4 else 100 * fails, host.before[400 if fails == 4 else 100 * fails])
+    refused: list[Write] = []
+
+    def refuse(write: Write) -> None:
+        if write[0] == target and not refused:
+            refused.append(write)
+            raise ApplyFailed(target, "not granted")
+
+    host.before_write = refuse
+    run = settle(host, journal, "forward")
+    assert refused
+    assert (run.state, run.recovered[:24]) == ("undone", "interrupted; taken back:")
+    assert host.kernel() == host.before
+
+
+def test_without_a_disk_the_run_stays_open(host, journal, monkeypatch):
+    leave(journal, the_plan(host))
+    host.move(400, "0")
+    with monkeypatch.context() as broken:
+        broken.setattr(journal._runs, "end", _full)
+        with pytest.raises(OSError, match="full"):
+            recover(host, journal, "back", lambda: NOON)
+    assert host.kernel() == host.before
+    assert settle(host, journal).state == "undone"
+
+
+def _full(*_: object) -> None:
+    raise OSError("the disk is full")
+
+
+@pytest.mark.parametrize("policy", ["back", "forward"])
+def test_the_definition(host, journal, policy):
+    host.definitions["uuid-g1"] = "[emulator 1]"
+    entries = leave(journal, host.plan(host.change(emulator(), "1")), persist=True)
+    journal.intend(replace(entries[0], definition="before"))
+    host.move(100, "1")
+    settle(host, journal, policy)
+    assert host.definitions["uuid-g1"] == ("before" if policy == "back" else "[emulator 1]")
+
+
+@pytest.mark.parametrize(("now", "ours"), [("member", True), ("member 4-7", True), ("isolated 4-7", True),
+                                           ("root 4-7", False)])  # fmt: skip
+@pytest.mark.parametrize("policy", ["back", "forward"])
+def test_a_partition_on_its_way(host, journal, now, ours, policy):
+    change = Change(SCOPE, (), host.threads[vcpu(0)][0].cpus, "so", ("member", "isolated 4-7"))
+    entries = leave(journal, host.plan(), change)
+    host.states[SCOPE] = now
+    if now != "member":
+        journal.intend(replace(entries[0], found=host.masks(SCOPE)))
+        host.move(401, "0-7")
+    run = settle(host, journal, policy)
+    if not ours:
+        assert (run.state, host.states[SCOPE]) == ("failed", now)
+    elif policy == "back":
+        assert (run.state, host.states[SCOPE], host.kernel()) == ("undone", "member", host.before)
+    else:
+        assert (run.state, host.states[SCOPE]) == ("applied", "isolated 4-7")
+
+
+MIB = 1024
+
+
+@pytest.mark.parametrize(
+    ("now", "moved"),
+    [({0: 500, 1: 100}, False), ({0: 499, 1: 101}, False), ({0: 200, 1: 400}, True), ({0: 0, 1: 600}, True)],
+)
+@pytest.mark.parametrize("policy", ["back", "forward"])
+def test_memory_that_was_or_was_not_moved(host, journal, now, moved, policy):
+    """What a guest takes on one node and frees on another meanwhile is no move of ours: all would follow it."""
+    change = MemoryChange(memory(), {0: 500 * MIB, 1: 100 * MIB}, 1, "", "so")
+    leave(journal, host.plan(), change)
+    host.per_node[memory()] = {node: mib * MIB for node, mib in now.items()}
+    run = settle(host, journal, policy)
+    if policy == "forward":
+        assert (run.state, host.per_node[memory()]) == ("applied", {0: 0, 1: 600 * MIB})
+    elif moved:
+        assert host.per_node[memory()] == {0: 600 * MIB, 1: 0}
+    else:
+        assert (run.state, host.per_node[memory()]) == ("undone", {node: mib * MIB for node, mib in now.items()})

@@ -1,0 +1,98 @@
+"""Cpusets of guests and services as both versions of cgroups lay them out, in trees made by hand."""
+
+import pytest
+from support import roots
+
+from pinner.host import cpusets, watched
+from pinner.host.cpusets import Part
+from pinner.host.kernel import cpuset_mount
+
+UUID = "6a5b7a0e-0000-4000-8000-000000000001"
+V1 = {"proc/mounts": "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\n"}
+V2 = {
+    "proc/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+    "sys/fs/cgroup/cgroup.controllers": "cpuset cpu\n",
+}
+LAYOUTS = {
+    "v1": (V1, "12:cpuset:{}\n0::/elsewhere\n", "sys/fs/cgroup/cpuset", "/machine/qemu-1-g1.libvirt-qemu", ""),
+    "v2": (V2, "0::{}\n", "sys/fs/cgroup", "/machine.slice/machine-qemu-1.scope", "/libvirt"),
+}
+
+
+@pytest.fixture(params=LAYOUTS.values(), ids=LAYOUTS)
+def host(request, tmp_path):
+    """A guest with two vCPUs and an iothread, and a service: root, mount, the guest's path, what lies between."""
+    base, rows, mount, guest, between = request.param
+    files = dict(base)
+    for part in ("", *(f"{between}/{name}" for name in ("emulator", "vcpu0", "vcpu1", "iothread1"))):
+        files[f"{mount}{guest}{part}/cpuset.cpus"] = "0-3\n"
+    roots.write(tmp_path, files)
+    command = b"/usr/bin/qemu-system-x86_64\0-uuid\0" + UUID.encode() + b"\0"
+    emulator = rows.format(f"{guest}{between}/emulator")
+    roots.process(tmp_path, 400, name=b"qemu-system-x86", command=command, cgroup=emulator)
+    roots.process(tmp_path, 500, name=b"busyd", cgroup=rows.format("/system.slice/busyd.service"))
+    roots.process(tmp_path, 501, name=b"rootling", cgroup=rows.format("/"))
+    for pid, name in ((400, "qemu-system-x86"), (500, "busyd"), (501, "rootling")):
+        (tmp_path / f"proc/{pid}/comm").write_text(f"{name}\n")
+    return tmp_path, cpuset_mount(tmp_path), guest, between
+
+
+def test_a_guests_cpusets_are_told_by_part(host):
+    root, mount, guest, between = host
+    found = watched.find(root, mount, {UUID}, ())
+    assert found.qemus == {400: UUID}
+    cpus = {
+        path.removeprefix(str(mount.folder)).removesuffix("/cpuset.cpus"): owner
+        for path, owner in found.files.items()
+        if path.endswith("/cpuset.cpus")
+    }
+    inside = f"{guest}{between}"
+    assert {path: owner and (owner.kind, owner.part) for path, owner in cpus.items()} == {
+        guest.rpartition("/")[0]: None,
+        guest: None,
+        inside: None,
+        f"{inside}/emulator": ("emulator", None),
+        f"{inside}/vcpu0": ("vcpu", 0),
+        f"{inside}/vcpu1": ("vcpu", 1),
+        f"{inside}/iothread1": ("iothread", 1),
+    }
+    assert {owner.guest for owner in cpus.values() if owner} == {UUID}
+
+
+def test_a_services_cpusets_are_those_above_it(host):
+    root, mount, *_ = host
+    found = watched.find(root, mount, (), {"busyd", "rootling"})
+    assert found.qemus == {}
+    assert [path.removeprefix(f"{mount.folder}/") for path in found.files if path.endswith("cpuset.cpus")] == [
+        "system.slice/busyd.service/cpuset.cpus",
+        "system.slice/cpuset.cpus",
+    ]
+
+
+def test_nobody_is_asked_for(host):
+    root, mount, *_ = host
+    assert watched.find(root, mount, (), ()) == watched.Watched({}, {})
+
+
+def test_a_host_without_the_controller(host):
+    root, *_ = host
+    (root / "proc/mounts").write_text("")
+    found = watched.find(root, cpuset_mount(root), {UUID}, {"busyd"})
+    assert (found.qemus, found.files) == ({400: UUID}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("emulator", Part("emulator", None)),
+        ("vcpu0", Part("vcpu", 0)),
+        ("vcpu127", Part("vcpu", 127)),
+        ("iothread1", Part("iothread", 1)),
+        ("libvirt", None),
+        ("vcpu", None),
+        ("vcpu1x", None),
+        ("machine-qemu.scope", None),
+    ],
+)
+def test_parts_by_folder(name, part):
+    assert cpusets.part_of(name) == part

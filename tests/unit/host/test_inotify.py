@@ -1,0 +1,60 @@
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support.kernel import THREADS, cpuset, process
+
+from pinner.host.inotify import Inotify, Written
+from pinner.host.kernel import cpuset_mount
+
+
+@pytest.fixture
+def inotify():
+    with closing(Inotify()) as made:
+        yield made
+
+
+def test_writes_to_watched_files_are_told_once(inotify, tmp_path):
+    watched, other = tmp_path / "watched", tmp_path / "other"
+    for file in (watched, other):
+        file.write_text("0")
+    assert inotify.watch([str(watched), str(tmp_path / "missing")]) == ()
+    for text in ("1", "2"):
+        watched.write_text(text)
+        other.write_text(text)
+    watched.read_text()
+    assert list(inotify.read()) == [Written(str(watched))]
+    assert list(inotify.read()) == []
+
+
+def test_a_file_that_is_watched_no_more_is_silent(inotify, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for file in (first, second):
+        file.write_text("0")
+    inotify.watch([str(first)])
+    inotify.watch([str(second)])
+    first.write_text("1")
+    second.write_text("1")
+    assert list(inotify.read()) == [Written(str(second))]
+
+
+def test_a_file_that_was_made_again(inotify, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("0")
+    inotify.watch([str(file)])
+    file.unlink()
+    file.write_text("1")
+    inotify.watch([str(file)])
+    list(inotify.read())
+    file.write_text("2")
+    assert list(inotify.read()) == [Written(str(file))]
+
+
+def test_a_write_to_a_cgroups_cpuset_is_told(inotify):
+    with process(THREADS.format(count=1)) as pid, cpuset("0", pid) as path:
+        if not path:
+            pytest.skip("no cpuset can be made here")
+        file = cpuset_mount(Path("/")).folder / path.lstrip("/") / "cpuset.cpus"
+        inotify.watch([str(file)])
+        file.write_text("0")
+        assert list(inotify.read()) == [Written(str(file))]
