@@ -49,7 +49,8 @@ def serve(config_files: list[Path] | None, bind: str | None, port: int | None) -
         _serve_apart(config, door)
         return
     with ExitStack() as undo:
-        _serve_api(config, wiring.local_agent(config, {os.getpid()}, undo, watch=True), door, threading.Event())
+        agent = wiring.local_agent(config, {os.getpid()}, undo, watch=True)
+        _serve_api(config, agent, wiring.database_url(config), door, threading.Event())
 
 
 def read_tokens(file: str | None) -> dict[str, str] | None:
@@ -83,15 +84,16 @@ class _Door:
     tokens: dict[str, str] | None
 
 
-def _serve_api(config: cfg.ConfigOpts, agent: Agent, door: _Door, stop: threading.Event) -> None:
+def _serve_api(config: cfg.ConfigOpts, agent: Agent, database: str, door: _Door, stop: threading.Event) -> None:
     for kind in (signal.SIGINT, signal.SIGTERM):
         signal.signal(kind, lambda *_: stop.set())
     host = wiring.host_name(config)
     with ExitStack() as undo:
-        service = wiring.service(config, {host: agent}, wiring.database_url(config), undo)
+        service = wiring.service(config, {host: agent}, database, undo)
         app = create_app(service, tokens=door.tokens, max_body_bytes=config.api.max_body_kib * 1024)
         server = listen(app, door.bind, door.port)
         undo.callback(server.stop)
+        wiring.keep(config, service, host, undo)
         print(f"pinner serves host {host} at {server.url} (Ctrl-C ends it)", flush=True)
         stop.wait()
 
@@ -99,13 +101,15 @@ def _serve_api(config: cfg.ConfigOpts, agent: Agent, door: _Door, stop: threadin
 def _serve_apart(config: cfg.ConfigOpts, door: _Door) -> None:
     """The agent here, the API in a child without root. Neither outlives the other."""
     account = privileges.unprivileged(config.api.user)
+    # Where the default state lies depends on who asks; the child asks as somebody else.
+    database = wiring.database_url(config)
     socket = _prepare(config, account)
     # The child sees a byte when the agent listens, and the end of the pipe when this process has gone.
     child_end, own_end = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(own_end)
-        os._exit(_api_process(config, account, socket, door, child_end))
+        os._exit(_api_process(config, account, socket, database, door, child_end))
     os.close(child_end)
     with ExitStack() as undo:
         undo.callback(_end, child)
@@ -137,7 +141,9 @@ def _prepare(config: cfg.ConfigOpts, account: pwd.struct_passwd) -> Path:
     return state / "agent.sock"
 
 
-def _api_process(config: cfg.ConfigOpts, account: pwd.struct_passwd, socket: Path, door: _Door, parent: int) -> int:
+def _api_process(
+    config: cfg.ConfigOpts, account: pwd.struct_passwd, socket: Path, database: str, door: _Door, parent: int
+) -> int:
     stop = threading.Event()
 
     def watch() -> None:
@@ -152,7 +158,7 @@ def _api_process(config: cfg.ConfigOpts, account: pwd.struct_passwd, socket: Pat
         if not os.read(parent, 1):
             return 1
         threading.Thread(target=watch, name="parent", daemon=True).start()
-        _serve_api(config, AgentClient(wiring.host_name(config), socket), door, stop)
+        _serve_api(config, AgentClient(wiring.host_name(config), socket), database, door, stop)
     except PinnerError as error:
         print(f"pinner: error: {visible(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, Invalid) else 1

@@ -52,12 +52,12 @@ def folder() -> Iterator[Path]:
 def start(folder: Path) -> Iterator[Start]:
     running: list[subprocess.Popen[str]] = []
 
-    def begin(*words: str, config: str = "", command: tuple[str, ...] = (str(PINNER),)) -> Served:
+    def begin(
+        *words: str, config: str = "", own_state: bool = True, command: tuple[str, ...] = (str(PINNER),)
+    ) -> Served:
         file = folder / "pinner.conf"
-        file.write_text(
-            f"[agent]\nstate_dir = {folder}/state\n"
-            f"[libvirt]\nuri = qemu+unix:///system?socket={folder}/no-libvirt\n{config}"
-        )
+        state = f"state_dir = {folder}/state\n" if own_state else ""
+        file.write_text(f"[agent]\n{state}[libvirt]\nuri = qemu+unix:///system?socket={folder}/no-libvirt\n{config}")
         log = folder / "log"
         with log.open("w") as out:
             process = subprocess.Popen(
@@ -98,6 +98,17 @@ def _as_nobody(path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     if "PermissionError" in done.stderr:
         raise PermissionError(done.stderr)
+
+
+@needs_root
+def test_without_a_configured_state_the_api_uses_roots(start: Start) -> None:
+    """Not that of the user which it has become. The machine's own is kept out of it."""
+    apart = ("unshare", "-m", "--propagation", "private", "sh", "-c", 'mount -t tmpfs none /var/lib && exec "$@"', "sh")
+    served = start(own_state=False, command=(*apart, str(PINNER)))
+    assert httpx.get(f"{served.url}/v1/audit/verify").json()["ok"] is True
+    state = Path(f"/proc/{served.process.pid}/root/var/lib/pinner")
+    assert (state / "api/pinner.sqlite").stat().st_uid == 65534
+    assert (state / "agent/journal.sqlite").stat().st_uid == 0
 
 
 def test_the_way_to_the_host_is_open(start: Start) -> None:

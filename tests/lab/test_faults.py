@@ -1,10 +1,11 @@
 """Faults that need several nodes or cgroup v2: what pinner promises then."""
 
-import json
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from support.lab import apply, daemon, guests, masks, pinner, plan, rollback, wrong
+from support.lab import apply, daemon, guests, masks, plan, rollback, served, wrong
+
+from pinner.model.errors import Invalid, StalePlan
 
 CPUS = "/sys/devices/system/cpu"
 
@@ -28,19 +29,16 @@ def offline(host, cpu):
 
 def test_an_offline_cpu_is_refused_beforehand(plain):
     with offline(plain, 6):
-        refused = pinner(plain, "plan", "--emulator", "4-6", "--sample-seconds", "0", check=False)
-        assert refused.status == 2
-        assert "6 is offline" in refused.err
+        with pytest.raises(Invalid, match="6 is offline"):
+            plan(plain, emulator="4-6")
         assert all(6 not in want.cpus for want in plan(plain, "shared-pool").wanted)
 
 
 def test_a_cpu_that_goes_offline_before_the_apply_makes_the_plan_stale(plain):
     made = plan(plain, "numa-local")
     before = masks(plain)
-    with offline(plain, 6):
-        refused = pinner(plain, "apply", made.id, "--yes", check=False)
-    assert refused.status == 1
-    assert "is stale" in refused.err
+    with offline(plain, 6), pytest.raises(StalePlan):
+        apply(plain, made)
     assert wrong(before, masks(plain)) == []
 
 
@@ -75,9 +73,9 @@ def test_a_slice_that_is_confined_undoes_the_apply(plain):
         made = plan(plain, "numa-local")
         run, state = apply(plain, made)
         assert state.startswith("undone")
-        entries = json.loads(pinner(plain, "run", "show", run, "--json").out)["entries"]
-        assert "undone" in {entry["state"] for entry in entries}
-        assert not [entry for entry in entries if entry["state"] == "stuck"]
+        states = {entry.state for entry in served(plain).entries(run)}
+        assert "undone" in states
+        assert "stuck" not in states
         assert wrong(before, masks(plain)) == []
     finally:
         plain.run("systemctl set-property --runtime machine.slice AllowedCPUs=")

@@ -5,9 +5,10 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from support.lab import GUESTS, apply, guests, inventory, pinner, plan, rollback
+from support.lab import GUESTS, apply, guests, inventory, plan, rollback
 
 from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid
 
 WORKING = (
     bytes.fromhex(
@@ -101,13 +102,13 @@ def test_numa_local_keeps_a_working_guest_on_its_node(host):
 
 
 @pytest.mark.parametrize(
-    ("host", "options"),
-    [("isolated-boot", ()), ("two-socket", ("--isolation", "live"))],
+    ("host", "isolation"),
+    [("isolated-boot", "boot"), ("two-socket", "live")],
     indirect=["host"],
     ids=["by boot parameters", "by a live partition"],
 )
-def test_isolated_vcpus_have_a_cpu_each_while_housekeeping_is_flooded(host, options):
-    made = plan(host, "isolated", *options)
+def test_isolated_vcpus_have_a_cpu_each_while_housekeeping_is_flooded(host, isolation):
+    made = plan(host, "isolated", isolation=isolation)
     run, state = apply(host, made)
     assert state == "applied"
     tids = vcpus(host)
@@ -121,9 +122,8 @@ def test_isolated_vcpus_have_a_cpu_each_while_housekeeping_is_flooded(host, opti
             got = shares(host, tids, 20)
         assert min(got) > 0.95, got
         own = next(want.cpus for want in made.wanted if want.target.kind == "vcpu")
-        refused = pinner(host, "plan", "--sample-seconds", "0", "--emulator", str(own), check=False)
-        assert refused.status == 2
-        assert "isolated" in refused.err
+        with pytest.raises(Invalid, match="isolated"):
+            plan(host, emulator=str(own))
     finally:
         host.run("systemctl stop 'flood*'")
         assert rollback(host, run) == "rolled_back"

@@ -6,10 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 from private_libvirt import guest_xml
-from support.lab import IMAGE, STOPPED, inventory, masks, pinner, plan, rollback, wrong
-
-from pinner import codec
-from pinner.model.journal import Entry
+from support.lab import IMAGE, STOPPED, apply, inventory, masks, plan, rollback, served, wrong
 
 MEMORY_MIB = 448
 """Much more than QEMU's own code and libraries, which lie on either node."""
@@ -82,23 +79,23 @@ def test_memory_follows_the_vcpus_and_goes_back(two, mode):
         before, threads = numa_maps(two), masks(two)
         assert before[away.id] > MEMORY_MIB * 1024
         # The guest would stay where its memory is; so all of that node is taken for emulators.
-        made = plan(two, "numa-local", "--emulator", str(away.cpus))
+        made = plan(two, "numa-local", emulator=str(away.cpus))
         (planned,) = made.memory
         assert planned.home == home.id
         assert same(planned.per_node, before)
         assert same({home.id: planned.remote_kib}, {home.id: before[away.id]})
-        told = json.loads(pinner(two, "apply", made.id, "--yes", "--json", "--migrate-memory").out)
-        assert told["run"]["state"] == "applied"
+        run, state = apply(two, made, migrate_memory=True)
+        assert state == "applied"
         after = numa_maps(two)
         assert after[home.id] >= 0.95 * sum(after.values())
-        entry = codec.read(Entry, told["entries"][-1])
+        entry = served(two).entries(run)[-1]
         assert entry.change.before == {part.node: part.before_kib for part in entry.memory if part.before_kib}
         assert same(entry.change.before, before)
         assert same({part.node: part.stayed_kib for part in entry.memory}, after)
         assert all(part.moved_kib + part.stayed_kib == part.before_kib for part in entry.memory)
         if mode == "restrictive":
             assert f"numa_nodeset   : {home.id}\n" in two.run("virsh numatune delta").out
-        assert rollback(two, told["run"]["id"]) == "rolled_back"
+        assert rollback(two, run) == "rolled_back"
         assert same(numa_maps(two), before, LIBRARIES_KIB)
         assert wrong(threads, masks(two)) == []
         assert f"numa_nodeset   : {away.id}\n" in two.run("virsh numatune delta").out

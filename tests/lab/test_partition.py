@@ -8,7 +8,6 @@ from support.lab import GUESTS, apply, daemon, guests, inventory, masks, plan, r
 
 from pinner.model.cpuset import CpuSet
 
-LIVE = ("--isolation", "live")
 CGROUPS = "/sys/fs/cgroup"
 SPIN = """\
 import threading, time
@@ -60,7 +59,7 @@ def ran_on(host, unit):
 
 def test_a_live_partition_is_made_and_taken_back(plain):
     before, cgroups = masks(plain), settings(plain)
-    made = plan(plain, "isolated", *LIVE)
+    made = plan(plain, "isolated", isolation="live")
     assert made.blocked == ""
     assert made.unplaced == ()
     run, state = apply(plain, made)
@@ -70,7 +69,7 @@ def test_a_live_partition_is_made_and_taken_back(plain):
         nothing_else_runs_there(plain, isolated)
         plain.run("systemctl daemon-reload")
         assert the_kernel_agrees(plain, made) == isolated
-        assert [c for c in plan(plain, "isolated", *LIVE).changes if c.target.kind != "process"] == []
+        assert [c for c in plan(plain, "isolated", isolation="live").changes if c.target.kind != "process"] == []
     finally:
         assert rollback(plain, run) == "rolled_back"
     # The kernel takes no empty list back where threads are; all CPUs are as little of a limit.

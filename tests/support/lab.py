@@ -2,17 +2,24 @@
 
 import json
 import shlex
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import Any
 
 from lab.agent import Result
 from lab.host import LabHost
 from private_libvirt import guest_xml
 
-from pinner import codec
 from pinner.model.cpuset import CpuSet
+from pinner.model.errors import HostUnreachable
+from pinner.model.journal import Run
 from pinner.model.plan import Plan
+from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.remote import RemotePinner
+from pinner.usecases import Caller
 
 GUESTS = {"alpha": 4, "beta": 2, "gamma": 1}
 """Name to vCPUs."""
@@ -51,6 +58,10 @@ for folder in glob.glob("/proc/[0-9]*/task/[0-9]*"):
 print(json.dumps(found))
 """
 
+TOKEN = "lab-token"
+CALLER = Caller("lab", "127.0.0.1", "")
+_CONFIG = "[api]\nbind = 0.0.0.0\ntoken_file = /etc/pinner/tokens\n"
+
 Threads = dict[tuple[int, int], tuple[str, CpuSet]]
 """Thread id and start time to name and mask."""
 
@@ -60,31 +71,57 @@ def pinner(host: LabHost, *words: str, check: bool = True) -> Result:
     return host.run(f"pinner {shlex.join(words)}", check=check)
 
 
+@cache
+def serve(host: LabHost) -> RemotePinner:
+    """Begin `pinner serve` on the host, to be asked from here: starting Python for each question is slow in there."""
+    host.run("mkdir -p /etc/pinner && cat > /etc/pinner/pinner.conf", stdin=_CONFIG)
+    host.run(f"echo lab:{TOKEN} > /etc/pinner/tokens && systemd-run -q --unit=pinner pinner serve")
+    return RemotePinner(host.url, TOKEN)
+
+
+@cache
+def served(host: LabHost) -> RemotePinner:
+    """The host's server, when it answers."""
+    pinner = serve(host)
+    deadline = time.monotonic() + 120
+    while True:
+        with suppress(HostUnreachable):
+            pinner.hosts()
+            return pinner
+        assert time.monotonic() < deadline, host.run("journalctl -u pinner").out
+        time.sleep(1)
+
+
+def name(host: LabHost) -> str:
+    """The host's name in pinner."""
+    return f"lab{host.machine.number}"
+
+
 def inventory(host: LabHost) -> Snapshot:
     """The host as pinner sees it; loads are not measured."""
-    return codec.load(Snapshot, pinner(host, "inventory", "--save", "-", "--sample-seconds", "0").out.encode())
+    return served(host).observe(name(host), 0)
 
 
-def plan(host: LabHost, strategy: str, *options: str) -> Plan:
+def plan(host: LabHost, strategy: str = "shared-pool", **parameters: Any) -> Plan:
     """A stored plan."""
-    words = ("plan", "--json", "--strategy", strategy, "--sample-seconds", "2", *options)
-    return codec.load(Plan, pinner(host, *words).out.encode())
+    return served(host).plan(name(host), Request(strategy, **parameters), None, 2.0, CALLER)
 
 
-def apply(host: LabHost, made: Plan) -> tuple[str, str]:
+def apply(host: LabHost, made: Plan, *, migrate_memory: bool = False) -> tuple[str, str]:
     """Apply a plan; the run's id and how it ended."""
-    return _run(pinner(host, "apply", made.id, "--yes", "--json", check=False))
+    return _ended(host, served(host).apply(made.id, False, CALLER, migrate_memory=migrate_memory))
 
 
 def rollback(host: LabHost, run: str) -> str:
     """Take a run back; how that ended."""
-    return _run(pinner(host, "rollback", run, "--json", check=False))[1]
+    return _ended(host, served(host).rollback(run, CALLER))[1]
 
 
-def _run(result: Result) -> tuple[str, str]:
-    assert result.out, result.err
-    run = json.loads(result.out)["run"]
-    return run["id"], f"{run['state']} {run['error']}".strip()
+def _ended(host: LabHost, run: Run) -> tuple[str, str]:
+    for _ in served(host).follow(run.id):
+        pass
+    ended = served(host).run(run.id)
+    return run.id, f"{ended.state} {ended.error}".strip()
 
 
 def masks(host: LabHost) -> Threads:

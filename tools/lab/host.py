@@ -3,6 +3,7 @@
 import compileall
 import os
 import shutil
+import socket
 import subprocess
 import sysconfig
 import tempfile
@@ -66,7 +67,7 @@ class LabHost:
         check(topology)
         self.topology = topology
         self.folder = folder
-        self.machine = Machine(topology, kernel, number, port, folder, image.image(), disk)
+        self.machine = Machine(topology, kernel, number, port, folder, image.image(), disk, api=_free_port())
         prepare(self.machine)
         self._agent = GuestAgent(folder / "agent")
         with (folder / "qemu.log").open("w") as log:
@@ -94,7 +95,8 @@ class LabHost:
             ended = f"its QEMU ended with status {self._process.returncode}: {self._last_words()}"
             self._give_up(f"did not boot in {seconds:g} s" if self._process.poll() is None else ended, error)
         self.run("systemctl is-system-running --wait", timeout=seconds, check=False)
-        self.run(f"ip addr add {self.address}/24 dev eth0; ip link set eth0 up")
+        for device, address in (("eth0", self.address), ("eth1", machine.API)):
+            self.run(f"ip addr add {address}/24 dev {device} && ip link set {device} up")
 
     @property
     def pid(self) -> int:
@@ -105,6 +107,11 @@ class LabHost:
     def address(self) -> str:
         """Its IP address on the lab's network."""
         return f"10.19.0.{self.machine.number}"
+
+    @property
+    def url(self) -> str:
+        """Where this machine reaches what listens on the host's port 8077."""
+        return f"http://127.0.0.1:{self.machine.api}"
 
     def run(self, command: str, *, stdin: str | bytes = "", timeout: float = RUN_SECONDS, check: bool = True) -> Result:
         """Run a shell command to its end.
@@ -159,6 +166,12 @@ def check(topology: LabTopology) -> None:
     free = _available_mib()
     if free < needed:
         raise LabError(f"lab: topology {topology.name} needs {needed} MiB of memory, {free} MiB are available")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
 
 
 def _available_mib() -> int:

@@ -12,6 +12,8 @@ from lab.topology import LabTopology
 
 CPU = "Nehalem"
 """A model of which software emulation lacks nothing; it has a level-3 cache, and threads where the topology says so."""
+API = "10.0.2.15"
+"""Where a host listens for calls from this machine; QEMU's user network has it so."""
 _KERNEL = (
     "root=/dev/vda rw console=ttyS0 panic=-1 net.ifnames=0 mitigations=off loglevel=4 systemd.show_status=no "
     "systemd.hostname={name} systemd.machine_id={id.hex}"
@@ -20,7 +22,8 @@ _KERNEL = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """All that a host's QEMU is told. ``number`` tells hosts of one network apart, from 1; ``port`` is the network."""
+    """All that a host's QEMU is told. ``number`` tells hosts of one network apart, from 1; ``port`` is the network, and
+    ``api`` the port of this machine that reaches the host's port 8077, none where it is 0."""
 
     topology: LabTopology
     kernel: str
@@ -30,6 +33,7 @@ class Machine:
     folder: Path
     image: Image
     software: Path
+    api: int = 0
     interactive: bool = False
 
     @property
@@ -66,6 +70,9 @@ def _host(machine: Machine) -> Iterator[str]:
     yield from ("-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0")
     yield from ("-netdev", f"socket,mcast=230.19.0.1:{machine.port},localaddr=127.0.0.1,id=net")
     yield from ("-device", f"virtio-net-pci,netdev=net,mac=52:54:00:19:00:{machine.number:02x}")
+    if machine.api:
+        yield from ("-netdev", f"user,restrict=on,hostfwd=tcp:127.0.0.1:{machine.api}-{API}:8077,id=api")
+        yield from ("-device", "virtio-net-pci,netdev=api")
 
 
 def accelerated() -> bool:
