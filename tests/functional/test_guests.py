@@ -171,6 +171,7 @@ def test_it_connects_again_after_the_connection_was_lost(libvirt, libvirtd, star
     assert libvirt.persistent(guest.uuid)
 
 
+@pytest.mark.fault(23)
 def test_what_cannot_be_pinned(start_guest, kill, host: LiveHost, libvirt: Libvirt):
     guest = start_guest()
     absent = max(os.sched_getaffinity(0)) + 1
