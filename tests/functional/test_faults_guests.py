@@ -31,7 +31,7 @@ from pinner.host.kernel import cpuset_mount
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT, LiveHost
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import ApplyFailed, Gone, NotPermitted
+from pinner.model.errors import ApplyFailed, Gone, NotPermitted, StalePlan
 from pinner.model.journal import Entry
 from pinner.model.plan import Change
 
@@ -155,7 +155,7 @@ def test_a_vcpu_that_is_not_plugged_in_cannot_be_said_to_be_placed(host, journal
         host.masks(vcpu(guest, 1))
     assert host.parts(guest.uuid) == {("vcpu", 0), ("iothread", 1)}
     missing = Change(vcpu(guest, 1), (), SECOND, "a test")
-    with pytest.raises(Exception, match="vcpu 1 is gone"):
+    with pytest.raises(StalePlan, match="vcpu 1 is gone"):
         apply(plan_of(host, [missing]), host, journal)
 
 
