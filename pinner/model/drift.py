@@ -47,9 +47,9 @@ class Drift:
     states: tuple[str, str] = ("", "")
     """Of a target with a state: what it is and what it should be."""
     times: int = 0
-    """How often it was put back lately, only to be moved again."""
+    """How often it was put back lately, only to be moved again; where nothing is enforced: how often it was found."""
     held_until: datetime | None = None
-    """It flaps: until then it is not put back again."""
+    """It flaps: until then it is left alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -356,3 +356,18 @@ def test_a_guest_is_marked_by_name_or_uuid(service, agent, name):
     assert [record.result for record in trail(service, "guest.exempt")] == ["left alone", "placed"]
     with pytest.raises(NotFound, match="known: g1"):
         service.set_exempt(HOST, "g7", True, ANN)
+
+
+@pytest.mark.parametrize("mode", ["observe", "propose"])
+def test_what_comes_and_goes_does_not_fill_the_audit_trail(service, agent, mode):
+    service.set_policy(HOST, Policy(mode="enforce"), ANN)
+    service.policing.reconcile(HOST, "started")
+    service.set_policy(HOST, Policy(mode=mode), ANN)
+    for _ in range(20):
+        meddle(agent, VCPU, "9")
+        (drift,) = service.policing.reconcile(HOST, "guest-changed").drifts
+        meddle(agent, VCPU, "4-15")
+        assert service.policing.reconcile(HOST, "guest-changed").drifts == ()
+    assert len(trail(service, "drift.found")) == PATIENCE
+    assert len(trail(service, "plan.create")) <= 1 + PATIENCE
+    assert drift.held_until is not None
