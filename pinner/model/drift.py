@@ -23,7 +23,7 @@ Cause = Literal[
     "unknown",
 ]
 """Told by comparing a snapshot with what stands:
-arrived    the guest is new here, or is placed first  restarted  it was started anew (guest or process)
+arrived    it is new here, or is placed first         restarted  it was started anew (guest or process)
 hotplug    the vCPU or iothread was plugged in since  thread     threads were born since
 offline    CPUs of its place went offline or came on  moved      to make room for another guest
 busy       the process became busy since
