@@ -21,14 +21,18 @@ POLL_SECONDS = 5.0
 SETTLE_SECONDS = 0.05
 """News comes in flocks: a guest that starts is several events. What comes within is looked at together."""
 
-REST = 2.0
-"""After a look that took a while, so many times that long is waited: a flood of news costs a third of a CPU at most."""
+REST = 2
+"""After each of many looks in a row, so many times as long is waited as it took: a flood of news costs a third of a CPU
+at most, and the first of it is looked after at once."""
+
+ROW_SECONDS = 5.0
+"""A look that begins so soon after another's end is one of a row."""
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds between tries while the host or the database fails, doubled after each."""
 
-IDLE = frozenset({"guest-stopped", "process-ended"})
-"""News after which nothing can be out of its place."""
+IDLE = frozenset({"process-ended"})
+"""News after which nothing can be out of its place (a guest that stops may make room for one that had none)."""
 
 
 class Policies(Protocol):
@@ -71,6 +75,8 @@ class Keeper:
         self._after = 0
         self._policy: Policy | None = None
         self._due = 0.0
+        self._row = 0
+        self._ended = -ROW_SECONDS
 
     def start(self) -> None:
         """Begin to keep the host."""
@@ -125,16 +131,17 @@ class Keeper:
 
     def _look(self, cause: str) -> None:
         began = self._clock()
+        self._row = self._row + 1 if began - self._ended < ROW_SECONDS else 0
         with self._looking:
             if self._stop.is_set():
                 return
             report = self._policies.reconcile(self._host, cause)
-        ended = self._clock()
+        self._ended = ended = self._clock()
         holds = [(drift.held_until - report.at).total_seconds() for drift in report.drifts if drift.held_until]
         self._due = ended + min([self._sweep_seconds, *(max(hold, FIRST_RETRY) for hold in holds)])
         if report.error:
             LOG.warning("host %s is not as its policy wants it: %s", self._host, report.error)
-        self._stop.wait(REST * (ended - began))
+        self._stop.wait(min(self._row, REST) * (ended - began))
 
     def _measure(self) -> None:
         """Wait for the next measurement, and make it."""

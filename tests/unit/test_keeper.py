@@ -106,11 +106,10 @@ def test_a_flock_of_news_is_one_look(policies):
     assert causes[1] == "process-born 0 daemon (and 19 more)"
 
 
-@pytest.mark.parametrize("kind", ["guest-stopped", "process-ended"])
-def test_who_goes_leaves_nothing_to_look_after(policies, kind):
+def test_a_process_that_ends_leaves_nothing_to_look_after(policies):
     with kept(policies):
         policies.wait(1)
-        policies.newsroom.tell(kind, "1")
+        policies.newsroom.tell("process-ended", "1")
         time.sleep(0.15)
         assert len(policies.looks) == 1
         policies.newsroom.tell("lost", "")
@@ -185,6 +184,23 @@ def test_it_waits_in_peace(policies, monkeypatch):
         time.sleep(0.5)
         assert time.process_time() - before < 0.05
         assert policies.polls - polls <= 1
+
+
+def test_a_flood_of_news_costs_a_third_of_the_time_at_most(policies, monkeypatch):
+    look = policies.reconcile
+
+    def slow(*call, **options):
+        time.sleep(0.05)
+        policies.newsroom.tell("process-born", "1")
+        return look(*call, **options)
+
+    monkeypatch.setattr(policies, "reconcile", slow)
+    with kept(policies):
+        policies.wait(3)
+        began, looks = time.monotonic(), len(policies.looks)
+        time.sleep(1.0)
+        busy = 0.05 * (len(policies.looks) - looks) / (time.monotonic() - began)
+    assert 0 < busy < 0.4
 
 
 def test_stopping_does_not_wait_for_news(policies, monkeypatch):
