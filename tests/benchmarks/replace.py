@@ -24,15 +24,12 @@ import private_libvirt
 from support.keeping import Daemon, Kept, all_on, guest_on, keeping, wait_until
 
 from pinner.host import qemu
-from pinner.model.cpuset import CpuSet
 
 RESTARTS = 200
 LONGEST = 10.0
 """Seconds; what is not back then counts as so long."""
 REST = 0.1
 """Seconds between two restarts: what the last one left to do is done."""
-CPUS = sorted(os.sched_getaffinity(0))
-FIRST, OTHERS = CpuSet.of(CPUS[:1]), CpuSet.of(CPUS[1:])
 ROOT = Path("/")
 
 
@@ -56,12 +53,12 @@ def daemons(kept: Kept, folder: Path, restarts: int) -> list[float]:
     daemon.start()
     try:
         kept.policy("enforce", [], [daemon.name])
-        assert wait_until(lambda: all_on(daemon.pid, FIRST), 20) < 20, kept.drift()
+        cpus = in_place(kept)["housekeeping"]
 
         def restart() -> Callable[[], bool]:
             daemon.stop()
             daemon.start()
-            return lambda: all_on(daemon.pid, FIRST)
+            return lambda: all_on(daemon.pid, cpus)
 
         return [_timed(restart) for _ in range(restarts)]
     finally:
@@ -74,9 +71,8 @@ def guests(kept: Kept, uri: str, restarts: int) -> list[float]:
     private_libvirt.define_guest(uri, private_libvirt.guest_xml(name, memory_mib=32), paused=True)
     connection = libvirt.open(uri)
     domain = connection.lookupByName(name)
-    pid = _qemu(domain)
     kept.policy("enforce", [name])
-    assert wait_until(lambda: guest_on(pid, FIRST, OTHERS), 20) < 20, kept.drift()
+    roles = in_place(kept)
 
     def restart() -> Callable[[], bool]:
         # libvirt takes a second to destroy a paused guest; one that was killed is gone at once.
@@ -85,9 +81,21 @@ def guests(kept: Kept, uri: str, restarts: int) -> list[float]:
             time.sleep(0.005)
         domain.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
         pid = _qemu(domain)
-        return lambda: guest_on(pid, FIRST, OTHERS)
+        return lambda: guest_on(pid, roles["emulator"], roles["vcpu"])
 
     return [_timed(restart) for _ in range(restarts)]
+
+
+def in_place(kept: Kept) -> dict[str, str]:
+    """Wait until the policy is kept; the CPUs of each role."""
+
+    def settled() -> bool:
+        time.sleep(0.5)
+        report = kept.drift()
+        return bool(report["placement"]) and not report["drifts"]
+
+    assert wait_until(settled, 60) < 60, kept.drift()
+    return kept.roles()
 
 
 def rows(restarts: int = RESTARTS) -> list[dict[str, str]]:

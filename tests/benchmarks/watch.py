@@ -18,8 +18,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 # ruff: noqa: E402 - what follows is found through the path above
 import private_libvirt
 import psutil
-from replace import host
-from support.keeping import Kept, wait_until
+from replace import host, in_place
 
 GUESTS = 20
 PROCESSES = 300
@@ -49,7 +48,7 @@ def rows(seconds: float = SECONDS) -> list[dict[str, str]]:
         return []
     with host() as (kept, uri, _), crowd(uri) as names:
         kept.policy("enforce", names)
-        assert wait_until(lambda: _settled(kept), 60) < 60, kept.drift()
+        in_place(kept)
         parts = dict(zip(("agent", "API and policy"), map(psutil.Process, kept.pids()), strict=True))
         before = {what: _used(process) for what, process in parts.items()}
         time.sleep(seconds)
@@ -66,12 +65,6 @@ def rows(seconds: float = SECONDS) -> list[dict[str, str]]:
 def _used(process: psutil.Process) -> float:
     times = process.cpu_times()
     return float(times.user + times.system)
-
-
-def _settled(kept: Kept) -> bool:
-    time.sleep(0.5)
-    report = kept.drift()
-    return bool(report["placement"]) and not report["drifts"]
 
 
 if __name__ == "__main__":

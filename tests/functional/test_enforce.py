@@ -15,7 +15,7 @@ from pinner.host.kernel import cpuset_mount
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
-    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs: the first for emulators, the second for vCPUs"),
+    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs: one for housekeeping, the other for guests"),
 ]
 
 SOON = 1.0
@@ -58,7 +58,7 @@ def placed(kept, guest, other, daemon):
     kept.policy("enforce", [guest.name, other.name], [daemon.name])
 
     def in_place():
-        on_cpus = all(guest_on(each.pid, FIRST, SECOND) for each in (guest, other))
+        on_cpus = all(guest_on(each.pid, SECOND, SECOND) for each in (guest, other))
         return on_cpus and all_on(daemon.pid, FIRST) and not kept.drift()["drifts"]
 
     assert wait_until(in_place, 20) < 20, kept.log.read_text()
@@ -119,7 +119,7 @@ def test_a_guest_that_is_stopped_and_started(kept, placed, guest, virsh, libvirt
     virsh("destroy", guest.name)
     virsh("start", guest.name, "--paused")
     pid = qemu_of(libvirt, guest)
-    assert_back(lambda: guest_on(pid, FIRST, SECOND))
+    assert_back(lambda: guest_on(pid, SECOND, SECOND))
     assert pid != guest.pid
     time.sleep(0.5)
     assert_moved(kept, placed, *everything_of(guest))
@@ -130,7 +130,7 @@ def test_a_guest_that_is_reset_keeps_its_place_and_nothing_is_done(kept, placed,
     virsh("resume", guest.name)
     virsh("reset", guest.name)
     time.sleep(SOON)
-    assert guest_on(guest.pid, FIRST, SECOND)
+    assert guest_on(guest.pid, SECOND, SECOND)
     assert_moved(kept, placed)
 
 
@@ -139,7 +139,7 @@ def test_a_guest_that_is_saved_and_restored(kept, placed, guest, virsh, libvirt,
     virsh("save", guest.name, str(tmp_path / "saved"))
     virsh("restore", str(tmp_path / "saved"), "--paused")
     pid = qemu_of(libvirt, guest)
-    assert_back(lambda: guest_on(pid, FIRST, SECOND))
+    assert_back(lambda: guest_on(pid, SECOND, SECOND))
     assert pid != guest.pid
 
 
@@ -151,7 +151,7 @@ def test_a_vcpu_and_an_iothread_that_are_plugged_in(kept, placed, guest, virsh):
         (("iothreadadd", guest.name, "2", "--live"), "IO iothread2"),
     ):
         virsh(*arguments)
-        assert_back(lambda: guest_on(guest.pid, FIRST, SECOND))
+        assert_back(lambda: guest_on(guest.pid, SECOND, SECOND))
         names = [path.read_text() for path in Path(f"/proc/{guest.pid}/task").glob("*/comm")]
         assert any(name.startswith(thread) for name in names)
     time.sleep(0.5)
@@ -161,9 +161,9 @@ def test_a_vcpu_and_an_iothread_that_are_plugged_in(kept, placed, guest, virsh):
 @pytest.mark.fault(27)
 def test_another_writer_through_libvirt(kept, placed, guest, virsh):
     virsh("vcpupin", guest.name, "0", str(FIRST), "--live")
-    assert_back(lambda: guest_on(guest.pid, FIRST, SECOND))
-    virsh("emulatorpin", guest.name, str(SECOND), "--live")
-    assert_back(lambda: guest_on(guest.pid, FIRST, SECOND))
+    assert_back(lambda: guest_on(guest.pid, SECOND, SECOND))
+    virsh("emulatorpin", guest.name, str(FIRST), "--live")
+    assert_back(lambda: guest_on(guest.pid, SECOND, SECOND))
     time.sleep(0.5)
     assert_moved(kept, placed, ("vcpu", guest.uuid), ("emulator", guest.uuid))
 
@@ -176,7 +176,7 @@ def test_a_cpuset_written_behind_libvirts_back(kept, placed, guest):
     if path == "/":
         pytest.skip("guests have no cpusets of cgroup v1 here")
     (cpuset_mount(ROOT).folder / path.lstrip("/") / "cpuset.cpus").write_text(str(FIRST))
-    assert_back(lambda: guest_on(guest.pid, FIRST, SECOND))
+    assert_back(lambda: guest_on(guest.pid, SECOND, SECOND))
     time.sleep(0.5)
     assert_moved(kept, placed, ("vcpu", guest.uuid))
 
@@ -184,7 +184,7 @@ def test_a_cpuset_written_behind_libvirts_back(kept, placed, guest):
 def test_an_affinity_set_behind_everybodys_back_is_found_by_the_sweep(kept, placed, guest, daemon):
     os.sched_setaffinity(guest.vcpus[0].thread.tid, FIRST)
     os.sched_setaffinity(daemon.pid, SECOND)
-    assert_back(lambda: guest_on(guest.pid, FIRST, SECOND) and all_on(daemon.pid, FIRST), SWEEP + 2 * SOON)
+    assert_back(lambda: guest_on(guest.pid, SECOND, SECOND) and all_on(daemon.pid, FIRST), SWEEP + 2 * SOON)
     time.sleep(0.5)
     assert_moved(kept, placed, ("vcpu", guest.uuid), ("process", str(daemon.pid)))
 
@@ -210,10 +210,10 @@ def test_a_guest_whose_cpus_are_to_be_left_alone(kept, placed, guest, virsh):
     assert answer.status_code == 200, answer.text
     virsh("vcpupin", guest.name, "0", str(FIRST), "--live")
     time.sleep(SWEEP + SOON)
-    assert guest_on(guest.pid, FIRST, SECOND) is False
+    assert not guest_on(guest.pid, SECOND, SECOND)
     assert_moved(kept, placed)
     kept.http.put(f"/hosts/{kept.host}/guests/{guest.name}/exempt", json={"exempt": False})
-    assert_back(lambda: guest_on(guest.pid, FIRST, SECOND))
+    assert_back(lambda: guest_on(guest.pid, SECOND, SECOND))
 
 
 @pytest.mark.fault(19)
@@ -221,10 +221,10 @@ def test_a_libvirtd_that_is_killed_and_comes_back(kept, placed, libvirtd, guest,
     with private_libvirt.killed(libvirtd):
         time.sleep(SOON)
     virsh("vcpupin", guest.name, "0", str(FIRST), "--live")
-    assert_back(lambda: guest_on(guest.pid, FIRST, SECOND), 10)
+    assert_back(lambda: guest_on(guest.pid, SECOND, SECOND), 10)
     time.sleep(SWEEP)
     virsh("vcpupin", guest.name, "0", str(FIRST), "--live")
-    assert_back(lambda: guest_on(guest.pid, FIRST, SECOND))
+    assert_back(lambda: guest_on(guest.pid, SECOND, SECOND))
     daemon.stop()
     daemon.start()
     assert_back(lambda: all_on(daemon.pid, FIRST))

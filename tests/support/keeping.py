@@ -1,7 +1,6 @@
 """A host kept by a real `pinner serve`, and daemons to keep in their place. The policy names all that may be moved:
 whatever else runs on the machine stays as it is."""
 
-import os
 import re
 import subprocess
 import sys
@@ -42,13 +41,15 @@ class Kept:
         return [self.process.pid, *map(int, children)]
 
     def policy(self, mode: str, guests: Iterable[str], processes: Iterable[str] = (), **request: object) -> None:
-        """Housekeeping and emulators go to the first CPU, vCPUs to the others; nobody is busy enough to be moved that
-        is not named."""
-        first = str(min(os.sched_getaffinity(0)))
-        request |= {"housekeeping": first, "emulator": first, "busy_threshold": 1e6}
-        request |= {"guests": list(guests), "processes": list(processes)}
+        """Nobody is busy enough to be moved who is not named."""
+        request |= {"busy_threshold": 1e6, "guests": list(guests), "processes": list(processes)}
         answer = self.http.put(f"/hosts/{self.host}/policy", json={"mode": mode, "request": request})
         assert answer.status_code == 200, answer.text
+
+    def roles(self) -> dict[str, str]:
+        """The CPUs of housekeeping, emulator and vcpu in the placement that stands; empty where none does."""
+        placement = self.drift()["placement"]
+        return dict(self.http.get(f"/plans/{placement}").json()["roles"]) if placement else {}
 
     def drift(self) -> dict[str, Any]:
         """The report."""
@@ -113,7 +114,9 @@ def keeping(folder: Path, uri: str, *, config: str = "") -> Iterator[Kept]:
     command = [Path(sys.executable).with_name("pinner"), "serve", "--config-file", file, "--port", "0"]
     with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, text=True) as process:
         try:
-            yield Kept(process, log)
+            kept = Kept(process, log)
+            with kept.http:
+                yield kept
         finally:
             process.terminate()
 
