@@ -1,8 +1,8 @@
 """Who may come in, checked before any view: size, token or loopback name, origin, stray parameters.
 
 Without tokens only this machine can reach the server. A web page in somebody's browser on this machine can too, so
-the Host header must be a loopback name (or a name that the page's owner points at 127.0.0.1 would do), a POST must
-not come from another site, and a body must be JSON, which no form can send.
+the Host header must be a loopback name (or a name that the page's owner points at 127.0.0.1 would do), a POST or PUT
+must not come from another site, and a body must be JSON, which no form can send.
 """
 
 import hmac
@@ -81,7 +81,7 @@ def _check_local() -> None:
     if not is_loopback(host):
         raise MisdirectedRequest(f"Host: {host!r} is no loopback name; without tokens pinner answers to those only")
     origin = request.headers.get("Origin")
-    if request.method == "POST" and origin is not None and not _same_site(origin, host):
+    if request.method in ("POST", "PUT") and origin is not None and not _same_site(origin, host):
         raise Forbidden(f"Origin: {origin!r} is another site than this server")
 
 

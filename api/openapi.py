@@ -125,11 +125,12 @@ def _add_common(path: str, method: str, operation: Json, tokens: bool) -> None:
 def _statuses(versioned: bool, method: str, tokens: bool) -> Iterator[int]:
     """What may be answered before any use case is reached."""
     yield from (411, 413)
-    if method == "post":
+    writes = method in ("post", "put")
+    if writes:
         yield 415
     if not tokens:
         yield 421
-        if method == "post":
+        if writes:
             yield 403
     elif versioned:
         yield 401

@@ -14,6 +14,7 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Fiel
 
 from pinner.api.validation import StrictAdapter
 from pinner.model.journal import Entry, Run
+from pinner.model.policy import Mode, Policy
 from pinner.model.request import Isolating, Request, Smt
 from pinner.usecases import DEFAULT_LIMIT, MAX_LIMIT
 
@@ -100,8 +101,8 @@ class NewSnapshot(_Input):
     sample_seconds: Seconds | None = None
 
 
-class NewPlan(_Input):
-    """What is asked of a strategy, and which snapshot it works from (none: one taken now)."""
+class Asked(_Input):
+    """What is asked of a strategy."""
 
     strategy: str = _DEFAULT.strategy
     guests: tuple[str, ...] = _DEFAULT.guests
@@ -113,13 +114,47 @@ class NewPlan(_Input):
     isolation: Isolating = _DEFAULT.isolation
     exempt_guests: tuple[str, ...] = _DEFAULT.exempt_guests
     exempt_processes: tuple[str, ...] = _DEFAULT.exempt_processes
-    repack: bool = _DEFAULT.repack
+    repack: bool
+
+    def request(self) -> Request:
+        """What a strategy sees. Raises Invalid."""
+        return Request(**{name: getattr(self, name) for name in Request.__dataclass_fields__})
+
+
+class NewPlan(Asked):
+    """What is asked of a strategy, and which snapshot it works from (none: one taken now)."""
+
+    repack: Annotated[
+        bool, Field(description="place all guests anew where that scores better; else who sits well stays")
+    ] = _DEFAULT.repack
     snapshot: str | None = None
     sample_seconds: Seconds | None = None
 
-    def request(self) -> Request:
-        """The part that a strategy sees. Raises Invalid."""
-        return Request(**self.model_dump(exclude={"snapshot", "sample_seconds"}))
+
+class StandingRequest(Asked):
+    """What is asked of a strategy for good: no re-pack, for a policy moves no more than it must."""
+
+    repack: Literal[False] = False
+
+
+class NewPolicy(_Input):
+    """What is to hold on a host from now on, in place of the policy that it has."""
+
+    mode: Annotated[
+        Mode,
+        Field(description="observe: drift is reported; propose: and a plan against it is stored; enforce: and applied"),
+    ] = "observe"
+    request: StandingRequest = Field(default_factory=StandingRequest)
+
+    def policy(self) -> Policy:
+        """Raises Invalid."""
+        return Policy(self.request.request(), self.mode)
+
+
+class NewExemption(_Input):
+    """Whether a guest's CPUs are to be left alone."""
+
+    exempt: bool = True
 
 
 class NewApply(_Input):

@@ -15,12 +15,14 @@ import httpx
 from pinner import codec
 from pinner.following import Following
 from pinner.model.audit import AuditRecord
+from pinner.model.drift import DriftReport
 from pinner.model.errors import HostUnreachable, Invalid, PinnerError, revive
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
+from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.usecases import MAX_LIMIT, Caller, Page, PlanSummary, Progress, StrategyInfo, Verification
+from pinner.usecases import MAX_LIMIT, Caller, Exemption, Page, PlanSummary, Progress, StrategyInfo, Verification
 
 T = TypeVar("T")
 
@@ -120,6 +122,18 @@ class RemotePinner:
                 if progress.entry is None:
                     return
             time.sleep(POLL)
+
+    def policy(self, host: str) -> Policy:
+        return self._get(Policy, "hosts", host, "policy")
+
+    def set_policy(self, host: str, policy: Policy, caller: Caller) -> Policy:
+        return self._call(Policy, "PUT", ("hosts", host, "policy"), json=codec.plain(policy))
+
+    def drift(self, host: str) -> DriftReport:
+        return self._get(DriftReport, "hosts", host, "drift")
+
+    def set_exempt(self, host: str, guest: str, exempt: bool, caller: Caller) -> Exemption:
+        return self._call(Exemption, "PUT", ("hosts", host, "guests", guest, "exempt"), json={"exempt": exempt})
 
     def audit(
         self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str

@@ -12,16 +12,19 @@ from pinner.execution import Call, Execution
 from pinner.following import Following
 from pinner.ledger import Ledger
 from pinner.model.audit import AuditRecord
+from pinner.model.drift import DriftReport
 from pinner.model.errors import Blocked, HostUnreachable, Invalid, NotFound, RunConflict, StoreUnavailable
 from pinner.model.journal import Entry, Run, RunKind
 from pinner.model.plan import Plan
+from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.strategy import installed
+from pinner.policing import Policing
 from pinner.store.audit import Event
 from pinner.store.repositories import Store
-from pinner.usecases import Caller, Page, PlanSummary, Progress, StrategyInfo, Verification
+from pinner.usecases import Caller, Exemption, Page, PlanSummary, Progress, StrategyInfo, Verification
 
 LOG = logging.getLogger(__name__)
 
@@ -57,6 +60,8 @@ class Service:
         self._now = now
         self._new_id = new_id
         self._sample_seconds = sample_seconds
+        self.policing = Policing(agents, store, now, new_id, sample_seconds, self._carry_out)
+        """What a keeper works with."""
         self._workers = ThreadPoolExecutor(MAX_RUNS, thread_name_prefix="run")
         self._mine: dict[str, Ledger] = {}
         """Of the runs that this process carries out."""
@@ -131,6 +136,7 @@ class Service:
         if wanted.blocked:
             self._record(caller, "run.apply", wanted.host, plan, f"refused: {Blocked.code}")
             raise Blocked(plan, wanted.blocked)
+        self.policing.permit(wanted.host, f"plan {plan}", wanted.request)
         run = replace(self._new_run("apply", wanted.host, plan, caller), persist=persist, migrate_memory=migrate_memory)
         return self._start(run, caller, lambda progress: agent.apply(wanted, run, progress))
 
@@ -138,6 +144,7 @@ class Service:
         """See UseCases."""
         undone = self.run(run)
         agent = self._agent(undone.host)
+        self.policing.permit(undone.host, f"the rollback of run {run}", None)
         if undone.kind == "apply" and undone.state == "failed" and not self._runs.entries(run):
             # Its agent does not know it.
             raise RunConflict(run, "failed", "it changed nothing, so there is nothing to take back")
@@ -162,6 +169,31 @@ class Service:
         """See UseCases."""
         self.run(run)
         return self._follow(run)
+
+    def policy(self, host: str) -> Policy:
+        """See UseCases."""
+        self._agent(host)
+        return self.policing.policy(host)
+
+    def set_policy(self, host: str, policy: Policy, caller: Caller) -> Policy:
+        """See UseCases."""
+        self._agent(host)
+        return self.policing.put(host, policy, caller)
+
+    def drift(self, host: str) -> DriftReport:
+        """See UseCases."""
+        self._agent(host)
+        return self.policing.drift(host)
+
+    def set_exempt(self, host: str, guest: str, exempt: bool, caller: Caller) -> Exemption:
+        """See UseCases."""
+        guests = self.observe(host, 0.0).guests
+        found = next((each for each in guests if guest in (each.uuid, each.name)), None)
+        if found is None:
+            raise NotFound("guest", guest, tuple(sorted(each.name for each in guests)))
+        self._agent(host).set_exempt(found.uuid, exempt=exempt)
+        self._record(caller, "guest.exempt", host, f"{found.name} ({found.uuid})", "left alone" if exempt else "placed")
+        return Exemption(found.uuid, found.name, exempt)
 
     def audit(
         self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str
@@ -215,6 +247,15 @@ class Service:
         self._mine[run.id] = ledger
         self._workers.submit(execution.carry_out, call).add_done_callback(lambda _: self._mine.pop(run.id))
         execution.wait_begun()
+        return self._runs.get(run.id)
+
+    def _carry_out(self, plan: Plan, caller: Caller) -> Run:
+        """Apply a stored plan to its end. Raises what it is refused with."""
+        agent = self._agent(plan.host)
+        run = self._new_run("apply", plan.host, plan.id, caller)
+        self._start(run, caller, lambda progress: agent.apply(plan, run, progress))
+        for _ in self._follow(run.id):
+            pass
         return self._runs.get(run.id)
 
     def _tell(self) -> None:

@@ -93,6 +93,7 @@ def _serve_api(config: cfg.ConfigOpts, agent: Agent, database: str, door: _Door,
         app = create_app(service, tokens=door.tokens, max_body_bytes=config.api.max_body_kib * 1024)
         server = listen(app, door.bind, door.port)
         undo.callback(server.stop)
+        wiring.keep(config, service, host, undo)
         print(f"pinner serves host {host} at {server.url} (Ctrl-C ends it)", flush=True)
         stop.wait()
 

@@ -9,8 +9,10 @@ from datetime import datetime
 from typing import Generic, Protocol, TypeVar
 
 from pinner.model.audit import AuditRecord
+from pinner.model.drift import DriftReport
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
+from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 
@@ -69,6 +71,15 @@ class Progress:
     done: int
     total: int
     entry: Entry | None
+
+
+@dataclass(frozen=True, slots=True)
+class Exemption:
+    """Whether a guest's metadata says that its CPUs are to be left alone."""
+
+    uuid: str
+    name: str
+    exempt: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +144,19 @@ class UseCases(Protocol):
 
     def follow(self, run: str) -> Iterator[Progress]:
         """The run's changes as they end, those that have ended first; stops when the run has ended."""
+
+    def policy(self, host: str) -> Policy:
+        """The host's policy. Raises NotFound where it has none."""
+
+    def set_policy(self, host: str, policy: Policy, caller: Caller) -> Policy:
+        """Give the host a policy in place of the one it has. A server that serves the host heeds it within seconds."""
+
+    def drift(self, host: str) -> DriftReport:
+        """What stands against what the kernel says now; nothing is changed. Where the policy is new and nothing stands
+        yet, CPU use is measured first."""
+
+    def set_exempt(self, host: str, guest: str, exempt: bool, caller: Caller) -> Exemption:
+        """Mark a guest (name or UUID), in its metadata, as one whose CPUs are left alone, or take the mark away."""
 
     def audit(
         self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str

@@ -21,6 +21,7 @@ from pinner.host.events import Events
 from pinner.host.inventory import take_snapshot
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.keeper import Keeper
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan import Plan
 from pinner.model.request import Request
@@ -108,6 +109,18 @@ def service(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str, undo:
     undo.callback(made.close)
     made.catch_up()
     return made
+
+
+def keep(config: cfg.ConfigOpts, made: Service, host: str, undo: ExitStack) -> None:
+    """Keep the host's policy from now on, until ``undo``."""
+    keeper = Keeper(
+        made.policing,
+        host,
+        sweep_seconds=config.policy.sweep_seconds,
+        measure_seconds=config.policy.measure_seconds,
+    )
+    keeper.start()
+    undo.callback(keeper.stop)
 
 
 @contextmanager

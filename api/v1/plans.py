@@ -17,6 +17,7 @@ from pinner.model.errors import (
     NoFit,
     NotFound,
     NotPermitted,
+    PolicyConflict,
     RunConflict,
     StalePlan,
 )
@@ -65,7 +66,16 @@ def show(plan: str, query_data: PlanQuery) -> Plan | Response:
 @bp.output(RootModel[Run], 202, links=links("run", "/id", "get_runs_show", "get_runs_events", "post_runs_rollback"))
 @bp.doc(
     extensions=failing(
-        NotFound, StalePlan, Blocked, HostBusy, RunConflict, Gone, ApplyFailed, HostUnreachable, NotPermitted
+        NotFound,
+        StalePlan,
+        Blocked,
+        HostBusy,
+        RunConflict,
+        PolicyConflict,
+        Gone,
+        ApplyFailed,
+        HostUnreachable,
+        NotPermitted,
     )
 )
 def apply(plan: str, json_data: NewApply) -> tuple[Run, int, dict[str, str]]:

@@ -15,6 +15,7 @@ from pinner.model.errors import (
     HostUnreachable,
     NotFound,
     NotPermitted,
+    PolicyConflict,
     RunConflict,
 )
 from pinner.model.journal import Run
@@ -55,7 +56,11 @@ def events(run: str) -> Response:
 @bp.post("/runs/<run>/rollback")
 @bp.input(NewRollback)
 @bp.output(RootModel[Run], 202, links=links("run", "/id", "get_runs_show", "get_runs_events"))
-@bp.doc(extensions=failing(NotFound, RunConflict, HostBusy, Gone, ApplyFailed, HostUnreachable, NotPermitted))
+@bp.doc(
+    extensions=failing(
+        NotFound, RunConflict, PolicyConflict, HostBusy, Gone, ApplyFailed, HostUnreachable, NotPermitted
+    )
+)
 def rollback(run: str, json_data: NewRollback) -> tuple[Run, int, dict[str, str]]:  # noqa: ARG001
     """Start to take a run back; the answer is the run that does it."""
     undo = pinner().rollback(run, caller())

@@ -14,7 +14,8 @@ class AuditRecord:
     actor: str
     origin: str
     action: str
-    """snapshot.take, plan.create, run.apply, run.change, run.rollback, run.end, policy.set, guest.exempt"""
+    """snapshot.take, plan.create, run.apply, run.change, run.rollback, run.end, policy.set,
+    guest.exempt, drift.found, drift.flaps"""
     host: str
     subject: str
     before: str

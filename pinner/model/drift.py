@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Literal
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.plan import Target, ThreadMask
+from pinner.model.plan import LeftOut, Target, ThreadMask
 from pinner.model.policy import Mode
 
 Cause = Literal[
@@ -63,6 +63,8 @@ class DriftReport:
     placement: str
     """The plan of the standing placement; empty: nothing stands."""
     drifts: tuple[Drift, ...]
+    unplaced: tuple[LeftOut, ...] = ()
+    """Guests for which the policy has no place, with the numbers."""
     proposed: str = ""
     """The plan that would end the drift, where the mode is ``propose`` and there is something to do."""
     error: str = ""

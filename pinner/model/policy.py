@@ -39,6 +39,7 @@ class Placed:
     target: Target
     cpus: CpuSet
     threads: tuple[tuple[int, int], ...]
+    """None while it has not been given its place yet."""
     unit: str = ""
     """Of a process: its systemd unit, by which (and its name) it is known after a restart."""
     command: str = ""

@@ -83,6 +83,8 @@ class _Reader:
     def _since(self, placed: Placed, change: Change) -> Cause:
         """Why a target that was placed is elsewhere."""
         known = set(placed.threads)
+        if not known and change.before:
+            return "busy" if placed.target.kind == "process" else "arrived"
         if change.before and known.isdisjoint((mask.tid, mask.started) for mask in change.before):
             return "restarted"
         if placed.cpus != change.after:

@@ -93,3 +93,23 @@ def identity(process: Process) -> Identity:
 def identity_of(placed: Placed) -> Identity:
     """By what a placed process is known after a restart."""
     return placed.unit, placed.target.name, placed.command
+
+
+def with_loads(snapshot: Snapshot, measured: Snapshot) -> Snapshot:
+    """The snapshot with the loads of a measured one from just before; who began since has none."""
+    loads = {(process.pid, process.started): process for process in measured.processes}
+
+    def load(process: Process) -> Process:
+        before = loads.get((process.pid, process.started))
+        if before is None or not before.load:
+            return process
+        threads = {(thread.tid, thread.started): thread.load for thread in before.threads}
+        return replace(
+            process,
+            load=before.load,
+            threads=tuple(
+                replace(thread, load=threads.get((thread.tid, thread.started), 0.0)) for thread in process.threads
+            ),
+        )
+
+    return replace(snapshot, sample_seconds=measured.sample_seconds, processes=tuple(map(load, snapshot.processes)))

@@ -3,25 +3,29 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pinner.model.plan import Plan
+from pinner.model.plan import SETTINGS, Plan
 from pinner.model.policy import Placed, Standing
 from pinner.model.snapshot import Snapshot
 from pinner.planning.context import Context
 from pinner.planning.residents import identity, identity_of, instance, key
 
 ABSENT = 256
-"""How many targets that are not there now keep their place, the latest first."""
+"""How many targets that the plan does not name keep their place."""
 
 
-def stand(plan: Plan, snapshot: Snapshot, previous: Standing | None) -> Standing:
-    """What stands when the plan, made from this snapshot, has been applied.
+def stand(plan: Plan, snapshot: Snapshot, previous: Standing | None, *, applied: bool = True) -> Standing:
+    """What stands when the plan, made from this snapshot, has been applied; else what is to stand: then only targets
+    that are in their place already are known by their threads.
 
     Of ``previous``, if it is of the same request, guests and processes that are not there keep their place, and CPUs
     that are missing for a while their role.
     """
     request = replace(plan.request, repack=False)
     before = previous if previous is not None and previous.request == request else None
-    placed = tuple(_placed(plan, snapshot, before))
+    pending = set() if applied else {key(change.target) for change in plan.changes}
+    placed = tuple(
+        replace(each, threads=()) if key(each.target) in pending else each for each in _placed(plan, snapshot, before)
+    )
     absent = tuple(_absent(before, snapshot, placed)) if before else ()
     return Standing(
         host=plan.host,
@@ -46,14 +50,14 @@ def _placed(plan: Plan, snapshot: Snapshot, previous: Standing | None) -> Iterat
 
 def _absent(previous: Standing, snapshot: Snapshot, placed: tuple[Placed, ...]) -> Iterator[Placed]:
     present = {guest.uuid for guest in snapshot.guests}
-    living = {instance(process) for process in snapshot.processes}
     names = {identity_of(each) for each in placed if each.target.kind == "process"}
     for each in previous.placed:
         if each.target.kind == "process":
-            gone = key(each.target) not in living and identity_of(each) not in names
+            # An idle one that lives is not in a plan that was not made for what stands; it stays where it is.
+            gone = identity_of(each) not in names
             names.add(identity_of(each))
         else:
-            gone = bool(each.threads) and each.target.owner not in present
+            gone = each.target.kind not in SETTINGS and each.target.owner not in present
         if gone:
             yield each
 

@@ -8,6 +8,7 @@ from pinner.store import schema
 from pinner.store.audit import Audit
 from pinner.store.engine import connect
 from pinner.store.plans import Plans
+from pinner.store.policies import Policies
 from pinner.store.runs import Runs
 from pinner.store.snapshots import Snapshots
 
@@ -20,6 +21,7 @@ class Store:
     plans: Plans
     runs: Runs
     audit: Audit
+    policies: Policies
 
 
 @contextmanager
@@ -28,6 +30,6 @@ def open_store(url: str) -> Iterator[Store]:
     engine = connect(url)
     try:
         schema.ensure(engine)
-        yield Store(Snapshots(engine), Plans(engine), Runs(engine), Audit(engine))
+        yield Store(Snapshots(engine), Plans(engine), Runs(engine), Audit(engine), Policies(engine))
     finally:
         engine.dispose()

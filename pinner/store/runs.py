@@ -72,6 +72,13 @@ class Runs:
         with reading(self._engine) as connection:
             return tuple(Run(*row) for row in connection.execute(query))
 
+    def last_applied(self, host: str) -> Run | None:
+        """The latest apply of the host that stands; None where none does."""
+        query = select(*_RUN).filter_by(host=host, kind="apply", state="applied")
+        with reading(self._engine) as connection:
+            row = connection.execute(query.order_by(tables.runs.c.seq.desc()).limit(1)).one_or_none()
+        return None if row is None else Run(*row)
+
     def entries(self, run: str) -> tuple[Entry, ...]:
         """By ``seq``; none for an unknown run."""
         query = select(tables.entries).filter_by(run=run).order_by(tables.entries.c.seq)

@@ -96,6 +96,22 @@ entries = Table(
     Column("memory", Text, nullable=False, server_default="[]"),
 )
 
+policies = Table(
+    "policies",
+    metadata,
+    Column("host", String(255), primary_key=True),
+    Column("set_at", UtcText, nullable=False),
+    Column("body", Text, nullable=False),
+)
+
+standings = Table(
+    "standings",
+    metadata,
+    Column("host", String(255), primary_key=True),
+    Column("stored_at", UtcText, nullable=False),
+    Column("body", Text, nullable=False),
+)
+
 audit = Table(
     "audit",
     metadata,

@@ -11,6 +11,8 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from support.hosts import masked
+
 from pinner.agent.newsroom import Newsroom
 from pinner.agent.protocol import Progress
 from pinner.model.cpuset import CpuSet
@@ -35,11 +37,18 @@ class MemoryAgent:
         self.broken: Exception = PinnerError("the agent broke")
         self.gate = threading.Semaphore(1000)
         self.newsroom = Newsroom(now)
+        self.samples: list[float] = []
+        self.measures = False
+        """Whether loads are there only after a sample, as on a real host."""
         self.cause: Cause = "unknown"
         self.exempt: dict[str, bool] = {}
 
     def snapshot(self, sample_seconds: float) -> Snapshot:
-        return replace(self.taken, sample_seconds=sample_seconds)
+        self.samples.append(sample_seconds)
+        now = masked(replace(self.taken, sample_seconds=sample_seconds), self.masks)
+        if sample_seconds or not self.measures:
+            return now
+        return replace(now, processes=tuple(replace(each, load=0.0) for each in now.processes))
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
         if self.refusal is not None:

@@ -132,6 +132,12 @@ def applied(before: Snapshot, plan: Plan, *, by_hand: bool = False) -> Snapshot:
     new masks for somebody's intent; otherwise it knows them for its own."""
     masks = {thread.tid: change.after for change in plan.changes for thread in change.before}
     moved = {change.target.part: change for change in plan.changes if change.target.kind == "process"}
+    placed = before.placed if by_hand else (*before.placed, *_masks(moved.values()))
+    return replace(masked(before, masks, by_hand=by_hand), placed=placed)
+
+
+def masked(before: Snapshot, masks: Mapping[int, CpuSet], *, by_hand: bool = False) -> Snapshot:
+    """The host whose threads have these affinities, by thread id."""
 
     def host_thread(thread: Thread) -> Thread:
         hold = "narrowed" if by_hand and thread.tid in masks and not thread.hold else thread.hold
@@ -141,7 +147,6 @@ def applied(before: Snapshot, plan: Plan, *, by_hand: bool = False) -> Snapshot:
         before,
         guests=tuple(_moved_guest(guest, masks) for guest in before.guests),
         processes=tuple(replace(p, threads=tuple(map(host_thread, p.threads))) for p in before.processes),
-        placed=before.placed if by_hand else (*before.placed, *_masks(moved.values())),
     )
 
 

@@ -11,14 +11,16 @@ from support.values import NOON, cpus, make_change, make_entries, make_plan, mak
 from pinner import codec
 from pinner.model.audit import AuditRecord
 from pinner.model.cpuset import CpuSet
+from pinner.model.drift import Drift, DriftReport
 from pinner.model.errors import Blocked, Invalid, NotFound, RunConflict, StalePlan
 from pinner.model.guest import Emulator, Guest, Vcpu
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import LeftOut, Plan
+from pinner.model.policy import Policy
 from pinner.model.process import Process, Thread
 from pinner.model.request import AUTO, Request
 from pinner.model.snapshot import Snapshot
-from pinner.usecases import Caller, Page, PlanSummary, Progress, StrategyInfo, Verification
+from pinner.usecases import Caller, Exemption, Page, PlanSummary, Progress, StrategyInfo, Verification
 
 EVIL = "web\n\x1b[31m<b>\u2028\u202e'"
 """A name with a line end, a terminal escape, markup, a line separator and a direction mark."""
@@ -61,10 +63,13 @@ class MemoryPinner:
         self.journal: dict[str, tuple[Entry, ...]] = {}
         self.records: list[AuditRecord] = []
         self.moved = threading.Condition()
+        self.policies: dict[str, Policy] = {}
+        self.exempt: dict[str, bool] = {}
 
     def state(self) -> tuple[object, ...]:
         """Everything that a call could have changed."""
-        return dict(self.stored), dict(self.run_list), dict(self.snapshots), tuple(self.records)
+        kept = dict(self.stored), dict(self.run_list), dict(self.snapshots), tuple(self.records)
+        return (*kept, dict(self.policies), dict(self.exempt))
 
     def hosts(self) -> tuple[str, ...]:
         return ("h1",)
@@ -169,6 +174,37 @@ class MemoryPinner:
         for done, entry in enumerate(entries, 1):
             yield Progress(self.run(run), done, len(entries), entry)
         yield Progress(self.run(run), len(entries), len(entries), None)
+
+    def policy(self, host: str) -> Policy:
+        _known("host", host, self.hosts())
+        _known("policy of host", host, self.policies)
+        return self.policies[host]
+
+    def set_policy(self, host: str, policy: Policy, caller: Caller) -> Policy:
+        _known("host", host, self.hosts())
+        _known("strategy", policy.request.strategy, [strategy.name for strategy in STRATEGIES])
+        self.policies[host] = policy
+        self._record("policy.set", host, caller)
+        return policy
+
+    def drift(self, host: str) -> DriftReport:
+        _known("host", host, self.hosts())
+        policy = self.policies.get(host)
+        if policy is None:
+            return DriftReport(host, NOON, None, "", ())
+        change = make_change(90, after="0")
+        target = replace(change.target, name=EVIL)
+        drift = Drift(
+            target, change.after, change.before, "systemd", f"AllowedCPUs of {EVIL}", times=4, held_until=NOON
+        )
+        return DriftReport(host, NOON, policy.mode, "plan-1", (drift,), (LeftOut(EVIL, "no room"),), "plan-2", EVIL)
+
+    def set_exempt(self, host: str, guest: str, exempt: bool, caller: Caller) -> Exemption:
+        (found,) = self.observe(host, 0.0).guests
+        _known("guest", guest, (found.name, found.uuid))
+        self.exempt[found.uuid] = exempt
+        self._record("guest.exempt", found.uuid, caller)
+        return Exemption(found.uuid, found.name, exempt)
 
     def audit(
         self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str

@@ -35,7 +35,7 @@ def test_what_every_operation_can_answer():
     for path, method, operation in operations(document()):
         answers = set(operation["responses"])
         assert {"400", "411", "413", "421", "500"} <= answers, path
-        assert ("415" in answers) == ("403" in answers) == (method == "post"), path
+        assert ("415" in answers) == ("403" in answers) == (method in ("post", "put")), path
         assert "401" not in answers
         assert ("503" in answers) == path.startswith("/v1/"), path
         for code in operation.get("x-error-codes", ()):
@@ -54,7 +54,7 @@ def test_the_security_scheme_stands_in_it_only_with_tokens(tokens):
 
 def test_requests_refuse_unknown_fields():
     schemas = document()["components"]["schemas"]
-    for name in ("NewPlan", "NewApply", "NewSnapshot", "NewRollback"):
+    for name in ("NewPlan", "NewApply", "NewSnapshot", "NewRollback", "NewPolicy", "StandingRequest", "NewExemption"):
         assert schemas[name]["additionalProperties"] is False
     assert schemas["Plan"]["properties"]["roles"] == {"$ref": "#/components/schemas/Roles"}
     assert schemas["Roles"]["properties"]["vcpu"]["type"] == "string"

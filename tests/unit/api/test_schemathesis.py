@@ -30,7 +30,7 @@ def test_schemathesis_finds_nothing(tmp_path, tokens):
         finally:
             server.stop()
         assert done.returncode == 0, done.stdout[-8000:] + done.stderr
-        assert "20 selected / 20 total" in done.stdout
+        assert "24 selected / 24 total" in done.stdout
         assert len(pinner.plans(None, 500, "").items) >= 3, "the planner was really reached"
         states = {run.state for run in pinner.runs(None, 500, "").items}
         assert {"applied", "rolled_back"} <= states, "and the agent"
@@ -42,6 +42,7 @@ def _tell_names(folder, pinner):
     run = pinner.apply(plan.id, False, ANN)
     known = {
         "path.host": ["compute1"],
+        "path.guest": [guest.uuid for guest in pinner.observe("compute1", 0.0).guests],
         "path.plan": [plan.id],
         "path.run": [run.id],
         "path.snapshot": [plan.basis.snapshot],

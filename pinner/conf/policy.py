@@ -1,0 +1,19 @@
+from oslo_config import cfg
+
+NAME = "policy"
+OPTIONS = [
+    cfg.FloatOpt(
+        "sweep_seconds",
+        default=60.0,
+        min=1.0,
+        help="Seconds between two looks at a host that has a policy, when nothing is heard of it: the net under the "
+        "events, after which a drift is found at once.",
+    ),
+    cfg.FloatOpt(
+        "measure_seconds",
+        default=300.0,
+        min=10.0,
+        help="Seconds between two measurements of CPU use (each [host] sample_seconds long), by which the policy finds "
+        "processes that became busy.",
+    ),
+]

@@ -1,0 +1,240 @@
+"""The loop that keeps a host: what it hears it looks after, at once, once, and not at the price of a busy machine.
+
+The policing behind it is a list of calls, which can fail at chosen moments; the newsroom is the real one. The last test
+has everything real but the host.
+"""
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from support.agent import MemoryAgent
+from support.hosts import cpus, guest, plain, process, snapshot
+from support.values import NOON, make_change
+
+from pinner import keeper as keeping
+from pinner.agent.newsroom import Newsroom
+from pinner.keeper import Keeper
+from pinner.model.drift import Drift, DriftReport, News
+from pinner.model.errors import HostUnreachable, NotFound
+from pinner.model.policy import Policy
+from pinner.model.request import Request
+from pinner.service import Service
+from pinner.store.repositories import open_store
+from pinner.usecases import Caller
+
+CHANGE = make_change(100)
+HELD = Drift(CHANGE.target, CHANGE.after, CHANGE.before, "unknown", held_until=NOON + timedelta(seconds=3600))
+
+
+class Policies:
+    """Notes every look; ``failures`` are raised by the next ones."""
+
+    def __init__(self) -> None:
+        self.newsroom = Newsroom(lambda: NOON)
+        self.wanted: Policy | None = Policy(mode="enforce")
+        self.looks: list[tuple[str, bool]] = []
+        self.failures: list[Exception] = []
+        self.drifts: tuple[Drift, ...] = ()
+        self.polls = 0
+        self.moved = threading.Condition()
+
+    def policy(self, host: str) -> Policy:
+        if self.wanted is None:
+            raise NotFound("policy of host", host)
+        return self.wanted
+
+    def news(self, host: str, after: int, timeout: float) -> tuple[News, ...]:
+        self.polls += 1
+        return self.newsroom.since(after, timeout, ())
+
+    def reconcile(self, host: str, cause: str, *, measured: bool = False) -> DriftReport:
+        with self.moved:
+            self.looks.append((cause, measured))
+            self.moved.notify_all()
+        if self.failures:
+            raise self.failures.pop()
+        return DriftReport(host, NOON, "enforce", "plan-1", self.drifts)
+
+    def wait(self, count: int, seconds: float = 5.0) -> list[str]:
+        with self.moved:
+            assert self.moved.wait_for(lambda: len(self.looks) >= count, seconds), self.looks
+        return [cause for cause, _ in self.looks]
+
+
+@pytest.fixture
+def policies() -> Policies:
+    return Policies()
+
+
+@contextmanager
+def kept(policies: object, sweep: float = 60.0, measure: float = 60.0) -> Iterator[Keeper]:
+    keeper = Keeper(policies, "h1", sweep_seconds=sweep, measure_seconds=measure)
+    keeper.start()
+    try:
+        yield keeper
+    finally:
+        keeper.stop()
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch):
+    monkeypatch.setattr(keeping, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(keeping, "FIRST_RETRY", 0.02)
+
+
+def test_it_looks_at_the_start_and_then_after_news(policies):
+    with kept(policies):
+        policies.wait(1)
+        policies.newsroom.tell("guest-started", "uuid-1", "booted")
+        assert policies.wait(2) == ["started", "guest-started uuid-1 booted"]
+
+
+def test_a_flock_of_news_is_one_look(policies):
+    with kept(policies):
+        policies.wait(1)
+        for number in range(20):
+            policies.newsroom.tell("process-born", str(number), "daemon")
+        causes = policies.wait(2)
+        time.sleep(0.1)
+    assert len(policies.looks) == 2
+    assert causes[1] == "process-born 0 daemon (and 19 more)"
+
+
+@pytest.mark.parametrize("kind", ["guest-stopped", "process-ended"])
+def test_who_goes_leaves_nothing_to_look_after(policies, kind):
+    with kept(policies):
+        policies.wait(1)
+        policies.newsroom.tell(kind, "1")
+        time.sleep(0.15)
+        assert len(policies.looks) == 1
+        policies.newsroom.tell("lost", "")
+        assert policies.wait(2)[-1] == "lost"
+
+
+def test_it_sweeps_when_nothing_is_heard(policies):
+    with kept(policies, sweep=0.05):
+        assert set(policies.wait(5)[1:]) == {"sweep"}
+
+
+def test_it_looks_again_when_a_hold_ends(policies):
+    policies.drifts = (replace(HELD, held_until=NOON + timedelta(seconds=0.05)),)
+    with kept(policies):
+        assert policies.wait(4) == ["started", "sweep", "sweep", "sweep"]
+
+
+def test_a_long_hold_waits_for_the_sweep_at_most(policies):
+    policies.drifts = (HELD,)
+    with kept(policies, sweep=0.05):
+        policies.wait(4)
+
+
+def test_it_measures_now_and_then(policies):
+    with kept(policies, measure=0.05):
+        policies.wait(5)
+    assert ("measured sweep", True) in policies.looks
+
+
+def test_a_host_without_a_policy_is_let_be(policies):
+    policies.wanted = None
+    with kept(policies, sweep=0.01, measure=0.01):
+        policies.newsroom.tell("guest-started", "uuid-1")
+        time.sleep(0.2)
+        assert policies.looks == []
+        policies.wanted = Policy()
+        policies.wait(1)
+
+
+def test_a_policy_that_is_set_later_is_heeded(policies):
+    with kept(policies):
+        policies.wait(1)
+        policies.wanted = Policy(Request("numa-local"), "enforce")
+        assert policies.wait(2)[-1] == "policy set"
+
+
+@pytest.mark.parametrize("error", [HostUnreachable("h1", "no answer"), ZeroDivisionError("a fault of ours")])
+def test_it_survives_and_tries_again_ever_later(policies, error, caplog):
+    policies.failures = [error] * 4
+    with kept(policies):
+        policies.wait(5)
+        policies.newsroom.tell("guest-started", "uuid-1")
+        policies.wait(6)
+    assert str(error) in caplog.text
+    waits = [record.args[1] for record in caplog.records if "next try in" in record.msg]
+    assert waits == [0.02, 0.04, 0.08, 0.16]
+
+
+def test_news_that_could_not_be_looked_after_is_not_forgotten(policies):
+    with kept(policies):
+        policies.wait(1)
+        policies.failures = [HostUnreachable("h1", "no answer")]
+        policies.newsroom.tell("guest-started", "uuid-1")
+        assert policies.wait(4) == ["started", "guest-started uuid-1", "sweep", "guest-started uuid-1"]
+
+
+def test_it_waits_in_peace(policies, monkeypatch):
+    monkeypatch.setattr(keeping, "POLL_SECONDS", 5.0)
+    with kept(policies):
+        policies.wait(1)
+        before, polls = time.process_time(), policies.polls
+        time.sleep(0.5)
+        assert time.process_time() - before < 0.05
+        assert policies.polls - polls <= 1
+
+
+def test_stopping_does_not_wait_for_news(policies, monkeypatch):
+    monkeypatch.setattr(keeping, "POLL_SECONDS", 60.0)
+    with kept(policies) as keeper:
+        policies.wait(1)
+        began = time.monotonic()
+        keeper.stop()
+        assert time.monotonic() - began < 1.0
+    policies.newsroom.close()
+
+
+def test_a_restarted_daemon_and_a_moved_guest_are_back_within_a_second(tmp_path, monkeypatch):
+    monkeypatch.setattr(keeping, "POLL_SECONDS", 5.0)
+    everywhere = cpus("0-15")
+    host = snapshot(plain(16), [guest(1, 2, everywhere)], [process(500, 50.0, "0-15", name="daemon")])
+    at = [NOON]
+
+    def now():
+        at[0] += timedelta(milliseconds=1)
+        return at[0]
+
+    agent = MemoryAgent(tmp_path / "agent", host, now)
+    agent.measures = True
+    with (
+        open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as store,
+        closing(agent.journal),
+        closing(Service({"compute1": agent}, store, now, lambda: uuid.uuid4().hex[:12], 5.0)) as service,
+    ):
+        service.set_policy("compute1", Policy(mode="enforce"), Caller("ann", "cli", "req-1"))
+        keeper = Keeper(service.policing, "compute1", sweep_seconds=60, measure_seconds=60)
+        keeper.start()
+        until(lambda: str(agent.masks.get(500)) == "0-1", 5.0)
+        until(lambda: agent.newsroom.watched == {"daemon"}, 5.0)
+
+        again = replace(process(900, 50.0, "0-15", name="daemon"), started=77)
+        agent.taken = replace(agent.taken, processes=(again,))
+        agent.newsroom.tell("process-born", "900", "daemon")
+        until(lambda: str(agent.masks.get(900)) == "0-1", 1.0)
+
+        agent.masks[11_010] = cpus("3")
+        agent.newsroom.tell("guest-changed", "uuid", "vcpupin")
+        until(lambda: str(agent.masks[11_010]) == "4-15", 1.0)
+        keeper.stop()
+        agent.newsroom.close()
+        until(lambda: not any(each.name == "keeper-listen" for each in threading.enumerate()), 5.0)
+
+
+def until(so, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not so():
+        assert time.monotonic() < end
+        time.sleep(0.005)
