@@ -37,7 +37,7 @@ lab: setup
 	@$(SUDO) env PYTHONPATH=tools:. .venv/bin/python -m lab.shell $(TOPOLOGY) $(ARGS)
 
 test-lab: setup
-	$(SUDO) .venv/bin/python -m pytest tests/lab --durations=0 --durations-min=1 $(ARGS)
+	$(SUDO) .venv/bin/python -m pytest tests/lab -n 2 --dist loadgroup --durations=0 --durations-min=1 $(ARGS)
 
 bench: setup
 	@$(SUDO) .venv/bin/python tests/benchmarks/run.py $(ARGS)

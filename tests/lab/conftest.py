@@ -7,33 +7,42 @@ import pytest
 from lab import topology
 from lab.host import LabHost
 from lab.pool import Pool
-from support.lab import daemon, guests, stray
+from support.lab import daemon, guests, serve, stray
 
 BY_SIZE = sorted(topology.known(), key=lambda name: (len(topology.load(name).seats), name))
 COLUMNS = ("topology", "strategy", "planned", "applied", "kernel agrees", "rolled back", "kernel agrees", "seconds")
-PROOFS = pytest.StashKey[list[tuple[str, ...]]]()
-TIMES = pytest.StashKey[list[tuple[str, float]]]()
+PROOF = "proof"
+"""The property of a test's report that is a row of the table; a worker process tells it so to the one that prints."""
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[PROOFS] = []
-    config.stash[TIMES] = []
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where worker processes share the tests, one gets all of a topology, and all of a module that has no such tests:
+    they share a host."""
+    for item in items:
+        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        item.add_marker(pytest.mark.xdist_group(parameters.get("name") or item.path.stem))
 
 
 @pytest.fixture(scope="session")
-def pool(pytestconfig: pytest.Config) -> Iterator[Pool]:
+def pool() -> Iterator[Pool]:
     with Pool() as made:
-        pytestconfig.stash[TIMES] = made.times
         yield made
 
 
 @pytest.fixture(scope="session")
 def lab_host(pool: Pool) -> Callable[..., LabHost]:
-    """lab_host(topology, kernel_args, number=1): a running host, the same for the same arguments.
+    """lab_host(topology, kernel_args, number=1): a running host, the same for the same arguments, with a server that
+    may still be starting.
 
     Two hosts run at a time; those with different numbers reach each other by ``address``.
     """
-    return pool.host
+
+    def running(*arguments: str, number: int = 1) -> LabHost:
+        host = pool.host(*arguments, number=number)
+        serve(host)
+        return host
+
+    return running
 
 
 @pytest.fixture(scope="session", params=BY_SIZE)
@@ -56,17 +65,11 @@ def busy(host: LabHost) -> Iterator[LabHost]:
         yield host
 
 
-@pytest.fixture(scope="session")
-def proofs(pytestconfig: pytest.Config) -> list[tuple[str, ...]]:
-    """Rows of the table that is printed at the end."""
-    return pytestconfig.stash[PROOFS]
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    rows = [COLUMNS, *config.stash[PROOFS]]
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]
+    proofs = [row for report in reports for kind, row in report.user_properties if kind == PROOF]
+    rows = [COLUMNS, *sorted(map(tuple, proofs))]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
     terminalreporter.section("proven in the lab")
     for row in rows:
         terminalreporter.write_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
-    for what, seconds in config.stash[TIMES]:
-        terminalreporter.write_line(f"{seconds:6.1f} s  {what}")

@@ -72,11 +72,17 @@ def pinner(host: LabHost, *words: str, check: bool = True) -> Result:
 
 
 @cache
-def served(host: LabHost) -> RemotePinner:
-    """`pinner serve` on the host, asked from here: starting Python anew for each question is slow in there."""
+def serve(host: LabHost) -> RemotePinner:
+    """Begin `pinner serve` on the host, to be asked from here: starting Python for each question is slow in there."""
     host.run("mkdir -p /etc/pinner && cat > /etc/pinner/pinner.conf", stdin=_CONFIG)
     host.run(f"echo lab:{TOKEN} > /etc/pinner/tokens && systemd-run -q --unit=pinner pinner serve")
-    pinner = RemotePinner(host.url, TOKEN)
+    return RemotePinner(host.url, TOKEN)
+
+
+@cache
+def served(host: LabHost) -> RemotePinner:
+    """The host's server, when it answers."""
+    pinner = serve(host)
     deadline = time.monotonic() + 120
     while True:
         with suppress(HostUnreachable):

@@ -2,7 +2,6 @@
 
 import shutil
 import tempfile
-import time
 from collections import OrderedDict
 from pathlib import Path
 from types import TracebackType
@@ -26,8 +25,6 @@ class Pool:
         self._port = first + self._folder.stat().st_ino % (last - first)
         self._disk: Path | None = None
         self._booted = 0
-        self.times: list[tuple[str, float]] = []
-        """What was booted, and the seconds that it took."""
 
     def __enter__(self) -> Self:
         return self
@@ -61,12 +58,10 @@ class Pool:
             oldest.close()
 
     def _boot(self, shape: topology.LabTopology, kernel: str, number: int) -> LabHost:
-        began = time.monotonic()
         self._disk = self._disk or software(self._folder)
         self._booted += 1
         host = LabHost(
             shape, self._folder / f"{self._booted}", self._disk, kernel=kernel, number=number, port=self._port
         )
         host.wait()
-        self.times.append((f"boot {shape.name} {kernel}".strip(), time.monotonic() - began))
         return host
