@@ -21,8 +21,9 @@ POLL_SECONDS = 5.0
 SETTLE_SECONDS = 0.05
 """News comes in flocks: a guest that starts is several events. What comes within is looked at together."""
 
-REST = 2.0
-"""After a look that took a while, so many times that long is waited: a flood of news costs a third of a CPU at most."""
+REST, LONGEST_REST = 2.0, 0.3
+"""After a look that took a while, so many times that long is waited, for a flood of news is to cost part of a CPU only;
+but no more seconds than these, for who restarts meanwhile is to be back in its place within one."""
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds between tries while the host or the database fails, doubled after each."""
@@ -134,7 +135,9 @@ class Keeper:
         self._due = ended + min([self._sweep_seconds, *(max(hold, FIRST_RETRY) for hold in holds)])
         if report.error:
             LOG.warning("host %s is not as its policy wants it: %s", self._host, report.error)
-        self._stop.wait(REST * (ended - began))
+        # Whoever was placed just now is asked for from now on.
+        self._policies.news(self._host, self._after, 0.0)
+        self._stop.wait(min(REST * (ended - began), LONGEST_REST))
 
     def _measure(self) -> None:
         """Wait for the next measurement, and make it."""

@@ -98,8 +98,10 @@ class Policing:
 
     def news(self, host: str, after: int, timeout: float) -> tuple[News, ...]:
         """What happened on the host that may matter to its policy. See Agent.news."""
-        standing = self._standing(host, self._find(host))
-        return self._agents[host].news(after, timeout, watched(standing) if standing else ())
+        policy = self._find(host)
+        standing = self._standing(host, policy)
+        names = {*(watched(standing) if standing else ()), *(policy.request.processes if policy else ())}
+        return self._agents[host].news(after, timeout, tuple(sorted(names)))
 
     def drift(self, host: str) -> DriftReport:
         """See UseCases."""

@@ -1,5 +1,7 @@
-"""A policy in mode ``enforce`` on a real host: what leaves its place is back at once, and nobody else moves. How soon is
-measured by tests/benchmarks/replace.py."""
+"""A policy in mode ``enforce`` on a real host: what leaves its place is back at once, and nobody else moves.
+
+How soon is measured by tests/benchmarks/replace.py.
+"""
 
 import os
 import tempfile
@@ -62,7 +64,7 @@ def placed(kept, guest, other, daemon):
         on_cpus = all(guest_on(each.pid, SECOND, SECOND) for each in (guest, other))
         return on_cpus and all_on(daemon.pid, FIRST) and not kept.drift()["drifts"]
 
-    assert wait_until(in_place, 20) < 20, kept.log.read_text()
+    assert wait_until(in_place, 60) < 60, kept.log.read_text()
     before = len(kept.runs())
     yield before
     kept.policy("observe", [])
@@ -182,12 +184,13 @@ def test_a_cpuset_written_behind_libvirts_back(kept, placed, guest):
     assert_moved(kept, placed, ("vcpu", guest.uuid))
 
 
-def test_an_affinity_set_behind_everybodys_back_is_found_by_the_sweep(kept, placed, guest, daemon):
-    os.sched_setaffinity(guest.vcpus[0].thread.tid, FIRST)
+def test_an_affinity_set_behind_everybodys_back_is_found_by_the_sweep(kept, placed, daemon):
+    """The kernel tells nobody. (Out of its cpuset, which libvirt narrows with each pin, a guest's thread cannot be
+    moved in this way.)"""
     os.sched_setaffinity(daemon.pid, SECOND)
-    assert_back(lambda: guest_on(guest.pid, SECOND, SECOND) and all_on(daemon.pid, FIRST), SWEEP + 2 * SOON)
+    assert_back(lambda: all_on(daemon.pid, FIRST), SWEEP + 2 * SOON)
     time.sleep(0.5)
-    assert_moved(kept, placed, ("vcpu", guest.uuid), ("process", str(daemon.pid)))
+    assert_moved(kept, placed, ("process", str(daemon.pid)))
 
 
 def test_a_fight_is_noticed_and_not_fought_at_full_speed(kept, placed, guest, virsh):
