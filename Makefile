@@ -7,7 +7,7 @@
 # make test-lab  prove every strategy on every topology of the lab (ARGS="-k two-socket")
 
 PYTHON ?= /usr/bin/python3
-SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo --preserve-env=PINNER_MACHINES,PINNER_NOVA_SAMPLES)
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo --preserve-env=PINNER_MACHINES,PINNER_NOVA_SAMPLES,PINNER_LAB_CACHE)
 ARGS ?=
 TOPOLOGY ?= two-socket
 
@@ -37,7 +37,7 @@ lab: setup
 	@$(SUDO) env PYTHONPATH=tools:. .venv/bin/python -m lab.shell $(TOPOLOGY) $(ARGS)
 
 test-lab: setup
-	$(SUDO) .venv/bin/python -m pytest tests/lab -n 2 --dist loadgroup --durations=0 --durations-min=1 $(ARGS)
+	$(SUDO) .venv/bin/python -m pytest tests/lab -n 2 --durations=0 --durations-min=1 $(ARGS)
 
 bench: setup
 	@$(SUDO) .venv/bin/python tests/benchmarks/run.py $(ARGS)

@@ -33,6 +33,7 @@ STATUS: Mapping[str, int] = {
     "not_permitted": 502,
     # 503: nothing answers; to be tried again.
     "host_unreachable": 503,
+    "busy": 503,
     "store_unavailable": 503,
     "internal": 500,
 }

@@ -17,7 +17,7 @@ from pinner.model.policy import Policy, Standing
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import flapping, incremental
-from pinner.planning.drift import drifts, reasoned
+from pinner.planning.drift import OTHERS, drifts, reasoned
 from pinner.planning.residents import key, relevant, watched, with_loads
 from pinner.planning.standing import stand
 from pinner.planning.strategy import installed
@@ -129,23 +129,21 @@ class Policing:
         if look.policy is None or look.plan is None:
             return self._report(host, look)
         caller = Caller(ACTOR, cause, f"req-{self._new_id()}")
-        if look.policy.mode == "enforce":
-            return self._enforce(host, look, look.plan, caller)
-        self._notice(host, look, caller)
-        if look.standing is None or not look.drifts:
-            self._remember(look, look.plan, applied=False)
+        held = {key(drift.target) for drift in look.drifts if drift.held_until}
+        wanted = reasoned(incremental.without(look.plan, held, look.standing), look.drifts)
+        enforced = look.policy.mode == "enforce"
+        if not look.drifts or (look.standing is None and (not enforced or wanted.blocked)):
+            self._remember(look, look.plan, applied=not look.drifts)
+        if not enforced:
+            self._notice(host, look, caller)
         if look.policy.mode == "propose":
-            self._propose(host, look, look.plan, caller)
+            self._propose(host, look, wanted, caller)
+        if enforced and wanted.changes and not wanted.blocked:
+            return self._enforce(host, look, wanted, caller)
         return self._report(host, look)
 
-    def _enforce(self, host: str, look: _Look, plan: Plan, caller: Caller) -> DriftReport:
-        held = {key(drift.target) for drift in look.drifts if drift.held_until}
-        ending = tuple(drift for drift in look.drifts if key(drift.target) not in held)
-        wanted = reasoned(incremental.without(plan, held, look.standing), ending)
-        if not wanted.changes or wanted.blocked:
-            if not look.drifts:
-                self._remember(look, plan, applied=True)
-            return self._report(host, look)
+    def _enforce(self, host: str, look: _Look, wanted: Plan, caller: Caller) -> DriftReport:
+        ending = tuple(drift for drift in look.drifts if not drift.held_until)
         self._keep(look, wanted, caller)
         run = self._carry_out(wanted, caller)
         if run.state != "applied":
@@ -153,14 +151,13 @@ class Policing:
         self._remember(look, wanted, applied=True)
         self._fights[host] = flapping.put_back(ending, self._fights.get(host, {}), self._now())
         self._tell_flapping(host, ending, caller)
-        return self._report(host, replace(look, drifts=tuple(d for d in look.drifts if d not in ending)))
+        return self._report(host, replace(look, drifts=tuple(drift for drift in look.drifts if drift.held_until)))
 
-    def _propose(self, host: str, look: _Look, plan: Plan, caller: Caller) -> None:
+    def _propose(self, host: str, look: _Look, wanted: Plan, caller: Caller) -> None:
         """Store a plan for a person, unless the same changes are proposed already."""
         last = self._proposed.pop(host, None)
-        if not plan.changes:
+        if not wanted.changes:
             return
-        wanted = reasoned(plan, look.drifts)
         if last is None or _moves(last) != _moves(wanted) or last.basis.fingerprint != wanted.basis.fingerprint:
             self._keep(look, wanted, caller)
             last = wanted
@@ -222,19 +219,21 @@ class Policing:
         self._record(caller, "plan.create", plan.host, plan.id, f"{len(plan.changes)} changes")
 
     def _notice(self, host: str, look: _Look, caller: Caller) -> None:
-        """Write down what drifted since the last look."""
-        now = frozenset((key(drift.target), drift.cause) for drift in look.drifts)
-        new = now - self._noticed.get(host, frozenset())
-        self._noticed[host] = now
-        found = [drift for drift in look.drifts if (key(drift.target), drift.cause) in new]
+        """Write down what drifted since the last look, but for what comes and goes all the time."""
+        before = self._noticed.get(host, frozenset())
+        self._noticed[host] = frozenset((key(drift.target), drift.cause) for drift in look.drifts)
+        found = tuple(
+            drift for drift in look.drifts if (key(drift.target), drift.cause) not in before and not drift.held_until
+        )
         if found:
+            self._fights[host] = flapping.put_back(found, self._fights.get(host, {}), self._now())
             named = "; ".join(f"{drift.target}: {drift.detail or drift.cause}" for drift in found[:_NAMED])
             more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
             self._record(caller, "drift.found", host, f"{len(found)} targets", named + more)
 
     def _tell_flapping(self, host: str, ended: tuple[Drift, ...], caller: Caller) -> None:
         for drift in ended:
-            fight = self._fights[host].get(key(drift.target))
+            fight = self._fights[host].get(key(drift.target)) if drift.cause in OTHERS else None
             if fight is not None and fight.times >= flapping.PATIENCE:
                 told = f"put back {fight.times} times, left alone until {fight.held_until.isoformat()}"
                 self._record(caller, "drift.flaps", host, str(drift.target), f"{drift.detail or drift.cause}: {told}")

@@ -7,12 +7,20 @@ from collections.abc import Iterator
 
 from pinner.model.cpuset import union
 from pinner.model.memory import lying, mib
-from pinner.model.plan import Change, LeftOut, Plan, Score
+from pinner.model.plan import Change, LeftOut, Plan, Repack, Score
 
 
 def plan(plan: Plan) -> str:
     """The whole plan: sets, every change before -> after and why, what is not placed or touched, warnings, score."""
     return "".join(f"{visible(line)}\n" for line in _lines(plan))
+
+
+def repack(repack: Repack) -> str:
+    """What a re-pack costs and gains, in words."""
+    moves = f"{repack.guests} guest{'' if repack.guests == 1 else 's'} ({repack.threads} threads) get other CPUs"
+    gain = f"the score gets {repack.gain:.2f} lower" if repack.gain > 0 else "the score gets no lower"
+    done = "" if repack.taken else ": not worth it, who sits well stays"
+    return f"{moves}, {gain}{done}"
 
 
 def visible(text: str) -> str:
@@ -34,6 +42,8 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield f"CANNOT BE APPLIED: {plan.blocked}"
     yield ""
     yield from _roles(plan)
+    if plan.repack:
+        yield f"re-pack: {repack(plan.repack)}"
     yield ""
     yield f"changes: {len(plan.changes) or 'none, everything is in its place'}"
     for change in plan.changes:

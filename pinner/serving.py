@@ -26,6 +26,7 @@ from pinner.api.app import create_app
 from pinner.api.server import serve as listen
 from pinner.model.errors import Invalid, PinnerError
 from pinner.planning.strategy import installed
+from pinner.policing import ACTOR
 from pinner.render import visible
 from pinner.store.repositories import open_store
 
@@ -69,6 +70,8 @@ def read_tokens(file: str | None) -> dict[str, str] | None:
         name, colon, token = (part.strip() for part in line.partition(":"))
         if not (name and colon and token) or token in tokens:
             raise Invalid("[api] token_file", f"{file}, line {number}", "name:token, each token once")
+        if name == ACTOR:
+            raise Invalid("[api] token_file", f"{file}, line {number}", f"another name: {ACTOR} is pinner's own")
         tokens[token] = name
     if not tokens:
         raise Invalid("[api] token_file", file, "a file with at least one line name:token")

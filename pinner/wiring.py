@@ -64,7 +64,7 @@ def host_name(config: cfg.ConfigOpts) -> str:
 def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack, *, watch: bool = False) -> LocalAgent:
     """The agent of this machine, once it has settled what a dead process left open. ``own`` are pinner's process ids,
     and ``watch`` says whether it hears of what happens there. What it opens is closed by ``undo``."""
-    libvirt = Libvirt(config.libvirt.uri)
+    libvirt = Libvirt(config.libvirt.uri, config.libvirt.call_timeout)
     journal = Journal(state_dir(config) / "agent")
     undo.callback(journal.close)
     dedicated = CpuSet.parse(config.planning.cpu_dedicated_set, "[planning] cpu_dedicated_set")

@@ -10,7 +10,7 @@ from pinner.apply.move import Move
 from pinner.apply.ports import Host, Journal
 from pinner.apply.setting import Setting
 from pinner.apply.undo import take_back
-from pinner.model.errors import Gone, PinnerError, StoreUnavailable
+from pinner.model.errors import Busy, Gone, PinnerError, StoreUnavailable
 from pinner.model.journal import Entry, EntryState, Run, RunState
 from pinner.model.memory import MemoryChange
 from pinner.model.plan import SETTINGS
@@ -79,7 +79,8 @@ class Course:
         try:
             return self.close("applied")
         except StoreUnavailable:
-            self._undo(made)
+            for entry in held(self._run, made):
+                self._undo(entry)
             raise
 
     def undo(self, *, repin: Collection[int]) -> Run:
@@ -138,27 +139,27 @@ class Course:
     def _give_up(
         self, move: Move | MemoryMove | Setting, error: BaseException, made: list[Entry], rest: Sequence[Entry]
     ) -> Run:
-        """Put everything back as it was, the failed change first. Only then write it down: the host comes before its
+        """Put everything back as it was, the latest change first. Only then write it down: the host comes before its
         record, which has known every prior mask since the change was begun."""
-        failed: tuple[EntryState, str] = ("undone", "")
-        if move.touched or self._resumed:
-            failed = take_back(move.entry, self._host, persist=self._run.persist, force=move.touched)
-        outcomes = self._undo(made)
-        if self._resumed:
-            # What comes after the failed change may have been made before the interruption.
-            outcomes = self._undo(rest) + outcomes
-        else:
-            outcomes += [(entry, "undone", "not made: a change before it failed") for entry in rest]
-        why = "; but its undo: ".join(filter(None, (words(error), failed[1])))
-        self._note(move.entry, "stuck" if failed[0] == "stuck" else "failed", why)
+        failed = move.entry
+        touched = [*made, *([failed] if move.touched or self._resumed else ()), *(rest if self._resumed else ())]
+        # Who does not answer must not keep the others waiting.
+        slow = failed.change.target.owner if isinstance(error, Busy) else ""
+        back = sorted(held(self._run, touched), key=lambda entry: slow != "" and entry.change.target.owner == slow)
+        outcomes = [(entry, *self._undo(entry, force=move.touched and entry is failed)) for entry in back]
+        state, problem = next(((state, why) for entry, state, why in outcomes if entry is failed), ("undone", ""))
+        why = "; but its undo: ".join(filter(None, (words(error), problem)))
+        self._note(failed, "stuck" if state == "stuck" else "failed", why)
         for outcome in outcomes:
-            self._note(*outcome)
+            if outcome[0] is not failed:
+                self._note(*outcome)
+        for entry in () if self._resumed else rest:
+            self._note(entry, "undone", "not made: a change before it failed")
         stuck = any(entry.state == "stuck" for entry in self._ended.values())
         return self.close("failed" if stuck else "undone", words(error))
 
-    def _undo(self, entries: Sequence[Entry]) -> list[tuple[Entry, EntryState, str]]:
-        persist = self._run.persist
-        return [(entry, *take_back(entry, self._host, persist=persist)) for entry in held(self._run, entries)]
+    def _undo(self, entry: Entry, *, force: bool = False) -> tuple[EntryState, str]:
+        return take_back(entry, self._host, persist=self._run.persist, force=force)
 
     def _note(self, entry: Entry, state: EntryState, error: str = "") -> Entry:
         noted = replace(entry, state=state, error=error, at=self._now())

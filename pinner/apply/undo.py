@@ -3,6 +3,7 @@
 "Not pinned" cannot be given back to libvirt: a live pin that covers the former masks stays in the domain's live XML.
 """
 
+import logging
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
@@ -13,10 +14,12 @@ from pinner.apply.ports import Host
 from pinner.apply.setting import put_back
 from pinner.apply.settle import settle
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.errors import Gone, PinnerError
+from pinner.model.errors import Busy, Gone, PinnerError
 from pinner.model.journal import Entry, EntryState
 from pinner.model.memory import MemoryChange
 from pinner.model.plan import SETTINGS, Change, ThreadMask
+
+LOG = logging.getLogger(__name__)
 
 
 def take_back(
@@ -76,8 +79,13 @@ class _Masks:
         """Give every thread its mask; what could not be done, in words. Raises what Host raises, and Gone where all
         threads are others now and none bears our mask."""
         if self._repin:
-            with suppress(PinnerError):
+            try:
                 self._pin()
+            except Busy as error:
+                # Right masks are no proof then: an overdue call may yet change them.
+                self._problems.append(str(error))
+            except PinnerError as error:
+                LOG.info("masks are restored without libvirt: %s", error)
         left = settle(self._strays, self._move)
         if left:
             self._problems.append(

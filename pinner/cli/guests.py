@@ -1,21 +1,24 @@
-"""pinner guest list, and the table that inventory shows too."""
+"""pinner guest list | pin-off | pin-on, and the table that inventory shows too."""
 
 from argparse import Namespace
 from collections.abc import Iterable
+from functools import partial
 
 from rich.table import Table
 
+from pinner import codec
 from pinner.cli.context import Context, pick_host
 from pinner.cli.options import host_option
 from pinner.cli.output import cells, cpu_cell, kib, plain_list, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.places import masks
 from pinner.model.guest import Guest
+from pinner.render import visible
 
 
 def register(commands: Commands) -> None:
     """Add the noun."""
-    verbs = add_noun(commands, "guest", "list the guests of a host")
+    verbs = add_noun(commands, "guest", "list the guests of a host; have one left alone")
     parser = add_command(
         verbs,
         "list",
@@ -26,6 +29,32 @@ def register(commands: Commands) -> None:
         examples=["pinner guest list", "pinner guest list --json"],
     )
     host_option(parser)
+    for name, exempt, summary in (
+        ("pin-off", True, "have a guest's CPUs left alone from now on"),
+        ("pin-on", False, "have a guest placed again"),
+    ):
+        parser = add_command(
+            verbs,
+            name,
+            partial(set_exempt, exempt=exempt),
+            summary,
+            about="This is written into the guest's metadata, where libvirt keeps it; its threads are not moved by it.",
+            examples=[f"pinner guest {name} web1"],
+        )
+        parser.add_argument("guest", metavar="GUEST", help="its name or UUID")
+        host_option(parser)
+
+
+def set_exempt(context: Context, arguments: Namespace, *, exempt: bool) -> int:
+    """Mark a guest, or take its mark away."""
+    with context.open() as pinner:
+        done = pinner.set_exempt(pick_host(pinner, arguments.host), arguments.guest, exempt, context.caller)
+    if context.json:
+        print_json(codec.plain(done))
+        return 0
+    state = "its CPUs are left alone" if done.exempt else "it is placed like any other"
+    context.out.print(visible(f"guest {done.name}: {state}"))
+    return 0
 
 
 def list_guests(context: Context, arguments: Namespace) -> int:
@@ -70,6 +99,8 @@ def _wait(delays: list[int | None]) -> str:
 
 def _note(guest: Guest) -> str:
     notes = ["dedicated by Nova"] if guest.dedicated else []
+    if guest.exempt:
+        notes.append("left alone (pin-off)")
     if guest.nova and guest.nova.instance:
         notes.append(f"instance {guest.nova.instance}")
     return ", ".join(notes)

@@ -20,6 +20,7 @@ from pinner.cli import (
     hosts,
     inventory,
     plans,
+    policies,
     processes,
     runs,
     serve,
@@ -38,6 +39,7 @@ COMMANDS = (
     compare,
     apply,
     runs,
+    policies,
     audit,
     hosts,
     processes,
@@ -58,6 +60,7 @@ the usual way:
   pinner compare                 what each strategy would make of it
   pinner plan                    one plan: every change, before -> after, and why
   pinner apply PLAN_ID           make it so; `pinner rollback RUN_ID` takes it back
+  pinner policy set --mode M     keep it so: observe, propose or enforce; `pinner drift` tells how it fares
   pinner audit list              who did what, and when
 
 Every command takes --help and --json.

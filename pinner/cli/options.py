@@ -1,7 +1,9 @@
 """Options that several commands share, and what they say together: a request and where to plan it."""
 
 from argparse import Namespace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from pinner import codec
 from pinner.cli.context import Context, pick_host, reason
@@ -17,7 +19,8 @@ BUSY_THRESHOLD = Request().busy_threshold
 LOOK_SECONDS = 1.0
 """Seconds between the two samples where somebody only looks; a plan takes the configured span."""
 
-REQUEST = ("strategy", "guests", "processes", "housekeeping", "emulator", "busy_threshold", "smt", "isolation")
+REQUEST = tuple(field.name for field in fields(Request))
+_LISTS = ("guests", "processes", "exempt_guests", "exempt_processes")
 
 
 def host_option(parser: Parser) -> None:
@@ -64,8 +67,8 @@ def source_options(parser: Parser) -> None:
     )
 
 
-def request_options(parser: Parser, *, strategy: bool = True) -> None:
-    """The parameters of a plan; those that are not given are None."""
+def request_options(parser: Parser, *, strategy: bool = True, standing: bool = False) -> None:
+    """The parameters of a plan, or with ``standing`` of a policy; those that are not given are None."""
     group = parser.add_argument_group("plan options")
     if strategy:
         group.add_argument(
@@ -103,7 +106,30 @@ def request_options(parser: Parser, *, strategy: bool = True) -> None:
         help="how `isolated` takes CPUs from the scheduler: by the kernel's arguments (boot, default), or by cgroup v2 "
         "partitions that the apply makes (live)",
     )
-    sample_option(parser, "the configured span")
+    group.add_argument(
+        "--exempt-guest",
+        metavar="G",
+        action="append",
+        dest="exempt_guests",
+        help="leave this guest (name or UUID) alone; it need not be there; may be repeated. `pinner guest pin-off` "
+        "marks it in its own metadata instead",
+    )
+    group.add_argument(
+        "--exempt-process",
+        metavar="P",
+        action="append",
+        dest="exempt_processes",
+        help="leave processes of this name or systemd unit alone; may be repeated",
+    )
+    if not standing:
+        group.add_argument(
+            "--repack",
+            action="store_true",
+            default=None,
+            help="place all guests anew where that scores better, and say what it costs in moves; without it, who "
+            "sits well stays",
+        )
+        sample_option(parser, "the configured span")
 
 
 def given(arguments: Namespace) -> list[str]:
@@ -113,10 +139,16 @@ def given(arguments: Namespace) -> list[str]:
 
 def make_request(arguments: Namespace, **settings: str) -> Request:
     """The request that the options ask for. Raises Invalid."""
-    values = {name: getattr(arguments, name) for name in given(arguments) if name in REQUEST}
-    for name in ("guests", "processes"):
-        values[name] = tuple(values.get(name, ()))
-    return Request(**{**values, **settings})
+    return updated(Request(), arguments, **settings)
+
+
+def updated(request: Request, arguments: Namespace, **settings: Any) -> Request:
+    """The request with what the options ask for in place of its own. Raises Invalid."""
+    for name in given(arguments):
+        if name in REQUEST:
+            value = getattr(arguments, name)
+            settings.setdefault(name, tuple(value) if name in _LISTS else value)
+    return replace(request, **settings)
 
 
 def make_plan(

@@ -4,7 +4,7 @@ import sys
 from argparse import Namespace
 
 from pinner import codec, render
-from pinner.cli.context import Context
+from pinner.cli.context import Context, pick_host
 from pinner.cli.options import (
     captured,
     make_plan,
@@ -13,10 +13,12 @@ from pinner.cli.options import (
     plan_offline,
     request_options,
     source_options,
+    updated,
 )
 from pinner.cli.output import cells, cut, moment, plain_page, print_json, table
 from pinner.cli.parser import Commands, Parser, add_command, add_noun
 from pinner.cli.plantable import show_plan
+from pinner.model.errors import Invalid
 from pinner.model.plan import Plan
 from pinner.planning import shell
 
@@ -42,10 +44,14 @@ def register(commands: Commands) -> None:
             "pinner plan --strategy numa-local --guest web1 --guest web2",
             "pinner plan --housekeeping 0-3 --emulator 4-7 --busy-threshold 5 --format shell",
             "pinner plan --snapshot host.json --strategy isolated --smt isolate",
+            "pinner plan --policy --repack",
         ],
     )
     source_options(create)
     request_options(create)
+    create.add_argument(
+        "--policy", action="store_true", help="take what is not given from the host's policy, not from the defaults"
+    )
     _format_option(create)
     listing = add_command(
         verbs, "list", list_plans, "list stored plans, the newest first", examples=["pinner plan list --limit 5"]
@@ -76,11 +82,15 @@ def create_plan(context: Context, arguments: Namespace) -> int:
     """Plan, and print the plan."""
     request = make_request(arguments)
     snapshot = captured(context, arguments)
+    if snapshot is not None and arguments.policy:
+        raise Invalid("--policy", "", "a host: a captured machine has no policy")
     if snapshot is not None:
         print_plan(context, plan_offline(snapshot, request), arguments.format)
         context.note("from a captured machine: the plan is not stored and cannot be applied")
         return 0
     with context.open() as pinner:
+        if arguments.policy:
+            request = updated(pinner.policy(pick_host(pinner, arguments.host)).request, arguments)
         plan = make_plan(context, pinner, arguments.host, request, arguments.sample_seconds)
     print_plan(context, plan, arguments.format)
     if plan.changes and not plan.blocked:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from rich.table import Table
 from rich.text import Text
 
+from pinner import render
 from pinner.cli.context import Context
 from pinner.cli.output import cells, cpu_cell, moment, table
 from pinner.cli.places import alike, masks, part
@@ -47,6 +48,7 @@ def heading(plan: Plan) -> Table:
         ("emulator", f"{plan.roles.emulator or 'none'} (asked for: {request.emulator})"),
         ("vCPUs", plan.roles.vcpu or "none"),
         *(("note", note) for note in plan.roles.notes),
+        *([("re-pack", render.repack(plan.repack))] if plan.repack else []),
     ):
         drawn.add_row(*cells(name, style="bold"), *cells(value))
     return drawn

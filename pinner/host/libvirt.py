@@ -7,6 +7,7 @@ QEMU's answer (thread ids, iothread info, vCPU statistics) is not asked for: a s
 import errno
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -14,13 +15,17 @@ from typing import TypeVar
 import libvirt  # type: ignore[import-untyped]
 
 from pinner.host import domain_xml, qemu
+from pinner.host.bounded import Bounded
 from pinner.host.guests import ActiveDomain, read_guest
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import ApplyFailed, Gone, HostUnreachable, NotPermitted, PinnerError
+from pinner.model.errors import ApplyFailed, Busy, Gone, HostUnreachable, NotPermitted, PinnerError
 from pinner.model.guest import Guest, GuestState
 from pinner.model.plan import Target
 
 T = TypeVar("T")
+
+CALL_TIMEOUT = 10.0
+_RETRY_SECONDS = 0.1
 
 _STATES: dict[int, GuestState] = {
     libvirt.VIR_DOMAIN_RUNNING: "running",
@@ -48,12 +53,16 @@ libvirt.registerErrorHandler(lambda *_: None, None)
 class Libvirt:
     """One libvirtd by its connection URI. Connects when first asked, and again when the connection was lost.
 
-    Every method raises HostUnreachable where libvirt does not answer and NotPermitted where it refuses. May be used by
-    several threads.
+    Every method raises HostUnreachable where libvirt does not answer, NotPermitted where it refuses, and Busy where
+    the call takes longer than ``call_timeout`` seconds: it is made all the same then, and what is asked of the same
+    guest after it is made after it. May be used by several threads.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, call_timeout: float = CALL_TIMEOUT) -> None:
         self._uri = uri
+        self._calls = Bounded(call_timeout)
+        self._down = False
+        """Whether the last one who had the patience has waited for libvirtd in vain."""
         self._lock = threading.Lock()
         self._connection: libvirt.virConnect | None = None
         self._domains: dict[str, libvirt.virDomain] = {}
@@ -77,8 +86,8 @@ class Libvirt:
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
         """Pin an emulator, vCPU or iothread, live, and with ``persist`` in its definition too.
 
-        Raises Gone, and ApplyFailed with libvirt's own words; its detail ``retryable`` says that another job held the
-        guest. CPUs that the host lacks are dropped by libvirt without a word: read the kernel back.
+        Raises Gone, Busy where another job holds the guest, and ApplyFailed with libvirt's own words. CPUs that the
+        host lacks are dropped by libvirt without a word: read the kernel back.
         """
         flags = _LIVE | (libvirt.VIR_DOMAIN_AFFECT_CONFIG if persist else 0)
         mask = tuple(cpu in cpus for cpu in range(max(cpus, default=0) + 1))
@@ -151,34 +160,57 @@ class Libvirt:
         self._ask_domain(f"guest {guest}", guest, work)
 
     def _ask_domain(self, what: str, uuid: str, work: Callable[[libvirt.virDomain], T]) -> T:
-        return self._ask(what, lambda connection: work(self._domain(connection, uuid)))
+        return self._bounded(what, uuid, lambda connection: work(self._domain(connection, uuid)))
+
+    def _bounded(self, what: str, uuid: str, work: Callable[[libvirt.virConnect], T]) -> T:
+        try:
+            return self._calls.call(uuid, lambda: self._answer(what, work, patient=bool(uuid)))
+        except TimeoutError:
+            # libvirtd serves only so many calls of one connection at a time: the next ones get another.
+            self._forget(self._connection)
+            why = f"no answer from libvirt within {self._calls.seconds:g} s ([libvirt] call_timeout)"
+            raise Busy(what, why, overdue=True) from None
 
     def _domain(self, connection: libvirt.virConnect, uuid: str) -> libvirt.virDomain:
         if uuid not in self._domains:
             self._domains[uuid] = connection.lookupByUUIDString(uuid)
         return self._domains[uuid]
 
-    def _ask(self, what: str, work: Callable[[libvirt.virConnect], T], *, again: bool = True) -> T:
-        """Do the work, once more over a new connection when the old one was lost: all that is asked can be repeated."""
-        connection = self._connect()
+    def _ask(self, what: str, work: Callable[[libvirt.virConnect], T]) -> T:
+        return self._bounded(what, "", work)
+
+    def _answer(self, what: str, work: Callable[[libvirt.virConnect], T], *, patient: bool) -> T:
+        """Do the work, once more over a new connection when the old one was lost and its outcome with it: all that is
+        asked can be repeated."""
+        connection = self._connect(patient=patient)
         try:
             return work(connection)
         except libvirt.libvirtError as error:
-            if connection.isAlive() or not again:
+            if connection.isAlive():
                 raise self._translated(what, error) from None
         self._forget(connection)
-        return self._ask(what, work, again=False)
+        try:
+            return work(self._connect(patient=True))
+        except libvirt.libvirtError as error:
+            raise self._translated(what, error) from None
 
-    def _connect(self) -> libvirt.virConnect:
-        with self._lock:
-            if self._connection is None:
-                try:
-                    self._connection = libvirt.open(self._uri)
-                except libvirt.libvirtError as error:
+    def _connect(self, *, patient: bool) -> libvirt.virConnect:
+        """The connection; who is ``patient`` waits for a libvirtd that is restarted, unless one did so in vain."""
+        deadline = time.monotonic() + (self._calls.seconds / 2 if patient and not self._down else 0)
+        while True:
+            try:
+                with self._lock:
+                    if self._connection is None:
+                        self._connection = libvirt.open(self._uri)
+                    self._down = False
+                    return self._connection
+            except libvirt.libvirtError as error:
+                if time.monotonic() >= deadline:
+                    self._down = self._down or patient
                     raise self._unreachable(error) from None
-            return self._connection
+            time.sleep(_RETRY_SECONDS)
 
-    def _forget(self, connection: libvirt.virConnect) -> None:
+    def _forget(self, connection: libvirt.virConnect | None) -> None:
         with self._lock:
             if self._connection is connection:
                 self._connection = None
@@ -192,7 +224,9 @@ class Libvirt:
             return self._unreachable(error)
         if code == libvirt.VIR_ERR_NO_DOMAIN or _errno(error) == errno.ESRCH or words.endswith("is not running"):
             return Gone(what)
-        return ApplyFailed(what, f"libvirt: {words}", libvirt_code=code, retryable=code in _BUSY)
+        if code in _BUSY:
+            return Busy(what, f"libvirt: {words}", overdue=False)
+        return ApplyFailed(what, f"libvirt: {words}", libvirt_code=code)
 
     def _unreachable(self, error: libvirt.libvirtError) -> PinnerError:
         if error.get_error_code() in _DENIED or _errno(error) in (errno.EACCES, errno.EPERM):

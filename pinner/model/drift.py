@@ -23,7 +23,7 @@ Cause = Literal[
     "unknown",
 ]
 """Told by comparing a snapshot with what stands:
-arrived    the guest is new here, or is placed first  restarted  it was started anew (guest or process)
+arrived    it is new here, or is placed first         restarted  it was started anew (guest or process)
 hotplug    the vCPU or iothread was plugged in since  thread     threads were born since
 offline    CPUs of its place went offline or came on  moved      to make room for another guest
 busy       the process became busy since
@@ -47,9 +47,9 @@ class Drift:
     states: tuple[str, str] = ("", "")
     """Of a target with a state: what it is and what it should be."""
     times: int = 0
-    """How often it was put back lately, only to be moved again."""
+    """How often it was put back lately, only to be moved again; where nothing is enforced: how often it was found."""
     held_until: datetime | None = None
-    """It flaps: until then it is not put back again."""
+    """It flaps: until then it is left alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,18 @@ class ApplyFailed(PinnerError):
         super().__init__(f"{target}: {why}", target=target, why=why, **details)
 
 
+class Busy(PinnerError):
+    """A guest, or its libvirt, did not answer in time, or has another job to end first: to be tried again.
+
+    Where ``overdue``, the call was made and its outcome is open.
+    """
+
+    code = "busy"
+
+    def __init__(self, target: str, why: str, *, overdue: bool) -> None:
+        super().__init__(f"{target}: {why}; try again later", target=target, why=why, overdue=overdue)
+
+
 class Gone(PinnerError):
     """The guest, process or thread does not exist (any more)."""
 

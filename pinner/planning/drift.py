@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Cause, Drift
-from pinner.model.plan import Change, Plan
+from pinner.model.plan import Change, Plan, Target
 from pinner.model.policy import Placed, Standing
+from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.residents import key, residents
 
@@ -33,7 +34,7 @@ def drifts(plan: Plan, standing: Standing | None, snapshot: Snapshot) -> tuple[D
 
     A cause that only the host can tell is ``unknown`` (Agent.explain). Nothing stands: all is newly placed.
     """
-    reader = _Reader(standing, snapshot)
+    reader = _Reader(standing, snapshot, plan.request)
     return tuple(
         Drift(
             target=change.target,
@@ -61,12 +62,13 @@ def reasoned(plan: Plan, found: tuple[Drift, ...]) -> Plan:
 class _Reader:
     """Compares a snapshot with what stands."""
 
-    def __init__(self, standing: Standing | None, snapshot: Snapshot) -> None:
+    def __init__(self, standing: Standing | None, snapshot: Snapshot, request: Request) -> None:
         placed = standing.placed if standing else ()
         self._online = snapshot.topology.online
         self._placed = {key(each.target): each for each in placed}
         self._owners = {each.target.owner for each in placed if each.target.kind != "process"}
         self._residents = residents(snapshot, standing) if standing else frozenset()
+        self._named = request.processes
 
     def cause(self, change: Change) -> Cause:
         """Why the change is needed."""
@@ -75,7 +77,7 @@ class _Reader:
         if placed is not None:
             return self._since(placed, change)
         if target.kind == "process":
-            return "restarted" if (int(target.owner), target.part) in self._residents else "busy"
+            return "restarted" if (int(target.owner), target.part) in self._residents else self._first(target)
         if target.kind in ("vcpu", "iothread") and target.owner in self._owners:
             return "hotplug"
         return "thread" if target.kind == "helper" and target.owner in self._owners else "arrived"
@@ -84,13 +86,18 @@ class _Reader:
         """Why a target that was placed is elsewhere."""
         known = set(placed.threads)
         if not known and change.before:
-            return "busy" if placed.target.kind == "process" else "arrived"
+            return self._first(placed.target)
         if change.before and known.isdisjoint((mask.tid, mask.started) for mask in change.before):
             return "restarted"
         if placed.cpus != change.after:
             return "offline" if self._resized(placed.cpus, change.after) else "moved"
         astray = {(mask.tid, mask.started) for mask in change.before if mask.cpus != change.after}
         return "thread" if astray and known.isdisjoint(astray) else "unknown"
+
+    def _first(self, target: Target) -> Cause:
+        """Of what is placed for the first time."""
+        named = target.kind != "process" or not {target.name, target.owner}.isdisjoint(self._named)
+        return "arrived" if named else "busy"
 
     def _resized(self, before: CpuSet, after: CpuSet) -> bool:
         return bool(before - self._online) or before < after

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, delete, insert, select, update
+from sqlalchemy import Connection, Engine, Table, insert, select, update
 
 from pinner import codec
 from pinner.model.errors import NotFound
@@ -45,11 +45,6 @@ class Policies:
         values = {"stored_at": at, "body": codec.dump(standing).decode()}
         with writing(self._engine) as connection:
             _replace(connection, tables.standings, standing.host, values)
-
-    def forget(self, host: str) -> None:
-        """Nothing stands there any more."""
-        with writing(self._engine) as connection:
-            connection.execute(delete(tables.standings).filter_by(host=host))
 
 
 def _replace(connection: Connection, table: Table, host: str, values: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import threading
 from dataclasses import replace
 
@@ -16,20 +15,17 @@ from support.live import (
     apply,
     change,
     daemon,
-    emulator,
     entries,
     expected,
     only,
     plan_of,
     rollback,
-    vcpu,
     whole,
 )
 from support.values import NOON, make_run
 
 from pinner.apply import executor
-from pinner.host.libvirt import Libvirt
-from pinner.host.live import ROOT, LiveHost
+from pinner.host.live import LiveHost
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import StalePlan
 from pinner.model.journal import Entry
@@ -190,31 +186,3 @@ def test_two_applies_at_once(libvirt, journal, tmp_path, start_guest):
     assert "applied" in ended
     assert set(ended) <= {"applied", "undone", "StalePlan", "HostBusy"}
     assert only(masks(guest.pid), expected(plan)) == only(expected(plan), masks(guest.pid))
-
-
-def test_libvirtd_killed_in_the_middle(tmp_path, tmp_path_factory):
-    """What was done to guests cannot be taken back without libvirt, and is named; processes can, and are."""
-    folder = tmp_path_factory.mktemp("own") / "d"
-    with private_libvirt.private_libvirtd(folder) as uri:
-        libvirt = Libvirt(uri)
-        own = LiveHost(libvirt)
-        private_libvirt.start_guest(uri, private_libvirt.guest_xml(f"test-{os.getpid()}-own"), paused=True)
-        guest = libvirt.guests(ROOT)[0]
-        journal = Journal(tmp_path)
-
-        def progress(entry: Entry, total: int) -> None:
-            if entry.state == "done" and entry.seq == 2:
-                os.kill(int((folder / "libvirtd.pid").read_text()), signal.SIGKILL)
-
-        with process(THREADS.format(count=2)) as pid:
-            before = masks(pid)
-            plan = plan_of(
-                own,
-                [change(own, daemon(pid), FIRST), change(own, emulator(guest), FIRST), change(own, vcpu(guest), FIRST)],
-            )
-            run = executor.apply(plan, make_run(), own, journal, lambda: NOON, progress)
-            assert run.state == "failed"
-            assert "libvirt does not answer" in run.error
-            assert [state for state, _ in entries(journal)] == ["undone", "stuck", "failed"]
-            assert masks(pid) == before
-        journal.close()

@@ -8,6 +8,7 @@ from lab import topology
 from lab.host import LabHost
 from lab.pool import Pool
 from support.lab import daemon, guests, serve, stray
+from xdist.scheduler import LoadScopeScheduling
 
 BY_SIZE = sorted(topology.known(), key=lambda name: (len(topology.load(name).seats), name))
 COLUMNS = ("topology", "strategy", "planned", "applied", "kernel agrees", "rolled back", "kernel agrees", "seconds")
@@ -15,12 +16,16 @@ PROOF = "proof"
 """The property of a test's report that is a row of the table; a worker process tells it so to the one that prints."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where worker processes share the tests, one gets all of a topology, and all of a module that has no such tests:
-    they share a host."""
-    for item in items:
-        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        item.add_marker(pytest.mark.xdist_group(parameters.get("name") or item.path.stem))
+class ByHost(LoadScopeScheduling):
+    """Where worker processes share the tests, one gets all of a topology, and all of a module beside: they share a
+    host."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((name for name in BY_SIZE if f"[{name}" in nodeid), nodeid.partition("::")[0])
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByHost:
+    return ByHost(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +61,7 @@ def host(name: str, lab_host: Callable[..., LabHost]) -> LabHost:
     return lab_host(name)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def busy(host: LabHost) -> Iterator[LabHost]:
     """The host with guests and busy daemons."""
     with ExitStack() as undo:
@@ -66,9 +71,10 @@ def busy(host: LabHost) -> Iterator[LabHost]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]
-    proofs = [row for report in reports for kind, row in report.user_properties if kind == PROOF]
-    rows = [COLUMNS, *sorted(map(tuple, proofs))]
+    # The row is whole when the test's fixtures have ended; pytest counts that report among those without a name.
+    reports = [report for kind in ("", "error") for report in terminalreporter.getreports(kind)]
+    proofs = {tuple(row) for report in reports for kind, row in report.user_properties if kind == PROOF}
+    rows = [COLUMNS, *sorted(proofs)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
     terminalreporter.section("proven in the lab")
     for row in rows:

@@ -22,6 +22,7 @@ from pinner.agent.newsroom import Newsroom
 from pinner.keeper import Keeper
 from pinner.model.drift import Drift, DriftReport, News
 from pinner.model.errors import HostUnreachable, NotFound
+from pinner.model.plan import LeftOut
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.service import Service
@@ -41,6 +42,7 @@ class Policies:
         self.looks: list[tuple[str, bool]] = []
         self.failures: list[Exception] = []
         self.drifts: tuple[Drift, ...] = ()
+        self.unplaced: tuple[LeftOut, ...] = ()
         self.polls = 0
         self.moved = threading.Condition()
 
@@ -59,7 +61,7 @@ class Policies:
             self.moved.notify_all()
         if self.failures:
             raise self.failures.pop()
-        return DriftReport(host, NOON, "enforce", "plan-1", self.drifts)
+        return DriftReport(host, NOON, "enforce", "plan-1", self.drifts, self.unplaced)
 
     def wait(self, count: int, seconds: float = 5.0) -> list[str]:
         with self.moved:
@@ -115,6 +117,14 @@ def test_who_goes_leaves_nothing_to_look_after(policies, kind):
         assert len(policies.looks) == 1
         policies.newsroom.tell("lost", "")
         assert policies.wait(2)[-1] == "lost"
+
+
+def test_a_guest_that_goes_may_make_room_for_one_that_had_none(policies):
+    policies.unplaced = (LeftOut("guest g1", "no room"),)
+    with kept(policies):
+        policies.wait(1)
+        policies.newsroom.tell("guest-stopped", "1")
+        assert policies.wait(2)[-1] == "guest-stopped 1"
 
 
 def test_it_sweeps_when_nothing_is_heard(policies):
@@ -185,6 +195,23 @@ def test_it_waits_in_peace(policies, monkeypatch):
         time.sleep(0.5)
         assert time.process_time() - before < 0.05
         assert policies.polls - polls <= 1
+
+
+def test_a_flood_of_news_costs_a_third_of_the_time_at_most(policies, monkeypatch):
+    look = policies.reconcile
+
+    def slow(*call, **options):
+        time.sleep(0.05)
+        policies.newsroom.tell("process-born", "1")
+        return look(*call, **options)
+
+    monkeypatch.setattr(policies, "reconcile", slow)
+    with kept(policies):
+        policies.wait(keeping.FREE_LOOKS + 2)
+        began, looks = time.monotonic(), len(policies.looks)
+        time.sleep(1.0)
+        busy = 0.05 * (len(policies.looks) - looks) / (time.monotonic() - began)
+    assert 0 < busy < 0.4
 
 
 def test_stopping_does_not_wait_for_news(policies, monkeypatch):

@@ -186,6 +186,20 @@ def test_a_guest_that_comes_moves_nobody_else(service, agent):
     assert {entry.change.target.name for entry in service.entries(run.id)} == {"g2"}
 
 
+def test_a_process_that_the_policy_names_is_placed_when_it_comes(service, agent):
+    service.set_policy(HOST, Policy(Request(processes=("worker", "daemon")), "enforce"), ANN)
+    service.policing.reconcile(HOST, "started")
+    service.policing.news(HOST, 0, 0.0)
+    assert agent.newsroom.watched == {"daemon", "worker"}
+    late = replace(process(600, 0.0, "0-15", name="worker"), started=77)
+    agent.taken = replace(agent.taken, processes=(*agent.taken.processes, late))
+    service.policing.reconcile(HOST, "process-born 600 worker")
+    run = service.runs(HOST, 5, "").items[0]
+    (entry,) = service.entries(run.id)
+    assert entry.change.reason == "newly placed; asked for by name"
+    assert str(agent.masks[600]) == "0-1"
+
+
 def test_a_process_that_becomes_busy_is_found_by_a_measured_look(service, agent):
     service.set_policy(HOST, ENFORCE, ANN)
     service.policing.reconcile(HOST, "started")
@@ -356,3 +370,18 @@ def test_a_guest_is_marked_by_name_or_uuid(service, agent, name):
     assert [record.result for record in trail(service, "guest.exempt")] == ["left alone", "placed"]
     with pytest.raises(NotFound, match="known: g1"):
         service.set_exempt(HOST, "g7", True, ANN)
+
+
+@pytest.mark.parametrize("mode", ["observe", "propose"])
+def test_what_comes_and_goes_does_not_fill_the_audit_trail(service, agent, mode):
+    service.set_policy(HOST, Policy(mode="enforce"), ANN)
+    service.policing.reconcile(HOST, "started")
+    service.set_policy(HOST, Policy(mode=mode), ANN)
+    for _ in range(20):
+        meddle(agent, VCPU, "9")
+        (drift,) = service.policing.reconcile(HOST, "guest-changed").drifts
+        meddle(agent, VCPU, "4-15")
+        assert service.policing.reconcile(HOST, "guest-changed").drifts == ()
+    assert len(trail(service, "drift.found")) == PATIENCE
+    assert len(trail(service, "plan.create")) <= 1 + PATIENCE
+    assert drift.held_until is not None

@@ -14,6 +14,7 @@ from pinner.api.app import create_app
 from pinner.api.server import serve
 from pinner.api.streams import Streams
 from pinner.model.errors import Blocked, HostUnreachable, Invalid, NotFound, PinnerError, RunConflict, StalePlan
+from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.remote import RemotePinner, _events
 from pinner.usecases import Caller
@@ -222,3 +223,22 @@ def test_words_on_a_stream_that_are_not_known_are_passed_over():
         chunks = (words[at : at + size] for at in range(0, len(words), size))
         known = [event for event in _events(chunks) if event[0] in (b"change", b"end", b"error")]
         assert known == [(b"end", b"{}")]
+
+
+def test_policies_and_drift(remote, pinner):
+    with pytest.raises(NotFound, match="policy of host"):
+        remote.policy("h1")
+    assert remote.drift("h1") == pinner.drift("h1")
+    wanted = Policy(Request("isolated", exempt_guests=(EVIL,), exempt_processes=("a.service",)), "propose")
+    assert remote.set_policy("h1", wanted, NOBODY) == wanted == remote.policy("h1") == pinner.policies["h1"]
+    assert remote.drift("h1") == pinner.drift("h1")
+    assert [(record.action, record.actor) for record in pinner.records] == [("policy.set", "ann")]
+
+
+def test_a_guest_is_marked(remote, pinner):
+    (guest,) = remote.observe("h1", 0.0).guests
+    for exempt in (True, False):
+        assert remote.set_exempt("h1", guest.uuid, exempt, NOBODY).exempt is exempt
+        assert pinner.exempt == {guest.uuid: exempt}
+    with pytest.raises(NotFound):
+        remote.set_exempt("h1", "nobody", True, NOBODY)

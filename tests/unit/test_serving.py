@@ -27,6 +27,7 @@ def test_no_file_means_no_tokens(nothing: str | None) -> None:
         ("ann:s3cret\nbob:s3cret\n", "line 2"),
         (":s3cret\n", "line 1"),
         ("ann:\n", "line 1"),
+        ("ann:a\npolicy:s3cret\n", "line 2"),
         ("# nobody\n", "tokens"),
     ],
 )

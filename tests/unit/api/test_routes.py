@@ -6,12 +6,15 @@ import pytest
 from support.memory import EVIL, STRATEGIES, seen
 
 from pinner import codec
+from pinner.model.drift import DriftReport
 from pinner.model.guest import Guest
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
+from pinner.model.policy import Policy
 from pinner.model.process import Process
+from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.usecases import Page, PlanSummary, StrategyInfo
+from pinner.usecases import Exemption, Page, PlanSummary, StrategyInfo
 
 
 def read(kind, answer, status=200):
@@ -136,3 +139,49 @@ def test_every_answer_has_a_request_id_of_its_own(client):
     ids = [client.get(path).headers["X-Openstack-Request-Id"] for path in ("/", "/", "/nowhere", "/v1/hosts/x")]
     assert all(re.fullmatch(r"req-[0-9a-f-]{36}", one) for one in ids)
     assert len({*ids}) == 4
+
+
+def test_a_policy_and_its_drift(client):
+    assert client.get("/v1/hosts/h1/policy").status_code == 404
+    assert read(DriftReport, client.get("/v1/hosts/h1/drift")).mode is None
+    wanted = {"mode": "enforce", "request": {"strategy": "numa-local", "exempt_guests": ["g1"]}}
+    policy = read(Policy, client.put("/v1/hosts/h1/policy", json=wanted))
+    assert policy == Policy(Request("numa-local", exempt_guests=("g1",)), "enforce")
+    assert read(Policy, client.get("/v1/hosts/h1/policy")) == policy
+    (drift,) = read(DriftReport, client.get("/v1/hosts/h1/drift")).drifts
+    assert (drift.cause, str(drift.expected), drift.times) == ("systemd", "0", 4)
+    assert client.put("/v1/hosts/elsewhere/policy", json=wanted).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"mode": "obey"}, "mode"),
+        ({"strategy": "isolated"}, "strategy"),
+        ({"request": {"snapshot": "s"}}, "request.snapshot"),
+        ({"request": {"repack": True}}, "request.repack"),
+        ({"request": {"busy_threshold": "2"}}, "request.busy_threshold"),
+        ({"request": {"housekeeping": "3-1"}}, "housekeeping"),
+        ([], "body"),
+    ],
+)
+def test_a_policy_that_is_none(client, pinner, body, field):
+    answer = client.put("/v1/hosts/h1/policy", json=body)
+    assert (answer.status_code, answer.json["error"]["code"]) == (400, "invalid")
+    assert answer.json["error"]["details"]["field"] == field
+    assert pinner.policies == {}
+
+
+def test_a_policy_from_another_site_is_refused(client, pinner):
+    answer = client.put("/v1/hosts/h1/policy", json={}, headers={"Origin": "http://evil.example"})
+    assert (answer.status_code, pinner.policies) == (403, {})
+
+
+def test_a_guest_is_left_alone_and_placed_again(client, pinner):
+    (guest,) = client.get("/v1/hosts/h1/guests").json["items"]
+    path = f"/v1/hosts/h1/guests/{guest['uuid']}/exempt"
+    for exempt in (True, False):
+        assert read(Exemption, client.put(path, json={"exempt": exempt})).exempt is exempt
+        assert pinner.exempt == {guest["uuid"]: exempt}
+    assert client.put("/v1/hosts/h1/guests/nobody/exempt").status_code == 404
+    assert client.put(path, json={"exempt": "yes"}).status_code == 400

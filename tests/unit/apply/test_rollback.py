@@ -3,7 +3,7 @@ from support.machine import MemoryHost, Write, daemon, emulator, vcpu
 from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor
-from pinner.model.errors import ApplyFailed, Gone, NotFound, RunConflict
+from pinner.model.errors import Busy, Gone, NotFound, RunConflict
 from pinner.model.journal import Run
 from pinner.model.plan import ThreadMask
 from pinner.store.journal import Journal
@@ -117,7 +117,7 @@ def test_a_partial_rollback_can_be_finished(host, journal):
 
 
 def _refuse() -> None:
-    raise ApplyFailed("guest g1 vcpu 0", "another job holds the guest", retryable=True)
+    raise Busy("guest g1 vcpu 0", "another job holds the guest", overdue=False)
 
 
 def test_a_guest_that_was_started_anew_is_not_the_one_of_then(host, journal):

@@ -5,6 +5,7 @@ import pytest
 from support.memory import MemoryPinner
 
 from pinner.cli import context, main
+from pinner.model.policy import Policy
 
 Result = namedtuple("Result", "status out err")
 
@@ -48,4 +49,5 @@ def cli(capsys, monkeypatch):
 def applied(pinner, cli):
     """The use cases after one plan was made and applied: run-1."""
     assert cli("apply").status == 0
+    pinner.policies["h1"] = Policy(mode="enforce")
     return pinner

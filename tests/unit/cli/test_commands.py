@@ -5,8 +5,11 @@ import json
 import pytest
 
 from pinner import codec
+from pinner.model.drift import DriftReport
 from pinner.model.journal import Run
 from pinner.model.plan import Plan
+from pinner.model.policy import Policy
+from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 
 PLAN = "<a plan's id>"
@@ -33,6 +36,12 @@ COMMANDS = {
     "run list": "run-1",
     "run show run-1": "process busy (110)",
     "rollback run-1": "rollback of run run-1",
+    "policy set --mode propose": "mode              propose",
+    "policy show": "mode              enforce",
+    "drift": "policy enforce, as plan plan-1 placed it: 1 target drifted",
+    "plan --policy --repack": "shared-pool",
+    "guest pin-off 6a5b7a0e-0000-4000-8000-000000000001": "its CPUs are left alone",
+    "guest pin-on 6a5b7a0e-0000-4000-8000-000000000001": "it is placed like any other",
     "audit list": "plan.create",
     "audit verify": "whole: ",
 }
@@ -126,6 +135,44 @@ def test_request_from_options(pinner, cli):
     request = codec.load(Plan, result.out).request
     assert (request.strategy, request.housekeeping, request.emulator) == ("isolated", "0", "1")
     assert (request.busy_threshold, request.smt, request.processes) == (7.5, "isolate", ("ovs", "12"))
+
+
+def test_a_policy_keeps_what_is_not_given(pinner, cli):
+    assert cli("policy", "show").status == 2
+    cli("policy", "set", "--strategy", "numa-local", "--exempt-guest", "g1", "--exempt-guest", "g2")
+    assert pinner.policies["h1"] == Policy(Request("numa-local", exempt_guests=("g1", "g2")), "observe")
+    shown = cli("policy", "set", "--mode", "enforce", "--exempt-process", "sshd.service", "--json").out
+    request = Request("numa-local", exempt_guests=("g1", "g2"), exempt_processes=("sshd.service",))
+    assert codec.load(Policy, shown) == pinner.policies["h1"] == Policy(request, "enforce")
+    cli("policy", "set", "--reset", "--mode", "propose")
+    assert pinner.policies["h1"] == Policy(mode="propose")
+
+
+def test_a_plan_as_the_policy_asks(pinner, cli):
+    pinner.policies["h1"] = Policy(Request("numa-local", housekeeping="0"))
+    made = codec.load(Plan, cli("plan", "--policy", "--repack", "--emulator", "1", "--json").out)
+    assert made.request == Request("numa-local", housekeeping="0", emulator="1", repack=True)
+    assert cli("plan", "--policy", "--root", "/nonexistent").status == 2
+
+
+def test_drift_says_what_and_why(applied, cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "240")
+    out = cli("drift")
+    assert "AllowedCPUs of web" in out.out
+    assert "put back 4 times" in out.out
+    assert "no room" in out.out
+    assert "to end it: pinner apply plan-2" in out.err
+    report = codec.load(DriftReport, cli("drift", "--json").out)
+    assert report == applied.drift("h1")
+
+
+def test_nothing_stands_without_a_policy(pinner, cli):
+    assert cli("drift").out == "host h1: nothing stands, no policy and no applied plan\n"
+
+
+def test_a_guest_that_is_not_there(pinner, cli):
+    result = cli("guest", "pin-off", "nobody")
+    assert (result.status, pinner.exempt) == (2, {})
 
 
 def test_lists_go_on_at_a_marker(pinner, cli):

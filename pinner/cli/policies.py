@@ -1,0 +1,167 @@
+"""pinner policy show | set, and pinner drift."""
+
+from argparse import Namespace
+from dataclasses import fields
+
+from rich.table import Table
+
+from pinner import codec
+from pinner.cli.context import Context, pick_host
+from pinner.cli.options import host_option, request_options, updated
+from pinner.cli.output import cells, cpu_cell, moment, print_json, table
+from pinner.cli.parser import Commands, add_command, add_noun
+from pinner.cli.places import masks, part
+from pinner.cli.plantable import left_out
+from pinner.model.drift import Drift, DriftReport
+from pinner.model.errors import NotFound
+from pinner.model.policy import Policy
+from pinner.model.request import Request
+from pinner.render import visible
+from pinner.usecases import UseCases
+
+ABOUT = """\
+The policy is kept by `pinner serve`, which heeds a new one within seconds:
+  observe  drift is reported (`pinner drift`)
+  propose  and a plan against it is stored, for you to apply
+  enforce  and that plan is applied at once; a rollback, or a plan of another request, is refused meanwhile
+What is not given stays as the present policy has it."""
+
+
+def register(commands: Commands) -> None:
+    """Add the noun, and the command that tells how the policy fares."""
+    verbs = add_noun(commands, "policy", "show or set what is to hold on a host for good")
+    show = add_command(
+        verbs, "show", show_policy, "show a host's policy", examples=["pinner policy show", "pinner policy show --json"]
+    )
+    host_option(show)
+    setting = add_command(
+        verbs,
+        "set",
+        set_policy,
+        "give a host a policy, or change the one it has",
+        about=ABOUT,
+        examples=[
+            "pinner policy set --strategy numa-local --mode propose",
+            "pinner policy set --mode enforce",
+            "pinner policy set --exempt-guest db1 --exempt-process ceph-osd@3.service",
+            "pinner policy set --reset --mode observe",
+        ],
+    )
+    host_option(setting)
+    setting.add_argument(
+        "--mode", choices=("observe", "propose", "enforce"), help="what to do about drift (a first policy: observe)"
+    )
+    setting.add_argument(
+        "--reset", action="store_true", help="begin with the defaults, not with the policy that the host has"
+    )
+    request_options(setting, standing=True)
+    drift = add_command(
+        commands,
+        "drift",
+        show_drift,
+        "show what stands on a host against what its kernel says now, and why it differs",
+        about="Nothing is changed. Under a policy of which nothing was placed yet, CPU use is measured first.",
+        examples=["pinner drift", "pinner drift --json"],
+    )
+    host_option(drift)
+
+
+def show_policy(context: Context, arguments: Namespace) -> int:
+    """Print the policy."""
+    with context.open() as pinner:
+        host = pick_host(pinner, arguments.host)
+        policy = pinner.policy(host)
+    _print(context, host, policy)
+    return 0
+
+
+def set_policy(context: Context, arguments: Namespace) -> int:
+    """Set the policy, and print it."""
+    with context.open() as pinner:
+        host = pick_host(pinner, arguments.host)
+        present = Policy() if arguments.reset else _present(pinner, host)
+        wanted = Policy(updated(present.request, arguments), arguments.mode or present.mode)
+        policy = pinner.set_policy(host, wanted, context.caller)
+    _print(context, host, policy)
+    return 0
+
+
+def show_drift(context: Context, arguments: Namespace) -> int:
+    """Print the drift."""
+    with context.open() as pinner:
+        report = pinner.drift(pick_host(pinner, arguments.host))
+    if context.json:
+        print_json(codec.plain(report))
+        return 0
+    context.out.print(visible(_summary(report)), soft_wrap=True)
+    for drawn in (drifts(report.drifts), left_out("UNPLACED", report.unplaced)):
+        if drawn is not None:
+            context.out.print()
+            context.out.print(drawn)
+    if report.error:
+        context.warn(report.error)
+    if report.proposed:
+        context.note(f"to end it: pinner apply {report.proposed}")
+    return 0
+
+
+def drifts(found: tuple[Drift, ...]) -> Table | None:
+    """Each target that is not where it belongs; None where there is none."""
+    if not found:
+        return None
+    drawn = table("OF", "WHAT", "BELONGS ON", "IS ON", "CAUSE", "", whole=("BELONGS ON", "IS ON", "CAUSE"))
+    for drift in found:
+        now, wanted = drift.states
+        drawn.add_row(
+            *cells(
+                drift.target.name,
+                part([drift.target]),
+                cpu_cell(wanted or drift.expected),
+                cpu_cell(now or masks(mask.cpus for mask in drift.actual)),
+                drift.cause,
+                _note(drift),
+            )
+        )
+    return drawn
+
+
+def _note(drift: Drift) -> str:
+    notes = [drift.detail] if drift.detail else []
+    if drift.times:
+        notes.append(f"put back {drift.times} times")
+    if drift.held_until:
+        notes.append(f"left alone until {moment(drift.held_until)}")
+    return "; ".join(notes)
+
+
+def _summary(report: DriftReport) -> str:
+    if not report.placement and report.mode is None:
+        return f"host {report.host}: nothing stands, no policy and no applied plan"
+    policy = f"policy {report.mode}" if report.mode else "no policy"
+    since = f", as plan {report.placement} placed it" if report.placement else ", nothing placed yet"
+    count = len(report.drifts)
+    drift = f"{count} target{'' if count == 1 else 's'} drifted" if count else "nothing drifts"
+    return f"host {report.host}: {policy}{since}: {drift}"
+
+
+def _present(pinner: UseCases, host: str) -> Policy:
+    try:
+        return pinner.policy(host)
+    except NotFound:
+        return Policy()
+
+
+def _print(context: Context, host: str, policy: Policy) -> None:
+    if context.json:
+        print_json(codec.plain(policy))
+        return
+    drawn = table("", "")
+    drawn.show_header = False
+    drawn.add_row(*cells("host", style="bold"), *cells(host))
+    drawn.add_row(*cells("mode", style="bold"), *cells(policy.mode))
+    for field in fields(Request):
+        if field.name != "repack":
+            value = getattr(policy.request, field.name)
+            shown = (", ".join(value) or "-") if isinstance(value, tuple) else value
+            drawn.add_row(*cells(field.name.replace("_", " "), style="bold"), *cells(shown))
+    context.out.print(drawn)

@@ -1,0 +1,63 @@
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+
+from pinner.host.bounded import Bounded
+
+
+@pytest.fixture
+def gate():
+    made = threading.Event()
+    yield made
+    made.set()
+
+
+def test_the_answer_and_the_error_are_the_works_own():
+    calls = Bounded(5)
+    assert calls.call("g1", lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        calls.call("g1", lambda: 1 / 0)
+    assert threading.active_count() == 1
+
+
+def test_a_call_that_hangs_holds_up_its_own_thing_alone(gate):
+    calls = Bounded(0.1)
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        calls.call("g1", gate.wait)
+    assert calls.call("g2", lambda: 2) == 2
+    assert 0.1 <= time.monotonic() - began < 1
+
+
+def test_overdue_calls_are_made_in_their_order(gate):
+    """What undoes a call comes after it, whenever it is made."""
+    calls = Bounded(0.05)
+    done: list[str] = []
+    for name in ("change", "undo", "more"):
+        with pytest.raises(TimeoutError):
+            calls.call("g1", lambda name=name: done.append(f"{name} {gate.wait()}"))
+    assert done == []
+    gate.set()
+    with suppress(TimeoutError):
+        calls.call("g1", lambda: done.append("last"))
+    while len(done) < 4:
+        time.sleep(0.01)
+    assert done == ["change True", "undo True", "more True", "last"]
+
+
+def test_it_is_waited_for_twice_and_no_more(gate):
+    calls = Bounded(0.2)
+    took = []
+    for _ in range(4):
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            calls.call("g1", gate.wait)
+        took.append(time.monotonic() - began)
+    assert min(took[:2]) >= 0.2
+    assert max(took[2:]) < 0.1
+    gate.set()
+    while threading.active_count() > 1:
+        time.sleep(0.01)
+    assert calls.call("g1", lambda: time.sleep(0.1)) is None, "it has answered: it is waited for again"

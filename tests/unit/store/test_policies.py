@@ -1,0 +1,57 @@
+"""Policies and placements come back as they were stored, one of each for a host."""
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+from support.hosts import cpus, guest, plain, process, snapshot
+from support.values import NOON
+
+from pinner.model.errors import NotFound
+from pinner.model.policy import Policy
+from pinner.model.request import Request
+from pinner.planning import incremental
+from pinner.planning.standing import stand
+from pinner.store.audit import Audit, Event
+from pinner.store.policies import Policies
+
+HOST = snapshot(plain(8), [guest(1, 2, cpus("0-7"))], [process(500, 50.0, "0-7", name="daemon")])
+STANDING = stand(incremental.plan(HOST, "s", Request(), None), HOST, None)
+
+
+def event(action="policy.set"):
+    return Event(NOON, "ann", "cli", action, "h1", "h1", "", "", "done", "req-1")
+
+
+@pytest.fixture
+def policies(engine):
+    return Policies(engine)
+
+
+def test_a_policy_is_stored_with_its_record(engine, policies):
+    with pytest.raises(NotFound, match="policy of host"):
+        policies.get("h1")
+    for policy in (Policy(), Policy(Request("isolated", exempt_guests=("a",), busy_threshold=1.5), "enforce")):
+        policies.put("h1", policy, NOON, event())
+        assert policies.get("h1") == policy
+    with pytest.raises(NotFound):
+        policies.get("h2")
+    assert len(Audit(engine).list(None, None, None, 9, "").items) == 2
+    assert Audit(engine).verify().ok
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM policies")).scalar() == 1
+
+
+def test_a_policy_whose_record_cannot_be_written_is_not_stored(policies):
+    with pytest.raises(Exception, match="NOT NULL"):
+        policies.put("h1", Policy(), NOON, event(action=None))
+    with pytest.raises(NotFound):
+        policies.get("h1")
+
+
+def test_a_placement_comes_back_whole(policies):
+    assert policies.standing("h1") is None
+    policies.stand(STANDING, NOON)
+    policies.stand(STANDING, NOON + timedelta(hours=1))
+    assert policies.standing(STANDING.host) == (STANDING, NOON + timedelta(hours=1))
+    assert policies.standing("h2") is None
