@@ -235,6 +235,16 @@ def test_what_was_narrowed_before_it_was_placed_stays_its_owners():
     assert made.roles == standing.roles
 
 
+def test_a_process_that_narrows_itself_later_shuffles_nobody():
+    host, standing = placed(snapshot(TWO_NODES, [guest(1, 2, ALL)], [DAEMON]), Request())
+    newcomer = process(700, 0.0, "5", name="pmd", holds=["narrowed"])
+    crowded = idle(host, *host.processes, newcomer)
+    made = incremental.plan(crowded, "s", Request(), standing)
+    assert (made.changes, made.roles) == ((), standing.roles)
+    assert [warning for warning in made.warnings if "pmd (700)" in warning and "CPUs 5 " in warning]
+    assert 5 not in plan(crowded, "s", Request(repack=True)).roles.vcpu
+
+
 def offline(host: Snapshot, cpu: int) -> Snapshot:
     gone = tuple(replace(each, online=each.online and each.id != cpu) for each in host.topology.cpus)
     return replace(host, topology=replace(host.topology, cpus=gone))
