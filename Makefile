@@ -8,7 +8,7 @@
 # make test-lab  prove every strategy on every topology of the lab (ARGS="-k two-socket")
 
 PYTHON ?= /usr/bin/python3
-SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo --preserve-env=PINNER_MACHINES,PINNER_NOVA_SAMPLES)
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo --preserve-env=PINNER_MACHINES,PINNER_NOVA_SAMPLES,PINNER_LAB_CACHE)
 ARGS ?=
 TOPOLOGY ?= two-socket
 

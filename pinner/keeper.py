@@ -21,18 +21,21 @@ POLL_SECONDS = 5.0
 SETTLE_SECONDS = 0.05
 """News comes in flocks: a guest that starts is several events. What comes within is looked at together."""
 
-REST = 2
-"""After each of many looks in a row, so many times as long is waited as it took: a flood of news costs a third of a CPU
-at most, and the first of it is looked after at once."""
-
 ROW_SECONDS = 5.0
 """A look that begins so soon after another's end is one of a row."""
+
+FREE_LOOKS = 3
+"""So many looks in a row follow each other at once: a guest's restart is two or three."""
+
+REST, MAX_REST_SECONDS = 2, 0.5
+"""After each further look in a row so many times as long is waited as it took: a flood of news costs a third of a
+CPU."""
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds between tries while the host or the database fails, doubled after each."""
 
-IDLE = frozenset({"process-ended"})
-"""News after which nothing can be out of its place (a guest that stops may make room for one that had none)."""
+IDLE = frozenset({"guest-stopped", "process-ended"})
+"""News after which nothing can be out of its place. A guest that stops may make room for one that had none."""
 
 
 class Policies(Protocol):
@@ -75,6 +78,7 @@ class Keeper:
         self._after = 0
         self._policy: Policy | None = None
         self._due = 0.0
+        self._crowded = False
         self._row = 0
         self._ended = -ROW_SECONDS
 
@@ -125,8 +129,9 @@ class Keeper:
             return
         self._stop.wait(SETTLE_SECONDS)
         heard += self._policies.news(self._host, heard[-1].seq, 0.0)
-        if any(news.kind not in IDLE for news in heard):
-            self._look(_words(heard))
+        matter = [news for news in heard if news.kind not in IDLE or (news.kind == "guest-stopped" and self._crowded)]
+        if matter:
+            self._look(_words(matter))
         self._after = heard[-1].seq
 
     def _look(self, cause: str) -> None:
@@ -141,7 +146,9 @@ class Keeper:
         self._due = ended + min([self._sweep_seconds, *(max(hold, FIRST_RETRY) for hold in holds)])
         if report.error:
             LOG.warning("host %s is not as its policy wants it: %s", self._host, report.error)
-        self._stop.wait(min(self._row, REST) * (ended - began))
+        self._crowded = bool(report.unplaced)
+        if self._row >= FREE_LOOKS:
+            self._stop.wait(min(REST * (ended - began), MAX_REST_SECONDS))
 
     def _measure(self) -> None:
         """Wait for the next measurement, and make it."""
@@ -155,8 +162,7 @@ class Keeper:
             return None
 
 
-def _words(heard: tuple[News, ...]) -> str:
-    """The first of the news that matters, for the audit trail, and how many came with it."""
-    first = next(news for news in heard if news.kind not in IDLE)
-    told = " ".join(filter(None, (first.kind, first.subject, first.detail)))
+def _words(heard: list[News]) -> str:
+    """The first of the news, for the audit trail, and how many came with it."""
+    told = " ".join(filter(None, (heard[0].kind, heard[0].subject, heard[0].detail)))
     return f"{told} (and {len(heard) - 1} more)" if len(heard) > 1 else told

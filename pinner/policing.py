@@ -17,7 +17,7 @@ from pinner.model.policy import Policy, Standing
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import flapping, incremental
-from pinner.planning.drift import drifts, reasoned
+from pinner.planning.drift import OTHERS, drifts, reasoned
 from pinner.planning.residents import key, relevant, watched, with_loads
 from pinner.planning.standing import stand
 from pinner.planning.strategy import installed
@@ -233,7 +233,7 @@ class Policing:
 
     def _tell_flapping(self, host: str, ended: tuple[Drift, ...], caller: Caller) -> None:
         for drift in ended:
-            fight = self._fights[host].get(key(drift.target))
+            fight = self._fights[host].get(key(drift.target)) if drift.cause in OTHERS else None
             if fight is not None and fight.times >= flapping.PATIENCE:
                 told = f"put back {fight.times} times, left alone until {fight.held_until.isoformat()}"
                 self._record(caller, "drift.flaps", host, str(drift.target), f"{drift.detail or drift.cause}: {told}")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import NotFound
 from pinner.model.guest import Guest
 from pinner.model.plan import LeftOut, Roles, Target
@@ -13,9 +13,9 @@ from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.exemptions import exempt_guest
 from pinner.planning.partitions import settings
-from pinner.planning.processes import Moving, moving, require_asked, staying, supply_of
+from pinner.planning.processes import Moving, disputes, moving, require_asked, staying, supply_of
 from pinner.planning.residents import Key, key, recognised, residents
-from pinner.planning.supply import Supply, pinned
+from pinner.planning.supply import Claim, Supply, pinned
 
 DEFERRED = "deferred: it is not plugged in, and its pin could not be read back; the next plan after that places it"
 """Why an unplugged vCPU is left out; libvirt would accept its pin, and store it."""
@@ -63,7 +63,7 @@ class Context:
         theirs = [guest for guest in asked if guest.uuid not in chosen]
         moves = tuple(moving(snapshot, request, residents(snapshot, standing) if standing else ()))
         threads = {target: threads for guest in ours for target, threads in guest_targets(guest)}
-        supply = supply_of(snapshot, request)
+        supply = supply_of(snapshot, request, _in_use(standing))
         return cls(
             snapshot=snapshot,
             request=request,
@@ -81,6 +81,10 @@ class Context:
             standing=standing,
             places=_places(standing, request),
         )
+
+    def disputes(self) -> Iterator[Claim]:
+        """CPUs of what stands on which processes were put on purpose since."""
+        return disputes(self.snapshot, self.request, _in_use(self.standing))
 
     @property
     def roles(self) -> Roles | None:
@@ -121,6 +125,12 @@ def guest_targets(guest: Guest) -> Iterator[tuple[Target, tuple[Thread, ...]]]:
     for vcpu in guest.vcpus:
         if vcpu.thread:
             yield Target("vcpu", guest.uuid, vcpu.id, guest.name), (vcpu.thread,)
+
+
+def _in_use(standing: Standing | None) -> CpuSet:
+    if standing is None:
+        return CpuSet()
+    return union((standing.roles.housekeeping, standing.roles.emulator, standing.roles.vcpu))
 
 
 def _places(standing: Standing | None, request: Request) -> dict[Key, CpuSet]:

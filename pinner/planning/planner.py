@@ -113,6 +113,8 @@ def _warnings(context: Context, strategy: Strategy) -> Iterator[str]:
             f"process 1 may not run on CPUs {missing}: systemd's CPUAffinity= or a cpuset narrows everything that it "
             "starts, and may take CPUs from what this plan places"
         )
+    for claim in context.disputes():
+        yield f"{claim.owner} was put on CPUs {claim.cpus} of the standing placement; only a re-pack leaves them to it"
     for field in fields(Request):
         unread = field.name not in (*EVERYWHERE, *strategy.parameters)
         if unread and getattr(request, field.name) != field.default:

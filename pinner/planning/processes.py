@@ -24,14 +24,16 @@ class Moving:
     reason: str
 
 
-def supply_of(snapshot: Snapshot, request: Request) -> Supply:
-    """The host's CPUs less what processes claim that were not asked for.
+def supply_of(snapshot: Snapshot, request: Request, standing: CpuSet = CpuSet()) -> Supply:
+    """The host's CPUs less what processes claim that were not asked for. Of CPUs that are in use already (``standing``)
+    no process can claim one: every taskset would shuffle the guests.
 
     A mask that is just what housekeeping would be without it was given by hand to clear the vCPUs' CPUs (for instance
     with the commands of ``shell``): it is no claim. Its lowest CPU is then the lowest that is free without it, and
     nobody else claims any of it.
     """
-    kept = (*_claims(snapshot, request), *_guests_claims(snapshot, request))
+    claims = (Claim(claim.cpus - standing, claim.owner) for claim in _claims(snapshot, request))
+    kept = (*(claim for claim in claims if claim.cpus), *_guests_claims(snapshot, request))
     supply = Supply.of(snapshot, kept, partitioned(snapshot, request))
     lowest = min(for_housekeeping(supply, request), default=None)
     for claim in sorted(supply.claims, key=lambda claim: min(claim.cpus)):
@@ -137,6 +139,11 @@ def _claims(snapshot: Snapshot, request: Request) -> Iterable[Claim]:
         if mask:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             yield Claim(mask, names[0] + more)
+
+
+def disputes(snapshot: Snapshot, request: Request, standing: CpuSet) -> Iterator[Claim]:
+    """What processes would claim of CPUs that are in use already."""
+    return (Claim(both, claim.owner) for claim in _claims(snapshot, request) if (both := claim.cpus & standing))
 
 
 def _guests_claims(snapshot: Snapshot, request: Request) -> Iterator[Claim]:

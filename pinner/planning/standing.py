@@ -3,11 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pinner.model.plan import SETTINGS, Plan
+from pinner.model.plan import Plan, TargetKind
 from pinner.model.policy import Placed, Standing
 from pinner.model.snapshot import Snapshot
 from pinner.planning.context import Context
 from pinner.planning.residents import identity, identity_of, instance, key
+
+_LASTING: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
+"""What of a guest is the same after a restart."""
 
 ABSENT = 256
 """How many targets that the plan does not name keep their place."""
@@ -26,7 +29,7 @@ def stand(plan: Plan, snapshot: Snapshot, previous: Standing | None, *, applied:
     placed = tuple(
         replace(each, threads=()) if key(each.target) in pending else each for each in _placed(plan, snapshot, before)
     )
-    absent = tuple(_absent(before, snapshot, placed)) if before else ()
+    absent = tuple(_absent(before, placed)) if before else ()
     return Standing(
         host=plan.host,
         plan=plan.id,
@@ -48,16 +51,17 @@ def _placed(plan: Plan, snapshot: Snapshot, previous: Standing | None) -> Iterat
         yield Placed(want.target, want.cpus, threads, unit, command)
 
 
-def _absent(previous: Standing, snapshot: Snapshot, placed: tuple[Placed, ...]) -> Iterator[Placed]:
-    present = {guest.uuid for guest in snapshot.guests}
+def _absent(previous: Standing, placed: tuple[Placed, ...]) -> Iterator[Placed]:
+    """What was placed and is not in the plan: guests that are away, or whose QEMU starts and has not all threads yet,
+    and processes that have ended, or are idle when a plan is made that was not made for what stands."""
+    present = {key(each.target) for each in placed}
     names = {identity_of(each) for each in placed if each.target.kind == "process"}
     for each in previous.placed:
         if each.target.kind == "process":
-            # An idle one that lives is not in a plan that was not made for what stands; it stays where it is.
             gone = identity_of(each) not in names
             names.add(identity_of(each))
         else:
-            gone = each.target.kind not in SETTINGS and each.target.owner not in present
+            gone = each.target.kind in _LASTING and key(each.target) not in present
         if gone:
             yield each
 

@@ -71,9 +71,10 @@ def busy(host: LabHost) -> Iterator[LabHost]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]
-    proofs = [row for report in reports for kind, row in report.user_properties if kind == PROOF]
-    rows = [COLUMNS, *sorted(map(tuple, proofs))]
+    # The row is whole when the test's fixtures have ended; pytest counts that report among those without a name.
+    reports = [report for kind in ("", "error") for report in terminalreporter.getreports(kind)]
+    proofs = {tuple(row) for report in reports for kind, row in report.user_properties if kind == PROOF}
+    rows = [COLUMNS, *sorted(proofs)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
     terminalreporter.section("proven in the lab")
     for row in rows:

@@ -27,6 +27,7 @@ def offline(host, cpu):
         yield
 
 
+@pytest.mark.fault(1)
 def test_an_offline_cpu_is_refused_beforehand(plain):
     with offline(plain, 6):
         with pytest.raises(Invalid, match="6 is offline"):
@@ -34,6 +35,7 @@ def test_an_offline_cpu_is_refused_beforehand(plain):
         assert all(6 not in want.cpus for want in plan(plain, "shared-pool").wanted)
 
 
+@pytest.mark.fault(1)
 def test_a_cpu_that_goes_offline_before_the_apply_makes_the_plan_stale(plain):
     made = plan(plain, "numa-local")
     before = masks(plain)
@@ -42,6 +44,7 @@ def test_a_cpu_that_goes_offline_before_the_apply_makes_the_plan_stale(plain):
     assert wrong(before, masks(plain)) == []
 
 
+@pytest.mark.fault(3)
 def test_a_pinned_cpu_that_goes_offline_and_returns_is_no_reason_to_roll_back(plain):
     """Guests, which their cpuset holds, are as planned again; what Linux 6.1 forgets is found by the next plan."""
     before = masks(plain)
@@ -65,6 +68,7 @@ def test_a_pinned_cpu_that_goes_offline_and_returns_is_no_reason_to_roll_back(pl
     assert wrong(before, masks(plain)) == []
 
 
+@pytest.mark.fault(4)
 def test_a_slice_that_is_confined_undoes_the_apply(plain):
     """machine.slice has AllowedCPUs: no pin outside them holds, whatever libvirt says."""
     try:
@@ -79,3 +83,19 @@ def test_a_slice_that_is_confined_undoes_the_apply(plain):
         assert wrong(before, masks(plain)) == []
     finally:
         plain.run("systemctl set-property --runtime machine.slice AllowedCPUs=")
+
+
+@pytest.mark.fault(7)
+@pytest.mark.parametrize("allowed", ["2-3", "0,2"], ids=["none of them", "some of them"])
+def test_a_daemon_whose_unit_is_confined_is_not_half_moved(plain, allowed):
+    """Left alone by itself; asked for by name, its cpuset and what the kernel grants are named."""
+    with daemon(plain, "confined", properties=f"AllowedCPUs={allowed}"):
+        pid = plain.run("systemctl show -p MainPID --value confined").out.strip()
+        assert any(pid in left.name for left in plan(plain).left_alone)
+        before = masks(plain)
+        made = plan(plain, processes=(pid,), housekeeping="0-1")
+        run, state = apply(plain, made)
+        assert state.startswith("undone")
+        assert "confined.service confines it" in state
+        assert "stuck" not in {entry.state for entry in served(plain).entries(run)}
+        assert wrong(before, masks(plain)) == []

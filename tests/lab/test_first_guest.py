@@ -1,8 +1,10 @@
 """The first guest after a boot, which on Linux 6.1 undoes every affinity: it turns the cpuset controller on."""
 
+import pytest
 from support.lab import apply, daemon, guests, masks, plan, planned, rollback, wrong
 
 
+@pytest.mark.fault(6)
 def test_housekeeping_is_asserted_again(lab_host):
     host = lab_host("two-socket", "lab.use=first-guest")
     with daemon(host, "busy"):

@@ -41,6 +41,7 @@ def test_it_is_what_the_topology_file_says(host, found):
     assert (found.kernel.cgroup, found.kernel.partitions) == ("v2", True)
 
 
+@pytest.mark.fault(40)
 def test_it_is_what_numactl_says(host, found):
     told = host.run("numactl -H").out
     held = dict(re.findall(r"^node (\d+) cpus: ?(.*)$", told, re.MULTILINE))

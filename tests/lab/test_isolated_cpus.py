@@ -16,6 +16,7 @@ def isolating(lab_host):
         yield host
 
 
+@pytest.mark.fault(30)
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
@@ -30,9 +31,17 @@ def test_nothing_floats_where_the_kernel_does_not_balance(isolating, asked, why)
         plan(isolating, **asked)
 
 
+@pytest.mark.fault(28)
 @pytest.mark.parametrize("strategy", ["shared-pool", "numa-local"])
 def test_no_pool_holds_isolated_cpus(isolating, strategy):
     isolated = CpuSet.parse("4-7,12-15")
     made = plan(isolating, strategy)
     assert made.wanted
     assert not [want for want in made.wanted if want.cpus & isolated]
+
+
+@pytest.mark.fault(29)
+def test_threads_that_share_a_cpu_without_a_tick_are_warned_of(lab_host):
+    host = lab_host("two-socket", "nohz_full=4-7,12-15")
+    warnings = plan(host, "shared-pool").warnings
+    assert any(re.search(r"^CPUs \S+ are nohz_full: .*tick comes back", warning) for warning in warnings), warnings

@@ -57,6 +57,7 @@ def ran_on(host, unit):
     return CpuSet.parse(host.run(f"python3 - {pid}", stdin=_RAN).out)
 
 
+@pytest.mark.fault(5)
 def test_a_live_partition_is_made_and_taken_back(plain):
     before, cgroups = masks(plain), settings(plain)
     made = plan(plain, "isolated", isolation="live")

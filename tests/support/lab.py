@@ -159,10 +159,12 @@ def guests(host: LabHost, vcpus: Mapping[str, int] = GUESTS, system: bytes = STO
 
 
 @contextmanager
-def daemon(host: LabHost, unit: str, *, cpu: int | None = None) -> Iterator[None]:
-    """A busy daemon with a systemd unit of its own; with ``cpu`` its owner has pinned it there."""
-    pinned = "" if cpu is None else f"-p CPUAffinity={cpu}"
-    host.run(f"systemd-run -q --unit={unit} {pinned} python3 -c {shlex.quote(BUSY)}")
+def daemon(host: LabHost, unit: str, *, cpu: int | None = None, properties: str = "") -> Iterator[None]:
+    """A busy daemon with a systemd unit of its own, which may have properties; with ``cpu`` its owner has pinned it
+    there."""
+    given = [properties] if properties else [] if cpu is None else [f"CPUAffinity={cpu}"]
+    words = shlex.join(["systemd-run", "-q", f"--unit={unit}", *(f"-p{each}" for each in given)])
+    host.run(f"{words} python3 -c {shlex.quote(BUSY)}")
     try:
         yield
     finally:

@@ -22,6 +22,7 @@ from pinner.agent.newsroom import Newsroom
 from pinner.keeper import Keeper
 from pinner.model.drift import Drift, DriftReport, News
 from pinner.model.errors import HostUnreachable, NotFound
+from pinner.model.plan import LeftOut
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.service import Service
@@ -41,6 +42,7 @@ class Policies:
         self.looks: list[tuple[str, bool]] = []
         self.failures: list[Exception] = []
         self.drifts: tuple[Drift, ...] = ()
+        self.unplaced: tuple[LeftOut, ...] = ()
         self.polls = 0
         self.moved = threading.Condition()
 
@@ -59,7 +61,7 @@ class Policies:
             self.moved.notify_all()
         if self.failures:
             raise self.failures.pop()
-        return DriftReport(host, NOON, "enforce", "plan-1", self.drifts)
+        return DriftReport(host, NOON, "enforce", "plan-1", self.drifts, self.unplaced)
 
     def wait(self, count: int, seconds: float = 5.0) -> list[str]:
         with self.moved:
@@ -106,14 +108,23 @@ def test_a_flock_of_news_is_one_look(policies):
     assert causes[1] == "process-born 0 daemon (and 19 more)"
 
 
-def test_a_process_that_ends_leaves_nothing_to_look_after(policies):
+@pytest.mark.parametrize("kind", ["guest-stopped", "process-ended"])
+def test_who_goes_leaves_nothing_to_look_after(policies, kind):
     with kept(policies):
         policies.wait(1)
-        policies.newsroom.tell("process-ended", "1")
+        policies.newsroom.tell(kind, "1")
         time.sleep(0.15)
         assert len(policies.looks) == 1
         policies.newsroom.tell("lost", "")
         assert policies.wait(2)[-1] == "lost"
+
+
+def test_a_guest_that_goes_may_make_room_for_one_that_had_none(policies):
+    policies.unplaced = (LeftOut("guest g1", "no room"),)
+    with kept(policies):
+        policies.wait(1)
+        policies.newsroom.tell("guest-stopped", "1")
+        assert policies.wait(2)[-1] == "guest-stopped 1"
 
 
 def test_it_sweeps_when_nothing_is_heard(policies):
@@ -196,7 +207,7 @@ def test_a_flood_of_news_costs_a_third_of_the_time_at_most(policies, monkeypatch
 
     monkeypatch.setattr(policies, "reconcile", slow)
     with kept(policies):
-        policies.wait(3)
+        policies.wait(keeping.FREE_LOOKS + 2)
         began, looks = time.monotonic(), len(policies.looks)
         time.sleep(1.0)
         busy = 0.05 * (len(policies.looks) - looks) / (time.monotonic() - began)

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
 
-from lab import firmware, image, machine
+from lab import firmware, image, kvm, machine
 from lab.agent import GuestAgent, Result
 from lab.errors import Hung, LabError
 from lab.machine import Machine
@@ -67,7 +67,7 @@ class LabHost:
         check(topology)
         self.topology = topology
         self.folder = folder
-        self.machine = Machine(topology, kernel, number, port, folder, image.image(), disk, api=_free_port())
+        self.machine = Machine(topology, kernel, number, port, folder, image.image(), disk, kvm.usable(), _free_port())
         prepare(self.machine)
         self._agent = GuestAgent(folder / "agent")
         with (folder / "qemu.log").open("w") as log:
@@ -160,8 +160,6 @@ def check(topology: LabTopology) -> None:
     """Raise LabError, in one line, where no host of this topology can be started here."""
     if lacking := [tool for tool in ("qemu-system-x86_64", "setpriv") if shutil.which(tool) is None]:
         raise LabError(f"lab: not installed: {', '.join(lacking)} (apt install qemu-system-x86 util-linux)")
-    if machine.accelerated() and not os.access("/dev/kvm", os.W_OK):
-        raise LabError("lab: PINNER_LAB_ACCEL=kvm, but /dev/kvm cannot be opened")
     needed = topology.memory_mib + _OVERHEAD_MIB
     free = _available_mib()
     if free < needed:

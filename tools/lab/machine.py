@@ -1,6 +1,5 @@
 """QEMU's command line for a lab host. Pure."""
 
-import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ class Machine:
     folder: Path
     image: Image
     software: Path
+    kvm: bool
     api: int = 0
     interactive: bool = False
 
@@ -60,7 +60,7 @@ def _host(machine: Machine) -> Iterator[str]:
         console = f"stdio,mux=on,signal=off,logfile={folder}/console.log"
         yield from ("-mon", "chardev=console")
     yield from ("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-machine", "q35")
-    yield from ("-accel", "kvm" if accelerated() else "tcg,thread=multi,tb-size=256", "-uuid", str(machine.id))
+    yield from ("-accel", "kvm" if machine.kvm else "tcg,thread=multi,tb-size=256", "-uuid", str(machine.id))
     yield from ("-kernel", str(image.kernel), "-initrd", f"{folder}/initrd", "-append", machine.kernel_arguments)
     yield from ("-drive", f"file={image.root},format=raw,if=none,id=root,snapshot=on")
     yield from ("-drive", f"file={machine.software},format=raw,if=none,id=software,readonly=on")
@@ -73,11 +73,6 @@ def _host(machine: Machine) -> Iterator[str]:
     if machine.api:
         yield from ("-netdev", f"user,restrict=on,hostfwd=tcp:127.0.0.1:{machine.api}-{API}:8077,id=api")
         yield from ("-device", "virtio-net-pci,netdev=api")
-
-
-def accelerated() -> bool:
-    """Whether PINNER_LAB_ACCEL asks for KVM. Not found out by itself: a /dev/kvm may be there and not be usable."""
-    return os.environ.get("PINNER_LAB_ACCEL") == "kvm"
 
 
 def _cpus(topology: LabTopology) -> Iterator[str]:

@@ -10,6 +10,7 @@ from lab import machine, topology
 from lab.errors import LabError
 from lab.host import check, prepare, software
 from lab.image import image
+from lab.kvm import usable
 from lab.machine import Machine
 
 
@@ -24,7 +25,9 @@ def main() -> int:
         check(shape)
         with tempfile.TemporaryDirectory(prefix="pinner-lab-", dir="/tmp") as name:
             folder = Path(name)
-            made = Machine(shape, arguments.kernel, 1, 19000, folder, image(), software(folder), interactive=True)
+            made = Machine(
+                shape, arguments.kernel, 1, 19000, folder, image(), software(folder), usable(), interactive=True
+            )
             prepare(made)
             print(f"lab: booting {shape.name}: {len(shape.seats)} CPUs, {len(shape.nodes)} nodes (Ctrl-a x ends it)")
             return subprocess.run(machine.command(made)).returncode

@@ -86,6 +86,20 @@ def test_a_guest_that_restarts_comes_back_to_its_place(strategy):
     assert seats(made, "g2") == before
 
 
+@pytest.mark.parametrize("strategy", ["numa-local", "isolated"])
+def test_a_guest_seen_while_it_starts_keeps_its_place(strategy):
+    request = Request(strategy)
+    top = LONELY if strategy == "isolated" else TWO_NODES
+    host, standing = placed(snapshot(top, [guest(n, 2, ALL, memory={1: GIB}) for n in (1, 2)]), request)
+    before = seats(incremental.plan(host, "s", request, standing), "g2")
+    # QEMU began just now: its vCPUs have no threads yet.
+    early = with_guests(host, [host.guests[0], guest(2, 0, ALL, memory={0: GIB}, unplugged=2)])
+    made = incremental.plan(early, "s", request, standing)
+    standing = stand(made, early, standing)
+    later = with_guests(host, [host.guests[0], guest(2, 2, ALL, memory={0: GIB})])
+    assert seats(incremental.plan(later, "s", request, standing), "g2") == before
+
+
 def test_one_guest_makes_way_for_one_that_fits_nowhere():
     request = Request("isolated")
     # Node 0 has 6 seats, of which g1 holds 4; node 1 has 6, of which g2 and g3 hold 2 each.
@@ -219,6 +233,16 @@ def test_what_was_narrowed_before_it_was_placed_stays_its_owners():
     made = incremental.plan(idle(host), "s", Request(), standing)
     assert made.changes == ()
     assert made.roles == standing.roles
+
+
+def test_a_process_that_narrows_itself_later_shuffles_nobody():
+    host, standing = placed(snapshot(TWO_NODES, [guest(1, 2, ALL)], [DAEMON]), Request())
+    newcomer = process(700, 0.0, "5", name="pmd", holds=["narrowed"])
+    crowded = idle(host, *host.processes, newcomer)
+    made = incremental.plan(crowded, "s", Request(), standing)
+    assert (made.changes, made.roles) == ((), standing.roles)
+    assert [warning for warning in made.warnings if "pmd (700)" in warning and "CPUs 5 " in warning]
+    assert 5 not in plan(crowded, "s", Request(repack=True)).roles.vcpu
 
 
 def offline(host: Snapshot, cpu: int) -> Snapshot:

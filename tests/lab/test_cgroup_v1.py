@@ -1,0 +1,31 @@
+"""A host on cgroup v1, where a CPU that comes back stays out of the guests' cpusets."""
+
+import pytest
+from support.lab import apply, guests, masks, plan, rollback, served, wrong
+
+from pinner.model.cpuset import CpuSet
+
+LEGACY = "systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=1"
+CPU = 6
+
+
+@pytest.mark.fault(2)
+def test_a_cpu_that_came_back_is_refused_with_the_parent_cpuset_named(lab_host):
+    host = lab_host("two-socket", LEGACY)
+    with guests(host):
+        made = plan(host)
+        run, state = apply(host, made)
+        assert state == "applied"
+        assert rollback(host, run) == "rolled_back"
+        for value in (0, 1):
+            host.run(f"echo {value} > /sys/devices/system/cpu/cpu{CPU}/online")
+        lost = CpuSet.parse(host.run("cat /sys/fs/cgroup/cpuset/machine.slice/cpuset.cpus").out)
+        assert CPU not in lost
+        before = masks(host)
+        again = plan(host)
+        assert any(CPU in want.cpus for want in again.wanted)
+        run, state = apply(host, again)
+        assert state.startswith("undone")
+        assert "machine.slice" in state
+        assert "stuck" not in {entry.state for entry in served(host).entries(run)}
+        assert wrong(before, masks(host)) == []
