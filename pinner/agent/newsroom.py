@@ -22,11 +22,16 @@ class Newsroom:
         self._moved = threading.Condition()
         self._open = True
         self._watched: frozenset[str] = frozenset()
+        self._when_watched: Callable[[], None] = lambda: None
 
     @property
     def watched(self) -> frozenset[str]:
         """The process names (comm) whose births and ends are asked for; of others a source tells nothing."""
         return self._watched
+
+    def when_watched(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called whenever other names are asked for."""
+        self._when_watched = call
 
     def tell(self, kind: NewsKind, subject: str, detail: str = "") -> None:
         """Something happened just now; see NewsKind."""
@@ -37,7 +42,9 @@ class Newsroom:
 
     def since(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[News, ...]:
         """See Agent.news."""
-        self._watched = frozenset(names)
+        if self._watched != (asked := frozenset(names)):
+            self._watched = asked
+            self._when_watched()
         with self._moved:
             self._moved.wait_for(lambda: self._newer(after) or not self._open, timeout)
             found = tuple(news for news in self._kept if news.seq > after)

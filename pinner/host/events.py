@@ -40,6 +40,9 @@ class Newsroom(Protocol):
     def watched(self) -> frozenset[str]:
         """Names of processes (comm)."""
 
+    def when_watched(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called whenever other names are asked for."""
+
     def tell(self, kind: NewsKind, subject: str, detail: str = "") -> None:
         """Something happened just now; never blocks and never raises."""
 
@@ -60,7 +63,7 @@ class Events:
         """Whether what is watched is to be found anew."""
         self._guests: set[str] = set()
         self._names: frozenset[str] = frozenset()
-        self._watched = Watched({}, {})
+        self._watched = Watched({}, {}, {})
         self._news: Bursts[tuple[NewsKind, str], str] = Bursts(SETTLE)
         self._births: Bursts[int, int] = Bursts(SETTLE)
         """New threads by QEMU's process id."""
@@ -70,6 +73,7 @@ class Events:
 
     def start(self) -> None:
         """Begin."""
+        self._newsroom.when_watched(self._sources.wake)
         self._thread.start()
 
     def close(self) -> None:
@@ -171,7 +175,11 @@ class Events:
             self._written(file)
         for (kind, subject), details in self._news.due(now):
             self._newsroom.tell(kind, subject, "; ".join(dict.fromkeys(details)))
-        if self._stale or self._newsroom.watched != self._names:
-            self._stale, self._names = False, self._newsroom.watched
-            self._watched = watched.find(ROOT, self._mount, self._guests, self._names)
+        asked = self._newsroom.watched
+        if self._stale or asked != self._names:
+            new, self._stale, self._names = asked - self._names, False, asked
+            self._watched = watched.find(ROOT, self._mount, self._guests, asked)
             self._sources.watch(self._watched.files)
+            # They may have begun after somebody last looked, and before anybody asked for them.
+            for pid in (pid for pid, name in self._watched.named.items() if name in new):
+                self._began(pid)

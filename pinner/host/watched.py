@@ -21,23 +21,27 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """QEMU's process ids with their guest's UUID; and the files of cpusets, each with the guest and its part where it
-    belongs to one."""
+    """What ``find`` found."""
 
     qemus: Mapping[int, str]
+    """QEMU's process ids with their guest's UUID."""
+    named: Mapping[int, str]
+    """Process ids with the name that they were asked for by."""
     files: Mapping[str, Owner | None]
+    """The files of cpusets, each with the part of a guest that it belongs to."""
 
 
 def find(root: Path, mount: Mount, guests: Collection[str], names: Collection[str]) -> Watched:
     """What is to be watched for these guests (by UUID) and for the processes of these names."""
     qemus = {pid: uuid for uuid, pid in qemu.look(root, guests).qemus.items()} if guests else {}
+    named = {pid: name for pid, name in _names(root) if name in names} if names else {}
     found: dict[str, Owner | None] = {}
     if mount.version != "none":
-        for pid in (*qemus, *_named(root, names)):
+        for pid in (*qemus, *named):
             found |= dict.fromkeys(_files(_above(root, mount, pid)))
         for pid, uuid in qemus.items():
             found |= _of_guest(root, mount, pid, uuid)
-    return Watched(qemus, found)
+    return Watched(qemus, named, found)
 
 
 def strays(root: Path, pid: int, tids: Iterable[int]) -> tuple[str, ...]:
@@ -55,10 +59,9 @@ def strays(root: Path, pid: int, tids: Iterable[int]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _named(root: Path, names: Collection[str]) -> Iterator[int]:
-    for pid in files.numbers(f"{root}/proc") if names else ():
-        if name_of(root, int(pid)) in names:
-            yield int(pid)
+def _names(root: Path) -> Iterator[tuple[int, str]]:
+    for pid in map(int, files.numbers(f"{root}/proc")):
+        yield pid, name_of(root, pid)
 
 
 def name_of(root: Path, pid: int) -> str:

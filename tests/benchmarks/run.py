@@ -7,7 +7,7 @@ import sys
 from datetime import date
 from pathlib import Path
 
-BENCHMARKS = ("scan", "plan", "apply")
+BENCHMARKS = ("scan", "plan", "apply", "replace", "watch")
 
 
 def machine() -> str:

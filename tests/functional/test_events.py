@@ -144,6 +144,15 @@ def test_a_process_of_a_watched_name_that_begins_out_of_place(newsroom, placed):
         placed.append(CpuSet.of(os.sched_getaffinity(0)))
 
 
+def test_a_process_that_began_before_anybody_asked_for_it(newsroom):
+    with subprocess.Popen(["sleep", "3"]) as child:
+        time.sleep(QUIET)
+        assert newsroom.since(0, 0, ("sleep",)) == ()
+        (news,) = (news for news in newsroom.since(0, 1, ("sleep",)) if news.subject == str(child.pid))
+        child.kill()
+    assert news.kind == "process-born"
+
+
 def test_a_process_that_takes_a_watched_name(newsroom):
     listener = Listener(newsroom, ("pinner-probe",))
     code = "open('/proc/self/comm', 'w').write('pinner-probe'); print('ready', flush=True); import time; time.sleep(9)"

@@ -62,7 +62,7 @@ def test_a_guests_cpusets_are_told_by_part(host):
 def test_a_services_cpusets_are_those_above_it(host):
     root, mount, *_ = host
     found = watched.find(root, mount, (), {"busyd", "rootling"})
-    assert found.qemus == {}
+    assert (found.qemus, found.named) == ({}, {500: "busyd", 501: "rootling"})
     assert [path.removeprefix(f"{mount.folder}/") for path in found.files if path.endswith("cpuset.cpus")] == [
         "system.slice/busyd.service/cpuset.cpus",
         "system.slice/cpuset.cpus",
@@ -71,7 +71,7 @@ def test_a_services_cpusets_are_those_above_it(host):
 
 def test_nobody_is_asked_for(host):
     root, mount, *_ = host
-    assert watched.find(root, mount, (), ()) == watched.Watched({}, {})
+    assert watched.find(root, mount, (), ()) == watched.Watched({}, {}, {})
 
 
 def test_a_host_without_the_controller(host):

@@ -1,0 +1,72 @@
+"""What watching costs while nothing happens: `pinner serve` with a policy that is enforced, on a host with many
+processes and guests.
+
+Run ``python tests/benchmarks/watch.py [SECONDS]`` as root. CPU time, user's and system's, is what the kernel charged to
+the server's processes over that time, sweeps included; memory is what they have resident.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "tools")]
+
+# ruff: noqa: E402 - what follows is found through the path above
+import private_libvirt
+import psutil
+from replace import host, in_place
+
+GUESTS = 20
+PROCESSES = 300
+SECONDS = 60.0
+MIB = 1 << 20
+
+
+@contextlib.contextmanager
+def crowd(uri: str) -> Iterator[list[str]]:
+    """Guests, paused, and processes that sleep; the guests' names."""
+    names = [f"bench-{os.getpid()}-{number}" for number in range(GUESTS)]
+    sleepers = [subprocess.Popen(["sleep", "infinity"]) for _ in range(PROCESSES)]
+    try:
+        for name in names:
+            private_libvirt.start_guest(uri, private_libvirt.guest_xml(name, vcpus=2, memory_mib=16), paused=True)
+        yield names
+    finally:
+        for sleeper in sleepers:
+            sleeper.kill()
+            sleeper.wait()
+
+
+def rows(seconds: float = SECONDS) -> list[dict[str, str]]:
+    """A row for each of the server's two processes; none where no guest can run."""
+    if why := private_libvirt.missing():
+        print(f"watching is not measured: {why}", file=sys.stderr)
+        return []
+    with host() as (kept, uri, _), crowd(uri) as names:
+        kept.policy("enforce", names)
+        in_place(kept)
+        parts = dict(zip(("agent", "API and policy"), map(psutil.Process, kept.pids()), strict=True))
+        before = {what: _used(process) for what, process in parts.items()}
+        time.sleep(seconds)
+        return [
+            {
+                "what": f"watching {PROCESSES} processes and {GUESTS} guests, {what}, {seconds:.0f} s",
+                "of one CPU": f"{100 * (_used(process) - before[what]) / seconds:.2f} %",
+                "resident": f"{process.memory_info().rss / MIB:.0f} MiB",
+            }
+            for what, process in parts.items()
+        ]
+
+
+def _used(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+if __name__ == "__main__":
+    for row in rows(*map(float, sys.argv[1:])):
+        print(", ".join(f"{name}: {value}" for name, value in row.items()))

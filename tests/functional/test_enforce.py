@@ -1,0 +1,234 @@
+"""A policy in mode ``enforce`` on a real host: what leaves its place is back at once, and nobody else moves.
+
+How soon is measured by tests/benchmarks/replace.py.
+"""
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import private_libvirt
+import pytest
+from support.keeping import Daemon, all_on, guest_on, keeping, wait_until
+from support.kernel import masks
+from support.live import FIRST, ONLINE, SECOND
+
+from pinner.host.kernel import cpuset_mount
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
+    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs: one for housekeeping, the other for guests"),
+]
+
+SOON = 3.0
+"""Seconds after its event within which a thread is back: one is promised, and a machine that runs tests is busy."""
+SWEEP = 2.0
+"""Seconds between two sweeps here: they find what no event tells."""
+ROOT = Path("/")
+
+
+@pytest.fixture(scope="module")
+def kept(libvirtd):
+    with tempfile.TemporaryDirectory(prefix="pinner-test-") as folder:
+        config = f"[policy]\nsweep_seconds = {SWEEP}\n[host]\nsample_seconds = 0.1\n"
+        with keeping(Path(folder), libvirtd, config=config) as kept:
+            yield kept
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    made = Daemon(tmp_path, f"pinned-{os.getpid()}"[:15])
+    made.start()
+    made.wait_ready()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def guest(start_guest):
+    return start_guest(persistent=True, vcpus=3, plugged=2)
+
+
+@pytest.fixture
+def other(start_guest):
+    return start_guest()
+
+
+@pytest.fixture(autouse=True)
+def placed(kept, guest, other, daemon):
+    """Two guests and a daemon in their places, and kept there. At the end the policy lets them go."""
+    kept.policy("enforce", [guest.name, other.name], [daemon.name])
+
+    def in_place():
+        on_cpus = all(guest_on(each.pid, SECOND, SECOND) for each in (guest, other))
+        return on_cpus and all_on(daemon.pid, FIRST) and not kept.drift()["drifts"]
+
+    assert wait_until(in_place, 60) < 60, kept.log.read_text()
+    before = len(kept.runs())
+    yield before
+    kept.policy("observe", [])
+
+
+@pytest.fixture
+def virsh(libvirtd):
+    return lambda *arguments: private_libvirt.virsh(libvirtd, *arguments)
+
+
+def assert_back(condition, seconds=SOON):
+    took = wait_until(condition, 20)
+    assert took < seconds, f"back after {took:.3f} s"
+
+
+def assert_moved(kept, before, *targets):
+    """That the runs since then moved these targets alone (kind, owner)."""
+    runs = [run for run in kept.runs() if run["state"] != "running"]
+    new = runs[: len(runs) - before]
+    assert {run["actor"] for run in new} <= {"policy"}
+    moved = {(target["kind"], target["owner"]) for run in new for target in kept.changes(run["id"])}
+    assert moved == set(targets)
+
+
+def qemu_of(libvirt, guest):
+    return next(each.pid for each in libvirt.guests(ROOT) if each.uuid == guest.uuid)
+
+
+def everything_of(guest):
+    return [(kind, guest.uuid) for kind in ("emulator", "vcpu", "iothread")]
+
+
+def test_a_daemon_that_restarts(kept, placed, daemon):
+    restarted = []
+    for _ in range(3):
+        daemon.stop()
+        daemon.start()
+        assert_back(lambda: all_on(daemon.pid, FIRST))
+        daemon.wait_ready()
+        assert_back(lambda: all_on(daemon.pid, FIRST))
+        restarted.append(("process", str(daemon.pid)))
+    time.sleep(0.5)
+    assert_moved(kept, placed, *restarted)
+
+
+def test_a_thread_that_is_born(kept, placed, daemon):
+    before = len(masks(daemon.pid))
+    daemon.bear()
+    assert_back(lambda: len(masks(daemon.pid)) == before + 1 and all_on(daemon.pid, FIRST))
+    assert_moved(kept, placed)
+
+
+@pytest.mark.fault(26)
+def test_a_guest_that_is_stopped_and_started(kept, placed, guest, virsh, libvirt):
+    virsh("destroy", guest.name)
+    virsh("start", guest.name, "--paused")
+    pid = qemu_of(libvirt, guest)
+    assert_back(lambda: guest_on(pid, SECOND, SECOND))
+    assert pid != guest.pid
+    time.sleep(0.5)
+    assert_moved(kept, placed, *everything_of(guest))
+
+
+@pytest.mark.fault(26)
+def test_a_guest_that_is_reset_keeps_its_place_and_nothing_is_done(kept, placed, guest, virsh):
+    virsh("resume", guest.name)
+    virsh("reset", guest.name)
+    time.sleep(SOON)
+    assert guest_on(guest.pid, SECOND, SECOND)
+    assert_moved(kept, placed)
+
+
+@pytest.mark.fault(26)
+def test_a_guest_that_is_saved_and_restored(kept, placed, guest, virsh, libvirt, tmp_path):
+    virsh("save", guest.name, str(tmp_path / "saved"))
+    virsh("restore", str(tmp_path / "saved"), "--paused")
+    pid = qemu_of(libvirt, guest)
+    assert_back(lambda: guest_on(pid, SECOND, SECOND))
+    assert pid != guest.pid
+
+
+@pytest.mark.fault(12)
+def test_a_vcpu_and_an_iothread_that_are_plugged_in(kept, placed, guest, virsh):
+    virsh("resume", guest.name)
+    for arguments, thread in (
+        (("setvcpus", guest.name, "3", "--live"), "CPU 2/"),
+        (("iothreadadd", guest.name, "2", "--live"), "IO iothread2"),
+    ):
+        virsh(*arguments)
+        assert_back(lambda: guest_on(guest.pid, SECOND, SECOND))
+        names = [path.read_text() for path in Path(f"/proc/{guest.pid}/task").glob("*/comm")]
+        assert any(name.startswith(thread) for name in names)
+    time.sleep(0.5)
+    assert {*everything_of(guest)} >= {("vcpu", guest.uuid), ("iothread", guest.uuid)}
+
+
+@pytest.mark.fault(27)
+def test_another_writer_through_libvirt(kept, placed, guest, virsh):
+    virsh("vcpupin", guest.name, "0", str(FIRST), "--live")
+    assert_back(lambda: guest_on(guest.pid, SECOND, SECOND))
+    virsh("emulatorpin", guest.name, str(FIRST), "--live")
+    assert_back(lambda: guest_on(guest.pid, SECOND, SECOND))
+    time.sleep(0.5)
+    assert_moved(kept, placed, ("vcpu", guest.uuid), ("emulator", guest.uuid))
+
+
+@pytest.mark.fault(20)
+def test_a_cpuset_written_behind_libvirts_back(kept, placed, guest):
+    thread = guest.vcpus[0].thread.tid
+    rows = [line.split(":", 2) for line in Path(f"/proc/{thread}/cgroup").read_text().splitlines()]
+    path = next((path for _, names, path in rows if "cpuset" in names.split(",")), "/")
+    if path == "/":
+        pytest.skip("guests have no cpusets of cgroup v1 here")
+    (cpuset_mount(ROOT).folder / path.lstrip("/") / "cpuset.cpus").write_text(str(FIRST))
+    assert_back(lambda: guest_on(guest.pid, SECOND, SECOND))
+    time.sleep(0.5)
+    assert_moved(kept, placed, ("vcpu", guest.uuid))
+
+
+def test_an_affinity_set_behind_everybodys_back_is_found_by_the_sweep(kept, placed, daemon):
+    """The kernel tells nobody. (Out of its cpuset, which libvirt narrows with each pin, a guest's thread cannot be
+    moved in this way.)"""
+    os.sched_setaffinity(daemon.pid, SECOND)
+    assert_back(lambda: all_on(daemon.pid, FIRST), SWEEP + 2 * SOON)
+    time.sleep(0.5)
+    assert_moved(kept, placed, ("process", str(daemon.pid)))
+
+
+def test_a_fight_is_noticed_and_not_fought_at_full_speed(kept, placed, guest, virsh):
+    deadline = time.monotonic() + 15
+    held = []
+    while time.monotonic() < deadline and not held:
+        virsh("vcpupin", guest.name, "0", str(FIRST), "--live")
+        time.sleep(0.3)
+        held = [drift for drift in kept.drift()["drifts"] if drift["held_until"]]
+    assert held, kept.drift()
+    assert held[0]["target"]["kind"] == "vcpu"
+    assert held[0]["times"] >= 2
+    assert held[0]["cause"] == "libvirt"
+    runs = len(kept.runs())
+    time.sleep(1)
+    assert len(kept.runs()) == runs
+
+
+def test_a_guest_whose_cpus_are_to_be_left_alone(kept, placed, guest, virsh):
+    answer = kept.http.put(f"/hosts/{kept.host}/guests/{guest.name}/exempt", json={"exempt": True})
+    assert answer.status_code == 200, answer.text
+    virsh("vcpupin", guest.name, "0", str(FIRST), "--live")
+    time.sleep(SWEEP + SOON)
+    assert not guest_on(guest.pid, SECOND, SECOND)
+    assert_moved(kept, placed)
+    kept.http.put(f"/hosts/{kept.host}/guests/{guest.name}/exempt", json={"exempt": False})
+    assert_back(lambda: guest_on(guest.pid, SECOND, SECOND))
+
+
+@pytest.mark.fault(19)
+def test_a_libvirtd_that_is_killed_and_comes_back(kept, placed, libvirtd, guest, virsh, daemon):
+    with private_libvirt.killed(libvirtd):
+        time.sleep(SOON)
+    virsh("vcpupin", guest.name, "0", str(FIRST), "--live")
+    assert_back(lambda: guest_on(guest.pid, SECOND, SECOND), 10)
+    time.sleep(SWEEP)
+    virsh("vcpupin", guest.name, "0", str(FIRST), "--live")
+    assert_back(lambda: guest_on(guest.pid, SECOND, SECOND))
+    daemon.stop()
+    daemon.start()
+    assert_back(lambda: all_on(daemon.pid, FIRST))

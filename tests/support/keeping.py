@@ -1,0 +1,143 @@
+"""A host kept by a real `pinner serve`, and daemons to keep in their place. The policy names all that may be moved:
+whatever else runs on the machine stays as it is."""
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from support.kernel import masks, names
+
+DAEMON = """#!{python}
+import sys, threading
+for _ in range(2):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+print("ready", flush=True)
+for line in sys.stdin:
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+
+
+class Kept:
+    """The server, and what is asked of it."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self.process = process
+        self.log = log
+        wait_until(lambda: re.search(r"http://\S+:\d+", log.read_text()) or process.poll() is not None, 30)
+        found = re.search(r"host (\S+) at (http://\S+:\d+)", log.read_text())
+        assert found is not None, log.read_text()
+        self.host = found[1]
+        self.http = httpx.Client(base_url=f"{found[2]}/v1", timeout=30)
+
+    def pids(self) -> list[int]:
+        """The agent's process, and that of the API."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [self.process.pid, *map(int, children)]
+
+    def policy(self, mode: str, guests: Iterable[str], processes: Iterable[str] = (), **request: object) -> None:
+        """Nobody is busy enough to be moved who is not named."""
+        request |= {"busy_threshold": 1e6, "guests": list(guests), "processes": list(processes)}
+        answer = self.http.put(f"/hosts/{self.host}/policy", json={"mode": mode, "request": request})
+        assert answer.status_code == 200, answer.text
+
+    def roles(self) -> dict[str, str]:
+        """The CPUs of housekeeping, emulator and vcpu in the placement that stands; empty where none does."""
+        placement = self.drift()["placement"]
+        return dict(self.http.get(f"/plans/{placement}").json()["roles"]) if placement else {}
+
+    def drift(self) -> dict[str, Any]:
+        """The report."""
+        answer = self.http.get(f"/hosts/{self.host}/drift")
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    def runs(self) -> list[dict[str, Any]]:
+        """All runs, newest first."""
+        return list(self.http.get("/runs", params={"limit": 500}).json()["items"])
+
+    def changes(self, run: str) -> list[dict[str, Any]]:
+        """What a run changed."""
+        return [entry["change"]["target"] for entry in self.http.get(f"/runs/{run}").json()["entries"]]
+
+
+class Daemon:
+    """A program of three threads with a name of its own, that can be started again and again."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.name = name
+        self._file = folder / name
+        self._file.write_text(DAEMON.format(python=sys.executable))
+        self._file.chmod(0o755)
+        self._running: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._running is not None
+        return self._running.pid
+
+    def start(self) -> None:
+        """Returns when the kernel runs it, before it has its threads."""
+        self._running = subprocess.Popen([str(self._file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def wait_ready(self) -> None:
+        """Until it has its threads."""
+        assert self._running is not None
+        assert self._running.stdout is not None
+        assert self._running.stdout.readline()
+
+    def bear(self) -> None:
+        """Another thread."""
+        assert self._running is not None
+        assert self._running.stdin is not None
+        self._running.stdin.write(b"\n")
+        self._running.stdin.flush()
+
+    def stop(self) -> None:
+        if self._running is not None:
+            self._running.kill()
+            self._running.communicate()
+            self._running = None
+
+
+@contextmanager
+def keeping(folder: Path, uri: str, *, config: str = "") -> Iterator[Kept]:
+    """A server for the guests of the libvirtd at ``uri``, its state below ``folder``."""
+    folder.chmod(0o711)
+    file, log = folder / "pinner.conf", folder / "log"
+    file.write_text(f"[agent]\nstate_dir = {folder}/state\n[libvirt]\nuri = {uri}\n{config}")
+    command = [Path(sys.executable).with_name("pinner"), "serve", "--config-file", file, "--port", "0"]
+    with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, text=True) as process:
+        try:
+            kept = Kept(process, log)
+            with kept.http:
+                yield kept
+        finally:
+            process.terminate()
+
+
+def wait_until(condition: Callable[[], object], seconds: float) -> float:
+    """How many seconds it took, at most ``seconds``."""
+    began = time.perf_counter()
+    while not condition():
+        if time.perf_counter() - began > seconds:
+            return seconds
+        time.sleep(0.002)
+    return time.perf_counter() - began
+
+
+def all_on(pid: int, cpus: object) -> bool:
+    """Whether every thread of a process may run on these CPUs alone."""
+    return set(masks(pid).values()) == {str(cpus)}
+
+
+def guest_on(pid: int, emulator: object, vcpu: object) -> bool:
+    """Whether every vCPU of a QEMU may run on the CPUs ``vcpu`` alone, and every other thread on ``emulator``."""
+    found, called = masks(pid), names(pid)
+    wanted = {tid: str(vcpu if name.startswith("CPU ") else emulator) for tid, name in called.items()}
+    return all(found.get(tid, mask) == mask for tid, mask in wanted.items())
