@@ -21,7 +21,7 @@ from pinner.planning.drift import OTHERS, drifts, reasoned
 from pinner.planning.residents import key, relevant, watched, with_loads
 from pinner.planning.standing import stand
 from pinner.planning.strategy import installed
-from pinner.store.audit import Event
+from pinner.store.audit import told
 from pinner.store.repositories import Store
 from pinner.usecases import Caller
 
@@ -82,9 +82,9 @@ class Policing:
         if policy.request.strategy not in installed():
             raise NotFound("strategy", policy.request.strategy, tuple(installed()))
         before = self._find(host)
-        event = self._event(caller, "policy.set", host, host, "done")
-        event = replace(event, before=_words(before) if before else "", after=_words(policy))
-        self._store.policies.put(host, policy, self._now(), event)
+        was, now = _words(before) if before else "", self._now()
+        event = told(caller, now, "policy.set", host, host, "done", before=was, after=_words(policy))
+        self._store.policies.put(host, policy, now, event)
         return policy
 
     def permit(self, host: str, what: str, request: Request | None) -> None:
@@ -259,21 +259,7 @@ class Policing:
         )
 
     def _record(self, caller: Caller, action: str, host: str, subject: str, result: str) -> None:
-        self._store.audit.append(self._event(caller, action, host, subject, result))
-
-    def _event(self, caller: Caller, action: str, host: str, subject: str, result: str) -> Event:
-        return Event(
-            at=self._now(),
-            actor=caller.actor,
-            origin=caller.origin,
-            action=action,
-            host=host,
-            subject=subject,
-            before="",
-            after="",
-            result=result,
-            request_id=caller.request_id,
-        )
+        self._store.audit.append(told(caller, self._now(), action, host, subject, result))
 
 
 def _moves(plan: Plan) -> list[Change]:

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -22,7 +22,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.strategy import installed
 from pinner.policing import Policing
-from pinner.store.audit import Event
+from pinner.store.audit import told
 from pinner.store.repositories import Store
 from pinner.usecases import Caller, Exemption, Page, PlanSummary, Progress, StrategyInfo, Verification
 
@@ -240,23 +240,26 @@ class Service:
 
     def _start(self, run: Run, caller: Caller, call: Call) -> Run:
         """Carry the run out in a thread of its own; back when the agent has begun. Raises what it refuses with."""
-        agent = self._agent(run.host)
-        ledger = Ledger(run, caller.request_id, self._runs, self._now)
-        ledger.open()
-        execution = Execution(run, ledger, lambda: agent.entries(run.undoes or run.id), self._now, self._tell)
-        self._mine[run.id] = ledger
-        self._workers.submit(execution.carry_out, call).add_done_callback(lambda _: self._mine.pop(run.id))
-        execution.wait_begun()
+        self._begin(run, caller, call)
         return self._runs.get(run.id)
 
     def _carry_out(self, plan: Plan, caller: Caller) -> Run:
         """Apply a stored plan to its end. Raises what it is refused with."""
         agent = self._agent(plan.host)
         run = self._new_run("apply", plan.host, plan.id, caller)
-        self._start(run, caller, lambda progress: agent.apply(plan, run, progress))
-        for _ in self._follow(run.id):
-            pass
-        return self._runs.get(run.id)
+        self._begin(run, caller, lambda progress: agent.apply(plan, run, progress)).result()
+        return self.run(run.id)
+
+    def _begin(self, run: Run, caller: Caller, call: Call) -> "Future[None]":
+        agent = self._agent(run.host)
+        ledger = Ledger(run, caller.request_id, self._runs, self._now)
+        ledger.open()
+        execution = Execution(run, ledger, lambda: agent.entries(run.undoes or run.id), self._now, self._tell)
+        self._mine[run.id] = ledger
+        done = self._workers.submit(execution.carry_out, call)
+        done.add_done_callback(lambda _: self._mine.pop(run.id))
+        execution.wait_begun()
+        return done
 
     def _tell(self) -> None:
         with self._news:
@@ -286,17 +289,4 @@ class Service:
         return self._runs.get(run.id)
 
     def _record(self, caller: Caller, action: str, host: str, subject: str, result: str) -> None:
-        self._audit.append(
-            Event(
-                at=self._now(),
-                actor=caller.actor,
-                origin=caller.origin,
-                action=action,
-                host=host,
-                subject=subject,
-                before="",
-                after="",
-                result=result,
-                request_id=caller.request_id,
-            )
-        )
+        self._audit.append(told(caller, self._now(), action, host, subject, result))

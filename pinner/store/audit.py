@@ -14,7 +14,7 @@ from pinner.model.errors import Invalid
 from pinner.store import tables
 from pinner.store.engine import reading, writing
 from pinner.store.paging import page
-from pinner.usecases import Page, Verification
+from pinner.usecases import Caller, Page, Verification
 
 BEGINNING = ""
 """What the first record names as its previous hash."""
@@ -34,6 +34,21 @@ class Event:
     after: str
     result: str
     request_id: str
+
+
+def told(
+    caller: Caller,
+    at: datetime,
+    action: str,
+    host: str,
+    subject: str,
+    result: str,
+    *,
+    before: str = "",
+    after: str = "",
+) -> Event:
+    """What a caller asked for."""
+    return Event(at, caller.actor, caller.origin, action, host, subject, before, after, result, caller.request_id)
 
 
 class Audit:

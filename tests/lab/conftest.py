@@ -17,11 +17,11 @@ PROOF = "proof"
 
 
 class ByHost(LoadScopeScheduling):
-    """Where worker processes share the tests, one gets all of a topology, and all of a module beside: they share a
-    host."""
+    """Where worker processes share the tests, each gets all those that can share a host, which is slow to boot."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((name for name in BY_SIZE if f"[{name}" in nodeid), nodeid.partition("::")[0])
+        named = (name for name in BY_SIZE if f"[{name}" in nodeid)
+        return next(named, "isolated-boot" if "isolated" in nodeid else "two-socket")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByHost:

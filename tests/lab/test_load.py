@@ -105,7 +105,7 @@ def test_numa_local_keeps_a_working_guest_on_its_node(host):
     ("host", "isolation"),
     [("isolated-boot", "boot"), ("two-socket", "live")],
     indirect=["host"],
-    ids=["by boot parameters", "by a live partition"],
+    ids=["isolated-boot", "two-socket live"],
 )
 def test_isolated_vcpus_have_a_cpu_each_while_housekeeping_is_flooded(host, isolation):
     made = plan(host, "isolated", isolation=isolation)

@@ -60,7 +60,8 @@ print(json.dumps(found))
 
 TOKEN = "lab-token"
 CALLER = Caller("lab", "127.0.0.1", "")
-_CONFIG = "[api]\nbind = 0.0.0.0\ntoken_file = /etc/pinner/tokens\n"
+_CONFIG = "[api]\nbind = 0.0.0.0\ntoken_file = /etc/pinner/tokens\n[libvirt]\ncall_timeout = 120\n"
+"""Everything takes its time in an emulated host."""
 
 Threads = dict[tuple[int, int], tuple[str, CpuSet]]
 """Thread id and start time to name and mask."""
