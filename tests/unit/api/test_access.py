@@ -25,6 +25,7 @@ def test_public(guarded, path):
     assert guarded.get(path, headers={"Host": "pinner.example.org"}).status_code == 200
 
 
+@pytest.mark.fault(39)
 @pytest.mark.parametrize("path", CLOSED)
 @pytest.mark.parametrize(
     "headers",

@@ -78,6 +78,7 @@ def test_no_cpu_is_in_two_level_3_domains(tmp_path):
     assert strings(read_topology(two_nodes(tmp_path, files)).l3_domains) == ["0-3", "4-6"]
 
 
+@pytest.mark.fault(40)
 def test_nodes_without_cpus_or_memory_and_huge_pages(tmp_path):
     topology = read_topology(
         two_nodes(

@@ -89,3 +89,18 @@ def test_a_host_with_nothing_on_it_has_a_plan_with_nothing_to_do() -> None:
     made = plan(snapshot(plain(32)), "s", Request())
     assert (made.changes, made.wanted, made.blocked) == ((), (), "")
     assert made.score_before == made.score_after
+
+
+@pytest.mark.fault(24)
+def test_a_vcpu_that_is_not_plugged_in_is_deferred() -> None:
+    made = plan(snapshot(plain(32), [guest(1, 2, cpus("0-31"), unplugged=1)]), "s", Request())
+    assert [left.name for left in made.left_alone] == ["guest g1 vcpu 2"]
+    assert made.left_alone[0].why.startswith("deferred: it is not plugged in")
+    assert [want.target.part for want in made.wanted if want.target.kind == "vcpu"] == [0, 1]
+
+
+@pytest.mark.fault(13)
+@pytest.mark.parametrize("name", ["shared-pool", "numa-local"])
+def test_iothreads_are_in_every_plan(name: str) -> None:
+    made = plan(snapshot(plain(32), [guest(1, 2, cpus("0-31"), iothreads=2)]), "s", Request(strategy=name))
+    assert [want.target.part for want in made.wanted if want.target.kind == "iothread"] == [1, 2]

@@ -104,6 +104,7 @@ SWAP = (
 )
 
 
+@pytest.mark.fault(37)
 @pytest.mark.parametrize(
     ("statements", "broken", "why"),
     [
@@ -140,6 +141,7 @@ def test_a_record_replaced_with_a_hash_of_its_own_breaks_the_link(engine, trail)
     assert "record 3 that is here: one was replaced" in verdict.why
 
 
+@pytest.mark.fault(37)
 def test_a_cut_tail_shows_against_the_head(engine, trail):
     head = trail.verify().head
     forge(engine, "DELETE FROM audit WHERE seq > 4")
