@@ -3,6 +3,7 @@
 # make setup  what both share: Debian packages, .venv
 # make bench  measure scan, plan and apply
 # make test-kills  kill -9 at every point of an apply, a rollback, a recovery
+# make faults  every fault of docs/faults.md with its tests and their results (LAB=1: the lab's, too)
 # make lab    a shell on a virtual machine with several NUMA nodes (TOPOLOGY=two-socket)
 # make test-lab  prove every strategy on every topology of the lab (ARGS="-k two-socket")
 
@@ -11,7 +12,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo --preserve-env=PINNER_MACHINES,
 ARGS ?=
 TOPOLOGY ?= two-socket
 
-.PHONY: help demo test setup test-kills bench lab test-lab sample lint
+.PHONY: help demo test setup test-kills faults bench lab test-lab sample lint
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -29,6 +30,10 @@ test: setup
 
 test-kills: setup
 	$(SUDO) env PINNER_KILLS=all .venv/bin/python -m pytest tests/functional/test_kills.py $(ARGS)
+
+faults: setup
+	$(SUDO) env PYTHONPATH=tools .venv/bin/python -m pytest -p fault_table -m fault --faults docs/faults.md \
+		$(if $(LAB),--lab) tests/unit tests/functional tests/lab $(ARGS)
 
 lint: setup
 	.venv/bin/tox run -e lint,types

@@ -17,10 +17,11 @@ def plan(plan: Plan) -> str:
 
 def repack(repack: Repack) -> str:
     """What a re-pack costs and gains, in words."""
-    moves = f"{repack.guests} guest{'' if repack.guests == 1 else 's'} ({repack.threads} threads) get other CPUs"
+    if not repack.threads:
+        return "no guest would get other CPUs: no change"
+    moves = f"{_counted(repack.guests, 'guest')} ({_counted(repack.threads, 'thread')}) move"
     gain = f"the score gets {repack.gain:.2f} lower" if repack.gain > 0 else "the score gets no lower"
-    done = "" if repack.taken else ": not worth it, who sits well stays"
-    return f"{moves}, {gain}{done}"
+    return f"{moves}, {gain}" + ("" if repack.taken else ": not worth it, who sits well stays")
 
 
 def visible(text: str) -> str:
@@ -73,8 +74,11 @@ def _roles(plan: Plan) -> Iterator[str]:
 def _threads(change: Change) -> str:
     if change.states[0]:
         return "a setting of the kernel"
-    count = len(change.before)
-    return f"{count} thread{'' if count == 1 else 's'}"
+    return _counted(len(change.before), "thread")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _left(title: str, items: tuple[LeftOut, ...]) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """Whether a plan still fits the host. Reads only."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
-from pinner.apply.ports import Host
+from pinner.apply.ports import Host, Part
 from pinner.model.errors import Blocked, Gone, Invalid, StalePlan
 from pinner.model.plan import SETTINGS, Change, Plan, TargetKind, ThreadMask
 
@@ -44,11 +45,26 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[Change, ...]:
         alive = True
         pending = pending or any(thread.cpus != change.after for thread in threads)
         moved += differences(change, threads)
+    moved += born(plan, host)
     if gone or (moved and (pending or persist)):
         raise StalePlan(plan.id, (*gone, *moved))
     if persist:
         _require_definitions(plan.changes, host)
     return () if alive and not pending else plan.changes
+
+
+def born(plan: Plan, host: Host) -> Iterator[str]:
+    """The vCPUs and iothreads that were plugged into the plan's guests since, in words: it has no place for them."""
+    guests: dict[str, str] = {}
+    planned: dict[str, set[Part]] = {}
+    for target in (want.target for want in plan.wanted if want.target.kind in PINNED):
+        guests[target.owner] = target.name
+        if target.part is not None:
+            planned.setdefault(target.owner, set()).add((target.kind, target.part))
+    for guest, name in guests.items():
+        with suppress(Gone):
+            for kind, number in sorted(host.parts(guest) - planned.get(guest, set())):
+                yield f"guest {name} {kind} {number} was plugged in"
 
 
 def altered(change: Change, state: str) -> Iterator[str]:

@@ -5,7 +5,10 @@ from typing import Protocol
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.journal import Entry, Run
-from pinner.model.plan import Target, ThreadMask
+from pinner.model.plan import Target, TargetKind, ThreadMask
+
+Part = tuple[TargetKind, int]
+"""A vCPU or iothread of a guest: its kind and number."""
 
 
 class Host(Protocol):
@@ -42,6 +45,9 @@ class Host(Protocol):
 
         Raises Gone, NotPermitted, and ApplyFailed with the kernel's or systemd's words where it is not so then.
         """
+
+    def parts(self, guest: str) -> frozenset[Part]:
+        """The vCPUs and iothreads that the guest (by UUID) has threads for. Raises Gone."""
 
     def persistent(self, guest: str) -> bool:
         """Whether the guest (by UUID) has a definition that outlives a shutdown. Raises Gone."""

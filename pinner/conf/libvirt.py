@@ -7,7 +7,8 @@ OPTIONS = [
         "call_timeout",
         default=10.0,
         min=0.1,
-        help="Seconds that one call is waited for. A guest whose QEMU or other job holds up a change fails that change "
-        "after them, and is waited for once more to undo it; half of them are what a libvirtd that is restarted has.",
+        help="Seconds that one call about a guest is waited for, and a sixth of what one about the host is. A guest "
+        "whose QEMU or other job holds up a change fails that change after them, and is waited for once more to undo "
+        "it; half of them are what a libvirtd that is restarted has.",
     ),
 ]

@@ -6,7 +6,6 @@ QEMU's answer (thread ids, iothread info, vCPU statistics) is not asked for: a s
 
 import errno
 import socket
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +24,8 @@ from pinner.model.plan import Target
 T = TypeVar("T")
 
 CALL_TIMEOUT = 10.0
+_LOOKS = 6
+"""How many times as long a look at the whole host is waited for: a new libvirtd asks each QEMU what it can do."""
 _RETRY_SECONDS = 0.1
 
 _STATES: dict[int, GuestState] = {
@@ -50,6 +51,20 @@ _LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
 libvirt.registerErrorHandler(lambda *_: None, None)
 
 
+class _Link:
+    """A connection, for one call at a time: one that hangs would hold up the others of its connection."""
+
+    def __init__(self, connection: libvirt.virConnect) -> None:
+        self.connection = connection
+        self._domains: dict[str, libvirt.virDomain] = {}
+
+    def domain(self, uuid: str) -> libvirt.virDomain:
+        """Looked up only once."""
+        if uuid not in self._domains:
+            self._domains[uuid] = self.connection.lookupByUUIDString(uuid)
+        return self._domains[uuid]
+
+
 class Libvirt:
     """One libvirtd by its connection URI. Connects when first asked, and again when the connection was lost.
 
@@ -61,11 +76,10 @@ class Libvirt:
     def __init__(self, uri: str, call_timeout: float = CALL_TIMEOUT) -> None:
         self._uri = uri
         self._calls = Bounded(call_timeout)
+        self._looks = Bounded(_LOOKS * call_timeout)
         self._down = False
         """Whether the last one who had the patience has waited for libvirtd in vain."""
-        self._lock = threading.Lock()
-        self._connection: libvirt.virConnect | None = None
-        self._domains: dict[str, libvirt.virDomain] = {}
+        self._idle: list[_Link] = []
 
     def capabilities(self) -> str:
         """The host's capabilities as XML (virConnectGetCapabilities)."""
@@ -160,61 +174,57 @@ class Libvirt:
         self._ask_domain(f"guest {guest}", guest, work)
 
     def _ask_domain(self, what: str, uuid: str, work: Callable[[libvirt.virDomain], T]) -> T:
-        return self._bounded(what, uuid, lambda connection: work(self._domain(connection, uuid)))
+        def answer() -> T:
+            return self._answer(what, lambda link: work(link.domain(uuid)), patient=True)
 
-    def _bounded(self, what: str, uuid: str, work: Callable[[libvirt.virConnect], T]) -> T:
-        try:
-            return self._calls.call(uuid, lambda: self._answer(what, work, patient=bool(uuid)))
-        except TimeoutError:
-            # libvirtd serves only so many calls of one connection at a time: the next ones get another.
-            self._forget(self._connection)
-            why = f"no answer from libvirt within {self._calls.seconds:g} s ([libvirt] call_timeout)"
-            raise Busy(what, why, overdue=True) from None
-
-    def _domain(self, connection: libvirt.virConnect, uuid: str) -> libvirt.virDomain:
-        if uuid not in self._domains:
-            self._domains[uuid] = connection.lookupByUUIDString(uuid)
-        return self._domains[uuid]
+        return _bounded(self._calls, uuid, what, answer)
 
     def _ask(self, what: str, work: Callable[[libvirt.virConnect], T]) -> T:
-        return self._bounded(what, "", work)
+        def answer() -> T:
+            return self._answer(what, lambda link: work(link.connection), patient=False)
 
-    def _answer(self, what: str, work: Callable[[libvirt.virConnect], T], *, patient: bool) -> T:
+        return _bounded(self._looks, what, what, answer)
+
+    def _answer(self, what: str, work: Callable[[_Link], T], *, patient: bool) -> T:
         """Do the work, once more over a new connection when the old one was lost and its outcome with it: all that is
         asked can be repeated."""
-        connection = self._connect(patient=patient)
         try:
-            return work(connection)
+            link = self._idle.pop()
+        except IndexError:
+            link = self._open(patient=patient)
+        try:
+            return self._work(link, work)
         except libvirt.libvirtError as error:
-            if connection.isAlive():
+            if link.connection.isAlive():
                 raise self._translated(what, error) from None
-        self._forget(connection)
         try:
-            return work(self._connect(patient=True))
+            return self._work(self._open(patient=True), work)
         except libvirt.libvirtError as error:
             raise self._translated(what, error) from None
 
-    def _connect(self, *, patient: bool) -> libvirt.virConnect:
-        """The connection; who is ``patient`` waits for a libvirtd that is restarted, unless one did so in vain."""
+    def _work(self, link: _Link, work: Callable[[_Link], T]) -> T:
+        try:
+            return work(link)
+        finally:
+            if link.connection.isAlive():
+                self._idle.append(link)
+            else:
+                self._idle.clear()
+
+    def _open(self, *, patient: bool) -> _Link:
+        """A new connection; who is ``patient`` waits for a libvirtd that is restarted, unless one did so in vain."""
         deadline = time.monotonic() + (self._calls.seconds / 2 if patient and not self._down else 0)
         while True:
             try:
-                with self._lock:
-                    if self._connection is None:
-                        self._connection = libvirt.open(self._uri)
-                    self._down = False
-                    return self._connection
+                link = _Link(libvirt.open(self._uri))
             except libvirt.libvirtError as error:
                 if time.monotonic() >= deadline:
                     self._down = self._down or patient
                     raise self._unreachable(error) from None
+            else:
+                self._down = False
+                return link
             time.sleep(_RETRY_SECONDS)
-
-    def _forget(self, connection: libvirt.virConnect | None) -> None:
-        with self._lock:
-            if self._connection is connection:
-                self._connection = None
-                self._domains = {}
 
     def _translated(self, what: str, error: libvirt.libvirtError) -> PinnerError:
         code, words = error.get_error_code(), str(error)
@@ -233,6 +243,14 @@ class Libvirt:
             return NotPermitted(f"libvirt at {self._uri}", f"{error}; run pinner as root or in the group libvirt")
         why = f"libvirt does not answer at {self._uri}: {error}; start libvirtd or set [libvirt] uri"
         return HostUnreachable(socket.gethostname(), why)
+
+
+def _bounded(calls: Bounded, about: str, what: str, answer: Callable[[], T]) -> T:
+    try:
+        return calls.call(about, answer)
+    except TimeoutError:
+        why = f"no answer from libvirt within {calls.seconds:g} s ([libvirt] call_timeout)"
+        raise Busy(what, why, overdue=True) from None
 
 
 def _errno(error: libvirt.libvirtError) -> int:

@@ -12,7 +12,8 @@ from pinner.host.sysfs import read_fingerprint
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift
 from pinner.model.errors import ApplyFailed, Gone, Invalid
-from pinner.model.plan import Target, ThreadMask
+from pinner.model.plan import Target, TargetKind, ThreadMask
+from pinner.model.process import Thread
 
 ROOT = Path("/")
 ONLINE = Path("/sys/devices/system/cpu/online")
@@ -78,6 +79,12 @@ class LiveHost:
             cgroups.set_unbound(ROOT, state)
         else:
             cgroups.set_partition(ROOT, target.owner, state, cgroups.allow)
+
+    def parts(self, guest: str) -> frozenset[tuple[TargetKind, int]]:
+        """See Host."""
+        named = qemu.roles(procfs.threads_of(ROOT, self._qemu(guest)))
+        kinds: Mapping[TargetKind, Mapping[int, Thread]] = {"vcpu": named.vcpus, "iothread": named.iothreads}
+        return frozenset((kind, number) for kind, threads in kinds.items() for number in threads)
 
     def persistent(self, guest: str) -> bool:
         """See Host."""

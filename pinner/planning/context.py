@@ -17,6 +17,9 @@ from pinner.planning.processes import Moving, disputes, moving, require_asked, s
 from pinner.planning.residents import Key, key, recognised, residents
 from pinner.planning.supply import Claim, Supply, pinned
 
+DEFERRED = "deferred: it is not plugged in, and its pin could not be read back; the next plan after that places it"
+"""Why an unplugged vCPU is left out; libvirt would accept its pin, and store it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
@@ -72,6 +75,7 @@ class Context:
             settings=settings(snapshot),
             left_alone=(
                 *(LeftOut(f"guest {guest.name}", _why_left(guest, supply)) for guest in theirs),
+                *(LeftOut(f"guest {guest.name} vcpu {vcpu}", DEFERRED) for guest in ours for vcpu in unplugged(guest)),
                 *staying(snapshot, request),
             ),
             standing=standing,
@@ -102,6 +106,11 @@ class Context:
 def plugged(guest: Guest) -> list[int]:
     """The numbers of the vCPUs that have a thread."""
     return [vcpu.id for vcpu in guest.vcpus if vcpu.thread is not None]
+
+
+def unplugged(guest: Guest) -> list[int]:
+    """The numbers of the vCPUs that have no thread yet."""
+    return [vcpu.id for vcpu in guest.vcpus if vcpu.thread is None]
 
 
 def guest_targets(guest: Guest) -> Iterator[tuple[Target, tuple[Thread, ...]]]:

@@ -35,6 +35,7 @@ from pinner.store.journal import Journal
 pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
 
 
+@pytest.mark.fault(9)
 def test_every_thread_is_where_the_plan_says_and_back_where_it_was(host, journal, start_guest):
     guest = start_guest(vcpus=2, iothreads=2)
     with process(THREADS.format(count=5)) as pid:
@@ -71,6 +72,7 @@ def test_libvirt_knows_of_it(host, journal, start_guest, libvirtd):
     ]
 
 
+@pytest.mark.fault(8)
 def test_threads_that_are_born_all_the_time(host, journal):
     with process(BEARING) as pid:
         plan = plan_of(host, [change(host, daemon(pid), FIRST)])
@@ -96,6 +98,7 @@ def test_a_process_that_ended(host, journal, when):
     assert entries(journal)[0][0] == "gone"
 
 
+@pytest.mark.fault(10)
 def test_a_reused_pid_is_not_touched(host, journal):
     """As if the process that was planned had had another start time."""
     with process(THREADS.format(count=2)) as pid:
@@ -107,6 +110,7 @@ def test_a_reused_pid_is_not_touched(host, journal):
         assert masks(pid) == before
 
 
+@pytest.mark.fault(21)
 def test_a_guest_that_is_killed_meanwhile_is_gone_and_the_others_go_on(host, journal, start_guest, kill):
     first, second = start_guest(), start_guest()
     plan = plan_of(host, [*whole(host, first), *whole(host, second)])
@@ -124,6 +128,7 @@ def test_a_guest_that_is_killed_meanwhile_is_gone_and_the_others_go_on(host, jou
     assert only(masks(first.pid), expected(plan)) == only(expected(plan), masks(first.pid))
 
 
+@pytest.mark.fault(7)
 def test_a_change_that_fails_takes_the_others_back(host, journal, start_guest):
     """The last process is confined to a cpuset that lacks the CPU it is to run on."""
     guest = start_guest()

@@ -88,6 +88,7 @@ def test_a_guest_that_hangs_delays_itself_alone(brisk, journal, start_guest, lib
     assert [name for name, state in told if state == "stuck"] == [guest.name]
     assert [state for name, state in told if name != guest.name].count("undone") == 8
     assert now == only(before[others[0].pid] | before[others[1].pid], now)
+    time.sleep(1)
     assert rollback(brisk, journal).state == "rolled_back"
     now = masks(guest.pid)
     assert now == only(before[guest.pid], now)

@@ -26,6 +26,7 @@ from pinner.model.errors import Invalid
 pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
 
 
+@pytest.mark.fault(25)
 def test_a_guest_whose_emulator_threads_differ_comes_back_exactly(host, journal, start_guest):
     guest = start_guest()
     others = [thread.tid for thread in guest.emulator.threads if thread.tid != guest.pid]
@@ -96,6 +97,7 @@ def test_persist_writes_the_definition_and_rollback_restores_it(host, journal, s
     assert definition() == before
 
 
+@pytest.mark.fault(22)
 def test_persist_of_a_transient_guest_is_refused(host, journal, start_guest):
     guest = start_guest()
     before = masks(guest.pid)

@@ -1,16 +1,19 @@
 """Processes that apply, roll back or recover, and die by SIGKILL at a chosen point.
 
 A point lies before and after each call of the journal, before each COMMIT inside it, and before and after each write to
-the host. The processes are forks of the test's, which saves the time to import pinner; each opens a connection to
+the host. The processes are forks of one that has imported pinner, which saves time; each opens a connection to
 libvirt, a database connection and a lock file of its own.
 """
 
+import multiprocessing
 import os
 import pickle
 import signal
 import traceback
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import cache
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from sqlalchemy import event
@@ -68,16 +71,39 @@ class Work:
 
 def dies(work: Work, what: str, at: int = NEVER) -> bool:
     """Have a process do one of Work's verbs, and be killed at the point of that number; whether it came so far."""
-    if (child := os.fork()) == 0:
-        try:
-            _live(work, what, at)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    forks = _forks()
+    forks.send((work, what, at))
+    assert forks.poll(60), f"{what} does not end"
+    status = forks.recv()
     assert status in (0, -signal.SIGKILL), f"{what} ended with {status}"
-    return status != 0
+    return bool(status)
+
+
+@cache
+def _forks() -> Connection:
+    """To a process that has imported pinner, and forks for each work. The test's own could not: where another test has
+    started libvirt's event loop, a fork of it may find that one's locks taken for ever."""
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    spawn.Process(target=_fork_for_each, args=(there,), daemon=True).start()
+    there.close()
+    return here
+
+
+def _fork_for_each(asked: Connection) -> None:
+    while True:
+        try:
+            work, what, at = asked.recv()
+        except EOFError:
+            return
+        if (child := os.fork()) == 0:
+            try:
+                _live(work, what, at)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        asked.send(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def _live(work: Work, what: str, at: int) -> None:

@@ -105,6 +105,10 @@ class MemoryHost:
         for tid in self.kernel() if target.kind == "partition" else ():
             self._write(tid, cpus(self.reset))
 
+    def parts(self, guest: str) -> frozenset[tuple[str, int]]:
+        own = (target for target in self.threads if target.owner == guest and target.kind in ("vcpu", "iothread"))
+        return frozenset((target.kind, target.part) for target in own)
+
     def persistent(self, guest: str) -> bool:
         return guest in self.definitions
 

@@ -8,7 +8,7 @@ from support.memory import EVIL
 from support.values import make_plan
 
 from pinner import render
-from pinner.model.plan import Change, LeftOut, Target, ThreadMask
+from pinner.model.plan import Change, LeftOut, Repack, Target, ThreadMask
 from pinner.model.request import Request
 from pinner.planning import planner
 
@@ -93,3 +93,19 @@ def test_no_name_reaches_a_terminal_as_it_is(name, why):
     text = render.plan(plan)
     assert all(char.isprintable() or char == "\n" for char in text)
     assert len(text.splitlines()) == len(text.split("\n")) - 1
+
+
+@pytest.mark.parametrize(
+    ("repack", "words"),
+    [
+        (Repack(2, 6, 0.25, taken=True), "2 guests (6 threads) move, the score gets 0.25 lower"),
+        (
+            Repack(1, 1, -0.5, taken=False),
+            "1 guest (1 thread) move, the score gets no lower: not worth it, who sits well stays",
+        ),
+        (Repack(0, 0, 0.0, taken=False), "no guest would get other CPUs: no change"),
+    ],
+)
+def test_what_a_repack_costs_and_gains(repack, words):
+    assert render.repack(repack) == words
+    assert f"re-pack: {words}\n" in render.plan(replace(make_plan(), repack=repack))

@@ -1,4 +1,5 @@
 import uuid
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,7 +10,7 @@ from support.values import NOON, make_run
 from pinner.apply import executor
 from pinner.model.errors import ApplyFailed, Blocked, HostBusy, HostUnreachable, Invalid, StalePlan
 from pinner.model.journal import Entry, Run
-from pinner.model.plan import Plan
+from pinner.model.plan import Plan, Target, Wanted
 from pinner.store.journal import Journal
 
 
@@ -345,3 +346,17 @@ def test_as_planned_or_as_it_was(journal, targets, fails, controller):
     else:
         assert run.state == "undone"
     assert host.kernel() == before
+
+
+@pytest.mark.fault(12)
+@pytest.mark.parametrize(("kind", "made"), [("vcpu", vcpu(2)), ("iothread", Target("iothread", "uuid-g1", 3, "g1"))])
+def test_what_is_plugged_in_after_the_plan_makes_it_stale(host, journal, kind, made):
+    """It would float over every CPU that the plan gives to others."""
+    plan = the_plan(host)
+    wanted = tuple(Wanted(change.target, change.after, "so") for change in plan.changes)
+    plan = replace(plan, wanted=wanted)
+    host.add(made, "0-7")
+    with pytest.raises(StalePlan, match=f"guest g1 {kind} {made.part} was plugged in"):
+        apply(plan, host, journal)
+    host.threads.pop(made)
+    assert apply(plan, host, journal).state == "applied"

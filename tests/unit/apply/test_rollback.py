@@ -91,6 +91,7 @@ def test_threads_born_during_the_rollback_too(host, journal):
     assert host.kernel() == host.before | {born[0]: "0-7"}
 
 
+@pytest.mark.fault(27)
 def test_what_somebody_else_moved_is_left_and_named(host, journal):
     host.move(301, "6")
     host.move(101, "7")

@@ -30,6 +30,7 @@ def test_every_thread_can_be_read_and_moved_alone():
         assert masks(pid) == before | {last: str(ONLINE[0])}
 
 
+@pytest.mark.fault(10)
 @needs_two
 def test_a_reused_id_is_not_touched():
     with process(THREADS.format(count=1)) as pid:
@@ -60,6 +61,8 @@ def comm(folder):
         return (folder / "comm").read_text().strip()
 
 
+@pytest.mark.fault(7)
+@pytest.mark.fault(11)
 @pytest.mark.parametrize("beyond", [1023, 1024, 4096, 8191])
 def test_a_mask_is_granted_whole_or_not_at_all(beyond: int):
     """Python's masks reach any CPU number; the kernel drops those that it lacks without a word."""
@@ -73,6 +76,7 @@ def test_a_mask_is_granted_whole_or_not_at_all(beyond: int):
         assert allowed(pid) == before
 
 
+@pytest.mark.fault(7)
 @needs_two
 @needs_root
 @pytest.mark.parametrize("asked", [CpuSet.of(ONLINE[:2]), CpuSet.of(ONLINE[1:2])], ids=["narrowed", "refused"])

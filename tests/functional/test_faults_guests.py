@@ -1,0 +1,183 @@
+"""What becomes of a guest between a plan, its apply and its rollback; and masks that are none."""
+
+import os
+import re
+from pathlib import Path
+
+import libvirt as bindings
+import private_libvirt
+import pytest
+from support.kernel import allowed, masks
+from support.live import (
+    FIRST,
+    ONLINE,
+    SECOND,
+    apply,
+    change,
+    emulator,
+    entries,
+    expected,
+    iothread,
+    only,
+    plan_of,
+    rollback,
+    vcpu,
+    whole,
+)
+from support.values import NOON, make_run
+
+from pinner.apply import executor
+from pinner.host.kernel import cpuset_mount
+from pinner.host.libvirt import Libvirt
+from pinner.host.live import ROOT, LiveHost
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import ApplyFailed, Gone, NotPermitted, StalePlan
+from pinner.model.journal import Entry
+from pinner.model.plan import Change
+
+pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
+
+
+@pytest.mark.fault(12)
+def test_a_vcpu_plugged_in_after_the_apply_is_no_part_of_its_undo(host, journal, start_guest, libvirtd):
+    guest = start_guest(vcpus=2, plugged=1, paused=False)
+    before = masks(guest.pid)
+    assert apply(plan_of(host, whole_of_plugged(host, guest)), host, journal).state == "applied"
+    private_libvirt.virsh(libvirtd, "setvcpus", guest.name, "2", "--live")
+    assert host.parts(guest.uuid) == {("vcpu", 0), ("vcpu", 1), ("iothread", 1)}
+    assert rollback(host, journal).state == "rolled_back"
+    now = masks(guest.pid)
+    assert only(now, before) == only(before, now)
+
+
+def whole_of_plugged(host, guest):
+    targets = (emulator(guest), iothread(guest), vcpu(guest, 0))
+    return [change(host, target, FIRST if target.kind != "vcpu" else SECOND) for target in targets]
+
+
+@pytest.mark.fault(16)
+@pytest.mark.parametrize("verb", ["destroy", "managedsave"])
+def test_a_guest_that_leaves_meanwhile_is_gone_and_the_others_go_on(host, journal, start_guest, libvirtd, verb):
+    """destroy: as when it is migrated away, its process ends and libvirt knows it no more (code 42)."""
+    stays, leaves = start_guest(), start_guest(persistent=verb == "managedsave", paused=verb == "destroy")
+    plan = plan_of(host, [*whole(host, stays), *whole(host, leaves)])
+
+    def progress(entry: Entry, total: int) -> None:
+        if entry.state == "done" and entry.seq == 1:
+            private_libvirt.virsh(libvirtd, verb, leaves.name)
+
+    run = executor.apply(plan, make_run(), host, journal, lambda: NOON, progress)
+    assert run.state == "applied"
+    ends = {(entry.change.target.name, entry.state) for entry in journal.entries("run-1")}
+    assert ends == {(stays.name, "done"), (leaves.name, "gone")}
+    assert only(masks(stays.pid), expected(plan)) == only(expected(plan), masks(stays.pid))
+    back = rollback(host, journal)
+    assert (back.state, back.error) == ("rolled_back", "")
+
+
+@pytest.mark.fault(21)
+def test_a_guest_killed_before_the_rollback_is_named(host, journal, start_guest, kill):
+    guest = start_guest()
+    assert apply(plan_of(host, whole(host, guest)), host, journal).state == "applied"
+    kill(guest)
+    run = rollback(host, journal)
+    assert run.state == "rolled_back_partly"
+    assert run.error.startswith("4 of 4 changes could not be taken back: guest ")
+    assert {state for state, _ in entries(journal)} == {"gone"}
+    with pytest.raises(Gone):
+        host.pin(vcpu(guest), FIRST, persist=False)
+
+
+def folder_of(tid: int) -> Path:
+    """The thread's cpuset."""
+    rows = [line.split(":", 2) for line in Path(f"/proc/{tid}/cgroup").read_text().splitlines()]
+    mount = cpuset_mount(ROOT)
+    path = next((path for _, names, path in rows if "cpuset" in names.split(",")), None)
+    path = path or next(path for _, names, path in rows if not names)
+    if mount.version == "none" or path == "/":
+        pytest.skip("guests have no cpusets here")
+    return mount.folder / path.lstrip("/")
+
+
+@pytest.mark.fault(20)
+def test_a_cpuset_written_behind_libvirts_back_is_left_and_named(host, journal, start_guest):
+    """The kernel is asked, not libvirt, which still says otherwise."""
+    guest = start_guest()
+    tid = guest.vcpus[0].thread.tid
+    before = masks(guest.pid)
+    assert apply(plan_of(host, whole(host, guest)), host, journal).state == "applied"
+    (folder_of(tid) / "cpuset.cpus").write_text(str(FIRST))
+    assert allowed(tid) == str(FIRST)
+    run = rollback(host, journal)
+    assert run.state == "rolled_back_partly"
+    assert f"thread {tid} was moved to {FIRST} by somebody else and is left there" in run.error
+    now = masks(guest.pid)
+    assert only(now, before) == only(before | {tid: str(FIRST)}, now)
+
+
+@pytest.mark.fault(22)
+def test_a_paused_guest_is_pinned_and_given_back(host, journal, start_guest, libvirtd):
+    guest = start_guest(paused=True)
+    before = masks(guest.pid)
+    assert private_libvirt.virsh(libvirtd, "domstate", guest.name).strip() == "paused"
+    assert apply(plan_of(host, whole(host, guest)), host, journal).state == "applied"
+    assert rollback(host, journal).state == "rolled_back"
+    assert masks(guest.pid) == only(before, masks(guest.pid))
+
+
+@pytest.mark.fault(22)
+def test_a_connection_that_may_only_read_is_told_so(libvirtd, start_guest, monkeypatch):
+    guest = start_guest()
+    monkeypatch.setattr(bindings, "open", bindings.openReadOnly)
+    with pytest.raises(NotPermitted, match=r"guest \S+ vcpu 0: .*read only"):
+        LiveHost(Libvirt(libvirtd)).pin(vcpu(guest), FIRST, persist=False)
+
+
+@pytest.mark.fault(23)
+@pytest.mark.parametrize("cpus", ["63", "0,63", "8191"])
+def test_a_cpu_that_is_not_there_is_refused_first(host, journal, start_guest, cpus):
+    """libvirt would say "Empty cpu list", or drop it without a word."""
+    guest = start_guest()
+    before = masks(guest.pid)
+    asked = CpuSet.parse(cpus)
+    with pytest.raises(ApplyFailed, match=f"CPUs {asked - CpuSet.of(ONLINE)} are not online"):
+        host.pin(vcpu(guest), asked, persist=False)
+    run = apply(plan_of(host, [change(host, emulator(guest), FIRST), change(host, vcpu(guest), asked)]), host, journal)
+    assert (run.state, f"CPUs {asked - CpuSet.of(ONLINE)} are not online" in run.error) == ("undone", True)
+    assert masks(guest.pid) == only(before, masks(guest.pid))
+
+
+@pytest.mark.fault(24)
+def test_a_vcpu_that_is_not_plugged_in_cannot_be_said_to_be_placed(host, journal, start_guest):
+    """libvirt would accept the pin, and store it."""
+    guest = start_guest(vcpus=2, plugged=1)
+    with pytest.raises(Gone, match="vcpu 1 is gone"):
+        host.masks(vcpu(guest, 1))
+    assert host.parts(guest.uuid) == {("vcpu", 0), ("iothread", 1)}
+    missing = Change(vcpu(guest, 1), (), SECOND, "a test")
+    with pytest.raises(StalePlan, match="vcpu 1 is gone"):
+        apply(plan_of(host, [missing]), host, journal)
+
+
+@pytest.mark.fault(25)
+@pytest.mark.parametrize("where", ["", str(SECOND)], ids=["floats everywhere", "confined by <vcpu cpuset>"])
+def test_not_pinned_comes_back_as_the_mask_it_was(host, journal, start_guest, libvirtd, where):
+    """A re-pin to all CPUs would widen a vCPU that <vcpu cpuset='...'> confines."""
+    name = f"test-{os.getpid()}-unpinned-{where or 'all'}"
+    xml = private_libvirt.guest_xml(name)
+    if where:
+        xml = re.sub("<vcpu ", f"<vcpu placement='static' cpuset='{where}' ", xml)
+    private_libvirt.start_guest(libvirtd, xml, paused=True)
+    guest = next(each for each in Libvirt(libvirtd).guests(ROOT) if each.name == name)
+    before = masks(guest.pid)
+    assert {before[each.thread.tid] for each in guest.vcpus} == {where or str(CpuSet.of(ONLINE))}
+    plan = plan_of(host, [*whole(host, guest)[:-2], *(change(host, vcpu(guest, n), FIRST) for n in (0, 1))])
+    assert apply(plan, host, journal).state == "applied"
+    assert rollback(host, journal).state == "rolled_back"
+    now = masks(guest.pid)
+    assert now == only(before, now)
+    assert libvirt_says(libvirtd, guest.name) == {where or str(CpuSet.of(ONLINE))}, "the trace that stays"
+
+
+def libvirt_says(libvirtd: str, name: str) -> set[str]:
+    return set(re.findall(r"<vcpupin vcpu='\d' cpuset='(\S+)'", private_libvirt.virsh(libvirtd, "dumpxml", name)))
