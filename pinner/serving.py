@@ -5,6 +5,7 @@ before it takes its first request, and reaches the host through that socket alon
 process with that user's rights.
 """
 
+import ctypes
 import logging
 import os
 import pwd
@@ -22,8 +23,6 @@ from pinner import privileges, wiring
 from pinner.agent.client import AgentClient
 from pinner.agent.protocol import Agent
 from pinner.agent.server import AgentServer
-from pinner.api.app import create_app
-from pinner.api.server import serve as listen
 from pinner.model.errors import Invalid, PinnerError
 from pinner.planning.strategy import installed
 from pinner.policing import ACTOR
@@ -31,6 +30,7 @@ from pinner.render import visible
 from pinner.store.repositories import open_store
 
 LOG = logging.getLogger(__name__)
+_M_ARENA_MAX = -8
 PACKAGES = ("pinner.api", "pinner.agent", "pinner.store", "apiflask", "flask", "werkzeug", "cheroot", "pydantic",
             "sqlalchemy", "rfc8785", "oslo_log")  # fmt: skip
 """What the API is made of."""
@@ -38,6 +38,7 @@ PACKAGES = ("pinner.api", "pinner.agent", "pinner.store", "apiflask", "flask", "
 
 def serve(config_files: list[Path] | None, bind: str | None, port: int | None) -> None:
     """Serve until SIGINT or SIGTERM. Raises PinnerError where it cannot begin."""
+    _use_one_heap()
     config = wiring.configuration(config_files)
     log.setup(config, "pinner")
     logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -78,6 +79,13 @@ def read_tokens(file: str | None) -> dict[str, str] | None:
     return tokens
 
 
+def _use_one_heap() -> None:
+    """glibc gives new threads heaps of their own (mallopt(3)), which only grow; Python runs one thread at a time, so
+    that nothing is won by it."""
+    with suppress(AttributeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+
+
 @dataclass(frozen=True, slots=True)
 class _Door:
     """Where and to whom the API answers."""
@@ -88,6 +96,10 @@ class _Door:
 
 
 def _serve_api(config: cfg.ConfigOpts, agent: Agent, database: str, door: _Door, stop: threading.Event) -> None:
+    # Not above: the agent's process would have it all in its memory, and needs none of it.
+    from pinner.api.app import create_app
+    from pinner.api.server import serve as listen
+
     for kind in (signal.SIGINT, signal.SIGTERM):
         signal.signal(kind, lambda *_: stop.set())
     host = wiring.host_name(config)

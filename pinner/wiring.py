@@ -27,7 +27,6 @@ from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.remote import RemotePinner
 from pinner.service import Service
 from pinner.store.journal import Journal
 from pinner.store.repositories import open_store
@@ -129,6 +128,9 @@ def open_pinner(config_files: list[Path] | None, url: str, token: str, root: Pat
     this machine."""
     with ExitStack() as undo:
         if url:
+            # Not above: whoever is on the host itself needs no HTTP client.
+            from pinner.remote import RemotePinner
+
             remote = RemotePinner(url, token or None)
             undo.callback(remote.close)
             yield remote
