@@ -34,9 +34,6 @@ CPU."""
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds between tries while the host or the database fails, doubled after each."""
 
-IDLE = frozenset({"guest-stopped", "process-ended"})
-"""News after which nothing can be out of its place. A guest that stops may make room for one that had none."""
-
 
 class Policies(Protocol):
     """What a keeper works with: Policing."""
@@ -129,7 +126,8 @@ class Keeper:
             return
         self._stop.wait(SETTLE_SECONDS)
         heard += self._policies.news(self._host, heard[-1].seq, 0.0)
-        matter = [news for news in heard if news.kind not in IDLE or (news.kind == "guest-stopped" and self._crowded)]
+        # Where a guest stopped, nothing can be out of its place; but it may make room for one that had none.
+        matter = [news for news in heard if news.kind != "guest-stopped" or self._crowded]
         if matter:
             self._look(_words(matter))
         self._after = heard[-1].seq

@@ -26,7 +26,7 @@ class Newsroom:
 
     @property
     def watched(self) -> frozenset[str]:
-        """The process names (comm) whose births and ends are asked for; of others a source tells nothing."""
+        """The process names (comm) whose births are asked for; of others a source tells nothing."""
         return self._watched
 
     def when_watched(self, call: Callable[[], None]) -> None:

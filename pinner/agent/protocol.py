@@ -39,7 +39,7 @@ class Agent(Protocol):
         """What happened on the host since the news with number ``after``, in order; 0: all that is still kept.
 
         Waits until there is some, at most ``timeout`` seconds, and gives none then; a captured machine gives none at
-        once, and an agent that ends lets its callers go. Births and ends of processes are told only of ``names``
+        once, and an agent that ends lets its callers go. Births of processes are told only of ``names``
         (comm), which hold until the next call. Where news was lost the first one says so. What pinner itself changes is
         no news.
         """

@@ -76,16 +76,14 @@ NewsKind = Literal[
     "guest-stopped",
     "guest-changed",
     "process-born",
-    "process-ended",
     "cpuset-written",
     "cpu-changed",
     "lost",
 ]
-"""guest-started    a guest runs: started, restored, resumed, migrated in, reset     subject: UUID
+"""guest-started    a guest runs: started, restored, migrated in                     subject: UUID
 guest-stopped    a guest is no more: shut off, destroyed, saved, migrated away    subject: UUID
-guest-changed    a pin was written, a vCPU or device plugged, metadata changed    subject: UUID
-process-born     a process of a watched name began (exec) or took that name       subject: pid
-process-ended    a process of a watched name ended                                subject: pid
+guest-changed    pins, metadata, a reset; a vCPU or iothread that was plugged in  subject: UUID
+process-born     a process of a watched name began out of place, or took the name subject: pid
 cpuset-written   cpuset.cpus of a guest's or service's cgroup changed             subject: cgroup path
 cpu-changed      a CPU went offline or came online                                subject: CPU id
 lost             news was lost (too much of it, a source was interrupted)         subject: empty"""

@@ -55,8 +55,8 @@ def rows(seconds: float = SECONDS) -> list[dict[str, str]]:
         return [
             {
                 "what": f"watching {PROCESSES} processes and {GUESTS} guests, {what}, {seconds:.0f} s",
-                "of one CPU": f"{100 * (_used(process) - before[what]) / seconds:.2f} %",
-                "resident": f"{process.memory_info().rss / MIB:.0f} MiB",
+                "ours": f"{100 * (_used(process) - before[what]) / seconds:.2f} % of one CPU, "
+                f"{process.memory_info().rss / MIB:.0f} MiB resident",
             }
             for what, process in parts.items()
         ]

@@ -65,3 +65,12 @@ def test_a_new_agents_numbers_are_higher_than_an_old_ones():
     (last,) = old.since(0, 0.0, ())
     lost, first = new.since(last.seq, 0.0, ())
     assert (lost.kind, first.kind) == ("lost", "guest-stopped")
+
+
+def test_sources_hear_when_others_are_asked_for():
+    news = room()
+    asked: list[frozenset[str]] = []
+    news.when_watched(lambda: asked.append(news.watched))
+    for names in (("a",), ("a",), ("b", "a"), ("a", "b"), ()):
+        news.since(0, 0.0, names)
+    assert asked == [{"a"}, {"a", "b"}, frozenset()]
