@@ -28,7 +28,6 @@ def offline(host, cpu):
 
 
 @pytest.mark.fault(1)
-@pytest.mark.fault(1)
 def test_an_offline_cpu_is_refused_beforehand(plain):
     with offline(plain, 6):
         with pytest.raises(Invalid, match="6 is offline"):
@@ -45,7 +44,6 @@ def test_a_cpu_that_goes_offline_before_the_apply_makes_the_plan_stale(plain):
     assert wrong(before, masks(plain)) == []
 
 
-@pytest.mark.fault(3)
 @pytest.mark.fault(3)
 def test_a_pinned_cpu_that_goes_offline_and_returns_is_no_reason_to_roll_back(plain):
     """Guests, which their cpuset holds, are as planned again; what Linux 6.1 forgets is found by the next plan."""
@@ -70,7 +68,6 @@ def test_a_pinned_cpu_that_goes_offline_and_returns_is_no_reason_to_roll_back(pl
     assert wrong(before, masks(plain)) == []
 
 
-@pytest.mark.fault(4)
 @pytest.mark.fault(4)
 def test_a_slice_that_is_confined_undoes_the_apply(plain):
     """machine.slice has AllowedCPUs: no pin outside them holds, whatever libvirt says."""

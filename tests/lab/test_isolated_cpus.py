@@ -16,7 +16,6 @@ def isolating(lab_host):
         yield host
 
 
-@pytest.mark.fault(28)
 @pytest.mark.fault(30)
 @pytest.mark.parametrize(
     ("asked", "why"),
@@ -41,7 +40,6 @@ def test_no_pool_holds_isolated_cpus(isolating, strategy):
     assert not [want for want in made.wanted if want.cpus & isolated]
 
 
-@pytest.mark.fault(29)
 @pytest.mark.fault(29)
 def test_threads_that_share_a_cpu_without_a_tick_are_warned_of(lab_host):
     host = lab_host("two-socket", "nohz_full=4-7,12-15")

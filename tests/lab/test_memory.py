@@ -73,7 +73,6 @@ def two(lab_host):
 
 
 @pytest.mark.fault(31)
-@pytest.mark.fault(31)
 @pytest.mark.parametrize("mode", ["preferred", "strict", "restrictive"])
 def test_memory_follows_the_vcpus_and_goes_back(two, mode):
     home, away = inventory(two).topology.nodes
