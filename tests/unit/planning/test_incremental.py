@@ -370,9 +370,7 @@ def test_who_comes_and_goes_leaves_the_others_where_they_are(
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @quietly
 @given(host=snapshots(), asked=parameters)
-def test_a_repack_never_scores_worse_and_its_second_run_changes_nothing(
-    host: Snapshot, asked: dict, strategy: str
-) -> None:
+def test_a_repack_never_scores_worse_and_repeating_it_comes_to_rest(host: Snapshot, asked: dict, strategy: str) -> None:
     request = Request(strategy, **asked)
     stay = planned(host, request)
     # Guests and processes that a request names may be missing under a policy only.
@@ -383,5 +381,11 @@ def test_a_repack_never_scores_worse_and_its_second_run_changes_nothing(
     assert len(pack.unplaced) <= len(stay.unplaced)
     if len(pack.unplaced) == len(stay.unplaced):
         assert pack.score_after.total <= stay.score_after.total
-    after = applied(host, pack)
-    assert plan(after, "s", replace(request, repack=True)).changes == ()
+    # What one leaves unplaced the next may find a place for, beside those who sit well by then; nothing else changes.
+    for _ in (*host.guests, "the last"):
+        host = applied(host, pack)
+        before, pack = pack, plan(host, "s", replace(request, repack=True))
+        if not pack.changes:
+            break
+        assert len(pack.unplaced) < len(before.unplaced)
+    assert pack.changes == ()
