@@ -72,7 +72,8 @@ def made(strategy: Strategy, context: Context, snapshot_id: str, name: str) -> P
 
 
 def _answer(strategy: Strategy, context: Context) -> tuple[Answer, Repack | None]:
-    """The strategy's answer; with a re-pack the one that leaves who sits well, unless the other one scores better."""
+    """The strategy's answer; with a re-pack the one that leaves who sits well, unless the other one scores better, or
+    places more. Nobody who has a place loses it to somebody who has none: repeated, that would never come to rest."""
     answer = strategy.place(context)
     rules.check(strategy.name, answer, context)
     if not context.request.repack:
@@ -87,7 +88,8 @@ def _answer(strategy: Strategy, context: Context) -> tuple[Answer, Repack | None
         score(context.snapshot, threshold, _masks(stay, leaving)).total
         - score(context.snapshot, threshold, _masks(answer, context)).total
     )
-    taken = gain > 0 or len(answer.unplaced) < len(stay.unplaced)
+    homeless, homeless_now = ({left.name for left in each.unplaced} for each in (answer, stay))
+    taken = homeless < homeless_now or (homeless == homeless_now and gain > 0)
     threads = sum(len(context.threads.get(target, ())) for target in moved)
     guests = len({target.owner for target in moved if target.kind == "vcpu"})
     return (answer if taken else stay), Repack(guests, threads, round(gain, 6), taken)

@@ -138,9 +138,10 @@ def test_a_guest_that_is_to_be_left_alone(libvirtd, libvirt, start_guest, listen
 
 def test_a_process_of_a_watched_name_that_begins_out_of_place(newsroom, placed):
     listener = Listener(newsroom, ("sleep",))
-    for expected in (["process-born"], []):
+    for expected in ({"process-born"}, set()):
         with subprocess.Popen(["sleep", "0.3"]) as child:
-            assert [kind for kind, subject in listener.silence() if subject == str(child.pid)] == expected
+            # Once or twice: on a busy machine the birth and the new name are told apart.
+            assert {kind for kind, subject in listener.silence() if subject == str(child.pid)} == expected
         placed.append(CpuSet.of(os.sched_getaffinity(0)))
 
 
