@@ -22,6 +22,8 @@ from lab.topology import LabTopology
 BOOT_SECONDS = 300
 RUN_SECONDS = 300
 _STOP_SECONDS = 10
+_TOLD_BYTES = 4000
+"""How much of a hung host's console log is told."""
 _OVERHEAD_MIB = 768
 """What QEMU takes beside the machine's memory: translated code, devices."""
 _PROJECT = Path(__file__).parents[2]
@@ -139,12 +141,18 @@ class LabHost:
             self._process.wait()
 
     def _give_up(self, why: str, error: Exception) -> NoReturn:
-        """End the machine, and keep its console log, which would be gone with its folder."""
+        """End the machine, and keep its console log, which would be gone with its folder. A note tells its end, for who
+        has only what a run elsewhere printed."""
         self.close()
+        console = b""
+        with suppress(FileNotFoundError):
+            console = (self.folder / "console.log").read_bytes()
         descriptor, kept = tempfile.mkstemp(prefix=f"pinner-lab-{self.topology.name}-", suffix=".log")
-        with os.fdopen(descriptor, "wb") as log, suppress(FileNotFoundError):
-            log.write((self.folder / "console.log").read_bytes())
-        raise Hung(f"lab host {self.topology.name}: {why}; console: {kept}") from error
+        with os.fdopen(descriptor, "wb") as log:
+            log.write(console)
+        hung = Hung(f"lab host {self.topology.name}: {why}; console: {kept}")
+        hung.add_note(f"its console ends with\n{console[-_TOLD_BYTES:].decode(errors='replace')}")
+        raise hung from error
 
     def _last_words(self) -> str:
         return (self.folder / "qemu.log").read_text().strip()[-400:]
