@@ -42,6 +42,8 @@ def _scalar(text: Any) -> Any:
 
 def _moment(text: Any) -> datetime:
     """RFC 3339 to UTC."""
+    if not isinstance(text, str):
+        raise ValueError("text")
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None or "T" not in text.upper():
         raise ValueError("a date and time with its zone, such as 2026-11-21T10:00:00Z")
@@ -208,7 +210,7 @@ class NewLeaving(NewEvent):
     """A guest that is about to be migrated away."""
 
     cpus: Annotated[
-        str, Field(json_schema_extra={"format": "cpu-list"}, description="the CPUs that its destination has, if known")
+        str, Field(json_schema_extra={"format": "cpu-ids"}, description="the CPUs that its destination has, if known")
     ] = ""
 
     def told(self, happened: Happening, caller: Caller) -> GuestEvent:

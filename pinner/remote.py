@@ -139,6 +139,8 @@ class RemotePinner:
     def guest_event(self, host: str | None, event: GuestEvent, caller: Caller) -> Heard:
         body = codec.plain(event)
         happened = body.pop("happened")
+        if happened != "leaving":
+            del body["cpus"]
         return self._post(Heard, "events", f"guest-{happened}", body=body | {"host": host})
 
     def audit(

@@ -45,6 +45,7 @@ def test_a_guest_that_is_gone_again_is_no_error(client):
         ({"event": "x" * 501}, 400),
         ({"event": None}, 400),
         ({"at": "yesterday"}, 400),
+        ({"at": 7}, 400),
         ({"name": "web"}, 400),
         ({"nova": {"extra_specs": {"a": 1}}}, 400),
         ({"nova": {"extra_specs": dict.fromkeys(map(str, range(129)), "")}}, 400),
