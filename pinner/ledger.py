@@ -102,9 +102,8 @@ class Ledger:
 
 def before_and_after(change: Change | MemoryChange) -> tuple[str, str]:
     """What a change found and what it wants, for people."""
-    if isinstance(change, MemoryChange):
-        return lying(change.before), f"node {change.node}"
-    return masks_text(change), str(change.after)
+    before = lying(change.before) if isinstance(change, MemoryChange) else masks_text(change)
+    return before, change.goal
 
 
 def masks_text(change: Change) -> str:

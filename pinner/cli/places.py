@@ -24,9 +24,8 @@ def masks(sets: Iterable[CpuSet]) -> str:
 def ends(change: Change | MemoryChange) -> tuple[str, str]:
     """What a change found, and what it wants."""
     if isinstance(change, MemoryChange):
-        return lying(change.before), f"node {change.node}"
-    before, after = change.states
-    return before or masks(mask.cpus for mask in change.before), after or str(change.after)
+        return lying(change.before), change.goal
+    return change.states[0] or masks(mask.cpus for mask in change.before), change.goal
 
 
 def part(targets: Iterable[Target]) -> str:

@@ -80,6 +80,11 @@ class Change:
     reason: str
     states: tuple[str, str] = ("", "")
 
+    @property
+    def goal(self) -> str:
+        """What it leads to, for people: the state that the target gets, or the CPUs that its threads get."""
+        return self.states[1] or str(self.after)
+
 
 @dataclass(frozen=True, slots=True)
 class Roles:
