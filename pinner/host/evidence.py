@@ -17,7 +17,6 @@ from pinner.model.plan import Target
 _BOOTED = "run/systemd/system"
 """Is there where systemd is the init (sd_booted(3))."""
 _SYSTEMD_SECONDS = 5
-_UNITS = (".service", ".scope", ".slice")
 
 
 def explain(root: Path, drifts: tuple[Drift, ...], pin_of: Callable[[Target], CpuSet | None]) -> tuple[Drift, ...]:
@@ -27,7 +26,7 @@ def explain(root: Path, drifts: tuple[Drift, ...], pin_of: Callable[[Target], Cp
 
     def seen(drift: Drift) -> Seen:
         above = _above(root, drift.actual[0].tid)
-        names = [name for cpuset in above if (name := cpuset.path.rpartition("/")[2]).endswith(_UNITS)]
+        names = [name for cpuset in above if (name := cpuset.path.rpartition("/")[2]).endswith(cpusets.UNITS)]
         return Seen(above, _pin(drift.target, pin_of), {name: unit(name) for name in names}, running())
 
     return tuple(
