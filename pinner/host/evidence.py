@@ -8,7 +8,7 @@ from pathlib import Path
 from pinner.host import causes, cpusets, files
 from pinner.host.causes import Cpuset, Seen, Unit
 from pinner.host.kernel import cpuset_mount
-from pinner.host.watched import name_of
+from pinner.host.watched import names_of_all
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift
 from pinner.model.errors import Invalid, PinnerError
@@ -60,7 +60,7 @@ def _pin(target: Target, pin_of: Callable[[Target], CpuSet | None]) -> CpuSet | 
 
 
 def _running(root: Path) -> frozenset[str]:
-    names = {name_of(root, int(pid)) for pid in files.numbers(f"{root}/proc")}
+    names = {name for _, name in names_of_all(root)}
     return frozenset(names & {*causes.BALANCERS, causes.IRQBALANCE})
 
 

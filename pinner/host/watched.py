@@ -34,7 +34,7 @@ class Watched:
 def find(root: Path, mount: Mount, guests: Collection[str], names: Collection[str]) -> Watched:
     """What is to be watched for these guests (by UUID) and for the processes of these names."""
     qemus = {pid: uuid for uuid, pid in qemu.look(root, guests).qemus.items()} if guests else {}
-    named = {pid: name for pid, name in _names(root) if name in names} if names else {}
+    named = {pid: name for pid, name in names_of_all(root) if name in names} if names else {}
     found: dict[str, Owner | None] = {}
     if mount.version != "none":
         for pid in (*qemus, *named):
@@ -59,7 +59,8 @@ def strays(root: Path, pid: int, tids: Iterable[int]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _names(root: Path) -> Iterator[tuple[int, str]]:
+def names_of_all(root: Path) -> Iterator[tuple[int, str]]:
+    """Every process's id and name."""
     for pid in map(int, files.numbers(f"{root}/proc")):
         yield pid, name_of(root, pid)
 
