@@ -55,6 +55,16 @@ def above(mount: Mount, path: str) -> Iterator[Path]:
         folder = folder.parent
 
 
+def around(root: Path, mount: Mount, tid: int) -> tuple[Path, ...]:
+    """The folders that confine a thread, as ``above``; none where it has ended, and without the controller."""
+    if mount.version == "none":
+        return ()
+    try:
+        return tuple(above(mount, path_of(root, tid)))
+    except OSError:
+        return ()
+
+
 def of_guest(folder: Path) -> Path:
     """The guest's own folder, given that of its QEMU's main thread."""
     while folder.name in _WITHIN_GUEST:

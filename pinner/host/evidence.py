@@ -36,17 +36,13 @@ def explain(root: Path, drifts: tuple[Drift, ...], pin_of: Callable[[Target], Cp
 
 def _above(root: Path, tid: int) -> tuple[Cpuset, ...]:
     mount = cpuset_mount(root)
-    try:
-        folders = tuple(cpusets.above(mount, cpusets.path_of(root, tid))) if mount.version != "none" else ()
-    except OSError:
-        return ()
     return tuple(
         Cpuset(
             str(folder.relative_to(mount.folder)),
             files.cpu_list(folder / cpusets.CPUS) or CpuSet(),
             cpusets.part_of(folder.name) is not None,
         )
-        for folder in folders
+        for folder in cpusets.around(root, mount, tid)
     )
 
 
