@@ -12,7 +12,7 @@ from pinner.host.watched import names_of_all
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift
 from pinner.model.errors import Invalid, PinnerError
-from pinner.model.plan import Target
+from pinner.model.plan import PINNED, Target
 
 _BOOTED = "run/systemd/system"
 """Is there where systemd is the init (sd_booted(3))."""
@@ -47,7 +47,7 @@ def _above(root: Path, tid: int) -> tuple[Cpuset, ...]:
 
 
 def _pin(target: Target, pin_of: Callable[[Target], CpuSet | None]) -> CpuSet | None:
-    if target.kind not in ("emulator", "vcpu", "iothread"):
+    if target.kind not in PINNED:
         return None
     try:
         return pin_of(target)
