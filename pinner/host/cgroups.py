@@ -17,7 +17,6 @@ from pinner.model.errors import ApplyFailed, Gone, NotPermitted
 from pinner.model.guest import Cgroup
 
 _SYSTEMD_SECONDS = 30
-_WORD = 32
 
 POSSIBLE = "sys/devices/system/cpu/possible"
 """Every CPU that this boot can have."""
@@ -78,9 +77,7 @@ def unbound(root: Path) -> str:
 
 def set_unbound(root: Path, cpus: str) -> None:
     """Give unbound work these CPUs and read them back. Raises Gone, NotPermitted, ApplyFailed."""
-    mask = sum(1 << cpu for cpu in CpuSet.parse(cpus))
-    words = [f"{mask >> shift & 0xFFFFFFFF:08x}" for shift in range(0, max(mask.bit_length(), 1), _WORD)]
-    _write(root / UNBOUND, ",".join(reversed(words)))
+    _write(root / UNBOUND, CpuSet.parse(cpus).mask())
     if (now := unbound(root)) != cpus:
         raise ApplyFailed("workqueue", f"asked for CPUs {cpus}, the kernel says {now}", granted=now)
 
