@@ -36,12 +36,8 @@ def part(targets: Iterable[Target]) -> str:
     match first.kind:
         case "process":
             return f"process {first.owner}"
-        case "partition" | "workqueue":
+        case "partition" | "workqueue" | "emulator" | "memory":
             return first.kind
-        case "emulator":
-            return "emulator"
-        case "memory":
-            return "memory"
         case "helper":
             return f"helper thread {numbers}"
         case "vcpu":
