@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from pinner.model.memory import MemoryChange, NodeMemory
+from pinner.model.memory import MemoryChange, NodeMemory, moved_text
 from pinner.model.plan import Change, ThreadMask
 
 EntryState = Literal["intent", "done", "gone", "failed", "undone", "stuck"]
@@ -35,6 +35,11 @@ class Entry:
     """With --persist: the pins (<cputune>) of the guest's persistent definition before the change, as XML."""
     memory: tuple[NodeMemory, ...] = ()
     """Of a change of memory that was made: what has moved and what has not."""
+
+    @property
+    def told(self) -> str:
+        """What there is to say of it, for people: what went wrong, or what memory has moved."""
+        return self.error or (moved_text(self.memory) if self.state == "done" else "")
 
 
 @dataclass(frozen=True, slots=True)
