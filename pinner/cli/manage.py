@@ -7,12 +7,11 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
 
-from pinner.cli.parser import Parser, UsageError
+from pinner.cli.parser import Parser, UsageError, add_config_file
 from pinner.model.errors import Invalid, PinnerError
 from pinner.render import visible
 from pinner.store import schema
@@ -65,13 +64,7 @@ def make_parser() -> Parser:
 
 def _add(commands: "Commands", name: str, run: Callable[[Engine, Namespace], None], summary: str) -> Parser:
     parser = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-    parser.add_argument(
-        "--config-file",
-        metavar="FILE",
-        type=Path,
-        action="append",
-        help="configuration to read instead of /etc/pinner/pinner.conf; may be repeated",
-    )
+    add_config_file(parser)
     parser.set_defaults(run=run)
     return parser
 
