@@ -7,18 +7,14 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
 
-from pinner.cli.parser import Parser, UsageError, add_config_file
+from pinner.cli.parser import Commands, Parser, UsageError, add_config_file
 from pinner.model.errors import Invalid, PinnerError
 from pinner.render import visible
 from pinner.store import schema
 from pinner.store.engine import connect
-
-if TYPE_CHECKING:
-    from pinner.cli.parser import Commands
 
 DESCRIPTION = "Manages the database of pinner's plans, runs and audit trail."
 
@@ -62,7 +58,7 @@ def make_parser() -> Parser:
     return parser
 
 
-def _add(commands: "Commands", name: str, run: Callable[[Engine, Namespace], None], summary: str) -> Parser:
+def _add(commands: Commands, name: str, run: Callable[[Engine, Namespace], None], summary: str) -> Parser:
     parser = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
     add_config_file(parser)
     parser.set_defaults(run=run)
