@@ -3,12 +3,15 @@
 import os
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
 from support.kernel import started
 from support.values import NOON, make_plan, make_run
 
 from pinner.apply import executor
-from pinner.host.live import LiveHost
+from pinner.host.kernel import cpuset_mount
+from pinner.host.live import ROOT, LiveHost
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Guest
 from pinner.model.journal import Run
@@ -72,3 +75,14 @@ def expected(plan: Plan) -> dict[int, str]:
 def only(found: dict[int, str], tids: Iterable[int]) -> dict[int, str]:
     """QEMU's workers come and go; these are the threads that stay."""
     return {tid: found[tid] for tid in tids if tid in found}
+
+
+def cpuset_of(tid: int) -> Path:
+    """The folder of a thread's cpuset, read here in its own way; skips the test where guests have none."""
+    rows = [line.split(":", 2) for line in Path(f"/proc/{tid}/cgroup").read_text().splitlines()]
+    mount = cpuset_mount(ROOT)
+    path = next((path for _, names, path in rows if "cpuset" in names.split(",")), None)
+    path = path or next(path for _, names, path in rows if not names)
+    if mount.version == "none" or path == "/":
+        pytest.skip("guests have no cpusets here")
+    return mount.folder / path.lstrip("/")
