@@ -1,7 +1,11 @@
 """Plans for real guests and processes, made by hand for two CPUs, and carried out."""
 
 import os
-from collections.abc import Iterable
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,3 +90,17 @@ def cpuset_of(tid: int) -> Path:
     if mount.version == "none" or path == "/":
         pytest.skip("guests have no cpusets here")
     return mount.folder / path.lstrip("/")
+
+
+@contextmanager
+def hung(libvirtd: str, guest: Guest) -> Iterator[subprocess.Popen[bytes]]:
+    """A guest whose QEMU does not answer, and a job that waits for its answer; in the end it goes on."""
+    os.kill(guest.pid, signal.SIGSTOP)
+    command = ["virsh", "-c", libvirtd, "qemu-monitor-command", guest.name, '{"execute": "query-status"}']
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as asking:
+        try:
+            time.sleep(0.5)
+            assert asking.poll() is None
+            yield asking
+        finally:
+            os.kill(guest.pid, signal.SIGCONT)
