@@ -16,7 +16,7 @@ from pinner.model.drift import Drift, DriftReport
 from pinner.model.errors import NotFound
 from pinner.model.policy import Policy
 from pinner.model.request import Request
-from pinner.render import visible
+from pinner.render import counted, visible
 from pinner.usecases import UseCases
 
 ABOUT = """\
@@ -139,8 +139,7 @@ def _summary(report: DriftReport) -> str:
         return f"host {report.host}: nothing stands, no policy and no applied plan"
     policy = f"policy {report.mode}" if report.mode else "no policy"
     since = f", as plan {report.placement} placed it" if report.placement else ", nothing placed yet"
-    count = len(report.drifts)
-    drift = f"{count} target{'' if count == 1 else 's'} drifted" if count else "nothing drifts"
+    drift = f"{counted(len(report.drifts), 'target')} drifted" if report.drifts else "nothing drifts"
     return f"host {report.host}: {policy}{since}: {drift}"
 
 
