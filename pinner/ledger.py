@@ -66,7 +66,7 @@ class Ledger:
         run = self._run
         if run.kind == "rollback":
             return self._event("run.rollback", f"{run.id} of {run.undoes}", "", "", result)
-        return self._event("run.apply", f"{run.id} of {run.plan}", "", _options(run), result)
+        return self._event(f"run.{run.kind}", f"{run.id} of {run.plan}", "", _options(run), result)
 
     def _news(self, entries: Iterable[Entry]) -> list[Entry]:
         latest = {entry.seq: entry for entry in entries}

@@ -12,7 +12,8 @@ EntryState = Literal["intent", "done", "gone", "failed", "undone", "stuck"]
 gone    its guest, process or thread ended     failed  not made; the prior masks were verified
 undone  the prior masks are back               stuck   could not be undone, ``error`` says why"""
 
-RunKind = Literal["apply", "rollback"]
+RunKind = Literal["apply", "rollback", "release"]
+"""release: an apply that gives a guest back the CPUs that it had, before it is migrated away; nothing stands by it."""
 RunState = Literal["running", "applied", "undone", "rolled_back", "rolled_back_partly", "failed"]
 """running; applied: the host is as planned; undone: a change failed and the host is as it was;
 rolled_back, rolled_back_partly (something was gone, or is stuck): of a rollback, and of the run it took back;
@@ -43,7 +44,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """An apply or a rollback, from its start to its end."""
+    """An apply, a rollback or a release, from its start to its end."""
 
     id: str
     kind: RunKind

@@ -8,7 +8,8 @@ from pinner.model.request import Request
 
 def exempt_guest(guest: Guest, request: Request) -> bool:
     """Whether the guest's CPUs are left alone."""
-    return guest.exempt or guest.name in request.exempt_guests or guest.uuid in request.exempt_guests
+    named = request.exempt_guests
+    return guest.exempt or guest.leaving or guest.name in named or guest.uuid in named
 
 
 def exempt_process(process: Process, request: Request) -> bool:
