@@ -129,7 +129,7 @@ def listen(config: cfg.ConfigOpts) -> None:
     if not options.transport_url:
         raise Invalid("[nova_listener] transport_url", "", "the broker's URL, as Nova's [DEFAULT] transport_url")
     sender = Sender(options.server, _token(options.token_file))
-    quarantine = Quarantine(wiring.state_dir(config) / "nova-listener" / "quarantine.jsonl")
+    quarantine = _quarantine(wiring.state_dir(config) / "nova-listener" / "quarantine.jsonl")
     deliveries = Deliveries(sender.send, quarantine.put)
     stop = threading.Event()
     for kind in (signal.SIGINT, signal.SIGTERM):
@@ -146,6 +146,13 @@ def listen(config: cfg.ConfigOpts) -> None:
     deliveries.close()
     quarantine.close()
     LOG.info("ended; %s messages were quarantined", quarantine.count)
+
+
+def _quarantine(file: Path) -> Quarantine:
+    try:
+        return Quarantine(file)
+    except OSError as error:
+        raise Invalid("[agent] state_dir", str(file), f"a place that can be written ({error})") from None
 
 
 def _token(file: str | None) -> str | None:

@@ -212,11 +212,12 @@ def test_a_wrong_token_is_no_reason_to_hurry(tmp_path, rabbit, pinner):
         ("", "[nova_listener] transport_url"),
         ("[nova_listener]\ntransport_url = nonsense://u:hunter2@h/\n", "[nova_listener] transport_url"),
         ("[nova_listener]\ntransport_url = rabbit://h/\ntoken_file = /no/such/file\n", "token_file"),
+        ("[nova_listener]\ntransport_url = rabbit://h/\n[agent]\nstate_dir = /dev/null\n", "[agent] state_dir"),
     ],
 )
 def test_what_it_cannot_work_with_is_one_line(tmp_path, config, complaint):
     file = tmp_path / "listener.conf"
-    file.write_text(f"[agent]\nstate_dir = {tmp_path}/state\n{config}")
+    file.write_text(config + ("" if "[agent]" in config else f"[agent]\nstate_dir = {tmp_path}/state\n"))
     command = [sys.executable, "-c", LISTENER, "--config-file", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2, done.stderr
