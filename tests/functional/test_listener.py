@@ -5,16 +5,13 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 
 import private_rabbit
 import pytest
 from support import samples
 from support.listening import LISTENER, another_queue, listening, publish, until, waiting
 from support.memory import MemoryPinner
-
-from pinner.api.app import create_app
-from pinner.api.server import serve
+from support.served import answering
 
 pytestmark = [
     samples.needed,
@@ -39,15 +36,6 @@ class Pinner(MemoryPinner):
         return ("compute", "host2", "h1")
 
 
-@contextmanager
-def served(pinner, port=0):
-    server = serve(create_app(pinner, tokens=TOKENS, max_body_bytes=65536), "127.0.0.1", port)
-    try:
-        yield server.url
-    finally:
-        server.stop()
-
-
 @pytest.fixture
 def pinner():
     return Pinner()
@@ -62,7 +50,7 @@ def token(tmp_path):
 
 @pytest.fixture
 def listener(tmp_path, rabbit, pinner, token):
-    with served(pinner) as url, listening(tmp_path / "l", rabbit.url, url, token) as listener:
+    with answering(pinner, TOKENS) as url, listening(tmp_path / "l", rabbit.url, url, token) as listener:
         listener.wait_for("listening")
         yield listener
         assert waiting(rabbit.url) == 0
@@ -152,7 +140,7 @@ def test_the_broker_is_killed_and_comes_back(rabbit, pinner, listener):
 def test_the_broker_is_down_at_the_start(tmp_path, rabbit, pinner, token):
     rabbit.stop()
     try:
-        with served(pinner) as url, listening(tmp_path / "l", rabbit.url, url, token) as listener:
+        with answering(pinner, TOKENS) as url, listening(tmp_path / "l", rabbit.url, url, token) as listener:
             listener.wait_for("Connection failed|unreachable")
             before = listener.cpu_seconds()
             time.sleep(3)
@@ -180,14 +168,14 @@ def test_it_ends_at_once_while_it_waits_for_a_broker(tmp_path):
 
 
 def test_pinner_is_down_and_comes_back(tmp_path, rabbit, pinner, token):
-    with served(pinner) as url:
+    with answering(pinner, TOKENS) as url:
         port = int(url.rpartition(":")[2])
     with listening(tmp_path / "l", rabbit.url, url, token) as listener:
         listener.wait_for("listening")
         for _ in range(3):
             publish(rabbit.url, create_end())
         listener.wait_for("events of host compute wait")
-        with served(pinner, port):
+        with answering(pinner, TOKENS, port):
             until(lambda: len(pinner.events) == 3, 20, lambda: listener.log)
             listener.wait_for("events of host compute are delivered again")
         assert listener.log.count("events of host compute wait") == 1
@@ -196,7 +184,7 @@ def test_pinner_is_down_and_comes_back(tmp_path, rabbit, pinner, token):
 def test_a_wrong_token_is_no_reason_to_hurry(tmp_path, rabbit, pinner):
     (tmp_path / "wrong").write_text("wrong")
     with (
-        served(pinner) as url,
+        answering(pinner, TOKENS) as url,
         listening(tmp_path / "l", rabbit.url, url, f"token_file = {tmp_path}/wrong") as listener,
     ):
         listener.wait_for("listening")
