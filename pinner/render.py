@@ -48,8 +48,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield ""
     yield f"changes: {len(plan.changes) or 'none, everything is in its place'}"
     for change in plan.changes:
-        after = change.states[1] or change.after
-        yield f"  {change.target}: {before(change)} -> {after} ({_threads(change)}; {change.reason})"
+        yield f"  {change.target}: {before(change)} -> {change.goal} ({_threads(change)}; {change.reason})"
     for guest in plan.memory:
         remote = f"remote: {mib(guest.remote_now_kib)} now, {mib(guest.remote_kib)} as planned"
         yield f"memory of guest {guest.target.name}: {lying(guest.per_node)}; {remote}"

@@ -5,10 +5,7 @@ from contextlib import suppress
 
 from pinner.apply.ports import Host, Part
 from pinner.model.errors import Blocked, Gone, Invalid, StalePlan
-from pinner.model.plan import SETTINGS, Change, Plan, TargetKind, ThreadMask
-
-PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
-"""What is pinned through libvirt, and has a place in a guest's definition."""
+from pinner.model.plan import PINNED, SETTINGS, Change, Plan, ThreadMask
 
 
 def key(thread: ThreadMask) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from pinner.cli.context import Context
 from pinner.cli.output import cells, cpu_cell, moment, plain_list, print_json, table
 from pinner.cli.places import ends
 from pinner.model.journal import Entry, Run
-from pinner.model.memory import mib, moved_text
+from pinner.model.memory import mib
 from pinner.render import visible
 from pinner.usecases import UseCases
 
@@ -55,8 +55,8 @@ def _outcome(context: Context, pinner: UseCases, run: Run) -> str:
 def _show(context: Context, entry: Entry, number: int, total: int) -> None:
     # Counted here: a run may be ahead of its words by the time that they are printed.
     line = f"[{number:>{len(str(total))}}/{total}] {entry.state:<6} {_change(entry)}"
-    if told := entry.error or (moved_text(entry.memory) if entry.state == "done" else ""):
-        line += f": {told}"
+    if entry.told:
+        line += f": {entry.told}"
     context.err.print(visible(line), style=STYLES.get(entry.state), soft_wrap=True)
 
 

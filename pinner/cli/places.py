@@ -24,9 +24,8 @@ def masks(sets: Iterable[CpuSet]) -> str:
 def ends(change: Change | MemoryChange) -> tuple[str, str]:
     """What a change found, and what it wants."""
     if isinstance(change, MemoryChange):
-        return lying(change.before), f"node {change.node}"
-    before, after = change.states
-    return before or masks(mask.cpus for mask in change.before), after or str(change.after)
+        return lying(change.before), change.goal
+    return change.states[0] or masks(mask.cpus for mask in change.before), change.goal
 
 
 def part(targets: Iterable[Target]) -> str:
@@ -37,12 +36,8 @@ def part(targets: Iterable[Target]) -> str:
     match first.kind:
         case "process":
             return f"process {first.owner}"
-        case "partition" | "workqueue":
+        case "partition" | "workqueue" | "emulator" | "memory":
             return first.kind
-        case "emulator":
-            return "emulator"
-        case "memory":
-            return "memory"
         case "helper":
             return f"helper thread {numbers}"
         case "vcpu":

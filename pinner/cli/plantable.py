@@ -61,14 +61,13 @@ def changes(plan: Plan) -> Table | Text:
     drawn = table("OF", "WHAT", "BEFORE", "", "AFTER", "WHY", whole=("BEFORE", "", "AFTER"))
     for group in alike(plan.changes):
         first = group[0]
-        before, after = first.states
         drawn.add_row(
             *cells(
                 first.target.name,
                 part(change.target for change in group),
-                cpu_cell(before or masks(mask.cpus for change in group for mask in change.before)),
+                cpu_cell(first.states[0] or masks(mask.cpus for change in group for mask in change.before)),
                 "->",
-                cpu_cell(after or first.after),
+                cpu_cell(first.goal),
                 first.reason,
             )
         )

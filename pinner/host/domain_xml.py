@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lxml import etree
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import NovaIdentity
+from pinner.model.guest import DEDICATING, NovaIdentity
 from pinner.model.plan import Target
 
 NOVA = ("http://openstack.org/xmlns/libvirt/nova/1.1", "http://openstack.org/xmlns/libvirt/nova/1.0")
@@ -43,8 +43,8 @@ class Domain:
     nova: NovaIdentity | None
     exempt: bool
     """Whether pinner's own metadata says that its CPUs are to be left alone."""
-    cpu_policy: str
-    """hw:cpu_policy of the flavor in Nova's metadata, empty where it is not told."""
+    dedicated: bool
+    """Whether Nova's metadata says, of the flavor or of the image, that vCPUs have CPUs of their own."""
 
 
 def parse(xml: str) -> Domain:
@@ -66,7 +66,7 @@ def parse(xml: str) -> Domain:
         pci=tuple(_pci_address(source) for source in domain.iterfind("devices/*/source/address[@slot]")),
         nova=None if nova is None else _identity(nova),
         exempt=domain.find(f"metadata/{{{PINNER}}}cpus[@leave='alone']") is not None,
-        cpu_policy="" if nova is None else _cpu_policy(nova),
+        dedicated=nova is not None and (_identity(nova).dedicates or _image_policy(nova) in DEDICATING),
     )
 
 
@@ -137,9 +137,14 @@ def _identity(instance: etree._Element) -> NovaIdentity:
         project=instance.findtext("{*}owner/{*}project", ""),
         user=instance.findtext("{*}owner/{*}user", ""),
         flavor="" if flavor is None else flavor.get("name", ""),
+        extra_specs=_named(instance, "{*}flavor/{*}extraSpecs/{*}extraSpec"),
     )
 
 
-def _cpu_policy(instance: etree._Element) -> str:
-    specs = instance.iterfind("{*}flavor/{*}extraSpecs/{*}extraSpec")
-    return next((spec.text or "" for spec in specs if spec.get("name") == "hw:cpu_policy"), "")
+def _image_policy(instance: etree._Element) -> str:
+    return _named(instance, "{*}image/{*}properties/{*}property").get("hw_cpu_policy", "")
+
+
+def _named(instance: etree._Element, path: str) -> dict[str, str]:
+    """The texts of the elements at ``path``, by their names."""
+    return {name: each.text or "" for each in instance.iterfind(path) if (name := each.get("name"))}

@@ -63,8 +63,8 @@ def _tap(root: Path, name: str, mac: str) -> Tap:
 
 
 def _dedicated(domain: ActiveDomain) -> bool:
-    """Whether Nova dedicates CPUs to it: the flavor says so, or its definition pins a vCPU to a single CPU."""
+    """Whether Nova dedicates CPUs to it: its metadata says so, or its definition pins a vCPU to a single CPU."""
     if domain.xml.nova is None:
         return False
     defined = domain.definition or domain.xml
-    return domain.xml.cpu_policy in ("dedicated", "mixed") or any(len(pin) == 1 for pin in defined.vcpu_pins.values())
+    return domain.xml.dedicated or any(len(pin) == 1 for pin in defined.vcpu_pins.values())

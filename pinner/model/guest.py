@@ -1,11 +1,18 @@
 """Guests as libvirt and the kernel see them now. Only active guests have threads, and only they are placed."""
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.process import Thread
+
+_PCPUS = re.compile(r"resources([1-9][0-9]*)?:PCPU")
+"""The extra spec that asks for dedicated CPUs as a resource, by Nova's own pattern."""
+
+DEDICATING = ("dedicated", "mixed")
+"""The values of hw:cpu_policy under which vCPUs have CPUs of their own: all of them, or some."""
 
 GuestState = Literal["running", "blocked", "paused", "shutdown", "crashed", "suspended", "unknown"]
 
@@ -51,12 +58,20 @@ class Tap:
 
 @dataclass(frozen=True, slots=True)
 class NovaIdentity:
-    """What Nova wrote about the instance into the domain's metadata; empty strings where it did not."""
+    """What Nova tells of the instance, in the domain's metadata or in a notification; empty where it does not."""
 
     instance: str
     project: str
     user: str
     flavor: str
+    extra_specs: Mapping[str, str] = field(default_factory=dict)
+    """The flavor's; in the metadata since Nova 32."""
+
+    @property
+    def dedicates(self) -> bool:
+        """Whether the flavor asks for CPUs of its own, for all vCPUs (dedicated) or for some (mixed)."""
+        asked = (count for spec, count in self.extra_specs.items() if _PCPUS.fullmatch(spec))
+        return self.extra_specs.get("hw:cpu_policy") in DEDICATING or any(map(_positive, asked))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,5 +109,16 @@ class Guest:
     """Nova pinned its vCPUs: they and their CPUs are not ours."""
     exempt: bool = False
     """Its metadata says, under pinner's XML namespace, that its CPUs are to be left alone."""
+    leaving: bool = False
+    """It is being migrated away, as somebody told."""
     cgroups: tuple[Cgroup, ...] = ()
     """The units that hold it, outermost first; none where the cpuset controller of cgroup v2 is not on for them."""
+
+
+def told_by_nova(guest: Guest, identity: NovaIdentity) -> Guest:
+    """The guest with an identity that Nova told elsewhere than in its metadata, and what follows from it."""
+    return replace(guest, nova=identity, dedicated=guest.dedicated or identity.dedicates)
+
+
+def _positive(count: str) -> bool:
+    return count.isdecimal() and int(count) > 0

@@ -142,6 +142,8 @@ def _places(standing: Standing | None, request: Request) -> dict[Key, CpuSet]:
 def _why_left(guest: Guest, supply: Supply) -> str:
     if guest.dedicated:
         return f"Nova dedicates CPUs {pinned(guest, supply.online)} to it"
+    if guest.leaving:
+        return "it is being migrated away"
     return "its metadata says to leave its CPUs alone (pin-off)" if guest.exempt else "it is exempt"
 
 

@@ -6,6 +6,7 @@ from lxml import etree
 from pinner.host import domain_xml
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
+from pinner.model.guest import NovaIdentity
 from pinner.model.plan import Target
 
 FULL = """<domain type='kvm' id='3'>
@@ -53,7 +54,49 @@ def test_a_domain_in_full():
     assert {id_: str(pin) for id_, pin in domain.iothread_pins.items()} == {7: "5"}
     assert domain.taps == (("tap12", "52:54:00:00:00:01"),)
     assert domain.pci == ("0000:3b:00.1", "0001:5e:1f.0")
-    assert (domain.nova, domain.cpu_policy) == (None, "")
+    assert (domain.nova, domain.dedicated) == (None, False)
+
+
+NOVA = """<domain><metadata><nova:instance xmlns:nova="http://openstack.org/xmlns/libvirt/nova/1.1">
+<nova:name>web</nova:name>
+<nova:flavor name="m1.small" id="1">{specs}</nova:flavor>
+<nova:image uuid="">{properties}</nova:image>
+<nova:owner><nova:user uuid="1">ann</nova:user><nova:project uuid="2">shop</nova:project></nova:owner>
+</nova:instance></metadata></domain>"""
+
+
+def nova(specs: dict[str, str] | None = None, properties: dict[str, str] | None = None) -> domain_xml.Domain:
+    rows = "".join(f'<nova:extraSpec name="{name}">{text}</nova:extraSpec>' for name, text in (specs or {}).items())
+    images = "".join(
+        f'<nova:property name="{name}">{text}</nova:property>' for name, text in (properties or {}).items()
+    )
+    told = "" if specs is None else f"<nova:extraSpecs>{rows}</nova:extraSpecs>"
+    return domain_xml.parse(NOVA.format(specs=told, properties=f"<nova:properties>{images}</nova:properties>"))
+
+
+@pytest.mark.parametrize("specs", [None, {}, {"pinner:exempt": "yes", "hw:mem_page_size": "large", "trait:X": ""}])
+def test_the_extra_specs_of_the_flavor(specs):
+    told = nova(specs).nova
+    assert told == NovaIdentity("web", "shop", "ann", "m1.small", specs or {})
+
+
+@pytest.mark.parametrize(
+    ("specs", "properties", "dedicated"),
+    [
+        ({"hw:cpu_policy": "dedicated"}, {}, True),
+        ({"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "^0"}, {}, True),
+        ({"hw:cpu_policy": "shared"}, {}, False),
+        ({"resources:PCPU": "4"}, {}, True),
+        ({"resources2:PCPU": "4"}, {}, True),
+        ({"resources:PCPU": "0", "resources:VCPU": "4", "resources:PCPUS": "4"}, {}, False),
+        ({}, {"hw_cpu_policy": "dedicated"}, True),
+        (None, {"hw_cpu_policy": "mixed"}, True),
+        ({}, {"hw_cpu_policy": "shared"}, False),
+        (None, {}, False),
+    ],
+)
+def test_who_has_dedicated_cpus(specs, properties, dedicated):
+    assert nova(specs, properties).dedicated is dedicated
 
 
 def test_a_domain_that_says_little():

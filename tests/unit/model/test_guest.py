@@ -1,0 +1,29 @@
+import pytest
+
+from pinner import codec
+from pinner.model.cpuset import CpuSet
+from pinner.model.guest import Emulator, Guest, NovaIdentity, told_by_nova
+
+
+def guest(**known):
+    return Guest("u", "web", "running", 1, (), Emulator(CpuSet(), ()), (), (), 1, {}, **known)
+
+
+@pytest.mark.parametrize(
+    ("before", "specs", "dedicated"),
+    [
+        (False, {"hw:cpu_policy": "dedicated"}, True),
+        (False, {"hw:cpu_policy": "shared"}, False),
+        (True, {}, True),
+    ],
+    ids=["its flavor", "shared", "its pins had told it"],
+)
+def test_what_a_notification_adds(before, specs, dedicated):
+    identity = NovaIdentity("web", "shop", "ann", "m1.small", specs)
+    found = told_by_nova(guest(dedicated=before), identity)
+    assert (found.nova, found.dedicated, found.name) == (identity, dedicated, "web")
+
+
+def test_an_identity_that_was_stored_without_extra_specs():
+    stored = '{"instance": "web", "project": "shop", "user": "ann", "flavor": "m1.small"}'
+    assert codec.load(NovaIdentity, stored) == NovaIdentity("web", "shop", "ann", "m1.small", {})
