@@ -1,4 +1,4 @@
-"""A disk that fills up while an apply is under way, the journal's or the central database's; and one that is read-only."""
+"""A disk that fills up while an apply is under way, the journal's or the central database's; and a read-only one."""
 
 import os
 import subprocess
