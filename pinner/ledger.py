@@ -9,6 +9,7 @@ from datetime import datetime
 from pinner.model.journal import Entry, Run, settled
 from pinner.model.memory import MemoryChange, lying
 from pinner.model.plan import Change
+from pinner.render import counted
 from pinner.store.audit import Event
 from pinner.store.runs import Runs
 
@@ -109,8 +110,8 @@ def masks_text(change: Change) -> str:
     """The masks, or the state, before a change for people: ``0-31 (12 threads), 0-3 (1 thread)``."""
     if change.states[0]:
         return change.states[0]
-    counted = Counter(str(mask.cpus) for mask in change.before)
-    return ", ".join(f"{cpus} ({count} thread{'s' if count > 1 else ''})" for cpus, count in counted.most_common())
+    counts = Counter(str(mask.cpus) for mask in change.before)
+    return ", ".join(f"{cpus} ({counted(count, 'thread')})" for cpus, count in counts.most_common())
 
 
 def _options(run: Run) -> str:

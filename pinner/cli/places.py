@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pinner.model.cpuset import CpuSet
 from pinner.model.memory import MemoryChange, lying
 from pinner.model.plan import Change, Target
+from pinner.render import counted
 
 SHOWN = 3
 """Masks that a cell names; the rest is counted."""
@@ -16,7 +17,7 @@ def masks(sets: Iterable[CpuSet]) -> str:
     counts = Counter(sets)
     if len(counts) <= 1:
         return str(next(iter(counts), "-")) or "-"
-    shown = [f"{cpus} ({count} thread{'s' * (count > 1)})" for cpus, count in counts.most_common(SHOWN)]
+    shown = [f"{cpus} ({counted(count, 'thread')})" for cpus, count in counts.most_common(SHOWN)]
     more = len(counts) - len(shown)
     return "; ".join(shown) + (f"; {more} more" if more else "")
 
