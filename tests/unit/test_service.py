@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 from support.agent import MemoryAgent
+from support.clock import Clock
 from support.values import NOON, cpus, make_change, make_plan, make_run, make_snapshot
 
 from pinner.agent.protocol import Agent
@@ -30,22 +31,9 @@ ANN = Caller("ann", "10.0.0.1", "req-1")
 BOB = Caller("bob", "cli pts/1", "req-2")
 
 
-class Clock:
-    """Every look at it is a second later."""
-
-    def __init__(self):
-        self.at = NOON
-        self.guard = threading.Lock()
-
-    def __call__(self):
-        with self.guard:
-            self.at += timedelta(seconds=1)
-            return self.at
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(timedelta(seconds=1))
 
 
 @pytest.fixture
