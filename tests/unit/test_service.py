@@ -62,6 +62,12 @@ def plan(store):
     return made
 
 
+def wait_through(service, run):
+    """Until this process is through with the run, whatever has become of it."""
+    while run.id in service._mine:
+        time.sleep(0.01)
+
+
 def finish(service, run):
     return list(service.follow(run.id))
 
@@ -341,8 +347,7 @@ def test_an_agent_out_of_reach_has_the_last_word(service, agent, plan, clock):
     """The connection broke, the run went on: how it ended is the agent's word."""
     agent.break_after, agent.broken = 2, HostUnreachable("h1", "the connection broke")
     run = service.apply(plan.id, False, ANN)
-    while run.id in service._mine:
-        time.sleep(0.01)
+    wait_through(service, run)
     assert service.run(run.id).state == "running"
     entries = tuple(replace(entry, state="done") for entry in agent.entries(run.id))
     for entry in entries:
@@ -366,8 +371,7 @@ def test_what_recovery_made_of_a_run_is_told_at_the_next_start(service, agent, p
     """At once: the process that carried it out is dead, so nobody else can be about to store its end."""
     agent.break_after, agent.broken = 2, HostUnreachable("h1", "the agent was killed")
     run = service.apply(plan.id, False, ANN)
-    while run.id in service._mine:
-        time.sleep(0.01)
+    wait_through(service, run)
     entries = [replace(entry, state="undone") for entry in agent.entries(run.id)]
     for entry in entries:
         agent.journal.note(entry)
@@ -386,8 +390,7 @@ def test_what_recovery_made_of_a_run_is_told_at_the_next_start(service, agent, p
 def test_an_agent_that_cannot_write_has_the_last_word_later(service, agent, plan, clock):
     agent.break_after, agent.broken = 2, StoreUnavailable("journal.sqlite", "database or disk is full")
     run = service.apply(plan.id, False, ANN)
-    while run.id in service._mine:
-        time.sleep(0.01)
+    wait_through(service, run)
     assert service.run(run.id).state == "running"
 
 
@@ -402,8 +405,7 @@ def test_a_database_that_is_lost_meanwhile_does_not_stop_an_apply(service, agent
         broken.setattr(service._runs, "save", lost)
         broken.setattr(service._runs, "end", lost)
         agent.gate.release(1000)
-        while run.id in service._mine:
-            time.sleep(0.01)
+        wait_through(service, run)
     assert len(agent.masks) == 6
     assert "in its agent's journal alone" in caplog.text
     clock.at += SETTLING
