@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pinner.model.cpuset import CpuSet, union
+from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NotFound
 from pinner.model.guest import Guest
 from pinner.model.plan import LeftOut, Roles, Target
@@ -128,9 +128,7 @@ def guest_targets(guest: Guest) -> Iterator[tuple[Target, tuple[Thread, ...]]]:
 
 
 def _in_use(standing: Standing | None) -> CpuSet:
-    if standing is None:
-        return CpuSet()
-    return union((standing.roles.housekeeping, standing.roles.emulator, standing.roles.vcpu))
+    return CpuSet() if standing is None else standing.roles.cpus
 
 
 def _places(standing: Standing | None, request: Request) -> dict[Key, CpuSet]:
