@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 
-from pinner.apply.freshness import altered, key
+from pinner.apply.freshness import altered, key, masks_of
 from pinner.apply.ports import Host, Journal
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, PinnerError
@@ -43,14 +43,14 @@ class Setting:
         moved = list(altered(change, state))
         if moved and not (self._resumed and state in _steps(change)):
             raise ApplyFailed(str(change.target), f"somebody else changed it just now: {'; '.join(moved)}")
-        known = _known(self.entry)
+        known = masks_of(self.entry.found)
         # A mask that is known already may be what an interrupted change has left of it.
         if born := tuple(thread for thread in self._host.masks(change.target) if key(thread) not in known):
             self.entry = replace(self.entry, found=(*self.entry.found, *born))
             self._journal.intend(self.entry)
         self.touched = True
         self._host.set_state(change.target, change.states[1])
-        before = _known(self.entry)
+        before = masks_of(self.entry.found)
         for thread in self._host.masks(change.target):
             _assert(self._host, thread, before.get(key(thread), thread.cpus) & thread.cpus)
 
@@ -100,7 +100,7 @@ def _set(state: str) -> str:
 
 def _belongs(entry: Entry, change: Change, thread: ThreadMask, *, half_made: bool) -> CpuSet:
     """The mask before the change, where the present one is what the change has left of it."""
-    before = _known(entry).get(key(thread), thread.cpus)
+    before = masks_of(entry.found).get(key(thread), thread.cpus)
     taken = change.after
     inside, outside = before & taken, before - taken
     displaced = not inside or not outside or (half_made and thread.cpus >= outside)
@@ -122,7 +122,3 @@ def _assert(host: Host, thread: ThreadMask, cpus: CpuSet) -> None:
     if cpus and cpus != thread.cpus:
         with suppress(Gone):
             host.set_mask(replace(thread, cpus=cpus))
-
-
-def _known(entry: Entry) -> Masks:
-    return {key(thread): thread.cpus for thread in entry.found}

@@ -8,7 +8,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 
-from pinner.apply.freshness import key
+from pinner.apply.freshness import key, masks_of
 from pinner.apply.memory import take_memory_back
 from pinner.apply.ports import Host
 from pinner.apply.setting import put_back
@@ -67,7 +67,7 @@ class _Masks:
         self._host = host
         self._force = force
         self._repin = repin or force
-        self._before = {key(thread): thread.cpus for thread in (*change.before, *entry.found)}
+        self._before = masks_of((*change.before, *entry.found))
         self._usual = _usual(change)
         self._wanted: dict[tuple[int, int], CpuSet] = {}
         self._ours = False
