@@ -71,8 +71,10 @@ def put_back(
         now = host.state(target)
         if _set(now) not in _steps(change) and not force:
             return "stuck", f"{target} is {now!r} by somebody else's doing and is left so"
+        known = masks_of(entry.found)
         belongs = {
-            key(thread): _belongs(entry, change, thread, half_made=half_made or force) for thread in host.masks(target)
+            key(thread): _belongs(known.get(key(thread), thread.cpus), change, thread, half_made=half_made or force)
+            for thread in host.masks(target)
         }
         if now != before or half_made:
             host.set_state(target, before)
@@ -98,9 +100,8 @@ def _set(state: str) -> str:
     return re.sub(r" invalid \(.*\)", "", state)
 
 
-def _belongs(entry: Entry, change: Change, thread: ThreadMask, *, half_made: bool) -> CpuSet:
-    """The mask before the change, where the present one is what the change has left of it."""
-    before = masks_of(entry.found).get(key(thread), thread.cpus)
+def _belongs(before: CpuSet, change: Change, thread: ThreadMask, *, half_made: bool) -> CpuSet:
+    """The mask ``before`` the change, where the present one is what the change has left of it."""
     taken = change.after
     inside, outside = before & taken, before - taken
     displaced = not inside or not outside or (half_made and thread.cpus >= outside)
