@@ -11,7 +11,7 @@ from pinner.model.policy import Standing
 from pinner.model.process import Thread
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.exemptions import exempt_guest
+from pinner.planning.exemptions import exempt_guest, is_named
 from pinner.planning.partitions import settings
 from pinner.planning.processes import Moving, disputes, moving, require_asked, staying, supply_of
 from pinner.planning.residents import Key, key, recognised, residents
@@ -152,8 +152,4 @@ def _require_guests(snapshot: Snapshot, request: Request) -> None:
 
 
 def _asked(snapshot: Snapshot, request: Request) -> list[Guest]:
-    return [
-        guest
-        for guest in snapshot.guests
-        if not request.guests or guest.name in request.guests or guest.uuid in request.guests
-    ]
+    return [guest for guest in snapshot.guests if not request.guests or is_named(guest, request.guests)]
