@@ -28,7 +28,7 @@ CHOICES: dict[str, tuple[object, ...]] = {
 """What an argument may be, by its name."""
 RARE = {"a_guest_hangs_while_a_plan_is_applied"}
 """It takes seconds."""
-OFTEN = {"a_plan_is_applied", "the_last_run_is_taken_back", "pinner_is_killed_while_it_applies"}
+OFTEN = {"a_guest_starts", "a_plan_is_applied", "the_last_run_is_taken_back", "pinner_is_killed_while_it_applies"}
 
 
 @dataclass(frozen=True)
