@@ -110,7 +110,8 @@ class Stage:
         self.logs.append(self.folder / f"log-{len(self.logs)}")
         command = [Path(sys.executable).with_name("pinner"), "serve", "--config-file", self._config, "--port", "0"]
         with self.logs[-1].open("w") as out:
-            process = subprocess.Popen(command, stdout=out, stderr=out, text=True)
+            traced = os.environ | {"PYTHONFAULTHANDLER": "1"}
+            process = subprocess.Popen(command, stdout=out, stderr=out, text=True, env=traced)
         self.kept = Kept(process, self.logs[-1])
         self.kept.http.timeout = PATIENCE
 
@@ -128,8 +129,17 @@ class Stage:
 
     def stop_pinner(self) -> None:
         """As the init system does."""
+        pids = self.kept.pids()
         self.kept.process.send_signal(signal.SIGTERM)
-        self.kept.process.wait(PATIENCE)
+        try:
+            self.kept.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            for pid in reversed(pids):
+                # It writes down what each of its threads is at.
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGABRT)
+            self.kept.process.wait(PATIENCE)
+            raise Unsound("hangs", f"pinner does not end: {self.logs[-1].read_text()[-20_000:]}") from None
 
     def virsh(self, *arguments: str) -> str:
         return private_libvirt.virsh(self.uri, *arguments)
@@ -233,13 +243,9 @@ class Stage:
         return "\n".join([line for line in lines if "api.access" not in line][-20:])
 
     def close(self) -> None:
-        """End the server, the guests and the daemons."""
+        """End the guests and the daemons; of the server, what is left of it."""
         if self.kept.process.poll() is None:
-            self.kept.process.terminate()
-            try:
-                self.kept.process.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                self.kill_pinner("both")
+            self.kill_pinner("both")
         self.kept.http.close()
         for pid in self.qemus().values():
             with suppress(ProcessLookupError):

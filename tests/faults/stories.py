@@ -90,6 +90,7 @@ def play(
                 audit.check()
             audit.end(outcome.told)
             audit.check()
+            stage.stop_pinner()
         except Exception as error:  # whatever it is, it is what the story is about
             outcome.kind = error.kind if isinstance(error, Unsound) else type(error).__name__
             outcome.what = str(error) or repr(error)
