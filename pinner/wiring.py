@@ -16,13 +16,14 @@ from pinner.agent.captured import CapturedAgent
 from pinner.agent.local import LocalAgent
 from pinner.agent.newsroom import Newsroom
 from pinner.agent.protocol import Agent
+from pinner.host import nova_conf
 from pinner.host.capture import capture
 from pinner.host.events import Events
 from pinner.host.inventory import take_snapshot
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
 from pinner.keeper import Keeper
-from pinner.model.cpuset import CpuSet
+from pinner.model.nova import NovaSets, configured, cpus
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
@@ -60,13 +61,19 @@ def host_name(config: cfg.ConfigOpts) -> str:
     return config.host.name or socket.gethostname()
 
 
+def nova_sets(config: cfg.ConfigOpts) -> NovaSets:
+    """What pinner's own configuration says of Nova's CPU sets. Raises Invalid."""
+    sets = (cpus(config.nova[name], f"[nova] {name}") for name in ("cpu_dedicated_set", "cpu_shared_set"))
+    return NovaSets(*sets)
+
+
 def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack, *, watch: bool = False) -> LocalAgent:
     """The agent of this machine, once it has settled what a dead process left open. ``own`` are pinner's process ids,
     and ``watch`` says whether it hears of what happens there. What it opens is closed by ``undo``."""
     libvirt = Libvirt(config.libvirt.uri, config.libvirt.call_timeout)
     journal = Journal(state_dir(config) / "agent")
     undo.callback(journal.close)
-    dedicated = CpuSet.parse(config.planning.cpu_dedicated_set, "[planning] cpu_dedicated_set")
+    sets, files = nova_sets(config), [Path(file) for file in config.nova.nova_conf]
 
     def take(sample_seconds: float) -> Snapshot:
         return take_snapshot(
@@ -76,11 +83,13 @@ def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack, *
             sample_seconds=sample_seconds,
             own=own,
             placed=journal.placed(),
-            dedicated=dedicated,
+            sets=sets,
+            nova=nova_conf.read(files),
             now=now,
         )
 
-    host, newsroom = LiveHost(libvirt), Newsroom(now)
+    host = LiveHost(libvirt, lambda: configured(sets, nova_conf.read(files)))
+    newsroom = Newsroom(now)
     agent = LocalAgent(take, host, journal, now, newsroom, config.agent.recover)
     undo.callback(agent.close)
     agent.recover()
@@ -93,11 +102,9 @@ def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack, *
 
 def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
     """The agent of the machine captured below ``root``."""
-    dedicated = CpuSet.parse(config.planning.cpu_dedicated_set, "[planning] cpu_dedicated_set")
+    sets = nova_sets(config)
     return CapturedAgent(
-        lambda seconds: take_snapshot(
-            root, root.resolve().name, None, sample_seconds=seconds, dedicated=dedicated, now=now
-        )
+        lambda seconds: take_snapshot(root, root.resolve().name, None, sample_seconds=seconds, sets=sets, now=now)
     )
 
 

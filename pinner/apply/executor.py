@@ -21,9 +21,9 @@ from pinner.model.plan import Change, Plan
 def apply(plan: Plan, run: Run, host: Host, journal: Journal, now: Callable[[], datetime], progress: Progress) -> Run:
     """Make the plan so; the run that comes back is ``applied``, ``undone``, or ``failed`` where an undo got stuck.
 
-    A guest or process that ends meanwhile is ``gone``, and the others go on. Raises Blocked, StalePlan, Invalid and
-    HostBusy before anything is touched, and StoreUnavailable where the journal can no longer be written: all has been
-    taken back then, and the run is left for a recovery to end.
+    A guest or process that ends meanwhile is ``gone``, and the others go on. Raises Blocked, NovaConflict, StalePlan,
+    Invalid and HostBusy before anything is touched, and StoreUnavailable where the journal can no longer be written:
+    all has been taken back then, and the run is left for a recovery to end.
     """
     changes: tuple[Change | MemoryChange, ...] = freshness.check(plan, host, persist=run.persist)
     if run.migrate_memory:

@@ -1,14 +1,20 @@
-"""Who is to be left alone: by the request, or by the mark in a guest's metadata."""
+"""Who is to be left alone: by the request, by the mark in a guest's metadata, or by its flavor."""
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
 from pinner.model.process import Process
 from pinner.model.request import Request
+from pinner.planning import flavors
 
 
 def exempt_guest(guest: Guest, request: Request) -> bool:
     """Whether the guest's CPUs are left alone."""
-    return guest.exempt or guest.name in request.exempt_guests or guest.uuid in request.exempt_guests
+    return (
+        guest.exempt
+        or flavors.exempt(guest)
+        or guest.name in request.exempt_guests
+        or guest.uuid in request.exempt_guests
+    )
 
 
 def exempt_process(process: Process, request: Request) -> bool:
