@@ -85,6 +85,7 @@ def complete(app: APIFlask, tokens: bool) -> None:
             "RequestId": {"description": "Names this answer in logs and the audit trail.", "schema": {"type": "string"}}
         }
         for path, method, operation in _operations(spec):
+            _require_body(operation, spec["components"]["schemas"])
             _add_common(path, method, operation, tokens)
         return dict(spec)
 
@@ -104,6 +105,13 @@ def _operations(spec: Json) -> Iterator[tuple[str, str, Json]]:
     for path, operations in spec["paths"].items():
         for method, operation in operations.items():
             yield path, method, operation
+
+
+def _require_body(operation: Json, schemas: Json) -> None:
+    """Where a field must be given, so must the body."""
+    for content in operation.get("requestBody", {}).get("content", {}).values():
+        name = content["schema"]["$ref"].rpartition("/")[2]
+        operation["requestBody"]["required"] = bool(schemas[name].get("required"))
 
 
 def _add_common(path: str, method: str, operation: Json, tokens: bool) -> None:

@@ -5,7 +5,7 @@ pinner.usecases themselves (a view says RootModel[Plan]), and here only what sta
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -13,16 +13,22 @@ from apiflask.schema_adapters import registry
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from pinner.api.validation import StrictAdapter
+from pinner.model.cpuset import CpuSet
+from pinner.model.event import GuestEvent, Happening
+from pinner.model.guest import NovaIdentity
 from pinner.model.journal import Entry, Run
 from pinner.model.policy import Mode, Policy
 from pinner.model.request import Isolating, Request, Smt
-from pinner.usecases import DEFAULT_LIMIT, MAX_LIMIT
+from pinner.usecases import DEFAULT_LIMIT, MAX_LIMIT, Caller
 
 # Before any view binds a schema: from here on APIFlask reads and describes every model strictly.
 registry.register("pydantic", StrictAdapter)
 
 MAX_SAMPLE = 300.0
 """Seconds; a sample holds one of the server's threads."""
+UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+MAX_SPECS = 128
+"""Extra specs of one flavor."""
 _DEFAULT = Request()
 
 
@@ -36,6 +42,8 @@ def _scalar(text: Any) -> Any:
 
 def _moment(text: Any) -> datetime:
     """RFC 3339 to UTC."""
+    if not isinstance(text, str):
+        raise ValueError("text")
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None or "T" not in text.upper():
         raise ValueError("a date and time with its zone, such as 2026-11-21T10:00:00Z")
@@ -48,6 +56,7 @@ def _moment(text: Any) -> datetime:
 Scalar = BeforeValidator(_scalar)
 Seconds = Annotated[float, Field(ge=0, le=MAX_SAMPLE)]
 Moment = Annotated[AwareDatetime, BeforeValidator(_moment), WithJsonSchema({"type": "string", "format": "date-time"})]
+Words = Annotated[str, Field(max_length=500)]
 CpuList = Annotated[str, Field(json_schema_extra={"format": "cpu-list"}, description="auto, or a list such as 0-3,8")]
 
 
@@ -172,6 +181,45 @@ class NewApply(_Input):
 
 class NewRollback(_Input):
     """Nothing can be said about a rollback."""
+
+
+class NewIdentity(_Input):
+    """What Nova says of an instance."""
+
+    instance: Words = ""
+    project: Words = ""
+    user: Words = ""
+    flavor: Words = ""
+    extra_specs: Annotated[dict[Words, Words], Field(max_length=MAX_SPECS)] = Field(default_factory=dict)
+
+
+class NewEvent(_Input):
+    """Something that happened to a guest."""
+
+    host: Annotated[str | None, Field(description="may be left out where the server has one host alone")] = None
+    guest: Annotated[str, Field(pattern=UUID, description="UUID")]
+    event: Annotated[Words, Field(description="the event in the teller's words")]
+    teller: Annotated[Words, Field(description="who tells it, for the audit trail")] = ""
+    at: Annotated[Moment | None, Field(description="when it happened; by default now")] = None
+    nova: NewIdentity | None = None
+
+    def told(self, happened: Happening, caller: Caller) -> GuestEvent:
+        """As the use case takes it."""
+        nova = NovaIdentity(**self.nova.model_dump()) if self.nova else None
+        at = self.at or datetime.now(UTC)
+        return GuestEvent(self.guest.lower(), happened, self.event, self.teller or caller.actor, at, nova)
+
+
+class NewLeaving(NewEvent):
+    """A guest that is about to be migrated away."""
+
+    cpus: Annotated[
+        str, Field(json_schema_extra={"format": "cpu-ids"}, description="the CPUs that its destination has, if known")
+    ] = ""
+
+    def told(self, happened: Happening, caller: Caller) -> GuestEvent:
+        """Raises Invalid."""
+        return replace(super().told(happened, caller), cpus=CpuSet.parse(self.cpus, "cpus"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner.model.journal import Entry, Run, settled
-from pinner.model.memory import MemoryChange, lying, moved_text
+from pinner.model.memory import MemoryChange, lying
 from pinner.model.plan import Change
+from pinner.render import counted
 from pinner.store.audit import Event
 from pinner.store.runs import Runs
 
@@ -65,7 +66,7 @@ class Ledger:
         run = self._run
         if run.kind == "rollback":
             return self._event("run.rollback", f"{run.id} of {run.undoes}", "", "", result)
-        return self._event("run.apply", f"{run.id} of {run.plan}", "", _options(run), result)
+        return self._event(f"run.{run.kind}", f"{run.id} of {run.plan}", "", _options(run), result)
 
     def _news(self, entries: Iterable[Entry]) -> list[Entry]:
         latest = {entry.seq: entry for entry in entries}
@@ -78,8 +79,7 @@ class Ledger:
         before, after = before_and_after(entry.change)
         if self._run.kind == "rollback":
             before, after = after, before
-        told = entry.error or moved_text(entry.memory if entry.state == "done" else ())
-        result = f"{entry.state}: {told}" if told else entry.state
+        result = f"{entry.state}: {entry.told}" if entry.told else entry.state
         return self._event("run.change", f"{self._run.id}: {entry.change.target}", before, after, result, entry.at)
 
     def _event(
@@ -102,17 +102,16 @@ class Ledger:
 
 def before_and_after(change: Change | MemoryChange) -> tuple[str, str]:
     """What a change found and what it wants, for people."""
-    if isinstance(change, MemoryChange):
-        return lying(change.before), f"node {change.node}"
-    return masks_text(change), str(change.after)
+    before = lying(change.before) if isinstance(change, MemoryChange) else masks_text(change)
+    return before, change.goal
 
 
 def masks_text(change: Change) -> str:
     """The masks, or the state, before a change for people: ``0-31 (12 threads), 0-3 (1 thread)``."""
     if change.states[0]:
         return change.states[0]
-    counted = Counter(str(mask.cpus) for mask in change.before)
-    return ", ".join(f"{cpus} ({count} thread{'s' if count > 1 else ''})" for cpus, count in counted.most_common())
+    counts = Counter(str(mask.cpus) for mask in change.before)
+    return ", ".join(f"{cpus} ({counted(count, 'thread')})" for cpus, count in counts.most_common())
 
 
 def _options(run: Run) -> str:

@@ -11,7 +11,7 @@ from pinner import codec
 from pinner.agent.protocol import Agent
 from pinner.model.drift import Drift, DriftReport, News
 from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict, PolicyConflict, StalePlan
-from pinner.model.journal import Run
+from pinner.model.journal import Run, RunKind
 from pinner.model.plan import Change, Plan
 from pinner.model.policy import Policy, Standing
 from pinner.model.request import Request
@@ -21,6 +21,7 @@ from pinner.planning.drift import OTHERS, drifts, reasoned
 from pinner.planning.residents import key, relevant, watched, with_loads
 from pinner.planning.standing import stand
 from pinner.planning.strategy import installed
+from pinner.planning.told import with_told
 from pinner.store.audit import told
 from pinner.store.repositories import Store
 from pinner.usecases import Caller
@@ -59,7 +60,7 @@ class Policing:
         now: Callable[[], datetime],
         new_id: Callable[[], str],
         sample_seconds: float,
-        carry_out: Callable[[Plan, Caller], Run],
+        carry_out: Callable[[Plan, Caller, RunKind], Run],
     ) -> None:
         """``carry_out`` applies a stored plan and returns when the run has ended; it raises refusals."""
         self._agents = agents
@@ -103,6 +104,22 @@ class Policing:
         names = {*(watched(standing) if standing else ()), *(policy.request.processes if policy else ())}
         return self._agents[host].news(after, timeout, tuple(sorted(names)))
 
+    def seen(self, host: str, sample_seconds: float) -> Snapshot:
+        """The host as its agent sees it, and what events told of its guests."""
+        taken = self._agents[host].snapshot(sample_seconds)
+        return with_told(taken, self._store.told.of(host), self._now())
+
+    def between(self, host: str, make: Callable[[Snapshot], Plan], kind: RunKind, caller: Caller) -> Run | None:
+        """Make a plan for the host as it is now and carry it out while the policy waits; None where it has no changes.
+        Raises like ``reconcile``."""
+        with self._locks[host]:
+            taken = self.seen(host, 0.0)
+            plan = make(taken)
+            if not plan.changes:
+                return None
+            self._keep(taken, plan, caller)
+            return self._carry_out(plan, caller, kind)
+
     def drift(self, host: str) -> DriftReport:
         """See UseCases."""
         look = self._look(host, self._measure(host, measured=False))
@@ -144,8 +161,8 @@ class Policing:
 
     def _enforce(self, host: str, look: _Look, wanted: Plan, caller: Caller) -> DriftReport:
         ending = tuple(drift for drift in look.drifts if not drift.held_until)
-        self._keep(look, wanted, caller)
-        run = self._carry_out(wanted, caller)
+        self._keep(look.snapshot, wanted, caller)
+        run = self._carry_out(wanted, caller, "apply")
         if run.state != "applied":
             return self._report(host, replace(look, error=f"run {run.id} is {run.state}: {run.error}"))
         self._remember(look, wanted, applied=True)
@@ -159,14 +176,16 @@ class Policing:
         if not wanted.changes:
             return
         if last is None or _moves(last) != _moves(wanted) or last.basis.fingerprint != wanted.basis.fingerprint:
-            self._keep(look, wanted, caller)
+            self._keep(look.snapshot, wanted, caller)
             last = wanted
         self._proposed[host] = last
 
     def _look(self, host: str, measurement: Snapshot | None) -> _Look:
         agent, policy = self._agents[host], self._find(host)
         standing = self._standing(host, policy)
-        taken = agent.snapshot(0.0) if measurement is None else with_loads(agent.snapshot(0.0), measurement)
+        taken = self.seen(host, 0.0)
+        if measurement is not None:
+            taken = with_loads(taken, measurement)
         request = policy.request if policy else standing.request if standing else None
         if request is None:
             return _Look(policy, standing, taken, None, (), "")
@@ -213,8 +232,8 @@ class Policing:
         if look.standing is None or look.standing.placed != standing.placed or look.standing.roles != standing.roles:
             self._store.policies.stand(standing, self._now())
 
-    def _keep(self, look: _Look, plan: Plan, caller: Caller) -> None:
-        self._store.snapshots.add(look.snapshot)
+    def _keep(self, basis: Snapshot, plan: Plan, caller: Caller) -> None:
+        self._store.snapshots.add(basis)
         self._store.plans.add(plan, self._now())
         self._record(caller, "plan.create", plan.host, plan.id, f"{len(plan.changes)} changes")
 

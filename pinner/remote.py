@@ -17,12 +17,13 @@ from pinner.following import Following
 from pinner.model.audit import AuditRecord
 from pinner.model.drift import DriftReport
 from pinner.model.errors import HostUnreachable, Invalid, PinnerError, revive
+from pinner.model.event import GuestEvent
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.usecases import MAX_LIMIT, Caller, Exemption, Page, PlanSummary, Progress, StrategyInfo, Verification
+from pinner.usecases import MAX_LIMIT, Caller, Exemption, Heard, Page, PlanSummary, Progress, StrategyInfo, Verification
 
 T = TypeVar("T")
 
@@ -134,6 +135,13 @@ class RemotePinner:
 
     def set_exempt(self, host: str, guest: str, exempt: bool, caller: Caller) -> Exemption:
         return self._call(Exemption, "PUT", ("hosts", host, "guests", guest, "exempt"), json={"exempt": exempt})
+
+    def guest_event(self, host: str | None, event: GuestEvent, caller: Caller) -> Heard:
+        body = codec.plain(event)
+        happened = body.pop("happened")
+        if happened != "leaving":
+            del body["cpus"]
+        return self._post(Heard, "events", f"guest-{happened}", body=body | {"host": host})
 
     def audit(
         self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str

@@ -19,7 +19,7 @@ def repack(repack: Repack) -> str:
     """What a re-pack costs and gains, in words."""
     if not repack.threads:
         return "no guest would get other CPUs: no change"
-    moves = f"{_counted(repack.guests, 'guest')} ({_counted(repack.threads, 'thread')}) move"
+    moves = f"{counted(repack.guests, 'guest')} ({counted(repack.threads, 'thread')}) move"
     gain = f"the score gets {repack.gain:.2f} lower" if repack.gain > 0 else "the score gets no lower"
     return f"{moves}, {gain}" + ("" if repack.taken else ": not worth it, who sits well stays")
 
@@ -27,6 +27,11 @@ def repack(repack: Repack) -> str:
 def visible(text: str) -> str:
     r"""The text with everything unprintable (line ends, terminal escapes, direction marks) as \x1b, \n, \u202e."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def counted(count: int, what: str) -> str:
+    """``1 thread``, ``2 threads``."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def before(change: Change) -> str:
@@ -48,8 +53,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield ""
     yield f"changes: {len(plan.changes) or 'none, everything is in its place'}"
     for change in plan.changes:
-        after = change.states[1] or change.after
-        yield f"  {change.target}: {before(change)} -> {after} ({_threads(change)}; {change.reason})"
+        yield f"  {change.target}: {before(change)} -> {change.goal} ({_threads(change)}; {change.reason})"
     for guest in plan.memory:
         remote = f"remote: {mib(guest.remote_now_kib)} now, {mib(guest.remote_kib)} as planned"
         yield f"memory of guest {guest.target.name}: {lying(guest.per_node)}; {remote}"
@@ -74,11 +78,7 @@ def _roles(plan: Plan) -> Iterator[str]:
 def _threads(change: Change) -> str:
     if change.states[0]:
         return "a setting of the kernel"
-    return _counted(len(change.before), "thread")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+    return counted(len(change.before), "thread")
 
 
 def _left(title: str, items: tuple[LeftOut, ...]) -> Iterator[str]:

@@ -10,10 +10,12 @@ from datetime import datetime, timedelta
 from pinner.agent.protocol import Agent
 from pinner.execution import Call, Execution
 from pinner.following import Following
+from pinner.hearing import Hearing
 from pinner.ledger import Ledger
 from pinner.model.audit import AuditRecord
 from pinner.model.drift import DriftReport
 from pinner.model.errors import Blocked, HostUnreachable, Invalid, NotFound, RunConflict, StoreUnavailable
+from pinner.model.event import GuestEvent
 from pinner.model.journal import Entry, Run, RunKind
 from pinner.model.plan import Plan
 from pinner.model.policy import Policy
@@ -24,7 +26,7 @@ from pinner.planning.strategy import installed
 from pinner.policing import Policing
 from pinner.store.audit import told
 from pinner.store.repositories import Store
-from pinner.usecases import Caller, Exemption, Page, PlanSummary, Progress, StrategyInfo, Verification
+from pinner.usecases import Caller, Exemption, Heard, Page, PlanSummary, Progress, StrategyInfo, Verification
 
 LOG = logging.getLogger(__name__)
 
@@ -50,8 +52,9 @@ class Service:
         now: Callable[[], datetime],
         new_id: Callable[[], str],
         sample_seconds: float,
+        migration: timedelta = timedelta(hours=1),
     ) -> None:
-        """Agents by host name; ``new_id`` makes ids that never repeat; ``sample_seconds`` where a caller names none."""
+        """Agents by host; ``new_id`` never repeats one; ``sample_seconds`` where a caller names none; see Hearing."""
         self._agents = agents
         self._snapshots = store.snapshots
         self._plans = store.plans
@@ -62,14 +65,14 @@ class Service:
         self._sample_seconds = sample_seconds
         self.policing = Policing(agents, store, now, new_id, sample_seconds, self._carry_out)
         """What a keeper works with."""
+        self._hearing = Hearing(agents, store, now, migration, self.policing)
         self._workers = ThreadPoolExecutor(MAX_RUNS, thread_name_prefix="run")
         self._mine: dict[str, Ledger] = {}
         """Of the runs that this process carries out."""
         self._news = threading.Condition()
 
     def catch_up(self) -> None:
-        """Store what has become of the runs that another process began and did not see end: to be asked for once, at
-        the start."""
+        """Store what became of the runs whose process did not see them end: to be asked for once, at the start."""
         for run in self._runs.running():
             self._up_to_date(run)
 
@@ -89,7 +92,8 @@ class Service:
         """See UseCases."""
         if not 0 <= sample_seconds <= MAX_SAMPLE_SECONDS:
             raise Invalid("sample_seconds", sample_seconds, f"a number of seconds from 0 to {MAX_SAMPLE_SECONDS:g}")
-        return self._agent(host).snapshot(sample_seconds)
+        self._agent(host)
+        return self.policing.seen(host, sample_seconds)
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         """See UseCases."""
@@ -195,6 +199,10 @@ class Service:
         self._record(caller, "guest.exempt", host, f"{found.name} ({found.uuid})", "left alone" if exempt else "placed")
         return Exemption(found.uuid, found.name, exempt)
 
+    def guest_event(self, host: str | None, event: GuestEvent, caller: Caller) -> Heard:
+        """See UseCases."""
+        return self._hearing.hear(host, event, caller)
+
     def audit(
         self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str
     ) -> Page[AuditRecord]:
@@ -243,11 +251,10 @@ class Service:
         self._begin(run, caller, call)
         return self._runs.get(run.id)
 
-    def _carry_out(self, plan: Plan, caller: Caller) -> Run:
+    def _carry_out(self, plan: Plan, caller: Caller, kind: RunKind) -> Run:
         """Apply a stored plan to its end. Raises what it is refused with."""
-        agent = self._agent(plan.host)
-        run = self._new_run("apply", plan.host, plan.id, caller)
-        self._begin(run, caller, lambda progress: agent.apply(plan, run, progress)).result()
+        run = self._new_run(kind, plan.host, plan.id, caller)
+        self._begin(run, caller, lambda progress: self._agent(plan.host).apply(plan, run, progress)).result()
         return self.run(run.id)
 
     def _begin(self, run: Run, caller: Caller, call: Call) -> "Future[None]":

@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from pinner.model.audit import AuditRecord
 from pinner.model.drift import DriftReport
+from pinner.model.event import GuestEvent
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.policy import Policy
@@ -80,6 +81,18 @@ class Exemption:
     uuid: str
     name: str
     exempt: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What came of an event."""
+
+    host: str
+    guest: str
+    known: bool
+    """Whether the guest is one of the host's; the event of another has no effect."""
+    run: str
+    """Of ``leaving``: the run that gave the guest back the CPUs that it had; empty where pinner had not placed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +170,10 @@ class UseCases(Protocol):
 
     def set_exempt(self, host: str, guest: str, exempt: bool, caller: Caller) -> Exemption:
         """Mark a guest (name or UUID), in its metadata, as one whose CPUs are left alone, or take the mark away."""
+
+    def guest_event(self, host: str | None, event: GuestEvent, caller: Caller) -> Heard:
+        """Somebody tells that something happened to a guest of a host (None: of the only one). Whoever keeps the host
+        looks at once. An event is a hint: told twice, late or of a guest that is gone it does no harm."""
 
     def audit(
         self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str

@@ -6,7 +6,7 @@ import tempfile
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from oslo_config import cfg
@@ -111,7 +111,8 @@ def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
 def service(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str, undo: ExitStack) -> Service:
     """The use cases over these agents and the database at ``url``, whose schema is brought up to date."""
     store = undo.enter_context(open_store(url))
-    made = Service(agents, store, now, lambda: uuid.uuid4().hex[:12], config.host.sample_seconds)
+    migration = timedelta(seconds=config.policy.migration_seconds)
+    made = Service(agents, store, now, lambda: uuid.uuid4().hex[:12], config.host.sample_seconds, migration)
     undo.callback(made.close)
     made.catch_up()
     return made

@@ -41,6 +41,10 @@ class CapturedAgent:
         """None: nothing happens here."""
         return ()
 
+    def tell(self, guest: str, words: str) -> bool:  # noqa: ARG002
+        """Nobody waits for news here."""
+        return any(each.uuid == guest for each in self.snapshot(0.0).guests)
+
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """As they are: nobody is there to be asked."""
         return drifts

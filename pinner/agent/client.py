@@ -46,6 +46,10 @@ class AgentClient:
         """See Agent."""
         return codec.read(tuple[News, ...], self._call(call="news", after=after, timeout=timeout, names=names))
 
+    def tell(self, guest: str, words: str) -> bool:
+        """See Agent."""
+        return codec.read(bool, self._call(call="tell", guest=guest, words=words))
+
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """See Agent."""
         asked = [codec.plain(drift) for drift in drifts]

@@ -21,6 +21,9 @@ LOG = logging.getLogger(__name__)
 class Machine(Host, Protocol):
     """A host, with what no apply needs."""
 
+    def knows(self, guest: str) -> bool:
+        """Whether libvirt has the guest (by UUID), active or not. Raises what libvirt answers else."""
+
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """See Agent."""
 
@@ -87,6 +90,13 @@ class LocalAgent:
     def news(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[News, ...]:
         """See Agent."""
         return self._newsroom.since(after, timeout, names)
+
+    def tell(self, guest: str, words: str) -> bool:
+        """See Agent."""
+        known = self._host.knows(guest)
+        if known:
+            self._newsroom.tell("guest-told", guest, words)
+        return known
 
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """See Agent."""

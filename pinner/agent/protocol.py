@@ -44,6 +44,10 @@ class Agent(Protocol):
         no news.
         """
 
+    def tell(self, guest: str, words: str) -> bool:
+        """Somebody told that something happened to a guest (by UUID): to whoever waits for news that is news, where
+        libvirt knows the guest; whether it does. Raises NotPermitted, HostUnreachable, Busy."""
+
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """The same drifts, those of cause ``unknown`` with the cause that the host can tell now (Cause, Drift.detail):
         cpusets above their threads, systemd's settings, what is running, who wrote pins. Reads only; never raises for

@@ -110,6 +110,8 @@ class AgentServer:
                 after, timeout = int(str(call["after"])), float(str(call["timeout"]))
                 names = codec.read(tuple[str, ...], call["names"])
                 return [codec.plain(news) for news in self._agent.news(after, timeout, names)]
+            case "tell":
+                return self._agent.tell(str(call["guest"]), str(call["words"]))
             case "explain":
                 drifts = codec.read(tuple[Drift, ...], call["drifts"])
                 return [codec.plain(drift) for drift in self._agent.explain(drifts)]
@@ -117,4 +119,4 @@ class AgentServer:
                 self._agent.set_exempt(str(call["guest"]), exempt=codec.read(bool, call["exempt"]))
                 return None
             case other:
-                raise Invalid("call", other, "snapshot, apply, rollback, run, entries, news, explain or set_exempt")
+                raise Invalid("call", other, "one that Agent has")

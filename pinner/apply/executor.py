@@ -15,7 +15,7 @@ from pinner.apply.ports import Host, Journal
 from pinner.model.errors import RunConflict, StoreUnavailable
 from pinner.model.journal import Entry, Run
 from pinner.model.memory import MemoryChange
-from pinner.model.plan import Change, Plan
+from pinner.model.plan import PINNED, Change, Plan
 
 
 def apply(plan: Plan, run: Run, host: Host, journal: Journal, now: Callable[[], datetime], progress: Progress) -> Run:
@@ -61,7 +61,7 @@ def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime]
 
 
 def _intents(changes: tuple[Change | MemoryChange, ...], run: Run, host: Host, at: datetime) -> tuple[Entry, ...]:
-    guests = {change.target.owner for change in changes if run.persist and change.target.kind in freshness.PINNED}
+    guests = {change.target.owner for change in changes if run.persist and change.target.kind in PINNED}
     definitions = {guest: host.definition(guest) for guest in guests}
     return tuple(
         Entry(run.id, seq, change, "intent", at, definition=definitions.get(change.target.owner, ""))

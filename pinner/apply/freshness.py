@@ -5,11 +5,15 @@ from contextlib import suppress
 
 from pinner.apply.ports import Host, Part
 from pinner.model.errors import Blocked, Gone, Invalid, StalePlan
+<<<<<<< HEAD
 from pinner.model.nova import require_clear
 from pinner.model.plan import SETTINGS, Change, Plan, TargetKind, ThreadMask
 
 PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
 """What is pinned through libvirt, and has a place in a guest's definition."""
+=======
+from pinner.model.plan import PINNED, SETTINGS, Change, Plan, ThreadMask
+>>>>>>> main
 
 
 def key(thread: ThreadMask) -> tuple[int, int]:

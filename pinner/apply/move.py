@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from pinner.apply.freshness import PINNED, differences, key
+from pinner.apply.freshness import differences, key
 from pinner.apply.ports import Host, Journal
 from pinner.apply.settle import PASSES, settle
 from pinner.model.errors import ApplyFailed, Gone
 from pinner.model.journal import Entry
-from pinner.model.plan import Change, ThreadMask
+from pinner.model.plan import PINNED, Change, ThreadMask
 
 
 class Move:

@@ -8,7 +8,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 
-from pinner.apply.freshness import PINNED, key
+from pinner.apply.freshness import key
 from pinner.apply.memory import take_memory_back
 from pinner.apply.ports import Host
 from pinner.apply.setting import put_back
@@ -17,7 +17,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Busy, Gone, PinnerError
 from pinner.model.journal import Entry, EntryState
 from pinner.model.memory import MemoryChange
-from pinner.model.plan import SETTINGS, Change, ThreadMask
+from pinner.model.plan import PINNED, SETTINGS, Change, ThreadMask
 
 LOG = logging.getLogger(__name__)
 

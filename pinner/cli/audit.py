@@ -5,7 +5,7 @@ from argparse import Namespace
 from pinner import codec
 from pinner.cli.context import Context
 from pinner.cli.options import page_options
-from pinner.cli.output import cells, moment, plain_page, print_json, table
+from pinner.cli.output import cells, moment, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.values import moment as moment_value
 
@@ -44,9 +44,6 @@ def list_audit(context: Context, arguments: Namespace) -> int:
     """Print records."""
     with context.open() as pinner:
         page = pinner.audit(arguments.host, arguments.actor, arguments.since, arguments.limit, arguments.marker)
-    if context.json:
-        print_json(plain_page(page))
-        return 0
     headers = ("#", "WHEN", "WHO", "ACTION", "HOST", "SUBJECT", "CHANGE", "RESULT")
     drawn = table(*headers, right=("#",), whole=("#", "WHEN", "ACTION", "RESULT"))
     for record in page.items:
@@ -62,9 +59,7 @@ def list_audit(context: Context, arguments: Namespace) -> int:
                 record.result,
             )
         )
-    context.out.print(drawn)
-    if page.next:
-        context.note(f"more: --marker {page.next}")
+    context.show_page(page, drawn)
     return 0
 
 

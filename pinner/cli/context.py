@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
-from pinner.cli.output import console
+from pinner.cli.output import console, plain_page, print_json
 from pinner.model.errors import Invalid, NotFound
 from pinner.render import visible
-from pinner.usecases import Caller, UseCases
+from pinner.usecases import Caller, Page, UseCases
 
 
 def open_pinner(
@@ -54,6 +56,15 @@ class Context:
     def warn(self, text: str) -> None:
         """A warning, on stderr."""
         self.err.print(f"warning: {visible(text)}", style="yellow", soft_wrap=True)
+
+    def show_page(self, page: Page[Any], drawn: Table) -> None:
+        """Print part of a list, drawn or as JSON, and how to see more of it."""
+        if self.json:
+            print_json(plain_page(page))
+            return
+        self.out.print(drawn)
+        if page.next:
+            self.note(f"more: --marker {page.next}")
 
     @contextmanager
     def measuring(self, sample_seconds: float | None) -> Iterator[None]:

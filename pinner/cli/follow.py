@@ -7,10 +7,10 @@ from rich.table import Table
 
 from pinner import codec
 from pinner.cli.context import Context
-from pinner.cli.output import cells, cpu_cell, moment, plain_list, print_json, table
+from pinner.cli.output import cells, cpu_cell, facts, moment, plain_list, print_json, table
 from pinner.cli.places import ends
 from pinner.model.journal import Entry, Run
-from pinner.model.memory import mib, moved_text
+from pinner.model.memory import mib
 from pinner.render import visible
 from pinner.usecases import UseCases
 
@@ -55,8 +55,8 @@ def _outcome(context: Context, pinner: UseCases, run: Run) -> str:
 def _show(context: Context, entry: Entry, number: int, total: int) -> None:
     # Counted here: a run may be ahead of its words by the time that they are printed.
     line = f"[{number:>{len(str(total))}}/{total}] {entry.state:<6} {_change(entry)}"
-    if told := entry.error or (moved_text(entry.memory) if entry.state == "done" else ""):
-        line += f": {told}"
+    if entry.told:
+        line += f": {entry.told}"
     context.err.print(visible(line), style=STYLES.get(entry.state), soft_wrap=True)
 
 
@@ -73,9 +73,7 @@ def show_run(context: Context, run: Run, entries: tuple[Entry, ...], *, every: b
         return
     counts = Counter(entry.state for entry in entries)
     tally = ", ".join(f"{count} {state}" for state, count in counts.items()) or "no changes"
-    facts = table("", "")
-    facts.show_header = False
-    for name, value in (
+    rows = (
         ("run", run.id),
         ("state", run.state),
         ("kind", f"{run.kind} of run {run.undoes}" if run.undoes else f"{run.kind} of plan {run.plan}"),
@@ -85,10 +83,8 @@ def show_run(context: Context, run: Run, entries: tuple[Entry, ...], *, every: b
         ("ended", moment(run.ended_at) if run.ended_at else "not yet"),
         ("changes", tally),
         ("error", run.error),
-    ):
-        if value:
-            facts.add_row(*cells(name, style="bold"), *cells(value))
-    context.out.print(facts)
+    )
+    context.out.print(facts(*(row for row in rows if row[1])))
     if run.kind == "apply" and any(entry.memory for entry in entries):
         context.out.print()
         context.out.print(_memory(entries))

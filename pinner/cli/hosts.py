@@ -6,7 +6,7 @@ from rich.table import Table
 
 from pinner import codec
 from pinner.cli.context import Context, pick_host
-from pinner.cli.output import cells, cpu_cell, kib, print_json, table
+from pinner.cli.output import cells, cpu_cell, facts, kib, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
@@ -64,9 +64,7 @@ def summary(snapshot: Snapshot) -> Table:
     sockets = {cpu.socket for cpu in topology.cpus if cpu.socket is not None}
     cores = {cpu.siblings for cpu in topology.cpus if cpu.online}
     governors = {cpu.governor for cpu in topology.cpus if cpu.governor}
-    drawn = table("", "")
-    drawn.show_header = False
-    for name, value in (
+    rows: tuple[tuple[str, object], ...] = (
         ("host", snapshot.host),
         (
             "CPUs",
@@ -80,10 +78,8 @@ def summary(snapshot: Snapshot) -> Table:
         ("governor", ", ".join(sorted(governors))),
         ("kernel", f"{kernel.release or 'unknown'}, cpuset cgroup {kernel.cgroup}"),
         ("command line", kernel.command_line),
-    ):
-        if str(value):
-            drawn.add_row(*cells(name, style="bold"), *cells(value))
-    return drawn
+    )
+    return facts(*(row for row in rows if str(row[1])))
 
 
 def nodes(topology: Topology) -> Table:

@@ -7,19 +7,14 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
 
-from pinner.cli.parser import Parser, UsageError
+from pinner.cli.parser import Commands, Parser, UsageError, add_config_file
 from pinner.model.errors import Invalid, PinnerError
 from pinner.render import visible
 from pinner.store import schema
 from pinner.store.engine import connect
-
-if TYPE_CHECKING:
-    from pinner.cli.parser import Commands
 
 DESCRIPTION = "Manages the database of pinner's plans, runs and audit trail."
 
@@ -63,15 +58,9 @@ def make_parser() -> Parser:
     return parser
 
 
-def _add(commands: "Commands", name: str, run: Callable[[Engine, Namespace], None], summary: str) -> Parser:
+def _add(commands: Commands, name: str, run: Callable[[Engine, Namespace], None], summary: str) -> Parser:
     parser = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-    parser.add_argument(
-        "--config-file",
-        metavar="FILE",
-        type=Path,
-        action="append",
-        help="configuration to read instead of /etc/pinner/pinner.conf; may be repeated",
-    )
+    add_config_file(parser)
     parser.set_defaults(run=run)
     return parser
 

@@ -60,6 +60,15 @@ def cells(*values: object, style: str = "") -> list[Text]:
     return [value if isinstance(value, Text) else Text(visible(str(value)), style=style) for value in values]
 
 
+def facts(*rows: tuple[str, object]) -> Table:
+    """A table of names and what they are, a line each, without headers."""
+    drawn = table("", "")
+    drawn.show_header = False
+    for name, value in rows:
+        drawn.add_row(*cells(name, style="bold"), *cells(value))
+    return drawn
+
+
 def folded(text: object, width: int = 18) -> list[str]:
     """CPU lists in lines of at most ``width`` columns, broken at commas and spaces only."""
     lines = textwrap.wrap(visible(str(text)).replace(",", ", "), width, break_long_words=False)

@@ -49,15 +49,20 @@ def shared_options() -> Parser:
     group.add_argument(
         "--token-file", metavar="FILE", type=Path, help="file that holds the server's token (else PINNER_TOKEN)"
     )
-    group.add_argument(
+    add_config_file(group)
+    group.add_argument("--debug", action="store_true", help="show the log, and the traceback of an error")
+    return parser
+
+
+def add_config_file(to: "argparse._ActionsContainer") -> None:
+    """Add the option that names configuration files."""
+    to.add_argument(
         "--config-file",
         metavar="FILE",
         type=Path,
         action="append",
         help="configuration to read instead of /etc/pinner/pinner.conf; may be repeated",
     )
-    group.add_argument("--debug", action="store_true", help="show the log, and the traceback of an error")
-    return parser
 
 
 def add_noun(commands: Commands, name: str, summary: str, *, implied: str = "", about: str = "") -> Commands:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pinner.model.cpuset import CpuSet
 from pinner.model.memory import MemoryChange, lying
 from pinner.model.plan import Change, Target
+from pinner.render import counted
 
 SHOWN = 3
 """Masks that a cell names; the rest is counted."""
@@ -16,7 +17,7 @@ def masks(sets: Iterable[CpuSet]) -> str:
     counts = Counter(sets)
     if len(counts) <= 1:
         return str(next(iter(counts), "-")) or "-"
-    shown = [f"{cpus} ({count} thread{'s' * (count > 1)})" for cpus, count in counts.most_common(SHOWN)]
+    shown = [f"{cpus} ({counted(count, 'thread')})" for cpus, count in counts.most_common(SHOWN)]
     more = len(counts) - len(shown)
     return "; ".join(shown) + (f"; {more} more" if more else "")
 
@@ -24,9 +25,8 @@ def masks(sets: Iterable[CpuSet]) -> str:
 def ends(change: Change | MemoryChange) -> tuple[str, str]:
     """What a change found, and what it wants."""
     if isinstance(change, MemoryChange):
-        return lying(change.before), f"node {change.node}"
-    before, after = change.states
-    return before or masks(mask.cpus for mask in change.before), after or str(change.after)
+        return lying(change.before), change.goal
+    return change.states[0] or masks(mask.cpus for mask in change.before), change.goal
 
 
 def part(targets: Iterable[Target]) -> str:
@@ -37,12 +37,8 @@ def part(targets: Iterable[Target]) -> str:
     match first.kind:
         case "process":
             return f"process {first.owner}"
-        case "partition" | "workqueue":
+        case "partition" | "workqueue" | "emulator" | "memory":
             return first.kind
-        case "emulator":
-            return "emulator"
-        case "memory":
-            return "memory"
         case "helper":
             return f"helper thread {numbers}"
         case "vcpu":

@@ -15,7 +15,7 @@ from pinner.cli.options import (
     source_options,
     updated,
 )
-from pinner.cli.output import cells, cut, moment, plain_page, print_json, table
+from pinner.cli.output import cells, cut, moment, print_json, table
 from pinner.cli.parser import Commands, Parser, add_command, add_noun
 from pinner.cli.plantable import show_plan
 from pinner.model.errors import Invalid
@@ -102,9 +102,6 @@ def list_plans(context: Context, arguments: Namespace) -> int:
     """Print stored plans."""
     with context.open() as pinner:
         page = pinner.plans(arguments.host, arguments.limit, arguments.marker)
-    if context.json:
-        print_json(plain_page(page))
-        return 0
     headers = ("PLAN", "HOST", "STRATEGY", "MADE", "CHANGES", "UNPLACED", "NOTE")
     drawn = table(*headers, right=("CHANGES", "UNPLACED"), whole=("PLAN", "STRATEGY", "MADE"))
     for plan in page.items:
@@ -112,9 +109,7 @@ def list_plans(context: Context, arguments: Namespace) -> int:
         drawn.add_row(
             *cells(plan.id, plan.host, plan.strategy, moment(plan.created_at), plan.changes, plan.unplaced, note)
         )
-    context.out.print(drawn)
-    if page.next:
-        context.note(f"more: --marker {page.next}")
+    context.show_page(page, drawn)
     return 0
 
 

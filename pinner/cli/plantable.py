@@ -7,7 +7,7 @@ from rich.text import Text
 
 from pinner import render
 from pinner.cli.context import Context
-from pinner.cli.output import cells, cpu_cell, moment, table
+from pinner.cli.output import cells, cpu_cell, facts, moment, table
 from pinner.cli.places import alike, masks, part
 from pinner.model.memory import lying, mib
 from pinner.model.plan import GuestMemory, Isolation, LeftOut, Plan, Score
@@ -37,9 +37,8 @@ def show_plan(context: Context, plan: Plan) -> None:
 
 def heading(plan: Plan) -> Table:
     """What was asked, from what, and the resolved sets."""
-    drawn = _facts()
     request = plan.request
-    for name, value in (
+    return facts(
         ("plan", plan.id),
         ("host", f"{plan.host}, as it was at {moment(plan.basis.taken_at)}"),
         ("strategy", request.strategy),
@@ -49,9 +48,7 @@ def heading(plan: Plan) -> Table:
         ("vCPUs", plan.roles.vcpu or "none"),
         *(("note", note) for note in plan.roles.notes),
         *([("re-pack", render.repack(plan.repack))] if plan.repack else []),
-    ):
-        drawn.add_row(*cells(name, style="bold"), *cells(value))
-    return drawn
+    )
 
 
 def changes(plan: Plan) -> Table | Text:
@@ -61,14 +58,13 @@ def changes(plan: Plan) -> Table | Text:
     drawn = table("OF", "WHAT", "BEFORE", "", "AFTER", "WHY", whole=("BEFORE", "", "AFTER"))
     for group in alike(plan.changes):
         first = group[0]
-        before, after = first.states
         drawn.add_row(
             *cells(
                 first.target.name,
                 part(change.target for change in group),
-                cpu_cell(before or masks(mask.cpus for change in group for mask in change.before)),
+                cpu_cell(first.states[0] or masks(mask.cpus for change in group for mask in change.before)),
                 "->",
-                cpu_cell(after or first.after),
+                cpu_cell(first.goal),
                 first.reason,
             )
         )
@@ -99,18 +95,15 @@ def left_out(title: str, items: Iterable[LeftOut]) -> Table | None:
 
 def isolation(needed: Isolation) -> Table:
     """What the kernel has to be told, and whether it knows."""
-    drawn = _facts()
     missing = needed.wanted - needed.present
     state = f"{needed.wanted}: this boot isolates " + (f"all but {missing}" if missing else "all of them")
-    for name, value in (
+    return facts(
         ("isolated CPUs", state),
         ("kernel arguments", needed.kernel_arguments),
         ("/etc/default/grub", needed.grub_line),
         *(("live partition", command) for command in needed.partition),
         ("live form", needed.partition_note),
-    ):
-        drawn.add_row(*cells(name, style="bold"), *cells(value))
-    return drawn
+    )
 
 
 def scores(before: Score, after: Score) -> Table:
@@ -120,10 +113,4 @@ def scores(before: Score, after: Score) -> Table:
     for name in names:
         drawn.add_row(*cells(name, f"{before.parts.get(name, 0):.2f}", f"{after.parts.get(name, 0):.2f}"))
     drawn.add_row(*cells("total", f"{before.total:.2f}", f"{after.total:.2f}", style="bold"))
-    return drawn
-
-
-def _facts() -> Table:
-    drawn = table("", "")
-    drawn.show_header = False
     return drawn

@@ -8,7 +8,7 @@ from rich.table import Table
 from pinner import codec
 from pinner.cli.context import Context, pick_host
 from pinner.cli.options import host_option, request_options, updated
-from pinner.cli.output import cells, cpu_cell, moment, print_json, table
+from pinner.cli.output import cells, cpu_cell, facts, moment, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.places import masks, part
 from pinner.cli.plantable import left_out
@@ -16,7 +16,7 @@ from pinner.model.drift import Drift, DriftReport
 from pinner.model.errors import NotFound
 from pinner.model.policy import Policy
 from pinner.model.request import Request
-from pinner.render import visible
+from pinner.render import counted, visible
 from pinner.usecases import UseCases
 
 ABOUT = """\
@@ -139,8 +139,7 @@ def _summary(report: DriftReport) -> str:
         return f"host {report.host}: nothing stands, no policy and no applied plan"
     policy = f"policy {report.mode}" if report.mode else "no policy"
     since = f", as plan {report.placement} placed it" if report.placement else ", nothing placed yet"
-    count = len(report.drifts)
-    drift = f"{count} target{'' if count == 1 else 's'} drifted" if count else "nothing drifts"
+    drift = f"{counted(len(report.drifts), 'target')} drifted" if report.drifts else "nothing drifts"
     return f"host {report.host}: {policy}{since}: {drift}"
 
 
@@ -155,13 +154,10 @@ def _print(context: Context, host: str, policy: Policy) -> None:
     if context.json:
         print_json(codec.plain(policy))
         return
-    drawn = table("", "")
-    drawn.show_header = False
-    drawn.add_row(*cells("host", style="bold"), *cells(host))
-    drawn.add_row(*cells("mode", style="bold"), *cells(policy.mode))
+    rows: list[tuple[str, object]] = [("host", host), ("mode", policy.mode)]
     for field in fields(Request):
         if field.name != "repack":
             value = getattr(policy.request, field.name)
             shown = (", ".join(value) or "-") if isinstance(value, tuple) else value
-            drawn.add_row(*cells(field.name.replace("_", " "), style="bold"), *cells(shown))
-    context.out.print(drawn)
+            rows.append((field.name.replace("_", " "), shown))
+    context.out.print(facts(*rows))

@@ -5,7 +5,7 @@ from argparse import Namespace
 from pinner.cli.context import Context
 from pinner.cli.follow import follow, show_run
 from pinner.cli.options import page_options
-from pinner.cli.output import cells, moment, plain_page, print_json, table
+from pinner.cli.output import cells, moment, table
 from pinner.cli.parser import Commands, add_command, add_noun
 
 
@@ -42,16 +42,11 @@ def list_runs(context: Context, arguments: Namespace) -> int:
     """Print runs."""
     with context.open() as pinner:
         page = pinner.runs(arguments.host, arguments.limit, arguments.marker)
-    if context.json:
-        print_json(plain_page(page))
-        return 0
     drawn = table("RUN", "KIND", "HOST", "STATE", "STARTED", "BY", "OF", whole=("RUN", "STARTED"))
     for run in page.items:
         of = f"run {run.undoes}" if run.undoes else f"plan {run.plan}"
         drawn.add_row(*cells(run.id, run.kind, run.host, run.state, moment(run.started_at), run.actor, of))
-    context.out.print(drawn)
-    if page.next:
-        context.note(f"more: --marker {page.next}")
+    context.show_page(page, drawn)
     return 0
 
 

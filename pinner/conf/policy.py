@@ -16,4 +16,11 @@ OPTIONS = [
         help="Seconds between two measurements of CPU use (each [host] sample_seconds long), by which the policy finds "
         "processes that became busy.",
     ),
+    cfg.IntOpt(
+        "migration_seconds",
+        default=3600,
+        min=1,
+        help="How long a guest that is told to be leaving for another host (POST /v1/events/guest-leaving) is left "
+        "alone, when nobody tells that it stayed or is gone.",
+    ),
 ]

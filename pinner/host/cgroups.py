@@ -10,16 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pinner.host import files
+from pinner.host.cpusets import CPUS, PARTITION, UNITS, path_of
 from pinner.host.kernel import UNBOUND, cpuset_mount
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, NotPermitted
 from pinner.model.guest import Cgroup
 
-_CPUS = "cpuset.cpus"
-_PARTITION = "cpuset.cpus.partition"
-_UNITS = (".slice", ".scope", ".service")
 _SYSTEMD_SECONDS = 30
-_WORD = 32
 
 POSSIBLE = "sys/devices/system/cpu/possible"
 """Every CPU that this boot can have."""
@@ -28,17 +25,13 @@ POSSIBLE = "sys/devices/system/cpu/possible"
 def units_of(root: Path, pid: int) -> tuple[Cgroup, ...]:
     """The units that hold a process, outermost first; none without the cpuset controller of cgroup v2."""
     mount, possible = cpuset_mount(root), files.cpu_list(root / POSSIBLE)
-    rows = (files.text(root / f"proc/{pid}/cgroup") or "").splitlines()
-    path = next((row.removeprefix("0::/") for row in rows if row.startswith("0::/")), "")
-    if mount.version != "v2" or not path:
+    if mount.version != "v2":
         return ()
-    found = []
-    for unit in _units(path):
-        try:
-            found.append(Cgroup(unit, partition(mount.folder / unit, possible)))
-        except Gone:
-            return ()
-    return tuple(found)
+    try:
+        units = _units(path_of(root, pid).lstrip("/"))
+        return tuple(Cgroup(unit, partition(mount.folder / unit, possible)) for unit in units)
+    except (OSError, Gone):
+        return ()
 
 
 def partition(folder: Path, possible: CpuSet | None) -> str:
@@ -47,7 +40,7 @@ def partition(folder: Path, possible: CpuSet | None) -> str:
     All ``possible`` CPUs are no limit, as none are: a cgroup that holds threads cannot be given back its empty list
     (ENOSPC). Raises Gone where there is no such cgroup.
     """
-    kind, cpus = files.text(folder / _PARTITION), files.cpu_list(folder / _CPUS)
+    kind, cpus = files.text(folder / PARTITION), files.cpu_list(folder / CPUS)
     if kind is None or cpus is None:
         raise Gone(f"cgroup {folder.name}")
     return f"{kind} {cpus if cpus != possible else ''}".strip()
@@ -63,13 +56,13 @@ def set_partition(root: Path, path: str, state: str, allow: Callable[[str, CpuSe
     kind, _, listed = state.partition(" ")
     cpus = CpuSet.parse(listed)
     if kind == "member":
-        _write(folder / _PARTITION, kind)
+        _write(folder / PARTITION, kind)
     allow(folder.name, cpus)
-    if files.cpu_list(folder / _CPUS) != cpus:
+    if files.cpu_list(folder / CPUS) != cpus:
         # systemd leaves the file alone when it is told of no CPU.
-        _write(folder / _CPUS, str(cpus or possible))
+        _write(folder / CPUS, str(cpus or possible))
     if kind != "member":
-        _write(folder / _PARTITION, kind)
+        _write(folder / PARTITION, kind)
     if (now := partition(folder, possible)) != state:
         raise ApplyFailed(f"partition {path}", f"asked for {state!r}, the kernel says {now!r}", granted=now)
 
@@ -84,9 +77,7 @@ def unbound(root: Path) -> str:
 
 def set_unbound(root: Path, cpus: str) -> None:
     """Give unbound work these CPUs and read them back. Raises Gone, NotPermitted, ApplyFailed."""
-    mask = sum(1 << cpu for cpu in CpuSet.parse(cpus))
-    words = [f"{mask >> shift & 0xFFFFFFFF:08x}" for shift in range(0, max(mask.bit_length(), 1), _WORD)]
-    _write(root / UNBOUND, ",".join(reversed(words)))
+    _write(root / UNBOUND, CpuSet.parse(cpus).mask())
     if (now := unbound(root)) != cpus:
         raise ApplyFailed("workqueue", f"asked for CPUs {cpus}, the kernel says {now}", granted=now)
 
@@ -106,7 +97,7 @@ def _units(path: str) -> Iterator[str]:
     """The path of each unit on the way; what a unit keeps below itself (libvirt's vcpu0) is its own affair."""
     parts = path.split("/")
     for number, name in enumerate(parts, start=1):
-        if not name.endswith(_UNITS):
+        if not name.endswith(UNITS):
             return
         yield "/".join(parts[:number])
 

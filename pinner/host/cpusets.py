@@ -16,6 +16,8 @@ from pinner.model.plan import TargetKind
 
 CPUS = "cpuset.cpus"
 PARTITION = "cpuset.cpus.partition"
+UNITS = (".service", ".scope", ".slice")
+"""How systemd's units end that have a cgroup."""
 
 _PART = re.compile(r"emulator|(vcpu|iothread)(\d{1,6})", re.ASCII)
 _WITHIN_GUEST = ("emulator", "libvirt")
@@ -34,9 +36,15 @@ def path_of(root: Path, tid: int) -> str:
 
     Raises OSError where the thread has ended.
     """
-    rows = [line.split(":", 2) for line in files.decode(files.read(f"{root}/proc/{tid}/cgroup")).splitlines()]
-    unified = next((path for _, controllers, path in rows if controllers == ""), "/")
-    return next((path for _, controllers, path in rows if "cpuset" in controllers.split(",")), unified)
+    found = rows(files.read(f"{root}/proc/{tid}/cgroup"))
+    unified = next((path for controllers, path in found if controllers == ""), "/")
+    return next((path for controllers, path in found if "cpuset" in controllers.split(",")), unified)
+
+
+def rows(cgroup: bytes) -> list[tuple[str, str]]:
+    """A /proc/TID/cgroup file by hierarchy: its controllers, by commas (none: cgroup v2), and the path in it."""
+    found = (line.split(":", 2) for line in files.decode(cgroup).splitlines())
+    return [(row[1], row[2]) for row in found if len(row) == 3]
 
 
 def above(mount: Mount, path: str) -> Iterator[Path]:
@@ -45,6 +53,16 @@ def above(mount: Mount, path: str) -> Iterator[Path]:
     while folder != mount.folder:
         yield folder
         folder = folder.parent
+
+
+def around(root: Path, mount: Mount, tid: int) -> tuple[Path, ...]:
+    """The folders that confine a thread, as ``above``; none where it has ended, and without the controller."""
+    if mount.version == "none":
+        return ()
+    try:
+        return tuple(above(mount, path_of(root, tid)))
+    except OSError:
+        return ()
 
 
 def of_guest(folder: Path) -> Path:

@@ -8,16 +8,15 @@ from pathlib import Path
 from pinner.host import causes, cpusets, files
 from pinner.host.causes import Cpuset, Seen, Unit
 from pinner.host.kernel import cpuset_mount
-from pinner.host.watched import name_of
+from pinner.host.watched import names_of_all
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift
 from pinner.model.errors import Invalid, PinnerError
-from pinner.model.plan import Target
+from pinner.model.plan import PINNED, Target
 
 _BOOTED = "run/systemd/system"
 """Is there where systemd is the init (sd_booted(3))."""
 _SYSTEMD_SECONDS = 5
-_UNITS = (".service", ".scope", ".slice")
 
 
 def explain(root: Path, drifts: tuple[Drift, ...], pin_of: Callable[[Target], CpuSet | None]) -> tuple[Drift, ...]:
@@ -27,7 +26,7 @@ def explain(root: Path, drifts: tuple[Drift, ...], pin_of: Callable[[Target], Cp
 
     def seen(drift: Drift) -> Seen:
         above = _above(root, drift.actual[0].tid)
-        names = [name for cpuset in above if (name := cpuset.path.rpartition("/")[2]).endswith(_UNITS)]
+        names = [name for cpuset in above if (name := cpuset.path.rpartition("/")[2]).endswith(cpusets.UNITS)]
         return Seen(above, _pin(drift.target, pin_of), {name: unit(name) for name in names}, running())
 
     return tuple(
@@ -37,22 +36,18 @@ def explain(root: Path, drifts: tuple[Drift, ...], pin_of: Callable[[Target], Cp
 
 def _above(root: Path, tid: int) -> tuple[Cpuset, ...]:
     mount = cpuset_mount(root)
-    try:
-        folders = tuple(cpusets.above(mount, cpusets.path_of(root, tid))) if mount.version != "none" else ()
-    except OSError:
-        return ()
     return tuple(
         Cpuset(
             str(folder.relative_to(mount.folder)),
             files.cpu_list(folder / cpusets.CPUS) or CpuSet(),
             cpusets.part_of(folder.name) is not None,
         )
-        for folder in folders
+        for folder in cpusets.around(root, mount, tid)
     )
 
 
 def _pin(target: Target, pin_of: Callable[[Target], CpuSet | None]) -> CpuSet | None:
-    if target.kind not in ("emulator", "vcpu", "iothread"):
+    if target.kind not in PINNED:
         return None
     try:
         return pin_of(target)
@@ -61,7 +56,7 @@ def _pin(target: Target, pin_of: Callable[[Target], CpuSet | None]) -> CpuSet | 
 
 
 def _running(root: Path) -> frozenset[str]:
-    names = {name_of(root, int(pid)) for pid in files.numbers(f"{root}/proc")}
+    names = {name for _, name in names_of_all(root)}
     return frozenset(names & {*causes.BALANCERS, causes.IRQBALANCE})
 
 

@@ -35,8 +35,7 @@ def classify(
         return not baseline <= affinity and affinity not in placed
 
     def hold_of(process: Process) -> Hold:
-        helper = _HELPER.fullmatch(process.name) if process.kernel else None
-        if process.pid in qemus or (helper and int(helper[1]) in qemus):
+        if process.pid in qemus or (process.kernel and owner_of(process.name) in qemus):
             return "guest"
         return "pinner" if process.pid in own else ""
 
@@ -47,6 +46,12 @@ def is_qemu(command: str) -> bool:
     """Whether a command line's executable is QEMU's, by its name."""
     executable = command.partition(" ")[0].rpartition("/")[2]
     return _QEMU.fullmatch(executable) is not None
+
+
+def owner_of(name: str) -> int | None:
+    """The process id of the QEMU that a kernel thread of this name works for."""
+    helper = _HELPER.fullmatch(name)
+    return int(helper[1]) if helper else None
 
 
 def _held(process: Process, whole: Hold, narrowed: Callable[[CpuSet], bool]) -> Process:

@@ -123,6 +123,14 @@ class LiveHost:
         """See Host."""
         memory.migrate(self._first_thread(target), away, node)
 
+    def knows(self, guest: str) -> bool:
+        """See Machine."""
+        try:
+            self._libvirt.persistent(guest)
+        except Gone:
+            return False
+        return True
+
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """See Agent."""
         return evidence.explain(ROOT, drifts, self._libvirt.pin_of)

@@ -67,7 +67,21 @@ class Lost(NamedTuple):
     what: str
 
 
-class ProcessEvents:
+class _Listener:
+    """Whoever hears a netlink socket."""
+
+    _socket: socket.socket
+
+    def fileno(self) -> int:
+        """For a selector."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._socket.close()
+
+
+class ProcessEvents(_Listener):
     """Births of threads and begins of programs on the whole machine.
 
     Raises NotPermitted where the kernel tells none: without root, in a container (another user or process id
@@ -85,14 +99,6 @@ class ProcessEvents:
         except OSError as error:
             self._socket.close()
             raise NotPermitted("process events", f"the kernel's process connector does not answer: {error}") from None
-
-    def fileno(self) -> int:
-        """For a selector."""
-        return self._socket.fileno()
-
-    def close(self) -> None:
-        """Listen no more."""
-        self._socket.close()
 
     def read(self) -> Iterator[Born | Began | Lost]:
         """What has happened since the last look."""
@@ -124,7 +130,7 @@ class ProcessEvents:
             raise OSError(refused, os.strerror(refused))
 
 
-class CpuEvents:
+class CpuEvents(_Listener):
     """CPUs that go offline or come online (kernel's Documentation/core-api/cpu_hotplug.rst: uevents of subsystem cpu).
 
     Raises NotPermitted where no such socket can be opened.
@@ -135,14 +141,6 @@ class CpuEvents:
             self._socket = _open(_UEVENT, _KERNEL_UEVENTS)
         except OSError as error:
             raise NotPermitted("CPU events", f"the kernel's uevents cannot be heard: {error}") from None
-
-    def fileno(self) -> int:
-        """For a selector."""
-        return self._socket.fileno()
-
-    def close(self) -> None:
-        """Listen no more."""
-        self._socket.close()
 
     def read(self) -> Iterator[CpuChanged | Lost]:
         """What has happened since the last look."""

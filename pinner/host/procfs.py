@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from pinner.host.cpusets import rows
 from pinner.host.files import Folder, decode, numbers, read
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid
@@ -178,13 +179,13 @@ class Sampler:
 @lru_cache(maxsize=4096)
 def parse_unit(cgroup: bytes) -> str:
     """The innermost systemd unit of a /proc/PID/cgroup file, else the longest path in it; empty at the root."""
-    rows = [row for line in decode(cgroup).splitlines() if len(row := line.split(":", 2)) == 3]
-    for _, controllers, path in rows:
+    found = rows(cgroup)
+    for controllers, path in found:
         if controllers in ("name=systemd", ""):
             for part in reversed(path.split("/")):
                 if part.endswith((".service", ".scope")):
                     return part
-    return max((path.rstrip("/") for _, _, path in rows), key=lambda path: path.count("/"), default="")
+    return max((path.rstrip("/") for _, path in found), key=lambda path: path.count("/"), default="")
 
 
 def _command(cmdline: bytes) -> str:

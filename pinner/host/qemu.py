@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pinner.host import files, procfs
+from pinner.host.holds import owner_of
 from pinner.model.errors import Gone
 from pinner.model.plan import TargetKind
 from pinner.model.process import Thread
@@ -17,7 +18,6 @@ from pinner.model.process import Thread
 _VCPU = re.compile(r"CPU (\d+)/\w+", re.ASCII)
 _IOTHREAD = re.compile(r"IO iothread(\d+)", re.ASCII)
 _EXECUTABLE = re.compile("qemu|kvm")
-_HELPER = re.compile(r"(?:vhost-|kvm-pit/)(\d+)", re.ASCII)
 
 _Found = tuple[int, int]
 """A process: when it started, and its id."""
@@ -82,8 +82,7 @@ def look(root: Path, uuids: Collection[str]) -> Processes:
             stat = procfs.parse_stat(files.read(f"{root}/proc/{pid}/stat"))
             if not stat.flags & procfs.PF_KTHREAD:
                 (likely if _EXECUTABLE.match(stat.name) else others).append((stat.started, pid))
-            elif helper := _HELPER.fullmatch(stat.name):
-                owner = int(helper[1])
+            elif (owner := owner_of(stat.name)) is not None:
                 helpers[owner] = helpers.get(owner, ()) + procfs.threads_of(root, pid)
         except (OSError, ValueError, IndexError, Gone):
             continue

@@ -34,13 +34,12 @@ class Watched:
 def find(root: Path, mount: Mount, guests: Collection[str], names: Collection[str]) -> Watched:
     """What is to be watched for these guests (by UUID) and for the processes of these names."""
     qemus = {pid: uuid for uuid, pid in qemu.look(root, guests).qemus.items()} if guests else {}
-    named = {pid: name for pid, name in _names(root) if name in names} if names else {}
+    named = {pid: name for pid, name in names_of_all(root) if name in names} if names else {}
     found: dict[str, Owner | None] = {}
-    if mount.version != "none":
-        for pid in (*qemus, *named):
-            found |= dict.fromkeys(_files(_above(root, mount, pid)))
-        for pid, uuid in qemus.items():
-            found |= _of_guest(root, mount, pid, uuid)
+    for pid in (*qemus, *named):
+        found |= dict.fromkeys(_files(cpusets.around(root, mount, pid)))
+    for pid, uuid in qemus.items():
+        found |= _of_guest(root, mount, pid, uuid)
     return Watched(qemus, named, found)
 
 
@@ -59,7 +58,8 @@ def strays(root: Path, pid: int, tids: Iterable[int]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _names(root: Path) -> Iterator[tuple[int, str]]:
+def names_of_all(root: Path) -> Iterator[tuple[int, str]]:
+    """Every process's id and name."""
     for pid in map(int, files.numbers(f"{root}/proc")):
         yield pid, name_of(root, pid)
 
@@ -72,15 +72,8 @@ def name_of(root: Path, pid: int) -> str:
         return ""
 
 
-def _above(root: Path, mount: Mount, pid: int) -> tuple[Path, ...]:
-    try:
-        return tuple(cpusets.above(mount, cpusets.path_of(root, pid)))
-    except OSError:
-        return ()
-
-
 def _of_guest(root: Path, mount: Mount, pid: int, uuid: str) -> dict[str, Owner | None]:
-    innermost = next(iter(_above(root, mount, pid)), None)
+    innermost = next(iter(cpusets.around(root, mount, pid)), None)
     found: dict[str, Owner | None] = {}
     for folder, part in cpusets.parts(cpusets.of_guest(innermost)) if innermost else ():
         found |= dict.fromkeys(_files([folder]), Owner(uuid, *part) if part else None)

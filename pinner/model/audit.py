@@ -14,8 +14,8 @@ class AuditRecord:
     actor: str
     origin: str
     action: str
-    """snapshot.take, plan.create, run.apply, run.change, run.rollback, run.end, policy.set,
-    guest.exempt, drift.found, drift.flaps"""
+    """snapshot.take, plan.create, run.apply, run.change, run.rollback, run.release, run.end, policy.set,
+    guest.event, guest.exempt, drift.found, drift.flaps"""
     host: str
     subject: str
     before: str

@@ -16,6 +16,8 @@ from pinner.model.errors import Invalid
 MAX_CPUS = 8192
 """The largest NR_CPUS of any kernel build (x86 MAXSMP); a number at or above it is a slip of the pen."""
 
+_WORD = 32
+"""Bits of a word in the kernel's masks."""
 _PART = re.compile(r"(?P<not>\^)?(?P<first>\d{1,6})(?:-(?P<last>\d{1,6})(?::(?P<used>\d{1,6})/(?P<group>\d{1,6}))?)?")
 _GRAMMAR = "a CPU list such as 0-3,8 or 0-15,^4"
 
@@ -41,6 +43,12 @@ class CpuSet:
 
     def __str__(self) -> str:
         return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in self._runs())
+
+    def mask(self) -> str:
+        """The kernel's mask form: words of 32 CPUs in hexadecimal, the highest first (``00000080,0000000f``)."""
+        bits = sum(1 << cpu for cpu in self.ids)
+        words = [f"{bits >> first & 0xFFFFFFFF:08x}" for first in range(0, max(bits.bit_length(), 1), _WORD)]
+        return ",".join(reversed(words))
 
     def _runs(self) -> Iterator[tuple[int, int]]:
         ordered = sorted(self.ids)

@@ -75,6 +75,7 @@ NewsKind = Literal[
     "guest-started",
     "guest-stopped",
     "guest-changed",
+    "guest-told",
     "process-born",
     "cpuset-written",
     "cpu-changed",
@@ -83,6 +84,7 @@ NewsKind = Literal[
 """guest-started    a guest runs: started, restored, migrated in                     subject: UUID
 guest-stopped    a guest is no more: shut off, destroyed, saved, migrated away    subject: UUID
 guest-changed    pins, metadata, a reset; a vCPU or iothread that was plugged in  subject: UUID
+guest-told       somebody told that something happened to a guest              subject: UUID
 process-born     a process of a watched name began out of place, or took the name subject: pid
 cpuset-written   cpuset.cpus of a guest's or service's cgroup changed             subject: cgroup path
 cpu-changed      a CPU went offline or came online                                subject: CPU id

@@ -122,6 +122,8 @@ class Guest:
     """Nova pinned its vCPUs: they and their CPUs are not ours."""
     exempt: bool = False
     """Its metadata says, under pinner's XML namespace, that its CPUs are to be left alone."""
+    leaving: bool = False
+    """It is being migrated away, as somebody told."""
     cgroups: tuple[Cgroup, ...] = ()
     """The units that hold it, outermost first; none where the cpuset controller of cgroup v2 is not on for them."""
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from pinner.model.memory import MemoryChange, NodeMemory
+from pinner.model.memory import MemoryChange, NodeMemory, moved_text
 from pinner.model.plan import Change, ThreadMask
 
 EntryState = Literal["intent", "done", "gone", "failed", "undone", "stuck"]
@@ -12,7 +12,8 @@ EntryState = Literal["intent", "done", "gone", "failed", "undone", "stuck"]
 gone    its guest, process or thread ended     failed  not made; the prior masks were verified
 undone  the prior masks are back               stuck   could not be undone, ``error`` says why"""
 
-RunKind = Literal["apply", "rollback"]
+RunKind = Literal["apply", "rollback", "release"]
+"""release: an apply that gives a guest back the CPUs that it had, before it is migrated away; nothing stands by it."""
 RunState = Literal["running", "applied", "undone", "rolled_back", "rolled_back_partly", "failed"]
 """running; applied: the host is as planned; undone: a change failed and the host is as it was;
 rolled_back, rolled_back_partly (something was gone, or is stuck): of a rollback, and of the run it took back;
@@ -35,10 +36,15 @@ class Entry:
     memory: tuple[NodeMemory, ...] = ()
     """Of a change of memory that was made: what has moved and what has not."""
 
+    @property
+    def told(self) -> str:
+        """What there is to say of it, for people: what went wrong, or what memory has moved."""
+        return self.error or (moved_text(self.memory) if self.state == "done" else "")
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """An apply or a rollback, from its start to its end."""
+    """An apply, a rollback or a release, from its start to its end."""
 
     id: str
     kind: RunKind

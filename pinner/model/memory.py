@@ -18,6 +18,11 @@ class MemoryChange:
     """The nodes of the guest's live numatune where libvirt may change them; empty: only the kernel is asked."""
     reason: str
 
+    @property
+    def goal(self) -> str:
+        """What it leads to, for people."""
+        return f"node {self.node}"
+
 
 @dataclass(frozen=True, slots=True)
 class NodeMemory:

@@ -13,6 +13,10 @@ TargetKind = Literal["emulator", "vcpu", "iothread", "helper", "process", "memor
 SETTINGS: tuple[TargetKind, ...] = ("workqueue", "partition")
 """What has a state instead of threads."""
 
+PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
+"""The parts of a guest that libvirt itself knows: it pins them and remembers their pins, they have a place in the
+guest's definition, and they are the same parts after a restart. Helpers and memory it does not know."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -79,6 +83,11 @@ class Change:
     after: CpuSet
     reason: str
     states: tuple[str, str] = ("", "")
+
+    @property
+    def goal(self) -> str:
+        """What it leads to, for people: the state that the target gets, or the CPUs that its threads get."""
+        return self.states[1] or str(self.after)
 
 
 @dataclass(frozen=True, slots=True)

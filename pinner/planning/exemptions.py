@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """Who is to be left alone: by the request, by the mark in a guest's metadata, or by its flavor."""
+=======
+"""Whom the request names: to be left alone, as the mark in a guest's metadata asks too, or to be moved."""
+>>>>>>> main
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
@@ -9,18 +13,28 @@ from pinner.planning import flavors
 
 def exempt_guest(guest: Guest, request: Request) -> bool:
     """Whether the guest's CPUs are left alone."""
+<<<<<<< HEAD
     return (
         guest.exempt
         or flavors.exempt(guest)
         or guest.name in request.exempt_guests
         or guest.uuid in request.exempt_guests
     )
+=======
+    named = request.exempt_guests
+    return guest.exempt or guest.leaving or guest.name in named or guest.uuid in named
+>>>>>>> main
 
 
 def exempt_process(process: Process, request: Request) -> bool:
     """Whether the process is left alone, by its name or its systemd unit."""
     named = request.exempt_processes
     return process.name in named or (bool(process.unit) and process.unit in named)
+
+
+def asked_for(process: Process, request: Request) -> bool:
+    """Whether the process is to be moved, busy or not: by its name or its pid."""
+    return process.name in request.processes or str(process.pid) in request.processes
 
 
 def own_cpus(guest: Guest) -> CpuSet:

@@ -36,9 +36,7 @@ def partitioned(snapshot: Snapshot, request: Request) -> CpuSet:
 def commands(target: Target, state: str) -> Iterator[str]:
     """The shell commands that give the target this state."""
     if target.kind == "workqueue":
-        mask = sum(1 << cpu for cpu in CpuSet.parse(state))
-        words = [f"{mask >> shift & 0xFFFFFFFF:08x}" for shift in range(0, mask.bit_length(), 32)]
-        yield f"echo {','.join(reversed(words))} > {_WORKQUEUE}"
+        yield f"echo {CpuSet.parse(state).mask()} > {_WORKQUEUE}"
         return
     kind, _, cpus = state.partition(" ")
     allow = f"systemctl set-property --runtime '{target.name}' AllowedCPUs={cpus}"

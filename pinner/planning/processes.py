@@ -9,7 +9,7 @@ from pinner.model.plan import LeftOut, Target
 from pinner.model.process import Hold, Process, Thread
 from pinner.model.request import AUTO, Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.exemptions import exempt_guest, exempt_process, own_cpus
+from pinner.planning.exemptions import asked_for, exempt_guest, exempt_process, own_cpus
 from pinner.planning.partitions import partitioned
 from pinner.planning.roles import for_housekeeping, housekeeping
 from pinner.planning.supply import Claim, Supply
@@ -155,8 +155,7 @@ def _guests_claims(snapshot: Snapshot, request: Request) -> Iterator[Claim]:
 
 
 def _asked(process: Process, request: Request) -> bool:
-    named = process.name in request.processes or str(process.pid) in request.processes
-    return named and not exempt_process(process, request)
+    return asked_for(process, request) and not exempt_process(process, request)
 
 
 def _hold(process: Process, thread: Thread) -> Hold:

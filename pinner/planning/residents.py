@@ -7,6 +7,7 @@ from pinner.model.policy import Placed, Standing
 from pinner.model.process import Process, Thread
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.planning.exemptions import asked_for
 
 Key = tuple[str, str, int | None]
 Identity = tuple[str, str, str]
@@ -60,8 +61,7 @@ def relevant(snapshot: Snapshot, request: Request, standing: Standing | None) ->
             process is youngest
             or process.load > request.busy_threshold
             or (process.pid, process.started) in resident
-            or process.name in request.processes
-            or str(process.pid) in request.processes
+            or asked_for(process, request)
             or any(thread.hold == "narrowed" for thread in process.threads)
         )
 

@@ -32,7 +32,7 @@ def render(plan: Plan) -> str:
 def _forward(plan: Plan) -> Iterator[str]:
     for change in plan.changes:
         yield ""
-        yield _comment(f"{change.target}: {_before(change)} -> {change.states[1] or change.after}: {change.reason}")
+        yield _comment(f"{change.target}: {_before(change)} -> {change.goal}: {change.reason}")
         if change.states[1]:
             yield from partitions.commands(change.target, change.states[1])
         else:

@@ -3,14 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pinner.model.plan import Plan, TargetKind
+from pinner.model.plan import PINNED, Plan
 from pinner.model.policy import Placed, Standing
 from pinner.model.snapshot import Snapshot
 from pinner.planning.context import Context
 from pinner.planning.residents import identity, identity_of, instance, key
-
-_LASTING: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
-"""What of a guest is the same after a restart."""
 
 ABSENT = 256
 """How many targets that the plan does not name keep their place."""
@@ -61,7 +58,7 @@ def _absent(previous: Standing, placed: tuple[Placed, ...]) -> Iterator[Placed]:
             gone = identity_of(each) not in names
             names.add(identity_of(each))
         else:
-            gone = each.target.kind in _LASTING and key(each.target) not in present
+            gone = each.target.kind in PINNED and key(each.target) not in present
         if gone:
             yield each
 

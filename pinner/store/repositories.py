@@ -11,6 +11,7 @@ from pinner.store.plans import Plans
 from pinner.store.policies import Policies
 from pinner.store.runs import Runs
 from pinner.store.snapshots import Snapshots
+from pinner.store.told import Tellings
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class Store:
     runs: Runs
     audit: Audit
     policies: Policies
+    told: Tellings
 
 
 @contextmanager
@@ -30,6 +32,6 @@ def open_store(url: str) -> Iterator[Store]:
     engine = connect(url)
     try:
         schema.ensure(engine)
-        yield Store(Snapshots(engine), Plans(engine), Runs(engine), Audit(engine), Policies(engine))
+        yield Store(Snapshots(engine), Plans(engine), Runs(engine), Audit(engine), Policies(engine), Tellings(engine))
     finally:
         engine.dispose()

@@ -79,6 +79,20 @@ class Runs:
             row = connection.execute(query.order_by(tables.runs.c.seq.desc()).limit(1)).one_or_none()
         return None if row is None else Run(*row)
 
+    def standing_changes(self, host: str, guest: str) -> tuple[Change, ...]:
+        """What runs did to the threads of a guest (by UUID) of a host and nobody took back, oldest first. Reads all
+        entries of the host."""
+        runs, table = tables.runs.c, tables.entries.c
+        query = (
+            select(table.change)
+            .join(tables.runs, runs.id == table.run)
+            .where(runs.host == host, table.state.in_(("done", "stuck")), table.change.contains(guest, autoescape=True))
+            .order_by(runs.seq, table.seq)
+        )
+        with reading(self._engine) as connection:
+            found = [_CHANGE.validate_json(body) for body in connection.execute(query).scalars()]
+        return tuple(each for each in found if isinstance(each, Change) and each.target.owner == guest)
+
     def entries(self, run: str) -> tuple[Entry, ...]:
         """By ``seq``; none for an unknown run."""
         query = select(tables.entries).filter_by(run=run).order_by(tables.entries.c.seq)

@@ -112,6 +112,17 @@ standings = Table(
     Column("body", Text, nullable=False),
 )
 
+told = Table(
+    "told",
+    metadata,
+    Column("guest", String(36), primary_key=True),
+    Column("host", String(255), nullable=False),
+    Column("at", UtcText, nullable=False),
+    Column("nova", Text, nullable=False),
+    Column("leaving_until", UtcText),
+    Index("told_of_host", "host"),
+)
+
 audit = Table(
     "audit",
     metadata,

@@ -9,7 +9,7 @@ from pathlib import Path
 import private_libvirt
 import pytest
 from support.kernel import process
-from support.live import FIRST, SECOND, emulator, iothread, vcpu
+from support.live import FIRST, SECOND, cpuset_of, emulator, iothread, vcpu
 
 from pinner import wiring
 from pinner.agent.newsroom import Newsroom
@@ -116,7 +116,7 @@ def test_a_cpuset_that_is_written_behind_libvirts_back(start_guest, host, listen
     guest = start_guest()
     host.pin(vcpu(guest), FIRST, persist=False)
     listener.skip()
-    folder = _cpuset_of(next(each.thread.tid for each in guest.vcpus))
+    folder = cpuset_of(next(each.thread.tid for each in guest.vcpus))
     (folder / "cpuset.cpus").write_text(str(SECOND))
     subject = str(folder.relative_to(cpuset_mount(ROOT).folder))
     assert listener.hear("cpuset-written", subject) == f"CPUs {SECOND}"
@@ -187,13 +187,3 @@ def test_who_only_asks_does_not_listen(libvirtd):
         f"Libvirt({libvirtd!r}).guests(Path('/')); print(threading.active_count())\n"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"
-
-
-def _cpuset_of(tid):
-    rows = [line.split(":", 2) for line in Path(f"/proc/{tid}/cgroup").read_text().splitlines()]
-    mount = cpuset_mount(ROOT)
-    path = next((path for _, names, path in rows if "cpuset" in names.split(",")), None)
-    path = path or next(path for _, names, path in rows if not names)
-    if mount.version == "none" or path == "/":
-        pytest.skip("guests have no cpusets here")
-    return mount.folder / path.lstrip("/")

@@ -2,7 +2,6 @@
 
 import os
 import re
-from pathlib import Path
 
 import libvirt as bindings
 import private_libvirt
@@ -14,6 +13,7 @@ from support.live import (
     SECOND,
     apply,
     change,
+    cpuset_of,
     emulator,
     entries,
     expected,
@@ -27,7 +27,6 @@ from support.live import (
 from support.values import NOON, make_run
 
 from pinner.apply import executor
-from pinner.host.kernel import cpuset_mount
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT, LiveHost
 from pinner.model.cpuset import CpuSet
@@ -88,17 +87,6 @@ def test_a_guest_killed_before_the_rollback_is_named(host, journal, start_guest,
         host.pin(vcpu(guest), FIRST, persist=False)
 
 
-def folder_of(tid: int) -> Path:
-    """The thread's cpuset."""
-    rows = [line.split(":", 2) for line in Path(f"/proc/{tid}/cgroup").read_text().splitlines()]
-    mount = cpuset_mount(ROOT)
-    path = next((path for _, names, path in rows if "cpuset" in names.split(",")), None)
-    path = path or next(path for _, names, path in rows if not names)
-    if mount.version == "none" or path == "/":
-        pytest.skip("guests have no cpusets here")
-    return mount.folder / path.lstrip("/")
-
-
 @pytest.mark.fault(20)
 def test_a_cpuset_written_behind_libvirts_back_is_left_and_named(host, journal, start_guest):
     """The kernel is asked, not libvirt, which still says otherwise."""
@@ -106,7 +94,7 @@ def test_a_cpuset_written_behind_libvirts_back_is_left_and_named(host, journal, 
     tid = guest.vcpus[0].thread.tid
     before = masks(guest.pid)
     assert apply(plan_of(host, whole(host, guest)), host, journal).state == "applied"
-    (folder_of(tid) / "cpuset.cpus").write_text(str(FIRST))
+    (cpuset_of(tid) / "cpuset.cpus").write_text(str(FIRST))
     assert allowed(tid) == str(FIRST)
     run = rollback(host, journal)
     assert run.state == "rolled_back_partly"

@@ -13,7 +13,21 @@ from pathlib import Path
 import private_libvirt
 import pytest
 from support.kernel import THREADS, masks, process
-from support.live import FIRST, ONLINE, SECOND, apply, change, daemon, emulator, only, plan_of, rollback, vcpu, whole
+from support.live import (
+    FIRST,
+    ONLINE,
+    SECOND,
+    apply,
+    change,
+    daemon,
+    emulator,
+    hung,
+    only,
+    plan_of,
+    rollback,
+    vcpu,
+    whole,
+)
 from support.values import NOON, make_run
 
 from pinner.apply import executor
@@ -26,7 +40,6 @@ from pinner.model.journal import Entry
 pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
 
 BOUND = 1.0
-Asking = subprocess.Popen[bytes]
 
 
 @pytest.fixture
@@ -36,18 +49,11 @@ def brisk(libvirtd: str) -> LiveHost:
 
 
 @contextmanager
-def hung(libvirtd: str, guest: Guest) -> Iterator[Asking]:
-    """A guest whose QEMU does not answer, and a job that waits for its answer; in the end it goes on."""
-    os.kill(guest.pid, signal.SIGSTOP)
-    command = ["virsh", "-c", libvirtd, "qemu-monitor-command", guest.name, '{"execute": "query-status"}']
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as asking:
-        try:
-            time.sleep(0.5)
-            assert asking.poll() is None
-            yield asking
-            assert asking.poll() is None, "it hung all the time"
-        finally:
-            os.kill(guest.pid, signal.SIGCONT)
+def hung_throughout(libvirtd: str, guest: Guest) -> Iterator[None]:
+    """A guest that hangs until the end."""
+    with hung(libvirtd, guest) as asking:
+        yield
+        assert asking.poll() is None, "it hung all the time"
 
 
 @pytest.mark.fault(18)
@@ -75,7 +81,7 @@ def test_a_guest_that_hangs_delays_itself_alone(brisk, journal, start_guest, lib
     def progress(entry: Entry, total: int) -> None:
         told.append((entry.change.target.name, entry.state))
 
-    with hung(libvirtd, guest):
+    with hung_throughout(libvirtd, guest):
         began = time.monotonic()
         run = executor.apply(plan, make_run(), brisk, journal, lambda: NOON, progress)
         took = time.monotonic() - began
@@ -99,7 +105,7 @@ def test_what_was_overdue_is_undone_when_the_guest_goes_on(brisk, journal, start
     """Though nobody asks for it."""
     guest = start_guest()
     before = masks(guest.pid)
-    with hung(libvirtd, guest):
+    with hung_throughout(libvirtd, guest):
         assert apply(plan_of(brisk, [change(brisk, vcpu(guest), SECOND)]), brisk, journal).state == "failed"
     time.sleep(1)
     now = masks(guest.pid)
@@ -111,7 +117,7 @@ def test_a_guest_with_another_job_is_busy(start_guest, libvirtd, journal):
     """libvirt itself gives up after 30 s (code 68); here the bound is ours. It can be tried again."""
     host = LiveHost(Libvirt(libvirtd, BOUND / 2))
     guest = start_guest()
-    with hung(libvirtd, guest):
+    with hung_throughout(libvirtd, guest):
         with pytest.raises(Busy, match=r"no answer from libvirt within 0\.5 s") as caught:
             host.pin(vcpu(guest), FIRST, persist=False)
         assert caught.value.details["overdue"] is True

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 from support.kernel import masks
-from support.live import only
+from support.live import hung, only
 from support.serving import Served
 
 from pinner.model.guest import Guest
@@ -88,30 +88,16 @@ def door(libvirtd: str) -> Iterator[Door]:
 
 
 @contextmanager
-def hung(libvirtd: str, guest: Guest) -> Iterator[Callable[[], None]]:
-    """A guest whose job does not end; gives what lets it go on."""
-    os.kill(guest.pid, signal.SIGSTOP)
-    command = ["virsh", "-c", libvirtd, "qemu-monitor-command", guest.name, '{"execute": "query-status"}']
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as asking:
-        try:
-            time.sleep(0.5)
-            assert asking.poll() is None
-            yield lambda: os.kill(guest.pid, signal.SIGCONT)
-        finally:
-            os.kill(guest.pid, signal.SIGCONT)
-
-
-@contextmanager
 def under_way(door: Door, libvirtd: str, guests: tuple[Guest, Guest]) -> Iterator[tuple[str, Callable[[], None]]]:
     """An apply that waits for the second guest; the run, and what lets it go on."""
     plan = door.plan(*guests)
-    with hung(libvirtd, guests[1]) as go_on:
+    with hung(libvirtd, guests[1]):
         asked = door.post(f"/plans/{plan}/apply")
         assert asked.status_code == 202, asked.text
         run = asked.json()["id"]
         time.sleep(1)
         assert door.get(f"/runs/{run}")["run"]["state"] == "running"
-        yield run, go_on
+        yield run, lambda: os.kill(guests[1].pid, signal.SIGCONT)
 
 
 @pytest.fixture

@@ -85,6 +85,12 @@ class MemoryAgent:
     def news(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[News, ...]:
         return self.newsroom.since(after, timeout, names)
 
+    def tell(self, guest: str, words: str) -> bool:
+        known = any(each.uuid == guest for each in self.taken.guests)
+        if known:
+            self.newsroom.tell("guest-told", guest, words)
+        return known
+
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         return tuple(replace(drift, cause=self.cause) if drift.cause == "unknown" else drift for drift in drifts)
 

@@ -1,14 +1,21 @@
 """Plans for real guests and processes, made by hand for two CPUs, and carried out."""
 
 import os
-from collections.abc import Iterable
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
 from support.kernel import started
 from support.values import NOON, make_plan, make_run
 
 from pinner.apply import executor
-from pinner.host.live import LiveHost
+from pinner.host.kernel import cpuset_mount
+from pinner.host.live import ROOT, LiveHost
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Guest
 from pinner.model.journal import Run
@@ -72,3 +79,28 @@ def expected(plan: Plan) -> dict[int, str]:
 def only(found: dict[int, str], tids: Iterable[int]) -> dict[int, str]:
     """QEMU's workers come and go; these are the threads that stay."""
     return {tid: found[tid] for tid in tids if tid in found}
+
+
+def cpuset_of(tid: int) -> Path:
+    """The folder of a thread's cpuset, read here in its own way; skips the test where guests have none."""
+    rows = [line.split(":", 2) for line in Path(f"/proc/{tid}/cgroup").read_text().splitlines()]
+    mount = cpuset_mount(ROOT)
+    path = next((path for _, names, path in rows if "cpuset" in names.split(",")), None)
+    path = path or next(path for _, names, path in rows if not names)
+    if mount.version == "none" or path == "/":
+        pytest.skip("guests have no cpusets here")
+    return mount.folder / path.lstrip("/")
+
+
+@contextmanager
+def hung(libvirtd: str, guest: Guest) -> Iterator[subprocess.Popen[bytes]]:
+    """A guest whose QEMU does not answer, and a job that waits for its answer; in the end it goes on."""
+    os.kill(guest.pid, signal.SIGSTOP)
+    command = ["virsh", "-c", libvirtd, "qemu-monitor-command", guest.name, '{"execute": "query-status"}']
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as asking:
+        try:
+            time.sleep(0.5)
+            assert asking.poll() is None
+            yield asking
+        finally:
+            os.kill(guest.pid, signal.SIGCONT)

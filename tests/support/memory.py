@@ -13,6 +13,7 @@ from pinner.model.audit import AuditRecord
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift, DriftReport
 from pinner.model.errors import Blocked, Invalid, NotFound, RunConflict, StalePlan
+from pinner.model.event import GuestEvent
 from pinner.model.guest import Emulator, Guest, Vcpu
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import LeftOut, Plan
@@ -20,7 +21,7 @@ from pinner.model.policy import Policy
 from pinner.model.process import Process, Thread
 from pinner.model.request import AUTO, Request
 from pinner.model.snapshot import Snapshot
-from pinner.usecases import Caller, Exemption, Page, PlanSummary, Progress, StrategyInfo, Verification
+from pinner.usecases import Caller, Exemption, Heard, Page, PlanSummary, Progress, StrategyInfo, Verification
 
 EVIL = "web\n\x1b[31m<b>\u2028\u202e'"
 """A name with a line end, a terminal escape, markup, a line separator and a direction mark."""
@@ -65,11 +66,12 @@ class MemoryPinner:
         self.moved = threading.Condition()
         self.policies: dict[str, Policy] = {}
         self.exempt: dict[str, bool] = {}
+        self.events: list[GuestEvent] = []
 
     def state(self) -> tuple[object, ...]:
         """Everything that a call could have changed."""
         kept = dict(self.stored), dict(self.run_list), dict(self.snapshots), tuple(self.records)
-        return (*kept, dict(self.policies), dict(self.exempt))
+        return (*kept, dict(self.policies), dict(self.exempt), tuple(self.events))
 
     def hosts(self) -> tuple[str, ...]:
         return ("h1",)
@@ -205,6 +207,14 @@ class MemoryPinner:
         self.exempt[found.uuid] = exempt
         self._record("guest.exempt", found.uuid, caller)
         return Exemption(found.uuid, found.name, exempt)
+
+    def guest_event(self, host: str | None, event: GuestEvent, caller: Caller) -> Heard:
+        host = host or self.hosts()[0]
+        _known("host", host, self.hosts())
+        known = any(each.uuid == event.guest for each in self.observe(host, 0.0).guests)
+        self._record("guest.event", event.guest, caller)
+        self.events.append(event)
+        return Heard(host, event.guest, known, "")
 
     def audit(
         self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str

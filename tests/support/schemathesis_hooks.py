@@ -7,6 +7,7 @@ import schemathesis
 from hypothesis import strategies as st
 
 schemathesis.openapi.format("cpu-list", st.sampled_from(["auto", "0", "4"]))
+schemathesis.openapi.format("cpu-ids", st.sampled_from(["", "0", "4-7"]))
 schemathesis.openapi.format("marker", st.just(""))
 
 

@@ -15,7 +15,6 @@ from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.planning.flapping import FIRST_HOLD, PATIENCE
 from pinner.service import Service
-from pinner.store.repositories import open_store
 from pinner.usecases import Caller
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
@@ -37,12 +36,6 @@ class Clock:
 @pytest.fixture
 def clock():
     return Clock()
-
-
-@pytest.fixture
-def store(tmp_path):
-    with open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as made:
-        yield made
 
 
 @pytest.fixture

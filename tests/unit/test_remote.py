@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -13,11 +14,14 @@ from werkzeug.exceptions import ServiceUnavailable
 from pinner.api.app import create_app
 from pinner.api.server import serve
 from pinner.api.streams import Streams
+from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Blocked, HostUnreachable, Invalid, NotFound, PinnerError, RunConflict, StalePlan
+from pinner.model.event import GuestEvent
+from pinner.model.guest import NovaIdentity
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.remote import RemotePinner, _events
-from pinner.usecases import Caller
+from pinner.usecases import Caller, Heard
 
 NOBODY = Caller("nobody", "nowhere", "req-none")
 
@@ -242,3 +246,13 @@ def test_a_guest_is_marked(remote, pinner):
         assert pinner.exempt == {guest.uuid: exempt}
     with pytest.raises(NotFound):
         remote.set_exempt("h1", "nobody", True, NOBODY)
+
+
+def test_events(remote, pinner):
+    (guest,) = pinner.observe("h1", 0.0).guests
+    nova = NovaIdentity("i", "p", "u", "f", {"pinner:exempt": "true"})
+    leaving = GuestEvent(guest.uuid, "leaving", "an event", "nova req-1", NOON, nova, CpuSet.parse("0-3"))
+    assert remote.guest_event("h1", leaving, NOBODY) == Heard("h1", guest.uuid, True, "")
+    gone = replace(leaving, happened="gone", cpus=CpuSet())
+    assert remote.guest_event(None, gone, NOBODY).host == "h1"
+    assert pinner.events == [leaving, gone]

@@ -24,7 +24,6 @@ from pinner.model.errors import (
 )
 from pinner.model.request import Request
 from pinner.service import SETTLING, Service
-from pinner.store.repositories import open_store
 from pinner.usecases import Caller, UseCases
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
@@ -47,12 +46,6 @@ class Clock:
 @pytest.fixture
 def clock():
     return Clock()
-
-
-@pytest.fixture
-def store(tmp_path):
-    with open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as made:
-        yield made
 
 
 @pytest.fixture

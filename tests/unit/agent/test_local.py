@@ -20,19 +20,12 @@ from pinner.model.journal import Entry
 from pinner.model.plan import Basis, Change, Target, ThreadMask
 from pinner.service import Service
 from pinner.store.journal import Journal
-from pinner.store.repositories import open_store
 from pinner.usecases import Caller
 
 ANN = Caller("ann", "cli", "req-1")
 CPUS = sorted(os.sched_getaffinity(0))
 
 pytestmark = pytest.mark.skipif(len(CPUS) < 2, reason="to move a thread takes two CPUs")
-
-
-@pytest.fixture
-def store(tmp_path):
-    with open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as made:
-        yield made
 
 
 @pytest.fixture

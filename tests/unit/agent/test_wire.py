@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.agent import MemoryAgent
+from support.memory import seen
 from support.values import NOON, make_change, make_plan, make_run, make_snapshot
 
 from pinner.agent import wire
@@ -98,6 +99,11 @@ def test_news_drift_and_marks_cross_the_socket(client: AgentClient, agent: Memor
         "restarted",
         "balancer",
     ]
+    agent.taken = seen()
+    told = agent.taken.guests[0].uuid
+    assert [client.tell(guest, "rebooted") for guest in (told, "nobody")] == [True, False]
+    (news,) = client.news(first.seq, 0.0, ())
+    assert (news.kind, news.subject, news.detail) == ("guest-told", told, "rebooted")
     client.set_exempt("uuid-1", exempt=True)
     assert agent.exempt == {"uuid-1": True}
 

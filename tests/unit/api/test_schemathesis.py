@@ -30,7 +30,7 @@ def test_schemathesis_finds_nothing(tmp_path, tokens):
         finally:
             server.stop()
         assert done.returncode == 0, done.stdout[-8000:] + done.stderr
-        assert "24 selected / 24 total" in done.stdout
+        assert "27 selected / 27 total" in done.stdout
         assert len(pinner.plans(None, 500, "").items) >= 3, "the planner was really reached"
         states = {run.state for run in pinner.runs(None, 500, "").items}
         assert {"applied", "rolled_back"} <= states, "and the agent"
@@ -46,6 +46,8 @@ def _tell_names(folder, pinner):
         "path.plan": [plan.id],
         "path.run": [run.id],
         "path.snapshot": [plan.basis.snapshot],
+        "body.host": ["compute1"],
+        "body.guest": [guest.uuid for guest in pinner.observe("compute1", 0.0).guests],
         "body.strategy": [strategy.name for strategy in pinner.strategies()],
         "body.snapshot": [plan.basis.snapshot],
     }

@@ -15,13 +15,6 @@ from pinner.store.journal import Journal
 
 
 @pytest.fixture
-def journal(tmp_path):
-    journal = Journal(tmp_path)
-    yield journal
-    journal.close()
-
-
-@pytest.fixture
 def host():
     host = MemoryHost()
     host.add(emulator(), "0-7", "0-7", "0-3")

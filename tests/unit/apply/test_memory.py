@@ -10,17 +10,9 @@ from pinner.apply import executor
 from pinner.model.errors import ApplyFailed, Gone, Invalid, StalePlan
 from pinner.model.memory import MemoryChange, NodeMemory
 from pinner.model.plan import GuestMemory
-from pinner.store.journal import Journal
 
 MIB = 1024
 HOME, AWAY, THIRD = 0, 1, 4
-
-
-@pytest.fixture
-def journal(tmp_path):
-    journal = Journal(tmp_path)
-    yield journal
-    journal.close()
 
 
 def host_with(held, numatune=""):

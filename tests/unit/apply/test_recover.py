@@ -20,13 +20,6 @@ SCOPE = Target("partition", "g1.scope", None, "g1.scope")
 
 
 @pytest.fixture
-def journal(tmp_path):
-    journal = Journal(tmp_path)
-    yield journal
-    journal.close()
-
-
-@pytest.fixture
 def host():
     host = MemoryHost()
     host.add(emulator(), "0-3", "4-7")

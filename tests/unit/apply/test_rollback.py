@@ -10,13 +10,6 @@ from pinner.store.journal import Journal
 
 
 @pytest.fixture
-def journal(tmp_path):
-    journal = Journal(tmp_path)
-    yield journal
-    journal.close()
-
-
-@pytest.fixture
 def host(journal):
     """A host with an applied run-1; ``before`` is what the kernel said."""
     host = MemoryHost()

@@ -7,17 +7,9 @@ from support.values import NOON, cpus, make_run
 from pinner.apply import executor
 from pinner.model.errors import ApplyFailed, StalePlan
 from pinner.model.plan import Change, Target
-from pinner.store.journal import Journal
 
 SCOPE = Target("partition", "machine.slice/g1.scope", None, "g1.scope")
 MADE = Change(SCOPE, (), cpus("4-7"), "so", ("member", "isolated 4-7"))
-
-
-@pytest.fixture
-def journal(tmp_path):
-    journal = Journal(tmp_path)
-    yield journal
-    journal.close()
 
 
 @pytest.fixture

@@ -1,0 +1,88 @@
+"""What becomes of events that others tell of guests.
+
+An event is a hint. What it says about a guest (who it is for Nova, that it is leaving) is kept until it is gone, and
+whoever keeps the host looks at once; where everything is in its place already, nothing is done.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from pinner import codec
+from pinner.agent.protocol import Agent
+from pinner.model.errors import Invalid, NotFound
+from pinner.model.event import GuestEvent, Told
+from pinner.model.plan import Plan
+from pinner.model.snapshot import Snapshot
+from pinner.planning.release import release
+from pinner.policing import Policing
+from pinner.store.audit import told
+from pinner.store.repositories import Store
+from pinner.usecases import Caller, Heard
+
+
+class Hearing:
+    """Hears events of guests. May be used by several threads."""
+
+    def __init__(
+        self,
+        agents: Mapping[str, Agent],
+        store: Store,
+        now: Callable[[], datetime],
+        migration: timedelta,
+        policing: Policing,
+    ) -> None:
+        """``migration`` is how long a guest that is leaving is believed to be."""
+        self._agents = agents
+        self._store = store
+        self._now = now
+        self._migration = migration
+        self._policing = policing
+
+    def hear(self, host: str | None, event: GuestEvent, caller: Caller) -> Heard:
+        """See UseCases.guest_event. Raises NotFound for a host that is not known, Invalid where one must be named."""
+        host = self._host(host)
+        words = f"{event.event}, told by {event.teller}"
+        known = self._agents[host].tell(event.guest, words)
+        result = "known" if known else "no guest of this host"
+        nova = codec.dump(event.nova).decode() if event.nova else ""
+        subject = f"guest {event.guest}: {words}"
+        self._store.audit.append(told(caller, self._now(), "guest.event", host, subject, result, after=nova))
+        if event.happened == "gone":
+            self._store.told.forget(event.guest, host)
+        elif known:
+            self._remember(host, event)
+        run = self._release(host, event, replace(caller, origin=words)) if known and self._leaves(host, event) else ""
+        return Heard(host, event.guest, known, run)
+
+    def _host(self, host: str | None) -> str:
+        if host is None and len(self._agents) == 1:
+            return next(iter(self._agents))
+        if host is None:
+            raise Invalid("host", host, f"one of {', '.join(sorted(self._agents))}")
+        if host not in self._agents:
+            raise NotFound("host", host, tuple(sorted(self._agents)))
+        return host
+
+    def _release(self, host: str, event: GuestEvent, caller: Caller) -> str:
+        """Give the guest back what it had; the run's id."""
+        reason = f"it is being migrated away ({event.event})"
+
+        def make(taken: Snapshot) -> Plan:
+            done = self._store.runs.standing_changes(host, event.guest)
+            return release(taken, codec.content_hash(taken), event.guest, done, event.cpus, reason)
+
+        run = self._policing.between(host, make, "release", caller)
+        return run.id if run else ""
+
+    def _remember(self, host: str, event: GuestEvent) -> None:
+        before = self._store.told.of(host).get(event.guest)
+        nova = event.nova or (before.nova if before else None)
+        until = self._now() + self._migration if event.happened == "leaving" else None
+        if before or nova or until:
+            self._store.told.put(Told(event.guest, host, event.at, nova, until))
+
+    def _leaves(self, host: str, event: GuestEvent) -> bool:
+        """Whether the event says so, and nothing later says that it stayed."""
+        found = self._store.told.of(host).get(event.guest)
+        return event.happened == "leaving" and found is not None and found.leaving_until is not None

@@ -1,0 +1,69 @@
+"""Events of guests over REST."""
+
+import pytest
+from support.memory import MemoryPinner
+
+from pinner.api.app import create_app
+from pinner.model.event import GuestEvent
+from pinner.model.guest import NovaIdentity
+
+GUEST = "6a5b7a0e-0000-4000-8000-000000000001"
+STARTED = {"host": "h1", "guest": GUEST, "event": "started"}
+
+
+@pytest.mark.parametrize("happened", ["started", "leaving", "gone"])
+def test_an_event_is_accepted(client, pinner, happened):
+    answer = client.post(f"/v1/events/guest-{happened}", json=STARTED)
+    assert (answer.status_code, answer.json) == (202, {"host": "h1", "guest": GUEST, "known": True, "run": ""})
+    (event,) = pinner.events
+    assert (event.guest, event.happened, event.event, event.teller) == (GUEST, happened, "started", "local")
+
+
+def test_all_that_nova_says(client, pinner):
+    nova = {"instance": "i", "project": "p", "user": "u", "flavor": "f", "extra_specs": {"pinner:exempt": "true"}}
+    told = {"guest": GUEST.upper(), "event": "e", "teller": "nova req-1", "at": "2026-11-21T13:00:00+01:00"}
+    client.post("/v1/events/guest-leaving", json={**told, "nova": nova, "cpus": "0-3"})
+    (event,) = pinner.events
+    moment = event.at
+    assert event == GuestEvent(GUEST, "leaving", "e", "nova req-1", moment, NovaIdentity(**nova), event.cpus)
+    assert (moment.isoformat(), str(event.cpus)) == ("2026-11-21T12:00:00+00:00", "0-3")
+
+
+def test_a_guest_that_is_gone_again_is_no_error(client):
+    answer = client.post("/v1/events/guest-started", json=STARTED | {"guest": GUEST.replace("1", "2")})
+    assert (answer.status_code, answer.json["known"]) == (202, False)
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"host": "elsewhere"}, 404),
+        ({"host": "$(reboot); `id` '\"<b>\n"}, 404),
+        ({"guest": "web; rm -rf /"}, 400),
+        ({"guest": GUEST + "\n"}, 400),
+        ({"guest": 7}, 400),
+        ({"event": "x" * 501}, 400),
+        ({"event": None}, 400),
+        ({"at": "yesterday"}, 400),
+        ({"at": 7}, 400),
+        ({"name": "web"}, 400),
+        ({"nova": {"extra_specs": {"a": 1}}}, 400),
+        ({"nova": {"extra_specs": dict.fromkeys(map(str, range(129)), "")}}, 400),
+        ({"cpus": "0-3"}, 400),
+        ({"event": "x" * 70_000}, 413),
+    ],
+)
+def test_what_is_no_event(client, pinner, change, status):
+    answer = client.post("/v1/events/guest-started", json=STARTED | change)
+    assert answer.status_code == status
+    assert pinner.events == []
+
+
+def test_without_the_token_nothing_is_heard(pinner: MemoryPinner):
+    client = create_app(pinner, tokens={"s3cret": "hook"}, max_body_bytes=65536).test_client()
+    for headers in ({}, {"Authorization": "Bearer wrong"}):
+        assert client.post("/v1/events/guest-started", json=STARTED, headers=headers).status_code == 401
+    assert pinner.events == []
+    right = {"Authorization": "Bearer s3cret"}
+    assert client.post("/v1/events/guest-started", json=STARTED, headers=right).status_code == 202
+    assert pinner.events[0].teller == "hook"

@@ -1,0 +1,10 @@
+import pytest
+
+from pinner.store.journal import Journal
+
+
+@pytest.fixture
+def journal(tmp_path):
+    journal = Journal(tmp_path)
+    yield journal
+    journal.close()

@@ -1,0 +1,88 @@
+"""A guest gets back what it had before pinner placed it."""
+
+from dataclasses import replace
+
+import pytest
+from support.hosts import cpus, guest, plain, snapshot
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.request import Request
+from pinner.planning import planner
+from pinner.planning.context import guest_targets
+from pinner.planning.release import release
+
+HOST = snapshot(plain(16), [guest(1, 2, cpus("0-15"), pins=["0-7", "8-15"], iothreads=1, helpers=1)])
+UUID = HOST.guests[0].uuid
+
+
+def placed(host):
+    """The host after a plan, and the plan's changes."""
+    changes = planner.plan(host, "s", Request()).changes
+    after = {mask.tid: change.after for change in changes for mask in change.before}
+    return moved(host, after), changes
+
+
+def moved(host, masks):
+    def thread(one):
+        return replace(one, affinity=masks.get(one.tid, one.affinity))
+
+    guests = tuple(
+        replace(
+            each,
+            vcpus=tuple(replace(vcpu, thread=thread(vcpu.thread)) for vcpu in each.vcpus),
+            emulator=replace(each.emulator, threads=tuple(map(thread, each.emulator.threads))),
+            iothreads=tuple(replace(one, thread=thread(one.thread)) for one in each.iothreads),
+            helpers=tuple(map(thread, each.helpers)),
+        )
+        for each in host.guests
+    )
+    return replace(host, guests=guests)
+
+
+def affinities(host):
+    return {str(target): {str(one.affinity) for one in threads} for target, threads in guest_targets(host.guests[0])}
+
+
+@pytest.mark.parametrize(
+    ("within", "vcpus"), [("", ("0-7", "8-15")), ("0-3", ("0-3", "0-3")), ("0-9", ("0-7", "8-9")), ("90", None)]
+)
+def test_it_gets_back_what_it_had_as_far_as_its_destination_has_it(within, vcpus):
+    now, done = placed(HOST)
+    plan = release(now, "s2", UUID, done, cpus(within), "it leaves")
+    after = moved(now, {mask.tid: change.after for change in plan.changes for mask in change.before})
+    if not within or vcpus is None:
+        assert affinities(after) == affinities(HOST)
+    else:
+        assert [affinities(after)[f"guest g1 vcpu {part}"] for part in (0, 1)] == [{one} for one in vcpus]
+        assert set().union(*affinities(after).values()) <= {within, *vcpus}
+    assert {change.target.owner for change in plan.changes} == {UUID}
+    assert all(change.reason == "it leaves" for change in plan.changes)
+
+
+def test_placed_again_and_again_it_gets_back_the_first():
+    once, first = placed(HOST)
+    elsewhere = moved(once, dict.fromkeys((thread.tid for _, each in guest_targets(once.guests[0]) for thread in each),
+                                          cpus("9")))  # fmt: skip
+    twice, second = placed(elsewhere)
+    plan = release(twice, "s2", UUID, (*first, *second), CpuSet(), "it leaves")
+    after = moved(twice, {mask.tid: change.after for change in plan.changes for mask in change.before})
+    assert affinities(after) == affinities(HOST)
+    assert release(after, "s3", UUID, (*first, *second, *plan.changes), CpuSet(), "again").changes == ()
+
+
+def test_what_is_not_ours_is_left():
+    assert release(HOST, "s", UUID, (), CpuSet(), "it leaves").changes == ()
+    now, done = placed(HOST)
+    assert release(now, "s", "another", done, CpuSet(), "it leaves").changes == ()
+    meddled = moved(now, {HOST.guests[0].vcpus[0].thread.tid: cpus("9")})
+    plan = release(meddled, "s", UUID, done, CpuSet(), "it leaves")
+    assert "guest g1 vcpu 0" not in {str(change.target) for change in plan.changes}
+    assert "guest g1 vcpu 1" in {str(change.target) for change in plan.changes}
+
+
+def test_a_thread_that_is_younger_than_its_placement_gets_all_that_there_is():
+    now, done = placed(HOST)
+    born = replace(now.guests[0].vcpus[0].thread, tid=777, started=99)
+    again = replace(now.guests[0], vcpus=(replace(now.guests[0].vcpus[0], thread=born), now.guests[0].vcpus[1]))
+    plan = release(replace(now, guests=(again,)), "s", UUID, done, CpuSet(), "it leaves")
+    assert {str(c.target): str(c.after) for c in plan.changes}["guest g1 vcpu 0"] == "0-15"

@@ -1,0 +1,196 @@
+"""Events of guests: on a host in memory, with the real planner, journal and store."""
+
+import uuid
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from support.agent import MemoryAgent
+from support.hosts import cpus, guest, plain, snapshot
+from support.values import NOON
+
+from pinner.model.errors import Invalid, NotFound
+from pinner.model.event import GuestEvent
+from pinner.model.guest import NovaIdentity
+from pinner.model.policy import Policy
+from pinner.service import Service
+from pinner.store.repositories import open_store
+from pinner.usecases import Caller
+
+HOOK = Caller("hook", "127.0.0.1", "req-1")
+HOST = "compute1"
+GUEST = "00000000-0000-4000-8000-000000000001"
+NOVA = NovaIdentity("i-1", "p-1", "u-1", "big", {"pinner:strategy": "isolated"})
+FREE, PLACED = {"0-15"}, {"2-3", "4-15"}
+
+
+class Clock:
+    def __init__(self):
+        self.at = NOON
+
+    def __call__(self):
+        self.at += timedelta(milliseconds=1)
+        return self.at
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def agent(tmp_path, clock):
+    made = MemoryAgent(tmp_path / "agent", snapshot(plain(16), [guest(1, 2, cpus("0-15"))]), clock)
+    yield made
+    made.journal.close()
+
+
+@pytest.fixture
+def store(tmp_path):
+    with open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as made:
+        yield made
+
+
+@pytest.fixture
+def service(store, agent, clock):
+    new_id = lambda: uuid.uuid4().hex[:12]  # noqa: E731
+    with closing(Service({HOST: agent}, store, clock, new_id, 5.0, timedelta(minutes=1))) as made:
+        yield made
+
+
+def event(happened, *, at=NOON, guest=GUEST, **parts):
+    return GuestEvent(guest, happened, f"instance.{happened}", "nova req-7", at, **parts)
+
+
+def kernel(agent):
+    (found,) = agent.snapshot(0).guests
+    return {str(thread.affinity) for thread in (*found.emulator.threads, *(vcpu.thread for vcpu in found.vcpus))}
+
+
+def trail(service, action):
+    return [record for record in service.audit(None, None, None, 200, "").items if record.action == action]
+
+
+def enforce(service):
+    service.set_policy(HOST, Policy(mode="enforce"), HOOK)
+    service.policing.reconcile(HOST, "started")
+
+
+def test_an_event_is_news_and_stands_in_the_audit_trail(service, agent):
+    heard = service.guest_event(HOST, event("started", nova=NOVA), HOOK)
+    assert (heard.host, heard.guest, heard.known, heard.run) == (HOST, GUEST, True, "")
+    (news,) = service.policing.news(HOST, 0, 0.0)
+    assert (news.kind, news.subject, news.detail) == ("guest-told", GUEST, "instance.started, told by nova req-7")
+    (told,) = trail(service, "guest.event")
+    assert (told.actor, told.origin, told.result) == ("hook", "127.0.0.1", "known")
+    assert told.subject == f"guest {GUEST}: instance.started, told by nova req-7"
+    assert '"pinner:strategy":"isolated"' in told.after
+    assert kernel(agent) == FREE
+
+
+def test_the_only_host_need_not_be_named(service):
+    assert service.guest_event(None, event("started"), HOOK).host == HOST
+    with pytest.raises(NotFound, match="elsewhere"):
+        service.guest_event("elsewhere", event("started"), HOOK)
+
+
+def test_of_several_hosts_one_must_be_named(store, agent, clock):
+    with (
+        closing(Service({HOST: agent, "h2": agent}, store, clock, lambda: "1", 5.0)) as service,
+        pytest.raises(Invalid, match="compute1, h2"),
+    ):
+        service.guest_event(None, event("started"), HOOK)
+
+
+@pytest.mark.parametrize("happened", ["started", "leaving", "gone"])
+def test_a_guest_that_is_not_there_has_no_effect(service, store, happened):
+    heard = service.guest_event(HOST, event(happened, guest=GUEST.replace("1", "9"), nova=NOVA), HOOK)
+    assert (heard.known, heard.run) == (False, "")
+    assert service.policing.news(HOST, 0, 0.0) == ()
+    assert [record.result for record in trail(service, "guest.event")] == ["no guest of this host"]
+    assert store.told.of(HOST) == {}
+
+
+def test_who_it_is_for_nova_is_known_until_it_is_gone(service):
+    service.guest_event(HOST, event("started", nova=NOVA), HOOK)
+    service.guest_event(HOST, event("started"), HOOK)
+    assert service.observe(HOST, 0.0).guests[0].nova == NOVA
+    service.guest_event(HOST, event("gone"), HOOK)
+    assert service.observe(HOST, 0.0).guests[0].nova is None
+
+
+def test_a_guest_that_leaves_gets_back_what_it_had_and_is_let_be(service, agent):
+    enforce(service)
+    assert kernel(agent) == PLACED
+    heard = service.guest_event(HOST, event("leaving"), HOOK)
+    assert kernel(agent) == FREE
+    run = service.run(heard.run)
+    assert (run.kind, run.state, run.actor) == ("release", "applied", "hook")
+    assert run.origin == "instance.leaving, told by nova req-7"
+    assert [record.subject.split()[0] for record in trail(service, "run.release")] == [run.id]
+    assert service.policing.reconcile(HOST, "sweep").drifts == ()
+    assert kernel(agent) == FREE
+    assert service.guest_event(HOST, event("leaving", at=NOON + timedelta(seconds=1)), HOOK).run == ""
+    assert service.verify_audit().ok
+
+
+def test_a_guest_that_stayed_is_placed_again(service, agent):
+    enforce(service)
+    service.guest_event(HOST, event("leaving"), HOOK)
+    service.guest_event(HOST, event("started", at=NOON + timedelta(seconds=1)), HOOK)
+    service.policing.reconcile(HOST, "guest-told")
+    assert kernel(agent) == PLACED
+
+
+def test_a_migration_that_never_ends_is_not_waited_for_for_ever(service, agent, clock):
+    enforce(service)
+    service.guest_event(HOST, event("leaving"), HOOK)
+    clock.at += timedelta(minutes=1)
+    service.policing.reconcile(HOST, "sweep")
+    assert kernel(agent) == PLACED
+
+
+def test_what_is_told_late_changes_nothing(service, agent):
+    enforce(service)
+    service.guest_event(HOST, event("started", at=NOON + timedelta(seconds=5), nova=NOVA), HOOK)
+    assert service.guest_event(HOST, event("leaving"), HOOK).run == ""
+    assert kernel(agent) == PLACED
+    service.policing.reconcile(HOST, "sweep")
+    assert kernel(agent) == PLACED
+
+
+@pytest.mark.parametrize("mode", [None, "observe", "propose"])
+def test_what_a_person_applied_is_released_too_and_nothing_drifts_then(service, agent, mode):
+    if mode:
+        service.set_policy(HOST, Policy(mode=mode), HOOK)
+    plan = service.plan(HOST, Policy().request, None, 0.0, HOOK)
+    list(service.follow(service.apply(plan.id, False, HOOK).id))
+    service.guest_event(HOST, event("leaving"), HOOK)
+    assert kernel(agent) == FREE
+    report = service.policing.reconcile(HOST, "sweep")
+    assert (report.drifts, report.error, report.placement) == ((), "", plan.id)
+
+
+def test_what_was_taken_back_already_is_not_given_back_again(service, agent):
+    plan = service.plan(HOST, Policy().request, None, 0.0, HOOK)
+    run = service.apply(plan.id, False, HOOK)
+    list(service.follow(run.id))
+    list(service.follow(service.rollback(run.id, HOOK).id))
+    assert service.guest_event(HOST, event("leaving"), HOOK).run == ""
+
+
+def test_a_destination_that_has_fewer_cpus(service, agent):
+    enforce(service)
+    service.guest_event(HOST, replace(event("leaving"), cpus=cpus("0-3")), HOOK)
+    assert kernel(agent) == {"0-3"}
+
+
+def test_the_one_on_another_host_is_not_forgotten(store):
+    from pinner.model.event import Told
+
+    store.told.put(Told(GUEST, "h2", NOON, NOVA))
+    store.told.forget(GUEST, HOST)
+    assert store.told.of("h2")[GUEST].nova == NOVA
+    store.told.put(Told(GUEST, HOST, NOON - timedelta(seconds=1)))
+    assert store.told.of(HOST) == {}
