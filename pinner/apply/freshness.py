@@ -5,15 +5,8 @@ from contextlib import suppress
 
 from pinner.apply.ports import Host, Part
 from pinner.model.errors import Blocked, Gone, Invalid, StalePlan
-<<<<<<< HEAD
 from pinner.model.nova import require_clear
-from pinner.model.plan import SETTINGS, Change, Plan, TargetKind, ThreadMask
-
-PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
-"""What is pinned through libvirt, and has a place in a guest's definition."""
-=======
 from pinner.model.plan import PINNED, SETTINGS, Change, Plan, ThreadMask
->>>>>>> main
 
 
 def key(thread: ThreadMask) -> tuple[int, int]:
@@ -32,7 +25,7 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[Change, ...]:
         raise Blocked(plan.id, plan.blocked)
     if host.fingerprint() != plan.basis.fingerprint:
         raise StalePlan(plan.id, ("the host's CPUs, nodes or kernel arguments are others now",))
-    if plan.wanted:
+    if plan.hands_out:
         require_clear(plan.wanted, host.nova_owns(), emulators=plan.request.nova_emulators)
     gone: list[str] = []
     moved: list[str] = []

@@ -162,15 +162,11 @@ def _attended(guest: Guest, request: Request) -> bool:
 
 def _why_left(guest: Guest, supply: Supply, request: Request) -> str:
     if guest.dedicated:
-<<<<<<< HEAD
         return f"Nova dedicates CPUs {nova_cpus(guest, supply.online)} to it{_emulators(guest, request)}"
     if flavors.exempt(guest):
         return f"its flavor says to leave it alone ({flavors.EXEMPT})"
-=======
-        return f"Nova dedicates CPUs {pinned(guest, supply.online)} to it"
     if guest.leaving:
         return "it is being migrated away"
->>>>>>> main
     return "its metadata says to leave its CPUs alone (pin-off)" if guest.exempt else "it is exempt"
 
 

@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""Who is to be left alone: by the request, by the mark in a guest's metadata, or by its flavor."""
-=======
-"""Whom the request names: to be left alone, as the mark in a guest's metadata asks too, or to be moved."""
->>>>>>> main
+"""Whom the request names, a guest's metadata or its flavor: to be left alone, or to be moved."""
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
@@ -13,17 +9,8 @@ from pinner.planning import flavors
 
 def exempt_guest(guest: Guest, request: Request) -> bool:
     """Whether the guest's CPUs are left alone."""
-<<<<<<< HEAD
-    return (
-        guest.exempt
-        or flavors.exempt(guest)
-        or guest.name in request.exempt_guests
-        or guest.uuid in request.exempt_guests
-    )
-=======
     named = request.exempt_guests
-    return guest.exempt or guest.leaving or guest.name in named or guest.uuid in named
->>>>>>> main
+    return guest.exempt or guest.leaving or flavors.exempt(guest) or guest.name in named or guest.uuid in named
 
 
 def exempt_process(process: Process, request: Request) -> bool:

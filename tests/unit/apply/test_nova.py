@@ -9,7 +9,7 @@ from support.values import NOON, cpus, make_run
 from pinner.apply import executor
 from pinner.model.errors import NovaConflict
 from pinner.model.nova import NovaGuest, NovaOwns, NovaSets
-from pinner.model.plan import Plan, Target, Wanted
+from pinner.model.plan import Plan, Roles, Target, Wanted
 from pinner.model.request import Request
 from pinner.store.journal import Journal
 
@@ -35,7 +35,8 @@ def journal(tmp_path):
 def the_plan(host: MemoryHost, places: dict[Target, str], *, emulators: bool = False) -> Plan:
     made = host.plan(*(host.change(target, after) for target, after in places.items()))
     wanted = tuple(Wanted(target, cpus(after), "so") for target, after in places.items())
-    return replace(made, wanted=wanted, request=Request(nova_emulators=emulators))
+    roles = Roles(cpus("0"), cpus("1"), cpus("2-7"))
+    return replace(made, wanted=wanted, roles=roles, request=Request(nova_emulators=emulators))
 
 
 def apply(plan: Plan, host: MemoryHost, journal: Journal) -> str:
@@ -92,6 +93,13 @@ def test_what_became_novas_since_the_plan_stops_it(host, journal, owns, ours, th
 def test_what_novas_stays_clear_of_is_applied(host, journal):
     plan = the_plan(host, PLACES)
     host.novas = NovaOwns(NovaSets(cpus("20-30"), cpus("2-7")), (NovaGuest("u2", "db", cpus("21"), floating=True),))
+    assert apply(plan, host, journal) == "applied"
+
+
+def test_a_guest_gets_back_what_it_had_though_nova_dedicates_some_of_it(host, journal):
+    """As before it is migrated away: those are the masks that Nova gave it."""
+    plan = replace(the_plan(host, {vcpu(0): "0-5", vcpu(1): "0-5"}), roles=Roles(cpus(""), cpus(""), cpus("")))
+    host.novas = NovaOwns(NovaSets(cpus("4-5")))
     assert apply(plan, host, journal) == "applied"
 
 
