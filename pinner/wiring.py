@@ -24,10 +24,11 @@ from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
 from pinner.keeper import Keeper
 from pinner.model.nova import NovaSets, configured, cpus
+from pinner.model.nova_report import Listening, NovaReport
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning import planner
+from pinner.planning import nova_check, planner
 from pinner.service import Service
 from pinner.store.journal import Journal
 from pinner.store.repositories import open_store
@@ -156,6 +157,11 @@ def open_pinner(config_files: list[Path] | None, url: str, token: str, root: Pat
 def save_machine(root: Path | None, folder: Path, *, scrub: bool) -> int:
     """Save this machine, or the captured one below ``root``, as files; how many."""
     return capture(root or LIVE, folder, scrub=scrub)
+
+
+def nova_report(snapshot: Snapshot) -> NovaReport:
+    """What Nova owns on a host, and what is misconfigured there."""
+    return nova_check.report(snapshot, Listening())
 
 
 def plan_from_snapshot(snapshot: Snapshot, request: Request) -> Plan:

@@ -25,7 +25,7 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[Change, ...]:
         raise Blocked(plan.id, plan.blocked)
     if host.fingerprint() != plan.basis.fingerprint:
         raise StalePlan(plan.id, ("the host's CPUs, nodes or kernel arguments are others now",))
-    if plan.hands_out:
+    if plan.wanted and plan.hands_out:
         require_clear(plan.wanted, host.nova_owns(), emulators=plan.request.nova_emulators)
     gone: list[str] = []
     moved: list[str] = []

@@ -56,7 +56,8 @@ def _part(strategy: Strategy, context: Context, host: Answer) -> _Part:
     try:
         answer = strategy.place(context)
     except (Invalid, NoFit) as error:
-        return _Part(strategy.name, None, {guest.uuid: error.message for guest in context.guests})
+        why = str(error.details.get("why", error.message))
+        return _Part(strategy.name, None, {guest.uuid: why for guest in context.guests})
     unplaced = {left.name: left.why for left in answer.unplaced}
     names = {guest.uuid: f"guest {guest.name}" for guest in context.guests}
     if answer.blocked:
