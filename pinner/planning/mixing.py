@@ -1,7 +1,7 @@
 """One plan of several strategies: the request's for the host and most guests, and others for guests whose flavor asks
 for them, on the CPUs that the host's strategy leaves."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from pinner.model.cpuset import CpuSet, union
@@ -19,6 +19,7 @@ class _Part:
     instead, with why."""
 
     name: str
+    guests: tuple[Guest, ...]
     answer: Answer | None
     back: Mapping[str, str]
 
@@ -27,53 +28,60 @@ def place(context: Context, strategies: Mapping[str, Strategy]) -> Answer:
     """Where everything belongs. A guest that cannot have what its flavor asks for gets the host's strategy, and a
     warning says why. Raises what the host's strategy raises."""
     host = strategies[context.request.strategy]
-    wishes = {guest.uuid: flavors.strategy(guest, strategies) for guest in context.guests}
-    others = sorted({wish for wish in wishes.values() if wish not in ("", host.name)})
-    answer = host.place(_only(context, [guest for guest in context.guests if wishes[guest.uuid] not in others]))
+    groups = _groups(context, strategies)
+    ours = {guest.uuid for guest in groups.pop(host.name, ())}
+    answer = host.place(_only(context, ours))
     joined = replace(context, joined=answer.roles)
     parts = [
-        _part(
-            strategies[name], _only(joined, [guest for guest in context.guests if wishes[guest.uuid] == name]), answer
-        )
-        for name in others
+        _part(strategies[name], _only(joined, {guest.uuid for guest in guests}), answer)
+        for name, guests in groups.items()
     ]
-    if back := [guest for guest in context.guests if any(guest.uuid in part.back for part in parts)]:
-        ours = {guest.uuid for guest in (*back, *(g for g in context.guests if wishes[g.uuid] not in others))}
-        answer = host.place(_only(context, [guest for guest in context.guests if guest.uuid in ours]))
+    if back := {uuid for part in parts for uuid in part.back}:
+        answer = host.place(_only(context, ours | back))
     for part in parts:
-        answer = _merged(answer, part, [g for g in context.guests if wishes[g.uuid] == part.name], host.name)
+        answer = _merged(answer, part, host.name)
     return _attending(answer, context)
 
 
-def _only(context: Context, guests: Iterable[Guest]) -> Context:
-    return replace(context, guests=tuple(guests))
+def _groups(context: Context, strategies: Mapping[str, Strategy]) -> dict[str, list[Guest]]:
+    """The guests by the strategy that their flavor asks for, or else the request."""
+    groups: dict[str, list[Guest]] = {}
+    for guest in context.guests:
+        groups.setdefault(flavors.strategy(guest, strategies) or context.request.strategy, []).append(guest)
+    return groups
+
+
+def _only(context: Context, guests: Collection[str]) -> Context:
+    return replace(context, guests=tuple(guest for guest in context.guests if guest.uuid in guests))
 
 
 def _part(strategy: Strategy, context: Context, host: Answer) -> _Part:
+    def refused(why: str) -> _Part:
+        return _Part(strategy.name, context.guests, None, {guest.uuid: why for guest in context.guests})
+
     if any(want.target.kind == "partition" for want in host.wanted):
-        why = "the host's strategy makes live partitions, which leave no CPU to others"
-        return _Part(strategy.name, None, {guest.uuid: why for guest in context.guests})
+        return refused("the host's strategy makes live partitions, which leave no CPU to others")
     try:
         answer = strategy.place(context)
     except (Invalid, NoFit) as error:
-        why = str(error.details.get("why", error.message))
-        return _Part(strategy.name, None, {guest.uuid: why for guest in context.guests})
-    unplaced = {left.name: left.why for left in answer.unplaced}
-    names = {guest.uuid: f"guest {guest.name}" for guest in context.guests}
+        return refused(str(error.details.get("why", error.message)))
     if answer.blocked:
-        return _Part(strategy.name, None, dict.fromkeys(names, answer.blocked))
-    return _Part(strategy.name, answer, {uuid: unplaced[name] for uuid, name in names.items() if name in unplaced})
+        return refused(answer.blocked)
+    unplaced = {left.name: left.why for left in answer.unplaced}
+    named = {guest.uuid: f"guest {guest.name}" for guest in context.guests}
+    back = {uuid: unplaced[name] for uuid, name in named.items() if name in unplaced}
+    return _Part(strategy.name, context.guests, answer, back)
 
 
-def _merged(answer: Answer, part: _Part, guests: Iterable[Guest], host: str) -> Answer:
+def _merged(answer: Answer, part: _Part, host: str) -> Answer:
     """The host's answer with that of a part."""
     words = f"its flavor has {flavors.STRATEGY} = {part.name!r}, but it gets {host}"
     refused = tuple(
-        f"guest {guest.name}: {words}: {part.back[guest.uuid]}" for guest in guests if guest.uuid in part.back
+        f"guest {guest.name}: {words}: {part.back[guest.uuid]}" for guest in part.guests if guest.uuid in part.back
     )
     if part.answer is None:
         return replace(answer, warnings=answer.warnings + refused)
-    theirs = {guest.uuid for guest in guests}
+    theirs = {guest.uuid for guest in part.guests}
     return replace(
         answer,
         roles=replace(answer.roles, vcpu=answer.roles.vcpu | part.answer.roles.vcpu),
