@@ -36,9 +36,10 @@ POLL = 0.5
 
 
 class RemotePinner:
-    """The use cases of the server at ``url`` (http://host:port); ``token`` is the bearer token, where it wants one."""
+    """The use cases of the server at ``url`` (http://host:port); ``token`` is the bearer token, where it wants one. It
+    has ``patience`` seconds for each answer."""
 
-    def __init__(self, url: str, token: str | None = None) -> None:
+    def __init__(self, url: str, token: str | None = None, patience: float = ANSWER_TIMEOUT) -> None:
         self._url = url
         try:
             base = httpx.URL(url)
@@ -49,7 +50,7 @@ class RemotePinner:
         if token and not (token.isascii() and token.isprintable()):
             raise Invalid("token", "(not shown)", "printable ASCII, on one line")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        timeout = httpx.Timeout(ANSWER_TIMEOUT, connect=10.0)
+        timeout = httpx.Timeout(patience, connect=10.0)
         # The environment's proxies are not asked: they would get the token, and loopback is not theirs to reach.
         self._http = httpx.Client(base_url=base, headers=headers, timeout=timeout, trust_env=False)
 

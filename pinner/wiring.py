@@ -159,9 +159,10 @@ def save_machine(root: Path | None, folder: Path, *, scrub: bool) -> int:
     return capture(root or LIVE, folder, scrub=scrub)
 
 
-def nova_report(snapshot: Snapshot) -> NovaReport:
-    """What Nova owns on a host, and what is misconfigured there."""
-    return nova_check.report(snapshot, Listening())
+def nova_report(snapshot: Snapshot, config_files: list[Path] | None) -> NovaReport:
+    """What Nova owns on a host, and what is misconfigured there, or for the listener of this configuration."""
+    listener = configuration(config_files).nova_listener
+    return nova_check.report(snapshot, Listening(tuple(listener.topics), listener.pool))
 
 
 def plan_from_snapshot(snapshot: Snapshot, request: Request) -> Plan:

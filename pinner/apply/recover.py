@@ -43,10 +43,12 @@ def _settle(run: Run, host: Host, journal: Journal, policy: Policy, now: Callabl
 
     undone = journal.run(run.undoes) if run.kind == "rollback" else run
     entries = journal.entries(undone.id)
-    # An apply that had begun to give up has told so: then a change had failed, which is not tried again.
+    # An apply that had begun to give up has told so: then a change had failed, which is not tried again. And without
+    # an entry it had not begun.
     if (
         run.kind == "apply"
         and policy == "forward"
+        and entries
         and all(each.state in ("intent", "done", "gone") for each in entries)
     ):
         return course(entries).make()

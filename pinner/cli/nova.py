@@ -41,7 +41,7 @@ def check_nova(context: Context, arguments: Namespace) -> int:
     if snapshot is None:
         with context.open() as pinner:
             snapshot = pinner.observe(pick_host(pinner, arguments.host), 0)
-    report = wiring.nova_report(snapshot)
+    report = wiring.nova_report(snapshot, context.config_files)
     if context.json:
         print_json(codec.plain(report))
     else:

@@ -115,6 +115,21 @@ def test_observe_reports_and_touches_nothing(service, agent):
     assert "process daemon (500): busy" in told.result
 
 
+@pytest.mark.parametrize("mode", ["observe", "propose", "enforce"])
+def test_the_plan_of_what_stands_can_be_read(service, agent, mode):
+    """Also where no run made it so: a guest that ends or comes with the right masks, and what is only to stand."""
+    service.set_policy(HOST, Policy(mode=mode), ANN)
+    for guests in ((), (guest(1, 2, ALL),), ()):
+        agent.taken = replace(agent.taken, guests=guests)
+        for _ in range(2):
+            service.policing.reconcile(HOST, "guest-changed")
+            standing = service.drift(HOST).placement
+            assert service.plan_by_id(standing).id == standing
+    kept = len(trail(service, "plan.create"))
+    service.policing.reconcile(HOST, "sweep")
+    assert len(trail(service, "plan.create")) == kept
+
+
 def test_busy_processes_are_measured_once_and_known_from_then_on(service, agent):
     service.set_policy(HOST, Policy(), ANN)
     for _ in range(3):
