@@ -22,12 +22,12 @@ from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.policy import Policy
 from pinner.model.request import Request
-from pinner.model.snapshot import Snapshot
+from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
 from pinner.usecases import MAX_LIMIT, Caller, Exemption, Heard, Page, PlanSummary, Progress, StrategyInfo, Verification
 
 T = TypeVar("T")
 
-ANSWER_TIMEOUT = 330.0
+ANSWER_TIMEOUT = MAX_SAMPLE_SECONDS + 30
 """Seconds: the longest sample that a server takes, and half a minute to answer."""
 SILENCE = 35.0
 """Seconds without a word on an event stream after which it counts as broken; servers send a comment every ten."""

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Literal
 
 from pinner.apply.course import Course, held
-from pinner.apply.freshness import key
+from pinner.apply.freshness import key, masks_of
 from pinner.apply.ports import Host, Journal
 from pinner.model.errors import PinnerError
 from pinner.model.journal import Entry, Run
@@ -75,7 +75,7 @@ def _shows(entry: Entry, host: Host) -> bool:
     with suppress(PinnerError):
         if change.target.kind in SETTINGS:
             return host.state(change.target) == change.states[1]
-        before = {key(thread): thread.cpus for thread in change.before}
+        before = masks_of(change.before)
         return any(
             thread.cpus == change.after != before.get(key(thread), change.after) for thread in host.masks(change.target)
         )

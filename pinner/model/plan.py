@@ -99,6 +99,11 @@ class Roles:
     vcpu: CpuSet
     notes: tuple[str, ...] = ()
 
+    @property
+    def cpus(self) -> CpuSet:
+        """Those of all roles."""
+        return self.housekeeping | self.emulator | self.vcpu
+
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
@@ -206,4 +211,4 @@ class Plan:
     @property
     def hands_out(self) -> bool:
         """Whether it hands CPUs out; else a guest only gets back what it had."""
-        return bool(self.roles.housekeeping or self.roles.emulator or self.roles.vcpu)
+        return bool(self.roles.cpus)

@@ -9,6 +9,9 @@ from pinner.model.nova import NovaConf, NovaGuest, NovaOwns, NovaSets
 from pinner.model.process import Process
 from pinner.model.topology import Topology
 
+MAX_SAMPLE_SECONDS = 300.0
+"""The longest sample that may be asked for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:

@@ -87,7 +87,6 @@ def _merged(answer: Answer, part: _Part, host: str) -> Answer:
         roles=replace(answer.roles, vcpu=answer.roles.vcpu | part.answer.roles.vcpu),
         wanted=(*answer.wanted, *(want for want in part.answer.wanted if want.target.owner in theirs)),
         warnings=(*dict.fromkeys((*answer.warnings, *part.answer.warnings)), *refused),
-        isolation=answer.isolation or part.answer.isolation,
     )
 
 

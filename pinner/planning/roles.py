@@ -86,9 +86,7 @@ def _kept(supply: Supply, request: Request, standing: Roles, *, isolating: bool)
     )
     if not (now.housekeeping and now.emulator and now.vcpu):
         return None
-    lacking = union((standing.housekeeping, standing.emulator, standing.vcpu)) - union(
-        (now.housekeeping, now.emulator, now.vcpu, supply.reserved)
-    )
+    lacking = standing.cpus - now.cpus - supply.reserved
     warnings = (f"CPUs {lacking} of the standing placement cannot be used now",) if lacking else ()
     return Resolved(now, _by_node(supply, request, now.emulator), warnings)
 

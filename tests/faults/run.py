@@ -90,7 +90,8 @@ def _tell(uri: str, seed: int, story: int, steps: Sequence[Step], outcome: Outco
         return False
 
     numbers = shortest(range(len(steps)), fails)
-    print("The shortest story that fails so:")
+    again = len(numbers) < len(steps)
+    print("The shortest story that fails so:" if again else "It did not fail again with fewer steps than these:")
     for number in numbers:
         print(f"{number:>4}  {steps[number]}")
     listed = ",".join(map(str, numbers))

@@ -2,6 +2,7 @@
 
 import json
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,11 @@ TIMESTAMP = "2026-11-21 10:00:00.123456"
 def load(name: str) -> dict[str, Any]:
     """A sample by its name, ``instance-create-end``."""
     return dict(json.loads((Path(FOLDER) / f"{name}.json").read_text()))
+
+
+def now() -> str:
+    """As oslo.messaging writes it."""
+    return str(datetime.now(UTC).replace(tzinfo=None))
 
 
 def message(sample: dict[str, Any]) -> Message:

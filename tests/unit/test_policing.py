@@ -3,7 +3,6 @@
 import uuid
 from contextlib import closing
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 from support.agent import MemoryAgent
@@ -22,20 +21,6 @@ ALL = cpus("0-15")
 DAEMON = process(500, 50.0, "0-15", "0-15", name="daemon")
 ENFORCE = Policy(Request(), "enforce")
 HOST = "compute1"
-
-
-class Clock:
-    def __init__(self):
-        self.at = NOON
-
-    def __call__(self):
-        self.at += timedelta(milliseconds=1)
-        return self.at
-
-
-@pytest.fixture
-def clock():
-    return Clock()
 
 
 @pytest.fixture
