@@ -14,7 +14,7 @@ def exempt_guest(guest: Guest, request: Request) -> bool:
     return guest.exempt or guest.leaving or flavors.exempt(guest) or is_named(guest, request.exempt_guests)
 
 
-def is_named(guest: Guest, names: Collection[str]) -> bool:
+def is_named(guest: Guest, names: Container[str]) -> bool:
     """Whether the guest is among these names or UUIDs."""
     return guest.name in names or guest.uuid in names
 
