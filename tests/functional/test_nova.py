@@ -158,5 +158,5 @@ def test_nova_conf_is_read_again_before_an_apply(libvirt, journal, floating, loo
         apply(made, host, journal)
     assert masks(floating.pid) == before
     fresh = plan(look(floating, nova=nova_conf.read([file])), "s", Request())
-    assert apply(fresh, host, journal).state == "applied"
+    assert apply(fresh, host, journal, run="run-2").state == "applied"
     assert {allowed(vcpu.thread.tid) for vcpu in floating.vcpus} == {str(FIRST)}
