@@ -3,6 +3,7 @@
 # make setup  what both share: Debian packages, .venv
 # make bench  measure scan, plan and apply
 # make test-kills  kill -9 at every point of an apply, a rollback, a recovery
+# make test-faults  random stories of guests, daemons, plans and kills, the host audited after each step (SEED=7 MINUTES=10)
 # make faults  every fault of docs/faults.md with its tests and their results (LAB=1: the lab's, too)
 # make lab    a shell on a virtual machine with several NUMA nodes (TOPOLOGY=two-socket)
 # make test-lab  prove every strategy on every topology of the lab (ARGS="-k two-socket")
@@ -11,8 +12,9 @@ PYTHON ?= /usr/bin/python3
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo --preserve-env=PINNER_MACHINES,PINNER_NOVA_SAMPLES,PINNER_LAB_CACHE)
 ARGS ?=
 TOPOLOGY ?= two-socket
+MINUTES ?= 1
 
-.PHONY: help demo test setup test-kills faults bench lab test-lab sample lint
+.PHONY: help demo test setup test-kills test-faults faults bench lab test-lab sample lint
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -30,6 +32,9 @@ test: setup
 
 test-kills: setup
 	$(SUDO) env PINNER_KILLS=all .venv/bin/python -m pytest tests/functional/test_kills.py $(ARGS)
+
+test-faults: setup
+	@$(SUDO) .venv/bin/python tests/faults/run.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 faults: setup
 	$(SUDO) env PYTHONPATH=tools .venv/bin/python -m pytest -p fault_table -m fault --faults docs/faults.md \

@@ -19,13 +19,12 @@ from pinner.model.guest import NovaIdentity
 from pinner.model.journal import Entry, Run
 from pinner.model.policy import Mode, Policy
 from pinner.model.request import Isolating, Request, Smt
+from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 from pinner.usecases import DEFAULT_LIMIT, MAX_LIMIT, Caller
 
 # Before any view binds a schema: from here on APIFlask reads and describes every model strictly.
 registry.register("pydantic", StrictAdapter)
 
-MAX_SAMPLE = 300.0
-"""Seconds; a sample holds one of the server's threads."""
 UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 MAX_SPECS = 128
 """Extra specs of one flavor."""
@@ -54,7 +53,7 @@ def _moment(text: Any) -> datetime:
 
 
 Scalar = BeforeValidator(_scalar)
-Seconds = Annotated[float, Field(ge=0, le=MAX_SAMPLE)]
+Seconds = Annotated[float, Field(ge=0, le=MAX_SAMPLE_SECONDS)]
 Moment = Annotated[AwareDatetime, BeforeValidator(_moment), WithJsonSchema({"type": "string", "format": "date-time"})]
 Words = Annotated[str, Field(max_length=500)]
 CpuList = Annotated[str, Field(json_schema_extra={"format": "cpu-list"}, description="auto, or a list such as 0-3,8")]

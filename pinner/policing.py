@@ -150,7 +150,7 @@ class Policing:
         wanted = reasoned(incremental.without(look.plan, held, look.standing), look.drifts)
         enforced = look.policy.mode == "enforce"
         if not look.drifts or (look.standing is None and (not enforced or wanted.blocked)):
-            self._remember(look, look.plan, applied=not look.drifts)
+            self._accept(look, wanted if wanted.id == look.plan.id else look.plan, caller)
         if not enforced:
             self._notice(host, look, caller)
         if look.policy.mode == "propose":
@@ -165,7 +165,7 @@ class Policing:
         run = self._carry_out(wanted, caller, "apply")
         if run.state != "applied":
             return self._report(host, replace(look, error=f"run {run.id} is {run.state}: {run.error}"))
-        self._remember(look, wanted, applied=True)
+        self._remember(look, stand(wanted, look.snapshot, look.standing))
         self._fights[host] = flapping.put_back(ending, self._fights.get(host, {}), self._now())
         self._tell_flapping(host, ending, caller)
         return self._report(host, replace(look, drifts=tuple(drift for drift in look.drifts if drift.held_until)))
@@ -226,16 +226,25 @@ class Policing:
             return None
         return standing
 
-    def _remember(self, look: _Look, plan: Plan, *, applied: bool) -> None:
+    def _accept(self, look: _Look, plan: Plan, caller: Caller) -> None:
+        """Store what stands, or is to stand, although no run made it so; and the plan that tells it, unless the one
+        that is known does."""
+        standing = stand(plan, look.snapshot, look.standing, applied=not look.drifts)
+        if look.standing is not None and standing.places == look.standing.places:
+            standing = replace(standing, plan=look.standing.plan)
+        else:
+            self._keep(look.snapshot, plan, caller)
+        self._remember(look, standing)
+
+    def _remember(self, look: _Look, standing: Standing) -> None:
         """Store what stands now, where that is not known yet."""
-        standing = stand(plan, look.snapshot, look.standing, applied=applied)
         if look.standing is None or look.standing.placed != standing.placed or look.standing.roles != standing.roles:
             self._store.policies.stand(standing, self._now())
 
     def _keep(self, basis: Snapshot, plan: Plan, caller: Caller) -> None:
         self._store.snapshots.add(basis)
-        self._store.plans.add(plan, self._now())
-        self._record(caller, "plan.create", plan.host, plan.id, f"{len(plan.changes)} changes")
+        if self._store.plans.add(plan, self._now()):
+            self._record(caller, "plan.create", plan.host, plan.id, f"{len(plan.changes)} changes")
 
     def _notice(self, host: str, look: _Look, caller: Caller) -> None:
         """Write down what drifted since the last look, but for what comes and goes all the time."""

@@ -22,12 +22,12 @@ from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.policy import Policy
 from pinner.model.request import Request
-from pinner.model.snapshot import Snapshot
+from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
 from pinner.usecases import MAX_LIMIT, Caller, Exemption, Heard, Page, PlanSummary, Progress, StrategyInfo, Verification
 
 T = TypeVar("T")
 
-ANSWER_TIMEOUT = 330.0
+ANSWER_TIMEOUT = MAX_SAMPLE_SECONDS + 30
 """Seconds: the longest sample that a server takes, and half a minute to answer."""
 SILENCE = 35.0
 """Seconds without a word on an event stream after which it counts as broken; servers send a comment every ten."""
@@ -36,9 +36,10 @@ POLL = 0.5
 
 
 class RemotePinner:
-    """The use cases of the server at ``url`` (http://host:port); ``token`` is the bearer token, where it wants one."""
+    """The use cases of the server at ``url`` (http://host:port); ``token`` is the bearer token, where it wants one. It
+    has ``patience`` seconds for each answer."""
 
-    def __init__(self, url: str, token: str | None = None) -> None:
+    def __init__(self, url: str, token: str | None = None, patience: float = ANSWER_TIMEOUT) -> None:
         self._url = url
         try:
             base = httpx.URL(url)
@@ -49,7 +50,7 @@ class RemotePinner:
         if token and not (token.isascii() and token.isprintable()):
             raise Invalid("token", "(not shown)", "printable ASCII, on one line")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        timeout = httpx.Timeout(ANSWER_TIMEOUT, connect=10.0)
+        timeout = httpx.Timeout(patience, connect=10.0)
         # The environment's proxies are not asked: they would get the token, and loopback is not theirs to reach.
         self._http = httpx.Client(base_url=base, headers=headers, timeout=timeout, trust_env=False)
 

@@ -5,7 +5,6 @@ Names come from guests and processes, whoever started them: what is no printable
 
 from collections.abc import Iterator
 
-from pinner.model.cpuset import union
 from pinner.model.memory import lying, mib
 from pinner.model.plan import Change, LeftOut, Plan, Repack, Score
 
@@ -70,8 +69,7 @@ def _roles(plan: Plan) -> Iterator[str]:
     roles = plan.roles
     for name, cpus in (("housekeeping", roles.housekeeping), ("emulator", roles.emulator), ("vCPU", roles.vcpu)):
         yield f"{name} CPUs: {cpus} ({len(cpus)})"
-    everything = union((roles.housekeeping, roles.emulator, roles.vcpu))
-    yield f"all roles together: {everything} ({len(everything)})"
+    yield f"all roles together: {roles.cpus} ({len(roles.cpus)})"
     yield from (f"note: {note}" for note in roles.notes)
 
 

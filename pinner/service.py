@@ -20,7 +20,7 @@ from pinner.model.journal import Entry, Run, RunKind
 from pinner.model.plan import Plan
 from pinner.model.policy import Policy
 from pinner.model.request import Request
-from pinner.model.snapshot import Snapshot
+from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
 from pinner.planning import planner
 from pinner.planning.strategy import installed
 from pinner.policing import Policing
@@ -29,8 +29,6 @@ from pinner.store.repositories import Store
 from pinner.usecases import Caller, Exemption, Heard, Page, PlanSummary, Progress, StrategyInfo, Verification
 
 LOG = logging.getLogger(__name__)
-
-MAX_SAMPLE_SECONDS = 300.0
 
 POLL_SECONDS = 0.2
 """Between two looks at a run that another process carries out."""

@@ -24,5 +24,5 @@ missing=$(.venv/bin/bindep -b test || true)
 [ -z "$missing" ] || install $missing
 
 say "Installing Python packages into .venv"
-.venv/bin/pip install -q -c constraints.txt -e '.[test,lint]'
+.venv/bin/pip install -q -c constraints.txt -e '.[test,lint,nova]'
 touch .venv/.ready

@@ -4,7 +4,8 @@ Every change is journaled with the prior masks before it is made, and read back 
 keeps two runs apart.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 
@@ -21,17 +22,20 @@ from pinner.model.plan import PINNED, Change, Plan
 def apply(plan: Plan, run: Run, host: Host, journal: Journal, now: Callable[[], datetime], progress: Progress) -> Run:
     """Make the plan so; the run that comes back is ``applied``, ``undone``, or ``failed`` where an undo got stuck.
 
-    A guest or process that ends meanwhile is ``gone``, and the others go on. Raises Blocked, StalePlan, Invalid and
-    HostBusy before anything is touched, and StoreUnavailable where the journal can no longer be written: all has been
+    A guest or process that ends meanwhile is ``gone``, and the others go on. Raises HostBusy, Blocked, StalePlan and
+    Invalid before anything is touched, and StoreUnavailable where the journal can no longer be written: all has been
     taken back then, and the run is left for a recovery to end.
     """
-    changes: tuple[Change | MemoryChange, ...] = freshness.check(plan, host, persist=run.persist)
-    if run.migrate_memory:
-        # Last, so that what the guests allocate meanwhile lies where their vCPUs already are.
-        changes += memory_changes(plan, host)
-    entries = _intents(changes, run, host, now())
-    journal.begin(run, entries)
+    journal.begin(run, ())
     try:
+        with _refusing(run, journal, now):
+            # Not before the host is held: another run may be about to end.
+            changes: tuple[Change | MemoryChange, ...] = freshness.check(plan, host, persist=run.persist)
+            if run.migrate_memory:
+                # Last, so that what the guests allocate meanwhile lies where their vCPUs already are.
+                changes += memory_changes(plan, host)
+            entries = _intents(changes, run, host, now())
+            journal.intend(*entries)
         return Course(run, entries, host, journal, now, progress).make()
     finally:
         journal.leave(run)
@@ -46,18 +50,26 @@ def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime]
     _require_reversible(journal.run(run.undoes))
     journal.begin(run, ())
     try:
-        # Again under the journal's lock: another rollback of it may have ended just before.
-        undone = journal.run(run.undoes)
-        _require_reversible(undone)
-        entries = held(undone, journal.entries(undone.id))
-        return Course(run, entries, host, journal, now, progress).roll_back(persist=undone.persist)
+        with _refusing(run, journal, now):
+            # Again now that the host is held: another rollback of it may have ended just before.
+            undone = journal.run(run.undoes)
+            _require_reversible(undone)
+            entries = held(undone, journal.entries(undone.id))
+            return Course(run, entries, host, journal, now, progress).roll_back(persist=undone.persist)
+    finally:
+        journal.leave(run)
+
+
+@contextmanager
+def _refusing(run: Run, journal: Journal, now: Callable[[], datetime]) -> Iterator[None]:
+    """Ends the run as ``failed`` where what it is about to do raises."""
+    try:
+        yield
     except StoreUnavailable:
         raise
     except BaseException as error:
         journal.end(replace(run, state="failed", error=words(error), ended_at=now()))
         raise
-    finally:
-        journal.leave(run)
 
 
 def _intents(changes: tuple[Change | MemoryChange, ...], run: Run, host: Host, at: datetime) -> tuple[Entry, ...]:

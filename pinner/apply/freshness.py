@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from pinner.apply.ports import Host, Part
+from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Blocked, Gone, Invalid, StalePlan
 from pinner.model.plan import PINNED, SETTINGS, Change, Plan, ThreadMask
 
@@ -11,6 +12,11 @@ from pinner.model.plan import PINNED, SETTINGS, Change, Plan, ThreadMask
 def key(thread: ThreadMask) -> tuple[int, int]:
     """What names a thread: its id and its start time."""
     return thread.tid, thread.started
+
+
+def masks_of(threads: Iterable[ThreadMask]) -> dict[tuple[int, int], CpuSet]:
+    """Each thread's mask by what names the thread."""
+    return {key(thread): thread.cpus for thread in threads}
 
 
 def check(plan: Plan, host: Host, *, persist: bool) -> tuple[Change, ...]:
@@ -73,7 +79,7 @@ def altered(change: Change, state: str) -> Iterator[str]:
 def differences(change: Change, threads: Sequence[ThreadMask]) -> Iterator[str]:
     """What is not as the change expects it, in words. Threads that ended, and threads that others of the target gave
     birth to, are expected."""
-    before = {key(thread): thread.cpus for thread in change.before}
+    before = masks_of(change.before)
     familiar = {*before.values(), change.after}
     if change.target.kind != "process" and not any(key(thread) in before for thread in threads):
         yield f"{change.target} has other threads: it was started anew"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from pinner.apply.freshness import differences, key
+from pinner.apply.freshness import differences, key, masks_of
 from pinner.apply.ports import Host, Journal
 from pinner.apply.settle import PASSES, settle
 from pinner.model.errors import ApplyFailed, Gone
@@ -51,7 +51,7 @@ class Move:
         """The threads as they were before the interruption, but for what somebody else did."""
         if not self._resumed:
             return threads
-        before = {key(thread): thread.cpus for thread in self._change.before}
+        before = masks_of(self._change.before)
         made = (thread.cpus == self._change.after for thread in threads)
         return tuple(
             replace(thread, cpus=before.get(key(thread), thread.cpus)) if done else thread

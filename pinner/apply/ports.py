@@ -80,11 +80,12 @@ class Journal(Protocol):
     ``note`` may lag behind until the next ``intend`` or ``end``: recovery reads the kernel, not the note."""
 
     def begin(self, run: Run, entries: tuple[Entry, ...]) -> None:
-        """Hold the host and open a run with the intent of all its changes. Raises HostBusy while another run is open,
-        also one that its process left open: that is settled first."""
+        """Hold the host and open a run with the entries that it has already. Raises HostBusy while another run is
+        open, also one that its process left open: that is settled first."""
 
-    def intend(self, entry: Entry) -> None:
-        """Add to an entry what was found later (threads born meanwhile), before they are touched."""
+    def intend(self, *entries: Entry) -> None:
+        """Write down what the run is about to change, before it is touched: its entries, or to an entry what was found
+        later (threads born meanwhile)."""
 
     def note(self, entry: Entry) -> None:
         """Record an entry's new state."""

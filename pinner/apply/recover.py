@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Literal
 
 from pinner.apply.course import Course, held
-from pinner.apply.freshness import key
+from pinner.apply.freshness import key, masks_of
 from pinner.apply.ports import Host, Journal
 from pinner.model.errors import PinnerError
 from pinner.model.journal import Entry, Run
@@ -43,10 +43,12 @@ def _settle(run: Run, host: Host, journal: Journal, policy: Policy, now: Callabl
 
     undone = journal.run(run.undoes) if run.kind == "rollback" else run
     entries = journal.entries(undone.id)
-    # An apply that had begun to give up has told so: then a change had failed, which is not tried again.
+    # An apply that had begun to give up has told so: then a change had failed, which is not tried again. And without
+    # an entry it had not begun.
     if (
         run.kind == "apply"
         and policy == "forward"
+        and entries
         and all(each.state in ("intent", "done", "gone") for each in entries)
     ):
         return course(entries).make()
@@ -73,7 +75,7 @@ def _shows(entry: Entry, host: Host) -> bool:
     with suppress(PinnerError):
         if change.target.kind in SETTINGS:
             return host.state(change.target) == change.states[1]
-        before = {key(thread): thread.cpus for thread in change.before}
+        before = masks_of(change.before)
         return any(
             thread.cpus == change.after != before.get(key(thread), change.after) for thread in host.masks(change.target)
         )

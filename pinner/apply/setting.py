@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 
-from pinner.apply.freshness import altered, key
+from pinner.apply.freshness import altered, key, masks_of
 from pinner.apply.ports import Host, Journal
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, PinnerError
@@ -43,14 +43,14 @@ class Setting:
         moved = list(altered(change, state))
         if moved and not (self._resumed and state in _steps(change)):
             raise ApplyFailed(str(change.target), f"somebody else changed it just now: {'; '.join(moved)}")
-        known = _known(self.entry)
+        known = masks_of(self.entry.found)
         # A mask that is known already may be what an interrupted change has left of it.
         if born := tuple(thread for thread in self._host.masks(change.target) if key(thread) not in known):
             self.entry = replace(self.entry, found=(*self.entry.found, *born))
             self._journal.intend(self.entry)
         self.touched = True
         self._host.set_state(change.target, change.states[1])
-        before = _known(self.entry)
+        before = masks_of(self.entry.found)
         for thread in self._host.masks(change.target):
             _assert(self._host, thread, before.get(key(thread), thread.cpus) & thread.cpus)
 
@@ -71,8 +71,10 @@ def put_back(
         now = host.state(target)
         if _set(now) not in _steps(change) and not force:
             return "stuck", f"{target} is {now!r} by somebody else's doing and is left so"
+        known = masks_of(entry.found)
         belongs = {
-            key(thread): _belongs(entry, change, thread, half_made=half_made or force) for thread in host.masks(target)
+            key(thread): _belongs(known.get(key(thread), thread.cpus), change, thread, half_made=half_made or force)
+            for thread in host.masks(target)
         }
         if now != before or half_made:
             host.set_state(target, before)
@@ -98,9 +100,8 @@ def _set(state: str) -> str:
     return re.sub(r" invalid \(.*\)", "", state)
 
 
-def _belongs(entry: Entry, change: Change, thread: ThreadMask, *, half_made: bool) -> CpuSet:
-    """The mask before the change, where the present one is what the change has left of it."""
-    before = _known(entry).get(key(thread), thread.cpus)
+def _belongs(before: CpuSet, change: Change, thread: ThreadMask, *, half_made: bool) -> CpuSet:
+    """The mask ``before`` the change, where the present one is what the change has left of it."""
     taken = change.after
     inside, outside = before & taken, before - taken
     displaced = not inside or not outside or (half_made and thread.cpus >= outside)
@@ -122,7 +123,3 @@ def _assert(host: Host, thread: ThreadMask, cpus: CpuSet) -> None:
     if cpus and cpus != thread.cpus:
         with suppress(Gone):
             host.set_mask(replace(thread, cpus=cpus))
-
-
-def _known(entry: Entry) -> Masks:
-    return {key(thread): thread.cpus for thread in entry.found}

@@ -5,16 +5,15 @@
 
 import logging
 from collections import Counter
-from contextlib import suppress
 from dataclasses import replace
 
-from pinner.apply.freshness import key
+from pinner.apply.freshness import key, masks_of
 from pinner.apply.memory import take_memory_back
 from pinner.apply.ports import Host
 from pinner.apply.setting import put_back
 from pinner.apply.settle import settle
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.errors import Busy, Gone, PinnerError
+from pinner.model.errors import ApplyFailed, Busy, Gone, PinnerError
 from pinner.model.journal import Entry, EntryState
 from pinner.model.memory import MemoryChange
 from pinner.model.plan import PINNED, SETTINGS, Change, ThreadMask
@@ -67,13 +66,15 @@ class _Masks:
         self._host = host
         self._force = force
         self._repin = repin or force
-        self._before = {key(thread): thread.cpus for thread in (*change.before, *entry.found)}
+        self._before = masks_of((*change.before, *entry.found))
         self._usual = _usual(change)
         self._wanted: dict[tuple[int, int], CpuSet] = {}
         self._ours = False
         """Whether any thread is one that was pinned, or bears the mask of one."""
         self._pinned: CpuSet | None = None
         self._problems: list[str] = []
+        self._refused: dict[tuple[int, int], str] = {}
+        """Why a thread cannot have its mask: the others get theirs all the same."""
 
     def restore(self) -> list[str]:
         """Give every thread its mask; what could not be done, in words. Raises what Host raises, and Gone where all
@@ -91,20 +92,28 @@ class _Masks:
             self._problems.append(
                 f"threads {', '.join(str(thread.tid) for thread in left)} do not keep the mask they had"
             )
+        if self._refused:
+            more = f" (and {len(self._refused) - 1} more)" if len(self._refused) > 1 else ""
+            self._problems.append(next(iter(self._refused.values())) + more)
         if not self._ours:
             raise Gone(f"{self._target} of then (it was started anew since)")
         return self._problems
 
     def _strays(self) -> list[ThreadMask]:
-        return [thread for thread in self._host.masks(self._target) if self._belongs(thread) != thread.cpus]
+        astray = (thread for thread in self._host.masks(self._target) if self._belongs(thread) != thread.cpus)
+        return [thread for thread in astray if key(thread) not in self._refused]
 
     def _move(self, strays: list[ThreadMask]) -> None:
         if self._target.kind in PINNED and self._pinned is None:
             self._pin()
             return
         for thread in strays:
-            with suppress(Gone):
+            try:
                 self._host.set_mask(replace(thread, cpus=self._belongs(thread)))
+            except Gone:
+                continue
+            except ApplyFailed as error:
+                self._refused[key(thread)] = str(error)
 
     def _pin(self) -> None:
         """Through libvirt, to all that any thread needs; the cpuset no longer stands in the way of single masks."""

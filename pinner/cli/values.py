@@ -4,14 +4,13 @@ import argparse
 import math
 from datetime import datetime
 
+from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 from pinner.usecases import MAX_LIMIT
-
-MAX_SAMPLE_SECONDS = 300.0
 
 
 def seconds(text: str) -> float:
-    """How long to measure: 0 to 300 seconds."""
-    return _number(text, MAX_SAMPLE_SECONDS, "a number of seconds from 0 to 300")
+    """How long to measure: 0 to MAX_SAMPLE_SECONDS."""
+    return _number(text, MAX_SAMPLE_SECONDS, f"a number of seconds from 0 to {MAX_SAMPLE_SECONDS:g}")
 
 
 def percent(text: str) -> float:

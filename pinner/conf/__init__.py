@@ -5,10 +5,10 @@ from pathlib import Path
 from oslo_config import cfg
 from oslo_log import log
 
-from pinner.conf import agent, api, database, host, libvirt, planning, policy
+from pinner.conf import agent, api, database, host, libvirt, nova_listener, planning, policy
 from pinner.model.errors import Invalid
 
-GROUPS = (agent, api, database, host, libvirt, planning, policy)
+GROUPS = (agent, api, database, host, libvirt, nova_listener, planning, policy)
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
@@ -23,12 +23,14 @@ def register(conf: cfg.ConfigOpts) -> cfg.ConfigOpts:
     return conf
 
 
-def load(files: list[Path] | None = None) -> cfg.ConfigOpts:
+def load(files: list[Path] | None = None, into: cfg.ConfigOpts | None = None) -> cfg.ConfigOpts:
     """The configuration from ``files``, else from where oslo.config looks (~/.pinner, /etc/pinner/pinner.conf).
+
+    It is read ``into`` a given one where libraries want to look at theirs in it, too.
 
     Raises Invalid for a file that cannot be read, and for a value that is none of its option's.
     """
-    conf = register(cfg.ConfigOpts())
+    conf = register(cfg.ConfigOpts() if into is None else into)
     log.register_options(conf)
     try:
         conf([], project="pinner", default_config_files=None if files is None else [str(file) for file in files])

@@ -42,7 +42,7 @@ class Bounded:
                 self._in_vain[about] = in_vain + 1
                 raise TimeoutError
             self._in_vain.pop(about, None)
-            if self._last[about] is thread:
+            if self._last.get(about) is thread:
                 del self._last[about]
         return answer.result()
 

@@ -99,6 +99,11 @@ class Roles:
     vcpu: CpuSet
     notes: tuple[str, ...] = ()
 
+    @property
+    def cpus(self) -> CpuSet:
+        """Those of all roles."""
+        return self.housekeeping | self.emulator | self.vcpu
+
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:

@@ -60,3 +60,8 @@ class Standing:
     """Every target of the plan; also some that are not there now, so that they come back to their place."""
     since: int
     """The latest start time (clock ticks after boot) of a process then: what began later was born since."""
+
+    @property
+    def places(self) -> frozenset[tuple[Target, CpuSet]]:
+        """Who belongs where, whatever its threads."""
+        return frozenset((each.target, each.cpus) for each in self.placed)

@@ -8,6 +8,9 @@ from pinner.model.guest import Guest
 from pinner.model.process import Process
 from pinner.model.topology import Topology
 
+MAX_SAMPLE_SECONDS = 300.0
+"""The longest sample that may be asked for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:

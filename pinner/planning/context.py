@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pinner.model.cpuset import CpuSet, union
+from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NotFound
 from pinner.model.guest import Guest
 from pinner.model.plan import LeftOut, Roles, Target
@@ -11,7 +11,7 @@ from pinner.model.policy import Standing
 from pinner.model.process import Thread
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.exemptions import exempt_guest
+from pinner.planning.exemptions import exempt_guest, is_named
 from pinner.planning.partitions import settings
 from pinner.planning.processes import Moving, disputes, moving, require_asked, staying, supply_of
 from pinner.planning.residents import Key, key, recognised, residents
@@ -128,9 +128,7 @@ def guest_targets(guest: Guest) -> Iterator[tuple[Target, tuple[Thread, ...]]]:
 
 
 def _in_use(standing: Standing | None) -> CpuSet:
-    if standing is None:
-        return CpuSet()
-    return union((standing.roles.housekeeping, standing.roles.emulator, standing.roles.vcpu))
+    return CpuSet() if standing is None else standing.roles.cpus
 
 
 def _places(standing: Standing | None, request: Request) -> dict[Key, CpuSet]:
@@ -154,8 +152,4 @@ def _require_guests(snapshot: Snapshot, request: Request) -> None:
 
 
 def _asked(snapshot: Snapshot, request: Request) -> list[Guest]:
-    return [
-        guest
-        for guest in snapshot.guests
-        if not request.guests or guest.name in request.guests or guest.uuid in request.guests
-    ]
+    return [guest for guest in snapshot.guests if not request.guests or is_named(guest, request.guests)]

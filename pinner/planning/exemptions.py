@@ -1,5 +1,7 @@
 """Whom the request names: to be left alone, as the mark in a guest's metadata asks too, or to be moved."""
 
+from collections.abc import Container
+
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
 from pinner.model.process import Process
@@ -8,8 +10,12 @@ from pinner.model.request import Request
 
 def exempt_guest(guest: Guest, request: Request) -> bool:
     """Whether the guest's CPUs are left alone."""
-    named = request.exempt_guests
-    return guest.exempt or guest.leaving or guest.name in named or guest.uuid in named
+    return guest.exempt or guest.leaving or is_named(guest, request.exempt_guests)
+
+
+def is_named(guest: Guest, names: Container[str]) -> bool:
+    """Whether the guest is among these names or UUIDs."""
+    return guest.name in names or guest.uuid in names
 
 
 def exempt_process(process: Process, request: Request) -> bool:

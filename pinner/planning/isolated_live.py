@@ -40,8 +40,8 @@ def place(context: Context, resolved: Resolved) -> Answer:
         where = seating.places[guest.uuid]
         why = f"an isolated CPU of its own; {nodes.reason(context.snapshot, guest, where.node)}"
         wanted += (*attend(guest, hosts[guest.uuid]), *pin(guest, where.cpus, why))
-    blocked = _obstacle(context, guests, whole - union(scopes.values()))
     taken = union(scopes.values())
+    blocked = _obstacle(context, guests, whole - taken)
     if not blocked:
         wanted += _partitions(context, guests, scopes, whole)
     needs = isolation.describe(context.snapshot.topology.kernel, taken, context.snapshot.topology.isolated)

@@ -48,6 +48,6 @@ def floating_warnings(context: Context, roles: Roles) -> Iterable[str]:
             f"CPUs {unused} are isolated from the kernel's scheduler and stay unused: threads cannot float over them; "
             "only the strategy isolated uses them"
         )
-    shared = (roles.housekeeping | roles.emulator | roles.vcpu) & context.snapshot.topology.nohz_full
+    shared = roles.cpus & context.snapshot.topology.nohz_full
     if shared:
         yield f"CPUs {shared} are nohz_full: with several threads on one of them its tick comes back"

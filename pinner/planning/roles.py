@@ -74,9 +74,7 @@ def _kept(supply: Supply, request: Request, standing: Roles, *, isolating: bool)
     )
     if not (now.housekeeping and now.emulator and now.vcpu):
         return None
-    lacking = union((standing.housekeeping, standing.emulator, standing.vcpu)) - union(
-        (now.housekeeping, now.emulator, now.vcpu)
-    )
+    lacking = standing.cpus - now.cpus
     slices = {node: now.emulator & cpus for node, cpus in supply.nodes.items() if now.emulator & cpus}
     warnings = (f"CPUs {lacking} of the standing placement cannot be used now",) if lacking else ()
     return Resolved(now, slices if request.emulator == AUTO else {}, warnings)

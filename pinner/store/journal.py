@@ -62,9 +62,9 @@ class Journal:
             self._let_go()
             raise
 
-    def intend(self, entry: Entry) -> None:
+    def intend(self, *entries: Entry) -> None:
         """See apply's Journal."""
-        self._flush(entry)
+        self._flush(*entries)
 
     def note(self, entry: Entry) -> None:
         """See apply's Journal."""

@@ -22,8 +22,8 @@ class Plans:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def add(self, plan: Plan, created_at: datetime) -> None:
-        """Store a plan, whose snapshot is stored already. The same plan again stays as it is."""
+    def add(self, plan: Plan, created_at: datetime) -> bool:
+        """Store a plan, whose snapshot is stored already; whether it is new. The same plan again stays as it is."""
         row = {
             "id": plan.id,
             "host": plan.host,
@@ -36,8 +36,10 @@ class Plans:
             "body": codec.dump(plan).decode(),
         }
         with writing(self._engine) as connection:
-            if connection.execute(select(tables.plans.c.id).filter_by(id=plan.id)).scalar() is None:
+            is_new = connection.execute(select(tables.plans.c.id).filter_by(id=plan.id)).scalar() is None
+            if is_new:
                 connection.execute(insert(tables.plans).values(row))
+        return is_new
 
     def get(self, plan: str) -> Plan:
         """Raises NotFound."""

@@ -1,12 +1,12 @@
-"""A disk that fills up while an apply is under way: the journal's, and the central database's."""
+"""A disk that fills up while an apply is under way, the journal's or the central database's; and a read-only one."""
 
 import os
 import subprocess
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -116,14 +116,59 @@ def test_the_journals_disk_is_full_in_the_middle(tmp_path, pids):
         assert all_masks(pids) == before
 
 
+@contextmanager
+def full(folder: Path) -> Iterator[None]:
+    fill(folder)
+    yield
+    (folder / "filler").unlink()
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Every write to the database fails, also by who has it open."""
+    with immutable(folder / "pinner.sqlite", folder / "pinner.sqlite-wal"):
+        yield
+
+
+@contextmanager
+def immutable(*files: Path) -> Iterator[None]:
+    subprocess.run(["chattr", "+i", *files], check=True, capture_output=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["chattr", "-i", *files], check=True)
+
+
+def heeded(folder: Path) -> bool:
+    """Whether what is immutable cannot be written by who has it open: ext4 heeds it, tmpfs does not."""
+    with (folder / "probe").open("wb", buffering=0) as file:
+        try:
+            with immutable(folder / "probe"):
+                file.write(b"x")
+        except (OSError, subprocess.CalledProcessError) as error:
+            return isinstance(error, PermissionError)
+    return False
+
+
+@pytest.fixture(params=[full, read_only])
+def lost(request: pytest.FixtureRequest) -> Callable[[Path], AbstractContextManager[None]]:
+    return request.param
+
+
 @pytest.fixture
-def central(tmp_path: Path) -> Iterator[Path]:
-    with small_disk(tmp_path / "central") as disk:
-        yield disk
+def central(tmp_path: Path, lost: object) -> Iterator[Path]:
+    """The folder of the central database."""
+    if lost is full:
+        with small_disk(tmp_path / "central") as disk:
+            yield disk
+    elif heeded(tmp_path):
+        yield tmp_path
+    else:
+        pytest.skip("files that are open cannot be made immutable here")
 
 
 @pytest.mark.fault(33)
-def test_the_central_databases_disk_is_full_in_the_middle(tmp_path, central, pids):
+def test_the_central_database_cannot_be_written_in_the_middle(tmp_path, central, pids, lost):
     """The agent needs it no more once it has begun: it ends as planned, and the centre learns of it later."""
     host, clock = SlowHost(), [datetime.now(UTC)]
     with (
@@ -144,12 +189,12 @@ def test_the_central_databases_disk_is_full_in_the_middle(tmp_path, central, pid
         with closing(serve()) as service:
             run = service.apply(plan.id, False, ANN)
             assert host.waits.wait(10)
-            fill(central)
-            host.go.set()
-        assert set(all_masks(pids).values()) == {str(FIRST)}
-        assert journal.run(run.id).state == "applied"
-        assert store.runs.get(run.id).state == "running"
-        (central / "filler").unlink()
+            with lost(central):
+                host.go.set()
+                service.close()
+                assert set(all_masks(pids).values()) == {str(FIRST)}
+                assert journal.run(run.id).state == "applied"
+                assert store.runs.get(run.id).state == "running"
         clock[0] = datetime.max.replace(tzinfo=UTC)
         with closing(serve()) as again:
             again.catch_up()

@@ -68,6 +68,21 @@ def test_a_pinned_cpu_that_goes_offline_and_returns_is_no_reason_to_roll_back(pl
     assert wrong(before, masks(plain)) == []
 
 
+@pytest.mark.fault(1)
+def test_an_undo_onto_a_cpu_that_went_offline_is_told_and_done_when_it_is_back(plain):
+    before = masks(plain)
+    made = plan(plain, "numa-local")
+    run, state = apply(plain, made)
+    assert state == "applied"
+    with offline(plain, 6):
+        state = rollback(plain, run)
+        assert state.startswith("rolled_back_partly")
+        assert "changes could not be taken back" in state
+        assert "CPUs 6 are not online" in state
+    assert rollback(plain, run) == "rolled_back"
+    assert wrong(before, masks(plain)) == []
+
+
 @pytest.mark.fault(4)
 def test_a_slice_that_is_confined_undoes_the_apply(plain):
     """machine.slice has AllowedCPUs: no pin outside them holds, whatever libvirt says."""

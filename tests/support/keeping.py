@@ -81,6 +81,10 @@ class Daemon:
         assert self._running is not None
         return self._running.pid
 
+    @property
+    def is_running(self) -> bool:
+        return self._running is not None
+
     def start(self) -> None:
         """Returns when the kernel runs it, before it has its threads."""
         self._running = subprocess.Popen([str(self._file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -1,6 +1,6 @@
 """The real service over a real database, in front of a host that is a dictionary (see support.agent)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,10 @@ from support.hosts import cpus, guest, plain, process, snapshot
 from support.memory import EVIL
 
 from pinner import conf, wiring
+from pinner.api.app import create_app
+from pinner.api.server import serve
 from pinner.service import Service
+from pinner.usecases import UseCases
 
 
 @contextmanager
@@ -26,3 +29,13 @@ def real_service(folder: Path) -> Iterator[tuple[Service, MemoryAgent]]:
     with closing(agent.journal), ExitStack() as undo:
         url = f"sqlite:///{folder}/pinner.sqlite"
         yield wiring.service(conf.load([]), {"compute1": agent}, url, undo), agent
+
+
+@contextmanager
+def answering(pinner: UseCases, tokens: Mapping[str, str] | None = None, port: int = 0) -> Iterator[str]:
+    """The REST API over ``pinner``; its URL."""
+    server = serve(create_app(pinner, tokens=tokens, max_body_bytes=65536), "127.0.0.1", port)
+    try:
+        yield server.url
+    finally:
+        server.stop()

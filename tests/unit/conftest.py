@@ -1,6 +1,14 @@
+from datetime import timedelta
+
 import pytest
+from support.clock import Clock
 
 from pinner.store.repositories import open_store
+
+
+@pytest.fixture
+def clock():
+    return Clock(timedelta(milliseconds=1))
 
 
 @pytest.fixture

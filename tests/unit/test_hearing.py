@@ -15,7 +15,6 @@ from pinner.model.event import GuestEvent
 from pinner.model.guest import NovaIdentity
 from pinner.model.policy import Policy
 from pinner.service import Service
-from pinner.store.repositories import open_store
 from pinner.usecases import Caller
 
 HOOK = Caller("hook", "127.0.0.1", "req-1")
@@ -25,31 +24,11 @@ NOVA = NovaIdentity("i-1", "p-1", "u-1", "big", {"pinner:strategy": "isolated"})
 FREE, PLACED = {"0-15"}, {"2-3", "4-15"}
 
 
-class Clock:
-    def __init__(self):
-        self.at = NOON
-
-    def __call__(self):
-        self.at += timedelta(milliseconds=1)
-        return self.at
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
 @pytest.fixture
 def agent(tmp_path, clock):
     made = MemoryAgent(tmp_path / "agent", snapshot(plain(16), [guest(1, 2, cpus("0-15"))]), clock)
     yield made
     made.journal.close()
-
-
-@pytest.fixture
-def store(tmp_path):
-    with open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as made:
-        yield made
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import uuid
 from contextlib import closing
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 from support.agent import MemoryAgent
@@ -22,20 +21,6 @@ ALL = cpus("0-15")
 DAEMON = process(500, 50.0, "0-15", "0-15", name="daemon")
 ENFORCE = Policy(Request(), "enforce")
 HOST = "compute1"
-
-
-class Clock:
-    def __init__(self):
-        self.at = NOON
-
-    def __call__(self):
-        self.at += timedelta(milliseconds=1)
-        return self.at
-
-
-@pytest.fixture
-def clock():
-    return Clock()
 
 
 @pytest.fixture
@@ -113,6 +98,21 @@ def test_observe_reports_and_touches_nothing(service, agent):
     (told,) = trail(service, "drift.found")
     assert (told.actor, told.origin, told.subject) == ("policy", "started", "4 targets")
     assert "process daemon (500): busy" in told.result
+
+
+@pytest.mark.parametrize("mode", ["observe", "propose", "enforce"])
+def test_the_plan_of_what_stands_can_be_read(service, agent, mode):
+    """Also where no run made it so: a guest that ends or comes with the right masks, and what is only to stand."""
+    service.set_policy(HOST, Policy(mode=mode), ANN)
+    for guests in ((), (guest(1, 2, ALL),), ()):
+        agent.taken = replace(agent.taken, guests=guests)
+        for _ in range(2):
+            service.policing.reconcile(HOST, "guest-changed")
+            standing = service.drift(HOST).placement
+            assert service.plan_by_id(standing).id == standing
+    kept = len(trail(service, "plan.create"))
+    service.policing.reconcile(HOST, "sweep")
+    assert len(trail(service, "plan.create")) == kept
 
 
 def test_busy_processes_are_measured_once_and_known_from_then_on(service, agent):

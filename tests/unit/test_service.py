@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 from support.agent import MemoryAgent
+from support.clock import Clock
 from support.values import NOON, cpus, make_change, make_plan, make_run, make_snapshot
 
 from pinner.agent.protocol import Agent
@@ -30,22 +31,9 @@ ANN = Caller("ann", "10.0.0.1", "req-1")
 BOB = Caller("bob", "cli pts/1", "req-2")
 
 
-class Clock:
-    """Every look at it is a second later."""
-
-    def __init__(self):
-        self.at = NOON
-        self.guard = threading.Lock()
-
-    def __call__(self):
-        with self.guard:
-            self.at += timedelta(seconds=1)
-            return self.at
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(timedelta(seconds=1))
 
 
 @pytest.fixture
@@ -72,6 +60,12 @@ def plan(store):
     made = make_plan("plan-3", basis, tuple(make_change(90 + 10 * n, after=str(n), threads=2) for n in (1, 2, 3)))
     store.plans.add(made, NOON)
     return made
+
+
+def wait_through(service, run):
+    """Until this process is through with the run, whatever has become of it."""
+    while run.id in service._mine:
+        time.sleep(0.01)
 
 
 def finish(service, run):
@@ -353,8 +347,7 @@ def test_an_agent_out_of_reach_has_the_last_word(service, agent, plan, clock):
     """The connection broke, the run went on: how it ended is the agent's word."""
     agent.break_after, agent.broken = 2, HostUnreachable("h1", "the connection broke")
     run = service.apply(plan.id, False, ANN)
-    while run.id in service._mine:
-        time.sleep(0.01)
+    wait_through(service, run)
     assert service.run(run.id).state == "running"
     entries = tuple(replace(entry, state="done") for entry in agent.entries(run.id))
     for entry in entries:
@@ -378,8 +371,7 @@ def test_what_recovery_made_of_a_run_is_told_at_the_next_start(service, agent, p
     """At once: the process that carried it out is dead, so nobody else can be about to store its end."""
     agent.break_after, agent.broken = 2, HostUnreachable("h1", "the agent was killed")
     run = service.apply(plan.id, False, ANN)
-    while run.id in service._mine:
-        time.sleep(0.01)
+    wait_through(service, run)
     entries = [replace(entry, state="undone") for entry in agent.entries(run.id)]
     for entry in entries:
         agent.journal.note(entry)
@@ -398,8 +390,7 @@ def test_what_recovery_made_of_a_run_is_told_at_the_next_start(service, agent, p
 def test_an_agent_that_cannot_write_has_the_last_word_later(service, agent, plan, clock):
     agent.break_after, agent.broken = 2, StoreUnavailable("journal.sqlite", "database or disk is full")
     run = service.apply(plan.id, False, ANN)
-    while run.id in service._mine:
-        time.sleep(0.01)
+    wait_through(service, run)
     assert service.run(run.id).state == "running"
 
 
@@ -414,8 +405,7 @@ def test_a_database_that_is_lost_meanwhile_does_not_stop_an_apply(service, agent
         broken.setattr(service._runs, "save", lost)
         broken.setattr(service._runs, "end", lost)
         agent.gate.release(1000)
-        while run.id in service._mine:
-            time.sleep(0.01)
+        wait_through(service, run)
     assert len(agent.masks) == 6
     assert "in its agent's journal alone" in caplog.text
     clock.at += SETTLING

@@ -170,6 +170,23 @@ def test_one_run_at_a_time(host, journal):
     assert host.writes == []
 
 
+@pytest.mark.fault(27)
+def test_a_run_that_ends_just_before_makes_the_plan_stale(host, journal):
+    """What it changed is seen, for the host is held before it is looked at."""
+    plan = the_plan(host)
+    begin = journal.begin
+
+    def late(run: Run, entries: tuple[Entry, ...]) -> None:
+        host.move(200, "3")
+        begin(run, entries)
+
+    journal.begin = late
+    with pytest.raises(StalePlan, match="thread 200 may run on 3, no longer on 0-7"):
+        apply(plan, host, journal)
+    assert host.writes == []
+    assert (journal.run("run-1").state, journal.entries("run-1")) == ("failed", ())
+
+
 def fail_at(host: MemoryHost, number: int, error: BaseException) -> None:
     """The write with that number (from 0) fails, after it has changed the host half: a failing pin may have."""
 
@@ -352,4 +369,4 @@ def test_what_is_plugged_in_after_the_plan_makes_it_stale(host, journal, kind, m
     with pytest.raises(StalePlan, match=f"guest g1 {kind} {made.part} was plugged in"):
         apply(plan, host, journal)
     host.threads.pop(made)
-    assert apply(plan, host, journal).state == "applied"
+    assert apply(plan, host, journal, make_run("run-2")).state == "applied"

@@ -82,6 +82,14 @@ def test_after_so_many_threads(host, journal, made, policy):
 
 
 @pytest.mark.parametrize("policy", ["back", "forward"])
+def test_before_anything_was_written_down_to_be_done(host, journal, policy):
+    journal.begin(make_run(), ())
+    journal.leave(make_run())
+    run = settle(host, journal, policy)
+    assert (run.state, run.recovered, host.writes) == ("undone", "interrupted; taken back: nothing to do", [])
+
+
+@pytest.mark.parametrize("policy", ["back", "forward"])
 @pytest.mark.parametrize("back", range(5))
 def test_an_interrupted_rollback_is_finished(host, journal, back, policy):
     executor.apply(the_plan(host), make_run(), host, journal, lambda: NOON, lambda *_: None)

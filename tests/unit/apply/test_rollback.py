@@ -3,7 +3,7 @@ from support.machine import MemoryHost, Write, daemon, emulator, vcpu
 from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor
-from pinner.model.errors import Busy, Gone, NotFound, RunConflict
+from pinner.model.errors import ApplyFailed, Busy, Gone, NotFound, RunConflict
 from pinner.model.journal import Run
 from pinner.model.plan import ThreadMask
 from pinner.store.journal import Journal
@@ -49,6 +49,25 @@ def test_every_thread_gets_its_own_mask_back(host, journal):
     assert states(journal) == ["undone"] * 3
     assert told == [(3, "done", 3), (3, "undone", 3), (2, "undone", 3), (1, "undone", 3)]
     assert [what for what, _ in host.writes] == ["300", "301", "302", "guest g1 vcpu 0", "guest g1 emulator", "102"]
+
+
+@pytest.mark.fault(1)
+def test_a_cpu_that_went_offline_is_named_and_the_rest_given_back(host, journal):
+    """And it too, when the CPU is back and the rollback is asked for again."""
+
+    def refused(write: Write) -> None:
+        if "7" in write[1] or write[1] == "0-7":
+            raise ApplyFailed(write[0], "CPUs 7 are not online (online: 0-6)")
+
+    host.before_write = refused
+    run = rollback(host, journal)
+    assert (run.state, states(journal)) == ("rolled_back_partly", ["stuck"] * 3)
+    assert run.error.startswith("3 of 3 changes could not be taken back: ")
+    assert "guest g1 vcpu 0: CPUs 7 are not online (online: 0-6)" in run.error
+    assert {tid: mask for tid, mask in host.kernel().items() if tid in (301, 302)} == {301: "2-5", 302: "4"}
+    host.before_write = lambda write: None
+    assert rollback(host, journal, "run-3").state == "rolled_back"
+    assert host.kernel() == host.before
 
 
 def test_what_is_gone_cannot_be_given_back_and_is_named(host, journal):

@@ -1,5 +1,6 @@
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
@@ -61,3 +62,9 @@ def test_it_is_waited_for_twice_and_no_more(gate):
     while threading.active_count() > 1:
         time.sleep(0.01)
     assert calls.call("g1", lambda: time.sleep(0.1)) is None, "it has answered: it is waited for again"
+
+
+def test_who_asks_about_the_same_at_once_is_answered():
+    calls = Bounded(5.0)
+    with ThreadPoolExecutor(8) as askers:
+        assert list(askers.map(lambda number: calls.call("g1", lambda: number), range(2000))) == list(range(2000))

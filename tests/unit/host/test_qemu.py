@@ -35,6 +35,7 @@ def test_roles_by_name(name, role):
     assert qemu.role(name) == role
 
 
+@pytest.mark.fault(14)
 def test_a_guests_process_and_its_helpers(tmp_path):
     roots.kernel_thread(tmp_path, 2, b"kthreadd")
     process(tmp_path, 400, "qemu-system-x86", "/usr/bin/qemu-system-x86_64", "-uuid", UUID, "-S")

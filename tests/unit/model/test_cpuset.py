@@ -1,6 +1,71 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import MAX_CPUS, CpuSet, union
+from pinner.model.errors import Invalid
+
+sets = st.builds(CpuSet.of, st.frozensets(st.integers(0, MAX_CPUS - 1), max_size=40))
+
+
+@pytest.mark.parametrize(
+    ("text", "ids", "printed"),
+    [
+        ("", [], ""),
+        (" ", [], ""),
+        ("5", [5], "5"),
+        ("0-3,8", [0, 1, 2, 3, 8], "0-3,8"),
+        ("8, 0-1 ,1-2", [0, 1, 2, 8], "0-2,8"),
+        ("0-31:2/8", [0, 1, 8, 9, 16, 17, 24, 25], "0-1,8-9,16-17,24-25"),
+        ("0-7,^3", [0, 1, 2, 4, 5, 6, 7], "0-2,4-7"),
+        ("^0-2,0-3", [3], "3"),
+        ("8191", [8191], "8191"),
+    ],
+)
+def test_the_grammar_of_the_kernel_and_of_nova(text, ids, printed):
+    cpus = CpuSet.parse(text)
+    assert list(cpus) == ids
+    assert str(cpus) == printed
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("0-", "'0-' is neither a number nor a range"),
+        ("0,,1", "'' is neither"),
+        ("-1", "'-1' is neither"),
+        ("0x3", "'0x3' is neither"),
+        ("3-1", "the range 3-1 runs backwards"),
+        ("8192", "no CPU has a number of 8192 or more"),
+        ("0-7:3/2", "must use between 1 and 2 of each group"),
+        ("0-7:0/2", "must use between 1 and 2 of each group"),
+    ],
+)
+def test_what_is_no_list_is_refused_by_its_part(text, why):
+    with pytest.raises(Invalid) as refused:
+        CpuSet.parse(text, "housekeeping")
+    assert why in refused.value.message
+    assert refused.value.details["field"] == "housekeeping"
+
+
+@given(sets)
+def test_a_list_is_read_back_as_it_was_written(cpus):
+    assert CpuSet.parse(str(cpus)) == cpus
+
+
+@given(sets, sets)
+def test_sets_are_combined_as_sets_are(a, b):
+    assert union((a, b)) == (a | b) == CpuSet.of([*a, *b])
+    assert (a & b) | (a - b) == a
+    assert (a <= b) == (a - b == CpuSet())
+    assert (a < b) == (a <= b and a != b)
+
+
+@given(sets)
+def test_a_mask_is_read_back_as_it_was_written(cpus):
+    bits = int(cpus.mask().replace(",", ""), 16)
+    assert [cpu for cpu in range(MAX_CPUS) if bits >> cpu & 1] == list(cpus)
+    assert all(len(word) == len("ffffffff") for word in cpus.mask().split(","))
 
 
 @pytest.mark.parametrize(

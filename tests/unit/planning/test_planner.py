@@ -104,3 +104,14 @@ def test_a_vcpu_that_is_not_plugged_in_is_deferred() -> None:
 def test_iothreads_are_in_every_plan(name: str) -> None:
     made = plan(snapshot(plain(32), [guest(1, 2, cpus("0-31"), iothreads=2)]), "s", Request(strategy=name))
     assert [want.target.part for want in made.wanted if want.target.kind == "iothread"] == [1, 2]
+
+
+@pytest.mark.fault(14)
+@pytest.mark.parametrize("name", ["shared-pool", "numa-local"])
+def test_helper_threads_go_where_their_guests_emulator_goes(name: str) -> None:
+    guests = [guest(n, 2, cpus("0-31"), helpers=2) for n in (1, 2)]
+    made = plan(snapshot(plain(32, 2), guests), "s", Request(strategy=name))
+    placed = {(want.target.kind, want.target.name): want.cpus for want in made.wanted}
+    assert [want.target.kind for want in made.wanted].count("helper") == 4
+    for each in guests:
+        assert placed["helper", each.name] == placed["emulator", each.name] < cpus("0-31")

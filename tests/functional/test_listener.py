@@ -1,0 +1,214 @@
+"""`pinner-nova-listener` with a real RabbitMQ and pinner's REST, and all that may go wrong between them."""
+
+import copy
+import os
+import subprocess
+import sys
+import time
+
+import private_rabbit
+import pytest
+from support import samples
+from support.listening import LISTENER, another_queue, listening, publish, until, waiting
+from support.memory import MemoryPinner
+from support.served import answering
+
+pytestmark = [
+    samples.needed,
+    pytest.mark.skipif(bool(private_rabbit.missing()), reason=private_rabbit.missing()),
+    pytest.mark.skipif(os.geteuid() != 0, reason="RabbitMQ's own files can be read by root and its user alone"),
+]
+
+GUEST = "178b0921-8f85-4257-88b6-2e743b5a975c"
+TOKENS = {"s3cret": "nova-listener"}
+
+
+@pytest.fixture(scope="module")
+def rabbit(tmp_path_factory):
+    with private_rabbit.private_rabbit(tmp_path_factory.mktemp("rabbit") / "r") as rabbit:
+        yield rabbit
+
+
+class Pinner(MemoryPinner):
+    """Two hosts, and the samples' guest on both."""
+
+    def hosts(self):
+        return ("compute", "host2", "h1")
+
+
+@pytest.fixture
+def pinner():
+    return Pinner()
+
+
+@pytest.fixture
+def token(tmp_path):
+    file = tmp_path / "token"
+    file.write_text("s3cret\n")
+    return f"token_file = {file}"
+
+
+@pytest.fixture
+def listener(tmp_path, rabbit, pinner, token):
+    with answering(pinner, TOKENS) as url, listening(tmp_path / "l", rabbit.url, url, token) as listener:
+        listener.wait_for("listening")
+        yield listener
+        assert waiting(rabbit.url) == 0
+
+
+def create_end(**data):
+    sample = copy.deepcopy(samples.load("instance-create-end"))
+    sample["payload"]["nova_object.data"] |= data
+    return sample
+
+
+def test_every_sample_arrives_and_nobody_loses_his_copy(rabbit, pinner, listener):
+    with another_queue(rabbit.url) as his:
+        for file in samples.FILES:
+            publish(rabbit.url, samples.load(file.stem))
+        until(lambda: len(pinner.events) == 14, 10, lambda: listener.log)
+        until(lambda: his() == len(samples.FILES), 5)
+    told = {event.event: event for event in pinner.events}
+    assert len(told) == 14
+    assert told["instance.live_migration_pre.start"].happened == "leaving"
+    assert str(told["instance.live_migration_pre.start"].cpus) == "0-3", "what host2 has"
+    assert told["instance.delete.end"].happened == "gone"
+    create = told["instance.create.end"]
+    assert (create.guest, create.teller) == (GUEST, "nova req-5b6c791d-5709-4f36-8fbe-c3e02869e35d, user fake")
+    assert create.nova.extra_specs == {"hw:watchdog_action": "disabled"}
+    assert {record.actor for record in pinner.records} == {"nova-listener"}
+
+
+@pytest.mark.fault(35)
+def test_poison_is_put_away_once_and_the_next_is_heard(rabbit, pinner, listener):
+    poison = [
+        create_end(uuid="$(reboot)"),
+        create_end(host="elsewhere"),
+        create_end(host=None),
+        create_end(uuid=7),
+        {**create_end(), "payload": None},
+        {**create_end(), "event_type": None},
+        {**create_end(), "event_type": "instance.create.end", "payload": {"nova_object.version": "2.0"}},
+        {"publisher_id": "nova-compute:compute", "event_type": "instance.create.end", "priority": "INFO"},
+    ]
+    for each in poison:
+        publish(rabbit.url, each)
+    for garbage in (b"\xff\xfe", b"{", b"[]", b'{"oslo.version": "2.0", "oslo.message": "{}"}', b"null"):
+        publish(rabbit.url, garbage)
+    publish(rabbit.url, create_end())
+    until(lambda: pinner.events, 10, lambda: listener.log)
+    until(lambda: len(listener.quarantined()) >= len(poison), 10, lambda: listener.log)
+    time.sleep(1)
+    assert len(pinner.events) == 1
+    why = [line["why"] for line in listener.quarantined()]
+    assert sum("'elsewhere'" in each for each in why) == 1
+    assert f"quarantined, {len(why)} since the start" in listener.log
+    # The sample's guest is none of this host: told, and put away too.
+    assert sum("is no guest of host" in each for each in why) == 1
+    assert len(why) <= len(poison) + 1 + 5
+    assert listener.process.poll() is None
+
+
+@pytest.mark.fault(35)
+def test_duplicates_and_any_order(rabbit, pinner, listener):
+    names = ["instance-live_migration_post_dest-end", "instance-delete-end", "instance-create-end"] * 3
+    for name in names:
+        publish(rabbit.url, samples.load(name))
+    until(lambda: len(pinner.events) == len(names), 10, lambda: listener.log)
+
+
+@pytest.mark.fault(34)
+def test_the_broker_is_killed_and_comes_back(rabbit, pinner, listener):
+    publish(rabbit.url, create_end())
+    until(lambda: len(pinner.events) == 1, 10, lambda: listener.log)
+    rabbit.kill()
+    listener.wait_for("unreachable|closed the connection|Connection failed|onnection reset|broken")
+    before = listener.cpu_seconds()
+    time.sleep(5)
+    assert listener.cpu_seconds() - before < 0.5
+    warnings = [line for line in listener.log.splitlines() if "impl_rabbit" in line and " INFO " not in line]
+    assert len(warnings) <= 2, warnings
+    rabbit.start()
+    # The queue is there again when the listener is.
+    listener.wait_for("Reconnected", 60)
+    time.sleep(1)
+    publish(rabbit.url, create_end())
+    until(lambda: len(pinner.events) == 2, 20, lambda: listener.log)
+
+
+@pytest.mark.fault(34)
+def test_the_broker_is_down_at_the_start(tmp_path, rabbit, pinner, token):
+    rabbit.stop()
+    try:
+        with answering(pinner, TOKENS) as url, listening(tmp_path / "l", rabbit.url, url, token) as listener:
+            listener.wait_for("Connection failed|unreachable")
+            before = listener.cpu_seconds()
+            time.sleep(3)
+            assert listener.cpu_seconds() - before < 0.5
+            rabbit.start()
+            listener.wait_for("listening", 60)
+            publish(rabbit.url, create_end())
+            until(lambda: pinner.events, 10, lambda: listener.log)
+            rabbit.stop()
+            time.sleep(1)
+            began = time.monotonic()
+            listener.process.terminate()
+            listener.process.wait(20)
+            assert time.monotonic() - began < 15
+    finally:
+        if not rabbit.running:
+            rabbit.start()
+
+
+def test_it_ends_at_once_while_it_waits_for_a_broker(tmp_path):
+    with listening(tmp_path / "l", "rabbit://guest:guest@127.0.0.1:1/", "http://127.0.0.1:1") as listener:
+        listener.wait_for("Connection failed|unreachable")
+        listener.process.terminate()
+        assert listener.process.wait(5) == 0
+
+
+def test_pinner_is_down_and_comes_back(tmp_path, rabbit, pinner, token):
+    with answering(pinner, TOKENS) as url:
+        port = int(url.rpartition(":")[2])
+    with listening(tmp_path / "l", rabbit.url, url, token) as listener:
+        listener.wait_for("listening")
+        for _ in range(3):
+            publish(rabbit.url, create_end())
+        listener.wait_for("events of host compute wait")
+        with answering(pinner, TOKENS, port):
+            until(lambda: len(pinner.events) == 3, 20, lambda: listener.log)
+            listener.wait_for("events of host compute are delivered again")
+        assert listener.log.count("events of host compute wait") == 1
+
+
+def test_a_wrong_token_is_no_reason_to_hurry(tmp_path, rabbit, pinner):
+    (tmp_path / "wrong").write_text("wrong")
+    with (
+        answering(pinner, TOKENS) as url,
+        listening(tmp_path / "l", rabbit.url, url, f"token_file = {tmp_path}/wrong") as listener,
+    ):
+        listener.wait_for("listening")
+        publish(rabbit.url, create_end())
+        listener.wait_for("events of host compute wait.*bearer token")
+        assert pinner.events == []
+    assert [line["why"] for line in listener.quarantined()] == ["the listener ended before it was delivered"]
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        ("", "[nova_listener] transport_url"),
+        ("[nova_listener]\ntransport_url = nonsense://u:hunter2@h/\n", "[nova_listener] transport_url"),
+        ("[nova_listener]\ntransport_url = rabbit://h/\ntoken_file = /no/such/file\n", "token_file"),
+        ("[nova_listener]\ntransport_url = rabbit://h/\n[agent]\nstate_dir = /dev/null\n", "[agent] state_dir"),
+    ],
+)
+def test_what_it_cannot_work_with_is_one_line(tmp_path, config, complaint):
+    file = tmp_path / "listener.conf"
+    file.write_text(config + ("" if "[agent]" in config else f"[agent]\nstate_dir = {tmp_path}/state\n"))
+    command = [sys.executable, "-c", LISTENER, "--config-file", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert complaint in done.stderr.splitlines()[-1]
+    assert "hunter2" not in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,137 @@
+"""A RabbitMQ of one's own: a port, a folder and an Erlang port mapper that nobody else uses, ended with its caller."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_SERVERS = Path("/usr/lib/rabbitmq/lib")
+_START_SECONDS = 60
+_STOP_SECONDS = 15
+
+
+class Unusable(RuntimeError):
+    """The broker cannot run here; the text says why."""
+
+
+def missing() -> str:
+    """Why no broker can run here; empty: it can."""
+    return "" if _script() and shutil.which("epmd") else "not installed: rabbitmq-server"
+
+
+class Rabbit:
+    """A broker that can be killed and started again; what is durable is still there then."""
+
+    def __init__(self, folder: Path) -> None:
+        """``folder`` is its own."""
+        self.folder = folder
+        self.port, self._mapper_port, self._dist_port = _free_ports(3)
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def url(self) -> str:
+        """The transport URL, as oslo.messaging takes it."""
+        return f"rabbit://guest:guest@127.0.0.1:{self.port}/"
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and not ended since."""
+        return bool(self._running)
+
+    def start(self) -> None:
+        """Returns when it takes connections. Raises Unusable."""
+        environment = self._environment()
+        with (self.folder / "output").open("ab") as output:
+            for command in (["epmd", "-address", "127.0.0.1"], [str(_script())]):
+                self._running.append(
+                    subprocess.Popen(
+                        command,
+                        env=environment,
+                        cwd=self.folder,
+                        stdin=subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=output,
+                    )
+                )
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._answers():
+            if self._running[-1].poll() is not None or time.monotonic() > deadline:
+                raise Unusable(f"rabbitmq-server did not start: {(self.folder / 'output').read_text()[-400:]}")
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL)."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End it in peace."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, kind: signal.Signals) -> None:
+        for process in reversed(self._running):
+            process.send_signal(kind)
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._running.clear()
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1.0) as peer:
+            # The header of AMQP 0-9-1; the answer is the broker's first frame.
+            peer.sendall(b"AMQP\x00\x00\x09\x01")
+            return bool(peer.recv(1))
+        return False
+
+    def _environment(self) -> dict[str, str]:
+        folder = self.folder
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(folder),
+            "LANG": "C.UTF-8",
+            "ERL_EPMD_PORT": str(self._mapper_port),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": f"pinner-{self.port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(self._dist_port),
+            "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(folder / "log"),
+            "RABBITMQ_CONF_ENV_FILE": str(folder / "none"),
+            "RABBITMQ_CONFIG_FILE": str(folder / "none"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+            # Then the script becomes the broker, and does not only start it.
+            "RABBITMQ_ALLOW_INPUT": "true",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-noinput +S 1:1 +sbwt none",
+        }
+
+
+@contextlib.contextmanager
+def private_rabbit(folder: Path) -> Iterator[Rabbit]:
+    """A broker that runs while the body does. Raises Unusable."""
+    folder.mkdir(parents=True)
+    rabbit = Rabbit(folder)
+    try:
+        rabbit.start()
+        yield rabbit
+    finally:
+        rabbit.stop()
+
+
+def _script() -> Path | None:
+    """Debian's own wrapper would become another user."""
+    return next(_SERVERS.glob("rabbitmq_server-*/sbin/rabbitmq-server"), None)
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
