@@ -26,6 +26,7 @@ STATUS: Mapping[str, int] = {
     "host_busy": 409,
     "run_conflict": 409,
     "policy_conflict": 409,
+    "nova_conflict": 409,
     # The guest or process went, not the resource that the URL names: so the plan is in conflict with the host.
     "gone": 409,
     # 502: the host behind this server answered and would not; the caller cannot mend that.

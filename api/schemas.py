@@ -122,6 +122,10 @@ class Asked(_Input):
     isolation: Isolating = _DEFAULT.isolation
     exempt_guests: tuple[str, ...] = _DEFAULT.exempt_guests
     exempt_processes: tuple[str, ...] = _DEFAULT.exempt_processes
+    nova_emulators: Annotated[
+        bool,
+        Field(description="place QEMU's own threads of guests that Nova pinned, where Nova gives those no CPUs"),
+    ] = _DEFAULT.nova_emulators
     repack: bool
 
     def request(self) -> Request:

@@ -10,7 +10,7 @@ from datetime import datetime
 from pinner import codec
 from pinner.agent.protocol import Agent
 from pinner.model.drift import Drift, DriftReport, News
-from pinner.model.errors import Invalid, NoFit, NotFound, PolicyConflict, StalePlan
+from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict, PolicyConflict, StalePlan
 from pinner.model.journal import Run, RunKind
 from pinner.model.plan import Change, Plan
 from pinner.model.policy import Policy, Standing
@@ -129,15 +129,15 @@ class Policing:
         """Look at the host and do what its policy's mode says; ``cause`` tells the audit trail why now.
 
         ``measured``: processes that became busy are found, too, which takes the configured sample. Where nothing stands
-        yet it is taken in any case. Raises HostBusy while a person's run holds the host, StalePlan where the host
-        never stands still, and what an agent and a store raise.
+        yet it is taken in any case. Raises HostBusy while a person's run holds the host, StalePlan or NovaConflict
+        where the host never stands still, and what an agent and a store raise.
         """
         measurement = self._measure(host, measured=measured)
         with self._locks[host]:
             for _ in range(ATTEMPTS - 1):
                 try:
                     return self._settle(host, measurement, cause)
-                except StalePlan as stale:
+                except (StalePlan, NovaConflict) as stale:
                     LOG.info("host %s moved on: %s", host, stale)
             return self._settle(host, measurement, cause)
 
@@ -192,7 +192,7 @@ class Policing:
         taken = relevant(taken, request, standing)
         try:
             plan = incremental.plan(taken, codec.content_hash(taken), request, standing)
-        except (Invalid, NoFit, NotFound) as error:
+        except (Invalid, NoFit, NotFound, NovaConflict) as error:
             return _Look(policy, standing, taken, None, (), str(error))
         found = drifts(plan, standing, taken)
         if any(drift.cause == "unknown" for drift in found):

@@ -16,17 +16,19 @@ from pinner.agent.captured import CapturedAgent
 from pinner.agent.local import LocalAgent
 from pinner.agent.newsroom import Newsroom
 from pinner.agent.protocol import Agent
+from pinner.host import nova_conf
 from pinner.host.capture import capture
 from pinner.host.events import Events
 from pinner.host.inventory import take_snapshot
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
 from pinner.keeper import Keeper
-from pinner.model.cpuset import CpuSet
+from pinner.model.nova import NovaSets, configured, cpus
+from pinner.model.nova_report import Listening, NovaReport
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning import planner
+from pinner.planning import nova_check, planner
 from pinner.service import Service
 from pinner.store.journal import Journal
 from pinner.store.repositories import open_store
@@ -60,13 +62,19 @@ def host_name(config: cfg.ConfigOpts) -> str:
     return config.host.name or socket.gethostname()
 
 
+def nova_sets(config: cfg.ConfigOpts) -> NovaSets:
+    """What pinner's own configuration says of Nova's CPU sets. Raises Invalid."""
+    sets = (cpus(config.nova[name], f"[nova] {name}") for name in ("cpu_dedicated_set", "cpu_shared_set"))
+    return NovaSets(*sets)
+
+
 def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack, *, watch: bool = False) -> LocalAgent:
     """The agent of this machine, once it has settled what a dead process left open. ``own`` are pinner's process ids,
     and ``watch`` says whether it hears of what happens there. What it opens is closed by ``undo``."""
     libvirt = Libvirt(config.libvirt.uri, config.libvirt.call_timeout)
     journal = Journal(state_dir(config) / "agent")
     undo.callback(journal.close)
-    dedicated = CpuSet.parse(config.planning.cpu_dedicated_set, "[planning] cpu_dedicated_set")
+    sets, files = nova_sets(config), [Path(file) for file in config.nova.nova_conf]
 
     def take(sample_seconds: float) -> Snapshot:
         return take_snapshot(
@@ -76,11 +84,13 @@ def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack, *
             sample_seconds=sample_seconds,
             own=own,
             placed=journal.placed(),
-            dedicated=dedicated,
+            sets=sets,
+            nova=nova_conf.read(files),
             now=now,
         )
 
-    host, newsroom = LiveHost(libvirt), Newsroom(now)
+    host = LiveHost(libvirt, lambda: configured(sets, nova_conf.read(files)))
+    newsroom = Newsroom(now)
     agent = LocalAgent(take, host, journal, now, newsroom, config.agent.recover)
     undo.callback(agent.close)
     agent.recover()
@@ -93,11 +103,9 @@ def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack, *
 
 def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
     """The agent of the machine captured below ``root``."""
-    dedicated = CpuSet.parse(config.planning.cpu_dedicated_set, "[planning] cpu_dedicated_set")
+    sets = nova_sets(config)
     return CapturedAgent(
-        lambda seconds: take_snapshot(
-            root, root.resolve().name, None, sample_seconds=seconds, dedicated=dedicated, now=now
-        )
+        lambda seconds: take_snapshot(root, root.resolve().name, None, sample_seconds=seconds, sets=sets, now=now)
     )
 
 
@@ -149,6 +157,12 @@ def open_pinner(config_files: list[Path] | None, url: str, token: str, root: Pat
 def save_machine(root: Path | None, folder: Path, *, scrub: bool) -> int:
     """Save this machine, or the captured one below ``root``, as files; how many."""
     return capture(root or LIVE, folder, scrub=scrub)
+
+
+def nova_report(snapshot: Snapshot, config_files: list[Path] | None) -> NovaReport:
+    """What Nova owns on a host, and what is misconfigured there, or for the listener of this configuration."""
+    listener = configuration(config_files).nova_listener
+    return nova_check.report(snapshot, Listening(tuple(listener.topics), listener.pool))
 
 
 def plan_from_snapshot(snapshot: Snapshot, request: Request) -> Plan:

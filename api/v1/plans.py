@@ -17,6 +17,7 @@ from pinner.model.errors import (
     NoFit,
     NotFound,
     NotPermitted,
+    NovaConflict,
     PolicyConflict,
     RunConflict,
     StalePlan,
@@ -33,7 +34,7 @@ WRITERS = {"shell": shell.render, "text": render.plan}
 @bp.post("/hosts/<host>/plans")
 @bp.input(NewPlan)
 @bp.output(RootModel[Plan], 201, links=links("plan", "/id", "get_plans_show", "post_plans_apply"))
-@bp.doc(extensions=failing(NotFound, NoFit, Gone, HostUnreachable, NotPermitted))
+@bp.doc(extensions=failing(NotFound, NoFit, NovaConflict, Gone, HostUnreachable, NotPermitted))
 def create(host: str, json_data: NewPlan) -> tuple[Plan, int, dict[str, str]]:
     """Plan for a host, from a stored snapshot or from one taken now; nothing on the host changes."""
     made = pinner().plan(host, json_data.request(), json_data.snapshot, json_data.sample_seconds, caller())
@@ -68,6 +69,7 @@ def show(plan: str, query_data: PlanQuery) -> Plan | Response:
     extensions=failing(
         NotFound,
         StalePlan,
+        NovaConflict,
         Blocked,
         HostBusy,
         RunConflict,

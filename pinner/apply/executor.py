@@ -22,9 +22,9 @@ from pinner.model.plan import PINNED, Change, Plan
 def apply(plan: Plan, run: Run, host: Host, journal: Journal, now: Callable[[], datetime], progress: Progress) -> Run:
     """Make the plan so; the run that comes back is ``applied``, ``undone``, or ``failed`` where an undo got stuck.
 
-    A guest or process that ends meanwhile is ``gone``, and the others go on. Raises HostBusy, Blocked, StalePlan and
-    Invalid before anything is touched, and StoreUnavailable where the journal can no longer be written: all has been
-    taken back then, and the run is left for a recovery to end.
+    A guest or process that ends meanwhile is ``gone``, and the others go on. Raises HostBusy, Blocked, NovaConflict,
+    StalePlan and Invalid before anything is touched, and StoreUnavailable where the journal can no longer be written:
+    all has been taken back then, and the run is left for a recovery to end.
     """
     journal.begin(run, ())
     try:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pinner.apply.ports import Host, Part
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Blocked, Gone, Invalid, StalePlan
+from pinner.model.nova import require_clear
 from pinner.model.plan import PINNED, SETTINGS, Change, Plan, ThreadMask
 
 
@@ -22,13 +23,16 @@ def masks_of(threads: Iterable[ThreadMask]) -> dict[tuple[int, int], CpuSet]:
 def check(plan: Plan, host: Host, *, persist: bool) -> tuple[Change, ...]:
     """The changes to make: those of the plan, or none where all of them are in place already.
 
-    Raises Blocked, StalePlan with everything that moved (with ``persist`` also where all is in place: a definition
-    is written only together with its live pin), and Invalid where ``persist`` is asked of a transient guest.
+    Raises Blocked, NovaConflict where the plan crosses what Nova owns by now, StalePlan with everything that moved
+    (with ``persist`` also where all is in place: a definition is written only together with its live pin), and Invalid
+    where ``persist`` is asked of a transient guest.
     """
     if plan.blocked:
         raise Blocked(plan.id, plan.blocked)
     if host.fingerprint() != plan.basis.fingerprint:
         raise StalePlan(plan.id, ("the host's CPUs, nodes or kernel arguments are others now",))
+    if plan.wanted and plan.hands_out:
+        require_clear(plan.wanted, host.nova_owns(), emulators=plan.request.nova_emulators)
     gone: list[str] = []
     moved: list[str] = []
     alive = pending = False
@@ -57,7 +61,8 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[Change, ...]:
 
 
 def born(plan: Plan, host: Host) -> Iterator[str]:
-    """The vCPUs and iothreads that were plugged into the plan's guests since, in words: it has no place for them."""
+    """The vCPUs and iothreads that were plugged into the plan's guests since, in words: it has no place for them. Of a
+    guest that Nova pinned the plan places no vCPU at all."""
     guests: dict[str, str] = {}
     planned: dict[str, set[Part]] = {}
     for target in (want.target for want in plan.wanted if want.target.kind in PINNED):
@@ -66,7 +71,9 @@ def born(plan: Plan, host: Host) -> Iterator[str]:
             planned.setdefault(target.owner, set()).add((target.kind, target.part))
     for guest, name in guests.items():
         with suppress(Gone):
-            for kind, number in sorted(host.parts(guest) - planned.get(guest, set())):
+            known = planned.get(guest, set())
+            ours = {kind for kind, _ in known} | {"iothread"}
+            for kind, number in sorted(part for part in host.parts(guest) - known if part[0] in ours):
                 yield f"guest {name} {kind} {number} was plugged in"
 
 

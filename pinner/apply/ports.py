@@ -5,6 +5,7 @@ from typing import Protocol
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.journal import Entry, Run
+from pinner.model.nova import NovaOwns
 from pinner.model.plan import Target, TargetKind, ThreadMask
 
 Part = tuple[TargetKind, int]
@@ -16,6 +17,10 @@ class Host(Protocol):
 
     def fingerprint(self) -> str:
         """Topology.fingerprint as of now."""
+
+    def nova_owns(self) -> NovaOwns:
+        """What is Nova's as of now. Raises HostUnreachable, NotPermitted, Busy, and Invalid for a set that does not
+        parse."""
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
         """The kernel's word on every live thread of the target (Cpus_allowed_list), by ascending thread id.

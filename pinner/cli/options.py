@@ -1,6 +1,6 @@
 """Options that several commands share, and what they say together: a request and where to plan it."""
 
-from argparse import Namespace
+from argparse import BooleanOptionalAction, Namespace
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -120,6 +120,12 @@ def request_options(parser: Parser, *, strategy: bool = True, standing: bool = F
         action="append",
         dest="exempt_processes",
         help="leave processes of this name or systemd unit alone; may be repeated",
+    )
+    group.add_argument(
+        "--nova-emulators",
+        action=BooleanOptionalAction,
+        help="place QEMU's own threads of guests that Nova pinned, too, where Nova gives them no CPUs of their own "
+        "(default: no); their vCPUs are never touched",
     )
     if not standing:
         group.add_argument(

@@ -5,10 +5,10 @@ from pathlib import Path
 from oslo_config import cfg
 from oslo_log import log
 
-from pinner.conf import agent, api, database, host, libvirt, nova_listener, planning, policy
+from pinner.conf import agent, api, database, host, libvirt, nova, nova_listener, policy
 from pinner.model.errors import Invalid
 
-GROUPS = (agent, api, database, host, libvirt, nova_listener, planning, policy)
+GROUPS = (agent, api, database, host, libvirt, nova, nova_listener, policy)
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:

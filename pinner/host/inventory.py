@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +14,7 @@ from pinner.host.sysfs_nodes import overlaps
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid
 from pinner.model.guest import Guest
+from pinner.model.nova import NovaConf, NovaSets, configured
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 
@@ -40,19 +42,23 @@ def take_snapshot(
     clock: Callable[[], float] = time.monotonic,
     own: Collection[int] = (),
     placed: tuple[CpuSet, ...] = (),
-    dedicated: CpuSet = CpuSet(),
+    sets: NovaSets = NovaSets(),
+    nova: NovaConf | None = None,
 ) -> Snapshot:
     """Take a snapshot of the machine below ``root``; ``sample_seconds`` lie between the two samples (0: no loads).
 
     A captured machine stands still: no load is measured, and neither libvirt nor libnuma is asked. ``own`` are pinner's
-    process ids, ``placed`` the masks it gave, ``dedicated`` Nova's CPUs. Raises Invalid for a root without CPUs, and
-    HostUnreachable or NotPermitted where libvirt does not answer.
+    process ids, ``placed`` the masks it gave, ``sets`` what it was told of Nova's CPU sets; where ``nova`` should say
+    one and cannot, it stays unknown. Raises Invalid for a root without CPUs, and HostUnreachable or NotPermitted where
+    libvirt does not answer.
     """
     sample_seconds = sample_seconds if root == LIVE else 0.0
     processes = procfs.sample(root, sample_seconds, sleep, clock)
     topology = read_topology(root)
     guests = libvirt.guests(root) if libvirt else ()
     baseline = baseline_of(root, topology, placed)
+    with suppress(Invalid):
+        sets = configured(sets, nova)
     return Snapshot(
         host=host,
         taken_at=now(),
@@ -63,7 +69,9 @@ def take_snapshot(
             processes, guests={guest.pid for guest in guests}, own=own, baseline=baseline, placed=placed
         ),
         baseline=baseline,
-        dedicated=dedicated,
+        dedicated=sets.dedicated,
+        shared=sets.shared,
+        nova=nova,
         placed=placed,
         warnings=_warnings(root, topology, libvirt),
     )

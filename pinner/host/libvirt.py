@@ -15,10 +15,11 @@ import libvirt  # type: ignore[import-untyped]
 
 from pinner.host import domain_xml, qemu
 from pinner.host.bounded import Bounded
-from pinner.host.guests import ActiveDomain, read_guest
+from pinner.host.guests import ActiveDomain, pinned_by_nova, read_guest
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone, HostUnreachable, NotPermitted, PinnerError
 from pinner.model.guest import Guest, GuestState
+from pinner.model.nova import NovaGuest
 from pinner.model.plan import Target
 
 T = TypeVar("T")
@@ -96,6 +97,10 @@ class Libvirt:
             except Gone:
                 continue
         return tuple(found)
+
+    def pinned_by_nova(self, root: Path) -> tuple[NovaGuest, ...]:
+        """The active guests that Nova pinned. ``root`` tells which CPUs are online."""
+        return tuple(pinned_by_nova(root, self._ask("the guests", _active)))
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
         """Pin an emulator, vCPU or iothread, live, and with ``persist`` in its definition too.

@@ -1,6 +1,6 @@
 """This machine as an apply sees it: its threads read from the kernel, guests pinned through libvirt."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from pinner.host.sysfs import read_fingerprint
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift
 from pinner.model.errors import ApplyFailed, Gone, Invalid
+from pinner.model.nova import NovaOwns, NovaSets
 from pinner.model.plan import Target, TargetKind, ThreadMask
 from pinner.model.process import Thread
 
@@ -22,8 +23,10 @@ ONLINE = Path("/sys/devices/system/cpu/online")
 class LiveHost:
     """Satisfies apply's Host."""
 
-    def __init__(self, libvirt: Libvirt) -> None:
+    def __init__(self, libvirt: Libvirt, sets: Callable[[], NovaSets] = NovaSets) -> None:
+        """``sets`` gives Nova's CPU sets as they are configured now."""
         self._libvirt = libvirt
+        self._sets = sets
         self._qemus: dict[str, tuple[int, int]] = {}
         """Process id and start time by guest."""
         self._singles: dict[Target, ThreadMask] = {}
@@ -33,6 +36,10 @@ class LiveHost:
     def fingerprint(self) -> str:
         """See Host."""
         return read_fingerprint(ROOT)
+
+    def nova_owns(self) -> NovaOwns:
+        """See Host."""
+        return NovaOwns(self._sets(), self._libvirt.pinned_by_nova(ROOT))
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
         """See Host."""

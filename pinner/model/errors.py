@@ -100,6 +100,15 @@ class PolicyConflict(PinnerError):
         )
 
 
+class NovaConflict(PinnerError):
+    """What pinner was to do (``ours``) crosses what Nova owns (``theirs``) on these ``cpus``."""
+
+    code = "nova_conflict"
+
+    def __init__(self, ours: str, theirs: str, cpus: object) -> None:
+        super().__init__(f"{ours}: in conflict with {theirs} (CPUs {cpus})", ours=ours, theirs=theirs, cpus=str(cpus))
+
+
 class ApplyFailed(PinnerError):
     """A change did not take; ``target`` names it. What was done before it has been undone, or is listed."""
 

@@ -1,11 +1,11 @@
 """Guests as libvirt and the kernel see them now. Only active guests have threads, and only they are placed."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.process import Thread
 
 _PCPUS = re.compile(r"resources([1-9][0-9]*)?:PCPU")
@@ -13,6 +13,11 @@ _PCPUS = re.compile(r"resources([1-9][0-9]*)?:PCPU")
 
 DEDICATING = ("dedicated", "mixed")
 """The values of hw:cpu_policy under which vCPUs have CPUs of their own: all of them, or some."""
+
+EmulatorPolicy = Literal["", "isolate", "share"]
+"""Where Nova pins QEMU's own threads (hw:emulator_threads_policy): to a CPU that it dedicates to them, to the host's
+cpu_shared_set, or empty: wherever their guest's vCPUs are."""
+_EMULATOR_POLICIES: tuple[EmulatorPolicy, ...] = get_args(EmulatorPolicy)
 
 GuestState = Literal["running", "blocked", "paused", "shutdown", "crashed", "suspended", "unknown"]
 
@@ -42,6 +47,8 @@ class Emulator:
 
     pin: CpuSet
     threads: tuple[Thread, ...]
+    policy: EmulatorPolicy = ""
+    """Of a guest that Nova pinned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,12 @@ class NovaIdentity:
         """Whether the flavor asks for CPUs of its own, for all vCPUs (dedicated) or for some (mixed)."""
         asked = (count for spec, count in self.extra_specs.items() if _PCPUS.fullmatch(spec))
         return self.extra_specs.get("hw:cpu_policy") in DEDICATING or any(map(_positive, asked))
+
+    @property
+    def emulator_policy(self) -> EmulatorPolicy:
+        """What the flavor asks for QEMU's own threads."""
+        asked = self.extra_specs.get("hw:emulator_threads_policy", "")
+        return next((policy for policy in _EMULATOR_POLICIES if policy == asked), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +130,29 @@ class Guest:
 
 def told_by_nova(guest: Guest, identity: NovaIdentity) -> Guest:
     """The guest with an identity that Nova told elsewhere than in its metadata, and what follows from it."""
-    return replace(guest, nova=identity, dedicated=guest.dedicated or identity.dedicates)
+    return replace(
+        guest,
+        nova=identity,
+        dedicated=guest.dedicated or identity.dedicates,
+        emulator=replace(guest.emulator, policy=identity.emulator_policy or guest.emulator.policy),
+    )
+
+
+def nova_cpus(guest: Guest, online: CpuSet) -> CpuSet:
+    """The CPUs that Nova dedicates to a guest that it pinned."""
+    pins = [vcpu.pin for vcpu in guest.vcpus] + [vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread]
+    return dedicated_cpus(pins, guest.emulator.pin, guest.emulator.policy, online)
+
+
+def dedicated_cpus(vcpus: Iterable[CpuSet], emulator: CpuSet, policy: EmulatorPolicy, online: CpuSet) -> CpuSet:
+    """What a guest's pins say of the CPUs that Nova dedicates to it.
+
+    A guest of Nova's mixed policy has vCPUs with a CPU of their own beside some that share many: only the former are
+    dedicated. Without any of the former, every pin that is narrower than the host counts.
+    """
+    pins = list(vcpus)
+    own = union(pin for pin in pins if len(pin) == 1) or union(pin for pin in pins if pin and not online <= pin)
+    return own | emulator if policy == "isolate" else own
 
 
 def _positive(count: str) -> bool:

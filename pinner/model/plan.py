@@ -207,3 +207,8 @@ class Plan:
     """Of every guest whose memory the kernel tells by node."""
     repack: Repack | None = None
     """Where a re-pack was asked for."""
+
+    @property
+    def hands_out(self) -> bool:
+        """Whether it hands CPUs out; else a guest only gets back what it had."""
+        return bool(self.roles.cpus)

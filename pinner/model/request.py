@@ -34,6 +34,8 @@ class Request:
     """Names or UUIDs of guests to leave alone; they need not be there."""
     exempt_processes: tuple[str, ...] = ()
     """Names or systemd units of processes to leave alone; they need not be there."""
+    nova_emulators: bool = False
+    """Place QEMU's own threads of guests that Nova pinned, too, where Nova gives them no CPUs of their own."""
     repack: bool = False
     """Place all guests as if none sat anywhere, where that scores better. Else who sits well stays."""
 

@@ -82,8 +82,8 @@ class _Instance:
 
     uuid: str
     host: str | None
-    tenant_id: str
-    user_id: str
+    tenant_id: str | None
+    user_id: str | None
     display_name: str | None = None
     request_id: str | None = None
     action_initiator_user: str | None = None
@@ -120,8 +120,8 @@ def _notified(message: Message, action: str, happened: Happening) -> Notified | 
         at=_moment(message.timestamp),
         nova=NovaIdentity(
             instance=instance.display_name or "",
-            project=instance.tenant_id,
-            user=instance.user_id,
+            project=instance.tenant_id or "",
+            user=instance.user_id or "",
             flavor=flavor.name,
             extra_specs=flavor.extra_specs,
         ),
@@ -161,9 +161,8 @@ def _host(host: object, where: str) -> str:
 def _teller(instance: _Instance, context: object) -> str:
     found = context.get("request_id") if isinstance(context, Mapping) else None
     request = instance.request_id or (found if isinstance(found, str) else None)
-    return ", ".join(
-        filter(None, (f"nova {request or ''}".strip(), f"user {instance.action_initiator_user or instance.user_id}"))
-    )
+    user = instance.action_initiator_user or instance.user_id
+    return " ".join(filter(None, ("nova", request))) + (f", user {user}" if user else "")
 
 
 def _moment(timestamp: object) -> datetime:

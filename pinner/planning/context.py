@@ -5,17 +5,20 @@ from dataclasses import dataclass
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NotFound
-from pinner.model.guest import Guest
+from pinner.model.guest import Guest, nova_cpus
+from pinner.model.nova import QEMUS_OWN
 from pinner.model.plan import LeftOut, Roles, Target
 from pinner.model.policy import Standing
 from pinner.model.process import Thread
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.planning import flavors
 from pinner.planning.exemptions import exempt_guest, is_named
 from pinner.planning.partitions import settings
 from pinner.planning.processes import Moving, disputes, moving, require_asked, staying, supply_of
 from pinner.planning.residents import Key, key, recognised, residents
-from pinner.planning.supply import Claim, Supply, pinned
+from pinner.planning.roles import Resolved, resolve
+from pinner.planning.supply import Claim, Supply
 
 DEFERRED = "deferred: it is not plugged in, and its pin could not be read back; the next plan after that places it"
 """Why an unplugged vCPU is left out; libvirt would accept its pin, and store it."""
@@ -32,6 +35,8 @@ class Context:
     """Those to place: the largest first, so that small ones fill the gaps; then by UUID."""
     others: tuple[Guest, ...]
     """Those to leave alone: not asked for, or pinned by Nova."""
+    attended: tuple[Guest, ...]
+    """Those of them whose vCPUs Nova pinned, and whose QEMU's own threads are to be placed."""
     moving: tuple[Moving, ...]
     """The processes to place."""
     threads: Mapping[Target, tuple[Thread, ...]]
@@ -43,6 +48,8 @@ class Context:
     """What stands already, to be kept to as far as it can be."""
     places: Mapping[Key, CpuSet]
     """Where each target belongs by what stands; none where all is packed anew."""
+    joined: Roles | None = None
+    """The sets of the host's strategy, where another one places these guests on the CPUs that it leaves them."""
 
     @classmethod
     def of(
@@ -61,8 +68,12 @@ class Context:
         ours = [guest for guest in asked if not (guest.dedicated or exempt_guest(guest, request))]
         chosen = {guest.uuid for guest in ours}
         theirs = [guest for guest in asked if guest.uuid not in chosen]
+        attended = tuple(guest for guest in theirs if _attended(guest, request))
         moves = tuple(moving(snapshot, request, residents(snapshot, standing) if standing else ()))
         threads = {target: threads for guest in ours for target, threads in guest_targets(guest)}
+        threads |= {
+            target: own for guest in attended for target, own in guest_targets(guest) if target.kind in QEMUS_OWN
+        }
         supply = supply_of(snapshot, request, _in_use(standing))
         return cls(
             snapshot=snapshot,
@@ -70,11 +81,12 @@ class Context:
             supply=supply,
             guests=tuple(sorted(ours, key=lambda guest: (-len(plugged(guest)), guest.uuid))),
             others=tuple(guest for guest in snapshot.guests if guest.uuid not in chosen),
+            attended=attended,
             moving=moves,
             threads=threads | {move.target: move.threads for move in moves},
             settings=settings(snapshot),
             left_alone=(
-                *(LeftOut(f"guest {guest.name}", _why_left(guest, supply)) for guest in theirs),
+                *(LeftOut(f"guest {guest.name}", _why_left(guest, supply, request)) for guest in theirs),
                 *(LeftOut(f"guest {guest.name} vcpu {vcpu}", DEFERRED) for guest in ours for vcpu in unplugged(guest)),
                 *staying(snapshot, request),
             ),
@@ -85,6 +97,10 @@ class Context:
     def disputes(self) -> Iterator[Claim]:
         """CPUs of what stands on which processes were put on purpose since."""
         return disputes(self.snapshot, self.request, _in_use(self.standing))
+
+    def resolve(self, *, isolating: bool = False) -> Resolved:
+        """The sets of CPUs for each role. See roles.resolve."""
+        return resolve(self.supply, self.request, isolating=isolating, standing=self.roles, joined=self.joined)
 
     @property
     def roles(self) -> Roles | None:
@@ -137,12 +153,30 @@ def _places(standing: Standing | None, request: Request) -> dict[Key, CpuSet]:
     return {key(each.target): each.cpus for each in standing.placed}
 
 
-def _why_left(guest: Guest, supply: Supply) -> str:
+def _attended(guest: Guest, request: Request) -> bool:
+    floating = guest.dedicated and not guest.emulator.policy
+    return request.nova_emulators and floating and not exempt_guest(guest, request)
+
+
+def _why_left(guest: Guest, supply: Supply, request: Request) -> str:
     if guest.dedicated:
-        return f"Nova dedicates CPUs {pinned(guest, supply.online)} to it"
+        return f"Nova dedicates CPUs {nova_cpus(guest, supply.online)} to it{_emulators(guest, request)}"
+    if flavors.exempt(guest):
+        return f"its flavor says to leave it alone ({flavors.EXEMPT})"
     if guest.leaving:
         return "it is being migrated away"
     return "its metadata says to leave its CPUs alone (pin-off)" if guest.exempt else "it is exempt"
+
+
+def _emulators(guest: Guest, request: Request) -> str:
+    """What becomes of QEMU's own threads where they were to be placed."""
+    if not request.nova_emulators or exempt_guest(guest, request):
+        return ""
+    if guest.emulator.policy:
+        return (
+            f"; its emulator threads stay, for Nova pins them, too (hw:emulator_threads_policy {guest.emulator.policy})"
+        )
+    return "; its emulator threads alone are placed"
 
 
 def _require_guests(snapshot: Snapshot, request: Request) -> None:

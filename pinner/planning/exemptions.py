@@ -1,4 +1,4 @@
-"""Whom the request names: to be left alone, as the mark in a guest's metadata asks too, or to be moved."""
+"""Whom the request names, a guest's metadata or its flavor: to be left alone, or to be moved."""
 
 from collections.abc import Container
 
@@ -6,11 +6,12 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
 from pinner.model.process import Process
 from pinner.model.request import Request
+from pinner.planning import flavors
 
 
 def exempt_guest(guest: Guest, request: Request) -> bool:
     """Whether the guest's CPUs are left alone."""
-    return guest.exempt or guest.leaving or is_named(guest, request.exempt_guests)
+    return guest.exempt or guest.leaving or flavors.exempt(guest) or is_named(guest, request.exempt_guests)
 
 
 def is_named(guest: Guest, names: Container[str]) -> bool:

@@ -10,8 +10,9 @@ from pinner.model.policy import Standing
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.context import Context
-from pinner.planning.planner import chosen, made
+from pinner.planning.planner import made, require_known
 from pinner.planning.residents import Key, key
+from pinner.planning.strategy import installed
 
 
 def plan(snapshot: Snapshot, snapshot_id: str, request: Request, standing: Standing | None) -> Plan:
@@ -23,7 +24,9 @@ def plan(snapshot: Snapshot, snapshot_id: str, request: Request, standing: Stand
     Raises NotFound for an unknown strategy; Invalid and NoFit like any plan.
     """
     context = Context.of(snapshot, request, standing, lenient=True)
-    return made(chosen(request), context, snapshot_id, _identity(snapshot_id, request, standing, ()))
+    strategies = installed()
+    require_known(request, strategies)
+    return made(strategies, context, snapshot_id, _identity(snapshot_id, request, standing, ()))
 
 
 def without(plan: Plan, held: Collection[Key], standing: Standing | None) -> Plan:

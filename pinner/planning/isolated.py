@@ -6,7 +6,7 @@ from pinner.model.plan import LeftOut, Roles
 from pinner.planning import isolated_live, isolation, nodes
 from pinner.planning.context import Context, plugged
 from pinner.planning.placing import attend, keep_house, pin
-from pinner.planning.roles import Resolved, resolve
+from pinner.planning.roles import Resolved
 from pinner.planning.seating import seat
 from pinner.planning.strategy import COMMON, Answer
 
@@ -25,7 +25,7 @@ class Isolated:
 
         Raises Invalid, NoFit (see roles.resolve).
         """
-        resolved = resolve(context.supply, context.request, isolating=True, standing=context.roles)
+        resolved = context.resolve(isolating=True)
         reserved = context.supply.reserved
         seating = seat(context, reserved)
         enough = bool(reserved) and not seating.unplaced

@@ -9,7 +9,6 @@ from pinner.model.plan import LeftOut
 from pinner.planning import nodes
 from pinner.planning.context import Context, plugged
 from pinner.planning.placing import attend, float_over, floating_warnings, keep_house
-from pinner.planning.roles import resolve
 from pinner.planning.strategy import COMMON, Answer
 
 
@@ -24,7 +23,7 @@ class NumaLocal:
 
     def place(self, context: Context) -> Answer:
         """A guest that no node holds is unplaced and not touched. Raises Invalid, NoFit (see roles.resolve)."""
-        resolved = resolve(context.supply, context.request, standing=context.roles)
+        resolved = context.resolve()
         roles = resolved.roles
         pools = {node: roles.vcpu & cpus for node, cpus in context.supply.nodes.items()}
         chosen, unplaced, free = _choose(context, pools)

@@ -6,18 +6,19 @@ from dataclasses import fields, replace
 
 from pinner import codec
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import NotFound
+from pinner.model.errors import Invalid, NotFound
+from pinner.model.nova import NovaSets, configured
 from pinner.model.plan import Basis, Plan, Repack
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning import rules
+from pinner.planning import flavors, mixing, rules
 from pinner.planning.context import Context
 from pinner.planning.diff import changes
 from pinner.planning.memory import guests_memory
 from pinner.planning.score import score
 from pinner.planning.strategy import Answer, Strategy, installed
 
-EVERYWHERE = ("strategy", "exempt_guests", "exempt_processes", "repack")
+EVERYWHERE = ("strategy", "exempt_guests", "exempt_processes", "nova_emulators", "repack")
 """The fields of a request that hold whatever the strategy."""
 
 
@@ -33,23 +34,22 @@ def plan(
     ones). "Nothing to do" is a plan without changes. Raises NotFound for an unknown strategy, guest or process; Invalid
     for a parameter that this host cannot have; NoFit where no CPU is left for vCPUs.
     """
-    strategy = chosen(request, strategies)
-    return made(strategy, Context.of(snapshot, request), snapshot_id, _identity(snapshot_id, request))
-
-
-def chosen(request: Request, strategies: Mapping[str, Strategy] | None = None) -> Strategy:
-    """The request's strategy. Raises NotFound."""
     known = installed() if strategies is None else strategies
-    strategy = known.get(request.strategy)
-    if strategy is None:
-        raise NotFound("strategy", request.strategy, tuple(sorted(known)))
-    return strategy
+    require_known(request, known)
+    return made(known, Context.of(snapshot, request), snapshot_id, _identity(snapshot_id, request))
 
 
-def made(strategy: Strategy, context: Context, snapshot_id: str, name: str) -> Plan:
-    """The plan with the id ``name`` that a strategy's answer amounts to. Raises like ``plan``."""
+def require_known(request: Request, strategies: Mapping[str, Strategy]) -> None:
+    """Raises NotFound where the request's strategy is none of these."""
+    if request.strategy not in strategies:
+        raise NotFound("strategy", request.strategy, tuple(sorted(strategies)))
+
+
+def made(strategies: Mapping[str, Strategy], context: Context, snapshot_id: str, name: str) -> Plan:
+    """The plan with the id ``name`` that the answer of the request's strategy, which is among these, amounts to. Raises
+    like ``plan``."""
     snapshot, request = context.snapshot, context.request
-    answer, repack = _answer(strategy, context)
+    answer, repack = _answer(strategies, context)
     planned = _masks(answer, context)
     return Plan(
         id=name,
@@ -61,26 +61,24 @@ def made(strategy: Strategy, context: Context, snapshot_id: str, name: str) -> P
         changes=changes(context, answer.wanted),
         unplaced=answer.unplaced,
         left_alone=context.left_alone,
-        warnings=(*snapshot.warnings, *_warnings(context, strategy), *answer.warnings),
+        warnings=(*snapshot.warnings, *_warnings(context, strategies), *answer.warnings),
         score_before=score(snapshot, request.busy_threshold, {}),
         score_after=score(snapshot, request.busy_threshold, planned),
         isolation=answer.isolation,
-        blocked=answer.blocked,
+        blocked=answer.blocked or _unknown(snapshot),
         memory=guests_memory(snapshot, answer.wanted),
         repack=repack,
     )
 
 
-def _answer(strategy: Strategy, context: Context) -> tuple[Answer, Repack | None]:
+def _answer(strategies: Mapping[str, Strategy], context: Context) -> tuple[Answer, Repack | None]:
     """The strategy's answer; with a re-pack the one that leaves who sits well, unless the other one scores better, or
     places more. Nobody who has a place loses it to somebody who has none: repeated, that would never come to rest."""
-    answer = strategy.place(context)
-    rules.check(strategy.name, answer, context)
+    answer = _checked(strategies, context)
     if not context.request.repack:
         return answer, None
     leaving = replace(context, request=replace(context.request, repack=False))
-    stay = strategy.place(leaving)
-    rules.check(strategy.name, stay, leaving)
+    stay = _checked(strategies, leaving)
     now = {want.target: want.cpus for want in stay.wanted}
     moved = [want.target for want in answer.wanted if now.get(want.target) != want.cpus]
     threshold = context.request.busy_threshold
@@ -95,6 +93,21 @@ def _answer(strategy: Strategy, context: Context) -> tuple[Answer, Repack | None
     return (answer if taken else stay), Repack(guests, threads, round(gain, 6), taken)
 
 
+def _checked(strategies: Mapping[str, Strategy], context: Context) -> Answer:
+    answer = mixing.place(context, strategies)
+    rules.check(context.request.strategy, answer, context)
+    return answer
+
+
+def _unknown(snapshot: Snapshot) -> str:
+    """Why it is not known which CPUs are Nova's; empty: it is."""
+    try:
+        configured(NovaSets(snapshot.dedicated, snapshot.shared), snapshot.nova)
+    except Invalid as error:
+        return f"which CPUs are Nova's is not known: {error}; mend it, or set both sets in [nova] of pinner.conf"
+    return ""
+
+
 def _masks(answer: Answer, context: Context) -> dict[int, CpuSet]:
     """What each placed thread may use, by thread id."""
     return {thread.tid: want.cpus for want in answer.wanted for thread in context.threads.get(want.target, ())}
@@ -105,9 +118,10 @@ def _identity(snapshot_id: str, request: Request) -> str:
     return f"plan-{digest[:16]}"
 
 
-def _warnings(context: Context, strategy: Strategy) -> Iterator[str]:
+def _warnings(context: Context, strategies: Mapping[str, Strategy]) -> Iterator[str]:
     """What is odd about the host or the request, whatever the strategy."""
     snapshot, request = context.snapshot, context.request
+    strategy = strategies[request.strategy]
     if not snapshot.sample_seconds:
         yield "CPU use was not measured (a sample of 0 seconds): no process counts as busy"
     if missing := context.supply.online - context.supply.isolated - context.supply.partitioned - snapshot.baseline:
@@ -117,6 +131,8 @@ def _warnings(context: Context, strategy: Strategy) -> Iterator[str]:
         )
     for claim in context.disputes():
         yield f"{claim.owner} was put on CPUs {claim.cpus} of the standing placement; only a re-pack leaves them to it"
+    for guest in snapshot.guests:
+        yield from flavors.doubts(guest, strategies)
     for field in fields(Request):
         unread = field.name not in (*EVERYWHERE, *strategy.parameters)
         if unread and getattr(request, field.name) != field.default:

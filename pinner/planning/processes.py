@@ -35,9 +35,11 @@ def supply_of(snapshot: Snapshot, request: Request, standing: CpuSet = CpuSet())
     claims = (Claim(claim.cpus - standing, claim.owner) for claim in _claims(snapshot, request))
     kept = (*(claim for claim in claims if claim.cpus), *_guests_claims(snapshot, request))
     supply = Supply.of(snapshot, kept, partitioned(snapshot, request))
+    # Nova's cpu_shared_set comes last for housekeeping, wherever it lies.
+    given = bool(snapshot.shared)
     lowest = min(for_housekeeping(supply, request), default=None)
     for claim in sorted(supply.claims, key=lambda claim: min(claim.cpus)):
-        if request.housekeeping == AUTO and lowest is not None and min(claim.cpus) > lowest:
+        if request.housekeeping == AUTO and lowest is not None and min(claim.cpus) > lowest and not given:
             break
         trial = supply.without(claim.cpus)
         if not trial.claimed & claim.cpus and housekeeping(trial, request) == claim.cpus:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.errors import Invalid, NoFit
+from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.plan import Roles
 from pinner.model.request import AUTO, Request
 from pinner.planning.supply import Supply
@@ -33,13 +33,25 @@ class _Slices:
     note: str = ""
 
 
-def resolve(supply: Supply, request: Request, *, isolating: bool = False, standing: Roles | None = None) -> Resolved:
-    """The sets of a request on a host; those that are ``standing`` stay, less what cannot be handed out now.
+def resolve(
+    supply: Supply,
+    request: Request,
+    *,
+    isolating: bool = False,
+    standing: Roles | None = None,
+    joined: Roles | None = None,
+) -> Resolved:
+    """The sets of a request on a host; those that are ``standing`` stay, less what cannot be handed out now. Of
+    ``joined``, another strategy's of the same plan, only the vCPUs' set is not taken over.
 
     With ``isolating`` the vCPU set is every CPU that is or is to be isolated, else every CPU that threads may float
-    over and that the two other sets leave. Raises Invalid, naming the field and the CPUs, where a literal set has CPUs
-    that may not be handed out, or both literal sets share some; NoFit where no CPU is left for vCPUs.
+    over and that the two other sets leave; in any case it lies in Nova's cpu_shared_set, which automatic other sets
+    avoid as long as they can. Raises Invalid, naming the field and the CPUs, where a literal set has CPUs that may not
+    be handed out, or both literal sets share some; NovaConflict where Nova owns some; NoFit where no CPU is left for
+    vCPUs.
     """
+    if joined is not None:
+        return _joined(supply, request, joined, isolating=isolating)
     if standing is not None and (kept := _kept(supply, request, standing, isolating=isolating)):
         return kept
     literal = {name: _literal(supply, name, getattr(request, name)) for name in ("housekeeping", "emulator")}
@@ -53,7 +65,7 @@ def resolve(supply: Supply, request: Request, *, isolating: bool = False, standi
     roles = Roles(
         housekeeping=literal["housekeeping"] or union(part.housekeeping for part in slices.values()),
         emulator=literal["emulator"] or union(part.emulator for part in slices.values()),
-        vcpu=vcpu | supply.reserved if isolating else vcpu,
+        vcpu=supply.nova.for_vcpus(vcpu) | supply.reserved if isolating else supply.nova.for_vcpus(vcpu),
         notes=tuple(part.note for part in slices.values() if part.note),
     )
     sets = {"housekeeping": roles.housekeeping, "emulators": roles.emulator, "vCPUs": roles.vcpu}
@@ -65,19 +77,34 @@ def resolve(supply: Supply, request: Request, *, isolating: bool = False, standi
 
 def _kept(supply: Supply, request: Request, standing: Roles, *, isolating: bool) -> Resolved | None:
     """The standing sets as they can be had now; None where nothing is left of one of them."""
-    allowed = supply.usable
+    allowed, floor = supply.usable, supply.nova.for_vcpus(supply.usable)
     now = Roles(
         housekeeping=standing.housekeeping & allowed,
         emulator=standing.emulator & allowed,
-        vcpu=standing.vcpu & (allowed | supply.reserved if isolating else allowed),
+        vcpu=standing.vcpu & (floor | supply.reserved if isolating else floor),
         notes=standing.notes,
     )
     if not (now.housekeeping and now.emulator and now.vcpu):
         return None
-    lacking = standing.cpus - now.cpus
-    slices = {node: now.emulator & cpus for node, cpus in supply.nodes.items() if now.emulator & cpus}
+    lacking = standing.cpus - now.cpus - supply.reserved
     warnings = (f"CPUs {lacking} of the standing placement cannot be used now",) if lacking else ()
-    return Resolved(now, slices if request.emulator == AUTO else {}, warnings)
+    return Resolved(now, _by_node(supply, request, now.emulator), warnings)
+
+
+def _joined(supply: Supply, request: Request, joined: Roles, *, isolating: bool) -> Resolved:
+    """Another strategy's sets, with a set of vCPUs of this one's own. Raises NoFit where that is empty."""
+    floor = supply.nova.for_vcpus(supply.usable) - joined.housekeeping - joined.emulator
+    vcpu = supply.reserved if isolating else floor
+    if not vcpu:
+        kind = "isolated CPU is there" if isolating else "CPU to float over is left beside the host's own strategy"
+        raise NoFit(asked=1, free=0, why=f"no {kind}")
+    roles = Roles(joined.housekeeping, joined.emulator, vcpu, joined.notes)
+    return Resolved(roles, _by_node(supply, request, joined.emulator), ())
+
+
+def _by_node(supply: Supply, request: Request, emulator: CpuSet) -> dict[int | None, CpuSet]:
+    slices = {node: emulator & cpus for node, cpus in supply.nodes.items() if emulator & cpus}
+    return slices if request.emulator == AUTO else {}
 
 
 def housekeeping(supply: Supply, request: Request) -> CpuSet:
@@ -103,28 +130,32 @@ def _literal(supply: Supply, field: str, value: str) -> CpuSet:
         hint = "; name a process among those to move to free its CPUs" if any("claimed" in one for one in wrong) else ""
         refused = cpus - supply.usable
         raise Invalid(field, value, f"CPUs that may be handed out; {'; '.join(wrong)}{hint}", cpus=str(refused))
+    for owner, theirs in supply.nova.claims(cpus):
+        raise NovaConflict(f"{field} {value}", owner, theirs)
     return cpus
 
 
 def _slice(supply: Supply, node: int | None, free: CpuSet, request: Request, *, isolating: bool = False) -> _Slices:
     """What a node gives of its free CPUs; roles merge where it is too small to leave a CPU for vCPUs."""
-    cores = supply.cores_within(free)
+    floor = supply.nova.for_vcpus(free)
+    cores = supply.cores_within(free - floor) + supply.cores_within(floor)
     autos = (request.housekeeping == AUTO, request.emulator == AUTO)
     if not cores or not any(autos):
         return _Slices(vcpu=free)
     size = len(supply.nodes[node]) // _PART
     if len(cores) == 1:
-        return _one_core(free, node, autos, isolating=isolating)
+        return _one_core(free, floor, node, autos, isolating=isolating)
     house = _take(cores[:-1], size) if autos[0] else CpuSet()
-    rest = cores[len(supply.cores_within(house)) :]
+    rest = [core for core in cores if not core <= house]
     if not autos[1]:
         return _Slices(housekeeping=house, vcpu=union(rest))
     if isolating:
         return _beside_isolated(house, rest, node, size, room=bool(supply.reserved & supply.nodes[node]))
     emulator = _take(rest, size)
-    if emulator != union(rest):
+    both = emulator & floor
+    if union(rest) - emulator or not both:
         return _Slices(house, emulator, union(rest) - emulator)
-    return _Slices(house, emulator, emulator, f"{_name(node)}is small: emulator threads share {emulator} with vCPUs")
+    return _Slices(house, emulator, both, f"{_name(node)}is small: emulator threads share {both} with vCPUs")
 
 
 def _beside_isolated(house: CpuSet, rest: list[CpuSet], node: int | None, size: int, *, room: bool) -> _Slices:
@@ -142,9 +173,9 @@ def _beside_isolated(house: CpuSet, rest: list[CpuSet], node: int | None, size: 
     return _Slices(house, emulator, union(rest) - emulator)
 
 
-def _one_core(free: CpuSet, node: int | None, autos: tuple[bool, bool], *, isolating: bool) -> _Slices:
+def _one_core(free: CpuSet, floor: CpuSet, node: int | None, autos: tuple[bool, bool], *, isolating: bool) -> _Slices:
     house, emulator = (free if auto else CpuSet() for auto in autos)
-    vcpu = CpuSet() if isolating else free
+    vcpu = CpuSet() if isolating else floor
     sharing = [name for name, cpus in (("housekeeping", house), ("emulators", emulator), ("vCPUs", vcpu)) if cpus]
     note = f"{_name(node)}has one free core: {', '.join(sharing)} share {free}" if len(sharing) > 1 else ""
     return _Slices(house, emulator, vcpu, note)
@@ -170,6 +201,7 @@ def _shortage(supply: Supply, roles: Roles, missing: list[str]) -> str:
         ("emulator", roles.emulator),
         ("isolated", supply.isolated),
         ("dedicated by Nova", supply.dedicated),
+        ("outside Nova's cpu_shared_set", supply.online - supply.nova.for_vcpus(supply.online)),
         *((f"claimed by {claim.owner}", claim.cpus) for claim in supply.claims),
     )
     taken = ", ".join(f"{what} {cpus}" for what, cpus in parts if cpus)

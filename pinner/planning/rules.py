@@ -6,13 +6,16 @@ from itertools import combinations
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
+from pinner.model.nova import require_clear
 from pinner.model.plan import Roles, Wanted
 from pinner.planning.context import Context
 from pinner.planning.strategy import Answer
 
 
 def check(name: str, answer: Answer, context: Context) -> None:
-    """Raises Invalid with the first thing that is wrong in the answer of the strategy ``name``."""
+    """Raises NovaConflict where the answer of the strategy ``name`` crosses what Nova owns, and Invalid with the first
+    thing that is wrong in it otherwise."""
+    require_clear(answer.wanted, context.supply.nova, emulators=context.request.nova_emulators)
     for wrong in _wrongs(answer, context):
         raise Invalid("strategy", name, f"a strategy that keeps the rules; its answer does not: {wrong}")
 

@@ -4,7 +4,6 @@ from typing import ClassVar
 
 from pinner.planning.context import Context
 from pinner.planning.placing import attend, float_over, floating_warnings, keep_house
-from pinner.planning.roles import resolve
 from pinner.planning.strategy import COMMON, Answer
 
 
@@ -19,7 +18,7 @@ class SharedPool:
 
     def place(self, context: Context) -> Answer:
         """Nothing is ever unplaced: the pool holds any number of vCPUs. Raises Invalid, NoFit (see roles.resolve)."""
-        resolved = resolve(context.supply, context.request, standing=context.roles)
+        resolved = context.resolve()
         roles = resolved.roles
         wanted = list(keep_house(context, roles))
         for guest in context.guests:

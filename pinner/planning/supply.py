@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.guest import Guest
+from pinner.model.nova import NovaOwns
 from pinner.model.snapshot import Snapshot
 
 
@@ -24,8 +24,7 @@ class Supply:
     online: CpuSet
     offline: CpuSet
     isolated: CpuSet
-    dedicated: CpuSet
-    """Nova's: cpu_dedicated_set, and where guests that Nova pinned are."""
+    nova: NovaOwns
     claims: tuple[Claim, ...]
     nodes: Mapping[int | None, CpuSet]
     """Online CPUs by NUMA node, by ascending id; None holds those whose node the kernel does not tell."""
@@ -50,13 +49,18 @@ class Supply:
             online=online,
             offline=topology.offline,
             isolated=(topology.isolated & online) - partitioned,
-            dedicated=union([snapshot.dedicated, *(pinned(guest, online) for guest in snapshot.guests)]),
+            nova=snapshot.nova_owns(),
             claims=tuple(claims),
             nodes={node: CpuSet.of(nodes[node]) for node in ordered},
             cores=_cores(snapshot, online),
             partitioned=partitioned,
             sockets={cpu.id: cpu.socket for cpu in topology.cpus if cpu.online and cpu.socket is not None},
         )
+
+    @property
+    def dedicated(self) -> CpuSet:
+        """Nova's: cpu_dedicated_set, and where guests that Nova pinned are."""
+        return self.nova.dedicated
 
     @property
     def claimed(self) -> CpuSet:
@@ -70,8 +74,8 @@ class Supply:
 
     @property
     def reserved(self) -> CpuSet:
-        """The isolated CPUs that are nobody else's: for one thread each."""
-        return self.isolated - self.dedicated - self.claimed
+        """The isolated CPUs that are nobody else's: for one vCPU each."""
+        return self.nova.for_vcpus(self.isolated - self.dedicated - self.claimed)
 
     def without(self, cpus: CpuSet) -> "Supply":
         """The same host without the claims to exactly these CPUs."""
@@ -88,7 +92,7 @@ class Supply:
         return parts
 
     def objections(self, cpus: CpuSet, *, floating: bool = True) -> list[str]:
-        """Why CPUs of ``cpus`` cannot be handed out, as clauses that name them; empty: they can.
+        """Why CPUs of ``cpus`` cannot be handed out, as clauses that name them; empty: they can, but for Nova.
 
         Isolated CPUs are an objection only to ``floating`` threads: the kernel does not balance them.
         """
@@ -96,22 +100,9 @@ class Supply:
             ("absent", cpus - self.online - self.offline),
             ("offline", cpus & self.offline),
             ("isolated from the kernel's scheduler", cpus & self.isolated if floating else CpuSet()),
-            ("dedicated to guests by Nova", cpus & self.dedicated),
         )
         claims = ((f"claimed by {claim.owner}", cpus & claim.cpus) for claim in self.claims)
         return [f"{these} {'is' if len(these) == 1 else 'are'} {why}" for why, these in (*kinds, *claims) if these]
-
-
-def pinned(guest: Guest, online: CpuSet) -> CpuSet:
-    """The CPUs that Nova pinned a guest to; none where Nova did not.
-
-    A guest of Nova's mixed policy has vCPUs with a CPU of their own beside some that share many: only the former are
-    dedicated. Without any of the former, every pin that is narrower than the host counts.
-    """
-    if not guest.dedicated:
-        return CpuSet()
-    pins = [vcpu.pin for vcpu in guest.vcpus] + [vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread]
-    return union(pin for pin in pins if len(pin) == 1) or union(pin for pin in pins if pin and not online <= pin)
 
 
 def _cores(snapshot: Snapshot, online: CpuSet) -> dict[int, CpuSet]:

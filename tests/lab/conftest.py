@@ -56,18 +56,25 @@ def name(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def host(name: str, lab_host: Callable[..., LabHost]) -> LabHost:
     return lab_host(name)
 
 
 @pytest.fixture(scope="module")
-def busy(host: LabHost) -> Iterator[LabHost]:
-    """The host with guests and busy daemons."""
+def load(name: str, lab_host: Callable[..., LabHost]) -> Iterator[ExitStack]:
+    """Guests and busy daemons on the host, until this is closed."""
+    host = lab_host(name)
     with ExitStack() as undo:
         for part in (guests(host), stray(host), daemon(host, "busy")):
             undo.enter_context(part)
-        yield host
+        yield undo
+
+
+@pytest.fixture
+def busy(load: ExitStack, host: LabHost) -> LabHost:
+    """The host with guests and busy daemons."""
+    return host
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -50,7 +50,7 @@ def test_a_strategy_without_a_reboot(busy, strategy, row):
         assert all(owned not in want.cpus for want in made.wanted)
 
 
-def test_isolation_by_boot_parameters(busy, name, lab_host, row):
+def test_isolation_by_boot_parameters(busy, load, name, lab_host, pool, row):
     row[1] = "isolated"
     asked = plan(busy, "isolated")
     if not asked.blocked:
@@ -59,6 +59,8 @@ def test_isolation_by_boot_parameters(busy, name, lab_host, row):
         return
     arguments = asked.isolation.kernel_arguments
     assert f"reboot with {arguments}" in asked.blocked
+    load.close()
+    pool.discard(busy)
     rebooted = lab_host(name, arguments)
     with ExitStack() as undo:
         for part in (guests(rebooted), stray(rebooted), daemon(rebooted, "busy")):

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from support.hosts import GIB, guest, process, snapshot, topology
 
 from pinner.model.cpuset import CpuSet
+from pinner.model.guest import NovaIdentity
 
 
 @st.composite
@@ -23,6 +24,15 @@ def topologies(draw):
     lone = draw(st.one_of(st.just(CpuSet()), some, few_balanced))
     off = draw(st.one_of(st.just(CpuSet()), some))
     return topology(cores, offline=str(off), isolated=str(lone), memory_kib=sizes)
+
+
+flavors = st.fixed_dictionaries(
+    {},
+    optional={
+        "pinner:exempt": st.sampled_from(["true", "no", "maybe"]),
+        "pinner:strategy": st.sampled_from(["shared-pool", "numa-local", "isolated", "fast"]),
+    },
+)
 
 
 @st.composite
@@ -44,6 +54,8 @@ def snapshots(draw):
             helpers=draw(st.integers(0, 1)),
             unplugged=draw(st.integers(0, 1)),
             dedicated=draw(st.booleans()) and draw(st.booleans()),
+            nova=NovaIdentity("i", "p", "u", "f", draw(flavors)),
+            policy=draw(st.sampled_from(["", "", "isolate", "share"])),
         )
         for number in range(draw(st.integers(0, 4)))
     ]
@@ -58,7 +70,8 @@ def snapshots(draw):
         for holds in [draw(st.lists(st.sampled_from(["", "", "narrowed"]), min_size=1, max_size=3))]
     ]
     nova = draw(st.one_of(st.just([]), st.lists(st.sampled_from(every), max_size=4)))
-    return snapshot(top, guests, processes, dedicated=CpuSet.of(nova))
+    shared = draw(st.one_of(st.just([]), st.just([]), st.lists(st.sampled_from(every), min_size=len(every) // 2)))
+    return snapshot(top, guests, processes, dedicated=CpuSet.of(nova), shared=CpuSet.of(shared))
 
 
 STRATEGIES = ("shared-pool", "numa-local", "isolated")
@@ -68,6 +81,7 @@ parameters = st.fixed_dictionaries(
         "processes": st.sampled_from([(), (), ("300",)]),
         "housekeeping": st.one_of(st.just("auto"), st.just("auto"), st.integers(0, 8).map(str)),
         "emulator": st.one_of(st.just("auto"), st.just("auto"), st.integers(0, 8).map(str)),
+        "nova_emulators": st.booleans(),
         "smt": st.sampled_from(["prefer", "isolate", "require"]),
     }
 )

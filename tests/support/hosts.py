@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Emulator, Guest, IoThread, Vcpu
+from pinner.model.guest import Emulator, EmulatorPolicy, Guest, IoThread, Vcpu
 from pinner.model.plan import Change, Plan
 from pinner.model.process import Process, Thread
 from pinner.model.snapshot import Snapshot
@@ -85,6 +85,7 @@ def guest(
     iothreads: int = 0,
     helpers: int = 0,
     unplugged: int = 0,
+    policy: EmulatorPolicy = "",
     **more: object,
 ) -> Guest:
     """Guest g<number> whose threads may use ``floor``, its vCPUs ``pins`` where given."""
@@ -99,7 +100,7 @@ def guest(
             *(Vcpu(v, Thread(base + 10 + v, 7, f"CPU {v}/KVM", masks[v]), masks[v]) for v in range(vcpus)),
             *(Vcpu(v, None, floor) for v in range(vcpus, vcpus + unplugged)),
         ),
-        emulator=Emulator(floor, (Thread(base, 7, "qemu", floor), Thread(base + 1, 7, "worker", floor))),
+        emulator=Emulator(floor, (Thread(base, 7, "qemu", floor), Thread(base + 1, 7, "worker", floor)), policy),
         iothreads=tuple(
             IoThread(i + 1, Thread(base + 500 + i, 7, f"IO iothread{i + 1}", floor), floor) for i in range(iothreads)
         ),

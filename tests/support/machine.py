@@ -11,6 +11,7 @@ from support.values import cpus, make_plan
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone
+from pinner.model.nova import NovaOwns
 from pinner.model.plan import Change, Plan, Target, ThreadMask
 
 Write = tuple[str, str]
@@ -33,6 +34,7 @@ class MemoryHost:
         """Of targets that have a state; setting a partition's moves every thread to ``reset``, as Linux before 6.2."""
         self.reset = "0-7"
         self.topology = "f"
+        self.novas = NovaOwns()
         self.writes: list[Write] = []
         self.before_write: Callable[[Write], None] = lambda write: None
         self.before_read: Callable[[Target], None] = lambda target: None
@@ -66,6 +68,9 @@ class MemoryHost:
 
     def fingerprint(self) -> str:
         return self.topology
+
+    def nova_owns(self) -> NovaOwns:
+        return self.novas
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
         self.before_read(target)

@@ -9,7 +9,7 @@ from support.agent import MemoryAgent
 from support.hosts import cpus, guest, masked, plain, process, snapshot
 from support.values import NOON
 
-from pinner.model.errors import HostUnreachable, NotFound, PolicyConflict, StalePlan
+from pinner.model.errors import HostUnreachable, NotFound, NovaConflict, PolicyConflict, StalePlan
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.planning.flapping import FIRST_HOLD, PATIENCE
@@ -289,9 +289,32 @@ def test_drift_after_a_rollback_is_from_the_run_before_it(service, agent):
     assert service.drift(HOST).placement == plans[0].id
 
 
-def test_a_plan_that_got_stale_is_made_anew(service, agent, monkeypatch):
+def test_guests_make_way_for_one_that_nova_pinned(service, agent):
     service.set_policy(HOST, ENFORCE, ANN)
-    refusals = [StalePlan("plan", ("a thread moved",))] * 2
+    service.policing.reconcile(HOST, "started")
+    pinned = guest(2, 2, ALL, pins=["8", "9"], dedicated=True)
+    agent.taken = replace(agent.taken, guests=(*agent.taken.guests, pinned), dedicated=cpus("8-11"))
+    service.policing.reconcile(HOST, "guest-started")
+    now = agent.snapshot(0).guests
+    assert [str(vcpu.thread.affinity) for vcpu in now[0].vcpus] == ["4-7,12-15"] * 2
+    assert [str(vcpu.thread.affinity) for vcpu in now[1].vcpus] == ["8", "9"]
+    assert service.drift(HOST).drifts == ()
+
+
+def test_a_policy_whose_lists_cross_nova_says_so(service, agent):
+    service.set_policy(HOST, Policy(Request(housekeeping="0-3"), "enforce"), ANN)
+    agent.taken = replace(agent.taken, dedicated=cpus("3"))
+    report = service.policing.reconcile(HOST, "started")
+    assert report.error == "housekeeping 0-3: in conflict with Nova's cpu_dedicated_set 3 (CPUs 3)"
+    assert service.runs(HOST, 5, "").items == ()
+
+
+@pytest.mark.parametrize(
+    "refusal", [StalePlan("plan", ("a thread moved",)), NovaConflict("vcpu 0", "Nova's cpu_dedicated_set 8", "8")]
+)
+def test_a_plan_that_got_stale_is_made_anew(service, agent, monkeypatch, refusal):
+    service.set_policy(HOST, ENFORCE, ANN)
+    refusals = [refusal] * 2
     apply = agent.apply
 
     def refuse(*call):

@@ -14,9 +14,11 @@ CPU = "Nehalem"
 API = "10.0.2.15"
 """Where a host listens for calls from this machine; QEMU's user network has it so."""
 _KERNEL = (
-    "root=/dev/vda rw console=ttyS0 panic=-1 net.ifnames=0 mitigations=off loglevel=4 systemd.show_status=no "
-    "systemd.hostname={name} systemd.machine_id={id.hex}"
+    "root=/dev/vda rw console=ttyS0 panic=-1 net.ifnames=0 mitigations=off systemd.show_status=no "
+    "systemd.hostname={name} systemd.machine_id={id.hex} maxcpus=1 init=/usr/local/sbin/all-cpus"
 )
+"""The kernel finds its devices with one CPU, and the others come up before anything else begins: QEMU 7.2's emulated
+CPUs lose their devices, or QEMU ends, when one of them moves a device's memory while others run (mended in 8.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,9 @@ class Machine:
     def kernel_arguments(self) -> str:
         """The whole kernel command line."""
         own = _KERNEL.format(name=f"lab{self.number}", id=self.id)
-        return " ".join(filter(None, (own, self.topology.kernel, self.kernel)))
+        # Who sits at the console wants a prompt there; of a host that hangs it is to tell how far it came.
+        quiet = "loglevel=4" if self.interactive else ""
+        return " ".join(filter(None, (own, quiet, self.topology.kernel, self.kernel)))
 
 
 def command(machine: Machine) -> list[str]:

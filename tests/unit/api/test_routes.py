@@ -92,6 +92,7 @@ def test_a_plan_takes_every_field_of_a_request(client):
         "isolation": "live",
         "exempt_guests": ["g1"],
         "exempt_processes": ["sshd.service"],
+        "nova_emulators": True,
         "repack": True,
     }
     made = client.post("/v1/hosts/h1/plans", json=fields)

@@ -2,12 +2,15 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
+from support.hosts import cpus
 from support.memory import EVIL
 from support.served import real_service
 
 from pinner.api.app import create_app
+from pinner.model.errors import NovaConflict
 
 PLANS = "/v1/hosts/compute1/plans"
 
@@ -89,6 +92,22 @@ def test_what_the_planner_refuses(client, body, code, named):
     assert 400 <= answer.status_code < 500
     assert named in error["message"]
     assert client.get("/v1/plans").json == before
+
+
+@pytest.mark.fault(15)
+def test_a_plan_that_crosses_nova_is_a_conflict_that_names_both_sides(agent_and_client):
+    agent, client = agent_and_client
+    before = client.post(PLANS).json["id"]
+    agent.taken = replace(agent.taken, dedicated=cpus("4-5"))
+    made = client.post(PLANS, json={"housekeeping": "0-1,4"})
+    agent.refusal = NovaConflict("guest g1 vcpu 0 on CPUs 2-6", "Nova's cpu_dedicated_set 4-5", cpus("4-5"))
+    applied = client.post(f"/v1/plans/{before}/apply")
+    assert [answer.status_code for answer in (made, applied)] == [409, 409]
+    assert [answer.json["error"]["code"] for answer in (made, applied)] == ["nova_conflict"] * 2
+    assert [answer.json["error"]["details"] for answer in (made, applied)] == [
+        {"ours": "housekeeping 0-1,4", "theirs": "Nova's cpu_dedicated_set 4-5", "cpus": "4"},
+        {"ours": "guest g1 vcpu 0 on CPUs 2-6", "theirs": "Nova's cpu_dedicated_set 4-5", "cpus": "4-5"},
+    ]
 
 
 @pytest.mark.parametrize("marker", ["nowhere", "0", "-1", "9" * 30, "\u0663", "%00", "1e3"])

@@ -13,6 +13,7 @@ from pinner.host.sysfs import read_topology
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.guest import Emulator, Guest
+from pinner.model.nova import NovaConf, NovaSets
 from pinner.model.snapshot import Snapshot
 
 QEMU = Guest("uuid", "vm", "running", 100, (), Emulator(CpuSet(), ()), (), (), 1024, {})
@@ -44,7 +45,7 @@ def test_all_that_a_planner_sees(tmp_path):
     process(tmp_path, 100, command=b"/opt/vmm\0")
     kernel_thread(tmp_path, 101, b"vhost-100")
     placed = (CpuSet.parse("0-1"),)
-    found = snapshot(tmp_path, Told(), own={12}, placed=placed, dedicated=CpuSet.parse("6"))
+    found = snapshot(tmp_path, Told(), own={12}, placed=placed, sets=NovaSets(CpuSet.parse("6")))
     assert (found.host, found.taken_at, found.sample_seconds) == ("h1", NOON, 0)
     assert (str(found.baseline), str(found.dedicated), found.placed) == ("0-5", "6", placed)
     assert found.guests == (QEMU,)
@@ -117,3 +118,21 @@ def test_a_real_qemu_that_libvirt_does_not_know():
         qemu.communicate(b"quit\n", timeout=30)
     assert found.hold == "guest"
     assert {thread.hold for thread in found.threads} == {"guest"}
+
+
+@pytest.mark.parametrize(
+    ("told", "conf", "dedicated", "shared"),
+    [
+        (NovaSets(), None, "", ""),
+        (NovaSets(), NovaConf((), "4-7,^5", " 0-3,, "), "4,6-7", "0-3"),
+        (NovaSets(CpuSet.parse("2")), NovaConf((), "4-7", "0-3"), "2", "0-3"),
+        (NovaSets(), NovaConf((), pin_set="2-5", shared="0-1"), "", "2-5"),
+        (NovaSets(), NovaConf((), "4-x", "0-3"), "", ""),
+        (NovaSets(CpuSet.parse("2")), NovaConf(("/etc/nova/nova.conf",), error="no right"), "2", ""),
+    ],
+    ids=["nothing", "nova.conf", "pinner's own first", "of old", "that does not parse", "that cannot be read"],
+)
+def test_novas_sets(tmp_path, told, conf, dedicated, shared):
+    found = snapshot(two_nodes(tmp_path), sets=told, nova=conf)
+    assert (str(found.dedicated), str(found.shared), found.nova) == (dedicated, shared, conf)
+    assert codec.load(Snapshot, codec.dump(found)) == found

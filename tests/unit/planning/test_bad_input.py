@@ -3,7 +3,7 @@
 import pytest
 from support.hosts import cpus, guest, plain, process, snapshot, topology
 
-from pinner.model.errors import Invalid, NoFit, NotFound, PinnerError
+from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict, PinnerError
 from pinner.model.request import Request
 from pinner.planning.planner import plan
 
@@ -26,8 +26,6 @@ def host():
         ("0,64-65", "64-65", "64-65 are absent"),
         ("0,12", "12", "12 is offline"),
         ("0,13", "13", "13 is isolated from the kernel's scheduler"),
-        ("0,14", "14", "14 is dedicated to guests by Nova"),
-        ("14-15", "14-15", "14-15 are dedicated to guests by Nova"),
         ("0,11", "11", "11 is claimed by process ovs (300); name a process among those to move to free its CPUs"),
         ("10-15", "11-15", "12 is offline; 13 is isolated"),
     ],
@@ -41,6 +39,25 @@ def test_a_literal_set_names_only_cpus_that_may_be_handed_out(
     assert (refused.value.details["field"], refused.value.details["value"]) == (field, value)
     assert refused.value.details["cpus"] == named
     assert why in refused.value.message
+
+
+@pytest.mark.fault(15)
+@pytest.mark.parametrize("field", ["housekeeping", "emulator"])
+@pytest.mark.parametrize(
+    ("value", "theirs", "both"),
+    [
+        ("0,14", "Nova's cpu_dedicated_set 14", "14"),
+        ("14-15", "Nova's cpu_dedicated_set 14", "14"),
+        ("1,15", "guest g1, to which Nova dedicates CPUs 15", "15"),
+    ],
+)
+@pytest.mark.parametrize("strategy", ["shared-pool", "numa-local", "isolated"])
+def test_a_literal_set_with_cpus_of_novas_names_both_sides(
+    field: str, value: str, theirs: str, both: str, strategy: str
+) -> None:
+    with pytest.raises(NovaConflict) as refused:
+        plan(host(), "s", Request(strategy, **{field: value}))
+    assert refused.value.details == {"ours": f"{field} {value}", "theirs": theirs, "cpus": both}
 
 
 def test_a_claimed_cpu_can_be_had_by_naming_the_process() -> None:

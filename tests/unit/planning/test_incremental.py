@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.anyhost import STRATEGIES, parameters, snapshots
 from support.hosts import GIB, applied, cpus, guest, interleaved, plain, process, snapshot
 
-from pinner.model.errors import Invalid, NoFit
+from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.guest import Guest
 from pinner.model.plan import Plan
 from pinner.model.policy import Standing
@@ -316,7 +316,7 @@ quietly = settings(
 def planned(host: Snapshot, request: Request, standing: Standing | None = None) -> Plan:
     try:
         made = incremental.plan(host, "s", request, standing)
-    except (Invalid, NoFit):
+    except (Invalid, NoFit, NovaConflict):
         return assume(False)
     assume(not made.blocked)
     return made

@@ -10,10 +10,11 @@ from support.hosts import applied
 
 from pinner import codec
 from pinner.model.cpuset import union
-from pinner.model.errors import Invalid, NoFit
+from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.planning import flavors
 from pinner.planning.planner import plan
 
 
@@ -26,6 +27,9 @@ def planned(host: Snapshot, request: Request) -> Plan:
     except Invalid as refusal:
         assert refusal.details["field"] in ("housekeeping", "emulator")
         assert getattr(request, refusal.details["field"]) == refusal.details["value"] != "auto"
+    except NovaConflict as refusal:
+        field, _, value = refusal.details["ours"].partition(" ")
+        assert (field in ("housekeeping", "emulator"), getattr(request, field)) == (True, value)
     except NoFit as refusal:
         assert refusal.details["free"] == 0
     return assume(False)
@@ -48,8 +52,10 @@ def test_nothing_forbidden_is_handed_out(host: Snapshot, asked: dict, strategy: 
         pin
         for guest in host.guests
         if guest.dedicated
-        for pin in [vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread]
-        if len(pin) == 1
+        for pin in [
+            *(vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread and len(vcpu.thread.affinity) == 1),
+            *([guest.emulator.pin] if guest.emulator.policy == "isolate" else []),
+        ]
     )
     claimed = union(
         thread.affinity
@@ -61,6 +67,8 @@ def test_nothing_forbidden_is_handed_out(host: Snapshot, asked: dict, strategy: 
     for want in made.wanted:
         assert want.cpus
         assert want.cpus <= top.online - dedicated - host.dedicated - claimed
+        if want.target.kind == "vcpu" and host.shared:
+            assert want.cpus <= host.shared
         if want.cpus & top.isolated:
             assert want.target.kind == "vcpu"
             assert len(want.cpus) == 1
@@ -102,7 +110,14 @@ def test_a_plan_speaks_of_what_is_there_and_of_each_guest_once(host: Snapshot, a
         assert any(one.cpus != change.after for one in change.before)
     placed = {guests[want.target.owner].name for want in made.wanted if want.target.kind == "vcpu"}
     unplaced = {left.name.removeprefix("guest ") for left in made.unplaced}
-    scope = {g.name for g in host.guests if not g.dedicated and g.name in (request.guests or (g.name,))}
+    asked_for = [g for g in host.guests if g.name in (request.guests or (g.name,)) and not flavors.exempt(g)]
+    scope = {g.name for g in asked_for if not g.dedicated}
+    novas = {g.uuid: g for g in asked_for if g.dedicated}
+    for want in made.wanted:
+        if want.target.owner in novas:
+            assert request.nova_emulators
+            assert not novas[want.target.owner].emulator.policy
+            assert want.target.kind in ("emulator", "iothread", "helper")
     assert placed | unplaced == scope
     assert not placed & unplaced
 
@@ -136,8 +151,9 @@ def test_the_same_input_gives_the_same_plan_also_from_a_file(host: Snapshot, ask
 def test_isolated_keeps_a_guest_on_one_node_and_to_its_smt_policy(host: Snapshot, smt: str) -> None:
     made = planned(host, Request("isolated", smt=smt))
     seats: dict[str, list[int]] = {}
+    floating = {g.uuid for g in host.guests if flavors.strategy(g, STRATEGIES) in ("shared-pool", "numa-local")}
     for want in made.wanted:
-        if want.target.kind == "vcpu":
+        if want.target.kind == "vcpu" and want.target.owner not in floating:
             seats.setdefault(want.target.owner, []).extend(want.cpus)
     facts = {cpu.id: cpu for cpu in host.topology.cpus}
     cores = Counter(facts[cpu].siblings for cpus in seats.values() for cpu in cpus)

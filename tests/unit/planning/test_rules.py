@@ -1,11 +1,12 @@
 """A strategy from elsewhere that breaks a rule gets no plan."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
 from support.hosts import cpus, guest, process, snapshot, topology
 
-from pinner.model.errors import Invalid
+from pinner.model.errors import Invalid, NovaConflict
 from pinner.model.plan import Roles, Target, Wanted
 from pinner.model.request import Request
 from pinner.planning.context import Context
@@ -46,7 +47,6 @@ def host():
     ("strategy", "wrong"),
     [
         (Fixed((VCPU_0, "8-10")), "10 is claimed by process daemon \\(300\\)"),
-        (Fixed((VCPU_0, "8-11")), "11 is dedicated to guests by Nova"),
         (Fixed((VCPU_0, "19")), "19 is offline"),
         (Fixed((VCPU_0, "8"), roles=Roles(cpus("0"), cpus("1"), cpus("2"))), "outside the set of its role \\(2\\)"),
         (Fixed((VCPU_0, "40"), roles=Roles(cpus("0"), cpus("1"), cpus("40"))), "40 is absent"),
@@ -82,3 +82,21 @@ def test_an_answer_that_keeps_the_rules_becomes_a_plan() -> None:
 def test_roles_may_merge_where_a_note_says_why() -> None:
     roles = Roles(cpus("0-3"), cpus("0-3"), cpus("8-9"), ("a small host",))
     assert plan(host(), "s", Request("fixed"), {"fixed": Fixed(roles=roles)}).roles == roles
+
+
+@pytest.mark.parametrize(
+    ("wanted", "theirs"),
+    [
+        ((VCPU_0, "8-9,11"), "Nova's cpu_dedicated_set 11"),
+        ((EMULATOR, "4-7,11"), "Nova's cpu_dedicated_set 11"),
+        ((VCPU_0, "8-9,17"), "Nova's cpu_shared_set 8-16"),
+        ((Target("vcpu", UUID.replace("1", "2"), 0, "g2"), "8"), "guest g2, to which Nova dedicates CPUs 12"),
+    ],
+)
+def test_what_crosses_nova(wanted: tuple[Target, str], theirs: str) -> None:
+    novas = guest(2, 1, cpus("0-18"), pins=["12"], dedicated=True)
+    crossed = replace(host(), guests=(*host().guests, novas), shared=cpus("8-16"))
+    with pytest.raises(NovaConflict) as refused:
+        plan(crossed, "s", Request("fixed"), {"fixed": Fixed(wanted)})
+    assert refused.value.details["theirs"] == theirs
+    assert refused.value.details["ours"] == f"{wanted[0]} on CPUs {wanted[1]}"

@@ -1,0 +1,79 @@
+"""nova.conf, read by oslo.config as Nova itself reads it: its ``.d`` folder, old option names and all.
+
+Sources: nova/conf/compute.py and notifications.py; oslo_messaging/notify/notifier.py.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from oslo_config import cfg
+
+from pinner.model.nova import NovaConf
+
+DEFAULT = (Path("/etc/nova/nova.conf"),)
+"""Where Nova's own packages put it. Only there may it be missing: then the host is none of Nova's."""
+
+_OPTIONS: dict[str | None, list[cfg.Opt]] = {
+    None: [cfg.StrOpt("vcpu_pin_set", default="")],
+    "compute": [cfg.StrOpt("cpu_dedicated_set", default=""), cfg.StrOpt("cpu_shared_set", default="")],
+    "notifications": [
+        cfg.StrOpt("notification_format", default="unversioned", deprecated_group="DEFAULT"),
+        cfg.ListOpt("versioned_notifications_topics", default=["versioned_notifications"]),
+    ],
+    "oslo_messaging_notifications": [
+        cfg.MultiStrOpt(
+            "driver", default=[], deprecated_opts=[cfg.DeprecatedOpt("notification_driver", group="DEFAULT")]
+        )
+    ],
+}
+
+
+def read(files: Sequence[Path]) -> NovaConf | None:
+    """What the files say together, the later ones winning; None where they are Nova's default and none is there.
+
+    What cannot be read or parsed is told in ``error``, not raised: a host can be looked at all the same.
+    """
+    if tuple(files) == DEFAULT and not DEFAULT[0].exists():
+        return None
+    return _read(tuple(files), tuple(map(_stamps, [*files, *_folders(files)])))
+
+
+@lru_cache(maxsize=4)
+def _read(files: tuple[Path, ...], _now: tuple[object, ...]) -> NovaConf:
+    """Read anew when a file has changed: a host that keeps a policy is looked at often."""
+    names = tuple(map(str, files))
+    conf = cfg.ConfigOpts()
+    for group, options in _OPTIONS.items():
+        conf.register_opts(options, group=group)
+    try:
+        conf(
+            [],
+            default_config_files=list(names),
+            default_config_dirs=list(map(str, _folders(files))),
+            use_env=False,
+        )
+        return NovaConf(
+            files=names,
+            dedicated=conf.compute.cpu_dedicated_set,
+            shared=conf.compute.cpu_shared_set,
+            pin_set=conf.vcpu_pin_set,
+            format=conf.notifications.notification_format,
+            topics=tuple(conf.notifications.versioned_notifications_topics),
+            drivers=tuple(conf.oslo_messaging_notifications.driver),
+        )
+    except (cfg.Error, UnicodeDecodeError) as error:
+        return NovaConf(files=names, error=str(error))
+
+
+def _folders(files: Sequence[Path]) -> list[Path]:
+    return [folder for file in files if (folder := file.with_name(f"{file.name}.d")).is_dir()]
+
+
+def _stamps(path: Path) -> tuple[object, ...]:
+    """What changes when the file does, or one in the folder."""
+    try:
+        found = [path.stat(), *(each.stat() for each in sorted(path.glob("*")))]
+    except OSError as error:
+        return (error.errno,)
+    return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)

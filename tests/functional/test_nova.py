@@ -1,0 +1,162 @@
+"""A guest that Nova pinned beside one that floats, on a real libvirtd and kernel: two CPUs, the second is Nova's."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import private_libvirt
+import pytest
+from support.kernel import allowed, masks
+from support.live import FIRST, ONLINE, SECOND, apply, rollback
+from support.values import NOON
+
+from pinner.host import nova_conf
+from pinner.host.inventory import LIVE, take_snapshot
+from pinner.host.live import LiveHost
+from pinner.model.errors import NovaConflict
+from pinner.model.nova import NovaSets, configured
+from pinner.model.request import Request
+from pinner.planning import incremental
+from pinner.planning.planner import plan
+from pinner.planning.standing import stand
+
+pytestmark = pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs")
+
+METADATA = """<metadata><nova:instance xmlns:nova="http://openstack.org/xmlns/libvirt/nova/1.1"><nova:name>i</nova:name>
+<nova:flavor name="m1" id="1"><nova:extraSpecs>{specs}</nova:extraSpecs></nova:flavor></nova:instance></metadata>"""
+SPEC = '<nova:extraSpec name="hw:cpu_policy">dedicated</nova:extraSpec>'
+PINS = """<cputune><vcpupin vcpu='0' cpuset='{cpu}'/><vcpupin vcpu='1' cpuset='{cpu}'/><emulatorpin cpuset='{cpu}'/>
+<iothreadpin iothread='1' cpuset='{cpu}'/></cputune>"""
+
+
+@pytest.fixture(scope="module")
+def libvirtd(tmp_path_factory):
+    """One of its own: guests of other tests that look like Nova's would count here."""
+    if why := private_libvirt.missing():
+        pytest.skip(f"needs a private libvirtd: {why}")
+    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("nova") / "d") as uri:
+        yield uri
+
+
+@pytest.fixture
+def novas(start_guest, libvirtd):
+    """Starts a guest as Nova does, on the second CPU."""
+    started = []
+
+    def start(specs=SPEC):
+        extra = METADATA.format(specs=specs) + PINS.format(cpu=SECOND)
+        started.append(start_guest(persistent=True, extra=extra))
+        return started[-1]
+
+    yield start
+    for guest in started:
+        private_libvirt.virsh(libvirtd, "destroy", guest.name)
+
+
+@pytest.fixture
+def floating(start_guest, libvirtd):
+    guest = start_guest(persistent=True, extra=METADATA.format(specs=""))
+    yield guest
+    private_libvirt.virsh(libvirtd, "destroy", guest.name)
+
+
+@pytest.fixture
+def look(libvirt):
+    """The host with these guests alone: what runs beside this test must not matter."""
+
+    def look(*guests, **sets):
+        taken = take_snapshot(LIVE, "h1", libvirt, sample_seconds=0, now=lambda: NOON, **sets)
+        names = {guest.name for guest in guests}
+        return replace(taken, guests=tuple(g for g in taken.guests if g.name in names), processes=())
+
+    return look
+
+
+def own_threads(guest):
+    """QEMU's own."""
+    return [*(thread.tid for thread in guest.emulator.threads), *(each.thread.tid for each in guest.iothreads)]
+
+
+@pytest.mark.fault(15)
+@pytest.mark.parametrize("specs", [SPEC, ""], ids=["by its metadata", "by its pins"])
+def test_plan_apply_and_drift_never_touch_a_pinned_guest(host, journal, novas, floating, look, specs):
+    pinned = novas(specs)
+    before = masks(pinned.pid)
+    taken = look(pinned, floating)
+    made = plan(taken, "s", Request())
+    assert {want.target.name for want in made.wanted} == {floating.name}
+    assert (made.roles.vcpu, made.roles.emulator) == (FIRST, FIRST)
+    assert apply(made, host, journal).state == "applied"
+    assert set(masks(floating.pid).values()) == {str(FIRST)}
+    again = incremental.plan(look(pinned, floating), "s", Request(), stand(made, taken, None))
+    assert again.changes == ()
+    assert masks(pinned.pid) == before
+    assert rollback(host, journal).state == "rolled_back"
+    assert masks(pinned.pid) == before
+
+
+@pytest.mark.parametrize("specs", [SPEC, ""], ids=["by its metadata", "by its pins"])
+def test_its_emulator_threads_move_where_that_is_asked_for_and_stay_there(host, journal, novas, look, specs):
+    pinned, request = novas(specs), Request(nova_emulators=True)
+    before = masks(pinned.pid)
+    assert set(before.values()) == {str(SECOND)}
+    made = plan(look(pinned), "s", request)
+    assert apply(made, host, journal).state == "applied"
+    assert {allowed(tid) for tid in own_threads(pinned)} == {str(FIRST)}
+    assert {allowed(vcpu.thread.tid) for vcpu in pinned.vcpus} == {str(SECOND)}
+    assert plan(look(pinned), "s", request).changes == ()
+    assert rollback(host, journal).state == "rolled_back"
+    assert masks(pinned.pid) == before
+
+
+@pytest.mark.fault(15)
+def test_a_resize_to_a_dedicated_flavor_races_an_apply(host, journal, floating, look, libvirtd):
+    """Nova ends the guest, defines it anew with pins, and starts it; its UUID stays."""
+    made = plan(look(floating), "s", Request())
+    assert made.changes
+    private_libvirt.virsh(libvirtd, "destroy", floating.name)
+    pinned = METADATA.format(specs=SPEC) + PINS.format(cpu=SECOND)
+    resized = private_libvirt.guest_xml(floating.name, extra=f"<uuid>{floating.uuid}</uuid>{pinned}")
+    private_libvirt.define_guest(libvirtd, resized, paused=True)
+    with pytest.raises(NovaConflict) as refused:
+        apply(made, host, journal)
+    details = refused.value.details
+    assert details["ours"].startswith(f"guest {floating.name} ")
+    assert details["theirs"] == f"guest {floating.name}, to which Nova dedicates CPUs {SECOND}"
+    (now,) = look(floating).guests
+    assert set(masks(now.pid).values()) == {str(SECOND)}
+    assert journal.interrupted() is None
+
+
+@pytest.mark.fault(15)
+def test_a_new_pinned_guest_races_an_apply(host, journal, novas, floating, look):
+    made = plan(look(floating), "s", Request())
+    before = masks(floating.pid)
+    pinned = novas()
+    with pytest.raises(NovaConflict, match=f"guest {pinned.name}, to which Nova dedicates CPUs {SECOND}"):
+        apply(made, host, journal)
+    assert masks(floating.pid) == before
+
+
+@pytest.mark.fault(15)
+@pytest.mark.parametrize(
+    ("line", "theirs"),
+    [
+        (f"cpu_dedicated_set = {SECOND}", f"Nova's cpu_dedicated_set {SECOND} "),
+        (f"cpu_shared_set = {FIRST}", f"Nova's cpu_shared_set {FIRST} "),
+    ],
+    ids=["dedicated", "shared"],
+)
+def test_nova_conf_is_read_again_before_an_apply(libvirt, journal, floating, look, tmp_path, line, theirs):
+    file: Path = tmp_path / "nova.conf"
+    file.write_text("[compute]\n")
+    host = LiveHost(libvirt, lambda: configured(NovaSets(), nova_conf.read([file])))
+    made = plan(look(floating, nova=nova_conf.read([file])), "s", Request())
+    assert made.roles.vcpu >= SECOND
+    before = masks(floating.pid)
+    file.write_text(f"[compute]\n{line}\n")
+    with pytest.raises(NovaConflict, match=theirs):
+        apply(made, host, journal)
+    assert masks(floating.pid) == before
+    fresh = plan(look(floating, nova=nova_conf.read([file])), "s", Request())
+    assert apply(fresh, host, journal, run="run-2").state == "applied"
+    assert {allowed(vcpu.thread.tid) for vcpu in floating.vcpus} == {str(FIRST)}

@@ -1,0 +1,195 @@
+"""Every event that pinner acts on: emitted by Nova's own code over a real broker, heard by the listener, and acted on
+by the real service, on a host in memory, whose keeper hears of nothing else."""
+
+import json
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+
+import private_rabbit
+import pytest
+from support.agent import MemoryAgent
+from support.hosts import cpus, guest, plain, snapshot
+from support.listening import listening, until
+from support.served import answering
+
+from pinner import conf, wiring
+from pinner.keeper import Keeper
+from pinner.model.policy import Policy
+from pinner.nova.notification import HAPPENED
+from pinner.usecases import Caller
+
+pytest.importorskip("nova", reason="needs Nova itself (tox -e nova)")
+pytestmark = pytest.mark.skipif(bool(private_rabbit.missing()), reason=private_rabbit.missing())
+
+ANN = Caller("ann", "here", "req-1")
+HOST = "compute1"
+GUEST = "00000000-0000-4000-8000-000000000001"
+STARTED = sorted(action for action, happened in HAPPENED.items() if happened == "started")
+FREE, PLACED = {"0-15"}, {"2-3", "4-15"}
+
+
+@pytest.fixture(scope="module")
+def rabbit(tmp_path_factory):
+    with private_rabbit.private_rabbit(tmp_path_factory.mktemp("rabbit") / "r") as rabbit:
+        yield rabbit
+
+
+@pytest.fixture(scope="module")
+def emit(tmp_path_factory, rabbit):
+    """Emits one notification of the guest, as told by a host."""
+    folder = tmp_path_factory.mktemp("nova")
+    config = folder / "nova.conf"
+    config.write_text(
+        f"[DEFAULT]\ntransport_url = {rabbit.url}\n[notifications]\nnotification_format = versioned\n"
+        "[oslo_messaging_notifications]\ndriver = messagingv2\n"
+    )
+    emitter = Path(__file__).with_name("emit.py")
+    command = [sys.executable, "-W", "ignore", str(emitter), str(config)]
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
+        assert process.stdout.readline() == "ready\n", (folder / "log").read_text()
+
+        def emit(action, phase, *, publisher=HOST, host=HOST, uuid=GUEST):
+            given = {"action": action, "phase": phase, "publisher": publisher, "host": host, "uuid": uuid}
+            print(json.dumps(given), file=process.stdin, flush=True)
+            assert process.stdout.readline() == "ok\n", (folder / "log").read_text()
+
+        yield emit
+        process.stdin.close()
+
+
+class Pinner:
+    """The service, its host and its keeper."""
+
+    def __init__(self, service, agent, listener):
+        self.service, self.agent, self.listener = service, agent, listener
+
+    def masks(self):
+        (found,) = self.agent.snapshot(0).guests
+        return {str(thread.affinity) for thread in (*found.emulator.threads, *(vcpu.thread for vcpu in found.vcpus))}
+
+    def wait_for_rest(self):
+        """Until the keeper has looked after all that it heard."""
+        looks = -1
+        while looks != len(self.agent.samples):
+            looks = len(self.agent.samples)
+            time.sleep(1.0)
+
+    def restart(self):
+        """As Nova does: the guest's threads are new, and anywhere."""
+        (found,) = self.agent.taken.guests
+
+        def anew(thread):
+            return replace(thread, started=thread.started + 1)
+
+        vcpus = tuple(replace(vcpu, thread=anew(vcpu.thread)) for vcpu in found.vcpus)
+        emulator = replace(found.emulator, threads=tuple(map(anew, found.emulator.threads)))
+        self.agent.masks.clear()
+        self.agent.taken = replace(self.agent.taken, guests=(replace(found, vcpus=vcpus, emulator=emulator),))
+
+    def runs(self):
+        return self.service.runs(HOST, 500, "").items
+
+    def heard(self):
+        records = self.service.audit(HOST, None, None, 500, "").items
+        return [record for record in records if record.action == "guest.event"]
+
+    def wait_for(self, masks):
+        until(lambda: self.masks() == masks, 10, lambda: (self.masks(), self.listener.log))
+
+
+@pytest.fixture
+def pinner(tmp_path, rabbit):
+    agent = MemoryAgent(tmp_path / "agent", snapshot(plain(16), [guest(1, 2, cpus("0-15"))]), wiring.now)
+    config = conf.load([])
+    with closing(agent.journal), ExitStack() as undo:
+        service = wiring.service(config, {HOST: agent}, f"sqlite:///{tmp_path}/pinner.sqlite", undo)
+        service.set_policy(HOST, Policy(mode="enforce"), ANN)
+        keeper = Keeper(service.policing, HOST, sweep_seconds=600, measure_seconds=600)
+        undo.callback(agent.newsroom.close)
+        undo.callback(keeper.stop)
+        keeper.start()
+        url = undo.enter_context(answering(service))
+        listener = undo.enter_context(listening(tmp_path / "l", rabbit.url, url))
+        listener.wait_for("listening")
+        made = Pinner(service, agent, listener)
+        made.wait_for(PLACED)
+        yield made
+        assert service.verify_audit().ok
+
+
+def test_each_event_leads_to_the_right_placement_once(pinner, emit):
+    for action in STARTED:
+        pinner.restart()
+        runs, heard = len(pinner.runs()), len(pinner.heard())
+        emit(action, "start")
+        emit(action, "end", publisher="compute2" if action == "live_migration_rollback" else HOST)
+        pinner.wait_for(PLACED)
+        emit(action, "end")
+        until(lambda heard=heard: len(pinner.heard()) == heard + 2, 10)
+        pinner.wait_for_rest()
+        (run,) = pinner.runs()[: len(pinner.runs()) - runs]
+        assert run.origin.startswith(f"guest-told {GUEST} instance.{action}.end, told by nova req-00000000-")
+        assert run.actor == "policy"
+        newest = pinner.heard()[0]
+        assert newest.subject == (
+            f"guest {GUEST}: instance.{action}.end, told by nova req-00000000-0000-4000-8000-000000000007, user ann"
+        )
+        assert json.loads(newest.after)["extra_specs"] == {"pinner:strategy": "numa-local"}
+    assert pinner.listener.quarantined() == []
+
+
+def test_a_live_migration(pinner, emit):
+    emit("live_migration_pre", "start", publisher="compute2")
+    pinner.wait_for(FREE)
+    emit("live_migration_pre", "end", publisher="compute2")
+    emit("live_migration_post", "start")
+    time.sleep(0.5)
+    assert pinner.masks() == FREE
+    assert pinner.service.observe(HOST, 0.0).guests[0].leaving
+    emit("live_migration_post", "end", host="compute2")
+    until(lambda: not pinner.service.observe(HOST, 0.0).guests[0].leaving, 10)
+    emit("live_migration_post_dest", "end")
+    pinner.wait_for(PLACED)
+
+
+def test_a_live_migration_that_fails(pinner, emit):
+    emit("live_migration_pre", "start", publisher="compute2")
+    pinner.wait_for(FREE)
+    emit("live_migration_rollback", "end")
+    pinner.wait_for(PLACED)
+    assert [run.kind for run in pinner.runs()[:2]] == ["apply", "release"]
+
+
+def test_who_it_is_is_forgotten_when_it_is_deleted(pinner, emit):
+    emit("create", "end")
+    until(lambda: pinner.service.observe(HOST, 0.0).guests[0].nova, 10)
+    assert pinner.service.observe(HOST, 0.0).guests[0].nova.flavor == "pinned.small"
+    emit("delete", "end")
+    until(lambda: pinner.service.observe(HOST, 0.0).guests[0].nova is None, 10)
+
+
+def test_hosts_and_guests_that_pinner_does_not_know(pinner, emit):
+    emit("create", "end", host="elsewhere")
+    emit("create", "end", uuid=GUEST.replace("1", "9"))
+    until(lambda: len(pinner.listener.quarantined()) == 2, 10)
+    assert {line["why"].partition(":")[0] for line in pinner.listener.quarantined()} == {
+        "host",
+        f"{GUEST.replace('1', '9')} is no guest of host {HOST}",
+    }
+
+
+def test_the_broker_is_killed_between_two_events(pinner, emit, rabbit):
+    rabbit.kill()
+    rabbit.start()
+    pinner.listener.wait_for("Reconnected", 60)
+    time.sleep(1)
+    pinner.restart()
+    emit("reboot", "end")
+    pinner.wait_for(PLACED)

@@ -1,0 +1,116 @@
+"""Nova may take CPUs, or a guest, between a plan and its apply: it is asked again, and nothing is touched."""
+
+from dataclasses import replace
+
+import pytest
+from support.machine import MemoryHost, daemon, emulator, vcpu
+from support.values import NOON, cpus, make_run
+
+from pinner.apply import executor
+from pinner.model.errors import NovaConflict
+from pinner.model.nova import NovaGuest, NovaOwns, NovaSets
+from pinner.model.plan import Plan, Roles, Target, Wanted
+from pinner.model.request import Request
+from pinner.store.journal import Journal
+
+PLACES = {emulator(): "1", vcpu(0): "2-7", vcpu(1): "2-7", daemon(500): "0"}
+US = emulator().owner
+
+
+@pytest.fixture
+def host():
+    host = MemoryHost()
+    for target in PLACES:
+        host.add(target, "0-7")
+    return host
+
+
+@pytest.fixture
+def journal(tmp_path):
+    journal = Journal(tmp_path)
+    yield journal
+    journal.close()
+
+
+def the_plan(host: MemoryHost, places: dict[Target, str], *, emulators: bool = False) -> Plan:
+    made = host.plan(*(host.change(target, after) for target, after in places.items()))
+    wanted = tuple(Wanted(target, cpus(after), "so") for target, after in places.items())
+    roles = Roles(cpus("0"), cpus("1"), cpus("2-7"))
+    return replace(made, wanted=wanted, roles=roles, request=Request(nova_emulators=emulators))
+
+
+def apply(plan: Plan, host: MemoryHost, journal: Journal) -> str:
+    return executor.apply(plan, make_run(), host, journal, lambda: NOON, lambda entry, total: None).state
+
+
+@pytest.mark.fault(15)
+@pytest.mark.parametrize(
+    ("owns", "ours", "theirs", "both"),
+    [
+        (
+            NovaOwns(NovaSets(dedicated=cpus("4-5"))),
+            f"{vcpu(0)} on CPUs 2-7",
+            "Nova's cpu_dedicated_set 4-5",
+            "4-5",
+        ),
+        (
+            NovaOwns(NovaSets(dedicated=cpus("0"))),
+            f"{daemon(500)} on CPUs 0",
+            "Nova's cpu_dedicated_set 0",
+            "0",
+        ),
+        (
+            NovaOwns(NovaSets(shared=cpus("0-5"))),
+            f"{vcpu(0)} on CPUs 2-7",
+            "Nova's cpu_shared_set 0-5",
+            "6-7",
+        ),
+        (
+            NovaOwns(guests=(NovaGuest("u2", "db", cpus("7"), floating=True),)),
+            f"{vcpu(0)} on CPUs 2-7",
+            "guest db, to which Nova dedicates CPUs 7",
+            "7",
+        ),
+        (
+            NovaOwns(guests=(NovaGuest(US, "g1", cpus("20"), floating=False),)),
+            f"{emulator()} on CPUs 1",
+            "guest g1, to which Nova dedicates CPUs 20",
+            "20",
+        ),
+    ],
+    ids=["set", "housekeeping", "shared set", "another guest", "the guest itself was resized"],
+)
+def test_what_became_novas_since_the_plan_stops_it(host, journal, owns, ours, theirs, both):
+    plan = the_plan(host, PLACES)
+    host.novas = owns
+    with pytest.raises(NovaConflict) as refused:
+        apply(plan, host, journal)
+    assert refused.value.details == {"ours": ours, "theirs": theirs, "cpus": both}
+    assert (host.writes, journal.interrupted()) == ([], None)
+
+
+@pytest.mark.fault(15)
+def test_what_novas_stays_clear_of_is_applied(host, journal):
+    plan = the_plan(host, PLACES)
+    host.novas = NovaOwns(NovaSets(cpus("20-30"), cpus("2-7")), (NovaGuest("u2", "db", cpus("21"), floating=True),))
+    assert apply(plan, host, journal) == "applied"
+
+
+def test_a_guest_gets_back_what_it_had_though_nova_dedicates_some_of_it(host, journal):
+    """As before it is migrated away: those are the masks that Nova gave it."""
+    plan = replace(the_plan(host, {vcpu(0): "0-5", vcpu(1): "0-5"}), roles=Roles(cpus(""), cpus(""), cpus("")))
+    host.novas = NovaOwns(NovaSets(cpus("4-5")))
+    assert apply(plan, host, journal) == "applied"
+
+
+@pytest.mark.parametrize(
+    ("asked", "floating", "applied"), [(True, True, True), (True, False, False), (False, True, False)]
+)
+def test_emulator_threads_of_a_guest_that_nova_pinned(host, journal, asked, floating, applied):
+    plan = the_plan(host, {emulator(): "1"}, emulators=asked)
+    host.novas = NovaOwns(guests=(NovaGuest(US, "g1", cpus("20"), floating=floating),))
+    if applied:
+        assert apply(plan, host, journal) == "applied"
+    else:
+        with pytest.raises(NovaConflict):
+            apply(plan, host, journal)

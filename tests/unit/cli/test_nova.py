@@ -1,0 +1,63 @@
+"""pinner nova check: a table for people, one document for programs, and an exit status for scripts."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from support.hosts import cpus, guest, plain, process, snapshot
+
+from pinner import codec
+from pinner.model.nova import NovaConf
+from pinner.model.nova_report import NovaReport
+
+GOOD = NovaConf(("/etc/nova/nova.conf",), "8-15", "2-7", "", "both", ("versioned_notifications",), ("messagingv2",))
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save(conf, *running):
+        found = snapshot(
+            plain(16, offline="15"),
+            [guest(1, 2, cpus("0-14"), pins=["8", "9"], dedicated=True)],
+            [process(300 + n, 0.0, "0-14", name=name) for n, name in enumerate(running)],
+            dedicated=cpus("8-15"),
+            shared=cpus("2-7"),
+            nova=conf,
+        )
+        file = tmp_path / "host.json"
+        file.write_bytes(codec.dump(found))
+        return file
+
+    return save
+
+
+def test_a_host_where_nothing_is_misconfigured(cli, saved):
+    result = cli("nova", "check", "--snapshot", saved(GOOD))
+    assert (result.status, result.err) == (0, "")
+    lines = [line.strip().split(maxsplit=2) for line in result.out.splitlines()]
+    assert lines[1:6] == [
+        ["Nova", "8-15", "cpu_dedicated_set (/etc/nova/nova.conf)"],
+        ["Nova", "8-9", "dedicated to guest g1"],
+        ["Nova", "15", "offline: Nova may have powered them down; nobody uses them"],
+        ["pinner", "2-7", "for vCPUs (in cpu_shared_set)"],
+        ["pinner", "0-7", "for busy processes and emulator threads"],
+    ]
+    assert result.out.endswith("nothing is misconfigured\n")
+
+
+def test_what_is_misconfigured_comes_with_the_line_to_change(cli, saved):
+    file = saved(replace(GOOD, format="unversioned"), "irqbalance")
+    result = cli("nova", "check", "--snapshot", file)
+    assert result.status == 1
+    for words in ("notification_format = both", "nova.conf [notifications]", "disable --now", "irqbalance.service"):
+        assert words in " ".join(result.out.split())
+    told = cli("nova", "check", "--snapshot", file, "--json")
+    assert told.status == 1
+    report = codec.read(NovaReport, json.loads(told.out))
+    assert [one.what for one in report.findings] == ["notification_format", "irqbalance"]
+
+
+def test_the_host_at_hand(pinner, cli):
+    result = cli("nova", "check", "--json")
+    assert result.status == 0
+    assert json.loads(result.out)["host"] == "h1"

@@ -1,0 +1,61 @@
+"""Which guests Nova pinned, by the XML that it writes (nova/virt/libvirt/driver.py), with and without metadata."""
+
+import pytest
+from support.roots import two_nodes
+
+from pinner.host import domain_xml
+from pinner.host.guests import ActiveDomain, pinned_by_nova
+
+XML = """<domain><vcpu>3</vcpu><iothreads>1</iothreads>
+<metadata><nova:instance xmlns:nova="http://openstack.org/xmlns/libvirt/nova/1.1"><nova:name>web</nova:name>
+<nova:flavor name="m1" id="1">{specs}</nova:flavor></nova:instance></metadata>
+<cputune>{pins}<emulatorpin cpuset="{emulator}"/><iothreadpin iothread="1" cpuset="{emulator}"/></cputune></domain>"""
+
+
+def domain(pins: tuple[str, ...], emulator: str, specs: dict[str, str] | None) -> domain_xml.Domain:
+    rows = "".join(f'<nova:extraSpec name="{name}">{text}</nova:extraSpec>' for name, text in (specs or {}).items())
+    vcpus = "".join(f'<vcpupin vcpu="{number}" cpuset="{pin}"/>' for number, pin in enumerate(pins))
+    told = f"<nova:extraSpecs>{rows}</nova:extraSpecs>" if specs is not None else ""
+    return domain_xml.parse(XML.format(specs=told, pins=vcpus, emulator=emulator))
+
+
+DEDICATED = {"hw:cpu_policy": "dedicated"}
+MIXED = {"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "0"}
+ISOLATE, SHARE = ({"hw:emulator_threads_policy": policy} for policy in ("isolate", "share"))
+
+
+@pytest.mark.parametrize(
+    ("pins", "emulator", "specs", "cpus", "floating"),
+    [
+        (("4", "5", "6"), "4-6", DEDICATED, "4-6", True),
+        (("4", "0-3", "0-3"), "0-4", MIXED, "4", True),
+        (("4", "5", "6"), "7", DEDICATED | ISOLATE, "4-7", False),
+        (("4", "5", "6"), "0-1", DEDICATED | SHARE, "4-6", False),
+        (("4", "5", "6"), "4", DEDICATED | {"hw:cpu_realtime": "yes"}, "4-6", True),
+    ],
+    ids=["dedicated", "mixed", "isolate", "share", "realtime"],
+)
+@pytest.mark.parametrize("metadata", [True, False], ids=["with metadata", "without"])
+def test_what_nova_pinned(tmp_path, metadata, pins, emulator, specs, cpus, floating):
+    found = domain(pins, emulator, specs if metadata else None)
+    (guest,) = pinned_by_nova(two_nodes(tmp_path), [ActiveDomain("u", "web", "running", found, found)])
+    assert (guest.name, str(guest.cpus), guest.floating) == ("web", cpus, floating)
+
+
+@pytest.mark.parametrize("metadata", [True, False], ids=["with metadata", "without"])
+def test_where_pinner_put_qemus_own_threads_is_not_novas_doing(tmp_path, metadata):
+    specs = DEDICATED if metadata else None
+    live, defined = domain(("4", "5", "6"), "1", specs), domain(("4", "5", "6"), "4-6", specs)
+    (guest,) = pinned_by_nova(two_nodes(tmp_path), [ActiveDomain("u", "web", "running", live, defined)])
+    assert guest.floating
+
+
+@pytest.mark.parametrize("specs", [None, {}, {"hw:cpu_policy": "shared"}])
+def test_who_is_not_pinned(tmp_path, specs):
+    found = domain(("0-3", "0-3", "0-3"), "0-3", specs)
+    assert list(pinned_by_nova(two_nodes(tmp_path), [ActiveDomain("u", "web", "running", found, found)])) == []
+
+
+def test_a_single_pin_of_somebody_who_is_not_nova(tmp_path):
+    found = domain_xml.parse("<domain><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='4'/></cputune></domain>")
+    assert list(pinned_by_nova(two_nodes(tmp_path), [ActiveDomain("u", "web", "running", found, found)])) == []

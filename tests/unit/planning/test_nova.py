@@ -1,0 +1,262 @@
+"""What is Nova's: its CPU sets, the guests that it pinned, and what flavors ask of pinner."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from support.hosts import applied, cpus, guest, plain, process, snapshot, topology
+
+from pinner.model.cpuset import union
+from pinner.model.guest import NovaIdentity
+from pinner.model.nova import NovaConf
+from pinner.model.plan import Plan
+from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.planning import incremental
+from pinner.planning.planner import plan
+from pinner.planning.standing import stand
+
+STRATEGIES = ("shared-pool", "numa-local", "isolated")
+TWO = plain(32, nodes=2)
+
+
+def placed(made: Plan, name: str, kind: str = "vcpu") -> list[str]:
+    return [str(want.cpus) for want in made.wanted if (want.target.name, want.target.kind) == (name, kind)]
+
+
+def flavored(number: int, vcpus: int, **specs: str):
+    told = {f"pinner:{name}": text for name, text in specs.items()}
+    return guest(number, vcpus, TWO.online, nova=NovaIdentity("i", "p", "u", "f", told))
+
+
+# Nova's CPU sets
+
+
+@pytest.mark.parametrize("strategy", ["shared-pool", "numa-local"])
+def test_pools_lie_inside_the_shared_set(strategy: str) -> None:
+    host = snapshot(TWO, [guest(1, 2, TWO.online), guest(2, 2, TWO.online)], shared=cpus("4-12,20-28"))
+    made = plan(host, "s", Request(strategy))
+    assert str(made.roles.vcpu) == "4-12,20-28"
+    assert (str(made.roles.housekeeping), str(made.roles.emulator)) == ("0-1,16-17", "2-3,18-19")
+    assert set(placed(made, "g1")) <= {"4-12,20-28", "4-12", "20-28"}
+
+
+def test_housekeeping_and_emulators_take_of_the_shared_set_only_what_there_is_not_elsewhere() -> None:
+    made = plan(snapshot(plain(32), [guest(1, 2, cpus("0-31"))], shared=cpus("0-29")), "s", Request())
+    assert (str(made.roles.housekeeping), str(made.roles.emulator)) == ("0-1,30-31", "2-5")
+    assert str(made.roles.vcpu) == "6-29"
+
+
+def test_a_node_outside_the_shared_set_gives_vcpus_nothing() -> None:
+    made = plan(snapshot(TWO, [guest(1, 2, TWO.online)], shared=cpus("16-31")), "s", Request("numa-local"))
+    assert placed(made, "g1") == [str(made.roles.vcpu)] * 2
+    assert made.roles.vcpu < cpus("16-31")
+    assert made.roles.housekeeping & cpus("0-15")
+
+
+def test_isolated_cpus_outside_the_shared_set_stay_empty() -> None:
+    top = plain(16, isolated="8-15")
+    made = plan(snapshot(top, [guest(1, 2, cpus("0-7"))], shared=cpus("4-9")), "s", Request("isolated"))
+    assert (placed(made, "g1"), str(made.roles.vcpu)) == (["8", "9"], "8-9")
+
+
+def test_a_standing_pool_shrinks_with_the_shared_set() -> None:
+    host = snapshot(TWO, [guest(1, 2, TWO.online)])
+    made = plan(host, "s", Request())
+    now = replace(applied(host, made), shared=cpus("4-11"))
+    again = incremental.plan(now, "s", Request(), stand(made, host, None))
+    assert made.roles.vcpu > again.roles.vcpu == cpus("4-11")
+    assert again.roles.housekeeping == made.roles.housekeeping
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_cpus_that_nova_powered_down_are_not_used(strategy: str) -> None:
+    """[libvirt] cpu_power_management takes dedicated CPUs that no guest has offline."""
+    top = plain(16, offline="12-15")
+    host = snapshot(top, [guest(1, 2, top.online)], [process(300, 50.0, "0-11")], dedicated=cpus("8-15"))
+    made = plan(host, "s", Request(strategy))
+    assert made.wanted
+    assert union(want.cpus for want in made.wanted) <= cpus("0-7")
+
+
+@pytest.mark.parametrize(
+    ("conf", "why"),
+    [
+        (NovaConf((), dedicated="4-x"), "cpu_dedicated_set: '4-x' is not valid"),
+        (NovaConf(("/etc/nova/nova.conf",), error="Permission denied"), "/etc/nova/nova.conf.*Permission denied"),
+    ],
+)
+def test_where_novas_cpus_are_not_known_nothing_can_be_applied(conf: NovaConf, why: str) -> None:
+    host = snapshot(TWO, [guest(1, 2, TWO.online)], nova=conf)
+    blocked = plan(host, "s", Request()).blocked
+    assert blocked.startswith("which CPUs are Nova's is not known")
+    assert re.search(why, blocked)
+    told = replace(host, dedicated=cpus("8"), shared=cpus("0-7"))
+    assert plan(told, "s", Request()).blocked == ""
+
+
+# Guests that Nova pinned
+
+
+@pytest.mark.fault(15)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("emulators", [False, True])
+@pytest.mark.parametrize(
+    ("pins", "policy", "theirs"),
+    [
+        (["8", "9"], "", "8-9"),
+        (["8", "0-15"], "", "8"),
+        (["8", "9"], "isolate", "8-10"),
+        (["8", "9"], "share", "8-9"),
+    ],
+    ids=["dedicated", "mixed", "isolate", "share"],
+)
+def test_a_pinned_guest_stays_and_its_cpus_are_in_no_pool(
+    strategy: str, emulators: bool, pins: list[str], policy: str, theirs: str
+) -> None:
+    pinned = guest(1, 2, TWO.online, pins=pins, dedicated=True, policy=policy, iothreads=1, helpers=1)
+    if policy == "isolate":
+        pinned = replace(pinned, emulator=replace(pinned.emulator, pin=cpus("10")))
+    top = plain(32, nodes=2, isolated="24-31") if strategy == "isolated" else TWO
+    host = snapshot(top, [pinned, guest(2, 2, TWO.online)], [process(300, 50.0, "0-31")])
+    made = plan(host, "s", Request(strategy, nova_emulators=emulators))
+    assert placed(made, "g1") == []
+    assert not union((made.roles.housekeeping, made.roles.emulator, made.roles.vcpu)) & cpus(theirs)
+    moved = {kind for kind in ("emulator", "iothread", "helper") if placed(made, "g1", kind)}
+    assert moved == ({"emulator", "iothread", "helper"} if emulators and not policy else set())
+    (why,) = [left.why for left in made.left_alone if left.name == "guest g1"]
+    assert why.startswith(f"Nova dedicates CPUs {theirs} to it")
+    assert ("hw:emulator_threads_policy" in why) == (emulators and bool(policy))
+    assert ("its emulator threads alone are placed" in why) == (emulators and not policy)
+    assert placed(made, "g2")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_its_emulator_threads_go_near_its_vcpus_and_stay_there(strategy: str) -> None:
+    top = plain(32, nodes=2, isolated="28-31") if strategy == "isolated" else TWO
+    host = snapshot(top, [guest(1, 2, TWO.online, pins=["24", "25"], dedicated=True)])
+    request = Request(strategy, nova_emulators=True)
+    made = plan(host, "s", request)
+    assert placed(made, "g1", "emulator") == [str(made.roles.emulator & cpus("16-31"))]
+    assert [str(change.target) for change in made.changes] == ["guest g1 emulator"]
+    after = applied(host, made)
+    assert plan(after, "s", request).changes == ()
+    assert incremental.plan(after, "s", request, stand(made, host, None)).changes == ()
+
+
+# What flavors ask
+
+
+@pytest.mark.parametrize("word", ["true", "True", "yes", "1", "on"])
+def test_an_exempt_flavor(word: str) -> None:
+    host = snapshot(TWO, [flavored(1, 2, exempt=word), guest(2, 2, TWO.online)])
+    made = plan(host, "s", Request())
+    assert (placed(made, "g1"), len(placed(made, "g2"))) == ([], 2)
+    assert [(left.name, left.why) for left in made.left_alone] == [
+        ("guest g1", "its flavor says to leave it alone (pinner:exempt)")
+    ]
+
+
+@pytest.mark.parametrize("word", ["false", "no", "0"])
+def test_a_flavor_that_is_not_exempt(word: str) -> None:
+    made = plan(snapshot(TWO, [flavored(1, 2, exempt=word)]), "s", Request())
+    assert len(placed(made, "g1")) == 2
+    assert not any("flavor" in warning for warning in made.warnings)
+
+
+def together(host: Snapshot, strategy: str) -> Plan:
+    """The plan, which a second one, and one of a policy, leaves as it is."""
+    made = plan(host, "s", Request(strategy))
+    after = applied(host, made)
+    assert plan(after, "s", Request(strategy)).changes == ()
+    assert incremental.plan(after, "s", Request(strategy), stand(made, host, None)).changes == ()
+    return made
+
+
+def test_a_guest_on_one_node_beside_a_pool() -> None:
+    made = together(snapshot(TWO, [flavored(1, 2, strategy="numa-local"), guest(2, 2, TWO.online)]), "shared-pool")
+    assert placed(made, "g2") == ["4-15,20-31"] * 2
+    assert placed(made, "g1") in (["4-15"] * 2, ["20-31"] * 2)
+    assert str(made.roles.vcpu) == "4-15,20-31"
+
+
+def test_a_guest_in_the_pool_beside_those_on_one_node() -> None:
+    made = together(snapshot(TWO, [flavored(1, 2, strategy="shared-pool"), guest(2, 2, TWO.online)]), "numa-local")
+    assert placed(made, "g1") == ["4-15,20-31"] * 2
+    assert placed(made, "g2") in (["4-15"] * 2, ["20-31"] * 2)
+
+
+def test_an_isolated_guest_beside_a_pool() -> None:
+    top = plain(32, nodes=2, isolated="12-15,28-31")
+    host = snapshot(top, [flavored(1, 2, strategy="isolated"), guest(2, 2, TWO.online)])
+    made = together(host, "shared-pool")
+    assert placed(made, "g1") == ["12", "13"]
+    assert set(placed(made, "g2")) == {"4-11,20-27"}
+    assert placed(made, "g1", "emulator") == [str(made.roles.emulator & cpus("0-15"))]
+
+
+def test_a_guest_that_floats_beside_isolated_ones() -> None:
+    top = plain(32, nodes=2, isolated="12-15,28-31")
+    host = snapshot(top, [flavored(1, 2, strategy="shared-pool"), guest(2, 2, TWO.online)])
+    made = together(host, "isolated")
+    assert set(placed(made, "g1")) == {str(top.online - top.isolated - made.roles.housekeeping - made.roles.emulator)}
+    assert placed(made, "g2") == ["12", "13"]
+
+
+@pytest.mark.parametrize(
+    ("isolated", "request_", "why"),
+    [
+        ("", Request(), "no isolated CPU is there"),
+        ("31", Request(), "asked for 2 CPUs, "),
+        ("31", Request("numa-local"), "asked for 2 CPUs, "),
+    ],
+)
+def test_a_flavor_that_cannot_have_its_strategy_gets_the_hosts(isolated: str, request_: Request, why: str) -> None:
+    top = plain(32, nodes=2, isolated=isolated)
+    host = snapshot(top, [flavored(1, 2, strategy="isolated"), guest(2, 2, TWO.online)])
+    made = plan(host, "s", request_)
+    assert len(placed(made, "g1")) == 2
+    start = f"guest g1: its flavor has pinner:strategy = 'isolated', but it gets {request_.strategy}: {why}"
+    assert [warning for warning in made.warnings if warning.startswith(start)]
+    assert made.unplaced == ()
+
+
+@pytest.mark.parametrize(
+    ("specs", "warning"),
+    [
+        (
+            {"strategy": "fast"},
+            "guest g1: its flavor has pinner:strategy = 'fast', which has no effect; "
+            "right would be isolated or numa-local or shared-pool",
+        ),
+        (
+            {"exempt": "maybe"},
+            "guest g1: its flavor has pinner:exempt = 'maybe', which has no effect; right would be true or false",
+        ),
+        (
+            {"exmpt": "true"},
+            "guest g1: its flavor has pinner:exmpt, which pinner does not know; "
+            "it knows pinner:exempt and pinner:strategy",
+        ),
+    ],
+)
+def test_a_word_that_is_wrong_is_a_warning(specs: dict[str, str], warning: str) -> None:
+    made = plan(snapshot(TWO, [flavored(1, 2, **specs)]), "s", Request())
+    assert warning in made.warnings
+    assert placed(made, "g1") == ["4-15,20-31"] * 2
+
+
+def test_flavors_of_guests_that_are_packed_anew() -> None:
+    top = plain(32, nodes=2, isolated="12-15,28-31")
+    host = snapshot(top, [flavored(1, 2, strategy="isolated"), flavored(2, 2, strategy="numa-local")])
+    made = plan(host, "s", Request(repack=True))
+    assert placed(made, "g1") == ["12", "13"]
+    assert placed(made, "g2") in (["4-11"] * 2, ["20-27"] * 2)
+
+
+def test_a_socket_of_two_threads_a_core_with_a_shared_set_across_cores() -> None:
+    top = topology({0: [[c, c + 8] for c in range(8)]})
+    made = plan(snapshot(top, [guest(1, 2, top.online)], shared=cpus("2-9")), "s", Request())
+    assert made.roles.vcpu <= cpus("2-9")
+    assert not made.roles.housekeeping & made.roles.emulator
+    assert made.roles.housekeeping | made.roles.emulator <= cpus("0-1,10-15")

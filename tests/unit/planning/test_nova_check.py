@@ -1,0 +1,168 @@
+"""What `pinner nova check` finds, each with the line to change."""
+
+from dataclasses import replace
+
+import pytest
+from support.hosts import cpus, guest, plain, process, snapshot
+
+from pinner.model.guest import NovaIdentity
+from pinner.model.nova import NovaConf
+from pinner.model.nova_report import Finding, Listening
+from pinner.planning.nova_check import report
+
+GOOD = NovaConf(
+    ("/etc/nova/nova.conf",),
+    dedicated="8-15",
+    shared="2-7",
+    format="both",
+    topics=("versioned_notifications",),
+    drivers=("messagingv2",),
+)
+COMPUTE, OURS = "nova.conf [compute]", "pinner.conf [nova]"
+
+
+def host(conf=GOOD, guests=(), dedicated="8-15", shared="2-7", running=()):
+    processes = [process(300 + n, 0.0, "0-15", name=name) for n, name in enumerate(running)]
+    return snapshot(plain(16), guests, processes, dedicated=cpus(dedicated), shared=cpus(shared), nova=conf)
+
+
+BY_DEFAULT = Listening()
+
+
+def found(*arguments, listening=BY_DEFAULT, **more) -> list[tuple[str, str, str]]:
+    return [(one.what, one.mend, one.where) for one in report(host(*arguments, **more), listening).findings]
+
+
+def pinned(*pins: str):
+    return guest(1, len(pins), cpus("0-15"), pins=pins, dedicated=True, nova=NovaIdentity("i", "p", "u", "f"))
+
+
+def test_all_is_well() -> None:
+    told = report(host(guests=[pinned("8", "9"), guest(2, 2, cpus("2-7"))], running=["sshd"]), BY_DEFAULT)
+    assert told.findings == ()
+    assert (str(told.dedicated), str(told.shared), told.files) == ("8-15", "2-7", ("/etc/nova/nova.conf",))
+    assert [(one.name, str(one.cpus)) for one in told.guests] == [("g1", "8-9")]
+    assert (str(told.for_vcpus), str(told.for_others), str(told.unused)) == ("2-7", "0-7", "")
+
+
+def test_a_host_without_nova() -> None:
+    assert found(None, dedicated="", shared="") == []
+
+
+def test_novas_guests_without_its_configuration() -> None:
+    theirs = guest(1, 1, cpus("0-15"), nova=NovaIdentity("i", "p", "u", "f"))
+    assert found(None, [theirs], "", "") == [("nova_conf", "nova_conf = /path/of/nova.conf", OURS)]
+
+
+@pytest.mark.parametrize(
+    ("conf", "what", "mend", "where"),
+    [
+        ({"format": "unversioned"}, "notification_format", "notification_format = both", "nova.conf [notifications]"),
+        ({"drivers": ()}, "driver", "driver = messagingv2", "nova.conf [oslo_messaging_notifications]"),
+        ({"drivers": ("log", "noop")}, "driver", "driver = messagingv2", "nova.conf [oslo_messaging_notifications]"),
+        (
+            {"topics": ("billing",)},
+            "versioned_notifications_topics",
+            "versioned_notifications_topics = billing,versioned_notifications",
+            "nova.conf [notifications]",
+        ),
+        ({"dedicated": "8-x"}, "cpu_dedicated_set", "cpu_dedicated_set = a list such as 4-15,^8", COMPUTE),
+        ({"shared": "^2"}, "cpu_shared_set", "cpu_shared_set = a list such as 4-15,^8", COMPUTE),
+        ({"pin_set": "7-2"}, "vcpu_pin_set", "vcpu_pin_set = a list such as 4-15,^8", "nova.conf [DEFAULT]"),
+        ({"dedicated": "8-14"}, "cpu_dedicated_set", "cpu_dedicated_set =", f"{OURS} (empty: as nova.conf says)"),
+        ({"shared": "2-6"}, "cpu_shared_set", "cpu_shared_set =", f"{OURS} (empty: as nova.conf says)"),
+        (
+            {"error": "no right", "dedicated": "", "shared": ""},
+            "nova.conf",
+            "nova_conf = /etc/nova/nova.conf",
+            f"{OURS}, for a user who may read it",
+        ),
+    ],
+)
+def test_nova_conf(conf: dict[str, object], what: str, mend: str, where: str) -> None:
+    assert found(replace(GOOD, **conf)) == [(what, mend, where)]
+
+
+@pytest.mark.parametrize("told", ["versioned", "both"])
+@pytest.mark.parametrize("driver", ["messaging", "messagingv2"])
+def test_what_reaches_pinner(told: str, driver: str) -> None:
+    assert found(replace(GOOD, format=told, drivers=("log", driver), topics=("a", "versioned_notifications"))) == []
+
+
+@pytest.mark.parametrize(
+    ("listening", "findings"),
+    [
+        (Listening(("pinner",), ""), []),
+        (Listening(("versioned_notifications", "pinner"), "pinner"), []),
+        (Listening(pool=""), [("pool", "pool = pinner", "pinner.conf [nova_listener]")]),
+    ],
+    ids=["a topic of its own", "a queue of its own", "neither"],
+)
+def test_pinner_takes_no_message_from_others(listening: Listening, findings: list[tuple[str, str, str]]) -> None:
+    conf = replace(GOOD, topics=("versioned_notifications", "pinner"))
+    assert found(conf, listening=listening) == findings
+
+
+@pytest.mark.parametrize(
+    ("dedicated", "shared", "what", "mend"),
+    [
+        ("6-15", "2-7", "cpu_shared_set", "cpu_shared_set = 2-5"),
+        ("8-17", "2-7", "cpu_dedicated_set", "cpu_dedicated_set = 8-15"),
+        ("8-15", "2-7,20", "cpu_shared_set", "cpu_shared_set = 2-7"),
+    ],
+    ids=["overlap", "dedicated CPUs that are not there", "shared CPUs that are not there"],
+)
+def test_sets(dedicated: str, shared: str, what: str, mend: str) -> None:
+    conf = replace(GOOD, dedicated=dedicated, shared=shared)
+    assert found(conf, dedicated=dedicated, shared=shared) == [(what, mend, COMPUTE)]
+
+
+def test_the_old_set_beside_the_new_one() -> None:
+    conf = replace(GOOD, pin_set="2-9", shared="")
+    assert found(conf, dedicated="8-15", shared="2-9") == [
+        ("cpu_shared_set", "cpu_shared_set = 2-7", COMPUTE),
+        ("vcpu_pin_set", "cpu_shared_set = 2-7", COMPUTE),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("conf", "dedicated", "mends"),
+    [
+        (GOOD, "8-15", ["cpu_dedicated_set = 7-15"]),
+        (replace(GOOD, dedicated=""), "", ["cpu_dedicated_set = 7-8"]),
+        (replace(GOOD, dedicated="", shared="", pin_set="2-7"), "", []),
+    ],
+    ids=["outside the set", "no set", "of old"],
+)
+def test_a_pinned_guest_outside_the_dedicated_set(conf: NovaConf, dedicated: str, mends: list[str]) -> None:
+    told = report(host(conf, [pinned("7", "8")], dedicated), BY_DEFAULT)
+    assert [one.mend for one in told.findings] == mends
+    assert all(one.what == "guest g1" and one.where == COMPUTE for one in told.findings)
+
+
+@pytest.mark.parametrize("name", ["irqbalance", "numad", "tuned"])
+def test_services_that_move_what_pinner_places(name: str) -> None:
+    assert found(running=["sshd", name]) == [(name, f"systemctl disable --now {name}.service", "")]
+
+
+def test_several_at_once_keep_their_order() -> None:
+    conf = replace(GOOD, format="unversioned", drivers=())
+    assert [what for what, _, _ in found(conf, [pinned("7")], running=["tuned", "irqbalance"])] == [
+        "guest g1",
+        "notification_format",
+        "driver",
+        "irqbalance",
+        "tuned",
+    ]
+
+
+def test_cpus_that_nova_powered_down() -> None:
+    top = plain(16, offline="12-15")
+    told = report(snapshot(top, dedicated=cpus("8-15"), shared=cpus("2-7"), nova=GOOD), BY_DEFAULT)
+    assert (told.findings, str(told.unused), str(told.for_others)) == ((), "12-15", "0-7")
+
+
+def test_a_finding_says_what_is_wrong_with_which_values() -> None:
+    (finding,) = report(host(replace(GOOD, topics=("billing",))), BY_DEFAULT).findings
+    assert isinstance(finding, Finding)
+    assert finding.why == "Nova sends to billing, and pinner listens to versioned_notifications"
