@@ -127,6 +127,7 @@ def test_it_returns_at_once(hook, pinner, server, state):
             (hook.folder / "python").unlink()
         took = [hook.run("web", "started", XML.format(name="web", guest=uuid.uuid4(), more="")) for _ in range(11)]
     # 20 ms are promised; a machine that runs tests is busy.
+    assert min(took) < 0.02, took
     assert statistics.median(took) < 0.1, took
 
 
@@ -151,7 +152,10 @@ def test_a_real_libvirtd_calls_it(tmp_path, pinner, server):
         with private_libvirt.killed(uri):
             pass
         assert told(pinner, 2)[1] == (guest, "reconnect", "libvirt hook")
-        hook.configure("http://127.0.0.1:1")
-        down = f"hook-{os.getpid()}-down"
-        private_libvirt.start_guest(uri, private_libvirt.guest_xml(down), paused=True)
-        assert private_libvirt.virsh(uri, "domstate", down).strip() == "paused"
+        with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+            hook.configure(f"http://127.0.0.1:{silent.getsockname()[1]}")
+            began = time.monotonic()
+            private_libvirt.start_guest(uri, private_libvirt.guest_xml(f"hook-{os.getpid()}"), paused=True)
+            assert time.monotonic() - began < handover.TIMEOUT, "libvirt did not wait for a server that is silent"
+            peer, _ = silent.accept()
+            peer.close()
