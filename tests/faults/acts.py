@@ -49,22 +49,21 @@ class Acts(Means):
 
     def a_qemu_is_killed(self, which: int) -> bool:
         if name := self._guest(which):
-            self.stage.disturb()
             self._kill_qemu(name)
         return bool(name)
 
     def a_daemon_restarts(self, which: int) -> bool:
         daemon = self.stage.daemons[which % len(self.stage.daemons)]
-        self.stage.disturb()
         daemon.stop()
         daemon.start()
         daemon.wait_ready()
+        self.stage.disturb()
         return True
 
     def a_daemon_ends(self, which: int) -> bool:
         if daemon := self._daemon(which):
-            self.stage.disturb()
             daemon.stop()
+            self.stage.disturb()
         return daemon is not None
 
     def a_thread_is_born(self, which: int) -> bool:
@@ -190,7 +189,6 @@ class Acts(Means):
         name = self._guest(which)
         if name:
             plan = self._make(strategy, "auto")
-            self.stage.disturb()
             with self._meanwhile(lambda: self._post("plans", plan, "apply")):
                 time.sleep(milliseconds / 1000)
                 self._kill_qemu(name)

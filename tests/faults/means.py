@@ -41,10 +41,10 @@ class Means:
 
     def _guest_ends(self, which: int, verb: str, *, again: bool = False) -> bool:
         if name := self._guest(which):
-            self.stage.disturb()
             self.stage.virsh(verb, name)
             if again:
                 self.stage.virsh("start", name, "--paused")
+            self.stage.disturb()
         return bool(name)
 
     def _kill_qemu(self, name: str) -> None:
@@ -55,6 +55,7 @@ class Means:
         while self.stage.virsh("domstate", name).strip() != "shut off":
             assert time.monotonic() < ends, f"libvirtd does not see the end of {name}"
             time.sleep(0.02)
+        self.stage.disturb()
 
     def _threads(self, part: Part) -> Mapping[int, Part]:
         return {tid: whose for whose, tid in self.stage.threads() if whose == part}

@@ -169,18 +169,19 @@ class Stage:
         return found
 
     def disturb(self) -> None:
-        """Something happens now that a rollback may not be able to take back."""
+        """Something has just happened that the rollback of a run from before may not be able to take back."""
         self.disturbed = datetime.now(UTC)
 
     def somebody_moves(self, threads: Mapping[int, Part], cpus: str, move: Callable[[], object]) -> bool:
         """Whether the move of these threads, which is not pinner's, could be made."""
-        self.disturb()
-        at = self.disturbed
+        at = datetime.now(UTC)
         try:
             made = [Moved(at, part, tid, started(tid), cpus) for tid, part in threads.items()]
             move()
         except (OSError, subprocess.CalledProcessError):
             return False
+        finally:
+            self.disturb()
         self.moved += made
         return True
 
