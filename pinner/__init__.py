@@ -1,5 +1,9 @@
 """pinner keeps libvirt guests, their emulator threads and the host's busy daemons off each other's CPUs."""
 
+import warnings
 from importlib.metadata import version
+
+# oslo's libraries import eventlet where it is installed, without using it; what it says then is of no use to anybody.
+warnings.filterwarnings("ignore", message=r"\s*Eventlet is deprecated")
 
 __version__ = version("pinner")

@@ -9,7 +9,6 @@ import logging
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,11 +17,7 @@ from pathlib import Path
 
 from oslo_config import cfg
 from oslo_log import log
-
-# What oslo's libraries import without using it says so at length; it means nothing to who runs this.
-warnings.filterwarnings("ignore", message=r"\s*Eventlet is deprecated")
-
-from oslo_service import backend  # type: ignore[import-untyped] # noqa: E402
+from oslo_service import backend  # type: ignore[import-untyped]
 
 backend.init_backend(backend.BackendType.THREADING)  # before what follows is imported, which looks at it
 
