@@ -42,6 +42,8 @@ class Hearing:
     def hear(self, host: str | None, event: GuestEvent, caller: Caller) -> Heard:
         """See UseCases.guest_event. Raises NotFound for a host that is not known, Invalid where one must be named."""
         host = self._host(host)
+        # A clock that is ahead must not make all that is told later seem old.
+        event = replace(event, at=min(event.at, self._now()))
         words = f"{event.event}, told by {event.teller}"
         known = self._agents[host].tell(event.guest, words)
         result = "known" if known else "no guest of this host"

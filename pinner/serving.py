@@ -9,9 +9,9 @@ import ctypes
 import logging
 import os
 import pwd
+import select
 import signal
 import sys
-import threading
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +52,7 @@ def serve(config_files: list[Path] | None, bind: str | None, port: int | None) -
         return
     with ExitStack() as undo:
         agent = wiring.local_agent(config, {os.getpid()}, undo, watch=True)
-        _serve_api(config, agent, wiring.database_url(config), door, threading.Event())
+        _serve_api(config, agent, wiring.database_url(config), door)
 
 
 def read_tokens(file: str | None) -> dict[str, str] | None:
@@ -95,13 +95,26 @@ class _Door:
     tokens: dict[str, str] | None
 
 
-def _serve_api(config: cfg.ConfigOpts, agent: Agent, database: str, door: _Door, stop: threading.Event) -> None:
+def _asked_to_end() -> int:
+    """A file descriptor that can be read once SIGINT or SIGTERM has come.
+
+    Who waits for a handler instead may wait for ever: Python runs it in the main thread, and where the kernel gives the
+    signal to another one, or gives it just before the wait begins, nothing wakes the main thread.
+    """
+    read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    for kind in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(kind, lambda *_: None)
+    return read
+
+
+def _serve_api(config: cfg.ConfigOpts, agent: Agent, database: str, door: _Door, *ends: int) -> None:
+    """Until a signal comes, or one of the file descriptors ``ends`` can be read."""
     # Not above: the agent's process would have it all in its memory, and needs none of it.
     from pinner.api.app import create_app
     from pinner.api.server import serve as listen
 
-    for kind in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(kind, lambda *_: stop.set())
+    asked = _asked_to_end()
     host = wiring.host_name(config)
     with ExitStack() as undo:
         service = wiring.service(config, {host: agent}, database, undo)
@@ -110,7 +123,7 @@ def _serve_api(config: cfg.ConfigOpts, agent: Agent, database: str, door: _Door,
         undo.callback(server.stop)
         wiring.keep(config, service, host, undo)
         print(f"pinner serves host {host} at {server.url} (Ctrl-C ends it)", flush=True)
-        stop.wait()
+        select.select([asked, *ends], [], [])
 
 
 def _serve_apart(config: cfg.ConfigOpts, door: _Door) -> None:
@@ -133,9 +146,10 @@ def _serve_apart(config: cfg.ConfigOpts, door: _Door) -> None:
         undo.callback(server.close)
         undo.callback(agent.close)  # before the server's, which waits for its callers
         server.start()
-        for kind in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(kind, lambda *_: _signal(child))
+        asked, gone = _asked_to_end(), os.pidfd_open(child)
         os.write(own_end, b".")
+        if asked in select.select([asked, gone], [], [])[0]:
+            _signal(child)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status:
         raise SystemExit(status)
@@ -159,21 +173,13 @@ def _prepare(config: cfg.ConfigOpts, account: pwd.struct_passwd) -> Path:
 def _api_process(
     config: cfg.ConfigOpts, account: pwd.struct_passwd, socket: Path, database: str, door: _Door, parent: int
 ) -> int:
-    stop = threading.Event()
-
-    def watch() -> None:
-        while os.read(parent, 1):
-            pass
-        stop.set()
-
     try:
         privileges.preload(PACKAGES)
         installed()
         privileges.drop(account)
         if not os.read(parent, 1):
             return 1
-        threading.Thread(target=watch, name="parent", daemon=True).start()
-        _serve_api(config, AgentClient(wiring.host_name(config), socket), database, door, stop)
+        _serve_api(config, AgentClient(wiring.host_name(config), socket), database, door, parent)
     except PinnerError as error:
         print(f"pinner: error: {visible(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, Invalid) else 1

@@ -175,8 +175,8 @@ def _write_configuration(folder: Path) -> None:
     (folder / "etc/qemu.conf").write_text(_QEMU_CONF)
     (folder / "etc/libvirtd.conf").write_text(
         f'unix_sock_dir = "{folder}/sock"\n'
-        'auth_unix_rw = "none"\n'
-        'auth_unix_ro = "none"\n'
+        'auth_unix_rw = "none"\nauth_unix_ro = "none"\n'
+        f'host_uuid = "{Path("/proc/sys/kernel/random/uuid").read_text().strip()}"\n'
         f'log_outputs = "2:file:{folder}/libvirtd.log"\n'
     )
 

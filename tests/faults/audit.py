@@ -90,7 +90,10 @@ class Audit:
         )
         events = sorted([*self._journaled(), *moved], key=lambda event: event.at)
         for (part, tid), mask in self._stage.threads().items():
-            thread = tid, started(tid)
+            try:
+                thread = tid, started(tid)
+            except OSError:
+                continue  # it has ended
             said = [
                 event for event in events if event.part == part and (thread in event.masks or event.who != "others")
             ]

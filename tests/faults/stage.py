@@ -72,8 +72,8 @@ class Stage:
 
     uri: str
     recover: str
-    guests: dict[str, str] = field(default_factory=dict)
-    """UUIDs by name; the guests are defined, whether they run or not."""
+    guests: list[str] = field(default_factory=list)
+    """All are defined, whether they run or not."""
     daemons: list[Daemon] = field(default_factory=list)
     moved: list[Moved] = field(default_factory=list)
     disturbed: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -93,7 +93,7 @@ class Stage:
             if number == len(_GUESTS) - 1:
                 xml = xml.replace("<vcpu ", "<vcpu cpuset='0' ")
             private_libvirt.define_guest(self.uri, xml, paused=True)
-            self.guests[name] = self.virsh("domuuid", name).strip()
+            self.guests.append(name)
         for _ in range(3):
             daemon = Daemon(self.folder, f"st{os.getpid()}-{next(_numbers)}"[:15])
             daemon.start()
@@ -110,7 +110,8 @@ class Stage:
         self.logs.append(self.folder / f"log-{len(self.logs)}")
         command = [Path(sys.executable).with_name("pinner"), "serve", "--config-file", self._config, "--port", "0"]
         with self.logs[-1].open("w") as out:
-            process = subprocess.Popen([*command], stdout=out, stderr=out, text=True)
+            traced = os.environ | {"PYTHONFAULTHANDLER": "1"}
+            process = subprocess.Popen(command, stdout=out, stderr=out, text=True, env=traced)
         self.kept = Kept(process, self.logs[-1])
         self.kept.http.timeout = PATIENCE
 
@@ -128,8 +129,17 @@ class Stage:
 
     def stop_pinner(self) -> None:
         """As the init system does."""
+        pids = self.kept.pids()
         self.kept.process.send_signal(signal.SIGTERM)
-        self.kept.process.wait(PATIENCE)
+        try:
+            self.kept.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            for pid in reversed(pids):
+                # It writes down what each of its threads is at.
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGABRT)
+            self.kept.process.wait(PATIENCE)
+            raise Unsound("hangs", f"pinner does not end: {self.logs[-1].read_text()[-20_000:]}") from None
 
     def virsh(self, *arguments: str) -> str:
         return private_libvirt.virsh(self.uri, *arguments)
@@ -151,7 +161,7 @@ class Stage:
         """The kernel's word on every thread of guests and daemons, by what it is part of."""
         found = {}
         for name, pid in self.qemus().items():
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 called = names(pid)
                 found |= {((name, _part(called[tid])), tid): mask for tid, mask in masks(pid).items() if tid in called}
         for daemon in self.running():
@@ -166,8 +176,8 @@ class Stage:
         """Whether the move of these threads, which is not pinner's, could be made."""
         self.disturb()
         at = self.disturbed
-        made = [Moved(at, part, tid, started(tid), cpus) for tid, part in threads.items()]
         try:
+            made = [Moved(at, part, tid, started(tid), cpus) for tid, part in threads.items()]
             move()
         except (OSError, subprocess.CalledProcessError):
             return False
@@ -233,13 +243,9 @@ class Stage:
         return "\n".join([line for line in lines if "api.access" not in line][-20:])
 
     def close(self) -> None:
-        """End the server, the guests and the daemons."""
+        """End the guests and the daemons; of the server, what is left of it."""
         if self.kept.process.poll() is None:
-            self.kept.process.terminate()
-            try:
-                self.kept.process.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                self.kill_pinner("both")
+            self.kill_pinner("both")
         self.kept.http.close()
         for pid in self.qemus().values():
             with suppress(ProcessLookupError):

@@ -28,7 +28,7 @@ CHOICES: dict[str, tuple[object, ...]] = {
 """What an argument may be, by its name."""
 RARE = {"a_guest_hangs_while_a_plan_is_applied"}
 """It takes seconds."""
-OFTEN = {"a_plan_is_applied", "the_last_run_is_taken_back", "pinner_is_killed_while_it_applies"}
+OFTEN = {"a_guest_starts", "a_plan_is_applied", "the_last_run_is_taken_back", "pinner_is_killed_while_it_applies"}
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,7 @@ def play(
                 audit.check()
             audit.end(outcome.told)
             audit.check()
+            stage.stop_pinner()
         except Exception as error:  # whatever it is, it is what the story is about
             outcome.kind = error.kind if isinstance(error, Unsound) else type(error).__name__
             outcome.what = str(error) or repr(error)

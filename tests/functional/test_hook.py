@@ -2,7 +2,6 @@
 
 import os
 import socket
-import statistics
 import subprocess
 import sys
 import time
@@ -34,7 +33,8 @@ class Hook:
         self.script.write_text(HOOK.read_text().replace(handover.CONFIG, f"{folder}/hook.conf"))
         self.script.chmod(0o755)
         python = folder / "python"
-        python.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} "$@" 2>{folder}/errors\n')
+        # Without -I, the first argument, so that the pinner that is tested is found.
+        python.write_text(f'#!/bin/sh\nshift; PYTHONPATH={ROOT} exec {sys.executable} "$@" 2>{folder}/errors\n')
         python.chmod(0o755)
         self.configure("http://127.0.0.1:1")
 
@@ -126,8 +126,8 @@ def test_it_returns_at_once(hook, pinner, server, state):
         if state == "no python":
             (hook.folder / "python").unlink()
         took = [hook.run("web", "started", XML.format(name="web", guest=uuid.uuid4(), more="")) for _ in range(11)]
-    # 20 ms are promised; a machine that runs tests is busy.
-    assert statistics.median(took) < 0.1, took
+    # How soon is measured by tests/benchmarks/spawn.py; a machine that runs tests is busy.
+    assert max(took) < handover.TIMEOUT / 2, took
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -151,7 +151,10 @@ def test_a_real_libvirtd_calls_it(tmp_path, pinner, server):
         with private_libvirt.killed(uri):
             pass
         assert told(pinner, 2)[1] == (guest, "reconnect", "libvirt hook")
-        hook.configure("http://127.0.0.1:1")
-        down = f"hook-{os.getpid()}-down"
-        private_libvirt.start_guest(uri, private_libvirt.guest_xml(down), paused=True)
-        assert private_libvirt.virsh(uri, "domstate", down).strip() == "paused"
+        with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+            hook.configure(f"http://127.0.0.1:{silent.getsockname()[1]}")
+            began = time.monotonic()
+            private_libvirt.start_guest(uri, private_libvirt.guest_xml(f"hook-{os.getpid()}"), paused=True)
+            assert time.monotonic() - began < handover.TIMEOUT, "libvirt did not wait for a server that is silent"
+            peer, _ = silent.accept()
+            peer.close()

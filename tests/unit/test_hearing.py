@@ -139,6 +139,13 @@ def test_what_is_told_late_changes_nothing(service, agent):
     assert kernel(agent) == PLACED
 
 
+def test_a_teller_whose_clock_is_ahead_does_not_have_the_last_word(service, clock):
+    service.guest_event(HOST, event("started", at=NOON + timedelta(days=900), nova=NOVA), HOOK)
+    clock.at += timedelta(minutes=1)
+    service.guest_event(HOST, event("leaving", at=clock.at), HOOK)
+    assert service.observe(HOST, 0.0).guests[0].leaving
+
+
 @pytest.mark.parametrize("mode", [None, "observe", "propose"])
 def test_what_a_person_applied_is_released_too_and_nothing_drifts_then(service, agent, mode):
     if mode:
@@ -173,3 +180,22 @@ def test_the_one_on_another_host_is_not_forgotten(store):
     assert store.told.of("h2")[GUEST].nova == NOVA
     store.told.put(Told(GUEST, HOST, NOON - timedelta(seconds=1)))
     assert store.told.of(HOST) == {}
+
+
+def test_what_the_flavor_asks_for_holds_from_the_event_on(service, agent):
+    """As with a Nova that does not write extra specs into the metadata."""
+    agent.taken = snapshot(plain(16, 2), [guest(1, 2, cpus("0-15")), guest(2, 2, cpus("0-15"))])
+    enforce(service)
+
+    def vcpus():
+        return {each.name: {str(v.thread.affinity) for v in each.vcpus} for each in agent.snapshot(0).guests}
+
+    assert vcpus() == {"g1": {"2-7,10-15"}, "g2": {"2-7,10-15"}}
+    asked = replace(NOVA, extra_specs={"pinner:strategy": "numa-local"})
+    service.guest_event(HOST, event("started", nova=asked), HOOK)
+    service.policing.reconcile(HOST, "guest-told")
+    assert vcpus() == {"g1": {"2-7"}, "g2": {"2-7,10-15"}}
+    service.guest_event(HOST, event("started", nova=replace(NOVA, extra_specs={"pinner:exempt": "true"})), HOOK)
+    agent.masks[guest(1, 2, cpus("0")).vcpus[0].thread.tid] = cpus("9")
+    service.policing.reconcile(HOST, "guest-told")
+    assert vcpus()["g1"] == {"9", "2-7"}

@@ -1,0 +1,92 @@
+"""A guest that is migrated between two libvirtds of one machine: what it carries, and what its destination hears.
+
+A pinner keeps the source. A second one would take the other's QEMU, of the same UUID, for its own.
+"""
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import private_libvirt
+import pytest
+from support.keeping import guest_on, keeping, wait_until
+from support.kernel import masks
+from support.live import ONLINE
+
+from pinner import wiring
+from pinner.agent.newsroom import Newsroom
+from pinner.host import qemu
+from pinner.host.events import Events
+from pinner.host.given import Given
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
+    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs: one for housekeeping, the other for guests"),
+]
+
+ROOT = Path("/")
+EVERYWHERE = f"{ONLINE[0]}-{ONLINE[1]}"
+CONFIG = "[policy]\nsweep_seconds = 600\n[host]\nsample_seconds = 0.1\n"
+
+
+@pytest.fixture(scope="module")
+def source(libvirtd):
+    with (
+        tempfile.TemporaryDirectory(prefix="pinner-test-") as folder,
+        keeping(Path(folder), libvirtd, config=CONFIG) as kept,
+    ):
+        yield kept
+
+
+@pytest.fixture(scope="module")
+def destination(tmp_path_factory):
+    """The URI."""
+    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("libvirt") / "e") as uri:
+        # The same number and name would make the same cgroup.
+        private_libvirt.start_guest(uri, private_libvirt.guest_xml(f"first-{os.getpid()}"), paused=True)
+        yield uri
+
+
+@pytest.fixture
+def news(destination):
+    """What the destination's agent tells."""
+    made = Newsroom(wiring.now)
+    events = Events(destination, Given(), made, lambda: ())
+    events.start()
+    yield made
+    events.close()
+
+
+def pid_of(uuid):
+    return qemu.look(ROOT, {uuid}).qemus[uuid]
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_a_live_migration(source, libvirtd, destination, news, released):
+    """Without a release the source's pins come with it: that is libvirt's doing, and why there is one."""
+    name = f"moves-{os.getpid()}-{released}".lower()
+    source.policy("enforce", [name], housekeeping=str(ONLINE[0]))
+    private_libvirt.start_guest(libvirtd, private_libvirt.guest_xml(name))
+    uuid = private_libvirt.virsh(libvirtd, "domuuid", name).strip()
+    pid = pid_of(uuid)
+    assert wait_until(lambda: guest_on(pid, ONLINE[1], ONLINE[1]), 20) < 20, source.drift()
+    if released:
+        body = {"guest": uuid, "event": "instance.live_migration_pre.start", "cpus": EVERYWHERE}
+        answer = source.http.post("/events/guest-leaving", json=body)
+        assert answer.json()["run"], answer.text
+        assert set(masks(pid).values()) == {EVERYWHERE}
+    migrate = ["virsh", "-c", libvirtd, "migrate", "--live", name, destination, "tcp://127.0.0.1"]
+    subprocess.run(migrate, check=True, capture_output=True, text=True, timeout=60)
+    source.policy("observe", [name])
+    assert wait_until(lambda: not Path(f"/proc/{pid}").exists(), 10) < 10
+    arrived = pid_of(uuid)
+    place = EVERYWHERE if released else ONLINE[1]
+    assert guest_on(arrived, place, place)
+    pins = private_libvirt.virsh(destination, "dumpxml", name).partition("<cputune>")[2].partition("</cputune>")[0]
+    assert pins.count("cpuset='") == pins.count(f"cpuset='{place}'") > 0
+    heard = {(each.kind, each.detail) for each in news.since(0, 5, ()) if each.subject == uuid}
+    assert ("guest-started", "started: migrated") in heard
+    told = source.http.post("/events/guest-gone", json={"guest": uuid, "event": "instance.live_migration_post.end"})
+    assert told.json()["known"] is False
+    private_libvirt.virsh(destination, "destroy", name)
