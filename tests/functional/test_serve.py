@@ -1,5 +1,6 @@
 """`pinner serve` as a user starts it: a process of its own."""
 
+import ctypes
 import os
 import re
 import signal
@@ -101,6 +102,19 @@ def test_the_way_to_the_host_is_open(start: Start) -> None:
     assert answer.status_code == 503
     assert answer.json()["error"]["code"] == "host_unreachable"
     assert "no-libvirt" in answer.json()["error"]["message"]
+
+
+@needs_root
+@pytest.mark.parametrize("half", ["agent", "API"])
+def test_a_signal_that_any_thread_gets_ends_it(start: Start, half: str) -> None:
+    """The kernel gives a process's signal to whichever thread it likes."""
+    served = start()
+    (api,) = served.children()
+    pid = served.process.pid if half == "agent" else api
+    other = max(int(task.name) for task in Path(f"/proc/{pid}/task").iterdir())
+    assert other != pid
+    assert ctypes.CDLL(None).tgkill(pid, other, signal.SIGTERM) == 0
+    served.process.wait(20)
 
 
 def test_it_serves_again_after_an_end(start: Start) -> None:
