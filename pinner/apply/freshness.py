@@ -6,7 +6,7 @@ from contextlib import suppress
 from pinner.apply.ports import Host, Part
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Blocked, Gone, Invalid, StalePlan
-from pinner.model.nova import require_clear
+from pinner.model.nova import NovaOwns, require_clear
 from pinner.model.plan import PINNED, SETTINGS, Change, Plan, ThreadMask
 
 
@@ -25,14 +25,14 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[Change, ...]:
 
     Raises Blocked, NovaConflict where the plan crosses what Nova owns by now, StalePlan with everything that moved
     (with ``persist`` also where all is in place: a definition is written only together with its live pin), and Invalid
-    where ``persist`` is asked of a transient guest.
+    where ``persist`` is asked of a transient guest, or of one that Nova pinned.
     """
     if plan.blocked:
         raise Blocked(plan.id, plan.blocked)
     if host.fingerprint() != plan.basis.fingerprint:
         raise StalePlan(plan.id, ("the host's CPUs, nodes or kernel arguments are others now",))
-    if plan.wanted and plan.hands_out:
-        require_clear(plan.wanted, host.nova_owns(), emulators=plan.request.nova_emulators)
+    owns = host.nova_owns() if plan.wanted and plan.hands_out else NovaOwns()
+    require_clear(plan.wanted, owns, emulators=plan.request.nova_emulators)
     gone: list[str] = []
     moved: list[str] = []
     alive = pending = False
@@ -56,7 +56,7 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[Change, ...]:
     if gone or (moved and (pending or persist)):
         raise StalePlan(plan.id, (*gone, *moved))
     if persist:
-        _require_definitions(plan.changes, host)
+        _require_definitions(plan.changes, owns, host)
     return () if alive and not pending else plan.changes
 
 
@@ -99,8 +99,12 @@ def differences(change: Change, threads: Sequence[ThreadMask]) -> Iterator[str]:
             yield f"{change.target} has a new thread {thread.tid} on {thread.cpus}"
 
 
-def _require_definitions(changes: Iterable[Change], host: Host) -> None:
+def _require_definitions(changes: Iterable[Change], owns: NovaOwns, host: Host) -> None:
     guests = {change.target.owner: change.target.name for change in changes if change.target.kind in PINNED}
+    theirs = {guest.uuid for guest in owns.guests}
     for guest, name in guests.items():
+        if guest in theirs:
+            # A pin of ours there would be taken for one of Nova's ever after.
+            raise Invalid("persist", name, "a guest that Nova did not pin: its definition is Nova's word", guest=name)
         if not host.persistent(guest):
             raise Invalid("persist", name, "a guest with a persistent definition; this one is transient", guest=name)

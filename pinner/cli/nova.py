@@ -10,6 +10,7 @@ from pinner.cli.options import captured, source_options
 from pinner.cli.output import cells, cpu_cell, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.model.nova_report import Finding, NovaReport
+from pinner.render import visible
 
 ABOUT = """\
 Shows which CPUs Nova owns on the host, which pinner may use, and what is misconfigured, each with the line to change:
@@ -45,10 +46,21 @@ def check_nova(context: Context, arguments: Namespace) -> int:
     if context.json:
         print_json(codec.plain(report))
     else:
-        context.out.print(owners(report))
-        context.out.print()
-        context.out.print(findings(report.findings) if report.findings else "nothing is misconfigured")
+        _print(context, report)
     return 1 if report.findings else 0
+
+
+def _print(context: Context, report: NovaReport) -> None:
+    context.out.print(owners(report))
+    context.out.print()
+    if not report.findings:
+        context.out.print("nothing is misconfigured")
+        return
+    context.out.print(findings(report.findings))
+    context.out.print("\nto change:")
+    for each in report.findings:
+        # In one line each, to be copied.
+        context.out.print(visible(f"  {each.where or 'as root'}: {each.mend}"), soft_wrap=True)
 
 
 def owners(report: NovaReport) -> Table:
@@ -68,8 +80,8 @@ def owners(report: NovaReport) -> Table:
 
 
 def findings(found: tuple[Finding, ...]) -> Table:
-    """What is misconfigured, with the line to change."""
-    drawn = table("WHAT", "WHY", "CHANGE", "IN")
+    """What is misconfigured, and why."""
+    drawn = table("WHAT", "WHY", whole=("WHAT",))
     for each in found:
-        drawn.add_row(*cells(each.what, each.why, each.mend, each.where or "a shell, as root"))
+        drawn.add_row(*cells(each.what, each.why))
     return drawn

@@ -1,6 +1,6 @@
 """What a strategy gets to see: a snapshot, read for one request."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pinner.model.cpuset import CpuSet
@@ -70,10 +70,6 @@ class Context:
         theirs = [guest for guest in asked if guest.uuid not in chosen]
         attended = tuple(guest for guest in theirs if _attended(guest, request))
         moves = tuple(moving(snapshot, request, residents(snapshot, standing) if standing else ()))
-        threads = {target: threads for guest in ours for target, threads in guest_targets(guest)}
-        threads |= {
-            target: own for guest in attended for target, own in guest_targets(guest) if target.kind in QEMUS_OWN
-        }
         supply = supply_of(snapshot, request, _in_use(standing))
         return cls(
             snapshot=snapshot,
@@ -83,7 +79,7 @@ class Context:
             others=tuple(guest for guest in snapshot.guests if guest.uuid not in chosen),
             attended=attended,
             moving=moves,
-            threads=threads | {move.target: move.threads for move in moves},
+            threads=dict(_threads(ours, attended)) | {move.target: move.threads for move in moves},
             settings=settings(snapshot),
             left_alone=(
                 *(LeftOut(f"guest {guest.name}", _why_left(guest, supply, request)) for guest in theirs),
@@ -141,6 +137,13 @@ def guest_targets(guest: Guest) -> Iterator[tuple[Target, tuple[Thread, ...]]]:
     for vcpu in guest.vcpus:
         if vcpu.thread:
             yield Target("vcpu", guest.uuid, vcpu.id, guest.name), (vcpu.thread,)
+
+
+def _threads(ours: Iterable[Guest], attended: Iterable[Guest]) -> Iterator[tuple[Target, tuple[Thread, ...]]]:
+    for guest in ours:
+        yield from guest_targets(guest)
+    for guest in attended:
+        yield from (each for each in guest_targets(guest) if each[0].kind in QEMUS_OWN)
 
 
 def _in_use(standing: Standing | None) -> CpuSet:

@@ -1,7 +1,7 @@
 """One plan of several strategies: the request's for the host and most guests, and others for guests whose flavor asks
 for them, on the CPUs that the host's strategy leaves."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pinner.model.cpuset import CpuSet, union
@@ -40,7 +40,8 @@ def place(context: Context, strategies: Mapping[str, Strategy]) -> Answer:
         answer = host.place(_only(context, ours | back))
     for part in parts:
         answer = _merged(answer, part, host.name)
-    return _attending(answer, context)
+    answer = _attending(answer, context)
+    return replace(answer, warnings=(*_unused(answer, context), *answer.warnings))
 
 
 def _groups(context: Context, strategies: Mapping[str, Strategy]) -> dict[str, list[Guest]]:
@@ -101,6 +102,15 @@ def _attending(answer: Answer, context: Context) -> Answer:
         if not near:
             warnings.append(f"guest {guest.name}: no CPU is left for its emulator threads beside the live partitions")
     return replace(answer, wanted=tuple(wanted), warnings=tuple(warnings))
+
+
+def _unused(answer: Answer, context: Context) -> Iterator[str]:
+    unused = context.supply.reserved
+    if unused and not unused & answer.roles.vcpu:
+        yield (
+            f"CPUs {unused} are isolated from the kernel's scheduler and stay unused: threads cannot float over them; "
+            "only the strategy isolated uses them"
+        )
 
 
 def _near(free: CpuSet, cpus: CpuSet, nodes: Iterable[CpuSet]) -> CpuSet:

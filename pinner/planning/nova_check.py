@@ -108,7 +108,7 @@ def _sending(conf: NovaConf | None, listening: Listening) -> Iterator[Finding]:
         why = f"it is {conf.format}: pinner reads versioned notifications; both keeps the others for who reads those"
         yield Finding("notification_format", why, "notification_format = both", "nova.conf [notifications]")
     if not set(conf.drivers) & set(_SENDING):
-        why = f"it is {', '.join(conf.drivers) or 'not set'}: Nova sends no notification anywhere"
+        why = f"it is {', '.join(conf.drivers) or 'not set'}: Nova sends no notification to its broker"
         yield Finding("driver", why, "driver = messagingv2", "nova.conf [oslo_messaging_notifications]")
     if not set(conf.topics) & set(listening.topics):
         why = f"Nova sends to {', '.join(conf.topics)}, and pinner listens to {', '.join(listening.topics)}"

@@ -43,11 +43,6 @@ def pin(guest: Guest, cpus: Mapping[int, int], reason: str) -> Iterator[Wanted]:
 
 def floating_warnings(context: Context, roles: Roles) -> Iterable[str]:
     """What to know about CPUs that several threads are to share."""
-    if unused := context.supply.reserved:
-        yield (
-            f"CPUs {unused} are isolated from the kernel's scheduler and stay unused: threads cannot float over them; "
-            "only the strategy isolated uses them"
-        )
     shared = roles.cpus & context.snapshot.topology.nohz_full
     if shared:
         yield f"CPUs {shared} are nohz_full: with several threads on one of them its tick comes back"

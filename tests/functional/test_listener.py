@@ -179,6 +179,20 @@ def test_pinner_is_down_and_comes_back(tmp_path, rabbit, pinner, token):
         assert listener.log.count("events of host compute wait") == 1
 
 
+def test_each_host_has_a_server_of_its_own(tmp_path, rabbit, token):
+    class OfOneHost(MemoryPinner):
+        def hosts(self):
+            return ("127.0.0.1",)
+
+    pinner = OfOneHost()
+    with answering(pinner, TOKENS) as url:
+        server = url.replace("127.0.0.1", "{host}")
+        with listening(tmp_path / "l", rabbit.url, server, token) as listener:
+            listener.wait_for("listening")
+            publish(rabbit.url, create_end(host="127.0.0.1"))
+            until(lambda: pinner.events, 10, lambda: listener.log)
+
+
 def test_a_wrong_token_is_no_reason_to_hurry(tmp_path, rabbit, pinner):
     (tmp_path / "wrong").write_text("wrong")
     with (

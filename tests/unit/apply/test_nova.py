@@ -7,7 +7,7 @@ from support.machine import MemoryHost, daemon, emulator, vcpu
 from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor
-from pinner.model.errors import NovaConflict
+from pinner.model.errors import Invalid, NovaConflict
 from pinner.model.nova import NovaGuest, NovaOwns, NovaSets
 from pinner.model.plan import Plan, Roles, Target, Wanted
 from pinner.model.request import Request
@@ -114,3 +114,13 @@ def test_emulator_threads_of_a_guest_that_nova_pinned(host, journal, asked, floa
     else:
         with pytest.raises(NovaConflict):
             apply(plan, host, journal)
+
+
+def test_a_definition_that_nova_pinned_is_not_written(host, journal):
+    """What stands there is how Nova's pins are known."""
+    host.definitions[US] = "<cputune/>"
+    host.novas = NovaOwns(guests=(NovaGuest(US, "g1", cpus("20"), floating=True),))
+    plan, run = the_plan(host, {emulator(): "1"}, emulators=True), make_run(persist=True)
+    with pytest.raises(Invalid, match="persist"):
+        executor.apply(plan, run, host, journal, lambda: NOON, lambda entry, total: None)
+    assert host.writes == []

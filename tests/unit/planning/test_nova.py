@@ -193,6 +193,17 @@ def test_an_isolated_guest_beside_a_pool() -> None:
     assert placed(made, "g1") == ["12", "13"]
     assert set(placed(made, "g2")) == {"4-11,20-27"}
     assert placed(made, "g1", "emulator") == [str(made.roles.emulator & cpus("0-15"))]
+    assert not any("stay unused" in warning for warning in made.warnings)
+
+
+def test_a_guest_gets_what_its_flavor_asks_for_when_there_is_room() -> None:
+    host = snapshot(plain(8, isolated="7"), [flavored(1, 1, strategy="isolated"), flavored(2, 1, strategy="isolated")])
+    made = plan(host, "s", Request())
+    assert (placed(made, "g1"), placed(made, "g2")) == (["7"], ["2-6"])
+    after, standing = applied(host, made), stand(made, host, None)
+    assert incremental.plan(after, "s", Request(), standing).changes == ()
+    later = incremental.plan(replace(after, guests=after.guests[1:]), "s", Request(), standing)
+    assert [(str(change.target), str(change.after)) for change in later.changes] == [("guest g2 vcpu 0", "7")]
 
 
 def test_a_guest_that_floats_beside_isolated_ones() -> None:

@@ -1,0 +1,129 @@
+"""A guest that Nova pinned and one that floats side by side, on a host whose nova.conf has CPU sets."""
+
+import json
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from private_libvirt import guest_xml
+from support.lab import (
+    CALLER,
+    IMAGE,
+    STOPPED,
+    apply,
+    guests,
+    inventory,
+    masks,
+    name,
+    pinner,
+    plan,
+    planned,
+    rollback,
+    served,
+    wrong,
+)
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import NovaConflict
+from pinner.model.policy import Policy
+from pinner.model.request import Request
+
+CONF = "/etc/nova/nova.conf"
+METADATA = """<metadata><nova:instance xmlns:nova="http://openstack.org/xmlns/libvirt/nova/1.1"><nova:name>i</nova:name>
+<nova:flavor name="m1" id="1"><nova:extraSpecs><nova:extraSpec name="hw:cpu_policy">dedicated</nova:extraSpec>
+</nova:extraSpecs></nova:flavor></nova:instance></metadata>"""
+
+
+@contextmanager
+def nova_conf(host, **sets):
+    """nova.conf with these sets."""
+    lines = "\n".join(["[compute]", *(f"{option} = {cpus}" for option, cpus in sets.items())])
+    host.run(f"mkdir -p {CONF.rpartition('/')[0]} && cat > {CONF}", stdin=f"{lines}\n")
+    try:
+        yield
+    finally:
+        host.run(f"rm {CONF}")
+
+
+@contextmanager
+def pinned_guest(host, *cpus):
+    """Guest nova, each vCPU on a CPU of its own and QEMU's own threads on all of them, as Nova defines it."""
+    host.run(f"cat > {IMAGE} && truncate -s 1M {IMAGE}", stdin=STOPPED)
+    disk = f"<disk type='file'><source file='{IMAGE}'/><target dev='vda' bus='virtio'/><readonly/></disk>"
+    every = ",".join(map(str, cpus))
+    pins = "".join(f"<vcpupin vcpu='{vcpu}' cpuset='{cpu}'/>" for vcpu, cpu in enumerate(cpus))
+    tune = f"<cputune>{pins}<emulatorpin cpuset='{every}'/><iothreadpin iothread='1' cpuset='{every}'/></cputune>"
+    xml = guest_xml("nova", vcpus=len(cpus), memory_mib=32, extra=METADATA + tune, devices=disk)
+    host.run("virsh -q create /dev/stdin", stdin=xml)
+    try:
+        yield
+    finally:
+        host.run("virsh -q destroy nova")
+
+
+@contextmanager
+def powered_down(host, cpu):
+    """A CPU that is offline, as Nova's cpu_power_management leaves those that no guest has."""
+    host.run(f"echo 0 > /sys/devices/system/cpu/cpu{cpu}/online")
+    try:
+        yield
+    finally:
+        host.run(f"echo 1 > /sys/devices/system/cpu/cpu{cpu}/online")
+
+
+@pytest.fixture(scope="module")
+def sides(lab_host):
+    """The host, Nova's two sets, and the CPUs of its guest."""
+    host = lab_host("two-socket")
+    online = sorted(inventory(host).topology.online)
+    dedicated, shared, own = CpuSet.of(online[-4:]), CpuSet.of(online[4:-4]), online[-2:]
+    with ExitStack() as undo:
+        undo.enter_context(nova_conf(host, cpu_dedicated_set=dedicated, cpu_shared_set=shared))
+        undo.enter_context(pinned_guest(host, *own))
+        undo.enter_context(guests(host, {"alpha": 2, "beta": 1}))
+        yield host, dedicated, shared
+
+
+@pytest.mark.fault(15)
+@pytest.mark.parametrize("strategy", ["shared-pool", "numa-local"])
+def test_plan_apply_and_drift_never_touch_novas_guest_and_cpus(sides, strategy):
+    host, dedicated, shared = sides
+    before = masks(host)
+    made = plan(host, strategy)
+    assert {want.target.name for want in made.wanted if want.target.kind == "vcpu"} == {"alpha", "beta"}
+    assert not any(want.target.name == "nova" for want in made.wanted)
+    assert made.roles.vcpu <= shared
+    assert not made.roles.cpus & dedicated
+    run, state = apply(host, made)
+    assert state == "applied"
+    assert wrong(planned(before, made), masks(host)) == []
+    served(host).set_policy(name(host), Policy(Request(strategy), "observe"), CALLER)
+    assert [str(drift.target) for drift in served(host).drift(name(host)).drifts] == []
+    assert rollback(host, run) == "rolled_back"
+    assert wrong(before, masks(host)) == []
+
+
+@pytest.mark.fault(15)
+def test_a_set_that_grew_since_the_plan_stops_its_apply(sides):
+    host, dedicated, shared = sides
+    made, before = plan(host), masks(host)
+    grown = dedicated | CpuSet.of([max(shared)])
+    with nova_conf(host, cpu_dedicated_set=grown, cpu_shared_set=shared):
+        with pytest.raises(NovaConflict, match=f"cpu_dedicated_set {grown}"):
+            served(host).apply(made.id, False, CALLER)
+        with pytest.raises(NovaConflict, match=f"housekeeping {max(shared)}"):
+            plan(host, housekeeping=str(max(shared)))
+    host.run(f"printf '[compute]\\ncpu_dedicated_set = {dedicated}\\ncpu_shared_set = {shared}\\n' > {CONF}")
+    assert wrong(before, masks(host)) == []
+
+
+def test_the_check_tells_whose_what_is(sides):
+    host, dedicated, shared = sides
+    with powered_down(host, min(dedicated)):
+        told = pinner(host, "nova", "check", "--json", check=False)
+        assert not any(want.cpus & dedicated for want in plan(host).wanted)
+    report = json.loads(told.out)
+    assert (report["dedicated"], report["shared"]) == (str(dedicated), str(shared))
+    assert [(guest["name"], guest["floating"]) for guest in report["guests"]] == [("nova", True)]
+    assert report["unused"] == str(min(dedicated))
+    assert {"notification_format", "driver"} <= {finding["what"] for finding in report["findings"]}
+    assert told.status == 1
