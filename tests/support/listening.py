@@ -88,7 +88,7 @@ def waiting(url: str) -> int:
         return int(kombu.Queue(QUEUE)(connection).queue_declare(passive=True).message_count)
 
 
-def until(condition: Callable[[], object], seconds: float, why: Callable[[], object] = lambda: "") -> None:
+def until(condition: Callable[[], object], seconds: float = 5.0, why: Callable[[], object] = lambda: "") -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, why()

@@ -5,6 +5,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
+from support.listening import until
 from support.values import NOON
 
 from pinner.model.errors import HostBusy, HostUnreachable, Invalid, NotFound, PinnerError
@@ -56,13 +57,6 @@ def delivering(server):
         yield deliveries, given_up
     finally:
         deliveries.close()
-
-
-def until(so, seconds=5.0):
-    end = time.monotonic() + seconds
-    while not so():
-        assert time.monotonic() < end
-        time.sleep(0.002)
 
 
 def test_what_is_added_is_sent(server):
