@@ -76,7 +76,8 @@ def put_back(
             key(thread): _belongs(known.get(key(thread), thread.cpus), change, thread, half_made=half_made or force)
             for thread in host.masks(target)
         }
-        if now != before or half_made:
+        # Without a mask in the journal it was not begun, and setting it may cost masks that nobody knows then.
+        if now != before or (half_made and entry.found):
             host.set_state(target, before)
         problems = _restore(host, host.masks(target), belongs)
     except Gone as error:

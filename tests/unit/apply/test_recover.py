@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from support.machine import MemoryHost, Write, daemon, emulator, memory, vcpu
-from support.values import NOON, make_run
+from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor
 from pinner.apply.recover import Policy, recover
@@ -241,3 +241,13 @@ def test_memory_that_was_or_was_not_moved(host, journal, now, moved, policy):
         assert host.per_node[memory()] == {0: 600 * MIB, 1: 0}
     else:
         assert (run.state, host.per_node[memory()]) == ("undone", {node: mib * MIB for node, mib in now.items()})
+
+
+def test_a_partition_that_was_not_begun_is_not_written(host, journal):
+    """Even the state that it has already: that may reset every mask, and none of them is in the journal."""
+    host.states[SCOPE] = "member"
+    made = Change(SCOPE, (), cpus("4-7"), "so", ("member", "isolated 4-7"))
+    leave(journal, host.plan(made, *the_plan(host).changes))
+    assert settle(host, journal).state == "undone"
+    assert [what for what, _ in host.writes if what == str(SCOPE)] == []
+    assert host.kernel() == host.before
