@@ -14,8 +14,8 @@ from pinner.model.cpuset import CpuSet
 
 
 @pytest.fixture(scope="session")
-def found(host):
-    return inventory(host).topology
+def found(name, lab_host):
+    return inventory(lab_host(name)).topology
 
 
 def groups(pairs):
