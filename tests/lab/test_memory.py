@@ -39,20 +39,19 @@ def same(one, other, noise=NOISE_KIB):
     return all(abs(one.get(node, 0) - other.get(node, 0)) <= noise for node in {*one, *other})
 
 
-def ran(host):
-    """Hundredths of a second for which the guest's QEMU has run."""
-    return int(host.run("awk '{print $14 + $15}' /proc/$(pgrep -o -f guest=delta)/stat").out)
+def halted(host):
+    """Whether the guest's first CPU has come to the end of STOPPED, which the firmware loads at 0x7c00."""
+    return "IP=00007c02" in host.run("virsh qemu-monitor-command delta --hmp info registers").out
 
 
 def settle(host):
-    """QEMU takes memory while the firmware runs, which is slow in an emulated host, and may stop for a while in one
-    that has much to do: it has come to an end when the guest has halted."""
-    for _ in range(30):
-        found, began = numa_maps(host), ran(host)
+    """QEMU takes memory while the firmware runs, which is slow in an emulated host, and waits now and then."""
+    for _ in range(60):
+        found = numa_maps(host)
         time.sleep(3)
-        if ran(host) - began < 15 and same(found, numa_maps(host), 64):
+        if halted(host) and same(found, numa_maps(host), 64):
             return
-    pytest.fail(f"QEMU's memory keeps changing: {numa_maps(host)}")
+    pytest.fail(f"QEMU's memory keeps changing, or its guest does not halt: {numa_maps(host)}")
 
 
 @contextmanager

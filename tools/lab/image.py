@@ -27,8 +27,11 @@ _OVERLAY = Path(__file__).parent / "overlay"
 _LEFT_OUT = ("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*")
 _UNUSED = (
     "apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer "
-    "getty@tty1.service libvirt-guests.service logrotate.timer systemd-pstore.service"
+    "getty@tty1.service libvirt-guests.service logrotate.timer modprobe@configfs.service modprobe@dm_mod.service "
+    "modprobe@drm.service modprobe@fuse.service modprobe@loop.service systemd-binfmt.service "
+    "systemd-pstore.service systemd-random-seed.service"
 )
+"""What takes its time at a boot, or later, and what no test needs."""
 _HOOKS = (
     f'cp -r "{_OVERLAY}/." "$1/"',
     'chroot "$1" update-initramfs -u -k all',
