@@ -165,7 +165,7 @@ def test_a_guest_that_was_started_anew_is_not_the_planned_one(host, journal, sta
         apply(plan, host, journal)
     private_libvirt.virsh(libvirtd, "start", guest.name, "--paused")
     with pytest.raises(StalePlan, match="was started anew"):
-        apply(plan, host, journal)
+        apply(plan, host, journal, run="run-2")
 
 
 def test_two_applies_at_once(libvirt, journal, tmp_path, start_guest):
