@@ -23,6 +23,7 @@ from pinner import privileges, wiring
 from pinner.agent.client import AgentClient
 from pinner.agent.protocol import Agent
 from pinner.agent.server import AgentServer
+from pinner.ending import asked_to_end
 from pinner.model.errors import Invalid, PinnerError
 from pinner.planning.strategy import installed
 from pinner.policing import ACTOR
@@ -95,26 +96,13 @@ class _Door:
     tokens: dict[str, str] | None
 
 
-def _asked_to_end() -> int:
-    """A file descriptor that can be read once SIGINT or SIGTERM has come.
-
-    Who waits for a handler instead may wait for ever: Python runs it in the main thread, and where the kernel gives the
-    signal to another one, or gives it just before the wait begins, nothing wakes the main thread.
-    """
-    read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    for kind in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(kind, lambda *_: None)
-    return read
-
-
 def _serve_api(config: cfg.ConfigOpts, agent: Agent, database: str, door: _Door, *ends: int) -> None:
     """Until a signal comes, or one of the file descriptors ``ends`` can be read."""
     # Not above: the agent's process would have it all in its memory, and needs none of it.
     from pinner.api.app import create_app
     from pinner.api.server import serve as listen
 
-    asked = _asked_to_end()
+    asked = asked_to_end()
     host = wiring.host_name(config)
     with ExitStack() as undo:
         service = wiring.service(config, {host: agent}, database, undo)
@@ -146,7 +134,7 @@ def _serve_apart(config: cfg.ConfigOpts, door: _Door) -> None:
         undo.callback(server.close)
         undo.callback(agent.close)  # before the server's, which waits for its callers
         server.start()
-        asked, gone = _asked_to_end(), os.pidfd_open(child)
+        asked, gone = asked_to_end(), os.pidfd_open(child)
         os.write(own_end, b".")
         if asked in select.select([asked, gone], [], [])[0]:
             _signal(child)

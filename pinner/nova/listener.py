@@ -6,7 +6,7 @@ asked for it: the hosts place their guests without it too.
 
 import argparse
 import logging
-import signal
+import select
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -24,6 +24,7 @@ backend.init_backend(backend.BackendType.THREADING)  # before what follows is im
 import oslo_messaging  # type: ignore[import-untyped] # noqa: E402
 
 from pinner import __version__, wiring  # noqa: E402
+from pinner.ending import asked_to_end  # noqa: E402
 from pinner.model.errors import Invalid, PinnerError  # noqa: E402
 from pinner.nova.delivery import Deliveries  # noqa: E402
 from pinner.nova.notification import Message, Notified, read  # noqa: E402
@@ -131,15 +132,13 @@ def listen(config: cfg.ConfigOpts) -> None:
     sender = Sender(options.server, _token(options.token_file))
     quarantine = _quarantine(wiring.state_dir(config) / "nova-listener" / "quarantine.jsonl")
     deliveries = Deliveries(sender.send, quarantine.put)
-    stop = threading.Event()
-    for kind in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(kind, lambda *_: stop.set())
+    asked = asked_to_end()
     deliveries.start()
     server = _server(config, Endpoint(deliveries, quarantine))
     listening = threading.Event()
     # Without a broker this waits for one, and cannot be told to end.
     threading.Thread(target=_start, args=(server, listening), name="listen", daemon=True).start()
-    stop.wait()
+    select.select([asked], [], [])
     if listening.is_set():
         server.stop()
         server.wait()
