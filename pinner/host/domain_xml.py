@@ -53,7 +53,7 @@ def parse(xml: str) -> Domain:
     vcpu = domain.find("vcpu")
     cpuset = None if vcpu is None else vcpu.get("cpuset")
     emulator = domain.find("cputune/emulatorpin")
-    nova = _nova(domain)
+    identity, dedicated = _nova(domain)
     return Domain(
         memory_kib=int(domain.findtext("memory", "0")),
         vcpus=tuple(range(int(domain.findtext("vcpu", "0")))),
@@ -64,9 +64,9 @@ def parse(xml: str) -> Domain:
         iothread_pins=_pins(domain, "iothread"),
         taps=tuple(_taps(domain)),
         pci=tuple(_pci_address(source) for source in domain.iterfind("devices/*/source/address[@slot]")),
-        nova=None if nova is None else _identity(nova),
+        nova=identity,
         exempt=domain.find(f"metadata/{{{PINNER}}}cpus[@leave='alone']") is not None,
-        dedicated=nova is not None and (_identity(nova).dedicates or _image_policy(nova) in DEDICATING),
+        dedicated=dedicated,
     )
 
 
@@ -125,9 +125,14 @@ def _pci_address(address: etree._Element) -> str:
     return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
 
 
-def _nova(domain: etree._Element) -> etree._Element | None:
+def _nova(domain: etree._Element) -> tuple[NovaIdentity | None, bool]:
+    """Who the guest is for Nova, and whether its flavor or its image gives vCPUs CPUs of their own."""
     found = (domain.find(f"metadata/{{{space}}}instance") for space in NOVA)
-    return next((instance for instance in found if instance is not None), None)
+    instance = next((each for each in found if each is not None), None)
+    if instance is None:
+        return None, False
+    identity = _identity(instance)
+    return identity, identity.dedicates or _image_policy(instance) in DEDICATING
 
 
 def _identity(instance: etree._Element) -> NovaIdentity:
