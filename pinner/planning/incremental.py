@@ -1,6 +1,5 @@
 """Planning for a policy: what stands stays, and only what drifted, came or must make way moves."""
 
-import hashlib
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -10,6 +9,7 @@ from pinner.model.policy import Standing
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.context import Context
+from pinner.planning.identity import plan_id
 from pinner.planning.planner import made, require_known
 from pinner.planning.residents import Key, key
 from pinner.planning.strategy import installed
@@ -39,11 +39,5 @@ def without(plan: Plan, held: Collection[Key], standing: Standing | None) -> Pla
 
 
 def _identity(snapshot_id: str, request: Request, standing: Standing | None, held: Collection[str]) -> str:
-    parts = (
-        snapshot_id.encode(),
-        codec.dump(request),
-        codec.dump(standing) if standing else b"",
-        *map(str.encode, held),
-    )
-    digest = hashlib.sha256(b"\n".join(parts)).hexdigest()
-    return f"plan-{digest[:16]}"
+    stood = codec.dump(standing) if standing else b""
+    return plan_id(snapshot_id.encode(), codec.dump(request), stood, *map(str.encode, held))

@@ -1,6 +1,5 @@
 """From a snapshot and a request to a plan: pure, so the same two always give the same plan."""
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 
@@ -14,6 +13,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning import flavors, mixing, rules
 from pinner.planning.context import Context
 from pinner.planning.diff import changes
+from pinner.planning.identity import plan_id
 from pinner.planning.memory import guests_memory
 from pinner.planning.score import score
 from pinner.planning.strategy import Answer, Strategy, installed
@@ -36,7 +36,7 @@ def plan(
     """
     known = installed() if strategies is None else strategies
     require_known(request, known)
-    return made(known, Context.of(snapshot, request), snapshot_id, _identity(snapshot_id, request))
+    return made(known, Context.of(snapshot, request), snapshot_id, plan_id(snapshot_id.encode(), codec.dump(request)))
 
 
 def require_known(request: Request, strategies: Mapping[str, Strategy]) -> None:
@@ -111,11 +111,6 @@ def _unknown(snapshot: Snapshot) -> str:
 def _masks(answer: Answer, context: Context) -> dict[int, CpuSet]:
     """What each placed thread may use, by thread id."""
     return {thread.tid: want.cpus for want in answer.wanted for thread in context.threads.get(want.target, ())}
-
-
-def _identity(snapshot_id: str, request: Request) -> str:
-    digest = hashlib.sha256(snapshot_id.encode() + b"\n" + codec.dump(request)).hexdigest()
-    return f"plan-{digest[:16]}"
 
 
 def _warnings(context: Context, strategies: Mapping[str, Strategy]) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """A plan that gives one guest back the CPUs that it had before pinner placed it: what is carried to another host with
 it must not be a place of this one."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -12,6 +11,7 @@ from pinner.model.process import Thread
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.context import guest_targets
+from pinner.planning.identity import plan_id
 from pinner.planning.residents import Key, key
 from pinner.planning.score import score
 
@@ -38,10 +38,9 @@ def release(
     here = (each for each in snapshot.guests if each.uuid == guest)
     made = tuple(change for each in here for change in _changes(each, past, online & within or online, reason))
     request = Request(guests=(guest,))
-    digest = hashlib.sha256(f"{snapshot_id} release {guest} {within}".encode()).hexdigest()
     planned = {mask.tid: change.after for change in made for mask in change.before}
     return Plan(
-        id=f"plan-{digest[:16]}",
+        id=plan_id(f"{snapshot_id} release {guest} {within}".encode()),
         host=snapshot.host,
         request=request,
         basis=Basis(snapshot_id, snapshot.taken_at, snapshot.topology.fingerprint),
