@@ -13,7 +13,7 @@ import private_libvirt
 import private_rabbit
 import pytest
 from support import samples
-from support.keeping import Daemon, all_on, guest_on, keeping, wait_until
+from support.keeping import all_on, guest_on, keeping, keeping_afresh, running, wait_until
 from support.kernel import masks
 from support.listening import listening, publish
 from support.live import ONLINE
@@ -32,10 +32,7 @@ ROOT = Path("/")
 
 @pytest.fixture(scope="module")
 def kept(libvirtd):
-    with (
-        tempfile.TemporaryDirectory(prefix="pinner-test-") as folder,
-        keeping(Path(folder), libvirtd, config=CONFIG) as kept,
-    ):
+    with keeping_afresh(libvirtd, CONFIG) as kept:
         yield kept
 
 
@@ -56,11 +53,8 @@ def before(guest):
 
 @pytest.fixture
 def daemon(tmp_path):
-    made = Daemon(tmp_path, f"doors-{os.getpid()}"[:15])
-    made.start()
-    made.wait_ready()
-    yield made
-    made.stop()
+    with running(tmp_path, "doors") as daemon:
+        yield daemon
 
 
 @pytest.fixture

@@ -4,14 +4,13 @@ How soon is measured by tests/benchmarks/replace.py.
 """
 
 import os
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import private_libvirt
 import pytest
-from support.keeping import Daemon, all_on, guest_on, keeping, wait_until
+from support.keeping import all_on, guest_on, keeping_afresh, running, wait_until
 from support.kernel import masks
 from support.live import ONLINE
 
@@ -31,19 +30,14 @@ ROOT = Path("/")
 
 @pytest.fixture(scope="module")
 def kept(libvirtd):
-    with tempfile.TemporaryDirectory(prefix="pinner-test-") as folder:
-        config = f"[policy]\nsweep_seconds = {SWEEP}\n[host]\nsample_seconds = 0.1\n"
-        with keeping(Path(folder), libvirtd, config=config) as kept:
-            yield kept
+    with keeping_afresh(libvirtd, f"[policy]\nsweep_seconds = {SWEEP}\n[host]\nsample_seconds = 0.1\n") as kept:
+        yield kept
 
 
 @pytest.fixture
 def daemon(tmp_path):
-    made = Daemon(tmp_path, f"pinned-{os.getpid()}"[:15])
-    made.start()
-    made.wait_ready()
-    yield made
-    made.stop()
+    with running(tmp_path, "pinned") as daemon:
+        yield daemon
 
 
 @pytest.fixture

@@ -5,12 +5,11 @@ A pinner keeps the source. A second one would take the other's QEMU, of the same
 
 import os
 import subprocess
-import tempfile
 from pathlib import Path
 
 import private_libvirt
 import pytest
-from support.keeping import guest_on, keeping, wait_until
+from support.keeping import guest_on, keeping_afresh, wait_until
 from support.kernel import masks
 from support.live import ONLINE
 
@@ -39,10 +38,7 @@ def libvirtd(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def source(libvirtd):
-    with (
-        tempfile.TemporaryDirectory(prefix="pinner-test-") as folder,
-        keeping(Path(folder), libvirtd, config=CONFIG) as kept,
-    ):
+    with keeping_afresh(libvirtd, CONFIG) as kept:
         yield kept
 
 

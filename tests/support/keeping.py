@@ -1,9 +1,11 @@
 """A host kept by a real `pinner serve`, and daemons to keep in their place. The policy names all that may be moved:
 whatever else runs on the machine stays as it is."""
 
+import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -107,6 +109,28 @@ class Daemon:
             self._running.kill()
             self._running.communicate()
             self._running = None
+
+
+@contextmanager
+def running(folder: Path, name: str) -> Iterator[Daemon]:
+    """A daemon that has its threads; it ends with the context."""
+    daemon = Daemon(folder, f"{name}-{os.getpid()}"[:15])
+    daemon.start()
+    daemon.wait_ready()
+    try:
+        yield daemon
+    finally:
+        daemon.stop()
+
+
+@contextmanager
+def keeping_afresh(uri: str, config: str) -> Iterator[Kept]:
+    """A server that begins with no state and leaves none."""
+    with (
+        tempfile.TemporaryDirectory(prefix="pinner-test-") as folder,
+        keeping(Path(folder), uri, config=config) as kept,
+    ):
+        yield kept
 
 
 @contextmanager
