@@ -16,7 +16,7 @@ from pinner.model.policy import Policy
 LOG = logging.getLogger(__name__)
 
 POLL_SECONDS = 5.0
-"""How long one wait for news lasts; after it the policy is read again, which another process may have set."""
+"""How long one wait for news lasts; after it the policy is read again, which may have been set beside the agent."""
 
 SETTLE_SECONDS = 0.05
 """News comes in flocks: a guest that starts is several events. What comes within is looked at together."""
@@ -112,7 +112,8 @@ class Keeper:
         """One wait for news or the next sweep, and the look after it."""
         policy = self._read_policy()
         if policy is None:
-            self._stop.wait(POLL_SECONDS)
+            heard = self._policies.news(self._host, self._after, POLL_SECONDS)
+            self._after = heard[-1].seq if heard else self._after
             return
         if policy != self._policy:
             self._look("policy set" if self._policy else "started")
@@ -126,8 +127,10 @@ class Keeper:
             return
         self._stop.wait(SETTLE_SECONDS)
         heard += self._policies.news(self._host, heard[-1].seq, 0.0)
-        # Where a guest stopped, nothing can be out of its place; but it may make room for one that had none.
-        matter = [news for news in heard if news.kind != "guest-stopped" or self._crowded]
+        # Where a guest stopped, nothing can be out of its place; but it may make room for one that had none. A policy
+        # speaks for itself.
+        idle = {"policy-set"} if self._crowded else {"policy-set", "guest-stopped"}
+        matter = [news for news in heard if news.kind not in idle]
         if matter:
             self._look(_words(matter))
         self._after = heard[-1].seq

@@ -4,13 +4,14 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pinner import codec
 from pinner.agent.protocol import Agent
 from pinner.model.drift import Drift, DriftReport, News
-from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict, PolicyConflict, StalePlan
+from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict, PinnerError, PolicyConflict, StalePlan
 from pinner.model.journal import Run, RunKind
 from pinner.model.plan import Change, Plan
 from pinner.model.policy import Policy, Standing
@@ -86,6 +87,8 @@ class Policing:
         was, now = _words(before) if before else "", self._now()
         event = told(caller, now, "policy.set", host, host, "done", before=was, after=_words(policy))
         self._store.policies.put(host, policy, now, event)
+        with suppress(PinnerError):  # the policy is set all the same: whoever keeps the host reads it now and then
+            self._agents[host].policy_set()
         return policy
 
     def permit(self, host: str, what: str, request: Request | None) -> None:

@@ -45,6 +45,9 @@ class CapturedAgent:
         """Nobody waits for news here."""
         return any(each.uuid == guest for each in self.snapshot(0.0).guests)
 
+    def policy_set(self) -> None:
+        """Nobody waits for news here."""
+
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """As they are: nobody is there to be asked."""
         return drifts

@@ -50,6 +50,10 @@ class AgentClient:
         """See Agent."""
         return codec.read(bool, self._call(call="tell", guest=guest, words=words))
 
+    def policy_set(self) -> None:
+        """See Agent."""
+        self._call(call="policy_set")
+
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """See Agent."""
         asked = [codec.plain(drift) for drift in drifts]

@@ -98,6 +98,10 @@ class LocalAgent:
             self._newsroom.tell("guest-told", guest, words)
         return known
 
+    def policy_set(self) -> None:
+        """See Agent."""
+        self._newsroom.tell("policy-set", "")
+
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """See Agent."""
         return self._host.explain(drifts)

@@ -48,6 +48,9 @@ class Agent(Protocol):
         """Somebody told that something happened to a guest (by UUID): to whoever waits for news that is news, where
         libvirt knows the guest; whether it does. Raises NotPermitted, HostUnreachable, Busy."""
 
+    def policy_set(self) -> None:
+        """The host has another policy: to whoever waits for news that is news. Raises HostUnreachable."""
+
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """The same drifts, those of cause ``unknown`` with the cause that the host can tell now (Cause, Drift.detail):
         cpusets above their threads, systemd's settings, what is running, who wrote pins. Reads only; never raises for

@@ -112,6 +112,9 @@ class AgentServer:
                 return [codec.plain(news) for news in self._agent.news(after, timeout, names)]
             case "tell":
                 return self._agent.tell(str(call["guest"]), str(call["words"]))
+            case "policy_set":
+                self._agent.policy_set()
+                return None
             case "explain":
                 drifts = codec.read(tuple[Drift, ...], call["drifts"])
                 return [codec.plain(drift) for drift in self._agent.explain(drifts)]

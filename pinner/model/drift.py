@@ -79,6 +79,7 @@ NewsKind = Literal[
     "process-born",
     "cpuset-written",
     "cpu-changed",
+    "policy-set",
     "lost",
 ]
 """guest-started    a guest runs: started, restored, migrated in                     subject: UUID
@@ -88,6 +89,7 @@ guest-told       somebody told that something happened to a guest              s
 process-born     a process of a watched name began out of place, or took the name subject: pid
 cpuset-written   cpuset.cpus of a guest's or service's cgroup changed             subject: cgroup path
 cpu-changed      a CPU went offline or came online                                subject: CPU id
+policy-set       the host has another policy                                         subject: empty
 lost             news was lost (too much of it, a source was interrupted)         subject: empty"""
 
 

@@ -91,6 +91,9 @@ class MemoryAgent:
             self.newsroom.tell("guest-told", guest, words)
         return known
 
+    def policy_set(self) -> None:
+        self.newsroom.tell("policy-set", "")
+
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         return tuple(replace(drift, cause=self.cause) if drift.cause == "unknown" else drift for drift in drifts)
 

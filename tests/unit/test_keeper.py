@@ -166,6 +166,22 @@ def test_a_policy_that_is_set_later_is_heeded(policies):
         assert policies.wait(2)[-1] == "policy set"
 
 
+@pytest.mark.parametrize("first", [None, Policy()])
+def test_a_policy_is_heeded_at_once_where_the_agent_tells_that_it_is_set(policies, monkeypatch, first):
+    monkeypatch.setattr(keeping, "POLL_SECONDS", 60.0)
+    policies.wanted = first
+    with kept(policies):
+        looks = 0 if first is None else 1
+        policies.wait(looks)
+        policies.wanted = Policy(Request("numa-local"), "enforce")
+        policies.newsroom.tell("policy-set", "")
+        policies.wait(looks + 1, 1.0)
+        policies.newsroom.tell("policy-set", "")
+        time.sleep(0.15)
+        assert len(policies.looks) == looks + 1, "the same policy, set again"
+        policies.newsroom.close()
+
+
 @pytest.mark.parametrize("error", [HostUnreachable("h1", "no answer"), ZeroDivisionError("a fault of ours")])
 def test_it_survives_and_tries_again_ever_later(policies, error, caplog):
     policies.failures = [error] * 4

@@ -81,6 +81,15 @@ def test_a_policy_of_an_unknown_strategy_or_host(service):
         service.set_policy("elsewhere", Policy(), ANN)
 
 
+def test_a_policy_is_set_also_while_the_agent_does_not_answer(service, agent, monkeypatch):
+    def unreachable():
+        raise HostUnreachable(HOST, "its agent is away")
+
+    monkeypatch.setattr(agent, "policy_set", unreachable)
+    service.set_policy(HOST, ENFORCE, ANN)
+    assert service.policy(HOST) == ENFORCE
+
+
 def test_without_a_policy_nothing_is_done(service, agent):
     assert service.policing.reconcile(HOST, "sweep").drifts == ()
     assert service.drift(HOST).mode is None
@@ -157,7 +166,7 @@ def test_enforce_places_and_tells_why(service, agent):
 def test_a_restarted_daemon_goes_back_at_once_without_being_measured(service, agent):
     service.set_policy(HOST, ENFORCE, ANN)
     service.policing.reconcile(HOST, "started")
-    assert service.policing.news(HOST, 0, 0.0) == ()
+    assert [news.kind for news in service.policing.news(HOST, 0, 0.0)] == ["policy-set"]
     assert agent.newsroom.watched == {"daemon"}
     again = process(900, 50.0, "0-15", name="daemon")
     agent.taken = replace(agent.taken, processes=(replace(again, started=77),))

@@ -104,6 +104,8 @@ def test_news_drift_and_marks_cross_the_socket(client: AgentClient, agent: Memor
     assert [client.tell(guest, "rebooted") for guest in (told, "nobody")] == [True, False]
     (news,) = client.news(first.seq, 0.0, ())
     assert (news.kind, news.subject, news.detail) == ("guest-told", told, "rebooted")
+    client.policy_set()
+    assert [each.kind for each in client.news(news.seq, 0.0, ())] == ["policy-set"]
     client.set_exempt("uuid-1", exempt=True)
     assert agent.exempt == {"uuid-1": True}
 
