@@ -172,7 +172,7 @@ def rows(starts: int = STARTS) -> list[dict[str, str]]:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             found[f"the same, {AT_ONCE} at once"] = list(pool.map(spawner.spawn, range(AT_ONCE)))
         with spawner.guest() as (domain, _):
-            guest, times = domain.UUIDString(), max(starts // 2, TIMES)
+            guest, times = domain.UUIDString(), max(starts, TIMES)
             found[f"told to placed by a notification, {times} times"] = notifications(kept, Path(work), guest, times)
             found |= by_hook(kept, Path(work), guest, times)
     return [{"what": what, "ours": _words(seconds)} for what, seconds in found.items() if seconds]

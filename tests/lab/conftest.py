@@ -50,6 +50,12 @@ def lab_host(pool: Pool) -> Callable[..., LabHost]:
     return running
 
 
+@pytest.fixture(scope="module")
+def smaller(lab_host: Callable[..., LabHost]) -> LabHost:
+    """A host of eight CPUs beside the one with sixteen."""
+    return lab_host("two-socket", "nr_cpus=8", number=2)
+
+
 @pytest.fixture(scope="session", params=BY_SIZE)
 def name(request: pytest.FixtureRequest) -> str:
     """Each topology in turn; all tests of one run before those of the next."""

@@ -9,8 +9,8 @@ GREET = "import socket; s = socket.create_server(('', 7)); s.accept()[0].sendall
 LISTEN = "import socket, sys; print(socket.create_connection((sys.argv[1], 7), 20).recv(99).decode())"
 
 
-def test_two_hosts_reach_each_other(lab_host):
-    one, other = lab_host("two-socket"), lab_host("two-socket", number=2)
+def test_two_hosts_reach_each_other(lab_host, smaller):
+    one, other = lab_host("two-socket"), smaller
     other.run(f'systemd-run -q --unit=greet python3 -c "{GREET}"')
     assert one.run(f'sleep 2; python3 -c "{LISTEN}" {other.address}').out == "hello from the other host\n"
     assert one.run("hostname").out != other.run("hostname").out
@@ -24,8 +24,8 @@ def test_a_command_tells_its_status_and_its_words(lab_host):
         host.run("exit 3")
 
 
-def test_a_host_that_hangs_is_killed_and_its_console_kept(lab_host, pool):
-    host = lab_host("two-socket", number=2)
+def test_a_host_that_hangs_is_killed_and_its_console_kept(smaller, pool):
+    host = smaller
     process = Path(f"/proc/{host.pid}")
     assert process.exists()
     with pytest.raises(Hung, match=r"gave no answer in 3 s to: sleep 100; console: \S+\.log") as caught:
