@@ -5,8 +5,10 @@ from support.lab import apply, daemon, guests, masks, plan, planned, rollback, w
 
 
 @pytest.mark.fault(6)
-def test_housekeeping_is_asserted_again(lab_host):
-    host = lab_host("two-socket", "lab.use=first-guest")
+def test_housekeeping_is_asserted_again(smaller):
+    host = smaller
+    enabled = host.run("cat /sys/fs/cgroup/cgroup.subtree_control").out.split()
+    assert "cpuset" not in enabled, "a guest has run here already"
     with daemon(host, "busy"):
         made = plan(host, "shared-pool")
         assert apply(host, made)[1] == "applied"

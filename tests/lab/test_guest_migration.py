@@ -18,9 +18,11 @@ SECONDS = 60.0
 @pytest.fixture(scope="module")
 def hosts(lab_host, smaller):
     """The source and its smaller destination, whose libvirtd answers other hosts."""
+    # Whoever connects meanwhile would start the service, and then no socket can be added to it.
     smaller.run(
-        "echo 'auth_tcp = \"none\"' >> /etc/libvirt/libvirtd.conf && systemctl stop libvirtd.service && "
-        "systemctl start libvirtd-tcp.socket libvirtd.service"
+        "echo 'auth_tcp = \"none\"' >> /etc/libvirt/libvirtd.conf && "
+        "systemctl stop libvirtd.socket libvirtd.service && "
+        "systemctl start libvirtd-tcp.socket libvirtd-ro.socket libvirtd.service"
     )
     smaller.run(f"cat > {IMAGE} && truncate -s 1M {IMAGE}", stdin=STOPPED)
     return lab_host("two-socket"), smaller
