@@ -100,6 +100,7 @@ class Acts(Means):
         path = f"/hosts/{self.stage.kept.host}/guests/{name}/exempt"
         answer = self.stage.kept.http.put(path, json={"exempt": alone})
         assert answer.status_code == 200, answer.text
+        (self.stage.alone.add if alone else self.stage.alone.discard)(name)
         return True
 
     # Plans, applies, rollbacks, policies.

@@ -124,10 +124,15 @@ class Audit:
         return self._entries[key]
 
     def _nobody_is_astray_unreported(self, report: dict[str, Any]) -> None:
-        """Whoever has a place in what stands is in it, or is in the drift report."""
+        """Whoever has a place in what stands is in it, or is in the drift report; but for the guests that were marked
+        since, who have none any more."""
         placement = self._stage.get("plans", report["placement"])
         drifted = {_named(drift["target"]) for drift in report["drifts"]}
-        wanted = {_named(want["target"]): want["cpus"] for want in placement["wanted"]}
+        wanted = {
+            part: want["cpus"]
+            for want in placement["wanted"]
+            if (part := _named(want["target"]))[0] not in self._stage.alone
+        }
         placed = {part: mask for (part, _), mask in self._stage.threads().items() if part in wanted}
         for (part, tid), mask in self._stage.threads().items():
             if part in wanted and mask != wanted[part] and part not in drifted:

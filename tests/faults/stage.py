@@ -81,6 +81,8 @@ class Stage:
     logs: list[Path] = field(default_factory=list)
     mode: str = ""
     """The policy's; empty: none was set."""
+    alone: set[str] = field(default_factory=set)
+    """The guests that are marked to be left alone."""
 
     def __post_init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="pinner-story-"))
