@@ -18,6 +18,9 @@ class Host(Protocol):
     def fingerprint(self) -> str:
         """Topology.fingerprint as of now."""
 
+    def online(self) -> CpuSet:
+        """The CPUs that are online now."""
+
     def nova_owns(self) -> NovaOwns:
         """What is Nova's as of now. Raises HostUnreachable, NotPermitted, Busy, and Invalid for a set that does not
         parse."""

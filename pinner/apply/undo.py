@@ -63,6 +63,8 @@ class _Masks:
     def __init__(self, entry: Entry, change: Change, host: Host, *, force: bool, repin: bool) -> None:
         self._target = change.target
         self._after = change.after
+        self._kept = change.after & host.online()
+        """What the kernel leaves of our mask while CPUs of it are offline."""
         self._host = host
         self._force = force
         self._repin = repin or force
@@ -132,11 +134,11 @@ class _Masks:
         before = self._before.get(key(thread))
         if before is None:
             # Born after the change: it inherited our mask, or somebody placed it.
-            inherited = thread.cpus in (self._after, self._pinned)
+            inherited = thread.cpus in (self._after, self._kept, self._pinned)
             self._ours = self._ours or inherited or self._target.kind == "process"
             return self._usual if inherited else thread.cpus
         self._ours = True
-        if self._force or thread.cpus in (before, self._after) or self._on_the_way(thread.cpus):
+        if self._force or thread.cpus in (before, self._after, self._kept) or self._on_the_way(thread.cpus):
             return before
         self._problems.append(f"thread {thread.tid} was moved to {thread.cpus} by somebody else and is left there")
         return thread.cpus

@@ -37,6 +37,10 @@ class LiveHost:
         """See Host."""
         return read_fingerprint(ROOT)
 
+    def online(self) -> CpuSet:
+        """See Host."""
+        return files.cpu_list(ONLINE) or CpuSet()
+
     def nova_owns(self) -> NovaOwns:
         """See Host."""
         return NovaOwns(self._sets(), self._libvirt.pinned_by_nova(ROOT))
@@ -64,7 +68,7 @@ class LiveHost:
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
         """See Host. CPUs that are absent or offline are refused before libvirt is asked: it drops them silently, and
         a pin that it refuses may have changed the host all the same."""
-        online = files.cpu_list(ONLINE) or CpuSet()
+        online = self.online()
         if not cpus <= online:
             raise ApplyFailed(str(target), f"CPUs {cpus - online} are not online (online: {online})")
         self.given.add(target, cpus)

@@ -34,6 +34,7 @@ class MemoryHost:
         """Of targets that have a state; setting a partition's moves every thread to ``reset``, as Linux before 6.2."""
         self.reset = "0-7"
         self.topology = "f"
+        self.offline = ""
         self.novas = NovaOwns()
         self.writes: list[Write] = []
         self.before_write: Callable[[Write], None] = lambda write: None
@@ -68,6 +69,9 @@ class MemoryHost:
 
     def fingerprint(self) -> str:
         return self.topology
+
+    def online(self) -> CpuSet:
+        return CpuSet.of(range(64)) - cpus(self.offline)
 
     def nova_owns(self) -> NovaOwns:
         return self.novas

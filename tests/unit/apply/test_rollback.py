@@ -70,6 +70,18 @@ def test_a_cpu_that_went_offline_is_named_and_the_rest_given_back(host, journal)
     assert host.kernel() == host.before
 
 
+@pytest.mark.fault(1)
+def test_the_kernel_that_takes_a_cpu_offline_is_not_somebody_else(host, journal):
+    host.offline = "7"
+    (pinned,) = (thread.tid for thread in host.threads[vcpu(0)])
+    host.move(pinned, "2-6")
+    host.move(101, "7")
+    run = rollback(host, journal)
+    assert "1 of 3 changes could not be taken back: thread 101 was moved to 7 by somebody else" in run.error
+    assert states(journal) == ["stuck", "undone", "undone"]
+    assert host.kernel()[pinned] == host.before[pinned]
+
+
 def test_what_is_gone_cannot_be_given_back_and_is_named(host, journal):
     """A thread that ended is its process's own affair."""
     host.threads.pop(vcpu(0))
