@@ -9,7 +9,7 @@ from datetime import datetime
 
 from pinner.agent.protocol import Progress
 from pinner.ledger import Ledger
-from pinner.model.errors import HostUnreachable, PinnerError, StoreUnavailable
+from pinner.model.errors import HostUnreachable, PinnerError, StoreUnavailable, Unanswered
 from pinner.model.journal import Entry, Run, settled
 
 LOG = logging.getLogger(__name__)
@@ -72,12 +72,14 @@ class Execution:
 
     def _fail(self, error: Exception) -> None:
         failed = replace(self._run, state="failed", ended_at=self._now(), error=str(error))
-        if self._begun.is_set() and isinstance(error, (HostUnreachable, StoreUnavailable)):
+        begun = self._begun.is_set()
+        if not begun:
+            self._refusal = error
+        if isinstance(error, Unanswered) or (begun and isinstance(error, (HostUnreachable, StoreUnavailable))):
             LOG.error("how run %s ends its agent's journal tells, and is asked for later: %s", self._run.id, error)
-        elif self._begun.is_set():
+        elif begun:
             self._ledger.close(failed, self._entries())
         else:
-            self._refusal = error
             self._ledger.refuse(failed, error.code if isinstance(error, PinnerError) else PinnerError.code)
 
     def _progress(self, entry: Entry, _total: int) -> None:

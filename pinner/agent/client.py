@@ -9,7 +9,7 @@ from pinner import codec
 from pinner.agent import wire
 from pinner.agent.protocol import Progress
 from pinner.model.drift import Drift, News
-from pinner.model.errors import HostUnreachable, revive
+from pinner.model.errors import HostUnreachable, Unanswered, revive
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
@@ -71,7 +71,7 @@ class AgentClient:
                     if progress is not None:
                         progress(codec.read(Entry, message["progress"]), message["total"])
         except (OSError, EOFError) as error:
-            raise HostUnreachable(self._host, f"its agent does not answer at {self._path}: {error}") from None
+            raise Unanswered(self._host, f"its agent at {self._path} ended before it answered: {error}") from None
         if "error" in message:
             raise revive(**message["error"])
         return message["result"]
@@ -80,7 +80,7 @@ class AgentClient:
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             peer.connect(str(self._path))
-        except OSError:
+        except OSError as error:
             peer.close()
-            raise
+            raise HostUnreachable(self._host, f"its agent does not answer at {self._path}: {error}") from None
         return Connection(peer.detach())

@@ -148,6 +148,10 @@ class HostUnreachable(PinnerError):
         super().__init__(f"host {host}: {why}", host=host, why=why)
 
 
+class Unanswered(HostUnreachable):
+    """The host's agent was asked, and ended before it answered: it may have done all of it, a part, or nothing."""
+
+
 class NotPermitted(PinnerError):
     """The host refuses: pinner lacks a right it needs; ``why`` says which, and how to get it."""
 

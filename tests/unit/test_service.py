@@ -22,6 +22,7 @@ from pinner.model.errors import (
     RunConflict,
     StalePlan,
     StoreUnavailable,
+    Unanswered,
 )
 from pinner.model.request import Request
 from pinner.service import SETTLING, Service
@@ -357,6 +358,27 @@ def test_an_agent_out_of_reach_has_the_last_word(service, agent, plan, clock):
     assert service.run(run.id).state == "applied"
     assert service.entries(run.id) == entries
     assert [r.result for r in trail(service, "run.change", "run.end")] == ["done", "done", "done", "applied"]
+
+
+@pytest.mark.fault(32)
+@pytest.mark.parametrize(("begins", "state"), [(True, "applied"), (False, "failed")])
+def test_an_agent_that_is_killed_before_its_first_word_may_have_begun(
+    service, agent, plan, clock, monkeypatch, begins, state
+):
+    apply = agent.apply
+
+    def killed(wanted, run, _progress):
+        if begins:
+            apply(wanted, run, lambda *_: None)
+        raise Unanswered("h1", "its agent was killed")
+
+    monkeypatch.setattr(agent, "apply", killed)
+    with pytest.raises(HostUnreachable):
+        service.apply(plan.id, False, ANN)
+    clock.at += 2 * SETTLING
+    (run,) = service.runs(None, 5, "").items
+    assert run.state == state
+    assert service.entries(run.id) == (agent.entries(run.id) if begins else ())
 
 
 def test_a_run_whose_process_died_before_its_agent_began(service, store, clock):
