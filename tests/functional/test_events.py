@@ -1,6 +1,7 @@
 """What happens to real guests, processes and cpusets, as it is told by a real libvirtd and the kernel."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -58,6 +59,12 @@ class Listener:
 @pytest.fixture
 def placed():
     return []
+
+
+@pytest.fixture
+def nap(tmp_path):
+    """The sleep program, under a name that no other process of the machine has."""
+    return Path(shutil.copy("/bin/sleep", tmp_path / f"nap-{os.getpid()}"))
 
 
 @pytest.fixture
@@ -136,20 +143,20 @@ def test_a_guest_that_is_to_be_left_alone(libvirtd, libvirt, start_guest, listen
     assert listener.hear("guest-changed", guest.uuid) == "metadata"
 
 
-def test_a_process_of_a_watched_name_that_begins_out_of_place(newsroom, placed):
-    listener = Listener(newsroom, ("sleep",))
+def test_a_process_of_a_watched_name_that_begins_out_of_place(newsroom, placed, nap):
+    listener = Listener(newsroom, (nap.name,))
     for expected in ({"process-born"}, set()):
-        with subprocess.Popen(["sleep", "0.3"]) as child:
+        with subprocess.Popen([nap, "0.3"]) as child:
             # Once or twice: on a busy machine the birth and the new name are told apart.
             assert {kind for kind, subject in listener.silence() if subject == str(child.pid)} == expected
         placed.append(CpuSet.of(os.sched_getaffinity(0)))
 
 
-def test_a_process_that_began_before_anybody_asked_for_it(newsroom):
-    with subprocess.Popen(["sleep", "3"]) as child:
+def test_a_process_that_began_before_anybody_asked_for_it(newsroom, nap):
+    with subprocess.Popen([nap, "3"]) as child:
         time.sleep(QUIET)
-        assert newsroom.since(0, 0, ("sleep",)) == ()
-        (news,) = (news for news in newsroom.since(0, 1, ("sleep",)) if news.subject == str(child.pid))
+        assert newsroom.since(0, 0, (nap.name,)) == ()
+        (news,) = (news for news in newsroom.since(0, 1, (nap.name,)) if news.subject == str(child.pid))
         child.kill()
     assert news.kind == "process-born"
 
