@@ -4,7 +4,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from support.lab import CALLER, IMAGE, STOPPED, guests, inventory, name, served
+from support.lab import CALLER, boot_disk, guests, inventory, name, served
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.event import GuestEvent
@@ -24,7 +24,7 @@ def hosts(lab_host, smaller):
         "systemctl stop libvirtd.socket libvirtd.service && "
         "systemctl start libvirtd-tcp.socket libvirtd-ro.socket libvirtd.service"
     )
-    smaller.run(f"cat > {IMAGE} && truncate -s 1M {IMAGE}", stdin=STOPPED)
+    boot_disk(smaller)
     return lab_host("two-socket"), smaller
 
 

@@ -25,12 +25,11 @@ def test_a_command_tells_its_status_and_its_words(lab_host):
 
 
 def test_a_host_that_hangs_is_killed_and_its_console_kept(smaller, pool):
-    host = smaller
-    process = Path(f"/proc/{host.pid}")
+    process = Path(f"/proc/{smaller.pid}")
     assert process.exists()
     with pytest.raises(Hung, match=r"gave no answer in 3 s to: sleep 100; console: \S+\.log") as caught:
-        host.run("sleep 100", timeout=3)
-    pool.discard(host)
+        smaller.run("sleep 100", timeout=3)
+    pool.discard(smaller)
     assert not process.exists()
     console = Path(str(caught.value).rpartition(" ")[2])
     assert "lab2 login" in console.read_text()

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 from private_libvirt import guest_xml
-from support.lab import IMAGE, STOPPED, apply, inventory, masks, plan, rollback, served, wrong
+from support.lab import apply, boot_disk, inventory, masks, plan, rollback, served, wrong
 
 MEMORY_MIB = 448
 """Much more than QEMU's own code and libraries, which lie on either node."""
@@ -57,8 +57,7 @@ def settle(host):
 @contextmanager
 def guest(host, mode, node):
     """Guest delta, all of whose memory is taken from ``node`` at its start."""
-    host.run(f"cat > {IMAGE} && truncate -s 1M {IMAGE}", stdin=STOPPED)
-    disk = f"<disk type='file'><source file='{IMAGE}'/><target dev='vda' bus='virtio'/><readonly/></disk>"
+    disk = boot_disk(host)
     memory = (
         "<memoryBacking><allocation mode='immediate'/></memoryBacking>"
         f"<numatune><memory mode='{mode}' nodeset='{node}'/></numatune>"

@@ -7,9 +7,8 @@ import pytest
 from private_libvirt import guest_xml
 from support.lab import (
     CALLER,
-    IMAGE,
-    STOPPED,
     apply,
+    boot_disk,
     guests,
     inventory,
     masks,
@@ -47,8 +46,7 @@ def nova_conf(host, **sets):
 @contextmanager
 def pinned_guest(host, *cpus):
     """Guest nova, each vCPU on a CPU of its own and QEMU's own threads on all of them, as Nova defines it."""
-    host.run(f"cat > {IMAGE} && truncate -s 1M {IMAGE}", stdin=STOPPED)
-    disk = f"<disk type='file'><source file='{IMAGE}'/><target dev='vda' bus='virtio'/><readonly/></disk>"
+    disk = boot_disk(host)
     every = ",".join(map(str, cpus))
     pins = "".join(f"<vcpupin vcpu='{vcpu}' cpuset='{cpu}'/>" for vcpu, cpu in enumerate(cpus))
     tune = f"<cputune>{pins}<emulatorpin cpuset='{every}'/><iothreadpin iothread='1' cpuset='{every}'/></cputune>"

@@ -23,7 +23,7 @@ from pinner.usecases import Caller
 
 GUESTS = {"alpha": 4, "beta": 2, "gamma": 1}
 """Name to vCPUs."""
-IMAGE = "/var/lib/libvirt/images/boot.img"
+_IMAGE = "/var/lib/libvirt/images/boot.img"
 STOPPED = bytes.fromhex("faf4ebfd").ljust(510, b"\0") + b"\x55\xaa"
 """A boot sector that halts for good: emulated emulation is slow, and a guest need not work to be pinned."""
 
@@ -146,11 +146,16 @@ def wrong(expected: Threads, found: Threads) -> list[str]:
     ]
 
 
+def boot_disk(host: LabHost, system: bytes = STOPPED) -> str:
+    """A disk that guests of the host start from, as XML; its image is on the host then."""
+    host.run(f"cat > {_IMAGE} && truncate -s 1M {_IMAGE}", stdin=system)
+    return f"<disk type='file'><source file='{_IMAGE}'/><target dev='vda' bus='virtio'/><readonly/></disk>"
+
+
 @contextmanager
 def guests(host: LabHost, vcpus: Mapping[str, int] = GUESTS, system: bytes = STOPPED) -> Iterator[None]:
     """Guests of so many vCPUs, running; gone afterwards."""
-    host.run(f"cat > {IMAGE} && truncate -s 1M {IMAGE}", stdin=system)
-    disk = f"<disk type='file'><source file='{IMAGE}'/><target dev='vda' bus='virtio'/><readonly/></disk>"
+    disk = boot_disk(host, system)
     try:
         for name, count in vcpus.items():
             host.run("virsh -q create /dev/stdin", stdin=guest_xml(name, vcpus=count, memory_mib=32, devices=disk))
