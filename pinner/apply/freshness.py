@@ -53,6 +53,7 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[Change, ...]:
         pending = pending or any(thread.cpus != change.after for thread in threads)
         moved += differences(change, threads)
     moved += born(plan, host)
+    moved += marked(plan, host)
     if gone or (moved and (pending or persist)):
         raise StalePlan(plan.id, (*gone, *moved))
     if persist:
@@ -75,6 +76,16 @@ def born(plan: Plan, host: Host) -> Iterator[str]:
             ours = {kind for kind, _ in known} | {"iothread"}
             for kind, number in sorted(part for part in host.parts(guest) - known if part[0] in ours):
                 yield f"guest {name} {kind} {number} was plugged in"
+
+
+def marked(plan: Plan, host: Host) -> Iterator[str]:
+    """The guests to be changed that were marked since as ones whose CPUs are left alone, in words."""
+    others = (*SETTINGS, "process")
+    guests = {change.target.owner: change.target.name for change in plan.changes if change.target.kind not in others}
+    for guest, name in guests.items():
+        with suppress(Gone):
+            if host.exempt(guest):
+                yield f"guest {name} is to be left alone"
 
 
 def altered(change: Change, state: str) -> Iterator[str]:

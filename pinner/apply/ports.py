@@ -57,6 +57,9 @@ class Host(Protocol):
     def parts(self, guest: str) -> frozenset[Part]:
         """The vCPUs and iothreads that the guest (by UUID) has threads for. Raises Gone."""
 
+    def exempt(self, guest: str) -> bool:
+        """Whether the guest (by UUID) is marked as one whose CPUs are left alone (Guest.exempt). Raises Gone."""
+
     def persistent(self, guest: str) -> bool:
         """Whether the guest (by UUID) has a definition that outlives a shutdown. Raises Gone."""
 

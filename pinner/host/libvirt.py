@@ -167,6 +167,10 @@ class Libvirt:
         wanted = {libvirt.VIR_DOMAIN_NUMA_NODESET: nodes}
         self._ask_domain(str(target), target.owner, lambda domain: domain.setNumaParameters(wanted, _LIVE))
 
+    def exempt(self, guest: str) -> bool:
+        """Whether the guest (by UUID) is marked as one whose CPUs are left alone. Raises Gone."""
+        return domain_xml.parse(self._ask_domain(f"guest {guest}", guest, lambda domain: domain.XMLDesc(0))).exempt
+
     def set_exempt(self, guest: str, *, exempt: bool) -> None:
         """Mark the guest (by UUID), live and in its definition, as one whose CPUs are left alone, or take the mark away
         (virDomainSetMetadata). Raises Gone, ApplyFailed."""

@@ -97,6 +97,10 @@ class LiveHost:
         kinds: Mapping[TargetKind, Mapping[int, Thread]] = {"vcpu": named.vcpus, "iothread": named.iothreads}
         return frozenset((kind, number) for kind, threads in kinds.items() for number in threads)
 
+    def exempt(self, guest: str) -> bool:
+        """See Host."""
+        return self._libvirt.exempt(guest)
+
     def persistent(self, guest: str) -> bool:
         """See Host."""
         return self._libvirt.persistent(guest)

@@ -137,7 +137,7 @@ def test_a_guest_that_is_to_be_left_alone(libvirtd, libvirt, start_guest, listen
         listener.skip()
         libvirt.set_exempt(guest.uuid, exempt=exempt)
         found = next(each for each in libvirt.guests(ROOT) if each.uuid == guest.uuid)
-        assert found.exempt is exempt
+        assert found.exempt is libvirt.exempt(guest.uuid) is exempt
         assert ("urn:pinner:domain:1" in private_libvirt.virsh(libvirtd, "dumpxml", "--inactive", guest.name)) is exempt
     libvirt.set_exempt(guest.uuid, exempt=True)
     assert listener.hear("guest-changed", guest.uuid) == "metadata"

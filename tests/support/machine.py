@@ -25,6 +25,8 @@ class MemoryHost:
         self.threads: dict[Target, list[ThreadMask]] = {}
         self.definitions: dict[str, str] = {}
         """Of the guests that are persistent."""
+        self.marked: set[str] = set()
+        """The guests that are to be left alone."""
         self.per_node: dict[Target, dict[int, int]] = {}
         self.pages_stay: dict[int, int] = {}
         """KiB on each node that the kernel does not move."""
@@ -117,6 +119,9 @@ class MemoryHost:
     def parts(self, guest: str) -> frozenset[tuple[str, int]]:
         own = (target for target in self.threads if target.owner == guest and target.kind in ("vcpu", "iothread"))
         return frozenset((target.kind, target.part) for target in own)
+
+    def exempt(self, guest: str) -> bool:
+        return guest in self.marked
 
     def persistent(self, guest: str) -> bool:
         return guest in self.definitions

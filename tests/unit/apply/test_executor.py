@@ -370,3 +370,13 @@ def test_what_is_plugged_in_after_the_plan_makes_it_stale(host, journal, kind, m
         apply(plan, host, journal)
     host.threads.pop(made)
     assert apply(plan, host, journal, make_run("run-2")).state == "applied"
+
+
+def test_a_guest_that_was_marked_to_be_left_alone_after_the_plan_makes_it_stale(host, journal):
+    plan = the_plan(host)
+    host.marked = {"uuid-g1"}
+    with pytest.raises(StalePlan, match="guest g1 is to be left alone"):
+        apply(plan, host, journal)
+    assert not host.writes
+    host.marked = set()
+    assert apply(plan, host, journal, make_run("run-2")).state == "applied"
