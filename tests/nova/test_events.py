@@ -2,14 +2,11 @@
 by the real service, on a host in memory, whose keeper hears of nothing else."""
 
 import json
-import subprocess
-import sys
 import time
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
-import private_rabbit
 import pytest
 from support.agent import MemoryAgent
 from support.hosts import cpus, guest, plain, snapshot
@@ -22,9 +19,6 @@ from pinner.model.policy import Policy
 from pinner.nova.notification import HAPPENED
 from pinner.usecases import Caller
 
-pytest.importorskip("nova", reason="needs Nova itself (tox -e nova)")
-pytestmark = pytest.mark.skipif(bool(private_rabbit.missing()), reason=private_rabbit.missing())
-
 ANN = Caller("ann", "here", "req-1")
 HOST = "compute1"
 GUEST = "00000000-0000-4000-8000-000000000001"
@@ -32,36 +26,9 @@ STARTED = sorted(action for action, happened in HAPPENED.items() if happened == 
 FREE, PLACED = {"0-15"}, {"2-3", "4-15"}
 
 
-@pytest.fixture(scope="module")
-def rabbit(tmp_path_factory):
-    with private_rabbit.private_rabbit(tmp_path_factory.mktemp("rabbit") / "r") as rabbit:
-        yield rabbit
-
-
-@pytest.fixture(scope="module")
-def emit(tmp_path_factory, rabbit):
-    """Emits one notification of the guest, as told by a host."""
-    folder = tmp_path_factory.mktemp("nova")
-    config = folder / "nova.conf"
-    config.write_text(
-        f"[DEFAULT]\ntransport_url = {rabbit.url}\n[notifications]\nnotification_format = versioned\n"
-        "[oslo_messaging_notifications]\ndriver = messagingv2\n"
-    )
-    emitter = Path(__file__).with_name("emit.py")
-    command = [sys.executable, "-W", "ignore", str(emitter), str(config)]
-    with (
-        (folder / "log").open("w") as log,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True) as process,
-    ):
-        assert process.stdout.readline() == "ready\n", (folder / "log").read_text()
-
-        def emit(action, phase, *, publisher=HOST, host=HOST, uuid=GUEST):
-            given = {"action": action, "phase": phase, "publisher": publisher, "host": host, "uuid": uuid}
-            print(json.dumps(given), file=process.stdin, flush=True)
-            assert process.stdout.readline() == "ok\n", (folder / "log").read_text()
-
-        yield emit
-        process.stdin.close()
+@pytest.fixture
+def emit(emit):
+    return partial(emit, publisher=HOST, host=HOST, uuid=GUEST)
 
 
 class Pinner:

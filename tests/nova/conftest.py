@@ -1,0 +1,44 @@
+"""A real broker, and Nova's own code that tells over it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import private_rabbit
+import pytest
+
+
+@pytest.fixture(scope="session")
+def rabbit(tmp_path_factory):
+    if why := private_rabbit.missing():
+        pytest.skip(why)
+    with private_rabbit.private_rabbit(tmp_path_factory.mktemp("rabbit") / "r") as rabbit:
+        yield rabbit
+
+
+@pytest.fixture(scope="session")
+def emit(tmp_path_factory, rabbit):
+    """Emits one notification of a guest, as told by a host."""
+    pytest.importorskip("nova", reason="needs Nova itself (tox -e nova)")
+    folder = tmp_path_factory.mktemp("nova")
+    config = folder / "nova.conf"
+    config.write_text(
+        f"[DEFAULT]\ntransport_url = {rabbit.url}\n[notifications]\nnotification_format = versioned\n"
+        "[oslo_messaging_notifications]\ndriver = messagingv2\n"
+    )
+    emitter = Path(__file__).with_name("emit.py")
+    command = [sys.executable, "-W", "ignore", str(emitter), str(config)]
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
+        assert process.stdout.readline() == "ready\n", (folder / "log").read_text()
+
+        def emit(action, phase, *, publisher, host, uuid):
+            given = {"action": action, "phase": phase, "publisher": publisher, "host": host, "uuid": uuid}
+            print(json.dumps(given), file=process.stdin, flush=True)
+            assert process.stdout.readline() == "ok\n", (folder / "log").read_text()
+
+        yield emit
+        process.stdin.close()
