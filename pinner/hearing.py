@@ -45,7 +45,7 @@ class Hearing:
         # A clock that is ahead must not make all that is told later seem old.
         event = replace(event, at=min(event.at, self._now()))
         words = f"{event.event}, told by {event.teller}"
-        known = self._agents[host].tell(event.guest, words)
+        known = self._agents[host].knows(event.guest)
         result = "known" if known else "no guest of this host"
         nova = codec.dump(event.nova).decode() if event.nova else ""
         subject = f"guest {event.guest}: {words}"
@@ -55,6 +55,9 @@ class Hearing:
         elif known:
             self._remember(host, event)
         run = self._release(host, event, replace(caller, origin=words)) if known and self._leaves(host, event) else ""
+        if known:
+            # In the end: who looks at once must see it as it is told.
+            self._agents[host].tell(event.guest, words)
         return Heard(host, event.guest, known, run)
 
     def _host(self, host: str | None) -> str:

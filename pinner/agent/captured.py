@@ -41,9 +41,12 @@ class CapturedAgent:
         """None: nothing happens here."""
         return ()
 
-    def tell(self, guest: str, words: str) -> bool:  # noqa: ARG002
-        """Nobody waits for news here."""
+    def knows(self, guest: str) -> bool:
+        """See Agent."""
         return any(each.uuid == guest for each in self.snapshot(0.0).guests)
+
+    def tell(self, guest: str, words: str) -> None:
+        """Nobody waits for news here."""
 
     def policy_set(self) -> None:
         """Nobody waits for news here."""

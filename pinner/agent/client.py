@@ -46,9 +46,13 @@ class AgentClient:
         """See Agent."""
         return codec.read(tuple[News, ...], self._call(call="news", after=after, timeout=timeout, names=names))
 
-    def tell(self, guest: str, words: str) -> bool:
+    def knows(self, guest: str) -> bool:
         """See Agent."""
-        return codec.read(bool, self._call(call="tell", guest=guest, words=words))
+        return codec.read(bool, self._call(call="knows", guest=guest))
+
+    def tell(self, guest: str, words: str) -> None:
+        """See Agent."""
+        self._call(call="tell", guest=guest, words=words)
 
     def policy_set(self) -> None:
         """See Agent."""

@@ -22,7 +22,7 @@ class Machine(Host, Protocol):
     """A host, with what no apply needs."""
 
     def knows(self, guest: str) -> bool:
-        """Whether libvirt has the guest (by UUID), active or not. Raises what libvirt answers else."""
+        """See Agent."""
 
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """See Agent."""
@@ -91,12 +91,13 @@ class LocalAgent:
         """See Agent."""
         return self._newsroom.since(after, timeout, names)
 
-    def tell(self, guest: str, words: str) -> bool:
+    def knows(self, guest: str) -> bool:
         """See Agent."""
-        known = self._host.knows(guest)
-        if known:
-            self._newsroom.tell("guest-told", guest, words)
-        return known
+        return self._host.knows(guest)
+
+    def tell(self, guest: str, words: str) -> None:
+        """See Agent."""
+        self._newsroom.tell("guest-told", guest, words)
 
     def policy_set(self) -> None:
         """See Agent."""

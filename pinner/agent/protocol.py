@@ -44,9 +44,12 @@ class Agent(Protocol):
         no news.
         """
 
-    def tell(self, guest: str, words: str) -> bool:
-        """Somebody told that something happened to a guest (by UUID): to whoever waits for news that is news, where
-        libvirt knows the guest; whether it does. Raises NotPermitted, HostUnreachable, Busy."""
+    def knows(self, guest: str) -> bool:
+        """Whether libvirt has the guest (by UUID), active or not. Raises NotPermitted, HostUnreachable, Busy."""
+
+    def tell(self, guest: str, words: str) -> None:
+        """Somebody told that something happened to a guest (by UUID): to whoever waits for news that is news. Raises
+        HostUnreachable."""
 
     def policy_set(self) -> None:
         """The host has another policy: to whoever waits for news that is news. Raises HostUnreachable."""

@@ -110,8 +110,11 @@ class AgentServer:
                 after, timeout = int(str(call["after"])), float(str(call["timeout"]))
                 names = codec.read(tuple[str, ...], call["names"])
                 return [codec.plain(news) for news in self._agent.news(after, timeout, names)]
+            case "knows":
+                return self._agent.knows(str(call["guest"]))
             case "tell":
-                return self._agent.tell(str(call["guest"]), str(call["words"]))
+                self._agent.tell(str(call["guest"]), str(call["words"]))
+                return None
             case "policy_set":
                 self._agent.policy_set()
                 return None

@@ -85,11 +85,11 @@ class MemoryAgent:
     def news(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[News, ...]:
         return self.newsroom.since(after, timeout, names)
 
-    def tell(self, guest: str, words: str) -> bool:
-        known = any(each.uuid == guest for each in self.taken.guests)
-        if known:
-            self.newsroom.tell("guest-told", guest, words)
-        return known
+    def knows(self, guest: str) -> bool:
+        return any(each.uuid == guest for each in self.taken.guests)
+
+    def tell(self, guest: str, words: str) -> None:
+        self.newsroom.tell("guest-told", guest, words)
 
     def policy_set(self) -> None:
         self.newsroom.tell("policy-set", "")

@@ -122,6 +122,21 @@ def test_a_guest_that_stayed_is_placed_again(service, agent):
     assert kernel(agent) == PLACED
 
 
+def test_who_looks_at_the_news_sees_it_as_it_was_told(service, agent, monkeypatch):
+    """It is looked at once, and not again."""
+    looks = []
+
+    def look(guest, words):
+        looks.append((service.observe(HOST, 0.0).guests[0].leaving, kernel(agent)))
+
+    monkeypatch.setattr(agent, "tell", look)
+    enforce(service)
+    service.guest_event(HOST, event("leaving"), HOOK)
+    service.guest_event(HOST, event("started", at=NOON + timedelta(seconds=1), nova=NOVA), HOOK)
+    assert looks == [(True, FREE), (False, FREE)]
+    assert service.observe(HOST, 0.0).guests[0].nova == NOVA
+
+
 def test_a_migration_that_never_ends_is_not_waited_for_for_ever(service, agent, clock):
     enforce(service)
     service.guest_event(HOST, event("leaving"), HOOK)

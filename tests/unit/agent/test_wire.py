@@ -101,7 +101,8 @@ def test_news_drift_and_marks_cross_the_socket(client: AgentClient, agent: Memor
     ]
     agent.taken = seen()
     told = agent.taken.guests[0].uuid
-    assert [client.tell(guest, "rebooted") for guest in (told, "nobody")] == [True, False]
+    assert [client.knows(guest) for guest in (told, "nobody")] == [True, False]
+    client.tell(told, "rebooted")
     (news,) = client.news(first.seq, 0.0, ())
     assert (news.kind, news.subject, news.detail) == ("guest-told", told, "rebooted")
     client.policy_set()
