@@ -165,6 +165,8 @@ class Policing:
     def _enforce(self, host: str, look: _Look, wanted: Plan, caller: Caller) -> DriftReport:
         ending = tuple(drift for drift in look.drifts if not drift.held_until)
         self._keep(look.snapshot, wanted, caller)
+        if self._find(host) != look.policy:
+            raise StalePlan(wanted.id, ("the host's policy is another now",))
         run = self._carry_out(wanted, caller, "apply")
         if run.state != "applied":
             return self._report(host, replace(look, error=f"run {run.id} is {run.state}: {run.error}"))

@@ -337,6 +337,26 @@ def test_a_plan_that_got_stale_is_made_anew(service, agent, monkeypatch, refusal
     assert [run.state for run in service.runs(HOST, 9, "").items] == ["applied", "failed", "failed"]
 
 
+@pytest.mark.parametrize(
+    ("policy", "guest"), [(Policy(), FREE), (Policy(Request(exempt_guests=("g1",)), "enforce"), FREE), (ENFORCE, PLACED)]
+)
+def test_a_policy_that_is_set_during_a_look_has_the_last_word(service, agent, monkeypatch, policy, guest):
+    service.set_policy(HOST, ENFORCE, ANN)
+    take, another = agent.snapshot, [policy]
+
+    def snapshot(seconds):
+        taken = take(seconds)
+        if another and not seconds:
+            service.set_policy(HOST, another.pop(), ANN)
+        return taken
+
+    monkeypatch.setattr(agent, "snapshot", snapshot)
+    service.policing.reconcile(HOST, "started")
+    found = kernel(agent)
+    found.pop("daemon")
+    assert found.items() <= guest.items()
+
+
 def test_a_run_that_fails_is_told_and_tried_again(service, agent):
     service.set_policy(HOST, ENFORCE, ANN)
     agent.break_after = 2
