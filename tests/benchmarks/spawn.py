@@ -103,7 +103,8 @@ def _back(daemon: Daemon, home: str, away: int, tell: Callable[[], object]) -> f
 
 def notifications(kept: Kept, folder: Path, guest: str, count: int) -> list[float]:
     """Through a broker and the listener; none where either lacks."""
-    if private_rabbit.missing() or not samples.FILES:
+    if why := private_rabbit.missing() or ("" if samples.FILES else "PINNER_NOVA_SAMPLES does not name the samples"):
+        print(f"notifications are not measured: {why}", file=sys.stderr)
         return []
     server = str(kept.http.base_url).partition("/v1")[0]
     with (
