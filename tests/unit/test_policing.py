@@ -338,7 +338,8 @@ def test_a_plan_that_got_stale_is_made_anew(service, agent, monkeypatch, refusal
 
 
 @pytest.mark.parametrize(
-    ("policy", "guest"), [(Policy(), FREE), (Policy(Request(exempt_guests=("g1",)), "enforce"), FREE), (ENFORCE, PLACED)]
+    ("policy", "guest"),
+    [(Policy(), FREE), (Policy(Request(exempt_guests=("g1",)), "enforce"), FREE), (ENFORCE, PLACED)],
 )
 def test_a_policy_that_is_set_during_a_look_has_the_last_word(service, agent, monkeypatch, policy, guest):
     service.set_policy(HOST, ENFORCE, ANN)
