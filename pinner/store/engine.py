@@ -4,7 +4,7 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -15,6 +15,8 @@ from pinner.model.errors import Invalid, StoreUnavailable
 
 BUSY_SECONDS = 10
 """How long a transaction waits for another process's before it gives up."""
+
+_WAL = "PRAGMA journal_mode = WAL"
 
 
 def connect(url: str | URL) -> Engine:
@@ -70,7 +72,7 @@ def _translated(engine: Engine) -> Iterator[None]:
 
 
 def _make_file(path: Path) -> None:
-    """Make an empty file of mode 0600 where there is none.
+    """Make an empty database of mode 0600 where there is none.
 
     A database that is in use must never be opened and closed beside SQLite: that lets go of every POSIX lock the
     process has on it (https://www.sqlite.org/howtocorrupt.html, 2.2). So it is made under another name and linked.
@@ -81,23 +83,22 @@ def _make_file(path: Path) -> None:
         path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         os.close(number)
+        with closing(sqlite3.connect(name)) as made:
+            # Here, where nobody else is: of two who switch it at once, SQLite lets one fail without a wait.
+            made.execute(_WAL)
         with suppress(FileExistsError):
             os.link(name, path)
         Path(name).unlink()
-    except OSError as error:
-        raise StoreUnavailable(str(path), error.strerror or str(error)) from None
+    except (OSError, sqlite3.Error) as error:
+        raise StoreUnavailable(str(path), getattr(error, "strerror", None) or str(error)) from None
 
 
 def _settle(connection: sqlite3.Connection, _record: object) -> None:
     """https://www.sqlite.org/pragma.html; transactions are begun by _begin, not by Python's sqlite3 at a guess."""
     connection.isolation_level = None
-    for pragma in (
-        f"busy_timeout = {BUSY_SECONDS * 1000}",
-        "journal_mode = WAL",
-        "synchronous = FULL",
-        "foreign_keys = ON",
-    ):
-        connection.execute(f"PRAGMA {pragma}").close()
+    busy = f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}"
+    for pragma in (busy, _WAL, "PRAGMA synchronous = FULL", "PRAGMA foreign_keys = ON"):
+        connection.execute(pragma).close()
 
 
 def _begin(connection: Connection) -> None:
