@@ -31,6 +31,9 @@ REST, MAX_REST_SECONDS = 2, 0.5
 """After each further look in a row so many times as long is waited as it took: a flood of news costs a third of a
 CPU."""
 
+NAMED = 3
+"""How many of the news that led to a look are told by name."""
+
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds between tries while the host or the database fails, doubled after each."""
 
@@ -164,6 +167,7 @@ class Keeper:
 
 
 def _words(heard: list[News]) -> str:
-    """The first of the news, for the audit trail, and how many came with it."""
-    told = " ".join(filter(None, (heard[0].kind, heard[0].subject, heard[0].detail)))
-    return f"{told} (and {len(heard) - 1} more)" if len(heard) > 1 else told
+    """The news, for the audit trail: the first of them by name, and how many came with these."""
+    told = list(dict.fromkeys(" ".join(filter(None, (news.kind, news.subject, news.detail))) for news in heard))
+    more = f" (and {len(told) - NAMED} more)" if len(told) > NAMED else ""
+    return "; ".join(told[:NAMED]) + more

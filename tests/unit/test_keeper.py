@@ -105,7 +105,7 @@ def test_a_flock_of_news_is_one_look(policies):
         causes = policies.wait(2)
         time.sleep(0.1)
     assert len(policies.looks) == 2
-    assert causes[1] == "process-born 0 daemon (and 19 more)"
+    assert causes[1] == "process-born 0 daemon; process-born 1 daemon; process-born 2 daemon (and 17 more)"
 
 
 def test_a_guest_that_goes_leaves_nothing_to_look_after(policies):
