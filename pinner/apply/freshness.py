@@ -1,9 +1,10 @@
 """Whether a plan still fits the host. Reads only."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from pinner.apply.ports import Host, Part
+from pinner.model.bounds import Bounds
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Blocked, Gone, Invalid, StalePlan
 from pinner.model.nova import NovaOwns, require_clear
@@ -31,8 +32,8 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[Change, ...]:
         raise Blocked(plan.id, plan.blocked)
     if host.fingerprint() != plan.basis.fingerprint:
         raise StalePlan(plan.id, ("the host's CPUs, nodes or kernel arguments are others now",))
-    owns = host.nova_owns() if plan.wanted and plan.hands_out else NovaOwns()
-    require_clear(plan.wanted, owns, emulators=plan.request.nova_emulators)
+    bounds = host.bounds() if plan.wanted and plan.hands_out else Bounds()
+    require_clear(plan.wanted, bounds.nova, emulators=plan.request.nova_emulators)
     gone: list[str] = []
     moved: list[str] = []
     alive = pending = False
@@ -53,11 +54,11 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[Change, ...]:
         pending = pending or any(thread.cpus != change.after for thread in threads)
         moved += differences(change, threads)
     moved += born(plan, host)
-    moved += marked(plan, host)
+    moved += marked(plan.changes, bounds.exempt)
     if gone or (moved and (pending or persist)):
         raise StalePlan(plan.id, (*gone, *moved))
     if persist:
-        _require_definitions(plan.changes, owns, host)
+        _require_definitions(plan.changes, bounds.nova, host)
     return () if alive and not pending else plan.changes
 
 
@@ -78,14 +79,10 @@ def born(plan: Plan, host: Host) -> Iterator[str]:
                 yield f"guest {name} {kind} {number} was plugged in"
 
 
-def marked(plan: Plan, host: Host) -> Iterator[str]:
+def marked(changes: Iterable[Change], exempt: Collection[str]) -> Iterator[str]:
     """The guests to be changed that were marked since as ones whose CPUs are left alone, in words."""
-    others = (*SETTINGS, "process")
-    guests = {change.target.owner: change.target.name for change in plan.changes if change.target.kind not in others}
-    for guest, name in guests.items():
-        with suppress(Gone):
-            if host.exempt(guest):
-                yield f"guest {name} is to be left alone"
+    guests = {change.target.owner: change.target.name for change in changes}
+    return (f"guest {name} is to be left alone" for guest, name in guests.items() if guest in exempt)
 
 
 def altered(change: Change, state: str) -> Iterator[str]:

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
+from pinner.model.bounds import Bounds
 from pinner.model.cpuset import CpuSet
 from pinner.model.journal import Entry, Run
-from pinner.model.nova import NovaOwns
 from pinner.model.plan import Target, TargetKind, ThreadMask
 
 Part = tuple[TargetKind, int]
@@ -21,9 +21,9 @@ class Host(Protocol):
     def online(self) -> CpuSet:
         """The CPUs that are online now."""
 
-    def nova_owns(self) -> NovaOwns:
-        """What is Nova's as of now. Raises HostUnreachable, NotPermitted, Busy, and Invalid for a set that does not
-        parse."""
+    def bounds(self) -> Bounds:
+        """What is to be kept clear of as of now. Raises HostUnreachable, NotPermitted, Busy, and Invalid for a set of
+        Nova's that does not parse."""
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
         """The kernel's word on every live thread of the target (Cpus_allowed_list), by ascending thread id.
@@ -56,9 +56,6 @@ class Host(Protocol):
 
     def parts(self, guest: str) -> frozenset[Part]:
         """The vCPUs and iothreads that the guest (by UUID) has threads for. Raises Gone."""
-
-    def exempt(self, guest: str) -> bool:
-        """Whether the guest (by UUID) is marked as one whose CPUs are left alone (Guest.exempt). Raises Gone."""
 
     def persistent(self, guest: str) -> bool:
         """Whether the guest (by UUID) has a definition that outlives a shutdown. Raises Gone."""

@@ -15,11 +15,10 @@ import libvirt  # type: ignore[import-untyped]
 
 from pinner.host import domain_xml, qemu
 from pinner.host.bounded import Bounded
-from pinner.host.guests import ActiveDomain, pinned_by_nova, read_guest
+from pinner.host.guests import ActiveDomain, read_guest
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone, HostUnreachable, NotPermitted, PinnerError
 from pinner.model.guest import Guest, GuestState
-from pinner.model.nova import NovaGuest
 from pinner.model.plan import Target
 
 T = TypeVar("T")
@@ -88,7 +87,7 @@ class Libvirt:
 
     def guests(self, root: Path) -> tuple[Guest, ...]:
         """The active guests by name, their threads read below ``root``. One that ends meanwhile is left out."""
-        domains = self._ask("the guests", _active)
+        domains = self.active()
         processes = qemu.look(root, {domain.uuid for domain in domains})
         found = []
         for domain in sorted(domains, key=lambda domain: (domain.name, domain.uuid)):
@@ -98,9 +97,9 @@ class Libvirt:
                 continue
         return tuple(found)
 
-    def pinned_by_nova(self, root: Path) -> tuple[NovaGuest, ...]:
-        """The active guests that Nova pinned. ``root`` tells which CPUs are online."""
-        return tuple(pinned_by_nova(root, self._ask("the guests", _active)))
+    def active(self) -> list[ActiveDomain]:
+        """What libvirt itself says of the active guests."""
+        return self._ask("the guests", _active)
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
         """Pin an emulator, vCPU or iothread, live, and with ``persist`` in its definition too.
@@ -166,10 +165,6 @@ class Libvirt:
         """Give the guest's live numatune other nodes (virDomainSetNumaParameters). Raises Gone, ApplyFailed."""
         wanted = {libvirt.VIR_DOMAIN_NUMA_NODESET: nodes}
         self._ask_domain(str(target), target.owner, lambda domain: domain.setNumaParameters(wanted, _LIVE))
-
-    def exempt(self, guest: str) -> bool:
-        """Whether the guest (by UUID) is marked as one whose CPUs are left alone. Raises Gone."""
-        return domain_xml.parse(self._ask_domain(f"guest {guest}", guest, lambda domain: domain.XMLDesc(0))).exempt
 
     def set_exempt(self, guest: str, *, exempt: bool) -> None:
         """Mark the guest (by UUID), live and in its definition, as one whose CPUs are left alone, or take the mark away

@@ -6,9 +6,11 @@ from pathlib import Path
 
 from pinner.host import affinity, cgroups, evidence, files, memory, procfs, qemu
 from pinner.host.given import Given
+from pinner.host.guests import pinned_by_nova
 from pinner.host.kernel import cpuset_mount
 from pinner.host.libvirt import Libvirt
 from pinner.host.sysfs import read_fingerprint
+from pinner.model.bounds import Bounds
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift
 from pinner.model.errors import ApplyFailed, Gone, Invalid
@@ -41,9 +43,11 @@ class LiveHost:
         """See Host."""
         return files.cpu_list(ONLINE) or CpuSet()
 
-    def nova_owns(self) -> NovaOwns:
+    def bounds(self) -> Bounds:
         """See Host."""
-        return NovaOwns(self._sets(), self._libvirt.pinned_by_nova(ROOT))
+        sets, domains = self._sets(), self._libvirt.active()
+        marked = frozenset(domain.uuid for domain in domains if domain.xml.exempt)
+        return Bounds(NovaOwns(sets, tuple(pinned_by_nova(ROOT, domains))), marked)
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
         """See Host."""
@@ -96,10 +100,6 @@ class LiveHost:
         named = qemu.roles(procfs.threads_of(ROOT, self._qemu(guest)))
         kinds: Mapping[TargetKind, Mapping[int, Thread]] = {"vcpu": named.vcpus, "iothread": named.iothreads}
         return frozenset((kind, number) for kind, threads in kinds.items() for number in threads)
-
-    def exempt(self, guest: str) -> bool:
-        """See Host."""
-        return self._libvirt.exempt(guest)
 
     def persistent(self, guest: str) -> bool:
         """See Host."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from support.values import cpus, make_plan
 
+from pinner.model.bounds import Bounds
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone
 from pinner.model.nova import NovaOwns
@@ -75,8 +76,8 @@ class MemoryHost:
     def online(self) -> CpuSet:
         return CpuSet.of(range(64)) - cpus(self.offline)
 
-    def nova_owns(self) -> NovaOwns:
-        return self.novas
+    def bounds(self) -> Bounds:
+        return Bounds(self.novas, frozenset(self.marked))
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
         self.before_read(target)
@@ -119,9 +120,6 @@ class MemoryHost:
     def parts(self, guest: str) -> frozenset[tuple[str, int]]:
         own = (target for target in self.threads if target.owner == guest and target.kind in ("vcpu", "iothread"))
         return frozenset((target.kind, target.part) for target in own)
-
-    def exempt(self, guest: str) -> bool:
-        return guest in self.marked
 
     def persistent(self, guest: str) -> bool:
         return guest in self.definitions

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.machine import MemoryHost, Write, daemon, emulator, helper, vcpu
-from support.values import NOON, make_run
+from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor
 from pinner.model.errors import ApplyFailed, Blocked, HostBusy, HostUnreachable, Invalid, StalePlan
 from pinner.model.journal import Entry, Run
-from pinner.model.plan import Plan, Target, Wanted
+from pinner.model.plan import Plan, Roles, Target, Wanted
 from pinner.store.journal import Journal
 
 
@@ -28,6 +28,11 @@ def host():
 def the_plan(host: MemoryHost) -> Plan:
     wanted = {emulator(): "1", vcpu(0): "2-7", vcpu(1): "2-7", helper(400): "1", daemon(500): "0"}
     return host.plan(*(host.change(target, after) for target, after in wanted.items()))
+
+
+def wanted(plan: Plan) -> Plan:
+    """The plan with what it wants, which is what it changes."""
+    return replace(plan, wanted=tuple(Wanted(change.target, change.after, "so") for change in plan.changes))
 
 
 def apply(plan: Plan, host: MemoryHost, journal: Journal, run: Run | None = None) -> Run:
@@ -362,9 +367,7 @@ def test_as_planned_or_as_it_was(journal, targets, fails, controller):
 @pytest.mark.parametrize(("kind", "made"), [("vcpu", vcpu(2)), ("iothread", Target("iothread", "uuid-g1", 3, "g1"))])
 def test_what_is_plugged_in_after_the_plan_makes_it_stale(host, journal, kind, made):
     """It would float over every CPU that the plan gives to others."""
-    plan = the_plan(host)
-    wanted = tuple(Wanted(change.target, change.after, "so") for change in plan.changes)
-    plan = replace(plan, wanted=wanted)
+    plan = wanted(the_plan(host))
     host.add(made, "0-7")
     with pytest.raises(StalePlan, match=f"guest g1 {kind} {made.part} was plugged in"):
         apply(plan, host, journal)
@@ -373,10 +376,17 @@ def test_what_is_plugged_in_after_the_plan_makes_it_stale(host, journal, kind, m
 
 
 def test_a_guest_that_was_marked_to_be_left_alone_after_the_plan_makes_it_stale(host, journal):
-    plan = the_plan(host)
+    plan = wanted(the_plan(host))
     host.marked = {"uuid-g1"}
     with pytest.raises(StalePlan, match="guest g1 is to be left alone"):
         apply(plan, host, journal)
     assert not host.writes
     host.marked = set()
     assert apply(plan, host, journal, make_run("run-2")).state == "applied"
+
+
+def test_a_guest_that_is_to_be_left_alone_gets_back_what_it_had(host, journal):
+    """It was marked after it had been placed, and is being migrated away."""
+    host.marked = {"uuid-g1"}
+    release = replace(wanted(the_plan(host)), roles=Roles(cpus(""), cpus(""), cpus("")))
+    assert apply(release, host, journal).state == "applied"
