@@ -5,10 +5,13 @@ import os
 import pkgutil
 import pwd
 from collections.abc import Iterable
+from contextlib import suppress
+from types import ModuleType
 
 from pinner.model.errors import Invalid
 
-_SKIPPED = ("__main__", "testing", "mypy", "dialects", "plugin", "v1", "hypothesis", "contrib")
+_SKIPPED = ("__main__", "test", "testing", "tests", "fixture", "mypy", "dialects", "pipe_mutex", "plugin", "v1",
+            "hypothesis", "contrib")  # fmt: skip
 """Parts of libraries that a server never loads, or that only load where their own optional needs are met."""
 
 
@@ -39,11 +42,11 @@ def preload(packages: Iterable[str]) -> None:
     libraries import parts of themselves as late as their first use.
     """
     for name in packages:
-        package = importlib.import_module(name)
-        for module in pkgutil.walk_packages(package.__path__, f"{name}.", onerror=lambda _: None):
-            if any(part in _SKIPPED for part in module.name.split(".")):
-                continue
-            try:
-                importlib.import_module(module.name)
-            except ImportError:
-                continue
+        _load_parts(importlib.import_module(name))
+
+
+def _load_parts(package: ModuleType) -> None:
+    for part in pkgutil.iter_modules(getattr(package, "__path__", ()), f"{package.__name__}."):
+        if part.name.rpartition(".")[2] not in _SKIPPED:
+            with suppress(ImportError):
+                _load_parts(importlib.import_module(part.name))

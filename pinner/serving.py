@@ -28,6 +28,7 @@ from pinner.model.errors import Invalid, PinnerError
 from pinner.planning.strategy import installed
 from pinner.policing import ACTOR
 from pinner.render import visible
+from pinner.store.engine import load_driver
 from pinner.store.repositories import open_store
 
 LOG = logging.getLogger(__name__)
@@ -163,6 +164,7 @@ def _api_process(
 ) -> int:
     try:
         privileges.preload(PACKAGES)
+        load_driver(database)
         installed()
         privileges.drop(account)
         if not os.read(parent, 1):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -25,13 +25,8 @@ def connect(url: str | URL) -> Engine:
 
     Raises Invalid for a URL that is none, StoreUnavailable where the file cannot be made.
     """
-    try:
-        made = make_url(url)
-        engine = create_engine(made)
-    except (ArgumentError, NoSuchModuleError, ImportError) as error:
-        # What stands before the @ may be a password.
-        shown = str(url).rpartition("@")[2]
-        raise Invalid("connection", shown, f"an SQLAlchemy URL of an installed database driver ({error})") from None
+    engine = load_driver(url)
+    made = engine.url
     if made.get_backend_name() == "sqlite":
         if not made.database or made.database == ":memory:":
             raise Invalid("connection", str(url), "sqlite:///PATH: a database in memory is lost with its connection")
@@ -39,6 +34,17 @@ def connect(url: str | URL) -> Engine:
         event.listen(engine, "connect", _settle)
         event.listen(engine, "begin", _begin)
     return engine
+
+
+def load_driver(url: str | URL) -> Engine:
+    """An engine of an SQLAlchemy URL, whose driver is imported and that has not opened anything. Raises Invalid for a
+    URL that is none."""
+    try:
+        return create_engine(url)
+    except (ArgumentError, NoSuchModuleError, ImportError) as error:
+        # What stands before the @ may be a password.
+        shown = str(url).rpartition("@")[2]
+        raise Invalid("connection", shown, f"an SQLAlchemy URL of an installed database driver ({error})") from None
 
 
 @contextmanager

@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,12 @@ def test_root_is_given_up_for_good() -> None:
     uid, gid = account.pw_uid, account.pw_gid
     assert os.read(told, 100).decode() == f"{(uid, uid, uid)} {(gid, gid, gid)} []"
     os.close(told)
+
+
+def test_what_only_tests_need_is_not_loaded() -> None:
+    """It takes its time at each start, and some of it changes how the whole process works."""
+    code = "import sys; from pinner.serving import PACKAGES, privileges as p; p.preload(PACKAGES); print(*sys.modules)"
+    asked = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    loaded = {name.partition(".")[0] for name in asked.stdout.split()}
+    assert "apiflask" in loaded
+    assert loaded.isdisjoint({"pytest", "eventlet", "hypothesis"})
