@@ -11,6 +11,8 @@ from lab.topology import LabTopology
 
 CPU = "Nehalem"
 """A model of which software emulation lacks nothing; it has a level-3 cache, and threads where the topology says so."""
+_LACKS = "mtrr=off"
+"""With memory type ranges, which mean nothing here, each CPU that comes up stops all others until they are set."""
 API = "10.0.2.15"
 """Where a host listens for calls from this machine; QEMU's user network has it so."""
 _KERNEL = (
@@ -48,8 +50,8 @@ class Machine:
         """The whole kernel command line."""
         own = _KERNEL.format(name=f"lab{self.number}", id=self.id)
         # Who sits at the console wants a prompt there; of a host that hangs it is to tell how far it came.
-        quiet = "loglevel=4" if self.interactive else ""
-        return " ".join(filter(None, (own, quiet, self.topology.kernel, self.kernel)))
+        console = "loglevel=4" if self.interactive else "systemd.mask=serial-getty@ttyS0.service"
+        return " ".join(filter(None, (own, console, self.topology.kernel, self.kernel)))
 
 
 def command(machine: Machine) -> list[str]:
@@ -83,7 +85,7 @@ def _cpus(topology: LabTopology) -> Iterator[str]:
     """One CPU at the start and the others as devices: then a socket may hold fewer than the largest."""
     shape = (topology.sockets, topology.cores, topology.threads)
     total = shape[0] * shape[1] * shape[2]
-    yield from ("-cpu", CPU)
+    yield from ("-cpu", f"{CPU},{_LACKS}")
     yield from ("-smp", f"cpus=1,maxcpus={total},sockets={shape[0]},cores={shape[1]},threads={shape[2]}")
     for seat in topology.seats[1:]:
         yield from ("-device", f"{CPU}-x86_64-cpu,{_address(seat.socket, seat.core, seat.thread)}")
