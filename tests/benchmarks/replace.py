@@ -57,7 +57,7 @@ def daemons(kept: Kept, folder: Path, restarts: int) -> list[float]:
     daemon.start()
     try:
         kept.policy("enforce", [], [daemon.name])
-        cpus = in_place(kept)["housekeeping"]
+        cpus = kept.settle()["housekeeping"]
 
         def restart() -> Callable[[], bool]:
             daemon.stop()
@@ -76,7 +76,7 @@ def guests(kept: Kept, uri: str, restarts: int) -> list[float]:
     connection = libvirt.open(uri)
     domain = connection.lookupByName(name)
     kept.policy("enforce", [name])
-    roles = in_place(kept)
+    roles = kept.settle()
 
     def restart() -> Callable[[], bool]:
         # libvirt takes a second to destroy a paused guest; one that was killed is gone at once.
@@ -88,18 +88,6 @@ def guests(kept: Kept, uri: str, restarts: int) -> list[float]:
         return lambda: guest_on(pid, roles["emulator"], roles["vcpu"])
 
     return [_timed(restart) for _ in range(restarts)]
-
-
-def in_place(kept: Kept) -> dict[str, str]:
-    """Wait until the policy is kept; the CPUs of each role."""
-
-    def settled() -> bool:
-        time.sleep(0.5)
-        report = kept.drift()
-        return bool(report["placement"]) and not report["drifts"]
-
-    assert wait_until(settled, 60) < 60, kept.drift()
-    return kept.roles()
 
 
 def rows(restarts: int = RESTARTS) -> list[dict[str, str]]:

@@ -29,7 +29,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 # ruff: noqa: E402 - what follows is found through the path above
 import private_libvirt
 import private_rabbit
-from replace import ROOT, host, in_place
+from replace import ROOT, host
 from support import samples
 from support.keeping import Daemon, Kept, all_on, guest_on, wait_until
 from support.listening import listening, publish
@@ -53,7 +53,7 @@ class Spawner:
         self._uri = uri
         kept.policy("enforce", [])
         with self.guest():
-            self._roles = in_place(kept)
+            self._roles = kept.settle()
 
     @contextlib.contextmanager
     def guest(self) -> Iterator[tuple[libvirt.virDomain, int]]:
@@ -83,7 +83,7 @@ def told(kept: Kept, folder: Path, count: int, tell: Callable[[], object]) -> li
             daemon.start()
             daemon.wait_ready()
         kept.policy("enforce", ["none"], [daemon.name for daemon in daemons])
-        home = in_place(kept)["housekeeping"]
+        home = kept.settle()["housekeeping"]
         away = next(cpu for cpu in os.sched_getaffinity(0) if str(cpu) != home)
         return [_back(daemon, home, away, tell) for daemon in daemons for _ in range(TIMES)]
     finally:
@@ -106,10 +106,9 @@ def notifications(kept: Kept, folder: Path, guest: str, count: int) -> list[floa
     if why := private_rabbit.missing() or ("" if samples.FILES else "PINNER_NOVA_SAMPLES does not name the samples"):
         print(f"notifications are not measured: {why}", file=sys.stderr)
         return []
-    server = str(kept.http.base_url).partition("/v1")[0]
     with (
         private_rabbit.private_rabbit(folder / "r") as rabbit,
-        listening(folder / "l", rabbit.url, server) as listener,
+        listening(folder / "l", rabbit.url, kept.url) as listener,
     ):
         listener.wait_for("listening")
         sample = copy.deepcopy(samples.load("instance-reboot-end"))
@@ -149,12 +148,11 @@ class Hook:
 def by_hook(kept: Kept, folder: Path, guest: str, times: int) -> dict[str, list[float]]:
     """Through the hook script; and what the script itself takes."""
     hook = Hook(folder, guest)
-    up = str(kept.http.base_url).partition("/v1")[0]
-    hook.server(up)
+    hook.server(kept.url)
     found = {f"told to placed by the hook script, {times} times": told(kept, folder, times, hook.call)}
     with socket.create_server(("127.0.0.1", 0), backlog=times) as silent:
         port = silent.getsockname()[1]
-        for state, url in (("up", up), ("down", "http://127.0.0.1:1"), ("silent", f"http://127.0.0.1:{port}")):
+        for state, url in (("up", kept.url), ("down", "http://127.0.0.1:1"), ("silent", f"http://127.0.0.1:{port}")):
             hook.server(url)
             found[f"the hook script itself, pinner {state}, {times} times"] = hook.calls(times)
     return found

@@ -18,7 +18,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 # ruff: noqa: E402 - what follows is found through the path above
 import private_libvirt
 import psutil
-from replace import host, in_place
+from replace import host
 
 GUESTS = 20
 PROCESSES = 300
@@ -48,7 +48,7 @@ def rows(seconds: float = SECONDS) -> list[dict[str, str]]:
         return []
     with host() as (kept, uri, _), crowd(uri) as names:
         kept.policy("enforce", names)
-        in_place(kept)
+        kept.settle()
         parts = dict(zip(("agent", "API and policy"), map(psutil.Process, kept.pids()), strict=True))
         before = {what: _used(process) for what, process in parts.items()}
         time.sleep(seconds)

@@ -13,7 +13,7 @@ import private_libvirt
 import private_rabbit
 import pytest
 from support import samples
-from support.keeping import all_on, guest_on, keeping, keeping_afresh, running, wait_until
+from support.keeping import HARDLY_SWEEPING, all_on, guest_on, keeping, keeping_afresh, qemu_of, running, wait_until
 from support.kernel import masks
 from support.listening import listening, publish
 from support.live import ONLINE
@@ -26,13 +26,11 @@ pytestmark = [
 ]
 
 SOON = 3.0
-CONFIG = "[policy]\nsweep_seconds = 600\nmeasure_seconds = 600\n[host]\nsample_seconds = 0.1\n"
-ROOT = Path("/")
 
 
 @pytest.fixture(scope="module")
 def kept(libvirtd):
-    with keeping_afresh(libvirtd, CONFIG) as kept:
+    with keeping_afresh(libvirtd, HARDLY_SWEEPING) as kept:
         yield kept
 
 
@@ -67,17 +65,9 @@ def placed(kept, guest, before, daemon):
         roles = kept.roles()
         return bool(roles) and guest_on(pid, roles["emulator"], roles["vcpu"])
 
-    def settled():
-        time.sleep(0.3)
-        return so() and not kept.drift()["drifts"]
-
-    assert wait_until(settled, 60) < 60, (kept.drift(), kept.log.read_text())
+    kept.settle(so)
     yield so
     kept.policy("observe", [])
-
-
-def pid_of(libvirt, guest):
-    return next(each.pid for each in libvirt.guests(ROOT) if each.uuid == guest.uuid)
 
 
 def free(pid):
@@ -103,13 +93,8 @@ def assert_led_to(kept, words):
         run["origin"] for run in kept.runs()[:3]
     ]
     assert kept.runs()[0]["actor"] == "policy"
-    asked = [record for record in audit(kept) if record["action"] == "run.apply"]
+    asked = [record for record in kept.audit() if record["action"] == "run.apply"]
     assert words in asked[0]["origin"]
-
-
-def audit(kept):
-    """Newest first."""
-    return kept.http.get("/audit", params={"limit": 500}).json()["items"]
 
 
 def tell(kept, happened, guest, event, **parts):
@@ -122,7 +107,7 @@ def tell(kept, happened, guest, event, **parts):
 def test_power_off_and_on(kept, guest, placed, virsh, libvirt):
     virsh("destroy", guest.name)
     virsh("start", guest.name, "--paused")
-    assert_back(lambda: placed(pid_of(libvirt, guest)))
+    assert_back(lambda: placed(qemu_of(libvirt, guest)))
     assert_led_to(kept, f"guest-started {guest.uuid} started: booted")
 
 
@@ -130,7 +115,7 @@ def test_suspend_and_resume(kept, guest, placed, virsh, libvirt):
     """Nova's, by which the guest is saved; libvirt does the same at the host's shutdown."""
     virsh("managedsave", guest.name)
     virsh("start", guest.name, "--paused")
-    pid = pid_of(libvirt, guest)
+    pid = qemu_of(libvirt, guest)
     assert pid != guest.pid
     # What was pinned is saved with it; what pinner does beyond that, the event led to.
     runs = len(kept.runs())
@@ -155,7 +140,7 @@ def test_a_rebuild_that_defines_it_anew(kept, guest, placed, virsh, libvirt, lib
     same = f"<uuid>{guest.uuid}</uuid>"
     xml = private_libvirt.guest_xml(guest.name, vcpus=1, iothreads=2, extra=same)
     private_libvirt.define_guest(libvirtd, xml, paused=True)
-    assert_back(lambda: placed(pid_of(libvirt, guest)))
+    assert_back(lambda: placed(qemu_of(libvirt, guest)))
     assert_led_to(kept, f"guest-started {guest.uuid} started: booted")
 
 
@@ -167,7 +152,7 @@ def test_a_libvirtd_that_restarts_loses_no_start(kept, guest, placed, virsh, lib
     assert_led_to(kept, "libvirt answers again")
     virsh("destroy", guest.name)
     virsh("start", guest.name, "--paused")
-    assert_back(lambda: placed(pid_of(libvirt, guest)))
+    assert_back(lambda: placed(qemu_of(libvirt, guest)))
     assert_led_to(kept, f"guest-started {guest.uuid} started: booted")
 
 
@@ -175,13 +160,13 @@ def test_a_guest_that_runs_already_when_pinner_starts(libvirtd, libvirt, start_g
     """Host boot, where libvirt or Nova resumes the guests before pinner is there."""
     with tempfile.TemporaryDirectory(prefix="pinner-test-") as folder:
         first, second = start_guest(persistent=True), start_guest(persistent=True)
-        with keeping(Path(folder), libvirtd, config=CONFIG) as kept:
+        with keeping(Path(folder), libvirtd, config=HARDLY_SWEEPING) as kept:
             kept.policy("enforce", [first.name, second.name])
-            assert wait_until(lambda: kept.roles() and not kept.drift()["drifts"], 60) < 60
+            kept.settle()
         private_libvirt.virsh(libvirtd, "destroy", second.name)
         private_libvirt.virsh(libvirtd, "start", second.name, "--paused")
-        with keeping(Path(folder), libvirtd, config=CONFIG) as kept:
-            roles, pid = kept.roles(), pid_of(libvirt, second)
+        with keeping(Path(folder), libvirtd, config=HARDLY_SWEEPING) as kept:
+            roles, pid = kept.roles(), qemu_of(libvirt, second)
             assert_back(lambda: guest_on(pid, roles["emulator"], roles["vcpu"]), 20)
             assert_led_to(kept, "started")
             kept.policy("observe", [])
@@ -192,7 +177,7 @@ def test_an_event_that_is_told(kept, guest, placed, daemon):
     assert tell(kept, "started", guest, "instance.reboot.end")["known"] is True
     assert_back(back)
     assert_led_to(kept, f"guest-told {guest.uuid} instance.reboot.end, told by nova req-7")
-    told = next(record for record in audit(kept) if record["action"] == "guest.event")
+    told = next(record for record in kept.audit() if record["action"] == "guest.event")
     assert told["subject"] == f"guest {guest.uuid}: instance.reboot.end, told by nova req-7"
     assert (told["actor"], told["result"]) == ("local", "known")
 
@@ -237,10 +222,9 @@ def test_what_nova_notifies(kept, guest, placed, daemon, tmp_path):
         sample["timestamp"] = samples.now()
         publish(rabbit.url, sample)
 
-    server = str(kept.http.base_url).partition("/v1")[0]
     with (
         private_rabbit.private_rabbit(tmp_path / "r") as rabbit,
-        listening(tmp_path / "l", rabbit.url, server) as listener,
+        listening(tmp_path / "l", rabbit.url, kept.url) as listener,
     ):
         listener.wait_for("listening")
         back = disturb(daemon)

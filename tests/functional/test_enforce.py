@@ -10,7 +10,7 @@ from pathlib import Path
 
 import private_libvirt
 import pytest
-from support.keeping import all_on, guest_on, keeping_afresh, running, wait_until
+from support.keeping import all_on, guest_on, keeping_afresh, qemu_of, running, wait_until
 from support.kernel import masks
 from support.live import ONLINE
 
@@ -74,17 +74,12 @@ def place(kept, guest, other, daemon):
     """Two guests and a daemon in their places, and kept there. At the end the policy lets them go."""
     kept.policy("enforce", [guest.name, other.name], [daemon.name])
 
-    def place():
-        roles = kept.roles()
-        return Place(roles, len(kept.runs())) if roles else None
+    def placed():
+        there = Place(kept.roles(), 0)
+        return there.holds(guest.pid, other.pid) and there.holds_daemon(daemon)
 
-    def in_place():
-        time.sleep(0.5)
-        there = place()
-        return there and there.holds(guest.pid, other.pid) and there.holds_daemon(daemon) and not kept.drift()["drifts"]
-
-    assert wait_until(in_place, 60) < 60, (kept.drift(), kept.log.read_text())
-    yield place()
+    roles = kept.settle(placed)
+    yield Place(roles, len(kept.runs()))
     kept.policy("observe", [])
 
 
@@ -105,10 +100,6 @@ def assert_moved(kept, place, *targets):
     assert {run["actor"] for run in new} <= {"policy"}
     moved = {(target["kind"], target["owner"]) for run in new for target in kept.changes(run["id"])}
     assert moved == set(targets)
-
-
-def qemu_of(libvirt, guest):
-    return next(each.pid for each in libvirt.guests(ROOT) if each.uuid == guest.uuid)
 
 
 def everything_of(guest):

@@ -15,6 +15,10 @@ from typing import Any
 import httpx
 from support.kernel import masks, names
 
+from pinner.host.libvirt import Libvirt
+from pinner.host.live import ROOT
+from pinner.model.guest import Guest
+
 DAEMON = """#!{python}
 import sys, threading
 for _ in range(2):
@@ -23,6 +27,10 @@ print("ready", flush=True)
 for line in sys.stdin:
     threading.Thread(target=threading.Event().wait, daemon=True).start()
 """
+
+
+HARDLY_SWEEPING = "[policy]\nsweep_seconds = 600\nmeasure_seconds = 600\n[host]\nsample_seconds = 0.1\n"
+"""The configuration where what is put right, an event led to."""
 
 
 class Kept:
@@ -34,8 +42,8 @@ class Kept:
         wait_until(lambda: re.search(r"http://\S+:\d+", log.read_text()) or process.poll() is not None, 30)
         found = re.search(r"host (\S+) at (http://\S+:\d+)", log.read_text())
         assert found is not None, log.read_text()
-        self.host = found[1]
-        self.http = httpx.Client(base_url=f"{found[2]}/v1", timeout=30)
+        self.host, self.url = found.groups()
+        self.http = httpx.Client(base_url=f"{self.url}/v1", timeout=30)
 
     def pids(self) -> list[int]:
         """The agent's process, and that of the API."""
@@ -58,6 +66,21 @@ class Kept:
         answer = self.http.get(f"/hosts/{self.host}/drift")
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
+
+    def settle(self, placed: Callable[[], object] = lambda: True) -> dict[str, str]:
+        """The CPUs of each role, when the policy finds nothing to do and ``placed`` holds."""
+
+        def settled() -> bool:
+            time.sleep(0.5)
+            report = self.drift()
+            return bool(report["placement"] and not report["drifts"] and placed())
+
+        assert wait_until(settled, 60) < 60, (self.drift(), self.log.read_text())
+        return self.roles()
+
+    def audit(self) -> list[dict[str, Any]]:
+        """The audit trail, newest first."""
+        return list(self.http.get("/audit", params={"limit": 500}).json()["items"])
 
     def runs(self) -> list[dict[str, Any]]:
         """All runs, newest first."""
@@ -157,6 +180,11 @@ def wait_until(condition: Callable[[], object], seconds: float) -> float:
             return seconds
         time.sleep(0.002)
     return time.perf_counter() - began
+
+
+def qemu_of(libvirt: Libvirt, guest: Guest) -> int:
+    """The process id of the guest's QEMU now."""
+    return next(each.pid for each in libvirt.guests(ROOT) if each.uuid == guest.uuid)
 
 
 def all_on(pid: int, cpus: object) -> bool:
