@@ -34,7 +34,7 @@ def work():
         until = time.monotonic() + 0.002
         while time.monotonic() < until:
             pass
-        time.sleep(0.03)
+        time.sleep(0.06)
 for _ in range(2):
     threading.Thread(target=work, daemon=True).start()
 threading.Event().wait()
