@@ -5,6 +5,7 @@ import select
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -67,18 +68,29 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 StartGuest = Callable[..., Guest]
 
 
-@pytest.fixture
-def start_guest(libvirtd: str, libvirt: Libvirt) -> StartGuest:
-    """Starts a small guest: ``persistent`` or not, ``paused`` (it uses no CPU then) or not.
+@pytest.fixture(scope="module")
+def qemus() -> Iterator[list[int]]:
+    """The QEMUs of the guests that tests of a module started (file descriptors of the processes). They end with it, so
+    that the next module's tests need not look at them, and are killed: libvirt waits a second or two for each."""
+    running: list[int] = []
+    yield running
+    for qemu in running:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(qemu, signal.SIGKILL)
+        os.close(qemu)
 
-    It lives until the libvirtd ends: that ends guests faster than libvirt, which waits a second or two for each.
-    """
+
+@pytest.fixture
+def start_guest(libvirtd: str, libvirt: Libvirt, qemus: list[int]) -> StartGuest:
+    """Starts a small guest: ``persistent`` or not, ``paused`` (it uses no CPU then) or not."""
 
     def start(*, persistent: bool = False, paused: bool = True, **parts: object) -> Guest:
         name = f"test-{os.getpid()}-{next(_numbers)}"
         begin = private_libvirt.define_guest if persistent else private_libvirt.start_guest
         begin(libvirtd, private_libvirt.guest_xml(name, **parts), paused=paused)  # type: ignore[arg-type]
-        return next(guest for guest in libvirt.guests(Path("/")) if guest.name == name)
+        guest = next(guest for guest in libvirt.guests(Path("/")) if guest.name == name)
+        qemus.append(os.pidfd_open(guest.pid))
+        return guest
 
     return start
 
