@@ -10,8 +10,8 @@ from types import ModuleType
 
 from pinner.model.errors import Invalid
 
-_SKIPPED = ("__main__", "test", "testing", "tests", "fixture", "mypy", "dialects", "pipe_mutex", "plugin", "v1",
-            "hypothesis", "contrib")  # fmt: skip
+_SKIPPED = ("__main__", "test", "testing", "tests", "fixture", "mypy", "dialects", "orm", "ext", "pipe_mutex", "plugin",
+            "v1", "hypothesis", "contrib")  # fmt: skip
 """Parts of libraries that a server never loads, or that only load where their own optional needs are met."""
 
 

@@ -77,6 +77,7 @@ def free(pid):
 
 def disturb(daemon):
     """Move what is placed in a way that nobody is told of; whether it is back."""
+    time.sleep(1)  # what was put right is news itself, and is looked at by then
     (home,) = set(masks(daemon.pid).values())
     os.sched_setaffinity(daemon.pid, [next(cpu for cpu in ONLINE if str(cpu) != home)])
     return lambda: all_on(daemon.pid, home)
