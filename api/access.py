@@ -16,7 +16,7 @@ from flask import Response, current_app, g, request
 from werkzeug.datastructures import WWWAuthenticate
 from werkzeug.exceptions import Forbidden, LengthRequired, MisdirectedRequest, RequestEntityTooLarge, Unauthorized
 
-from pinner.api.context import door
+from pinner.api.context import interface
 from pinner.model.errors import Invalid
 
 LOG = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ def check() -> None:
     """Refuse what must not reach a view; else note who asks."""
     g.request_id = f"req-{uuid.uuid4()}"
     _check_size()
-    tokens = door().tokens
+    tokens = interface().tokens
     if tokens is None:
         _check_local()
         g.actor = LOCAL_ACTOR

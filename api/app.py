@@ -6,13 +6,13 @@ from apiflask import APIFlask
 
 from pinner import __version__
 from pinner.api import access, errors, openapi, root
-from pinner.api.context import Door
+from pinner.api.context import Interface
 from pinner.api.streams import Streams
 from pinner.api.v1 import NOUNS
-from pinner.usecases import UseCases
+from pinner.service.protocol import Service
 
 
-def create_app(pinner: UseCases, *, tokens: Mapping[str, str] | None, max_body_bytes: int) -> APIFlask:
+def create_app(pinner: Service, *, tokens: Mapping[str, str] | None, max_body_bytes: int) -> APIFlask:
     """The REST API over ``pinner`` as a WSGI application.
 
     ``tokens`` maps each accepted bearer token to the name that the audit trail gets; None lets anybody in who comes by
@@ -22,7 +22,7 @@ def create_app(pinner: UseCases, *, tokens: Mapping[str, str] | None, max_body_b
     app = APIFlask("pinner", title="pinner", version=__version__, docs_path=None, static_folder=None)  # type: ignore[arg-type]
     app.json.sort_keys = False  # type: ignore[attr-defined] # of Flask's own provider: fields keep the model's order
     app.config["MAX_CONTENT_LENGTH"] = max_body_bytes
-    app.extensions["pinner"] = Door(pinner, tokens, Streams())
+    app.extensions["pinner"] = Interface(pinner, tokens, Streams())
     app.before_request(access.check)
     app.after_request(access.mark)
     errors.register(app)

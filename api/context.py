@@ -6,28 +6,29 @@ from dataclasses import dataclass
 from flask import current_app, g, request
 
 from pinner.api.streams import Streams
-from pinner.usecases import Caller, UseCases
+from pinner.model.audit import Caller
+from pinner.service.protocol import Service
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class Interface:
     """The use cases behind an application, who may come in (None: anybody on this machine), and who listens."""
 
-    pinner: UseCases
+    pinner: Service
     tokens: Mapping[str, str] | None
     """Bearer token to the name of its holder."""
     streams: Streams
 
 
-def door() -> Door:
+def interface() -> Interface:
     """The current application's."""
-    found: Door = current_app.extensions["pinner"]
+    found: Interface = current_app.extensions["pinner"]
     return found
 
 
-def pinner() -> UseCases:
+def pinner() -> Service:
     """The use cases behind the current application."""
-    return door().pinner
+    return interface().pinner
 
 
 def caller() -> Caller:

@@ -11,7 +11,7 @@ from pinner.api.access import REQUEST_ID
 from pinner.api.errors import HTTP_CODES, status_of
 from pinner.api.validation import COMPONENT
 from pinner.model.errors import Invalid, PinnerError, StoreUnavailable
-from pinner.usecases import Progress
+from pinner.model.journal import RunProgress
 
 Json = dict[str, Any]
 
@@ -43,7 +43,7 @@ EVENT: Json = {
             "type": "string",
             "contentMediaType": "application/json",
             "contentSchema": {
-                "oneOf": [{"$ref": COMPONENT.format(model=name)} for name in ("Progress", "ErrorDocument")]
+                "oneOf": [{"$ref": COMPONENT.format(model=name)} for name in ("RunProgress", "ErrorDocument")]
             },
         },
     },
@@ -94,7 +94,7 @@ def complete(app: APIFlask, tokens: bool) -> None:
 
 def _common_schemas() -> Json:
     """What is named by hand above."""
-    adapters: list[TypeAdapter[Any]] = [TypeAdapter(ErrorDocument), TypeAdapter(Progress)]
+    adapters: list[TypeAdapter[Any]] = [TypeAdapter(ErrorDocument), TypeAdapter(RunProgress)]
     _, shared = TypeAdapter.json_schemas(
         [(number, "serialization", adapter) for number, adapter in enumerate(adapters)], ref_template=COMPONENT
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from pinner.usecases import Page
+from pinner.model.page import Page
 
 T = TypeVar("T")
 

@@ -13,14 +13,15 @@ from apiflask.schema_adapters import registry
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from pinner.api.validation import StrictAdapter
+from pinner.model.audit import Caller
 from pinner.model.cpuset import CpuSet
-from pinner.model.event import GuestEvent, Happening
+from pinner.model.event import GuestEvent, GuestEventKind
 from pinner.model.guest import NovaIdentity
 from pinner.model.journal import Entry, Run
+from pinner.model.page import DEFAULT_LIMIT, MAX_LIMIT
 from pinner.model.policy import Mode, Policy
 from pinner.model.request import Isolating, Request, Smt
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
-from pinner.usecases import DEFAULT_LIMIT, MAX_LIMIT, Caller
 
 # Before any view binds a schema: from here on APIFlask reads and describes every model strictly.
 registry.register("pydantic", StrictAdapter)
@@ -120,13 +121,13 @@ class Asked(_Input):
     busy_threshold: Annotated[float, Field(ge=0)] = _DEFAULT.busy_threshold
     smt: Smt = _DEFAULT.smt
     isolation: Isolating = _DEFAULT.isolation
-    exempt_guests: tuple[str, ...] = _DEFAULT.exempt_guests
-    exempt_processes: tuple[str, ...] = _DEFAULT.exempt_processes
+    excluded_guests: tuple[str, ...] = _DEFAULT.excluded_guests
+    excluded_processes: tuple[str, ...] = _DEFAULT.excluded_processes
     nova_emulators: Annotated[
         bool,
         Field(description="place QEMU's own threads of guests that Nova pinned, where Nova gives those no CPUs"),
     ] = _DEFAULT.nova_emulators
-    repack: bool
+    rebalance: bool
 
     def request(self) -> Request:
         """What a strategy sees. Raises Invalid."""
@@ -136,17 +137,17 @@ class Asked(_Input):
 class NewPlan(Asked):
     """What is asked of a strategy, and which snapshot it works from (none: one taken now)."""
 
-    repack: Annotated[
+    rebalance: Annotated[
         bool, Field(description="place all guests anew where that scores better; else who sits well stays")
-    ] = _DEFAULT.repack
+    ] = _DEFAULT.rebalance
     snapshot: str | None = None
     sample_seconds: Seconds | None = None
 
 
-class StandingRequest(Asked):
-    """What is asked of a strategy for good: no re-pack, for a policy moves no more than it must."""
+class PolicyRequest(Asked):
+    """What is asked of a strategy for good: no rebalance, for a policy moves no more than it must."""
 
-    repack: Literal[False] = False
+    rebalance: Literal[False] = False
 
 
 class NewPolicy(_Input):
@@ -156,17 +157,17 @@ class NewPolicy(_Input):
         Mode,
         Field(description="observe: drift is reported; propose: and a plan against it is stored; enforce: and applied"),
     ] = "observe"
-    request: StandingRequest = Field(default_factory=StandingRequest)
+    request: PolicyRequest = Field(default_factory=PolicyRequest)
 
     def policy(self) -> Policy:
         """Raises Invalid."""
         return Policy(self.request.request(), self.mode)
 
 
-class NewExemption(_Input):
+class NewExclusion(_Input):
     """Whether a guest's CPUs are to be left alone."""
 
-    exempt: bool = True
+    excluded: bool = True
 
 
 class NewApply(_Input):
@@ -198,15 +199,15 @@ class NewEvent(_Input):
     host: Annotated[str | None, Field(description="may be left out where the server has one host alone")] = None
     guest: Annotated[str, Field(pattern=UUID, description="UUID")]
     event: Annotated[Words, Field(description="the event in the teller's words")]
-    teller: Annotated[Words, Field(description="who tells it, for the audit trail")] = ""
+    source: Annotated[Words, Field(description="who tells it, for the audit trail")] = ""
     at: Annotated[Moment | None, Field(description="when it happened; by default now")] = None
     nova: NewIdentity | None = None
 
-    def told(self, happened: Happening, caller: Caller) -> GuestEvent:
+    def to_event(self, kind: GuestEventKind, caller: Caller) -> GuestEvent:
         """As the use case takes it."""
         nova = NovaIdentity(**self.nova.model_dump()) if self.nova else None
         at = self.at or datetime.now(UTC)
-        return GuestEvent(self.guest.lower(), happened, self.event, self.teller or caller.actor, at, nova)
+        return GuestEvent(self.guest.lower(), kind, self.event, self.source or caller.actor, at, nova)
 
 
 class NewLeaving(NewEvent):
@@ -216,9 +217,9 @@ class NewLeaving(NewEvent):
         str, Field(json_schema_extra={"format": "cpu-ids"}, description="the CPUs that its destination has, if known")
     ] = ""
 
-    def told(self, happened: Happening, caller: Caller) -> GuestEvent:
+    def to_event(self, kind: GuestEventKind, caller: Caller) -> GuestEvent:
         """Raises Invalid."""
-        return replace(super().told(happened, caller), cpus=CpuSet.parse(self.cpus, "cpus"))
+        return replace(super().to_event(kind, caller), cpus=CpuSet.parse(self.cpus, "cpus"))
 
 
 @dataclass(frozen=True, slots=True)

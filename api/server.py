@@ -9,7 +9,7 @@ from apiflask import APIFlask
 from cheroot import wsgi
 
 from pinner.api.access import is_loopback
-from pinner.api.context import Door
+from pinner.api.context import Interface
 from pinner.api.streams import MAX_STREAMS
 from pinner.model.errors import Invalid
 
@@ -36,7 +36,7 @@ class Server:
     """A server that listens; ``address`` is where."""
 
     def __init__(self, app: APIFlask, bind: str, port: int) -> None:
-        self._door: Door = app.extensions["pinner"]
+        self._interface: Interface = app.extensions["pinner"]
         self._cheroot: Any = _Cheroot((bind, port), app, numthreads=THREADS, max=THREADS, server_name=bind)
         self._thread = threading.Thread(target=self._cheroot.serve, name="api", daemon=True)
 
@@ -63,7 +63,7 @@ class Server:
 
     def stop(self) -> None:
         """Take no more calls, end every stream, and wait for the calls under way (a sample: up to its end)."""
-        self._door.streams.close()
+        self._interface.streams.close()
         self._cheroot.stop()
         self._thread.join()
 
@@ -73,8 +73,8 @@ def serve(app: APIFlask, bind: str, port: int) -> Server:
 
     Raises Invalid where an address other than loopback would be served without tokens.
     """
-    door: Door = app.extensions["pinner"]
-    if door.tokens is None and not is_loopback(bind):
+    interface: Interface = app.extensions["pinner"]
+    if interface.tokens is None and not is_loopback(bind):
         raise Invalid("bind", bind, "a loopback address such as 127.0.0.1, or any address together with tokens")
     server = Server(app, bind, port)
     server.start()

@@ -11,7 +11,7 @@ from werkzeug.exceptions import ServiceUnavailable
 from pinner import codec
 from pinner.api.errors import UNFORESEEN, write
 from pinner.model.errors import PinnerError, document
-from pinner.usecases import Progress
+from pinner.model.journal import RunProgress
 
 LOG = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Streams:
         self._open: set[_Stream] = set()
         self._closed = False
 
-    def respond(self, changes: Iterator[Progress]) -> Response:
+    def respond(self, changes: Iterator[RunProgress]) -> Response:
         """Send the changes as they come. Raises ServiceUnavailable while too many streams are open."""
         if not self._free.acquire(blocking=False):
             raise ServiceUnavailable(f"{MAX_STREAMS} streams are open; ask for the run itself instead", retry_after=5)
@@ -50,7 +50,7 @@ class Streams:
         for stream in tuple(self._open):
             stream.leave()
 
-    def _read(self, stream: "_Stream", changes: Iterator[Progress]) -> None:
+    def _read(self, stream: "_Stream", changes: Iterator[RunProgress]) -> None:
         """A stream's place is free when its run ends or goes on without a listener, not before: so that listeners who
         come and go leave no more than MAX_STREAMS threads behind."""
         try:
@@ -88,7 +88,7 @@ class _Stream:
                 return
             yield event
 
-    def read(self, changes: Iterator[Progress]) -> None:
+    def read(self, changes: Iterator[RunProgress]) -> None:
         """Take every change until the run ends or, at the next change, the listener has left."""
         try:
             for progress in changes:

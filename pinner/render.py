@@ -5,8 +5,9 @@ Names come from guests and processes, whoever started them: what is no printable
 
 from collections.abc import Iterator
 
+from pinner.model.change import Change
 from pinner.model.memory import lying, mib
-from pinner.model.plan import Change, LeftOut, Plan, Repack, Score
+from pinner.model.plan import LeftOut, Plan, Rebalance, Score
 
 
 def plan(plan: Plan) -> str:
@@ -14,13 +15,13 @@ def plan(plan: Plan) -> str:
     return "".join(f"{visible(line)}\n" for line in _lines(plan))
 
 
-def repack(repack: Repack) -> str:
-    """What a re-pack costs and gains, in words."""
-    if not repack.threads:
+def rebalance(rebalance: Rebalance) -> str:
+    """What a rebalance costs and gains, in words."""
+    if not rebalance.threads:
         return "no guest would get other CPUs: no change"
-    moves = f"{counted(repack.guests, 'guest')} ({counted(repack.threads, 'thread')}) move"
-    gain = f"the score gets {repack.gain:.2f} lower" if repack.gain > 0 else "the score gets no lower"
-    return f"{moves}, {gain}" + ("" if repack.taken else ": not worth it, who sits well stays")
+    moves = f"{counted(rebalance.guests, 'guest')} ({counted(rebalance.threads, 'thread')}) move"
+    gain = f"the score gets {rebalance.gain:.2f} lower" if rebalance.gain > 0 else "the score gets no lower"
+    return f"{moves}, {gain}" + ("" if rebalance.taken else ": not worth it, who sits well stays")
 
 
 def visible(text: str) -> str:
@@ -47,8 +48,8 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield f"CANNOT BE APPLIED: {plan.blocked}"
     yield ""
     yield from _roles(plan)
-    if plan.repack:
-        yield f"re-pack: {repack(plan.repack)}"
+    if plan.rebalance:
+        yield f"rebalance: {rebalance(plan.rebalance)}"
     yield ""
     yield f"changes: {len(plan.changes) or 'none, everything is in its place'}"
     for change in plan.changes:
@@ -57,7 +58,7 @@ def _lines(plan: Plan) -> Iterator[str]:
         remote = f"remote: {mib(guest.remote_now_kib)} now, {mib(guest.remote_kib)} as planned"
         yield f"memory of guest {guest.target.name}: {lying(guest.per_node)}; {remote}"
     yield from _left("not placed", plan.unplaced)
-    yield from _left("left alone", plan.left_alone)
+    yield from _left("left alone", plan.skipped)
     yield from (f"warning: {warning}" for warning in plan.warnings)
     yield from _isolation(plan)
     yield ""

@@ -13,8 +13,8 @@ from oslo_config import cfg
 
 from pinner import codec, conf
 from pinner.agent.captured import CapturedAgent
+from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
-from pinner.agent.newsroom import Newsroom
 from pinner.agent.protocol import Agent
 from pinner.host import nova_conf
 from pinner.host.capture import capture
@@ -22,17 +22,17 @@ from pinner.host.events import Events
 from pinner.host.inventory import take_snapshot
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
-from pinner.keeper import Keeper
 from pinner.model.nova import NovaSets, configured, cpus
 from pinner.model.nova_report import Listening, NovaReport
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import nova_check, planner
-from pinner.service import Service
+from pinner.service.controller import PolicyController
+from pinner.service.local import LocalService
+from pinner.service.protocol import Service
 from pinner.store.journal import Journal
 from pinner.store.repositories import open_store
-from pinner.usecases import UseCases
 
 LIVE = Path("/")
 configuration = conf.load
@@ -90,12 +90,12 @@ def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack, *
         )
 
     host = LiveHost(libvirt, lambda: configured(sets, nova_conf.read(files)))
-    newsroom = Newsroom(now)
-    agent = LocalAgent(take, host, journal, now, newsroom, config.agent.recover)
+    event_queue = HostEventQueue(now)
+    agent = LocalAgent(take, host, journal, now, event_queue, config.agent.recover)
     undo.callback(agent.close)
     agent.recover()
     if watch:
-        events = Events(config.libvirt.uri, host.given, newsroom, journal.placed)
+        events = Events(config.libvirt.uri, host.own_pins, event_queue, journal.placed)
         events.start()
         undo.callback(events.close)
     return agent
@@ -109,38 +109,38 @@ def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
     )
 
 
-def service(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str, undo: ExitStack) -> Service:
+def service(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str, undo: ExitStack) -> LocalService:
     """The use cases over these agents and the database at ``url``, whose schema is brought up to date."""
     store = undo.enter_context(open_store(url))
     migration = timedelta(seconds=config.policy.migration_seconds)
-    made = Service(agents, store, now, lambda: uuid.uuid4().hex[:12], config.host.sample_seconds, migration)
+    made = LocalService(agents, store, now, lambda: uuid.uuid4().hex[:12], config.host.sample_seconds, migration)
     undo.callback(made.close)
     made.catch_up()
     return made
 
 
-def keep(config: cfg.ConfigOpts, made: Service, host: str, undo: ExitStack) -> None:
+def start_controller(config: cfg.ConfigOpts, made: LocalService, host: str, undo: ExitStack) -> None:
     """Keep the host's policy from now on, until ``undo``."""
-    keeper = Keeper(
-        made.policing,
+    controller = PolicyController(
+        made.reconciler,
         host,
-        sweep_seconds=config.policy.sweep_seconds,
+        resync_seconds=config.policy.resync_seconds,
         measure_seconds=config.policy.measure_seconds,
     )
-    keeper.start()
-    undo.callback(keeper.stop)
+    controller.start()
+    undo.callback(controller.stop)
 
 
 @contextmanager
-def open_pinner(config_files: list[Path] | None, url: str, token: str, root: Path | None) -> Iterator[UseCases]:
+def open_pinner(config_files: list[Path] | None, url: str, token: str, root: Path | None) -> Iterator[Service]:
     """The use cases for one command: of the server at ``url``, else of the machine captured below ``root``, else of
     this machine."""
     with ExitStack() as undo:
         if url:
             # Not above: whoever is on the host itself needs no HTTP client.
-            from pinner.remote import RemotePinner
+            from pinner.service.remote import RemoteService
 
-            remote = RemotePinner(url, token or None)
+            remote = RemoteService(url, token or None)
             undo.callback(remote.close)
             yield remote
             return

@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import demo_stage as stage
+import demo_environment as stage
 import httpx
-from demo_stage import say
+from demo_environment import say
 
 SPAN_SECONDS = 8
 """Over which run delay is measured, before and after alike."""
@@ -65,7 +65,7 @@ class Demo:
         """Every thread of the demo's guests."""
         found: Threads = {}
         for guest in self.own_guests():
-            emulator = [*guest["emulator"]["threads"], *guest["helpers"]]
+            emulator = [*guest["emulator"]["threads"], *guest["vhost_threads"]]
             found[f"{guest['name']} emulator"] = {thread["tid"]: thread for thread in emulator}
             for kind in ("vcpu", "iothread"):
                 for part in guest[f"{kind}s"]:
@@ -192,7 +192,7 @@ class Demo:
         match target["kind"]:
             case "process":
                 return f"process {target['owner']}"
-            case "emulator" | "helper":
+            case "emulator" | "vhost":
                 return f"{target['name']} emulator"
             case kind:
                 return f"{target['name']} {kind} {target['part']}"

@@ -6,9 +6,9 @@ from pydantic import RootModel
 from pinner.api.context import pinner
 from pinner.api.openapi import failing
 from pinner.api.schemas import AuditQuery
-from pinner.model.audit import AuditRecord
+from pinner.model.audit import AuditRecord, Verification
 from pinner.model.errors import NotFound
-from pinner.usecases import Page, Verification
+from pinner.model.page import Page
 
 bp = APIBlueprint("audit", __name__, tag="Audit")
 

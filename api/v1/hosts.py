@@ -15,10 +15,10 @@ from pinner.api.schemas import (
 )
 from pinner.model.errors import HostUnreachable, NotFound, NotPermitted
 from pinner.model.guest import Guest
+from pinner.model.page import Page
 from pinner.model.process import Process
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
-from pinner.usecases import Page
 
 bp = APIBlueprint("hosts", __name__, tag="Hosts")
 OF_HOST = (

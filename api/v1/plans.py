@@ -23,9 +23,9 @@ from pinner.model.errors import (
     StalePlan,
 )
 from pinner.model.journal import Run
-from pinner.model.plan import Plan
+from pinner.model.page import Page
+from pinner.model.plan import Plan, PlanSummary
 from pinner.planning import shell
-from pinner.usecases import Page, PlanSummary
 
 bp = APIBlueprint("plans", __name__, tag="Plans")
 WRITERS = {"shell": shell.render, "text": render.plan}

@@ -5,11 +5,11 @@ from pydantic import RootModel
 
 from pinner.api.context import caller, pinner
 from pinner.api.openapi import failing
-from pinner.api.schemas import NewExemption, NewPolicy
+from pinner.api.schemas import NewExclusion, NewPolicy
 from pinner.model.drift import DriftReport
 from pinner.model.errors import ApplyFailed, Gone, HostUnreachable, NotFound, NotPermitted
 from pinner.model.policy import Policy
-from pinner.usecases import Exemption
+from pinner.service.protocol import GuestExclusion
 
 bp = APIBlueprint("policies", __name__, tag="Policies")
 
@@ -42,10 +42,10 @@ def drift(host: str) -> DriftReport:
     return pinner().drift(host)
 
 
-@bp.put("/hosts/<host>/guests/<guest>/exempt")
-@bp.input(NewExemption)
-@bp.output(RootModel[Exemption])
+@bp.put("/hosts/<host>/guests/<guest>/excluded")
+@bp.input(NewExclusion)
+@bp.output(RootModel[GuestExclusion])
 @bp.doc(extensions=failing(NotFound, Gone, ApplyFailed, HostUnreachable, NotPermitted))
-def exempt(host: str, guest: str, json_data: NewExemption) -> Exemption:
+def excluded(host: str, guest: str, json_data: NewExclusion) -> GuestExclusion:
     """Write into a guest's metadata whether its CPUs are to be left alone."""
-    return pinner().set_exempt(host, guest, json_data.exempt, caller())
+    return pinner().set_excluded(host, guest, json_data.excluded, caller())

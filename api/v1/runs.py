@@ -4,7 +4,7 @@ from apiflask import APIBlueprint
 from flask import Response
 from pydantic import RootModel
 
-from pinner.api.context import caller, door, pinner
+from pinner.api.context import caller, interface, pinner
 from pinner.api.openapi import EVENT, failing, links, written
 from pinner.api.schemas import HostPageQuery, NewRollback, RunDetail
 from pinner.api.streams import MEDIA
@@ -19,7 +19,7 @@ from pinner.model.errors import (
     RunConflict,
 )
 from pinner.model.journal import Run
-from pinner.usecases import Page
+from pinner.model.page import Page
 
 bp = APIBlueprint("runs", __name__, tag="Runs")
 
@@ -50,7 +50,7 @@ def events(run: str) -> Response:
     ended. An `error` with an error document comes instead where the run can be followed no further.
     """
     pinner().run(run)
-    return door().streams.respond(pinner().follow(run))
+    return interface().streams.respond(pinner().follow(run))
 
 
 @bp.post("/runs/<run>/rollback")

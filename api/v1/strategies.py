@@ -6,7 +6,8 @@ from pydantic import RootModel
 from pinner.api.context import pinner
 from pinner.api.paging import page
 from pinner.api.schemas import PageQuery
-from pinner.usecases import Page, StrategyInfo
+from pinner.model.page import Page
+from pinner.service.protocol import StrategyInfo
 
 bp = APIBlueprint("strategies", __name__, tag="Strategies")
 

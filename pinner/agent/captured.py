@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from pinner.agent.protocol import Progress
-from pinner.model.drift import Drift, News
+from pinner.model.drift import Drift
 from pinner.model.errors import Invalid, NotFound
+from pinner.model.event import HostEvent
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
@@ -37,7 +38,7 @@ class CapturedAgent:
         """None."""
         return ()
 
-    def news(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[News, ...]:  # noqa: ARG002
+    def host_events(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[HostEvent, ...]:  # noqa: ARG002
         """None: nothing happens here."""
         return ()
 
@@ -45,7 +46,7 @@ class CapturedAgent:
         """See Agent."""
         return any(each.uuid == guest for each in self.snapshot(0.0).guests)
 
-    def tell(self, guest: str, words: str) -> None:
+    def publish_guest_event(self, guest: str, words: str) -> None:
         """Nobody waits for news here."""
 
     def policy_set(self) -> None:
@@ -55,6 +56,6 @@ class CapturedAgent:
         """As they are: nobody is there to be asked."""
         return drifts
 
-    def set_exempt(self, guest: str, *, exempt: bool) -> NoReturn:  # noqa: ARG002
+    def set_excluded(self, guest: str, *, excluded: bool) -> NoReturn:  # noqa: ARG002
         """Raises Invalid."""
         raise Invalid("guest", guest, "a guest of a live host: a captured machine cannot be changed")

@@ -8,8 +8,9 @@ from typing import Any
 from pinner import codec
 from pinner.agent import wire
 from pinner.agent.protocol import Progress
-from pinner.model.drift import Drift, News
+from pinner.model.drift import Drift
 from pinner.model.errors import HostUnreachable, Unanswered, revive
+from pinner.model.event import HostEvent
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
@@ -42,15 +43,15 @@ class AgentClient:
         """See Agent."""
         return tuple(codec.read(Entry, entry) for entry in self._call(call="entries", run=run))
 
-    def news(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[News, ...]:
+    def host_events(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[HostEvent, ...]:
         """See Agent."""
-        return codec.read(tuple[News, ...], self._call(call="news", after=after, timeout=timeout, names=names))
+        return codec.read(tuple[HostEvent, ...], self._call(call="news", after=after, timeout=timeout, names=names))
 
     def knows(self, guest: str) -> bool:
         """See Agent."""
         return codec.read(bool, self._call(call="knows", guest=guest))
 
-    def tell(self, guest: str, words: str) -> None:
+    def publish_guest_event(self, guest: str, words: str) -> None:
         """See Agent."""
         self._call(call="tell", guest=guest, words=words)
 
@@ -63,9 +64,9 @@ class AgentClient:
         asked = [codec.plain(drift) for drift in drifts]
         return codec.read(tuple[Drift, ...], self._call(call="explain", drifts=asked))
 
-    def set_exempt(self, guest: str, *, exempt: bool) -> None:
+    def set_excluded(self, guest: str, *, excluded: bool) -> None:
         """See Agent."""
-        self._call(call="set_exempt", guest=guest, exempt=exempt)
+        self._call(call="set_exempt", guest=guest, excluded=excluded)
 
     def _call(self, progress: Progress | None = None, **call: object) -> Any:
         try:

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
-from pinner.agent.newsroom import Newsroom
+from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.protocol import Progress
 from pinner.apply import executor
 from pinner.apply.ports import Host, Journal
 from pinner.apply.recover import Policy, recover
-from pinner.model.drift import Drift, News
+from pinner.model.drift import Drift
+from pinner.model.event import HostEvent
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
@@ -27,7 +28,7 @@ class Machine(Host, Protocol):
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """See Agent."""
 
-    def set_exempt(self, guest: str, *, exempt: bool) -> None:
+    def set_excluded(self, guest: str, *, excluded: bool) -> None:
         """See Agent."""
 
 
@@ -40,7 +41,7 @@ class LocalAgent:
         host: Machine,
         journal: Journal,
         now: Callable[[], datetime],
-        newsroom: Newsroom,
+        event_queue: HostEventQueue,
         policy: Policy = "back",
     ) -> None:
         """``take`` makes a snapshot from two samples that lie so many seconds apart; ``policy`` is recovery's."""
@@ -48,7 +49,7 @@ class LocalAgent:
         self._host = host
         self._journal = journal
         self._now = now
-        self._newsroom = newsroom
+        self._event_queue = event_queue
         self._policy = policy
 
     def recover(self) -> None:
@@ -59,7 +60,7 @@ class LocalAgent:
 
     def close(self) -> None:
         """Let everybody go who waits for news."""
-        self._newsroom.close()
+        self._event_queue.close()
 
     def snapshot(self, sample_seconds: float) -> Snapshot:
         """See Agent."""
@@ -87,26 +88,26 @@ class LocalAgent:
         """See Agent."""
         return self._journal.entries(run)
 
-    def news(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[News, ...]:
+    def host_events(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[HostEvent, ...]:
         """See Agent."""
-        return self._newsroom.since(after, timeout, names)
+        return self._event_queue.since(after, timeout, names)
 
     def knows(self, guest: str) -> bool:
         """See Agent."""
         return self._host.knows(guest)
 
-    def tell(self, guest: str, words: str) -> None:
+    def publish_guest_event(self, guest: str, words: str) -> None:
         """See Agent."""
-        self._newsroom.tell("guest-told", guest, words)
+        self._event_queue.publish("guest-event", guest, words)
 
     def policy_set(self) -> None:
         """See Agent."""
-        self._newsroom.tell("policy-set", "")
+        self._event_queue.publish("policy-set", "")
 
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """See Agent."""
         return self._host.explain(drifts)
 
-    def set_exempt(self, guest: str, *, exempt: bool) -> None:
+    def set_excluded(self, guest: str, *, excluded: bool) -> None:
         """See Agent."""
-        self._host.set_exempt(guest, exempt=exempt)
+        self._host.set_excluded(guest, excluded=excluded)

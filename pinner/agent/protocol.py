@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from pinner.model.drift import Drift, News
+from pinner.model.drift import Drift
+from pinner.model.event import HostEvent
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
@@ -35,7 +36,7 @@ class Agent(Protocol):
     def entries(self, run: str) -> tuple[Entry, ...]:
         """The journal's entries of a run."""
 
-    def news(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[News, ...]:
+    def host_events(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[HostEvent, ...]:
         """What happened on the host since the news with number ``after``, in order; 0: all that is still kept.
 
         Waits until there is some, at most ``timeout`` seconds, and gives none then; a captured machine gives none at
@@ -47,7 +48,7 @@ class Agent(Protocol):
     def knows(self, guest: str) -> bool:
         """Whether libvirt has the guest (by UUID), active or not. Raises NotPermitted, HostUnreachable, Busy."""
 
-    def tell(self, guest: str, words: str) -> None:
+    def publish_guest_event(self, guest: str, words: str) -> None:
         """Somebody told that something happened to a guest (by UUID): to whoever waits for news that is news. Raises
         HostUnreachable."""
 
@@ -59,6 +60,6 @@ class Agent(Protocol):
         cpusets above their threads, systemd's settings, what is running, who wrote pins. Reads only; never raises for
         what it cannot find out."""
 
-    def set_exempt(self, guest: str, *, exempt: bool) -> None:
+    def set_excluded(self, guest: str, *, excluded: bool) -> None:
         """Write into the guest's metadata (by UUID; live, and in its definition where it has one) that its CPUs are to
         be left alone, or that they are not: Guest.exempt. Raises Gone, NotPermitted, HostUnreachable."""

@@ -109,11 +109,11 @@ class AgentServer:
             case "news":
                 after, timeout = int(str(call["after"])), float(str(call["timeout"]))
                 names = codec.read(tuple[str, ...], call["names"])
-                return [codec.plain(news) for news in self._agent.news(after, timeout, names)]
+                return [codec.plain(host_events) for host_events in self._agent.host_events(after, timeout, names)]
             case "knows":
                 return self._agent.knows(str(call["guest"]))
             case "tell":
-                self._agent.tell(str(call["guest"]), str(call["words"]))
+                self._agent.publish_guest_event(str(call["guest"]), str(call["words"]))
                 return None
             case "policy_set":
                 self._agent.policy_set()
@@ -122,7 +122,7 @@ class AgentServer:
                 drifts = codec.read(tuple[Drift, ...], call["drifts"])
                 return [codec.plain(drift) for drift in self._agent.explain(drifts)]
             case "set_exempt":
-                self._agent.set_exempt(str(call["guest"]), exempt=codec.read(bool, call["exempt"]))
+                self._agent.set_excluded(str(call["guest"]), excluded=codec.read(bool, call["excluded"]))
                 return None
             case other:
                 raise Invalid("call", other, "one that Agent has")

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 
-from pinner.apply import freshness
-from pinner.apply.course import Course, Progress, held, words
+from pinner.apply import staleness
 from pinner.apply.memory import memory_changes
 from pinner.apply.ports import Host, Journal
+from pinner.apply.transaction import Progress, Transaction, undoable, words
+from pinner.model.change import PINNED, Change, MemoryChange
 from pinner.model.errors import RunConflict, StoreUnavailable
 from pinner.model.journal import Entry, Run
-from pinner.model.memory import MemoryChange
-from pinner.model.plan import PINNED, Change, Plan
+from pinner.model.plan import Plan
 
 
 def apply(plan: Plan, run: Run, host: Host, journal: Journal, now: Callable[[], datetime], progress: Progress) -> Run:
@@ -30,13 +30,13 @@ def apply(plan: Plan, run: Run, host: Host, journal: Journal, now: Callable[[], 
     try:
         with _refusing(run, journal, now):
             # Not before the host is held: another run may be about to end.
-            changes: tuple[Change | MemoryChange, ...] = freshness.check(plan, host, persist=run.persist)
+            changes: tuple[Change | MemoryChange, ...] = staleness.check(plan, host, persist=run.persist)
             if run.migrate_memory:
                 # Last, so that what the guests allocate meanwhile lies where their vCPUs already are.
                 changes += memory_changes(plan, host)
             entries = _intents(changes, run, host, now())
             journal.intend(*entries)
-        return Course(run, entries, host, journal, now, progress).make()
+        return Transaction(run, entries, host, journal, now, progress).make()
     finally:
         journal.leave(run)
 
@@ -54,8 +54,8 @@ def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime]
             # Again now that the host is held: another rollback of it may have ended just before.
             undone = journal.run(run.undoes)
             _require_reversible(undone)
-            entries = held(undone, journal.entries(undone.id))
-            return Course(run, entries, host, journal, now, progress).roll_back(persist=undone.persist)
+            entries = undoable(undone, journal.entries(undone.id))
+            return Transaction(run, entries, host, journal, now, progress).roll_back(persist=undone.persist)
     finally:
         journal.leave(run)
 

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pinner.apply.ports import Host
+from pinner.model.change import MemoryChange
 from pinner.model.errors import Gone, Invalid, PinnerError, StalePlan
 from pinner.model.journal import Entry, EntryState
-from pinner.model.memory import MemoryChange, compared, lying, mib
+from pinner.model.memory import compared, lying, mib
 from pinner.model.plan import Plan
 
 STUCK_SHARE = 0.05
@@ -68,8 +69,8 @@ def take_memory_back(entry: Entry, change: MemoryChange, host: Host) -> tuple[En
     try:
         if change.numatune:
             host.set_numatune(change.target, change.numatune)
-        astray = _astray(change.before, host.memory(change.target))
-        if astray > (STUCK_SHARE * sum(change.before.values()) if entry.state == "intent" else 0):
+        misplaced = _misplaced(change.before, host.memory(change.target))
+        if misplaced > (STUCK_SHARE * sum(change.before.values()) if entry.state == "intent" else 0):
             _move_back(change, host)
         return _compared(change, host.memory(change.target))
     except Gone as error:
@@ -88,17 +89,17 @@ def _move_back(change: MemoryChange, host: Host) -> None:
 
 def _compared(change: MemoryChange, now: Mapping[int, int]) -> tuple[EntryState, str]:
     before = change.before
-    astray = _astray(before, now)
-    if not astray:
+    misplaced = _misplaced(before, now)
+    if not misplaced:
         return "undone", ""
     why = (
-        f"{mib(astray)} do not lie where they did, for pages of several nodes cannot be told apart once they lie "
+        f"{mib(misplaced)} do not lie where they did, for pages of several nodes cannot be told apart once they lie "
         f"together, and some do not move: before {lying(before)}; now {lying(now)}"
     )
-    return "stuck" if astray > STUCK_SHARE * sum(before.values()) else "undone", why
+    return "stuck" if misplaced > STUCK_SHARE * sum(before.values()) else "undone", why
 
 
-def _astray(before: Mapping[int, int], now: Mapping[int, int]) -> int:
+def _misplaced(before: Mapping[int, int], now: Mapping[int, int]) -> int:
     """KiB on another node than before. What the guest has given back, or taken anew, is not in the wrong place."""
     parts = compared(before, now)
     left = sum(part.moved_kib for part in parts if part.moved_kib > 0)

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from pinner.apply.freshness import differences, key, masks_of
+from pinner.apply.converge import PASSES, converge
 from pinner.apply.ports import Host, Journal
-from pinner.apply.settle import PASSES, settle
+from pinner.apply.staleness import differences, key, masks_of
+from pinner.model.change import PINNED, Change, ThreadMask
 from pinner.model.errors import ApplyFailed, Gone
 from pinner.model.journal import Entry
-from pinner.model.plan import PINNED, Change, ThreadMask
 
 
 class Move:
@@ -45,7 +45,7 @@ class Move:
         self.touched = True
         if change.target.kind in PINNED:
             self._host.pin(change.target, change.after, persist=self._persist)
-        self._settle()
+        self._converge()
 
     def _as_begun(self, threads: tuple[ThreadMask, ...]) -> tuple[ThreadMask, ...]:
         """The threads as they were before the interruption, but for what somebody else did."""
@@ -58,21 +58,21 @@ class Move:
             for thread, done in zip(threads, made, strict=True)
         )
 
-    def _settle(self) -> None:
+    def _converge(self) -> None:
         """Move every stray until none is left. libvirt's pin moves an emulator's threads only where the cpuset
         controller is, else its main thread alone; and a busy process bears threads all the time."""
         target, after = self._change.target, self._change.after
-        left = settle(lambda: list(filter(self._is_astray, self._host.masks(target))), self._move)
+        left = converge(lambda: list(filter(self._is_misplaced, self._host.masks(target))), self._move)
         if left:
             raise ApplyFailed(str(target), f"{len(left)} threads still are not on {after} after {PASSES} passes")
 
-    def _move(self, strays: list[ThreadMask]) -> None:
-        self._adopt(strays)
-        for thread in strays:
+    def _move(self, misplaced: list[ThreadMask]) -> None:
+        self._adopt(misplaced)
+        for thread in misplaced:
             with suppress(Gone):
                 self._host.set_mask(replace(thread, cpus=self._change.after))
 
-    def _is_astray(self, thread: ThreadMask) -> bool:
+    def _is_misplaced(self, thread: ThreadMask) -> bool:
         """A thread of a process that has neither a known name nor an inherited mask was placed by somebody else."""
         if thread.cpus == self._change.after:
             return False
@@ -82,7 +82,7 @@ class Move:
 
     def _adopt(self, threads: Iterable[ThreadMask]) -> None:
         """Journal the masks of those that nobody knew of, before they are touched."""
-        born = tuple(thread for thread in threads if self._is_astray(thread) and key(thread) not in self._known)
+        born = tuple(thread for thread in threads if self._is_misplaced(thread) and key(thread) not in self._known)
         if born:
             self._known.update(map(key, born))
             self.entry = replace(self.entry, found=(*self.entry.found, *born))

@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from pinner.model.bounds import Bounds
+from pinner.model.change import Target, TargetKind, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.journal import Entry, Run
-from pinner.model.plan import Target, TargetKind, ThreadMask
 
 Part = tuple[TargetKind, int]
 """A vCPU or iothread of a guest: its kind and number."""

@@ -9,13 +9,12 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Literal
 
-from pinner.apply.course import Course, held
-from pinner.apply.freshness import key, masks_of
 from pinner.apply.ports import Host, Journal
+from pinner.apply.staleness import key, masks_of
+from pinner.apply.transaction import Transaction, undoable
+from pinner.model.change import SETTINGS, MemoryChange
 from pinner.model.errors import PinnerError
 from pinner.model.journal import Entry, Run
-from pinner.model.memory import MemoryChange
-from pinner.model.plan import SETTINGS
 
 Policy = Literal["back", "forward"]
 """What becomes of an interrupted apply; an interrupted rollback is always finished."""
@@ -32,14 +31,14 @@ def recover(host: Host, journal: Journal, policy: Policy, now: Callable[[], date
     if run is None:
         return None
     try:
-        return _settle(run, host, journal, policy, now)
+        return _resolve(run, host, journal, policy, now)
     finally:
         journal.leave(run)
 
 
-def _settle(run: Run, host: Host, journal: Journal, policy: Policy, now: Callable[[], datetime]) -> Run:
-    def course(entries: Sequence[Entry]) -> Course:
-        return Course(run, entries, host, journal, now, lambda *_: None, resumed=True)
+def _resolve(run: Run, host: Host, journal: Journal, policy: Policy, now: Callable[[], datetime]) -> Run:
+    def transaction(entries: Sequence[Entry]) -> Transaction:
+        return Transaction(run, entries, host, journal, now, lambda *_: None, resumed=True)
 
     undone = journal.run(run.undoes) if run.kind == "rollback" else run
     entries = journal.entries(undone.id)
@@ -51,11 +50,11 @@ def _settle(run: Run, host: Host, journal: Journal, policy: Policy, now: Callabl
         and entries
         and all(each.state in ("intent", "done", "gone") for each in entries)
     ):
-        return course(entries).make()
+        return transaction(entries).make()
     repin = _under_way(entries, host)
     # A half made setting first: it may have widened the masks of all that come after it.
     settings = [each.seq for each in entries if each.seq in repin and each.change.target.kind in SETTINGS]
-    back = course(sorted(held(undone, entries), key=lambda entry: entry.seq not in settings))
+    back = transaction(sorted(undoable(undone, entries), key=lambda entry: entry.seq not in settings))
     return back.undo(repin=repin) if undone is run else back.roll_back(persist=undone.persist, repin=repin)
 
 

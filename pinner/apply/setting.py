@@ -9,12 +9,12 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 
-from pinner.apply.freshness import altered, key, masks_of
 from pinner.apply.ports import Host, Journal
+from pinner.apply.staleness import altered, key, masks_of
+from pinner.model.change import Change, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, PinnerError
 from pinner.model.journal import Entry, EntryState
-from pinner.model.plan import Change, ThreadMask
 
 Masks = dict[tuple[int, int], CpuSet]
 

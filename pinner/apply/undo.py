@@ -7,21 +7,20 @@ import logging
 from collections import Counter
 from dataclasses import replace
 
-from pinner.apply.freshness import key, masks_of
+from pinner.apply.converge import converge
 from pinner.apply.memory import take_memory_back
 from pinner.apply.ports import Host
 from pinner.apply.setting import put_back
-from pinner.apply.settle import settle
+from pinner.apply.staleness import key, masks_of
+from pinner.model.change import PINNED, SETTINGS, Change, MemoryChange, ThreadMask
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import ApplyFailed, Busy, Gone, PinnerError
 from pinner.model.journal import Entry, EntryState
-from pinner.model.memory import MemoryChange
-from pinner.model.plan import PINNED, SETTINGS, Change, ThreadMask
 
 LOG = logging.getLogger(__name__)
 
 
-def take_back(
+def undo(
     entry: Entry, host: Host, *, persist: bool, force: bool = False, repin: bool = False
 ) -> tuple[EntryState, str]:
     """Restore the masks (or the state, or where memory lay), and with ``persist`` the definition: ``undone``; ``gone``
@@ -89,7 +88,7 @@ class _Masks:
                 self._problems.append(str(error))
             except PinnerError as error:
                 LOG.info("masks are restored without libvirt: %s", error)
-        left = settle(self._strays, self._move)
+        left = converge(self._misplaced, self._move)
         if left:
             self._problems.append(
                 f"threads {', '.join(str(thread.tid) for thread in left)} do not keep the mask they had"
@@ -101,15 +100,15 @@ class _Masks:
             raise Gone(f"{self._target} of then (it was started anew since)")
         return self._problems
 
-    def _strays(self) -> list[ThreadMask]:
-        astray = (thread for thread in self._host.masks(self._target) if self._belongs(thread) != thread.cpus)
-        return [thread for thread in astray if key(thread) not in self._refused]
+    def _misplaced(self) -> list[ThreadMask]:
+        misplaced = (thread for thread in self._host.masks(self._target) if self._belongs(thread) != thread.cpus)
+        return [thread for thread in misplaced if key(thread) not in self._refused]
 
-    def _move(self, strays: list[ThreadMask]) -> None:
+    def _move(self, misplaced: list[ThreadMask]) -> None:
         if self._target.kind in PINNED and self._pinned is None:
             self._pin()
             return
-        for thread in strays:
+        for thread in misplaced:
             try:
                 self._host.set_mask(replace(thread, cpus=self._belongs(thread)))
             except Gone:

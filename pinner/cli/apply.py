@@ -11,7 +11,7 @@ from pinner.cli.plantable import show_plan
 from pinner.model.errors import Invalid
 from pinner.model.journal import Run
 from pinner.model.plan import Plan
-from pinner.usecases import UseCases
+from pinner.service.protocol import Service
 
 
 def register(commands: Commands) -> None:
@@ -67,7 +67,7 @@ def apply(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def _plan(context: Context, pinner: UseCases, arguments: Namespace) -> Plan:
+def _plan(context: Context, pinner: Service, arguments: Namespace) -> Plan:
     if arguments.plan is not None:
         return pinner.plan_by_id(arguments.plan)
     return make_plan(context, pinner, arguments.host, make_request(arguments), arguments.sample_seconds)

@@ -117,7 +117,7 @@ ROWS: dict[str, Callable[[Plan], object]] = {
     "vCPUs": lambda plan: plan.roles.vcpu or "none",
     "changes": lambda plan: len(plan.changes),
     "unplaced guests": lambda plan: ", ".join(item.name for item in plan.unplaced) or "none",
-    "left alone": lambda plan: len(plan.left_alone),
+    "left alone": lambda plan: len(plan.skipped),
     "warnings": lambda plan: len(plan.warnings),
     "score now": lambda plan: f"{plan.score_before.total:.2f}",
     "score planned": lambda plan: f"{plan.score_after.total:.2f}",

@@ -14,14 +14,16 @@ from rich.console import Console
 from rich.table import Table
 
 from pinner.cli.output import console, plain_page, print_json
+from pinner.model.audit import Caller
 from pinner.model.errors import Invalid, NotFound
+from pinner.model.page import Page
 from pinner.render import visible
-from pinner.usecases import Caller, Page, UseCases
+from pinner.service.protocol import Service
 
 
 def open_pinner(
     config_files: list[Path] | None, url: str, token: str, root: Path | None
-) -> AbstractContextManager[UseCases]:
+) -> AbstractContextManager[Service]:
     """The use cases: of this host, or of the server at ``url`` where one is named."""
     # Imported here, because ``--help`` should not wait for the database and libvirt.
     from pinner import wiring
@@ -41,7 +43,7 @@ class Context:
     err: Console
     caller: Caller
 
-    def open(self, root: Path | None = None) -> AbstractContextManager[UseCases]:
+    def open(self, root: Path | None = None) -> AbstractContextManager[Service]:
         """The use cases; with ``root`` those of the captured machine in that folder."""
         if root is not None and self.url:
             raise Invalid("--root", str(root), f"no folder while a server is asked ({self.url})")
@@ -91,7 +93,7 @@ def make_context(options: Namespace) -> Context:
     )
 
 
-def pick_host(pinner: UseCases, name: str | None) -> str:
+def pick_host(pinner: Service, name: str | None) -> str:
     """The host that was asked for, or the only one. Raises NotFound, or Invalid where there is a choice."""
     hosts = pinner.hosts()
     if name is not None:

@@ -12,7 +12,7 @@ from pinner.cli.places import ends
 from pinner.model.journal import Entry, Run
 from pinner.model.memory import mib
 from pinner.render import visible
-from pinner.usecases import UseCases
+from pinner.service.protocol import Service
 
 STYLES = {"failed": "red", "stuck": "bold red", "gone": "yellow", "undone": "yellow"}
 
@@ -21,7 +21,7 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C after a run was started; the text says what became of it."""
 
 
-def follow(context: Context, pinner: UseCases, start: Callable[[], Run]) -> Run:
+def follow(context: Context, pinner: Service, start: Callable[[], Run]) -> Run:
     """Start a run and show its changes as they end; the run as it ended.
 
     Raises Interrupted on Ctrl-C. A run of this process is brought to its end first, for a host is not left half-way;
@@ -42,7 +42,7 @@ def follow(context: Context, pinner: UseCases, start: Callable[[], Run]) -> Run:
     return pinner.run(run.id)
 
 
-def _outcome(context: Context, pinner: UseCases, run: Run) -> str:
+def _outcome(context: Context, pinner: Service, run: Run) -> str:
     """What becomes of a run that is no longer watched."""
     if context.url:
         return f"interrupted; run {run.id} goes on at {context.url} (see it: pinner run show {run.id})"
@@ -55,8 +55,8 @@ def _outcome(context: Context, pinner: UseCases, run: Run) -> str:
 def _show(context: Context, entry: Entry, number: int, total: int) -> None:
     # Counted here: a run may be ahead of its words by the time that they are printed.
     line = f"[{number:>{len(str(total))}}/{total}] {entry.state:<6} {_change(entry)}"
-    if entry.told:
-        line += f": {entry.told}"
+    if entry.summary:
+        line += f": {entry.summary}"
     context.err.print(visible(line), style=STYLES.get(entry.state), soft_wrap=True)
 
 

@@ -29,14 +29,14 @@ def register(commands: Commands) -> None:
         examples=["pinner guest list", "pinner guest list --json"],
     )
     host_option(parser)
-    for name, exempt, summary in (
+    for name, excluded, summary in (
         ("pin-off", True, "have a guest's CPUs left alone from now on"),
         ("pin-on", False, "have a guest placed again"),
     ):
         parser = add_command(
             verbs,
             name,
-            partial(set_exempt, exempt=exempt),
+            partial(set_excluded, excluded=excluded),
             summary,
             about="This is written into the guest's metadata, where libvirt keeps it; its threads are not moved by it.",
             examples=[f"pinner guest {name} web1"],
@@ -45,14 +45,14 @@ def register(commands: Commands) -> None:
         host_option(parser)
 
 
-def set_exempt(context: Context, arguments: Namespace, *, exempt: bool) -> int:
+def set_excluded(context: Context, arguments: Namespace, *, excluded: bool) -> int:
     """Mark a guest, or take its mark away."""
     with context.open() as pinner:
-        done = pinner.set_exempt(pick_host(pinner, arguments.host), arguments.guest, exempt, context.caller)
+        done = pinner.set_excluded(pick_host(pinner, arguments.host), arguments.guest, excluded, context.caller)
     if context.json:
         print_json(codec.plain(done))
         return 0
-    state = "its CPUs are left alone" if done.exempt else "it is placed like any other"
+    state = "its CPUs are left alone" if done.excluded else "it is placed like any other"
     context.out.print(visible(f"guest {done.name}: {state}"))
     return 0
 
@@ -81,7 +81,7 @@ def guests(shown: Iterable[Guest]) -> Table:
                 guest.state,
                 len(guest.vcpus),
                 cpu_cell(masks(thread.affinity for thread in live)),
-                cpu_cell(masks(thread.affinity for thread in (*guest.emulator.threads, *guest.helpers))),
+                cpu_cell(masks(thread.affinity for thread in (*guest.emulator.threads, *guest.vhost_threads))),
                 kib(guest.memory_kib),
                 ", ".join(f"{node}: {kib(held)}" for node, held in sorted(guest.memory_per_node.items())) or "-",
                 _wait([thread.delay_ns for thread in live]),
@@ -99,7 +99,7 @@ def _wait(delays: list[int | None]) -> str:
 
 def _note(guest: Guest) -> str:
     notes = ["dedicated by Nova"] if guest.dedicated else []
-    if guest.exempt:
+    if guest.excluded:
         notes.append("left alone (pin-off)")
     if guest.nova and guest.nova.instance:
         notes.append(f"instance {guest.nova.instance}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from pinner import codec
 from pinner.cli import guests, hosts, processes
 from pinner.cli.context import Context, pick_host, reason
-from pinner.cli.options import BUSY_THRESHOLD, LOOK_SECONDS, host_option, sample_option
+from pinner.cli.options import BUSY_THRESHOLD, OBSERVE_SECONDS, host_option, sample_option
 from pinner.cli.output import print_json
 from pinner.cli.parser import Commands, add_command
 from pinner.model.errors import Invalid
@@ -38,7 +38,7 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--save", metavar="FILE", help="write the snapshot as JSON to FILE (readable by its owner only); - for stdout"
     )
-    sample_option(parser, f"{LOOK_SECONDS:g}, with --save {SAVE_SECONDS:g}; none with --root")
+    sample_option(parser, f"{OBSERVE_SECONDS:g}, with --save {SAVE_SECONDS:g}; none with --root")
 
 
 def inventory(context: Context, arguments: Namespace) -> int:
@@ -67,7 +67,7 @@ def _span(arguments: Namespace) -> float:
         return float(arguments.sample_seconds)
     if arguments.root is not None:
         return 0.0
-    return LOOK_SECONDS if arguments.save is None else SAVE_SECONDS
+    return OBSERVE_SECONDS if arguments.save is None else SAVE_SECONDS
 
 
 def save(text: bytes, file: Path) -> None:

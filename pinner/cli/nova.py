@@ -60,7 +60,7 @@ def _print(context: Context, report: NovaReport) -> None:
     context.out.print("\nto change:")
     for each in report.findings:
         # In one line each, to be copied.
-        context.out.print(visible(f"  {each.where or 'as root'}: {each.mend}"), soft_wrap=True)
+        context.out.print(visible(f"  {each.where or 'as root'}: {each.remedy}"), soft_wrap=True)
 
 
 def owners(report: NovaReport) -> Table:

@@ -10,17 +10,18 @@ from pinner.cli.context import Context, pick_host, reason
 from pinner.cli.parser import Parser
 from pinner.cli.values import limit, percent, seconds
 from pinner.model.errors import Invalid
+from pinner.model.page import DEFAULT_LIMIT
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.usecases import DEFAULT_LIMIT, UseCases
+from pinner.service.protocol import Service
 
 BUSY_THRESHOLD = Request().busy_threshold
-LOOK_SECONDS = 1.0
+OBSERVE_SECONDS = 1.0
 """Seconds between the two samples where somebody only looks; a plan takes the configured span."""
 
 REQUEST = tuple(field.name for field in fields(Request))
-_LISTS = ("guests", "processes", "exempt_guests", "exempt_processes")
+_LISTS = ("guests", "processes", "excluded_guests", "excluded_processes")
 
 
 def host_option(parser: Parser) -> None:
@@ -67,7 +68,7 @@ def source_options(parser: Parser) -> None:
     )
 
 
-def request_options(parser: Parser, *, strategy: bool = True, standing: bool = False) -> None:
+def request_options(parser: Parser, *, strategy: bool = True, placement: bool = False) -> None:
     """The parameters of a plan, or with ``standing`` of a policy; those that are not given are None."""
     group = parser.add_argument_group("plan options")
     if strategy:
@@ -107,18 +108,18 @@ def request_options(parser: Parser, *, strategy: bool = True, standing: bool = F
         "partitions that the apply makes (live)",
     )
     group.add_argument(
-        "--exempt-guest",
+        "--exclude-guest",
         metavar="G",
         action="append",
-        dest="exempt_guests",
+        dest="excluded_guests",
         help="leave this guest (name or UUID) alone; it need not be there; may be repeated. `pinner guest pin-off` "
         "marks it in its own metadata instead",
     )
     group.add_argument(
-        "--exempt-process",
+        "--exclude-process",
         metavar="P",
         action="append",
-        dest="exempt_processes",
+        dest="excluded_processes",
         help="leave processes of this name or systemd unit alone; may be repeated",
     )
     group.add_argument(
@@ -127,9 +128,9 @@ def request_options(parser: Parser, *, strategy: bool = True, standing: bool = F
         help="place QEMU's own threads of guests that Nova pinned, too, where Nova gives them no CPUs of their own "
         "(default: no); their vCPUs are never touched",
     )
-    if not standing:
+    if not placement:
         group.add_argument(
-            "--repack",
+            "--rebalance",
             action="store_true",
             default=None,
             help="place all guests anew where that scores better, and say what it costs in moves; without it, who "
@@ -158,7 +159,7 @@ def updated(request: Request, arguments: Namespace, **settings: Any) -> Request:
 
 
 def make_plan(
-    context: Context, pinner: UseCases, host: str | None, request: Request, sample_seconds: float | None
+    context: Context, pinner: Service, host: str | None, request: Request, sample_seconds: float | None
 ) -> Plan:
     """Plan for a host (None: the only one) as it is now; the plan is stored."""
     host = pick_host(pinner, host)

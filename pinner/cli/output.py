@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from pinner import codec
+from pinner.model.page import Page
 from pinner.render import visible
-from pinner.usecases import Page
 
 PIPE_WIDTH = 120
 """Columns where the output is no terminal and COLUMNS is not set."""

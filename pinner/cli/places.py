@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable
 
+from pinner.model.change import Change, MemoryChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.memory import MemoryChange, lying
-from pinner.model.plan import Change, Target
+from pinner.model.memory import lying
 from pinner.render import counted
 
 SHOWN = 3
@@ -39,7 +39,7 @@ def part(targets: Iterable[Target]) -> str:
             return f"process {first.owner}"
         case "partition" | "workqueue" | "emulator" | "memory":
             return first.kind
-        case "helper":
+        case "vhost":
             return f"helper thread {numbers}"
         case "vcpu":
             return f"vCPU {numbers}"

@@ -44,7 +44,7 @@ def register(commands: Commands) -> None:
             "pinner plan --strategy numa-local --guest web1 --guest web2",
             "pinner plan --housekeeping 0-3 --emulator 4-7 --busy-threshold 5 --format shell",
             "pinner plan --snapshot host.json --strategy isolated --smt isolate",
-            "pinner plan --policy --repack",
+            "pinner plan --policy --rebalance",
         ],
     )
     source_options(create)

@@ -22,7 +22,7 @@ def show_plan(context: Context, plan: Plan) -> None:
         changes(plan),
         memory(plan.memory),
         left_out("UNPLACED", plan.unplaced),
-        left_out("LEFT ALONE", plan.left_alone),
+        left_out("SKIPPED", plan.skipped),
         isolation(plan.isolation) if plan.isolation else None,
     ):
         if part_ is not None:
@@ -47,7 +47,7 @@ def heading(plan: Plan) -> Table:
         ("emulator", f"{plan.roles.emulator or 'none'} (asked for: {request.emulator})"),
         ("vCPUs", plan.roles.vcpu or "none"),
         *(("note", note) for note in plan.roles.notes),
-        *([("re-pack", render.repack(plan.repack))] if plan.repack else []),
+        *([("rebalance", render.rebalance(plan.rebalance))] if plan.rebalance else []),
     )
 
 

@@ -17,7 +17,7 @@ from pinner.model.errors import NotFound
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.render import counted, visible
-from pinner.usecases import UseCases
+from pinner.service.protocol import Service
 
 ABOUT = """\
 The policy is kept by `pinner serve`, which heeds a new one within seconds:
@@ -43,7 +43,7 @@ def register(commands: Commands) -> None:
         examples=[
             "pinner policy set --strategy numa-local --mode propose",
             "pinner policy set --mode enforce",
-            "pinner policy set --exempt-guest db1 --exempt-process ceph-osd@3.service",
+            "pinner policy set --exclude-guest db1 --exclude-process ceph-osd@3.service",
             "pinner policy set --reset --mode observe",
         ],
     )
@@ -54,7 +54,7 @@ def register(commands: Commands) -> None:
     setting.add_argument(
         "--reset", action="store_true", help="begin with the defaults, not with the policy that the host has"
     )
-    request_options(setting, standing=True)
+    request_options(setting, placement=True)
     drift = add_command(
         commands,
         "drift",
@@ -129,8 +129,8 @@ def _note(drift: Drift) -> str:
     notes = [drift.detail] if drift.detail else []
     if drift.times:
         notes.append(f"put back {drift.times} times")
-    if drift.held_until:
-        notes.append(f"left alone until {moment(drift.held_until)}")
+    if drift.backoff_until:
+        notes.append(f"left alone until {moment(drift.backoff_until)}")
     return "; ".join(notes)
 
 
@@ -143,7 +143,7 @@ def _summary(report: DriftReport) -> str:
     return f"host {report.host}: {policy}{since}: {drift}"
 
 
-def _present(pinner: UseCases, host: str) -> Policy:
+def _present(pinner: Service, host: str) -> Policy:
     try:
         return pinner.policy(host)
     except NotFound:
@@ -156,7 +156,7 @@ def _print(context: Context, host: str, policy: Policy) -> None:
         return
     rows: list[tuple[str, object]] = [("host", host), ("mode", policy.mode)]
     for field in fields(Request):
-        if field.name != "repack":
+        if field.name != "rebalance":
             value = getattr(policy.request, field.name)
             shown = (", ".join(value) or "-") if isinstance(value, tuple) else value
             rows.append((field.name.replace("_", " "), shown))

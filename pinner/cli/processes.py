@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from rich.table import Table
 
 from pinner.cli.context import Context, pick_host
-from pinner.cli.options import LOOK_SECONDS, host_option, sample_option, threshold_option
+from pinner.cli.options import OBSERVE_SECONDS, host_option, sample_option, threshold_option
 from pinner.cli.output import cells, cpu_cell, cut, plain_list, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.places import masks
-from pinner.model.process import Hold, Process
+from pinner.model.process import Immovable, Process
 
-MOVABLE: dict[Hold, str] = {
+MOVABLE: dict[Immovable, str] = {
     "": "yes",
     "per-cpu": "no: bound to its CPU",
     "guest": "no: goes with its guest",
     "pinner": "no: pinner itself",
-    "narrowed": "no: narrowed by its owner",
+    "restricted": "no: narrowed by its owner",
 }
 
 
@@ -34,13 +34,13 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument("--busy", action="store_true", help="only those above the threshold")
     threshold_option(parser, "--threshold")
-    sample_option(parser, f"{LOOK_SECONDS:g}")
+    sample_option(parser, f"{OBSERVE_SECONDS:g}")
     host_option(parser)
 
 
 def list_processes(context: Context, arguments: Namespace) -> int:
     """Print the processes, the busiest first."""
-    span = LOOK_SECONDS if arguments.sample_seconds is None else arguments.sample_seconds
+    span = OBSERVE_SECONDS if arguments.sample_seconds is None else arguments.sample_seconds
     with context.open() as pinner, context.measuring(span):
         snapshot = pinner.observe(pick_host(pinner, arguments.host), span)
     shown = busiest(snapshot.processes, arguments.threshold) if arguments.busy else busiest(snapshot.processes)
@@ -77,7 +77,7 @@ def processes(shown: Iterable[Process]) -> Table:
 
 
 def _movable(process: Process) -> str:
-    held = sum(1 for thread in process.threads if thread.hold)
-    if process.hold or not held:
-        return MOVABLE[process.hold]
-    return f"yes, but {held} of its threads"
+    immovable = sum(1 for thread in process.threads if thread.immovable_reason)
+    if process.immovable_reason or not immovable:
+        return MOVABLE[process.immovable_reason]
+    return f"yes, but {immovable} of its threads"

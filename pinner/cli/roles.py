@@ -42,12 +42,14 @@ def uses_now(snapshot: Snapshot, busy_threshold: float) -> Uses:
 
     ``busy_threshold`` is in per cent of one CPU.
     """
-    busy = (thread for p in snapshot.processes if not p.hold and p.load > busy_threshold for thread in p.threads)
+    busy = (
+        thread for p in snapshot.processes if not p.immovable_reason and p.load > busy_threshold for thread in p.threads
+    )
     guests = [guest for guest in snapshot.guests if not guest.dedicated]
-    emulators = (thread for guest in guests for thread in (*guest.emulator.threads, *guest.helpers))
+    emulators = (thread for guest in guests for thread in (*guest.emulator.threads, *guest.vhost_threads))
     vcpus = (vcpu.thread for guest in guests for vcpu in guest.vcpus if vcpu.thread)
     sets = {
-        HOUSEKEEPING: _affinity(thread for thread in busy if not thread.hold),
+        HOUSEKEEPING: _affinity(thread for thread in busy if not thread.immovable_reason),
         EMULATOR: _affinity(emulators),
         VCPU: _affinity(vcpus),
     }

@@ -28,7 +28,7 @@ def serve(context: Context, arguments: Namespace) -> int:
     if context.url:
         raise Invalid("--url", context.url, "left out (PINNER_URL too): serve is for this host")
     # Imported here for the same reason as in context.open_pinner.
-    from pinner import serving
+    from pinner.server import main
 
-    serving.serve(context.config_files, arguments.bind, arguments.port)
+    main.serve(context.config_files, arguments.bind, arguments.port)
     return 0

@@ -7,7 +7,7 @@ from pinner.cli.context import Context, pick_host
 from pinner.cli.draw import drawing
 from pinner.cli.options import (
     BUSY_THRESHOLD,
-    LOOK_SECONDS,
+    OBSERVE_SECONDS,
     captured,
     given,
     make_plan,
@@ -103,7 +103,7 @@ def _look(context: Context, arguments: Namespace) -> Snapshot:
     snapshot = captured(context, arguments)
     if snapshot is not None:
         return snapshot
-    span = LOOK_SECONDS if arguments.sample_seconds is None else arguments.sample_seconds
+    span = OBSERVE_SECONDS if arguments.sample_seconds is None else arguments.sample_seconds
     with context.open() as pinner, context.measuring(span):
         return pinner.observe(pick_host(pinner, arguments.host), span)
 

@@ -4,8 +4,8 @@ import argparse
 import math
 from datetime import datetime
 
+from pinner.model.page import MAX_LIMIT
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
-from pinner.usecases import MAX_LIMIT
 
 
 def seconds(text: str) -> float:

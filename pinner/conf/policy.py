@@ -3,7 +3,7 @@ from oslo_config import cfg
 NAME = "policy"
 OPTIONS = [
     cfg.FloatOpt(
-        "sweep_seconds",
+        "resync_seconds",
         default=60.0,
         min=1.0,
         help="Seconds between two looks at a host that has a policy, when nothing is heard of it: the net under the "

@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from pinner.host import cpusets, files, procfs
+from pinner.model.change import ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, NotPermitted
-from pinner.model.plan import ThreadMask
 
 
 def mask(tid: int) -> ThreadMask:

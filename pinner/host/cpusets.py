@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pinner.host import files
 from pinner.host.kernel import Mount
-from pinner.model.plan import TargetKind
+from pinner.model.change import TargetKind
 
 CPUS = "cpuset.cpus"
 PARTITION = "cpuset.cpus.partition"

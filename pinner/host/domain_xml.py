@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from lxml import etree
 
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import DEDICATING, NovaIdentity
-from pinner.model.plan import Target
 
 NOVA = ("http://openstack.org/xmlns/libvirt/nova/1.1", "http://openstack.org/xmlns/libvirt/nova/1.0")
 """The namespaces of Nova's metadata, newest first."""
 
 PINNER = "urn:pinner:domain:1"
 """The namespace of pinner's own metadata."""
-EXEMPT = "<cpus leave='alone'/>"
+EXCLUDED = "<cpus leave='alone'/>"
 """In PINNER: the guest's CPUs are to be left alone."""
 
 _PINS = {"emulator": "emulatorpin", "vcpu": "vcpupin", "iothread": "iothreadpin"}
@@ -41,7 +41,7 @@ class Domain:
     """Name on the host and MAC address of every network interface that has one."""
     pci: tuple[str, ...]
     nova: NovaIdentity | None
-    exempt: bool
+    excluded: bool
     """Whether pinner's own metadata says that its CPUs are to be left alone."""
     dedicated: bool
     """Whether Nova's metadata says, of the flavor or of the image, that vCPUs have CPUs of their own."""
@@ -65,7 +65,7 @@ def parse(xml: str) -> Domain:
         taps=tuple(_taps(domain)),
         pci=tuple(_pci_address(source) for source in domain.iterfind("devices/*/source/address[@slot]")),
         nova=identity,
-        exempt=domain.find(f"metadata/{{{PINNER}}}cpus[@leave='alone']") is not None,
+        excluded=domain.find(f"metadata/{{{PINNER}}}cpus[@leave='alone']") is not None,
         dedicated=dedicated,
     )
 

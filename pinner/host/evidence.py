@@ -9,10 +9,10 @@ from pinner.host import causes, cpusets, files
 from pinner.host.causes import Cpuset, Seen, Unit
 from pinner.host.kernel import cpuset_mount
 from pinner.host.watched import names_of_all
+from pinner.model.change import PINNED, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift
 from pinner.model.errors import Invalid, PinnerError
-from pinner.model.plan import PINNED, Target
 
 _BOOTED = "run/systemd/system"
 """Is there where systemd is the init (sd_booted(3))."""

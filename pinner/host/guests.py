@@ -42,7 +42,7 @@ def read_guest(root: Path, domain: ActiveDomain, processes: qemu.Processes) -> G
             IoThread(id_, roles.iothreads.get(id_), xml.iothread_pins.get(id_, everywhere))
             for id_ in sorted({*xml.iothreads, *roles.iothreads})
         ),
-        helpers=processes.helpers.get(pid, ()),
+        vhost_threads=processes.vhost_threads.get(pid, ()),
         memory_kib=xml.memory_kib,
         memory_per_node=qemu.memory_per_node(root, pid),
         taps=tuple(_tap(root, name, mac) for name, mac in xml.taps),
@@ -50,7 +50,7 @@ def read_guest(root: Path, domain: ActiveDomain, processes: qemu.Processes) -> G
         persistent=domain.definition is not None,
         nova=xml.nova,
         dedicated=_dedicated(domain),
-        exempt=xml.exempt,
+        excluded=xml.excluded,
         cgroups=cgroups.units_of(root, pid),
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pinner.host import capabilities, libnuma, procfs
-from pinner.host.holds import classify
+from pinner.host.immovable import classify
 from pinner.host.sysfs import read_topology
 from pinner.host.sysfs_nodes import overlaps
 from pinner.model.cpuset import CpuSet

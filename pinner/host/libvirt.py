@@ -14,17 +14,17 @@ from typing import TypeVar
 import libvirt  # type: ignore[import-untyped]
 
 from pinner.host import domain_xml, qemu
-from pinner.host.bounded import Bounded
 from pinner.host.guests import ActiveDomain, read_guest
+from pinner.host.timed_calls import TimedCalls
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone, HostUnreachable, NotPermitted, PinnerError
 from pinner.model.guest import Guest, GuestState
-from pinner.model.plan import Target
 
 T = TypeVar("T")
 
 CALL_TIMEOUT = 10.0
-_LOOKS = 6
+_HOST_CALL_FACTOR = 6
 """How many times as long a look at the whole host is waited for: a new libvirtd asks each QEMU what it can do."""
 _RETRY_SECONDS = 0.1
 
@@ -75,8 +75,8 @@ class Libvirt:
 
     def __init__(self, uri: str, call_timeout: float = CALL_TIMEOUT) -> None:
         self._uri = uri
-        self._calls = Bounded(call_timeout)
-        self._looks = Bounded(_LOOKS * call_timeout)
+        self._calls = TimedCalls(call_timeout)
+        self._host_calls = TimedCalls(_HOST_CALL_FACTOR * call_timeout)
         self._down = False
         """Whether the last one who had the patience has waited for libvirtd in vain."""
         self._idle: list[_Link] = []
@@ -166,13 +166,13 @@ class Libvirt:
         wanted = {libvirt.VIR_DOMAIN_NUMA_NODESET: nodes}
         self._ask_domain(str(target), target.owner, lambda domain: domain.setNumaParameters(wanted, _LIVE))
 
-    def set_exempt(self, guest: str, *, exempt: bool) -> None:
+    def set_excluded(self, guest: str, *, excluded: bool) -> None:
         """Mark the guest (by UUID), live and in its definition, as one whose CPUs are left alone, or take the mark away
         (virDomainSetMetadata). Raises Gone, ApplyFailed."""
 
         def work(domain: libvirt.virDomain) -> None:
             flags = _LIVE | (libvirt.VIR_DOMAIN_AFFECT_CONFIG if domain.isPersistent() else 0)
-            mark = domain_xml.EXEMPT if exempt else None
+            mark = domain_xml.EXCLUDED if excluded else None
             domain.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, mark, "pinner", domain_xml.PINNER, flags)
 
         self._ask_domain(f"guest {guest}", guest, work)
@@ -181,13 +181,13 @@ class Libvirt:
         def answer() -> T:
             return self._answer(what, lambda link: work(link.domain(uuid)), patient=True)
 
-        return _bounded(self._calls, uuid, what, answer)
+        return _timed(self._calls, uuid, what, answer)
 
     def _ask(self, what: str, work: Callable[[libvirt.virConnect], T]) -> T:
         def answer() -> T:
             return self._answer(what, lambda link: work(link.connection), patient=False)
 
-        return _bounded(self._looks, what, what, answer)
+        return _timed(self._host_calls, what, what, answer)
 
     def _answer(self, what: str, work: Callable[[_Link], T], *, patient: bool) -> T:
         """Do the work, once more over a new connection when the old one was lost and its outcome with it: all that is
@@ -249,7 +249,7 @@ class Libvirt:
         return HostUnreachable(socket.gethostname(), why)
 
 
-def _bounded(calls: Bounded, about: str, what: str, answer: Callable[[], T]) -> T:
+def _timed(calls: TimedCalls, about: str, what: str, answer: Callable[[], T]) -> T:
     try:
         return calls.call(about, answer)
     except TimeoutError:

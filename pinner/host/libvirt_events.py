@@ -15,9 +15,9 @@ from typing import NamedTuple
 import libvirt  # type: ignore[import-untyped]
 
 from pinner.host import domain_xml
+from pinner.model.change import TargetKind
 from pinner.model.cpuset import CpuSet
-from pinner.model.drift import NewsKind
-from pinner.model.plan import TargetKind
+from pinner.model.event import HostEventKind
 
 LOG = logging.getLogger(__name__)
 
@@ -34,10 +34,10 @@ _RESUMED_ELSEWHERE = (
 )
 
 
-class GuestNews(NamedTuple):
+class DomainEvent(NamedTuple):
     """Something happened to a guest (by UUID); ``detail`` in libvirt's words."""
 
-    kind: NewsKind
+    kind: HostEventKind
     guest: str
     detail: str
 
@@ -61,15 +61,15 @@ class Disconnected(NamedTuple):
     """libvirt does not answer any more."""
 
 
-Heard = GuestNews | Pinned | Connected | Disconnected
+LibvirtSignal = DomainEvent | Pinned | Connected | Disconnected
 
 
 class LibvirtEvents:
     """Calls ``tell`` with what libvirt says, from a thread of libvirt's, until it is closed."""
 
-    def __init__(self, uri: str, tell: Callable[[Heard], None]) -> None:
+    def __init__(self, uri: str, publish: Callable[[LibvirtSignal], None]) -> None:
         self._uri = uri
-        self._tell = tell
+        self._publish = publish
         self._wake = threading.Event()
         self._closing = False
         self._callbacks: list[int] = []
@@ -104,7 +104,7 @@ class LibvirtEvents:
             self._wake.wait()
             self._close(connection)
             if not self._closing:
-                self._tell(Disconnected())
+                self._publish(Disconnected())
 
     def _listen(self) -> libvirt.virConnect:
         connection = libvirt.openReadOnly(self._uri)
@@ -119,7 +119,7 @@ class LibvirtEvents:
         except libvirt.libvirtError:
             self._close(connection)
             raise
-        self._tell(Connected(frozenset(domain.UUIDString() for domain in active)))
+        self._publish(Connected(frozenset(domain.UUIDString() for domain in active)))
         return connection
 
     def _close(self, connection: libvirt.virConnect) -> None:
@@ -147,27 +147,27 @@ class LibvirtEvents:
         match event:
             case libvirt.VIR_DOMAIN_EVENT_STARTED:
                 words = f"started: {_named('VIR_DOMAIN_EVENT_STARTED_', detail)}"
-                self._tell(GuestNews("guest-started", domain.UUIDString(), words))
+                self._publish(DomainEvent("guest-started", domain.UUIDString(), words))
             case libvirt.VIR_DOMAIN_EVENT_RESUMED if detail in _RESUMED_ELSEWHERE:
                 words = f"resumed: {_named('VIR_DOMAIN_EVENT_RESUMED_', detail)}"
-                self._tell(GuestNews("guest-started", domain.UUIDString(), words))
+                self._publish(DomainEvent("guest-started", domain.UUIDString(), words))
             case libvirt.VIR_DOMAIN_EVENT_STOPPED:
                 words = f"stopped: {_named('VIR_DOMAIN_EVENT_STOPPED_', detail)}"
-                self._tell(GuestNews("guest-stopped", domain.UUIDString(), words))
+                self._publish(DomainEvent("guest-stopped", domain.UUIDString(), words))
 
     def _tunable(self, _: object, domain: libvirt.virDomain, parameters: dict[str, object], __: object) -> None:
         for name, value in parameters.items():
             if found := _PIN.fullmatch(name):
                 part = int(found[2]) if found[2] else None
                 cpus = CpuSet.parse(str(value))
-                self._tell(Pinned(domain.UUIDString(), _TARGETS[found[1]], part, cpus))
+                self._publish(Pinned(domain.UUIDString(), _TARGETS[found[1]], part, cpus))
 
     def _metadata(self, _: object, domain: libvirt.virDomain, __: int, namespace: str | None, ___: object) -> None:
         if namespace == domain_xml.PINNER:
-            self._tell(GuestNews("guest-changed", domain.UUIDString(), "metadata"))
+            self._publish(DomainEvent("guest-changed", domain.UUIDString(), "metadata"))
 
     def _changed(self, words: str) -> Callable[..., None]:
-        return lambda _, domain, *__: self._tell(GuestNews("guest-changed", domain.UUIDString(), words))
+        return lambda _, domain, *__: self._publish(DomainEvent("guest-changed", domain.UUIDString(), words))
 
 
 @cache

@@ -5,17 +5,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from pinner.host import affinity, cgroups, evidence, files, memory, procfs, qemu
-from pinner.host.given import Given
 from pinner.host.guests import pinned_by_nova
 from pinner.host.kernel import cpuset_mount
 from pinner.host.libvirt import Libvirt
+from pinner.host.own_pins import OwnPins
 from pinner.host.sysfs import read_fingerprint
 from pinner.model.bounds import Bounds
+from pinner.model.change import Target, TargetKind, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.nova import NovaOwns, NovaSets
-from pinner.model.plan import Target, TargetKind, ThreadMask
 from pinner.model.process import Thread
 
 ROOT = Path("/")
@@ -33,7 +33,7 @@ class LiveHost:
         """Process id and start time by guest."""
         self._singles: dict[Target, ThreadMask] = {}
         """The thread of each target that is one thread of QEMU."""
-        self.given = Given()
+        self.own_pins = OwnPins()
 
     def fingerprint(self) -> str:
         """See Host."""
@@ -46,7 +46,7 @@ class LiveHost:
     def bounds(self) -> Bounds:
         """See Host."""
         sets, domains = self._sets(), self._libvirt.active()
-        marked = frozenset(domain.uuid for domain in domains if domain.xml.exempt)
+        marked = frozenset(domain.uuid for domain in domains if domain.xml.excluded)
         return Bounds(NovaOwns(sets, tuple(pinned_by_nova(ROOT, domains))), marked)
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
@@ -59,7 +59,7 @@ class LiveHost:
                     return ()
                 case "partition", None:
                     return _movable()
-                case "helper", int(tid):
+                case "vhost", int(tid):
                     return (affinity.mask(tid),)
                 case "emulator", None:
                     return affinity.masks(self._qemu(target.owner), qemu.is_emulator)
@@ -75,7 +75,7 @@ class LiveHost:
         online = self.online()
         if not cpus <= online:
             raise ApplyFailed(str(target), f"CPUs {cpus - online} are not online (online: {online})")
-        self.given.add(target, cpus)
+        self.own_pins.add(target, cpus)
         self._libvirt.pin(target, cpus, persist=persist)
 
     def set_mask(self, thread: ThreadMask) -> None:
@@ -143,9 +143,9 @@ class LiveHost:
         """See Agent."""
         return evidence.explain(ROOT, drifts, self._libvirt.pin_of)
 
-    def set_exempt(self, guest: str, *, exempt: bool) -> None:
+    def set_excluded(self, guest: str, *, excluded: bool) -> None:
         """See Agent."""
-        self._libvirt.set_exempt(guest, exempt=exempt)
+        self._libvirt.set_excluded(guest, excluded=excluded)
 
     def _first_thread(self, target: Target) -> int:
         """QEMU's process id, if it is still the one that the target means. Raises Gone."""
@@ -194,6 +194,6 @@ class LiveHost:
 def _movable() -> tuple[ThreadMask, ...]:
     """Every thread of the machine that does not belong to its CPU, by ascending id."""
     processes = procfs.Sampler(ROOT).second()
-    threads = (thread for process in processes for thread in process.threads if thread.hold != "per-cpu")
+    threads = (thread for process in processes for thread in process.threads if thread.immovable_reason != "per-cpu")
     found = (ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)
     return tuple(sorted(found, key=lambda thread: thread.tid))

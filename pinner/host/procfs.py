@@ -17,7 +17,7 @@ from pinner.host.cpusets import rows
 from pinner.host.files import Folder, decode, numbers, read
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid
-from pinner.model.process import Hold, Process, Thread
+from pinner.model.process import Immovable, Process, Thread
 
 PF_KTHREAD = 0x00200000
 PF_NO_SETAFFINITY = 0x04000000
@@ -41,7 +41,7 @@ class Stat(NamedTuple):
     started: int
 
 
-class Look(NamedTuple):
+class StatSample(NamedTuple):
     """A stat file as it was at a moment of the caller's clock, in seconds."""
 
     stat: bytes
@@ -96,8 +96,8 @@ class Sampler:
     def __init__(self, root: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._proc = f"{root}/proc"
         self._clock = clock
-        self._processes: dict[str, Look] = {}
-        self._threads: dict[str, Look] = {}
+        self._processes: dict[str, StatSample] = {}
+        self._threads: dict[str, StatSample] = {}
         self._began: float | None = None
 
     def first(self) -> None:
@@ -106,11 +106,11 @@ class Sampler:
         for pid in numbers(self._proc):
             try:
                 with Folder(f"{self._proc}/{pid}") as folder:
-                    look = self._processes[pid] = Look(read("stat", folder), self._clock())
-                    if parse_stat(look.stat).flags & PF_KTHREAD:
-                        self._threads[pid] = look
+                    sample_ = self._processes[pid] = StatSample(read("stat", folder), self._clock())
+                    if parse_stat(sample_.stat).flags & PF_KTHREAD:
+                        self._threads[pid] = sample_
                     else:
-                        self._look_at_threads(folder, pid)
+                        self._sample_threads(folder, pid)
             except _VANISHED:
                 continue
 
@@ -126,10 +126,10 @@ class Sampler:
         except _VANISHED:
             return ()
 
-    def _look_at_threads(self, folder: int, pid: str) -> None:
+    def _sample_threads(self, folder: int, pid: str) -> None:
         for tid in numbers(f"{self._proc}/{pid}/task"):
             try:
-                self._threads[tid] = Look(read(f"task/{tid}/stat", folder), self._clock())
+                self._threads[tid] = StatSample(read(f"task/{tid}/stat", folder), self._clock())
             except OSError:
                 continue
 
@@ -162,10 +162,10 @@ class Sampler:
         load = self._load(self._threads.get(tid), data, stat)
         affinity = parse_affinity(read(f"{below}status", folder))
         run, delay = _schedstat(_optional(f"{below}schedstat", folder))
-        hold: Hold = "per-cpu" if stat.flags & PF_NO_SETAFFINITY else ""
-        return Thread(int(tid), stat.started, stat.name, affinity, load, run, delay, hold)
+        immovable_reason: Immovable = "per-cpu" if stat.flags & PF_NO_SETAFFINITY else ""
+        return Thread(int(tid), stat.started, stat.name, affinity, load, run, delay, immovable_reason)
 
-    def _load(self, before: Look | None, data: bytes, now: Stat) -> float:
+    def _load(self, before: StatSample | None, data: bytes, now: Stat) -> float:
         # Most threads sleep all the while, and their stat is the same to the byte.
         if self._began is None or (before and before.stat == data):
             return 0.0

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pinner.host import files, procfs
-from pinner.host.holds import owner_of
+from pinner.host.immovable import owner_of
+from pinner.model.change import TargetKind
 from pinner.model.errors import Gone
-from pinner.model.plan import TargetKind
 from pinner.model.process import Thread
 
 _VCPU = re.compile(r"CPU (\d+)/\w+", re.ASCII)
@@ -28,7 +28,7 @@ class Processes:
     """One look at /proc: QEMU's process id by the guest's UUID, and kernel threads that work for it by that id."""
 
     qemus: Mapping[str, int]
-    helpers: Mapping[int, tuple[Thread, ...]]
+    vhost_threads: Mapping[int, tuple[Thread, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def roles(threads: Iterable[Thread]) -> Roles:
     iothreads: dict[int, Thread] = {}
     emulator: list[Thread] = []
     for thread in threads:
-        if thread.hold == "per-cpu":
+        if thread.immovable_reason == "per-cpu":
             continue
         match role(thread.name):
             case "vcpu", int(part):
@@ -74,7 +74,7 @@ def roles(threads: Iterable[Thread]) -> Roles:
 
 def look(root: Path, uuids: Collection[str]) -> Processes:
     """Find the QEMU processes of these guests, and all helpers. A guest whose process is not there is left out."""
-    helpers: dict[int, tuple[Thread, ...]] = {}
+    vhost_threads: dict[int, tuple[Thread, ...]] = {}
     likely: list[_Found] = []
     others: list[_Found] = []
     for pid in map(int, files.numbers(f"{root}/proc")):
@@ -83,13 +83,13 @@ def look(root: Path, uuids: Collection[str]) -> Processes:
             if not stat.flags & procfs.PF_KTHREAD:
                 (likely if _EXECUTABLE.match(stat.name) else others).append((stat.started, pid))
             elif (owner := owner_of(stat.name)) is not None:
-                helpers[owner] = helpers.get(owner, ()) + procfs.threads_of(root, pid)
+                vhost_threads[owner] = vhost_threads.get(owner, ()) + procfs.threads_of(root, pid)
         except (OSError, ValueError, IndexError, Gone):
             continue
     qemus = _by_uuid(root, likely, uuids)
     if missing := set(uuids) - set(qemus):
         qemus |= _by_uuid(root, others, missing)
-    return Processes(qemus, helpers)
+    return Processes(qemus, vhost_threads)
 
 
 def memory_per_node(root: Path, pid: int) -> dict[int, int]:

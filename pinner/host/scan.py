@@ -12,12 +12,12 @@ class Scan:
 
     def __init__(self, root: Path) -> None:
         self._proc = f"{root}/proc"
-        self._processes = self._look()
+        self._processes = self._scan()
         self._threads: dict[int, frozenset[int]] = {}
 
     def read(self, with_threads: Collection[int]) -> Iterator[Born | Began]:
         """What began since the last look; births only of threads of these processes."""
-        known, self._processes = self._processes, self._look()
+        known, self._processes = self._processes, self._scan()
         for pid, seen in self._processes.items():
             if known.get(pid) != seen:
                 yield Began(pid)
@@ -25,7 +25,7 @@ class Scan:
         for pid in before.keys() & self._threads.keys():
             yield from (Born(pid, tid) for tid in sorted(self._threads[pid] - before[pid]))
 
-    def _look(self) -> dict[int, tuple[int, str]]:
+    def _scan(self) -> dict[int, tuple[int, str]]:
         """When each process began, and its name."""
         found = {}
         for pid in files.numbers(self._proc):

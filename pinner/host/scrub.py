@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 from pinner.host import procfs
 from pinner.host.files import decode
-from pinner.host.holds import is_qemu
+from pinner.host.immovable import is_qemu
 
 _ARGUMENTS = frozenset({b"isolcpus", b"maxcpus", b"nohz", b"nohz_full", b"nosmt", b"numa", b"rcu_nocbs"})
 _CGROUPS = frozenset({b"cgroup", b"cgroup2", b"cpuset"})

@@ -10,20 +10,20 @@ from queue import Empty, SimpleQueue
 from typing import Protocol, TypeVar
 
 from pinner.host.inotify import Inotify, Written
-from pinner.host.libvirt_events import Heard, LibvirtEvents
+from pinner.host.libvirt_events import LibvirtEvents, LibvirtSignal
 from pinner.host.netlink import Began, Born, CpuChanged, CpuEvents, Lost, ProcessEvents
 from pinner.host.scan import Scan
 from pinner.model.errors import NotPermitted
 
 LOG = logging.getLogger(__name__)
 
-Happened = Born | Began | CpuChanged | Lost | Written | Heard
+HostSignal = Born | Began | CpuChanged | Lost | Written | LibvirtSignal
 
 
 class _Source(Protocol):
     def fileno(self) -> int: ...
 
-    def read(self) -> Iterable[Happened]: ...
+    def read(self) -> Iterable[HostSignal]: ...
 
     def close(self) -> None: ...
 
@@ -41,17 +41,17 @@ class Sources:
         """``uri`` is libvirt's; births are looked for below ``root``."""
         self._uri = uri
         self._root = root
-        self._heard: SimpleQueue[Heard] = SimpleQueue()
+        self._received: SimpleQueue[LibvirtSignal] = SimpleQueue()
         self._undo = ExitStack()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._undo.callback(os.close, self._wake)
         self._selector = self._undo.enter_context(selectors.DefaultSelector())
-        self._selector.register(self._wake, selectors.EVENT_READ, self._hearing)
+        self._selector.register(self._wake, selectors.EVENT_READ, self._read_libvirt)
         self._inotify = self._open(Inotify, "writes to cpusets")
         self._open(CpuEvents, "CPUs that go offline or come online")
         births = self._open(ProcessEvents, "programs and threads that begin")
         self._scan = Scan(root) if births is None else None
-        self._libvirt = LibvirtEvents(uri, self._hear)
+        self._libvirt = LibvirtEvents(uri, self._receive)
 
     def __enter__(self) -> "Sources":
         self._libvirt.start()
@@ -74,12 +74,12 @@ class Sources:
                 len(refused) - 1,
             )
 
-    def wait(self, seconds: float) -> Iterator[Happened]:
+    def wait(self, seconds: float) -> Iterator[HostSignal]:
         """What happens next, at most ``seconds`` from now."""
         for key, _ in self._selector.select(seconds):
             yield from key.data()
 
-    def look(self, with_threads: Collection[int]) -> Iterator[Born | Began]:
+    def rescan(self, with_threads: Collection[int]) -> Iterator[Born | Began]:
         """What began since the last look, births of these processes only, where the kernel does not tell of it."""
         if self._scan is not None:
             yield from self._scan.read(with_threads)
@@ -94,15 +94,15 @@ class Sources:
         self._selector.register(source, selectors.EVENT_READ, source.read)
         return source
 
-    def _hear(self, heard: Heard) -> None:
+    def _receive(self, signal: LibvirtSignal) -> None:
         """libvirt's thread leaves word and goes on."""
-        self._heard.put(heard)
+        self._received.put(signal)
         self.wake()
 
-    def _hearing(self) -> Iterator[Heard]:
+    def _read_libvirt(self) -> Iterator[LibvirtSignal]:
         os.eventfd_read(self._wake)
         while True:
             try:
-                yield self._heard.get_nowait()
+                yield self._received.get_nowait()
             except Empty:
                 return

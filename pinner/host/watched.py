@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pinner.host import cpusets, files, qemu
 from pinner.host.kernel import Mount
-from pinner.model.plan import TargetKind
+from pinner.model.change import TargetKind
 
 
 class Owner(NamedTuple):
@@ -43,7 +43,7 @@ def find(root: Path, mount: Mount, guests: Collection[str], names: Collection[st
     return Watched(qemus, named, found)
 
 
-def strays(root: Path, pid: int, tids: Iterable[int]) -> tuple[str, ...]:
+def misplaced(root: Path, pid: int, tids: Iterable[int]) -> tuple[str, ...]:
     """The names of those threads born to a QEMU that may not be where they belong: a vCPU or iothread that was plugged
     in, and a thread of the emulator that was born to one of these, whose mask it has then. Those that ended are left
     out."""

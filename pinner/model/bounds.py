@@ -10,5 +10,5 @@ class Bounds:
     """As of one moment."""
 
     nova: NovaOwns = field(default_factory=NovaOwns)
-    exempt: frozenset[str] = frozenset()
+    excluded: frozenset[str] = frozenset()
     """The active guests (by UUID) that are marked as ones whose CPUs are left alone (Guest.exempt)."""

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from pinner.model.change import Target, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.plan import LeftOut, Target, ThreadMask
+from pinner.model.plan import LeftOut
 from pinner.model.policy import Mode
 
 Cause = Literal[
@@ -48,7 +49,7 @@ class Drift:
     """Of a target with a state: what it is and what it should be."""
     times: int = 0
     """How often it was put back lately, only to be moved again; where nothing is enforced: how often it was found."""
-    held_until: datetime | None = None
+    backoff_until: datetime | None = None
     """It flaps: until then it is left alone."""
 
 
@@ -69,38 +70,3 @@ class DriftReport:
     """The plan that would end the drift, where the mode is ``propose`` and there is something to do."""
     error: str = ""
     """Why the policy cannot be kept as it is; empty: it can."""
-
-
-NewsKind = Literal[
-    "guest-started",
-    "guest-stopped",
-    "guest-changed",
-    "guest-told",
-    "process-born",
-    "cpuset-written",
-    "cpu-changed",
-    "policy-set",
-    "lost",
-]
-"""guest-started    a guest runs: started, restored, migrated in                     subject: UUID
-guest-stopped    a guest is no more: shut off, destroyed, saved, migrated away    subject: UUID
-guest-changed    pins, metadata, a reset; a vCPU or iothread that was plugged in  subject: UUID
-guest-told       somebody told that something happened to a guest              subject: UUID
-process-born     a process of a watched name began out of place, or took the name subject: pid
-cpuset-written   cpuset.cpus of a guest's or service's cgroup changed             subject: cgroup path
-cpu-changed      a CPU went offline or came online                                subject: CPU id
-policy-set       the host has another policy                                         subject: empty
-lost             news was lost (too much of it, a source was interrupted)         subject: empty"""
-
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """Something happened on a host that may have moved a thread. It only says when to look: what is so now is read
-    from the kernel. ``seq`` grows by one, across restarts of the agent too."""
-
-    seq: int
-    at: datetime
-    kind: NewsKind
-    subject: str
-    detail: str = ""
-    """For people: libvirt's event and reason, the tunable that was set, the process's name."""

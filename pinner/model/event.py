@@ -7,7 +7,7 @@ from typing import Literal
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import NovaIdentity
 
-Happening = Literal["started", "leaving", "gone"]
+GuestEventKind = Literal["started", "leaving", "gone"]
 """started  it runs here now, anew or again: it is to be placed
 leaving  it is about to be migrated away: it gets back the CPUs that it had, and is left alone
 gone     it will not come back to this host: what was told of it is forgotten"""
@@ -19,10 +19,10 @@ class GuestEvent:
 
     guest: str
     """UUID."""
-    happened: Happening
+    kind: GuestEventKind
     event: str
     """In the teller's words: ``instance.reboot.end``, libvirt's ``started``."""
-    teller: str
+    source: str
     """Who told it, for the audit trail: ``nova req-...``, ``libvirt hook``."""
     at: datetime
     """When it happened. What happened before something that is known already changes nothing of that."""
@@ -32,7 +32,7 @@ class GuestEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class GuestHint:
     """What is known of a guest by events alone."""
 
     guest: str
@@ -42,3 +42,50 @@ class Told:
     nova: NovaIdentity | None = None
     leaving_until: datetime | None = None
     """It is being migrated away; after this moment that is no longer believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestEventOutcome:
+    """What came of an event."""
+
+    host: str
+    guest: str
+    known: bool
+    """Whether the guest is one of the host's; the event of another has no effect."""
+    run: str
+    """Of ``leaving``: the run that gave the guest back the CPUs that it had; empty where pinner had not placed it."""
+
+
+HostEventKind = Literal[
+    "guest-started",
+    "guest-stopped",
+    "guest-changed",
+    "guest-event",
+    "process-born",
+    "cpuset-written",
+    "cpu-changed",
+    "policy-set",
+    "lost",
+]
+"""guest-started    a guest runs: started, restored, migrated in                     subject: UUID
+guest-stopped    a guest is no more: shut off, destroyed, saved, migrated away    subject: UUID
+guest-changed    pins, metadata, a reset; a vCPU or iothread that was plugged in  subject: UUID
+guest-event       somebody told that something happened to a guest              subject: UUID
+process-born     a process of a watched name began out of place, or took the name subject: pid
+cpuset-written   cpuset.cpus of a guest's or service's cgroup changed             subject: cgroup path
+cpu-changed      a CPU went offline or came online                                subject: CPU id
+policy-set       the host has another policy                                         subject: empty
+lost             news was lost (too much of it, a source was interrupted)         subject: empty"""
+
+
+@dataclass(frozen=True, slots=True)
+class HostEvent:
+    """Something happened on a host that may have moved a thread. It only says when to look: what is so now is read
+    from the kernel. ``seq`` grows by one, across restarts of the agent too."""
+
+    seq: int
+    at: datetime
+    kind: HostEventKind
+    subject: str
+    detail: str = ""
+    """For people: libvirt's event and reason, the tunable that was set, the process's name."""

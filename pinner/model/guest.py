@@ -107,7 +107,7 @@ class Guest:
     vcpus: tuple[Vcpu, ...]
     emulator: Emulator
     iothreads: tuple[IoThread, ...]
-    helpers: tuple[Thread, ...]
+    vhost_threads: tuple[Thread, ...]
     """Kernel threads that work for it outside its process (vhost-PID before Linux 6.4, kvm-pit/PID)."""
     memory_kib: int
     memory_per_node: Mapping[int, int]
@@ -120,7 +120,7 @@ class Guest:
     nova: NovaIdentity | None = None
     dedicated: bool = False
     """Nova pinned its vCPUs: they and their CPUs are not ours."""
-    exempt: bool = False
+    excluded: bool = False
     """Its metadata says, under pinner's XML namespace, that its CPUs are to be left alone."""
     leaving: bool = False
     """It is being migrated away, as somebody told."""
@@ -128,7 +128,7 @@ class Guest:
     """The units that hold it, outermost first; none where the cpuset controller of cgroup v2 is not on for them."""
 
 
-def told_by_nova(guest: Guest, identity: NovaIdentity) -> Guest:
+def with_nova_identity(guest: Guest, identity: NovaIdentity) -> Guest:
     """The guest with an identity that Nova told elsewhere than in its metadata, and what follows from it."""
     return replace(
         guest,

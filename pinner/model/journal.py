@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from pinner.model.memory import MemoryChange, NodeMemory, moved_text
-from pinner.model.plan import Change, ThreadMask
+from pinner.model.change import Change, MemoryChange, ThreadMask
+from pinner.model.memory import NodeMemory, moved_text
 
 EntryState = Literal["intent", "done", "gone", "failed", "undone", "stuck"]
 """intent  written down, perhaps made          done    made, and the kernel read back
@@ -37,7 +37,7 @@ class Entry:
     """Of a change of memory that was made: what has moved and what has not."""
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """What there is to say of it, for people: what went wrong, or what memory has moved."""
         return self.error or (moved_text(self.memory) if self.state == "done" else "")
 
@@ -66,6 +66,17 @@ class Run:
     """Where the process that carried it out died: what recovery made of it, in words."""
 
 
-def settled(run: Run, entry: Entry) -> bool:
+def is_final(run: Run, entry: Entry) -> bool:
     """Whether the run is through with this entry (of its own, or of the run that it takes back)."""
     return entry.state != "intent" and not (run.kind == "rollback" and entry.state == "done")
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """How far a run is: ``done`` of ``total`` entries have ended, ``entry`` is the latest (None in the last word,
+    which tells only that the run ended)."""
+
+    run: Run
+    done: int
+    total: int
+    entry: Entry | None

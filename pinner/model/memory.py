@@ -3,26 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pinner.model.plan import Target
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryChange:
-    """One step of an apply with migrate_memory: what of a guest's memory lies elsewhere goes to ``node``."""
-
-    target: Target
-    before: Mapping[int, int]
-    """Node id to resident KiB (/proc/PID/numa_maps), as the run began."""
-    node: int
-    numatune: str
-    """The nodes of the guest's live numatune where libvirt may change them; empty: only the kernel is asked."""
-    reason: str
-
-    @property
-    def goal(self) -> str:
-        """What it leads to, for people."""
-        return f"node {self.node}"
-
 
 @dataclass(frozen=True, slots=True)
 class NodeMemory:

@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from pinner.model.change import TargetKind
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NovaConflict
-from pinner.model.plan import TargetKind, Wanted
+from pinner.model.plan import Wanted
 
-QEMUS_OWN: tuple[TargetKind, ...] = ("emulator", "helper", "iothread")
+QEMUS_OWN: tuple[TargetKind, ...] = ("emulator", "vhost", "iothread")
 """What of a guest Nova lets float where no hw:emulator_threads_policy says otherwise."""
 
 
@@ -104,7 +105,7 @@ class NovaOwns:
         """Those of ``cpus`` that floating vCPUs may use."""
         return cpus & self.sets.shared if self.sets.shared else cpus
 
-    def claims(self, cpus: CpuSet) -> Iterator[tuple[str, CpuSet]]:
+    def owners_of(self, cpus: CpuSet) -> Iterator[tuple[str, CpuSet]]:
         """Who dedicates CPUs of ``cpus``, for people, and which."""
         if both := cpus & self.sets.dedicated:
             yield f"Nova's cpu_dedicated_set {self.sets.dedicated}", both
@@ -126,7 +127,7 @@ def require_clear(wanted: Iterable[Wanted], owns: NovaOwns, *, emulators: bool) 
             raise NovaConflict(_ours(want), str(theirs), theirs.cpus)
         if want.state or (kind == "vcpu", want.cpus) in clear:
             continue
-        for owner, both in owns.claims(want.cpus):
+        for owner, both in owns.owners_of(want.cpus):
             raise NovaConflict(_ours(want), owner, both)
         if kind == "vcpu" and (outside := want.cpus - owns.for_vcpus(want.cpus)):
             raise NovaConflict(_ours(want), f"Nova's cpu_shared_set {owns.sets.shared}", outside)

@@ -26,7 +26,7 @@ class Finding:
     """The option, guest or service."""
     why: str
     """What is wrong with it, with the values."""
-    mend: str
+    remedy: str
     """The line to change, as it should be, or the command."""
     where: str
     """The file and the section that the line stands in; empty for a command."""

@@ -1,63 +1,13 @@
 """A plan: what would change on a host, from what to what, and why."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
 
+from pinner.model.change import Change, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.request import Request
-
-TargetKind = Literal["emulator", "vcpu", "iothread", "helper", "process", "memory", "workqueue", "partition"]
-
-SETTINGS: tuple[TargetKind, ...] = ("workqueue", "partition")
-"""What has a state instead of threads."""
-
-PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
-"""The parts of a guest that libvirt itself knows: it pins them and remembers their pins, they have a place in the
-guest's definition, and they are the same parts after a restart. Helpers and memory it does not know."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A thing that has an affinity of its own.
-
-    kind      owner        part                changed through
-    emulator  guest uuid   None                virDomainPinEmulator
-    vcpu      guest uuid   vCPU number         virDomainPinVcpuFlags
-    iothread  guest uuid   libvirt's id        virDomainPinIOThread
-    helper    guest uuid   thread id           sched_setaffinity (libvirt cannot)
-    process   process id   start time          sched_setaffinity of every thread
-    memory    guest uuid   QEMU's start time   virDomainSetNumaParameters, migrate_pages
-    workqueue (none)       None                the kernel's CPUs for unbound work
-    partition cgroup path  None                systemd's AllowedCPUs=, cpuset.cpus.partition
-
-    The last two have no threads of their own but a state, in words: ``0-3`` of the work queues, ``member``,
-    ``root 2-7`` or ``isolated 4-7`` of a cgroup.
-    """
-
-    kind: TargetKind
-    owner: str
-    part: int | None
-    name: str
-    """The guest's or process's name, for people."""
-
-    def __str__(self) -> str:
-        if self.kind == "process":
-            return f"process {self.name} ({self.owner})"
-        if self.kind in SETTINGS:
-            return f"{self.kind} {self.name}"
-        part = "" if self.part is None or self.kind == "memory" else f" {self.part}"
-        return f"guest {self.name} {self.kind}{part}"
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadMask:
-    """A thread and its affinity at one moment."""
-
-    tid: int
-    started: int
-    cpus: CpuSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +19,6 @@ class Wanted:
     reason: str
     state: str = ""
     """Of a target without threads: the state it should have."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One step of a plan: the target's threads, each with the mask it has, and the mask all of them get.
-
-    A target that has a state has no ``before`` but ``states``, what it is and what it becomes; ``after`` are its CPUs.
-    """
-
-    target: Target
-    before: tuple[ThreadMask, ...]
-    after: CpuSet
-    reason: str
-    states: tuple[str, str] = ("", "")
-
-    @property
-    def goal(self) -> str:
-        """What it leads to, for people: the state that the target gets, or the CPUs that its threads get."""
-        return self.states[1] or str(self.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +98,7 @@ class Basis:
 
 
 @dataclass(frozen=True, slots=True)
-class Repack:
+class Rebalance:
     """What placing all guests anew costs and gains, compared with leaving who sits well."""
 
     guests: int
@@ -195,7 +126,7 @@ class Plan:
     """What of it is not so yet; empty: nothing to do."""
     unplaced: tuple[LeftOut, ...]
     """Guests that the strategy could not place."""
-    left_alone: tuple[LeftOut, ...]
+    skipped: tuple[LeftOut, ...]
     """Busy processes, threads and guests that are not ours to move."""
     warnings: tuple[str, ...]
     score_before: Score
@@ -205,10 +136,29 @@ class Plan:
     """Why this plan cannot be applied as it is; empty: it can."""
     memory: tuple[GuestMemory, ...] = ()
     """Of every guest whose memory the kernel tells by node."""
-    repack: Repack | None = None
-    """Where a re-pack was asked for."""
+    rebalance: Rebalance | None = None
+    """Where a rebalance was asked for."""
 
     @property
     def hands_out(self) -> bool:
         """Whether it hands CPUs out; else a guest only gets back what it had."""
         return bool(self.roles.cpus)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSummary:
+    """A plan in a list."""
+
+    id: str
+    host: str
+    strategy: str
+    created_at: datetime
+    changes: int
+    unplaced: int
+    blocked: str
+
+
+def plan_id(*made_of: bytes) -> str:
+    """``plan-`` and 16 hexadecimal digits of the SHA-256 of everything that the plan was made of."""
+    digest = hashlib.sha256(b"\n".join(made_of)).hexdigest()
+    return f"plan-{digest[:16]}"

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pinner.model.cpuset import CpuSet
 
-Hold = Literal["", "per-cpu", "guest", "pinner", "narrowed"]
+Immovable = Literal["", "per-cpu", "guest", "pinner", "restricted"]
 """Why a thread stays where it is; empty: it may be moved.
 
 per-cpu   a kernel thread that belongs to its CPU (PF_NO_SETAFFINITY)
@@ -30,7 +30,7 @@ class Thread:
     run_ns: int | None = None
     delay_ns: int | None = None
     """Time on a CPU and time waiting for one since the thread began (/proc/TID/schedstat); None without schedstats."""
-    hold: Hold = ""
+    immovable_reason: Immovable = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,5 +48,5 @@ class Process:
     load: float
     """Per cent of one CPU over the sample, all threads together."""
     threads: tuple[Thread, ...]
-    hold: Hold = ""
+    immovable_reason: Immovable = ""
     """Why no thread of it may be moved; single threads have a hold of their own."""

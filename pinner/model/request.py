@@ -30,13 +30,13 @@ class Request:
     """For ``isolated``, Nova's words: prefer = use sibling threads; isolate = leave them idle; require = must exist."""
     isolation: Isolating = "boot"
     """For ``isolated``: boot = CPUs that the kernel's arguments isolate; live = in cgroup v2 partitions, made now."""
-    exempt_guests: tuple[str, ...] = ()
+    excluded_guests: tuple[str, ...] = ()
     """Names or UUIDs of guests to leave alone; they need not be there."""
-    exempt_processes: tuple[str, ...] = ()
+    excluded_processes: tuple[str, ...] = ()
     """Names or systemd units of processes to leave alone; they need not be there."""
     nova_emulators: bool = False
     """Place QEMU's own threads of guests that Nova pinned, too, where Nova gives them no CPUs of their own."""
-    repack: bool = False
+    rebalance: bool = False
     """Place all guests as if none sat anywhere, where that scores better. Else who sits well stays."""
 
     def __post_init__(self) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from pinner.model.errors import Invalid, NotFound, PinnerError
+from pinner.model.event import GuestEventOutcome
 from pinner.nova.notification import Notified
-from pinner.usecases import Heard
 
 LOG = logging.getLogger(__name__)
 
@@ -34,10 +34,10 @@ class _Waiting:
 class Deliveries:
     """Delivers events in threads of its own. Their order is that of coming as long as all goes well."""
 
-    def __init__(self, send: Callable[[Notified], Heard], give_up: Callable[[Notified, str], None]) -> None:
+    def __init__(self, send: Callable[[Notified], GuestEventOutcome], give_up: Callable[[Notified, str], None]) -> None:
         """``send`` raises PinnerError; ``give_up`` gets what can or could not be delivered, and why."""
         self._send = send
-        self._give_up = give_up
+        self._abort = give_up
         self._numbers = count()
         self._waiting: list[_Waiting] = []
         self._moved = threading.Condition()
@@ -60,7 +60,7 @@ class Deliveries:
                 heapq.heappush(self._waiting, _Waiting(time.monotonic(), next(self._numbers), notified))
                 self._moved.notify()
         if full:
-            self._give_up(notified, f"{MAX_WAITING} others wait to be delivered")
+            self._abort(notified, f"{MAX_WAITING} others wait to be delivered")
 
     def close(self) -> None:
         """Deliver no more; what is under way is waited for, what waits is given up."""
@@ -71,7 +71,7 @@ class Deliveries:
         for thread in self._threads:
             thread.join()
         for each in (*left, *self._waiting):
-            self._give_up(each.notified, "the listener ended before it was delivered")
+            self._abort(each.notified, "the listener ended before it was delivered")
 
     def _work(self) -> None:
         while (next_ := self._next()) is not None:
@@ -90,24 +90,24 @@ class Deliveries:
     def _deliver(self, waiting: _Waiting) -> None:
         notified = waiting.notified
         try:
-            heard = self._send(notified)
+            outcome = self._send(notified)
         except (Invalid, NotFound) as error:
-            self._give_up(notified, str(error))
+            self._abort(notified, str(error))
         except PinnerError as error:
             self._failed(waiting, error)
         except Exception as error:  # a fault of ours must not end the thread
             LOG.exception("an event of host %s could not be delivered", notified.host)
-            self._give_up(notified, repr(error))
+            self._abort(notified, repr(error))
         else:
             self._took(notified.host)
-            if not heard.known and notified.event.happened != "gone":
-                self._give_up(notified, f"{notified.event.guest} is no guest of host {notified.host}")
+            if not outcome.known and notified.event.kind != "gone":
+                self._abort(notified, f"{notified.event.guest} is no guest of host {notified.host}")
 
     def _failed(self, waiting: _Waiting, error: PinnerError) -> None:
         waiting.tries += 1
         host = waiting.notified.host
         if waiting.tries >= TRIES:
-            self._give_up(waiting.notified, f"tried {TRIES} times: {error}")
+            self._abort(waiting.notified, f"tried {TRIES} times: {error}")
             return
         with self._moved:
             first = host not in self._failing

@@ -27,13 +27,13 @@ def settings(file: str = CONFIG) -> "dict[str, str]":
     return found
 
 
-def started(guest: str, event: str, teller: str, host: str = "", file: str = CONFIG) -> None:
+def started(guest: str, event: str, source: str, host: str = "", file: str = CONFIG) -> None:
     """Tell pinner that a guest (by UUID) runs on a host (empty: the server's only one).
 
     Raises OSError and ValueError where that cannot be told.
     """
     given = settings(file)
-    body = {"guest": guest, "event": event, "teller": teller}
+    body = {"guest": guest, "event": event, "source": source}
     if host:
         body["host"] = host
     if not given["url"].startswith(("http://", "https://")):

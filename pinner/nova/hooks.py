@@ -28,12 +28,12 @@ class BuildInstance:
             LOG.warning("build_instance was called without an instance")
             return
         host = getattr(instance, "host", None) or getattr(given.get("manager"), "host", "")
-        teller = f"nova {getattr(context, 'request_id', '')}, user {getattr(context, 'user_id', '')}"
-        threading.Thread(target=_tell, args=(guest, teller, host), name="pinner-hook", daemon=True).start()
+        source = f"nova {getattr(context, 'request_id', '')}, user {getattr(context, 'user_id', '')}"
+        threading.Thread(target=_tell, args=(guest, source, host), name="pinner-hook", daemon=True).start()
 
 
-def _tell(guest: str, teller: str, host: str) -> None:
+def _tell(guest: str, source: str, host: str) -> None:
     try:
-        handover.started(guest, "build_instance", teller, host)
+        handover.started(guest, "build_instance", source, host)
     except (OSError, ValueError) as error:
         LOG.warning("guest %s, build_instance: pinner was not told: %s", guest, error)

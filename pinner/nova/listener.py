@@ -24,13 +24,14 @@ backend.init_backend(backend.BackendType.THREADING)  # before what follows is im
 import oslo_messaging  # type: ignore[import-untyped] # noqa: E402
 
 from pinner import __version__, wiring  # noqa: E402
-from pinner.ending import asked_to_end  # noqa: E402
+from pinner.model.audit import Caller  # noqa: E402
 from pinner.model.errors import Invalid, PinnerError  # noqa: E402
+from pinner.model.event import GuestEventOutcome  # noqa: E402
 from pinner.nova.delivery import Deliveries  # noqa: E402
 from pinner.nova.notification import Message, Notified, read  # noqa: E402
 from pinner.nova.quarantine import Quarantine  # noqa: E402
-from pinner.remote import RemotePinner  # noqa: E402
-from pinner.usecases import Caller, Heard  # noqa: E402
+from pinner.server.signals import asked_to_end  # noqa: E402
+from pinner.service.remote import RemoteService  # noqa: E402
 
 LOG = logging.getLogger(__name__)
 
@@ -69,9 +70,9 @@ class Sender:
     def __init__(self, server: str, token: str | None) -> None:
         """``server`` is a URL; ``{host}`` in it stands for the host's name."""
         self._server = server
-        self._pinner = lru_cache(256)(lambda url: RemotePinner(url, token, ANSWER_TIMEOUT))
+        self._pinner = lru_cache(256)(lambda url: RemoteService(url, token, ANSWER_TIMEOUT))
 
-    def send(self, notified: Notified) -> Heard:
+    def send(self, notified: Notified) -> GuestEventOutcome:
         """Raises PinnerError."""
         event = notified.event
         if notified.destination:
@@ -81,7 +82,7 @@ class Sender:
                 event = replace(event, cpus=there.topology.online)
         return self._of(notified.host).guest_event(notified.host, event, NOBODY)
 
-    def _of(self, host: str) -> RemotePinner:
+    def _of(self, host: str) -> RemoteService:
         return self._pinner(self._server.replace("{host}", host))
 
 

@@ -12,12 +12,12 @@ from typing import TypeVar
 
 from pinner import codec
 from pinner.model.errors import Invalid
-from pinner.model.event import GuestEvent, Happening
+from pinner.model.event import GuestEvent, GuestEventKind
 from pinner.model.guest import NovaIdentity
 
 T = TypeVar("T")
 
-HAPPENED: Mapping[str, Happening] = {
+KIND_OF_ACTION: Mapping[str, GuestEventKind] = {
     **dict.fromkeys(
         (
             "create",
@@ -97,11 +97,13 @@ def read(message: Message) -> Notified | None:
     if len(words) != 3 or words[0] != "instance":
         return None
     _, action, phase = words
-    happened = HAPPENED.get(action) if phase == "end" else "leaving" if (action, phase) == (LEAVING, "start") else None
-    return _notified(message, action, happened) if happened else None
+    kind = (
+        KIND_OF_ACTION.get(action) if phase == "end" else "leaving" if (action, phase) == (LEAVING, "start") else None
+    )
+    return _notified(message, action, kind) if kind else None
 
 
-def _notified(message: Message, action: str, happened: Happening) -> Notified | None:
+def _notified(message: Message, action: str, kind: GuestEventKind) -> Notified | None:
     data = _data(message.payload, "payload")
     instance = _read(_Instance, data, "payload")
     if not _GUEST.fullmatch(instance.uuid):
@@ -114,9 +116,9 @@ def _notified(message: Message, action: str, happened: Happening) -> Notified | 
     flavor = _read(_Flavor, _data(data.get("flavor"), "payload.flavor"), "payload.flavor")
     event = GuestEvent(
         guest=instance.uuid,
-        happened=happened,
+        kind=kind,
         event=str(message.event_type),
-        teller=_teller(instance, message.context),
+        source=_source(instance, message.context),
         at=_moment(message.timestamp),
         nova=NovaIdentity(
             instance=instance.display_name or "",
@@ -126,7 +128,7 @@ def _notified(message: Message, action: str, happened: Happening) -> Notified | 
             extra_specs=flavor.extra_specs,
         ),
     )
-    return Notified(_host(host, "payload.host"), event, publisher if happened == "leaving" else "")
+    return Notified(_host(host, "payload.host"), event, publisher if kind == "leaving" else "")
 
 
 def _data(thing: object, where: str) -> Mapping[str, object]:
@@ -158,7 +160,7 @@ def _host(host: object, where: str) -> str:
     return host
 
 
-def _teller(instance: _Instance, context: object) -> str:
+def _source(instance: _Instance, context: object) -> str:
     found = context.get("request_id") if isinstance(context, Mapping) else None
     request = instance.request_id or (found if isinstance(found, str) else None)
     user = instance.action_initiator_user or instance.user_id

@@ -3,22 +3,23 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NotFound
 from pinner.model.guest import Guest, nova_cpus
 from pinner.model.nova import QEMUS_OWN
-from pinner.model.plan import LeftOut, Roles, Target
-from pinner.model.policy import Standing
+from pinner.model.placement import Placement
+from pinner.model.plan import LeftOut, Roles
 from pinner.model.process import Thread
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import flavors
-from pinner.planning.exemptions import exempt_guest, is_named
+from pinner.planning.allocatable_cpus import AllocatableCpus, RestrictedAffinity
+from pinner.planning.exclusions import is_excluded_guest, is_named
 from pinner.planning.partitions import settings
-from pinner.planning.processes import Moving, disputes, moving, require_asked, staying, supply_of
-from pinner.planning.residents import Key, key, recognised, residents
+from pinner.planning.placement.process_matching import Key, key, managed_processes, without_own_masks
+from pinner.planning.processes import Moving, allocatable_cpus, disputes, moving, require_asked, staying
 from pinner.planning.roles import Resolved, resolve
-from pinner.planning.supply import Claim, Supply
 
 DEFERRED = "deferred: it is not plugged in, and its pin could not be read back; the next plan after that places it"
 """Why an unplugged vCPU is left out; libvirt would accept its pin, and store it."""
@@ -30,12 +31,12 @@ class Context:
 
     snapshot: Snapshot
     request: Request
-    supply: Supply
+    allocatable: AllocatableCpus
     guests: tuple[Guest, ...]
     """Those to place: the largest first, so that small ones fill the gaps; then by UUID."""
     others: tuple[Guest, ...]
     """Those to leave alone: not asked for, or pinned by Nova."""
-    attended: tuple[Guest, ...]
+    nova_pinned: tuple[Guest, ...]
     """Those of them whose vCPUs Nova pinned, and whose QEMU's own threads are to be placed."""
     moving: tuple[Moving, ...]
     """The processes to place."""
@@ -43,8 +44,8 @@ class Context:
     """Everything that may be placed, with the threads that this concerns."""
     settings: Mapping[Target, str]
     """What has a state instead of threads, with its state."""
-    left_alone: tuple[LeftOut, ...]
-    standing: Standing | None
+    skipped: tuple[LeftOut, ...]
+    placement: Placement | None
     """What stands already, to be kept to as far as it can be."""
     places: Mapping[Key, CpuSet]
     """Where each target belongs by what stands; none where all is packed anew."""
@@ -53,7 +54,7 @@ class Context:
 
     @classmethod
     def of(
-        cls, snapshot: Snapshot, request: Request, standing: Standing | None = None, *, lenient: bool = False
+        cls, snapshot: Snapshot, request: Request, placement: Placement | None = None, *, lenient: bool = False
     ) -> "Context":
         """Read a snapshot. Raises NotFound for a guest or process that is asked for and not there, unless ``lenient``.
 
@@ -62,55 +63,55 @@ class Context:
         if not lenient:
             _require_guests(snapshot, request)
             require_asked(snapshot, request)
-        if standing is not None:
-            snapshot = recognised(snapshot, standing)
+        if placement is not None:
+            snapshot = without_own_masks(snapshot, placement)
         asked = _asked(snapshot, request)
-        ours = [guest for guest in asked if not (guest.dedicated or exempt_guest(guest, request))]
+        ours = [guest for guest in asked if not (guest.dedicated or is_excluded_guest(guest, request))]
         chosen = {guest.uuid for guest in ours}
         theirs = [guest for guest in asked if guest.uuid not in chosen]
-        attended = tuple(guest for guest in theirs if _attended(guest, request))
-        moves = tuple(moving(snapshot, request, residents(snapshot, standing) if standing else ()))
-        supply = supply_of(snapshot, request, _in_use(standing))
+        nova_pinned = tuple(guest for guest in theirs if _places_emulator(guest, request))
+        moves = tuple(moving(snapshot, request, managed_processes(snapshot, placement) if placement else ()))
+        allocatable = allocatable_cpus(snapshot, request, _in_use(placement))
         return cls(
             snapshot=snapshot,
             request=request,
-            supply=supply,
+            allocatable=allocatable,
             guests=tuple(sorted(ours, key=lambda guest: (-len(plugged(guest)), guest.uuid))),
             others=tuple(guest for guest in snapshot.guests if guest.uuid not in chosen),
-            attended=attended,
+            nova_pinned=nova_pinned,
             moving=moves,
-            threads=dict(_threads(ours, attended)) | {move.target: move.threads for move in moves},
+            threads=dict(_threads(ours, nova_pinned)) | {move.target: move.threads for move in moves},
             settings=settings(snapshot),
-            left_alone=(
-                *(LeftOut(f"guest {guest.name}", _why_left(guest, supply, request)) for guest in theirs),
+            skipped=(
+                *(LeftOut(f"guest {guest.name}", _why_left(guest, allocatable, request)) for guest in theirs),
                 *(LeftOut(f"guest {guest.name} vcpu {vcpu}", DEFERRED) for guest in ours for vcpu in unplugged(guest)),
                 *staying(snapshot, request),
             ),
-            standing=standing,
-            places=_places(standing, request),
+            placement=placement,
+            places=_places(placement, request),
         )
 
-    def disputes(self) -> Iterator[Claim]:
+    def disputes(self) -> Iterator[RestrictedAffinity]:
         """CPUs of what stands on which processes were put on purpose since."""
-        return disputes(self.snapshot, self.request, _in_use(self.standing))
+        return disputes(self.snapshot, self.request, _in_use(self.placement))
 
     def resolve(self, *, isolating: bool = False) -> Resolved:
         """The sets of CPUs for each role. See roles.resolve."""
-        return resolve(self.supply, self.request, isolating=isolating, standing=self.roles, joined=self.joined)
+        return resolve(self.allocatable, self.request, isolating=isolating, placement=self.roles, joined=self.joined)
 
     @property
     def roles(self) -> Roles | None:
         """The sets that stand."""
-        return None if self.standing is None or self.request.repack else self.standing.roles
+        return None if self.placement is None or self.request.rebalance else self.placement.roles
 
-    def stood(self, guest: Guest) -> dict[int, CpuSet]:
+    def recorded(self, guest: Guest) -> dict[int, CpuSet]:
         """The place of each of the guest's vCPUs by what stands; a vCPU that has none is left out."""
         found = {vcpu: self.places.get(("vcpu", guest.uuid, vcpu)) for vcpu in plugged(guest)}
         return {vcpu: cpus for vcpu, cpus in found.items() if cpus is not None}
 
-    def sitting(self, guest: Guest) -> dict[int, CpuSet]:
+    def current(self, guest: Guest) -> dict[int, CpuSet]:
         """Where each of the guest's vCPUs may run now; empty where all is packed anew."""
-        if self.request.repack:
+        if self.request.rebalance:
             return {}
         return {vcpu.id: vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread}
 
@@ -129,8 +130,8 @@ def guest_targets(guest: Guest) -> Iterator[tuple[Target, tuple[Thread, ...]]]:
     """All of a guest that has an affinity of its own, with its threads; what has no thread now is left out."""
     if guest.emulator.threads:
         yield Target("emulator", guest.uuid, None, guest.name), guest.emulator.threads
-    for helper in guest.helpers:
-        yield Target("helper", guest.uuid, helper.tid, guest.name), (helper,)
+    for vhost in guest.vhost_threads:
+        yield Target("vhost", guest.uuid, vhost.tid, guest.name), (vhost,)
     for iothread in guest.iothreads:
         if iothread.thread:
             yield Target("iothread", guest.uuid, iothread.id, guest.name), (iothread.thread,)
@@ -139,41 +140,41 @@ def guest_targets(guest: Guest) -> Iterator[tuple[Target, tuple[Thread, ...]]]:
             yield Target("vcpu", guest.uuid, vcpu.id, guest.name), (vcpu.thread,)
 
 
-def _threads(ours: Iterable[Guest], attended: Iterable[Guest]) -> Iterator[tuple[Target, tuple[Thread, ...]]]:
+def _threads(ours: Iterable[Guest], nova_pinned: Iterable[Guest]) -> Iterator[tuple[Target, tuple[Thread, ...]]]:
     for guest in ours:
         yield from guest_targets(guest)
-    for guest in attended:
+    for guest in nova_pinned:
         yield from (each for each in guest_targets(guest) if each[0].kind in QEMUS_OWN)
 
 
-def _in_use(standing: Standing | None) -> CpuSet:
-    return CpuSet() if standing is None else standing.roles.cpus
+def _in_use(placement: Placement | None) -> CpuSet:
+    return CpuSet() if placement is None else placement.roles.cpus
 
 
-def _places(standing: Standing | None, request: Request) -> dict[Key, CpuSet]:
-    if standing is None or request.repack:
+def _places(placement: Placement | None, request: Request) -> dict[Key, CpuSet]:
+    if placement is None or request.rebalance:
         return {}
-    return {key(each.target): each.cpus for each in standing.placed}
+    return {key(each.target): each.cpus for each in placement.placed}
 
 
-def _attended(guest: Guest, request: Request) -> bool:
+def _places_emulator(guest: Guest, request: Request) -> bool:
     floating = guest.dedicated and not guest.emulator.policy
-    return request.nova_emulators and floating and not exempt_guest(guest, request)
+    return request.nova_emulators and floating and not is_excluded_guest(guest, request)
 
 
-def _why_left(guest: Guest, supply: Supply, request: Request) -> str:
+def _why_left(guest: Guest, allocatable: AllocatableCpus, request: Request) -> str:
     if guest.dedicated:
-        return f"Nova dedicates CPUs {nova_cpus(guest, supply.online)} to it{_emulators(guest, request)}"
-    if flavors.exempt(guest):
-        return f"its flavor says to leave it alone ({flavors.EXEMPT})"
+        return f"Nova dedicates CPUs {nova_cpus(guest, allocatable.online)} to it{_emulators(guest, request)}"
+    if flavors.excluded(guest):
+        return f"its flavor says to leave it alone ({flavors.EXCLUDED})"
     if guest.leaving:
         return "it is being migrated away"
-    return "its metadata says to leave its CPUs alone (pin-off)" if guest.exempt else "it is exempt"
+    return "its metadata says to leave its CPUs alone (pin-off)" if guest.excluded else "it is exempt"
 
 
 def _emulators(guest: Guest, request: Request) -> str:
     """What becomes of QEMU's own threads where they were to be placed."""
-    if not request.nova_emulators or exempt_guest(guest, request):
+    if not request.nova_emulators or is_excluded_guest(guest, request):
         return ""
     if guest.emulator.policy:
         return (

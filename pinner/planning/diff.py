@@ -1,12 +1,13 @@
 """What is wanted, less what is so already: the changes."""
 
-from pinner.model.plan import Change, TargetKind, ThreadMask, Wanted
+from pinner.model.change import Change, TargetKind, ThreadMask
+from pinner.model.plan import Wanted
 from pinner.planning.context import Context
 
 _ORDER: dict[TargetKind, int] = {
     "process": 0,
     "emulator": 1,
-    "helper": 1,
+    "vhost": 1,
     "iothread": 1,
     "vcpu": 2,
     "workqueue": 3,

@@ -6,14 +6,14 @@ from oslo_utils import strutils
 
 from pinner.model.guest import Guest
 
-EXEMPT = "pinner:exempt"
+EXCLUDED = "pinner:excluded"
 STRATEGY = "pinner:strategy"
 _PREFIX = "pinner:"
 
 
-def exempt(guest: Guest) -> bool:
+def excluded(guest: Guest) -> bool:
     """Whether the flavor leaves the guest alone; a value that says neither yes nor no does not."""
-    return strutils.bool_from_string(_specs(guest).get(EXEMPT, ""), default=False)
+    return strutils.bool_from_string(_specs(guest).get(EXCLUDED, ""), default=False)
 
 
 def strategy(guest: Guest, known: Collection[str]) -> str:
@@ -24,12 +24,12 @@ def strategy(guest: Guest, known: Collection[str]) -> str:
 
 def doubts(guest: Guest, known: Collection[str]) -> Iterator[str]:
     """What is wrong in the flavor's words to pinner, and what would be right."""
-    expected = {EXEMPT: "true or false", STRATEGY: " or ".join(sorted(known))}
+    expected = {EXCLUDED: "true or false", STRATEGY: " or ".join(sorted(known))}
     for spec, value in sorted(_specs(guest).items()):
         whose = f"guest {guest.name}: its flavor has {spec}"
         if spec.startswith(_PREFIX) and spec not in expected:
             yield f"{whose}, which pinner does not know; it knows {' and '.join(expected)}"
-        elif (spec == STRATEGY and value not in known) or (spec == EXEMPT and not _says(value)):
+        elif (spec == STRATEGY and value not in known) or (spec == EXCLUDED and not _says(value)):
             yield f"{whose} = {value!r}, which has no effect; right would be {expected[spec]}"
 
 

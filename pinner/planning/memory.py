@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
-from pinner.model.plan import GuestMemory, Target, Wanted
+from pinner.model.plan import GuestMemory, Wanted
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 

@@ -10,7 +10,7 @@ from pinner.model.nova import NovaConf, NovaSets, cpus
 from pinner.model.nova_report import DEFAULT_TOPIC, Finding, Listening, NovaReport
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.processes import supply_of
+from pinner.planning.processes import allocatable_cpus
 
 OURS = "pinner.conf [nova]"
 COMPUTE = "nova.conf [compute]"
@@ -27,7 +27,7 @@ _SERVICES: Mapping[str, str] = {
 
 def report(snapshot: Snapshot, listening: Listening) -> NovaReport:
     """Who may use which CPUs, and every finding."""
-    owns, supply = snapshot.nova_owns(), supply_of(snapshot, Request())
+    owns, allocatable = snapshot.nova_owns(), allocatable_cpus(snapshot, Request())
     conf, offline = snapshot.nova, snapshot.topology.offline
     return NovaReport(
         host=snapshot.host,
@@ -36,8 +36,8 @@ def report(snapshot: Snapshot, listening: Listening) -> NovaReport:
         shared=snapshot.shared,
         guests=owns.guests,
         unused=(snapshot.dedicated | snapshot.shared) & offline,
-        for_vcpus=owns.for_vcpus(supply.usable),
-        for_others=supply.usable,
+        for_vcpus=owns.for_vcpus(allocatable.shared),
+        for_others=allocatable.shared,
         findings=(
             *_configured(snapshot),
             *_sets(snapshot),

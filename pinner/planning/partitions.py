@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.plan import Target
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 

@@ -1,24 +1,26 @@
 """From a snapshot and a request to a plan: pure, so the same two always give the same plan."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, replace
 
 from pinner import codec
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.nova import NovaSets, configured
-from pinner.model.plan import Basis, Plan, Repack
+from pinner.model.placement import Placement
+from pinner.model.plan import Basis, Plan, Rebalance, plan_id
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning import flavors, mixing, rules
+from pinner.planning import flavors, rules
 from pinner.planning.context import Context
 from pinner.planning.diff import changes
-from pinner.planning.identity import plan_id
 from pinner.planning.memory import guests_memory
+from pinner.planning.placement.process_matching import Key, key
 from pinner.planning.score import score
+from pinner.planning.strategies import per_flavor
 from pinner.planning.strategy import Answer, Strategy, installed
 
-EVERYWHERE = ("strategy", "exempt_guests", "exempt_processes", "nova_emulators", "repack")
+EVERYWHERE = ("strategy", "excluded_guests", "excluded_processes", "nova_emulators", "rebalance")
 """The fields of a request that hold whatever the strategy."""
 
 
@@ -36,7 +38,30 @@ def plan(
     """
     known = installed() if strategies is None else strategies
     require_known(request, known)
-    return made(known, Context.of(snapshot, request), snapshot_id, plan_id(snapshot_id.encode(), codec.dump(request)))
+    return build(known, Context.of(snapshot, request), snapshot_id, plan_id(snapshot_id.encode(), codec.dump(request)))
+
+
+def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Placement | None) -> Plan:
+    """What it takes to make the host as the request wants it, from what stands of the same request.
+
+    The roles that stand are kept, and so is the place of every guest; daemons that were placed are placed again without
+    being measured. A guest that has come gets its place by the strategy; where there is none, at most two others make
+    way. Nothing stands (None): a plan like any other. Guests and processes that the request names need not be there.
+    Raises NotFound for an unknown strategy; Invalid and NoFit like any plan.
+    """
+    context = Context.of(snapshot, request, placement, lenient=True)
+    strategies = installed()
+    require_known(request, strategies)
+    return build(strategies, context, snapshot_id, _id_from_placement(snapshot_id, request, placement, ()))
+
+
+def leave_out(plan: Plan, excluded_keys: Collection[Key], placement: Placement | None) -> Plan:
+    """The plan without the changes of these targets, under another id; the same plan where it has none of them."""
+    left = tuple(change for change in plan.changes if key(change.target) not in excluded_keys)
+    if len(left) == len(plan.changes):
+        return plan
+    name = _id_from_placement(plan.basis.snapshot, plan.request, placement, sorted(map(str, excluded_keys)))
+    return replace(plan, id=name, changes=left)
 
 
 def require_known(request: Request, strategies: Mapping[str, Strategy]) -> None:
@@ -45,11 +70,11 @@ def require_known(request: Request, strategies: Mapping[str, Strategy]) -> None:
         raise NotFound("strategy", request.strategy, tuple(sorted(strategies)))
 
 
-def made(strategies: Mapping[str, Strategy], context: Context, snapshot_id: str, name: str) -> Plan:
+def build(strategies: Mapping[str, Strategy], context: Context, snapshot_id: str, name: str) -> Plan:
     """The plan with the id ``name`` that the answer of the request's strategy, which is among these, amounts to. Raises
     like ``plan``."""
     snapshot, request = context.snapshot, context.request
-    answer, repack = _answer(strategies, context)
+    answer, rebalance = _answer(strategies, context)
     planned = _masks(answer, context)
     return Plan(
         id=name,
@@ -60,24 +85,24 @@ def made(strategies: Mapping[str, Strategy], context: Context, snapshot_id: str,
         wanted=answer.wanted,
         changes=changes(context, answer.wanted),
         unplaced=answer.unplaced,
-        left_alone=context.left_alone,
+        skipped=context.skipped,
         warnings=(*snapshot.warnings, *_warnings(context, strategies), *answer.warnings),
         score_before=score(snapshot, request.busy_threshold, {}),
         score_after=score(snapshot, request.busy_threshold, planned),
         isolation=answer.isolation,
         blocked=answer.blocked or _unknown(snapshot),
         memory=guests_memory(snapshot, answer.wanted),
-        repack=repack,
+        rebalance=rebalance,
     )
 
 
-def _answer(strategies: Mapping[str, Strategy], context: Context) -> tuple[Answer, Repack | None]:
-    """The strategy's answer; with a re-pack the one that leaves who sits well, unless the other one scores better, or
+def _answer(strategies: Mapping[str, Strategy], context: Context) -> tuple[Answer, Rebalance | None]:
+    """The strategy's answer; with a rebalance the one that leaves who sits well, unless the other one scores better, or
     places more. Nobody who has a place loses it to somebody who has none: repeated, that would never come to rest."""
     answer = _checked(strategies, context)
-    if not context.request.repack:
+    if not context.request.rebalance:
         return answer, None
-    leaving = replace(context, request=replace(context.request, repack=False))
+    leaving = replace(context, request=replace(context.request, rebalance=False))
     stay = _checked(strategies, leaving)
     now = {want.target: want.cpus for want in stay.wanted}
     moved = [want.target for want in answer.wanted if now.get(want.target) != want.cpus]
@@ -86,15 +111,15 @@ def _answer(strategies: Mapping[str, Strategy], context: Context) -> tuple[Answe
         score(context.snapshot, threshold, _masks(stay, leaving)).total
         - score(context.snapshot, threshold, _masks(answer, context)).total
     )
-    homeless, homeless_now = ({left.name for left in each.unplaced} for each in (answer, stay))
-    taken = homeless < homeless_now or (homeless == homeless_now and gain > 0)
+    unplaced_now, homeless_now = ({left.name for left in each.unplaced} for each in (answer, stay))
+    taken = unplaced_now < homeless_now or (unplaced_now == homeless_now and gain > 0)
     threads = sum(len(context.threads.get(target, ())) for target in moved)
     guests = len({target.owner for target in moved if target.kind == "vcpu"})
-    return (answer if taken else stay), Repack(guests, threads, round(gain, 6), taken)
+    return (answer if taken else stay), Rebalance(guests, threads, round(gain, 6), taken)
 
 
 def _checked(strategies: Mapping[str, Strategy], context: Context) -> Answer:
-    answer = mixing.place(context, strategies)
+    answer = per_flavor.place(context, strategies)
     rules.check(context.request.strategy, answer, context)
     return answer
 
@@ -119,16 +144,31 @@ def _warnings(context: Context, strategies: Mapping[str, Strategy]) -> Iterator[
     strategy = strategies[request.strategy]
     if not snapshot.sample_seconds:
         yield "CPU use was not measured (a sample of 0 seconds): no process counts as busy"
-    if missing := context.supply.online - context.supply.isolated - context.supply.partitioned - snapshot.baseline:
+    if (
+        missing := context.allocatable.online
+        - context.allocatable.isolated
+        - context.allocatable.partitioned
+        - snapshot.baseline
+    ):
         yield (
             f"process 1 may not run on CPUs {missing}: systemd's CPUAffinity= or a cpuset narrows everything that it "
             "starts, and may take CPUs from what this plan places"
         )
-    for claim in context.disputes():
-        yield f"{claim.owner} was put on CPUs {claim.cpus} of the standing placement; only a re-pack leaves them to it"
+    for restriction in context.disputes():
+        yield (
+            f"{restriction.owner} was given CPUs {restriction.cpus} of the recorded placement on purpose; "
+            "only a rebalance leaves them to it"
+        )
     for guest in snapshot.guests:
         yield from flavors.doubts(guest, strategies)
     for field in fields(Request):
         unread = field.name not in (*EVERYWHERE, *strategy.parameters)
         if unread and getattr(request, field.name) != field.default:
             yield f"{field.name} {getattr(request, field.name)!r} has no effect: {strategy.name} does not read it"
+
+
+def _id_from_placement(
+    snapshot_id: str, request: Request, placement: Placement | None, excluded_keys: Collection[str]
+) -> str:
+    recorded = codec.dump(placement) if placement else b""
+    return plan_id(snapshot_id.encode(), codec.dump(request), recorded, *map(str.encode, excluded_keys))

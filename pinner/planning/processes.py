@@ -3,16 +3,17 @@
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NotFound
-from pinner.model.plan import LeftOut, Target
-from pinner.model.process import Hold, Process, Thread
+from pinner.model.plan import LeftOut
+from pinner.model.process import Immovable, Process, Thread
 from pinner.model.request import AUTO, Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.exemptions import asked_for, exempt_guest, exempt_process, own_cpus
+from pinner.planning.allocatable_cpus import AllocatableCpus, RestrictedAffinity
+from pinner.planning.exclusions import asked_for, is_excluded_guest, is_excluded_process, own_cpus
 from pinner.planning.partitions import partitioned
 from pinner.planning.roles import for_housekeeping, housekeeping
-from pinner.planning.supply import Claim, Supply
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Moving:
     reason: str
 
 
-def supply_of(snapshot: Snapshot, request: Request, standing: CpuSet = CpuSet()) -> Supply:
+def allocatable_cpus(snapshot: Snapshot, request: Request, placement: CpuSet = CpuSet()) -> AllocatableCpus:
     """The host's CPUs less what processes claim that were not asked for. Of CPUs that are in use already (``standing``)
     no process can claim one: every taskset would shuffle the guests.
 
@@ -32,27 +33,35 @@ def supply_of(snapshot: Snapshot, request: Request, standing: CpuSet = CpuSet())
     with the commands of ``shell``): it is no claim. Its lowest CPU is then the lowest that is free without it, and
     nobody else claims any of it.
     """
-    claims = (Claim(claim.cpus - standing, claim.owner) for claim in _claims(snapshot, request))
-    kept = (*(claim for claim in claims if claim.cpus), *_guests_claims(snapshot, request))
-    supply = Supply.of(snapshot, kept, partitioned(snapshot, request))
+    restrictions = (
+        RestrictedAffinity(restriction.cpus - placement, restriction.owner)
+        for restriction in _restrictions(snapshot, request)
+    )
+    kept = (
+        *(restriction for restriction in restrictions if restriction.cpus),
+        *_excluded_guests_cpus(snapshot, request),
+    )
+    allocatable = AllocatableCpus.of(snapshot, kept, partitioned(snapshot, request))
     # Nova's cpu_shared_set comes last for housekeeping, wherever it lies.
     given = bool(snapshot.shared)
-    lowest = min(for_housekeeping(supply, request), default=None)
-    for claim in sorted(supply.claims, key=lambda claim: min(claim.cpus)):
-        if request.housekeeping == AUTO and lowest is not None and min(claim.cpus) > lowest and not given:
+    lowest = min(for_housekeeping(allocatable, request), default=None)
+    for restriction in sorted(allocatable.restrictions, key=lambda restriction: min(restriction.cpus)):
+        if request.housekeeping == AUTO and lowest is not None and min(restriction.cpus) > lowest and not given:
             break
-        trial = supply.without(claim.cpus)
-        if not trial.claimed & claim.cpus and housekeeping(trial, request) == claim.cpus:
+        trial = allocatable.without(restriction.cpus)
+        if not trial.restricted & restriction.cpus and housekeeping(trial, request) == restriction.cpus:
             return trial
-    return supply
+    return allocatable
 
 
-def moving(snapshot: Snapshot, request: Request, residents: Container[tuple[int, int]] = ()) -> Iterator[Moving]:
+def moving(
+    snapshot: Snapshot, request: Request, managed_processes: Container[tuple[int, int]] = ()
+) -> Iterator[Moving]:
     """The processes to move: busy ones, those asked for, and ``residents`` (pid and start time)."""
     for process in snapshot.processes:
         asked, busy = _asked(process, request), process.load > request.busy_threshold
-        stays = not (asked or busy or (process.pid, process.started) in residents)
-        if stays or exempt_process(process, request):
+        stays = not (asked or busy or (process.pid, process.started) in managed_processes)
+        if stays or is_excluded_process(process, request):
             continue
         threads = tuple(thread for thread in process.threads if _hold(process, thread) in _movable(asked))
         if threads:
@@ -80,11 +89,11 @@ def staying(snapshot: Snapshot, request: Request) -> Iterator[LeftOut]:
         asked = _asked(process, request)
         if not (asked or process.load > request.busy_threshold):
             continue
-        if process.hold == "per-cpu" and not asked:
+        if process.immovable_reason == "per-cpu" and not asked:
             per_cpu.append(process)
-        elif exempt_process(process, request):
+        elif is_excluded_process(process, request):
             yield LeftOut(str(process_target(process)), f"{process.load:.1f} % of one CPU; it is exempt")
-        elif process.hold == "guest":
+        elif process.immovable_reason == "guest":
             if asked:
                 yield LeftOut(str(process_target(process)), "it belongs to a guest and is placed with it")
         else:
@@ -108,59 +117,63 @@ def thread_label(target: Target, tid: int | str) -> str:
 
 def _held_threads(process: Process, *, asked: bool) -> Iterator[LeftOut]:
     target = process_target(process)
-    held: dict[tuple[Hold, CpuSet], list[Thread]] = {}
+    excluded_keys: dict[tuple[Immovable, CpuSet], list[Thread]] = {}
     for thread in process.threads:
-        hold = _hold(process, thread)
-        if hold not in _movable(asked):
-            held.setdefault((hold, thread.affinity), []).append(thread)
-    for (hold, mask), threads in held.items():
+        immovable_reason = _hold(process, thread)
+        if immovable_reason not in _movable(asked):
+            excluded_keys.setdefault((immovable_reason, thread.affinity), []).append(thread)
+    for (immovable_reason, mask), threads in excluded_keys.items():
         load = sum(thread.load for thread in threads)
         why = {
             "per-cpu": f"a kernel thread that belongs to CPU {mask}",
             "pinner": "pinner itself",
-            "narrowed": f"somebody gave it CPUs {mask} on purpose; name it among those to move to have it moved",
+            "restricted": f"somebody gave it CPUs {mask} on purpose; name it among those to move to have it moved",
             "guest": "it belongs to a guest and is placed with it",
-        }[hold]
-        if hold == "pinner" or len(threads) == len(process.threads):
+        }[immovable_reason]
+        if immovable_reason == "pinner" or len(threads) == len(process.threads):
             name = str(target)
         else:
             name = thread_label(target, ", ".join(str(thread.tid) for thread in threads))
         yield LeftOut(name, f"{load:.1f} % of one CPU; {why}")
 
 
-def _claims(snapshot: Snapshot, request: Request) -> Iterable[Claim]:
+def _restrictions(snapshot: Snapshot, request: Request) -> Iterable[RestrictedAffinity]:
     """One claim a mask, in the name of the first process that has it."""
     owners: dict[CpuSet, list[str]] = {}
     for process in snapshot.processes:
         if _asked(process, request):
             continue
-        masks = {thread.affinity for thread in process.threads if _hold(process, thread) == "narrowed"}
+        masks = {thread.affinity for thread in process.threads if _hold(process, thread) == "restricted"}
         for mask in masks:
             owners.setdefault(mask, []).append(str(process_target(process)))
     for mask, names in owners.items():
         if mask:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            yield Claim(mask, names[0] + more)
+            yield RestrictedAffinity(mask, names[0] + more)
 
 
-def disputes(snapshot: Snapshot, request: Request, standing: CpuSet) -> Iterator[Claim]:
+def disputes(snapshot: Snapshot, request: Request, placement: CpuSet) -> Iterator[RestrictedAffinity]:
     """What processes would claim of CPUs that are in use already."""
-    return (Claim(both, claim.owner) for claim in _claims(snapshot, request) if (both := claim.cpus & standing))
+    return (
+        RestrictedAffinity(both, restriction.owner)
+        for restriction in _restrictions(snapshot, request)
+        if (both := restriction.cpus & placement)
+    )
 
 
-def _guests_claims(snapshot: Snapshot, request: Request) -> Iterator[Claim]:
+def _excluded_guests_cpus(snapshot: Snapshot, request: Request) -> Iterator[RestrictedAffinity]:
     for guest in snapshot.guests:
-        if exempt_guest(guest, request) and (cpus := own_cpus(guest)):
-            yield Claim(cpus, f"guest {guest.name}, which is exempt")
+        if is_excluded_guest(guest, request) and (cpus := own_cpus(guest)):
+            yield RestrictedAffinity(cpus, f"guest {guest.name}, which is exempt")
 
 
 def _asked(process: Process, request: Request) -> bool:
-    return asked_for(process, request) and not exempt_process(process, request)
+    return asked_for(process, request) and not is_excluded_process(process, request)
 
 
-def _hold(process: Process, thread: Thread) -> Hold:
-    return process.hold or thread.hold
+def _hold(process: Process, thread: Thread) -> Immovable:
+    return process.immovable_reason or thread.immovable_reason
 
 
-def _movable(asked: bool) -> tuple[Hold, ...]:
-    return ("", "narrowed") if asked else ("",)
+def _movable(asked: bool) -> tuple[Immovable, ...]:
+    return ("", "restricted") if asked else ("",)

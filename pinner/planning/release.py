@@ -4,15 +4,15 @@ it must not be a place of this one."""
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from pinner.model.change import Change, ThreadMask
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
-from pinner.model.plan import Basis, Change, Plan, Roles, ThreadMask, Wanted
+from pinner.model.plan import Basis, Plan, Roles, Wanted, plan_id
 from pinner.model.process import Thread
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.context import guest_targets
-from pinner.planning.identity import plan_id
-from pinner.planning.residents import Key, key
+from pinner.planning.placement.process_matching import Key, key
 from pinner.planning.score import score
 
 
@@ -48,7 +48,7 @@ def release(
         wanted=tuple(Wanted(change.target, change.after, reason) for change in made),
         changes=made,
         unplaced=(),
-        left_alone=(),
+        skipped=(),
         warnings=(),
         score_before=score(snapshot, request.busy_threshold, {}),
         score_after=score(snapshot, request.busy_threshold, planned),

@@ -15,7 +15,7 @@ from pinner.planning.strategy import Answer
 def check(name: str, answer: Answer, context: Context) -> None:
     """Raises NovaConflict where the answer of the strategy ``name`` crosses what Nova owns, and Invalid with the first
     thing that is wrong in it otherwise."""
-    require_clear(answer.wanted, context.supply.nova, emulators=context.request.nova_emulators)
+    require_clear(answer.wanted, context.allocatable.nova, emulators=context.request.nova_emulators)
     for wrong in _wrongs(answer, context):
         raise Invalid("strategy", name, f"a strategy that keeps the rules; its answer does not: {wrong}")
 
@@ -52,19 +52,19 @@ def _targets(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
 
 
 def _cpus(want: Wanted, roles: Roles, context: Context) -> Iterator[str]:
-    supply = context.supply
+    allocatable = context.allocatable
     allowed = {"process": roles.housekeeping, "vcpu": roles.vcpu}.get(want.target.kind, roles.emulator)
     if not want.cpus:
         yield f"{want.target} has no CPU"
     if outside := want.cpus - allowed:
         yield f"{want.target} is placed on CPUs {outside}, outside the set of its role ({allowed})"
     one_to_one = want.target.kind == "vcpu" and len(want.cpus) == 1
-    if forbidden := supply.objections(want.cpus, floating=not one_to_one):
+    if forbidden := allocatable.objections(want.cpus, floating=not one_to_one):
         yield f"{want.target} is placed on CPUs that may not be handed out: {'; '.join(forbidden)}"
 
 
 def _alone(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
-    isolated = context.supply.isolated
+    isolated = context.allocatable.isolated
     users: Counter[int] = Counter()
     for cpus, times in Counter(want.cpus for want in wanted if not want.state).items():
         users.update(dict.fromkeys((cpus & isolated).ids, times))

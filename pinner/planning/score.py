@@ -67,16 +67,16 @@ def _beside(guest: Guest) -> Iterator[tuple[Thread, float]]:
     for iothread in guest.iothreads:
         if iothread.thread:
             yield iothread.thread, 1.0
-    for helper in guest.helpers:
-        yield helper, 1.0
+    for vhost in guest.vhost_threads:
+        yield vhost, 1.0
 
 
 def _busy(snapshot: Snapshot, threshold: float) -> Iterator[tuple[Thread, float]]:
     """The threads that could be elsewhere, of busy processes of the host, each with its load in CPUs."""
     for process in snapshot.processes:
-        if process.load > threshold and process.hold in ("", "narrowed"):
+        if process.load > threshold and process.immovable_reason in ("", "restricted"):
             for thread in process.threads:
-                if thread.hold in ("", "narrowed"):
+                if thread.immovable_reason in ("", "restricted"):
                     yield thread, thread.load / 100.0
 
 

@@ -3,8 +3,9 @@
 import shlex
 from collections.abc import Iterable, Iterator
 
+from pinner.model.change import Change, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.plan import Change, Plan, Target, ThreadMask
+from pinner.model.plan import Plan
 from pinner.planning import partitions
 from pinner.planning.processes import thread_label
 
@@ -68,7 +69,7 @@ def _commands(plan: Plan, target: Target, threads: Iterable[ThreadMask], cpus: C
 
 def _some_stay(plan: Plan, target: Target) -> bool:
     label = thread_label(target, "")
-    return any(left.name.startswith(label) for left in plan.left_alone)
+    return any(left.name.startswith(label) for left in plan.skipped)
 
 
 def _taskset(tid: int | str, cpus: CpuSet, scope: str = "") -> str:

@@ -9,19 +9,19 @@ from typing import Any
 import rfc8785
 from sqlalchemy import Connection, Engine, Row, String, func, insert, select, type_coerce
 
-from pinner.model.audit import AuditRecord
+from pinner.model.audit import AuditRecord, Caller, Verification
 from pinner.model.errors import Invalid
+from pinner.model.page import Page
 from pinner.store import tables
 from pinner.store.engine import reading, writing
 from pinner.store.paging import page
-from pinner.usecases import Caller, Page, Verification
 
 BEGINNING = ""
 """What the first record names as its previous hash."""
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class AuditEvent:
     """What happened, before it has its place in the chain; the fields are AuditRecord's."""
 
     at: datetime
@@ -36,7 +36,7 @@ class Event:
     request_id: str
 
 
-def told(
+def audit_event(
     caller: Caller,
     at: datetime,
     action: str,
@@ -46,9 +46,9 @@ def told(
     *,
     before: str = "",
     after: str = "",
-) -> Event:
+) -> AuditEvent:
     """What a caller asked for."""
-    return Event(at, caller.actor, caller.origin, action, host, subject, before, after, result, caller.request_id)
+    return AuditEvent(at, caller.actor, caller.origin, action, host, subject, before, after, result, caller.request_id)
 
 
 class Audit:
@@ -57,7 +57,7 @@ class Audit:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def append(self, *events: Event) -> None:
+    def append(self, *events: AuditEvent) -> None:
         """Add events in their order, in one durable transaction. Threads and processes may append at once."""
         with writing(self._engine) as connection:
             append_events(connection, events)
@@ -96,14 +96,14 @@ def _moment(since: datetime) -> str:
         raise Invalid("since", since.isoformat(), "a moment of the years 1 to 9999 in UTC") from None
 
 
-def append_events(connection: Connection, events: Iterable[Event]) -> None:
+def append_events(connection: Connection, events: Iterable[AuditEvent]) -> None:
     """Add events within the caller's transaction, so that what is done is stored together with its record."""
     query = select(tables.audit.c.seq, tables.audit.c.hash).order_by(tables.audit.c.seq.desc()).limit(1)
     last = connection.execute(query).one_or_none()
     length, previous = (last.seq, last.hash) if last else (0, BEGINNING)
     rows = []
     for seq, event in enumerate(events, length + 1):
-        row = {name: getattr(event, name) for name in Event.__dataclass_fields__}
+        row = {name: getattr(event, name) for name in AuditEvent.__dataclass_fields__}
         row |= {"seq": seq, "previous": previous}
         previous = row["hash"] = _hash(row | {"at": tables.utc_text(event.at)})
         rows.append(row)

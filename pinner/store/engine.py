@@ -31,7 +31,7 @@ def connect(url: str | URL) -> Engine:
         if not made.database or made.database == ":memory:":
             raise Invalid("connection", str(url), "sqlite:///PATH: a database in memory is lost with its connection")
         _make_file(Path(made.database))
-        event.listen(engine, "connect", _settle)
+        event.listen(engine, "connect", _configure)
         event.listen(engine, "begin", _begin)
     return engine
 
@@ -99,7 +99,7 @@ def _make_file(path: Path) -> None:
         raise StoreUnavailable(str(path), getattr(error, "strerror", None) or str(error)) from None
 
 
-def _settle(connection: sqlite3.Connection, _record: object) -> None:
+def _configure(connection: sqlite3.Connection, _record: object) -> None:
     """https://www.sqlite.org/pragma.html; transactions are begun by _begin, not by Python's sqlite3 at a guess."""
     connection.isolation_level = None
     busy = f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}"

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Row, Select, Table, select
 
 from pinner.model.errors import Invalid
-from pinner.usecases import MAX_LIMIT, Page
+from pinner.model.page import MAX_LIMIT, Page
 
 T = TypeVar("T")
 

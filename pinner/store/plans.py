@@ -7,11 +7,11 @@ from sqlalchemy import Engine, Row, insert, select
 
 from pinner import codec
 from pinner.model.errors import NotFound
-from pinner.model.plan import Plan
+from pinner.model.page import Page
+from pinner.model.plan import Plan, PlanSummary
 from pinner.store import tables
 from pinner.store.engine import reading, writing
 from pinner.store.paging import page
-from pinner.usecases import Page, PlanSummary
 
 _SUMMARY = [tables.plans.c[name] for name in PlanSummary.__dataclass_fields__]
 

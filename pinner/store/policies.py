@@ -7,9 +7,10 @@ from sqlalchemy import Connection, Engine, Table, insert, select, update
 
 from pinner import codec
 from pinner.model.errors import NotFound
-from pinner.model.policy import Policy, Standing
+from pinner.model.placement import Placement
+from pinner.model.policy import Policy
 from pinner.store import tables
-from pinner.store.audit import Event, append_events
+from pinner.store.audit import AuditEvent, append_events
 from pinner.store.engine import reading, writing
 
 
@@ -27,24 +28,24 @@ class Policies:
             raise NotFound("policy of host", host)
         return codec.load(Policy, body, "policy")
 
-    def put(self, host: str, policy: Policy, at: datetime, event: Event) -> None:
+    def put(self, host: str, policy: Policy, at: datetime, event: AuditEvent) -> None:
         """Store a host's policy in place of the one it had, and its audit record with it."""
         with writing(self._engine) as connection:
             _replace(connection, tables.policies, host, {"set_at": at, "body": codec.dump(policy).decode()})
             append_events(connection, [event])
 
-    def standing(self, host: str) -> tuple[Standing, datetime] | None:
+    def placement(self, host: str) -> tuple[Placement, datetime] | None:
         """What stands there, and since when that is known; None where nothing does."""
-        table = tables.standings.c
+        table = tables.placements.c
         with reading(self._engine) as connection:
             row = connection.execute(select(table.body, table.stored_at).filter_by(host=host)).one_or_none()
-        return (codec.load(Standing, row.body, "standing"), row.stored_at) if row else None
+        return (codec.load(Placement, row.body, "standing"), row.stored_at) if row else None
 
-    def stand(self, standing: Standing, at: datetime) -> None:
+    def record_placement(self, placement: Placement, at: datetime) -> None:
         """Store what stands, in place of what stood."""
-        values = {"stored_at": at, "body": codec.dump(standing).decode()}
+        values = {"stored_at": at, "body": codec.dump(placement).decode()}
         with writing(self._engine) as connection:
-            _replace(connection, tables.standings, standing.host, values)
+            _replace(connection, tables.placements, placement.host, values)
 
 
 def _replace(connection: Connection, table: Table, host: str, values: dict[str, Any]) -> None:

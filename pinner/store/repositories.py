@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pinner.store import schema
 from pinner.store.audit import Audit
 from pinner.store.engine import connect
+from pinner.store.guest_hints import GuestHints
 from pinner.store.plans import Plans
 from pinner.store.policies import Policies
 from pinner.store.runs import Runs
 from pinner.store.snapshots import Snapshots
-from pinner.store.told import Tellings
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Store:
     runs: Runs
     audit: Audit
     policies: Policies
-    told: Tellings
+    guest_hints: GuestHints
 
 
 @contextmanager
@@ -32,6 +32,6 @@ def open_store(url: str) -> Iterator[Store]:
     engine = connect(url)
     try:
         schema.ensure(engine)
-        yield Store(Snapshots(engine), Plans(engine), Runs(engine), Audit(engine), Policies(engine), Tellings(engine))
+        yield Store(Snapshots(engine), Plans(engine), Runs(engine), Audit(engine), Policies(engine), GuestHints(engine))
     finally:
         engine.dispose()

@@ -6,15 +6,15 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, Update, bindparam, insert, select, update
 
 from pinner import codec
+from pinner.model.change import Change, MemoryChange, ThreadMask
 from pinner.model.errors import NotFound
 from pinner.model.journal import Entry, Run
-from pinner.model.memory import MemoryChange, NodeMemory
-from pinner.model.plan import Change, ThreadMask
+from pinner.model.memory import NodeMemory
+from pinner.model.page import Page
 from pinner.store import tables
-from pinner.store.audit import Event, append_events
+from pinner.store.audit import AuditEvent, append_events
 from pinner.store.engine import reading, writing
 from pinner.store.paging import page
-from pinner.usecases import Page
 
 _RUN = [tables.runs.c[name] for name in Run.__dataclass_fields__]
 
@@ -25,20 +25,20 @@ class Runs:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def add(self, run: Run, entries: Iterable[Entry] = (), events: Iterable[Event] = ()) -> None:
+    def add(self, run: Run, entries: Iterable[Entry] = (), events: Iterable[AuditEvent] = ()) -> None:
         """Store a new run, and its audit records with it."""
         with writing(self._engine) as connection:
             connection.execute(insert(tables.runs).values(_run_row(run)))
             _write_entries(connection, entries)
             append_events(connection, events)
 
-    def save(self, entries: Iterable[Entry], events: Iterable[Event] = ()) -> None:
+    def save(self, entries: Iterable[Entry], events: Iterable[AuditEvent] = ()) -> None:
         """Store what entries have become (they may be new), and their audit records with them."""
         with writing(self._engine) as connection:
             _write_entries(connection, entries)
             append_events(connection, events)
 
-    def end(self, run: Run, entries: Iterable[Entry] = (), events: Iterable[Event] = ()) -> bool:
+    def end(self, run: Run, entries: Iterable[Entry] = (), events: Iterable[AuditEvent] = ()) -> bool:
         """Store a run's end, unless it has one: then nothing, and False. The end of a rollback is also the state of
         the run that it took back."""
         with writing(self._engine) as connection:
@@ -79,7 +79,7 @@ class Runs:
             row = connection.execute(query.order_by(tables.runs.c.seq.desc()).limit(1)).one_or_none()
         return None if row is None else Run(*row)
 
-    def standing_changes(self, host: str, guest: str) -> tuple[Change, ...]:
+    def recorded_changes(self, host: str, guest: str) -> tuple[Change, ...]:
         """What runs did to the threads of a guest (by UUID) of a host and nobody took back, oldest first. Reads all
         entries of the host."""
         runs, table = tables.runs.c, tables.entries.c

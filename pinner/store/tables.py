@@ -104,7 +104,7 @@ policies = Table(
     Column("body", Text, nullable=False),
 )
 
-standings = Table(
+placements = Table(
     "standings",
     metadata,
     Column("host", String(255), primary_key=True),
@@ -112,7 +112,7 @@ standings = Table(
     Column("body", Text, nullable=False),
 )
 
-told = Table(
+guest_hints = Table(
     "told",
     metadata,
     Column("guest", String(36), primary_key=True),

@@ -28,8 +28,9 @@ from support.values import NOON, make_plan, make_run
 from pinner.apply import executor
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT, LiveHost
+from pinner.model.change import Change, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.plan import Basis, Change, Plan, Target
+from pinner.model.plan import Basis, Plan
 from pinner.store.journal import Journal
 
 GUESTS = 10

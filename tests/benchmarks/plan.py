@@ -38,11 +38,11 @@ def host(strategy: str) -> Snapshot:
         top = interleaved(CORES, NODES, memory_kib=memory, isolated=pool, nohz_full=pool)
     floor = top.online - top.isolated
     guests = [
-        guest(n, SIZES[n % len(SIZES)], floor, memory={n % NODES: 2 * GIB}, iothreads=1, helpers=1)
+        guest(n, SIZES[n % len(SIZES)], floor, memory={n % NODES: 2 * GIB}, iothreads=1, vhost_threads=1)
         for n in range(GUESTS)
     ]
     processes = [process(1_000_000 + 10 * n, 5.0 if n < 20 else 0.1, *[str(floor)] * 4) for n in range(300)]
-    pmd = process(2_000_000, 100.0, str(floor), str(cpus("0")), holds=["", "narrowed"])
+    pmd = process(2_000_000, 100.0, str(floor), str(cpus("0")), holds=["", "restricted"])
     return codec.load(Snapshot, codec.dump(snapshot(top, guests, [*processes, pmd])))
 
 

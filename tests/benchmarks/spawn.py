@@ -31,8 +31,8 @@ import private_libvirt
 import private_rabbit
 from replace import ROOT, host
 from support import samples
-from support.keeping import Daemon, Kept, all_on, guest_on, wait_until
-from support.listening import listening, publish
+from support.nova_listener import listening, publish
+from support.policy_host import Daemon, PolicyServer, all_on, guest_on, wait_until
 
 from pinner.host import qemu
 from pinner.nova import handover
@@ -49,7 +49,7 @@ HOOK = Path(__file__).parents[2] / "etc/pinner/libvirt-qemu-hook"
 class Spawner:
     """Starts guests that never ran before, paused, so that they use no CPU."""
 
-    def __init__(self, kept: Kept, uri: str) -> None:
+    def __init__(self, kept: PolicyServer, uri: str) -> None:
         self._uri = uri
         kept.policy("enforce", [])
         with self.guest():
@@ -75,7 +75,7 @@ class Spawner:
             return wait_until(lambda: guest_on(pid, self._roles["emulator"], self._roles["vcpu"]), LONGEST)
 
 
-def told(kept: Kept, folder: Path, count: int, tell: Callable[[], object]) -> list[float]:
+def told(kept: PolicyServer, folder: Path, count: int, tell: Callable[[], object]) -> list[float]:
     """Seconds from each call of ``tell`` until a daemon that was moved is back."""
     daemons = [Daemon(folder, f"bench-{number}") for number in range(max(count // TIMES, 1))]
     try:
@@ -101,7 +101,7 @@ def _back(daemon: Daemon, home: str, away: int, tell: Callable[[], object]) -> f
     return took
 
 
-def notifications(kept: Kept, folder: Path, guest: str, count: int) -> list[float]:
+def notifications(kept: PolicyServer, folder: Path, guest: str, count: int) -> list[float]:
     """Through a broker and the listener; none where either lacks."""
     if why := private_rabbit.missing() or ("" if samples.FILES else "PINNER_NOVA_SAMPLES does not name the samples"):
         print(f"notifications are not measured: {why}", file=sys.stderr)
@@ -145,7 +145,7 @@ class Hook:
         return found
 
 
-def by_hook(kept: Kept, folder: Path, guest: str, times: int) -> dict[str, list[float]]:
+def by_hook(kept: PolicyServer, folder: Path, guest: str, times: int) -> dict[str, list[float]]:
     """Through the hook script; and what the script itself takes."""
     hook = Hook(folder, guest)
     hook.server(kept.url)

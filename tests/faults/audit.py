@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from faults.stage import PATIENCE, Part, Stage, Unsound
+from faults.environment import DEADLINE, Environment, Part, Unsound
 from support.kernel import masks, started
 
 from pinner.model.cpuset import CpuSet
@@ -30,7 +30,7 @@ class Event(NamedTuple):
 class Audit:
     """Of one stage."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Environment) -> None:
         self._stage = stage
         self._entries: dict[tuple[str, str], list[dict[str, Any]]] = {}
         """By run and its state: what has ended changes no more."""
@@ -59,7 +59,7 @@ class Audit:
             self._rest()
         for run in stage.applies():
             if run["state"] in ("applied", "rolled_back_partly") or (run["state"] == "failed" and self._of(run)):
-                stage.take_back(run, told)
+                stage.undo(run, told)
         for (part, tid), mask in stage.threads().items():
             theirs = {moved.cpus for moved in stage.moved if moved.part == part}
             if mask != stage.first[part] and mask not in theirs:
@@ -70,12 +70,12 @@ class Audit:
 
     def _rest(self) -> dict[str, Any]:
         """The drift report when no run is under way any more, and the policy has done what it can."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + DEADLINE
         seen: list[object] = []
         while True:
             states = [(run["id"], run["state"]) for run in self._stage.kept.runs()]
             report = self._stage.kept.drift()
-            loose = [drift for drift in report["drifts"] if not drift["held_until"]]
+            loose = [drift for drift in report["drifts"] if not drift["backoff_until"]]
             busy = any(state == "running" for _, state in states) or (self._stage.mode == "enforce" and loose)
             if states == seen and not busy:
                 return report

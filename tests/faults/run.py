@@ -19,8 +19,8 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 
 # ruff: noqa: E402 - what follows is found through the path above
 import private_libvirt
-from faults.stories import STEPS, Outcome, Step, draw, play, shortest
-from support.live import ONLINE
+from faults.scenarios import STEPS, Outcome, Step, draw, play, shortest
+from support.real_guests import ONLINE
 
 TRIES = 2
 """How often a shorter story is played before it counts as sound: threads and kills meet otherwise each time."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import private_libvirt
 import pytest
 from support.kernel import BEARING, THREADS, cpuset, masks, process, started
-from support.live import (
+from support.real_guests import (
     FIRST,
     ONLINE,
     SECOND,
@@ -26,10 +26,10 @@ from support.values import NOON, make_run
 
 from pinner.apply import executor
 from pinner.host.live import LiveHost
+from pinner.model.change import Change, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import StalePlan
 from pinner.model.journal import Entry
-from pinner.model.plan import Change, ThreadMask
 from pinner.store.journal import Journal
 
 pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")

@@ -6,7 +6,7 @@ from pathlib import Path
 import private_libvirt
 import pytest
 from support.kernel import THREADS, cpuset, process
-from support.live import FIRST, ONLINE, SECOND, daemon, emulator, vcpu
+from support.real_guests import FIRST, ONLINE, SECOND, daemon, emulator, vcpu
 
 from pinner.host.kernel import cpuset_mount
 from pinner.model.drift import Drift

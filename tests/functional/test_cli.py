@@ -106,7 +106,7 @@ def uneven() -> set[str]:
     return {str(CpuSet.of(cpus)) for cpus in ({min(ours)}, {max(ours)}, {min(ours), max(ours)}, ours)}
 
 
-def settled(pid: int, distinct: set[str]) -> dict[int, str]:
+def is_final(pid: int, distinct: set[str]) -> dict[int, str]:
     """The process's masks, once its threads have the distinct ones that they give themselves."""
     deadline = time.monotonic() + 10
     while set((found := masks(pid)).values()) != distinct:
@@ -118,7 +118,7 @@ def settled(pid: int, distinct: set[str]) -> dict[int, str]:
 def test_a_process_whose_threads_differ_is_moved_whole_and_comes_back_thread_by_thread(cli, start_guest):
     guest = start_guest()
     with process(UNEVEN) as pid:
-        before = settled(pid, uneven())
+        before = is_final(pid, uneven())
         options = ("--guest", guest.name, "--busy-threshold", "100000", "--sample-seconds", "0", "--process", str(pid))
         plan = cli("plan", *options)
         run = cli("apply", plan["id"])["run"]["id"]
@@ -131,9 +131,9 @@ def test_a_polling_thread_that_its_owner_pinned_is_left_alone_and_its_cpu_is_in_
     guest = start_guest()
     high = max(os.sched_getaffinity(0))
     with process(POLLING) as pid:
-        settled(pid, {str(high)})
+        is_final(pid, {str(high)})
         plan = cli("plan", "--guest", guest.name, "--sample-seconds", "1")
-        (left,) = [one for one in plan["left_alone"] if f"({pid})" in one["name"] or str(pid) in one["why"]]
+        (left,) = [one for one in plan["skipped"] if f"({pid})" in one["name"] or str(pid) in one["why"]]
         assert str(high) in left["why"]
         assert not any(change["target"]["owner"] == str(pid) for change in plan["changes"])
         for role in ("housekeeping", "emulator", "vcpu"):
@@ -143,7 +143,7 @@ def test_a_polling_thread_that_its_owner_pinned_is_left_alone_and_its_cpu_is_in_
 def test_the_shell_commands_of_a_plan_do_the_same(cli, start_guest, libvirtd):
     guest = start_guest()
     with process(UNEVEN) as pid:
-        settled(pid, uneven())
+        is_final(pid, uneven())
         options = ("--guest", guest.name, "--busy-threshold", "100000", "--sample-seconds", "0", "--process", str(pid))
         plan = cli("plan", *options)
         script = subprocess.run(

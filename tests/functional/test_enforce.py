@@ -10,9 +10,9 @@ from pathlib import Path
 
 import private_libvirt
 import pytest
-from support.keeping import all_on, guest_on, keeping_afresh, qemu_of, running, wait_until
 from support.kernel import masks
-from support.live import ONLINE
+from support.policy_host import all_on, fresh_policy_server, guest_on, qemu_of, running, wait_until
+from support.real_guests import ONLINE
 
 from pinner.host.kernel import cpuset_mount
 
@@ -23,14 +23,14 @@ pytestmark = [
 
 SOON = 3.0
 """Seconds after its event within which a thread is back: one is promised, and a machine that runs tests is busy."""
-SWEEP = 2.0
+RESYNC = 2.0
 """Seconds between two sweeps here: they find what no event tells."""
 ROOT = Path("/")
 
 
 @pytest.fixture(scope="module")
 def kept(libvirtd):
-    with keeping_afresh(libvirtd, f"[policy]\nsweep_seconds = {SWEEP}\n[host]\nsample_seconds = 0.1\n") as kept:
+    with fresh_policy_server(libvirtd, f"[policy]\nsweep_seconds = {RESYNC}\n[host]\nsample_seconds = 0.1\n") as kept:
         yield kept
 
 
@@ -195,7 +195,7 @@ def test_an_affinity_set_behind_everybodys_back_is_found_by_the_sweep(kept, plac
     """The kernel tells nobody. (Out of its cpuset, which libvirt narrows with each pin, a guest's thread cannot be
     moved in this way.)"""
     os.sched_setaffinity(daemon.pid, [int(place.elsewhere("housekeeping"))])
-    assert_back(lambda: place.holds_daemon(daemon), SWEEP + 2 * SOON)
+    assert_back(lambda: place.holds_daemon(daemon), RESYNC + 2 * SOON)
     time.sleep(0.5)
     assert_moved(kept, place, ("process", str(daemon.pid)))
 
@@ -206,7 +206,7 @@ def test_a_fight_is_noticed_and_not_fought_at_full_speed(kept, place, guest, vir
     while time.monotonic() < deadline and not held:
         virsh("vcpupin", guest.name, "0", place.elsewhere("vcpu"), "--live")
         time.sleep(0.3)
-        held = [drift for drift in kept.drift()["drifts"] if drift["held_until"]]
+        held = [drift for drift in kept.drift()["drifts"] if drift["backoff_until"]]
     assert held, kept.drift()
     assert held[0]["target"]["kind"] == "vcpu"
     assert held[0]["times"] >= 2
@@ -217,13 +217,13 @@ def test_a_fight_is_noticed_and_not_fought_at_full_speed(kept, place, guest, vir
 
 
 def test_a_guest_whose_cpus_are_to_be_left_alone(kept, place, guest, virsh):
-    answer = kept.http.put(f"/hosts/{kept.host}/guests/{guest.name}/exempt", json={"exempt": True})
+    answer = kept.http.put(f"/hosts/{kept.host}/guests/{guest.name}/excluded", json={"excluded": True})
     assert answer.status_code == 200, answer.text
     virsh("vcpupin", guest.name, "0", place.elsewhere("vcpu"), "--live")
-    time.sleep(SWEEP + SOON)
+    time.sleep(RESYNC + SOON)
     assert not place.holds(guest.pid)
     assert_moved(kept, place)
-    kept.http.put(f"/hosts/{kept.host}/guests/{guest.name}/exempt", json={"exempt": False})
+    kept.http.put(f"/hosts/{kept.host}/guests/{guest.name}/excluded", json={"excluded": False})
     assert_back(lambda: place.holds(guest.pid))
 
 
@@ -233,7 +233,7 @@ def test_a_libvirtd_that_is_killed_and_comes_back(kept, place, libvirtd, guest, 
         time.sleep(SOON)
     virsh("vcpupin", guest.name, "0", place.elsewhere("vcpu"), "--live")
     assert_back(lambda: place.holds(guest.pid), 10)
-    time.sleep(SWEEP)
+    time.sleep(RESYNC)
     virsh("vcpupin", guest.name, "0", place.elsewhere("vcpu"), "--live")
     assert_back(lambda: place.holds(guest.pid))
     daemon.stop()

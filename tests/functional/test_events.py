@@ -10,10 +10,10 @@ from pathlib import Path
 import private_libvirt
 import pytest
 from support.kernel import process
-from support.live import FIRST, SECOND, cpuset_of, emulator, iothread, vcpu
+from support.real_guests import FIRST, SECOND, cpuset_of, emulator, iothread, vcpu
 
 from pinner import wiring
-from pinner.agent.newsroom import Newsroom
+from pinner.agent.host_event_queue import HostEventQueue
 from pinner.host.events import Events
 from pinner.host.kernel import cpuset_mount
 from pinner.model.cpuset import CpuSet
@@ -26,8 +26,8 @@ QUIET = 0.5
 class Listener:
     """A caller of the newsroom: what it has not heard yet."""
 
-    def __init__(self, newsroom, names=()):
-        self._newsroom = newsroom
+    def __init__(self, event_queue, names=()):
+        self._event_queue = event_queue
         self._names = names
         self._heard = 0
         self.skip()
@@ -35,25 +35,25 @@ class Listener:
     def skip(self):
         """What came so far is not of interest."""
         time.sleep(QUIET)
-        for news in self._newsroom.since(self._heard, 0, self._names):
-            self._heard = news.seq
+        for events in self._event_queue.since(self._heard, 0, self._names):
+            self._heard = events.seq
 
     def hear(self, kind, subject, seconds=1.0):
         """The detail of the first such news; fails where it does not come."""
         heard, deadline = [], time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
-            for news in self._newsroom.since(self._heard, left, self._names):
-                self._heard = news.seq
-                heard.append((news.kind, news.subject))
+            for events in self._event_queue.since(self._heard, left, self._names):
+                self._heard = events.seq
+                heard.append((events.kind, events.subject))
                 if heard[-1] == (kind, subject):
-                    return news.detail
+                    return events.detail
         pytest.fail(f"no {kind} of {subject} but {heard}")
 
     def silence(self):
         """All that comes in a while."""
-        found = self._newsroom.since(self._heard, QUIET, self._names)
-        self._heard = max((news.seq for news in found), default=self._heard)
-        return [(news.kind, news.subject) for news in found]
+        found = self._event_queue.since(self._heard, QUIET, self._names)
+        self._heard = max((events.seq for events in found), default=self._heard)
+        return [(events.kind, events.subject) for events in found]
 
 
 @pytest.fixture
@@ -68,17 +68,17 @@ def nap(tmp_path):
 
 
 @pytest.fixture
-def newsroom(libvirtd, host, placed):
-    made = Newsroom(wiring.now)
-    events = Events(libvirtd, host.given, made, lambda: placed)
+def event_queue(libvirtd, host, placed):
+    made = HostEventQueue(wiring.now)
+    events = Events(libvirtd, host.own_pins, made, lambda: placed)
     events.start()
     yield made
     events.close()
 
 
 @pytest.fixture
-def listener(newsroom):
-    return Listener(newsroom)
+def listener(event_queue):
+    return Listener(event_queue)
 
 
 def test_a_guests_life(libvirtd, start_guest, listener, tmp_path):
@@ -133,18 +133,20 @@ def test_a_cpuset_that_is_written_behind_libvirts_back(start_guest, host, listen
 
 def test_a_guest_that_is_to_be_left_alone(libvirtd, libvirt, host, start_guest, listener):
     guest = start_guest(persistent=True)
-    for exempt in (True, True, False, False):
+    for excluded in (True, True, False, False):
         listener.skip()
-        libvirt.set_exempt(guest.uuid, exempt=exempt)
+        libvirt.set_excluded(guest.uuid, excluded=excluded)
         found = next(each for each in libvirt.guests(ROOT) if each.uuid == guest.uuid)
-        assert found.exempt is (guest.uuid in host.bounds().exempt) is exempt
-        assert ("urn:pinner:domain:1" in private_libvirt.virsh(libvirtd, "dumpxml", "--inactive", guest.name)) is exempt
-    libvirt.set_exempt(guest.uuid, exempt=True)
+        assert found.excluded is (guest.uuid in host.bounds().excluded) is excluded
+        assert (
+            "urn:pinner:domain:1" in private_libvirt.virsh(libvirtd, "dumpxml", "--inactive", guest.name)
+        ) is excluded
+    libvirt.set_excluded(guest.uuid, excluded=True)
     assert listener.hear("guest-changed", guest.uuid) == "metadata"
 
 
-def test_a_process_of_a_watched_name_that_begins_out_of_place(newsroom, placed, nap):
-    listener = Listener(newsroom, (nap.name,))
+def test_a_process_of_a_watched_name_that_begins_out_of_place(event_queue, placed, nap):
+    listener = Listener(event_queue, (nap.name,))
     for expected in ({"process-born"}, set()):
         with subprocess.Popen([nap, "0.3"]) as child:
             # Once or twice: on a busy machine the birth and the new name are told apart.
@@ -152,17 +154,17 @@ def test_a_process_of_a_watched_name_that_begins_out_of_place(newsroom, placed, 
         placed.append(CpuSet.of(os.sched_getaffinity(0)))
 
 
-def test_a_process_that_began_before_anybody_asked_for_it(newsroom, nap):
+def test_a_process_that_began_before_anybody_asked_for_it(event_queue, nap):
     with subprocess.Popen([nap, "3"]) as child:
         time.sleep(QUIET)
-        assert newsroom.since(0, 0, (nap.name,)) == ()
-        (news,) = (news for news in newsroom.since(0, 1, (nap.name,)) if news.subject == str(child.pid))
+        assert event_queue.since(0, 0, (nap.name,)) == ()
+        (events,) = (events for events in event_queue.since(0, 1, (nap.name,)) if events.subject == str(child.pid))
         child.kill()
-    assert news.kind == "process-born"
+    assert events.kind == "process-born"
 
 
-def test_a_process_that_takes_a_watched_name(newsroom):
-    listener = Listener(newsroom, ("pinner-probe",))
+def test_a_process_that_takes_a_watched_name(event_queue):
+    listener = Listener(event_queue, ("pinner-probe",))
     code = "open('/proc/self/comm', 'w').write('pinner-probe'); print('ready', flush=True); import time; time.sleep(9)"
     with process(code) as pid:
         assert listener.hear("process-born", str(pid)) == "pinner-probe"

@@ -7,7 +7,7 @@ import libvirt as bindings
 import private_libvirt
 import pytest
 from support.kernel import allowed, masks
-from support.live import (
+from support.real_guests import (
     FIRST,
     ONLINE,
     SECOND,
@@ -29,10 +29,10 @@ from support.values import NOON, make_run
 from pinner.apply import executor
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT, LiveHost
+from pinner.model.change import Change
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, NotPermitted, StalePlan
 from pinner.model.journal import Entry
-from pinner.model.plan import Change
 
 pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import private_libvirt
 import pytest
 from support.kernel import THREADS, masks, process
-from support.live import (
+from support.real_guests import (
     FIRST,
     ONLINE,
     SECOND,

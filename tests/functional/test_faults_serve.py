@@ -18,8 +18,8 @@ from typing import Any
 import httpx
 import pytest
 from support.kernel import masks
-from support.live import hung, only
-from support.serving import Served
+from support.pinner_server import PinnerServer
+from support.real_guests import hung, only
 
 from pinner.model.guest import Guest
 
@@ -31,11 +31,11 @@ COMMAND = [sys.executable, "-c", "import sys; from pinner.cli.main import main; 
 
 
 @dataclass
-class Door:
+class Interface:
     """The server that runs now; ``started`` begins another one over the same files."""
 
-    start: Callable[[], Served]
-    served: Served
+    start: Callable[[], PinnerServer]
+    served: PinnerServer
 
     def restart(self) -> None:
         self.served = self.start()
@@ -64,7 +64,7 @@ class Door:
 
 
 @pytest.fixture
-def door(libvirtd: str) -> Iterator[Door]:
+def interface(libvirtd: str) -> Iterator[Interface]:
     running: list[subprocess.Popen[str]] = []
     with tempfile.TemporaryDirectory(prefix="pinner-test-") as name:
         folder = Path(name)
@@ -74,29 +74,31 @@ def door(libvirtd: str) -> Iterator[Door]:
             f"[agent]\nstate_dir = {folder}/state\n[libvirt]\nuri = {libvirtd}\ncall_timeout = 8\n[host]\nname = here\n"
         )
 
-        def start() -> Served:
+        def start() -> PinnerServer:
             log = folder / f"log-{len(running)}"
             with log.open("w") as out:
                 command = [*COMMAND, "serve", "--config-file", str(config), "--port", "0"]
                 running.append(subprocess.Popen(command, stdout=out, stderr=out, text=True))
-            return Served(running[-1], log)
+            return PinnerServer(running[-1], log)
 
-        yield Door(start, start())
+        yield Interface(start, start())
         for process in running:
             process.terminate()
             process.wait(20)
 
 
 @contextmanager
-def under_way(door: Door, libvirtd: str, guests: tuple[Guest, Guest]) -> Iterator[tuple[str, Callable[[], None]]]:
+def under_way(
+    interface: Interface, libvirtd: str, guests: tuple[Guest, Guest]
+) -> Iterator[tuple[str, Callable[[], None]]]:
     """An apply that waits for the second guest; the run, and what lets it go on."""
-    plan = door.plan(*guests)
+    plan = interface.plan(*guests)
     with hung(libvirtd, guests[1]):
-        asked = door.post(f"/plans/{plan}/apply")
+        asked = interface.post(f"/plans/{plan}/apply")
         assert asked.status_code == 202, asked.text
         run = asked.json()["id"]
         time.sleep(1)
-        assert door.get(f"/runs/{run}")["run"]["state"] == "running"
+        assert interface.get(f"/runs/{run}")["run"]["state"] == "running"
         yield run, lambda: os.kill(guests[1].pid, signal.SIGCONT)
 
 
@@ -111,54 +113,54 @@ def all_masks(guests: tuple[Guest, Guest]) -> dict[int, str]:
 
 
 @pytest.mark.fault(32)
-def test_both_halves_are_killed(door, libvirtd, guests):
+def test_both_halves_are_killed(interface, libvirtd, guests):
     """The next start takes back what was made, and the audit trail tells it."""
     before = all_masks(guests)
-    with under_way(door, libvirtd, guests) as (run, go_on):
-        for pid in (door.served.process.pid, *door.served.children()):
+    with under_way(interface, libvirtd, guests) as (run, go_on):
+        for pid in (interface.served.process.pid, *interface.served.children()):
             os.kill(pid, signal.SIGKILL)
-        door.served.process.wait()
+        interface.served.process.wait()
         assert all_masks(guests) != before, "something had been made"
         go_on()
-        door.restart()
-        ended = door.ended(run)
+        interface.restart()
+        ended = interface.ended(run)
     assert ended["state"] == "undone"
     assert ended["recovered"].startswith("interrupted; taken back: ")
     now = all_masks(guests)
     assert now == only(before, now)
-    told = [(record["action"], record["subject"], record["actor"]) for record in door.get("/audit")["items"]]
+    told = [(record["action"], record["subject"], record["actor"]) for record in interface.get("/audit")["items"]]
     assert ("run.recover", run, "pinner") in told
-    assert door.get("/audit/verify")["ok"] is True
+    assert interface.get("/audit/verify")["ok"] is True
 
 
 @pytest.mark.fault(32)
-def test_the_api_is_killed_and_its_agent_works_on(door, libvirtd, guests):
+def test_the_api_is_killed_and_its_agent_works_on(interface, libvirtd, guests):
     """It makes the plan so, and goes then. A new API tells the end."""
     before = all_masks(guests)
-    with under_way(door, libvirtd, guests) as (run, go_on):
-        (api,) = door.served.children()
+    with under_way(interface, libvirtd, guests) as (run, go_on):
+        (api,) = interface.served.children()
         os.kill(api, signal.SIGKILL)
         time.sleep(0.5)
-        assert door.served.process.poll() is None
+        assert interface.served.process.poll() is None
         go_on()
-        assert door.served.process.wait(20) != 0
-        door.restart()
-        ended = door.ended(run)
+        assert interface.served.process.wait(20) != 0
+        interface.restart()
+        ended = interface.ended(run)
     assert (ended["state"], ended["error"], ended["recovered"]) == ("applied", "", "")
     planned = all_masks(guests)
     assert planned != only(before, planned)
-    back = door.post(f"/runs/{run}/rollback").json()["id"]
-    assert door.ended(back)["state"] == "rolled_back"
+    back = interface.post(f"/runs/{run}/rollback").json()["id"]
+    assert interface.ended(back)["state"] == "rolled_back"
     now = all_masks(guests)
     assert now == only(before, now)
 
 
 @pytest.mark.fault(27)
-def test_of_two_applies_at_once_the_second_is_told_who_holds_the_host(door, libvirtd, guests):
-    with under_way(door, libvirtd, guests) as (run, go_on):
-        second = door.post(f"/plans/{door.plan(guests[0])}/apply")
+def test_of_two_applies_at_once_the_second_is_told_who_holds_the_host(interface, libvirtd, guests):
+    with under_way(interface, libvirtd, guests) as (run, go_on):
+        second = interface.post(f"/plans/{interface.plan(guests[0])}/apply")
         assert second.status_code == 409, second.text
         assert second.json()["error"]["code"] == "host_busy"
         assert second.json()["error"]["details"] == {"host": "here", "run": run}
         go_on()
-        assert door.ended(run)["state"] == "applied"
+        assert interface.ended(run)["state"] == "applied"

@@ -13,20 +13,21 @@ from pathlib import Path
 
 import pytest
 from support.kernel import THREADS, masks, process
-from support.live import FIRST, ONLINE, apply, change, daemon, plan_of
+from support.real_guests import FIRST, ONLINE, apply, change, daemon, plan_of
 from support.values import NOON, make_snapshot
 
+from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
-from pinner.agent.newsroom import Newsroom
 from pinner.apply.recover import recover
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.model.audit import Caller
+from pinner.model.change import ThreadMask
 from pinner.model.errors import StoreUnavailable
-from pinner.model.plan import Plan, ThreadMask
-from pinner.service import Service
+from pinner.model.plan import Plan
+from pinner.service.local import LocalService
 from pinner.store.journal import Journal
 from pinner.store.repositories import open_store
-from pinner.usecases import Caller
 
 pytestmark = [
     pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs"),
@@ -176,15 +177,19 @@ def test_the_central_database_cannot_be_written_in_the_middle(tmp_path, central,
         closing(Journal(tmp_path / "agent")) as journal,
     ):
         agent = LocalAgent(
-            lambda _: make_snapshot(), host, journal, lambda: datetime.now(UTC), Newsroom(lambda: datetime.now(UTC))
+            lambda _: make_snapshot(),
+            host,
+            journal,
+            lambda: datetime.now(UTC),
+            HostEventQueue(lambda: datetime.now(UTC)),
         )
         basis = store.snapshots.add(make_snapshot())
         plan = the_plan(host, pids)
         plan = replace(plan, basis=replace(plan.basis, snapshot=basis))
         store.plans.add(plan, NOON)
 
-        def serve() -> Service:
-            return Service({"h1": agent}, store, lambda: clock[0], lambda: uuid.uuid4().hex[:12], 0.0)
+        def serve() -> LocalService:
+            return LocalService({"h1": agent}, store, lambda: clock[0], lambda: uuid.uuid4().hex[:12], 0.0)
 
         with closing(serve()) as service:
             run = service.apply(plan.id, False, ANN)

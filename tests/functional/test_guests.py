@@ -12,9 +12,9 @@ from support.kernel import masks, names
 
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, HostUnreachable, NotPermitted
-from pinner.model.plan import Target
 
 ROOT = Path("/")
 

@@ -12,9 +12,9 @@ from xml.sax.saxutils import escape
 
 import private_libvirt
 import pytest
-from support.listening import until
-from support.memory import MemoryPinner
-from support.served import answering
+from support.in_memory_service import InMemoryService
+from support.nova_listener import until
+from support.real_service import answering
 
 from pinner.nova import handover
 
@@ -61,7 +61,7 @@ def hook(tmp_path):
 
 @pytest.fixture
 def pinner():
-    return MemoryPinner()
+    return InMemoryService()
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def server(pinner):
 
 def told(pinner, count=1):
     until(lambda: len(pinner.events) >= count, 10)
-    return [(event.guest, event.event, event.teller) for event in pinner.events]
+    return [(event.guest, event.event, event.source) for event in pinner.events]
 
 
 @pytest.mark.parametrize("event", ["started", "reconnect"])

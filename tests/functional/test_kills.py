@@ -13,17 +13,18 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from support.in_memory_host import daemon as busyd
+from support.in_memory_host import emulator, memory, vcpu, vhost
 from support.kernel import THREADS, masks, process
 from support.kills import FileHost, Work, dies
-from support.live import FIRST, ONLINE, SECOND, change, daemon, plan_of, whole
-from support.machine import daemon as busyd
-from support.machine import emulator, helper, memory, vcpu
+from support.real_guests import FIRST, ONLINE, SECOND, change, daemon, plan_of, whole
 from support.values import cpus
 
 from pinner.host.live import LiveHost
+from pinner.model.change import Change, Target
 from pinner.model.errors import NotFound
 from pinner.model.guest import Guest
-from pinner.model.plan import Change, GuestMemory, Target
+from pinner.model.plan import GuestMemory
 from pinner.store.journal import Journal
 
 pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
@@ -34,7 +35,7 @@ ENDS = {"undone": "before", "rolled_back": "before", "applied": "planned"}
 
 
 @dataclass
-class Stage:
+class Environment:
     """A host with work to do on it."""
 
     work: Work
@@ -59,7 +60,7 @@ class Stage:
         self.kills["kills"] += died
         return died
 
-    def settled(self, run: str = "run-1") -> None:
+    def is_final(self, run: str = "run-1") -> None:
         """The host is as the journal says, and nothing is left to recover."""
         state = self.run(run) or ("applied" if run == "back" else "undone")
         assert state in ENDS, f"{run} is {state}: {self.errors()}"
@@ -80,7 +81,7 @@ class Stage:
 
 
 @contextmanager
-def staged(stage: Stage) -> Iterator[Stage]:
+def staged(stage: Environment) -> Iterator[Environment]:
     """The stage with all that it can become learnt."""
     empty = stage.work.folder / "empty"
     Journal(empty).close()
@@ -94,7 +95,7 @@ def staged(stage: Stage) -> Iterator[Stage]:
 
 
 @pytest.fixture(params=["real", "modelled"])
-def stage(request: pytest.FixtureRequest, kills: Counter[str]) -> Iterator[Stage]:
+def stage(request: pytest.FixtureRequest, kills: Counter[str]) -> Iterator[Environment]:
     """``real``: this machine with a libvirtd. ``modelled``: what a machine with one node and cgroup v1 lacks."""
     made = request.getfixturevalue(request.param)
     with staged(made) as stage:
@@ -103,7 +104,7 @@ def stage(request: pytest.FixtureRequest, kills: Counter[str]) -> Iterator[Stage
 
 
 @pytest.fixture
-def real(tmp_path: Path, host: LiveHost, libvirtd: str, start_guest: Callable[..., Guest]) -> Iterator[Stage]:
+def real(tmp_path: Path, host: LiveHost, libvirtd: str, start_guest: Callable[..., Guest]) -> Iterator[Environment]:
     """Two processes of threads with masks of their own, one of which stands for a vhost thread, and a guest."""
     guest = start_guest(vcpus=2, persistent=True)
     worker = next(thread.tid for thread in guest.emulator.threads if thread.tid != guest.pid)
@@ -126,7 +127,7 @@ def real(tmp_path: Path, host: LiveHost, libvirtd: str, start_guest: Callable[..
         changes = [
             change(host, daemon(pid), FIRST),
             *whole(host, guest),
-            change(host, Target("helper", guest.uuid, vhost, guest.name), FIRST),
+            change(host, Target("vhost", guest.uuid, vhost, guest.name), FIRST),
         ]
         work = Work(tmp_path, libvirtd, plan_of(host, changes), persist=True)
 
@@ -135,11 +136,11 @@ def real(tmp_path: Path, host: LiveHost, libvirtd: str, start_guest: Callable[..
                 dies(work, "rollback")
 
         before = seen()
-        yield Stage(work, seen, put_back)
+        yield Environment(work, seen, put_back)
 
 
 @pytest.fixture
-def modelled(tmp_path: Path) -> Stage:
+def modelled(tmp_path: Path) -> Environment:
     """Every kind of change: also work queues, a partition, and memory with a numatune."""
     file = tmp_path / "host"
     host = FileHost(file)
@@ -147,7 +148,7 @@ def modelled(tmp_path: Path) -> Stage:
     queues = Target("workqueue", "", None, "unbound")
     host.add(emulator(), "0-7", "0-3")
     host.add(vcpu(0), "0-7")
-    host.add(helper(300), "0-7")
+    host.add(vhost(300), "0-7")
     host.add(busyd(400), "0-7", "2-5", "4")
     host.definitions["uuid-g1"] = "<cputune/>"
     host.states |= {scope: "member", queues: "0-7"}
@@ -155,7 +156,7 @@ def modelled(tmp_path: Path) -> Stage:
     host.numatunes[memory()] = "1"
     host.save()
     kept = file.read_bytes()
-    wanted = {emulator(): "1", vcpu(0): "4-7", helper(300): "1", busyd(400): "0"}
+    wanted = {emulator(): "1", vcpu(0): "4-7", vhost(300): "1", busyd(400): "0"}
     settings = (
         Change(queues, (), cpus("0-3"), "so", ("0-7", "0-3")),
         Change(scope, (), cpus("4-7"), "so", ("member", "isolated 4-7")),
@@ -163,7 +164,7 @@ def modelled(tmp_path: Path) -> Stage:
     plan = host.plan(*settings, *(host.change(target, after) for target, after in wanted.items()))
     plan = replace(plan, memory=(GuestMemory(memory(), {1: 1024}, 0, 0, 0),))
     work = Work(tmp_path, file, plan, persist=True, migrate_memory=True)
-    return Stage(work, lambda: FileHost(file).seen(), lambda: file.write_bytes(kept) and None)
+    return Environment(work, lambda: FileHost(file).seen(), lambda: file.write_bytes(kept) and None)
 
 
 @pytest.mark.fault(32)
@@ -172,7 +173,7 @@ def test_an_apply_killed_at_every_point(stage, policy):
     for at in count(0, STRIDE):
         died = stage.dies("apply", at)
         assert not dies(stage.work, policy)
-        stage.settled()
+        stage.is_final()
         stage.reset()
         if not died:
             break
@@ -182,13 +183,13 @@ def test_an_apply_killed_at_every_point(stage, policy):
 @pytest.mark.parametrize("policy", ["back", "forward"])
 def test_an_apply_killed_while_it_takes_back_what_it_made(stage, policy):
     """Its last process refuses, so that every change before it is undone."""
-    last = next(change for change in reversed(stage.work.plan.changes) if change.target.kind in ("helper", "process"))
+    last = next(change for change in reversed(stage.work.plan.changes) if change.target.kind in ("vhost", "process"))
     stage.work = replace(stage.work, refused=last.before[-1].tid)
     for at in count(0, STRIDE):
         died = stage.dies("apply", at)
         stage.work = replace(stage.work, refused=0)
         assert not dies(stage.work, policy)
-        stage.settled()
+        stage.is_final()
         stage.reset()
         stage.work = replace(stage.work, refused=last.before[-1].tid)
         if not died:
@@ -201,7 +202,7 @@ def test_a_rollback_killed_at_every_point(stage):
         assert not dies(stage.work, "apply")
         died = stage.dies("rollback", at)
         assert not dies(stage.work, "back")
-        stage.settled("back")
+        stage.is_final("back")
         stage.reset()
         if not died:
             break
@@ -215,7 +216,7 @@ def test_a_recovery_killed_at_every_point(stage, policy, first):
         assert stage.dies("apply", first)
         died = stage.dies(policy, at)
         assert not dies(stage.work, policy)
-        stage.settled()
+        stage.is_final()
         stage.reset()
         if not died:
             break

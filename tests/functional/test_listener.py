@@ -8,9 +8,9 @@ import time
 import private_rabbit
 import pytest
 from support import samples
-from support.listening import LISTENER, another_queue, listening, publish, until, waiting
-from support.memory import MemoryPinner
-from support.served import answering
+from support.in_memory_service import InMemoryService
+from support.nova_listener import LISTENER, another_queue, listening, publish, until, waiting
+from support.real_service import answering
 
 pytestmark = [
     samples.needed,
@@ -27,7 +27,7 @@ def rabbit(tmp_path_factory):
         yield rabbit
 
 
-class Pinner(MemoryPinner):
+class Pinner(InMemoryService):
     """Two hosts, and the samples' guest on both."""
 
     def hosts(self):
@@ -68,11 +68,11 @@ def test_every_sample_arrives_and_nobody_loses_his_copy(rabbit, pinner, listener
         until(lambda: his() == len(samples.FILES), 5)
     told = {event.event: event for event in pinner.events}
     assert len(told) == 14
-    assert told["instance.live_migration_pre.start"].happened == "leaving"
+    assert told["instance.live_migration_pre.start"].kind == "leaving"
     assert str(told["instance.live_migration_pre.start"].cpus) == "0-3", "what host2 has"
-    assert told["instance.delete.end"].happened == "gone"
+    assert told["instance.delete.end"].kind == "gone"
     create = told["instance.create.end"]
-    assert (create.guest, create.teller) == (GUEST, "nova req-5b6c791d-5709-4f36-8fbe-c3e02869e35d, user fake")
+    assert (create.guest, create.source) == (GUEST, "nova req-5b6c791d-5709-4f36-8fbe-c3e02869e35d, user fake")
     assert create.nova.extra_specs == {"hw:watchdog_action": "disabled"}
     assert {record.actor for record in pinner.records} == {"nova-listener"}
 
@@ -180,7 +180,7 @@ def test_pinner_is_down_and_comes_back(tmp_path, rabbit, pinner, token):
 
 
 def test_each_host_has_a_server_of_its_own(tmp_path, rabbit, token):
-    class OfOneHost(MemoryPinner):
+    class OfOneHost(InMemoryService):
         def hosts(self):
             return ("127.0.0.1",)
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import private_libvirt
 import pytest
 from support.kernel import started
-from support.live import FIRST, apply, change, emulator, entries, plan_of, rollback
+from support.real_guests import FIRST, apply, change, emulator, entries, plan_of, rollback
 
+from pinner.model.change import MemoryChange, Target
 from pinner.model.errors import Gone, Invalid
-from pinner.model.memory import MemoryChange
-from pinner.model.plan import GuestMemory, Target
+from pinner.model.plan import GuestMemory
 
 RESTRICTIVE = "<numatune><memory mode='restrictive' nodeset='0'/></numatune>"
 

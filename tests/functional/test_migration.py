@@ -9,15 +9,15 @@ from pathlib import Path
 
 import private_libvirt
 import pytest
-from support.keeping import guest_on, keeping_afresh, wait_until
 from support.kernel import masks
-from support.live import ONLINE
+from support.policy_host import fresh_policy_server, guest_on, wait_until
+from support.real_guests import ONLINE
 
 from pinner import wiring
-from pinner.agent.newsroom import Newsroom
+from pinner.agent.host_event_queue import HostEventQueue
 from pinner.host import qemu
 from pinner.host.events import Events
-from pinner.host.given import Given
+from pinner.host.own_pins import OwnPins
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
@@ -38,7 +38,7 @@ def libvirtd(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def source(libvirtd):
-    with keeping_afresh(libvirtd, CONFIG) as kept:
+    with fresh_policy_server(libvirtd, CONFIG) as kept:
         yield kept
 
 
@@ -54,8 +54,8 @@ def destination(tmp_path_factory):
 @pytest.fixture
 def news(destination):
     """What the destination's agent tells."""
-    made = Newsroom(wiring.now)
-    events = Events(destination, Given(), made, lambda: ())
+    made = HostEventQueue(wiring.now)
+    events = Events(destination, OwnPins(), made, lambda: ())
     events.start()
     yield made
     events.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 import private_libvirt
 import pytest
 from support.kernel import allowed, masks
-from support.live import FIRST, ONLINE, SECOND, apply, rollback
+from support.real_guests import FIRST, ONLINE, SECOND, apply, rollback
 from support.values import NOON
 
 from pinner.host import nova_conf
@@ -15,9 +15,9 @@ from pinner.host.live import LiveHost
 from pinner.model.errors import NovaConflict
 from pinner.model.nova import NovaSets, configured
 from pinner.model.request import Request
-from pinner.planning import incremental
+from pinner.planning import planner
+from pinner.planning.placement.record import record
 from pinner.planning.planner import plan
-from pinner.planning.standing import stand
 
 pytestmark = pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs")
 
@@ -87,7 +87,7 @@ def test_plan_apply_and_drift_never_touch_a_pinned_guest(host, journal, novas, f
     assert (made.roles.vcpu, made.roles.emulator) == (FIRST, FIRST)
     assert apply(made, host, journal).state == "applied"
     assert set(masks(floating.pid).values()) == {str(FIRST)}
-    again = incremental.plan(look(pinned, floating), "s", Request(), stand(made, taken, None))
+    again = planner.plan_from_placement(look(pinned, floating), "s", Request(), record(made, taken, None))
     assert again.changes == ()
     assert masks(pinned.pid) == before
     assert rollback(host, journal).state == "rolled_back"

@@ -6,7 +6,7 @@ import re
 import private_libvirt
 import pytest
 from support.kernel import allowed, masks
-from support.live import (
+from support.real_guests import (
     FIRST,
     ONLINE,
     SECOND,

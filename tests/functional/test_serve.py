@@ -13,14 +13,14 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.serving import Served
+from support.pinner_server import PinnerServer
 
 PINNER = Path(sys.executable).with_name("pinner")
 REPOSITORY = Path(__file__).parents[2]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root is parted into agent and API")
 
 
-Start = Callable[..., Served]
+Start = Callable[..., PinnerServer]
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def start(folder: Path) -> Iterator[Start]:
 
     def begin(
         *words: str, config: str = "", own_state: bool = True, command: tuple[str, ...] = (str(PINNER),)
-    ) -> Served:
+    ) -> PinnerServer:
         file = folder / "pinner.conf"
         state = f"state_dir = {folder}/state\n" if own_state else ""
         file.write_text(f"[agent]\n{state}[libvirt]\nuri = qemu+unix:///system?socket={folder}/no-libvirt\n{config}")
@@ -50,7 +50,7 @@ def start(folder: Path) -> Iterator[Start]:
                 text=True,
             )
         running.append(process)
-        return Served(process, log)
+        return PinnerServer(process, log)
 
     yield begin
     for process in running:

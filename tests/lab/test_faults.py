@@ -59,12 +59,12 @@ def test_a_pinned_cpu_that_goes_offline_and_returns_is_no_reason_to_roll_back(pl
         if change.target.kind != "process":
             live = [key for thread in change.before if (key := (thread.tid, thread.started)) in now]
             assert {now[key][1] for key in live} == {change.after}
-    astray = [
+    misplaced = [
         change.target
         for change in made.changes
         if change.target.name == "python3" and change.after != now[change.before[0].tid, change.before[0].started][1]
     ]
-    assert set(astray) <= {change.target for change in plan(plain, "numa-local").changes}
+    assert set(misplaced) <= {change.target for change in plan(plain, "numa-local").changes}
     assert rollback(plain, run) == "rolled_back"
     assert wrong(before, masks(plain)) == []
 
@@ -109,7 +109,7 @@ def test_a_daemon_whose_unit_is_confined_is_not_half_moved(plain, allowed):
     """Left alone by itself; asked for by name, its cpuset and what the kernel grants are named."""
     with daemon(plain, "confined", properties=f"AllowedCPUs={allowed}"):
         pid = plain.run("systemctl show -p MainPID --value confined").out.strip()
-        assert any(pid in left.name for left in plan(plain).left_alone)
+        assert any(pid in left.name for left in plan(plain).skipped)
         before = masks(plain)
         made = plan(plain, processes=(pid,), housekeeping="0-1")
         run, state = apply(plain, made)

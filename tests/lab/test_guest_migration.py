@@ -78,9 +78,9 @@ def wait(so, host):
         time.sleep(0.5)
 
 
-def tell(host, happened, event, cpus=CpuSet()):
+def tell(host, kind, event, cpus=CpuSet()):
     uuid = host.run(f"virsh domuuid {GUEST}").out.strip()
-    told = GuestEvent(uuid, happened, event, "nova req-1", datetime.now(UTC), cpus=cpus)
+    told = GuestEvent(uuid, kind, event, "nova req-1", datetime.now(UTC), cpus=cpus)
     return served(host).guest_event(name(host), told, CALLER)
 
 

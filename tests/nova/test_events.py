@@ -8,21 +8,21 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from support.agent import MemoryAgent
 from support.hosts import cpus, guest, plain, snapshot
-from support.listening import listening, until
-from support.served import answering
+from support.in_memory_agent import InMemoryAgent
+from support.nova_listener import listening, until
+from support.real_service import answering
 
 from pinner import conf, wiring
-from pinner.keeper import Keeper
+from pinner.model.audit import Caller
 from pinner.model.policy import Policy
-from pinner.nova.notification import HAPPENED
-from pinner.usecases import Caller
+from pinner.nova.notification import KIND_OF_ACTION
+from pinner.service.controller import PolicyController
 
 ANN = Caller("ann", "here", "req-1")
 HOST = "compute1"
 GUEST = "00000000-0000-4000-8000-000000000001"
-STARTED = sorted(action for action, happened in HAPPENED.items() if happened == "started")
+STARTED = sorted(action for action, kind in KIND_OF_ACTION.items() if kind == "started")
 FREE, PLACED = {"0-15"}, {"2-3", "4-15"}
 
 
@@ -73,13 +73,13 @@ class Pinner:
 
 @pytest.fixture
 def pinner(tmp_path, rabbit):
-    agent = MemoryAgent(tmp_path / "agent", snapshot(plain(16), [guest(1, 2, cpus("0-15"))]), wiring.now)
+    agent = InMemoryAgent(tmp_path / "agent", snapshot(plain(16), [guest(1, 2, cpus("0-15"))]), wiring.now)
     config = conf.load([])
     with closing(agent.journal), ExitStack() as undo:
         service = wiring.service(config, {HOST: agent}, f"sqlite:///{tmp_path}/pinner.sqlite", undo)
         service.set_policy(HOST, Policy(mode="enforce"), ANN)
-        keeper = Keeper(service.policing, HOST, sweep_seconds=600, measure_seconds=600)
-        undo.callback(agent.newsroom.close)
+        keeper = PolicyController(service.reconciler, HOST, resync_seconds=600, measure_seconds=600)
+        undo.callback(agent.event_queue.close)
         undo.callback(keeper.stop)
         keeper.start()
         url = undo.enter_context(answering(service))
@@ -102,7 +102,7 @@ def test_each_event_leads_to_the_right_placement_once(pinner, emit):
         until(lambda heard=heard: len(pinner.heard()) == heard + 2, 10)
         pinner.wait_for_rest()
         (run,) = pinner.runs()[: len(pinner.runs()) - runs]
-        assert run.origin.startswith(f"guest-told {GUEST} instance.{action}.end, told by nova req-00000000-")
+        assert run.origin.startswith(f"guest-event {GUEST} instance.{action}.end, told by nova req-00000000-")
         assert run.actor == "policy"
         newest = pinner.heard()[0]
         assert newest.subject == (

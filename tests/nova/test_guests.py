@@ -8,9 +8,9 @@ from functools import partial
 
 import private_libvirt
 import pytest
-from support.keeping import HARDLY_SWEEPING, guest_on, keeping_afresh, wait_until
-from support.listening import listening
-from support.live import ONLINE
+from support.nova_listener import listening
+from support.policy_host import RARE_RESYNC, fresh_policy_server, guest_on, wait_until
+from support.real_guests import ONLINE
 
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT
@@ -41,7 +41,7 @@ def seen(libvirtd):
 def kept(libvirtd, rabbit, tmp_path_factory):
     """A server, told by a listener; there is no sweep."""
     with (
-        keeping_afresh(libvirtd, HARDLY_SWEEPING) as kept,
+        fresh_policy_server(libvirtd, RARE_RESYNC) as kept,
         listening(tmp_path_factory.mktemp("listener"), rabbit.url, kept.url) as listener,
     ):
         listener.wait_for("listening")

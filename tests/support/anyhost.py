@@ -29,7 +29,7 @@ def topologies(draw):
 flavors = st.fixed_dictionaries(
     {},
     optional={
-        "pinner:exempt": st.sampled_from(["true", "no", "maybe"]),
+        "pinner:excluded": st.sampled_from(["true", "no", "maybe"]),
         "pinner:strategy": st.sampled_from(["shared-pool", "numa-local", "isolated", "fast"]),
     },
 )
@@ -51,7 +51,7 @@ def snapshots(draw):
             memory=draw(st.dictionaries(node, st.integers(1, GIB), max_size=2)),
             memory_kib=GIB,
             iothreads=draw(st.integers(0, 1)),
-            helpers=draw(st.integers(0, 1)),
+            vhost_threads=draw(st.integers(0, 1)),
             unplugged=draw(st.integers(0, 1)),
             dedicated=draw(st.booleans()) and draw(st.booleans()),
             nova=NovaIdentity("i", "p", "u", "f", draw(flavors)),
@@ -63,11 +63,11 @@ def snapshots(draw):
         process(
             300 + 10 * number,
             draw(st.sampled_from([0.0, 3.0, 150.0])),
-            *(str(draw(masks)) if hold == "narrowed" else str(online) for hold in holds),
+            *(str(draw(masks)) if immovable_reason == "restricted" else str(online) for immovable_reason in holds),
             holds=holds,
         )
         for number in range(draw(st.integers(0, 4)))
-        for holds in [draw(st.lists(st.sampled_from(["", "", "narrowed"]), min_size=1, max_size=3))]
+        for holds in [draw(st.lists(st.sampled_from(["", "", "restricted"]), min_size=1, max_size=3))]
     ]
     nova = draw(st.one_of(st.just([]), st.lists(st.sampled_from(every), max_size=4)))
     shared = draw(st.one_of(st.just([]), st.just([]), st.lists(st.sampled_from(every), min_size=len(every) // 2)))

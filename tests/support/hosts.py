@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from pinner.model.change import Change
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Emulator, EmulatorPolicy, Guest, IoThread, Vcpu
-from pinner.model.plan import Change, Plan
+from pinner.model.plan import Plan
 from pinner.model.process import Process, Thread
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Cpu, Device, Kernel, Node, Topology
@@ -83,7 +84,7 @@ def guest(
     memory: Mapping[int, int] | None = None,
     memory_kib: int = 2 * GIB,
     iothreads: int = 0,
-    helpers: int = 0,
+    vhost_threads: int = 0,
     unplugged: int = 0,
     policy: EmulatorPolicy = "",
     **more: object,
@@ -104,7 +105,9 @@ def guest(
         iothreads=tuple(
             IoThread(i + 1, Thread(base + 500 + i, 7, f"IO iothread{i + 1}", floor), floor) for i in range(iothreads)
         ),
-        helpers=tuple(Thread(base + 600 + h, 7, f"vhost-{base}", floor, hold="guest") for h in range(helpers)),
+        vhost_threads=tuple(
+            Thread(base + 600 + h, 7, f"vhost-{base}", floor, immovable_reason="guest") for h in range(vhost_threads)
+        ),
         memory_kib=memory_kib,
         memory_per_node={0: memory_kib} if memory is None else memory,
         **more,
@@ -115,8 +118,8 @@ def process(pid: int, load: float, *masks: str, name: str = "daemon", holds: Ite
     """A process with a thread for each mask; its load is spread evenly over them."""
     held = list(holds) or [""] * len(masks)
     threads = tuple(
-        Thread(pid + i, 5, name, cpus(mask), load / len(masks), hold=hold)
-        for i, (mask, hold) in enumerate(zip(masks, held, strict=True))
+        Thread(pid + i, 5, name, cpus(mask), load / len(masks), immovable_reason=immovable_reason)
+        for i, (mask, immovable_reason) in enumerate(zip(masks, held, strict=True))
     )
     return Process(pid, 5, name, f"/usr/bin/{name}", f"{name}.service", False, load, threads, **more)
 
@@ -141,8 +144,10 @@ def masked(before: Snapshot, masks: Mapping[int, CpuSet], *, by_hand: bool = Fal
     """The host whose threads have these affinities, by thread id."""
 
     def host_thread(thread: Thread) -> Thread:
-        hold = "narrowed" if by_hand and thread.tid in masks and not thread.hold else thread.hold
-        return replace(_moved(thread, masks), hold=hold)
+        immovable_reason = (
+            "restricted" if by_hand and thread.tid in masks and not thread.immovable_reason else thread.immovable_reason
+        )
+        return replace(_moved(thread, masks), immovable_reason=immovable_reason)
 
     return replace(
         before,
@@ -168,5 +173,5 @@ def _moved_guest(guest: Guest, masks: Mapping[int, CpuSet]) -> Guest:
         vcpus=tuple(map(part, guest.vcpus)),
         iothreads=tuple(map(part, guest.iothreads)),
         emulator=replace(guest.emulator, threads=tuple(_moved(t, masks) for t in guest.emulator.threads)),
-        helpers=tuple(_moved(t, masks) for t in guest.helpers),
+        vhost_threads=tuple(_moved(t, masks) for t in guest.vhost_threads),
     )

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from sqlalchemy import event
-from support.machine import MemoryHost
+from support.in_memory_host import InMemoryHost
 from support.values import NOON, make_run
 
 from pinner.apply import executor
@@ -25,10 +25,11 @@ from pinner.apply.ports import Host
 from pinner.apply.recover import Policy, recover
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.model.change import Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed
 from pinner.model.journal import Run
-from pinner.model.plan import Plan, Target, ThreadMask
+from pinner.model.plan import Plan
 from pinner.store.journal import Journal
 
 NEVER = -1
@@ -162,7 +163,7 @@ def _refuses(tid: int, call: Callable[[ThreadMask], None]) -> Callable[[ThreadMa
     return set_mask
 
 
-class FileHost(MemoryHost):
+class FileHost(InMemoryHost):
     """A host of dictionaries in a file: it outlives the process that changed it, as a kernel does.
 
     For what a plain machine does not have: a second NUMA node, cgroup v2 partitions.

@@ -12,14 +12,14 @@ from lab.agent import Result
 from lab.host import LabHost
 from private_libvirt import guest_xml
 
+from pinner.model.audit import Caller
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import HostUnreachable
 from pinner.model.journal import Run
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.remote import RemotePinner
-from pinner.usecases import Caller
+from pinner.service.remote import RemoteService
 
 GUESTS = {"alpha": 4, "beta": 2, "gamma": 1}
 """Name to vCPUs."""
@@ -73,15 +73,15 @@ def pinner(host: LabHost, *words: str, check: bool = True) -> Result:
 
 
 @cache
-def serve(host: LabHost) -> RemotePinner:
+def serve(host: LabHost) -> RemoteService:
     """Begin `pinner serve` on the host, to be asked from here: starting Python for each question is slow in there."""
     host.run("mkdir -p /etc/pinner && cat > /etc/pinner/pinner.conf", stdin=_CONFIG)
     host.run(f"echo lab:{TOKEN} > /etc/pinner/tokens && systemd-run -q --unit=pinner pinner serve")
-    return RemotePinner(host.url, TOKEN)
+    return RemoteService(host.url, TOKEN)
 
 
 @cache
-def served(host: LabHost) -> RemotePinner:
+def served(host: LabHost) -> RemoteService:
     """The host's server, when it answers."""
     pinner = serve(host)
     deadline = time.monotonic() + 120

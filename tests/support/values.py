@@ -2,9 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
+from pinner.model.change import Change, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.journal import Entry, Run
-from pinner.model.plan import Basis, Change, Plan, Roles, Score, Target, ThreadMask
+from pinner.model.plan import Basis, Plan, Roles, Score
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Cpu, Kernel, Node, Topology
@@ -47,7 +48,7 @@ def make_plan(
         wanted=(),
         changes=changes,
         unplaced=(),
-        left_alone=(),
+        skipped=(),
         warnings=(),
         score_before=Score(1.0, {"a": 1.0}),
         score_after=Score(0.0, {"a": 0.0}),

@@ -4,17 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.hosts import cpus, guest, plain, process, snapshot
-from support.memory import EVIL
+from support.in_memory_service import EVIL
 from support.values import make_plan
 
 from pinner import render
-from pinner.model.plan import Change, LeftOut, Repack, Target, ThreadMask
+from pinner.model.change import Change, Target, ThreadMask
+from pinner.model.plan import LeftOut, Rebalance
 from pinner.model.request import Request
 from pinner.planning import planner
 
 
 def planned(strategy):
-    held = process(95, 99.0, "6", name="pmd", holds=["narrowed"])
+    held = process(95, 99.0, "6", name="pmd", holds=["restricted"])
     seen = snapshot(plain(8), [guest(1, 2, cpus("0-7"))], [process(90, 60.0, "0-7", "0-7", name="ceph"), held])
     return planner.plan(seen, "basis", Request(strategy))
 
@@ -41,8 +42,8 @@ def test_where_memory_lies_is_shown():
 def test_what_is_not_touched_is_shown_with_its_reason():
     plan = planned("shared-pool")
     text = render.plan(plan)
-    assert plan.left_alone
-    for item in (*plan.left_alone, *plan.unplaced):
+    assert plan.skipped
+    for item in (*plan.skipped, *plan.unplaced):
         assert f"  {item.name}: {item.why}\n" in text
     for warning in (*plan.warnings, *plan.roles.notes):
         assert warning in text
@@ -89,23 +90,23 @@ def test_visible(raw, shown):
 @given(st.text(), st.text())
 def test_no_name_reaches_a_terminal_as_it_is(name, why):
     left = (LeftOut(name, why), LeftOut(EVIL, why))
-    plan = replace(make_plan(blocked=why), unplaced=left, left_alone=left, warnings=(name,))
+    plan = replace(make_plan(blocked=why), unplaced=left, skipped=left, warnings=(name,))
     text = render.plan(plan)
     assert all(char.isprintable() or char == "\n" for char in text)
     assert len(text.splitlines()) == len(text.split("\n")) - 1
 
 
 @pytest.mark.parametrize(
-    ("repack", "words"),
+    ("rebalance", "words"),
     [
-        (Repack(2, 6, 0.25, taken=True), "2 guests (6 threads) move, the score gets 0.25 lower"),
+        (Rebalance(2, 6, 0.25, taken=True), "2 guests (6 threads) move, the score gets 0.25 lower"),
         (
-            Repack(1, 1, -0.5, taken=False),
+            Rebalance(1, 1, -0.5, taken=False),
             "1 guest (1 thread) move, the score gets no lower: not worth it, who sits well stays",
         ),
-        (Repack(0, 0, 0.0, taken=False), "no guest would get other CPUs: no change"),
+        (Rebalance(0, 0, 0.0, taken=False), "no guest would get other CPUs: no change"),
     ],
 )
-def test_what_a_repack_costs_and_gains(repack, words):
-    assert render.repack(repack) == words
-    assert f"re-pack: {words}\n" in render.plan(replace(make_plan(), repack=repack))
+def test_what_a_repack_costs_and_gains(rebalance, words):
+    assert render.rebalance(rebalance) == words
+    assert f"rebalance: {words}\n" in render.plan(replace(make_plan(), rebalance=rebalance))

@@ -95,7 +95,7 @@ class LabHost:
             self._agent.wait(lambda: self._process.poll() is None, time.monotonic() + seconds)
         except TimeoutError as error:
             ended = f"its QEMU ended with status {self._process.returncode}: {self._last_words()}"
-            self._give_up(f"did not boot in {seconds:g} s" if self._process.poll() is None else ended, error)
+            self._abort(f"did not boot in {seconds:g} s" if self._process.poll() is None else ended, error)
         self.run("systemctl is-system-running --wait", timeout=seconds, check=False)
         for device, address in (("eth0", self.address), ("eth1", machine.API)):
             self.run(f"ip addr add {address}/24 dev {device} && ip link set {device} up")
@@ -125,7 +125,7 @@ class LabHost:
             data = stdin.encode() if isinstance(stdin, str) else stdin
             result = self._agent.run(["/bin/sh", "-c", command], data, time.monotonic() + timeout)
         except OSError as error:
-            self._give_up(f"gave no answer in {timeout:g} s to: {command}", error)
+            self._abort(f"gave no answer in {timeout:g} s to: {command}", error)
         if check and result.status:
             raise LabError(f"{command}\nended with status {result.status}:\n{result.out}{result.err}")
         return result
@@ -140,7 +140,7 @@ class LabHost:
             self._process.kill()
             self._process.wait()
 
-    def _give_up(self, why: str, error: Exception) -> NoReturn:
+    def _abort(self, why: str, error: Exception) -> NoReturn:
         """End the machine, and keep its console log, which would be gone with its folder. A note tells its end, for who
         has only what a run elsewhere printed."""
         self.close()

@@ -10,17 +10,18 @@ import pytest
 from support.kernel import THREADS, masks, process, started
 from support.values import NOON, make_plan, make_run, make_snapshot
 
+from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
-from pinner.agent.newsroom import Newsroom
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.model.audit import Caller
+from pinner.model.change import Change, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import RunConflict, StalePlan
 from pinner.model.journal import Entry
-from pinner.model.plan import Basis, Change, Target, ThreadMask
-from pinner.service import Service
+from pinner.model.plan import Basis
+from pinner.service.local import LocalService
 from pinner.store.journal import Journal
-from pinner.usecases import Caller
 
 ANN = Caller("ann", "cli", "req-1")
 CPUS = sorted(os.sched_getaffinity(0))
@@ -46,12 +47,12 @@ def clock():
 
 @pytest.fixture
 def agent(host, journal):
-    return LocalAgent(lambda _: make_snapshot(), host, journal, clock, Newsroom(clock))
+    return LocalAgent(lambda _: make_snapshot(), host, journal, clock, HostEventQueue(clock))
 
 
 @pytest.fixture
 def service(agent, store):
-    made = Service({"h1": agent}, store, lambda: datetime.now(UTC), lambda: uuid.uuid4().hex[:12], 0.0)
+    made = LocalService({"h1": agent}, store, lambda: datetime.now(UTC), lambda: uuid.uuid4().hex[:12], 0.0)
     with closing(made):
         yield made
 

@@ -8,8 +8,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from support.agent import MemoryAgent
-from support.memory import seen
+from support.in_memory_agent import InMemoryAgent
+from support.in_memory_service import seen
 from support.values import NOON, make_change, make_plan, make_run, make_snapshot
 
 from pinner.agent import wire
@@ -22,14 +22,14 @@ PLAN = make_plan(changes=(make_change(100), make_change(200)))
 
 
 @pytest.fixture
-def agent(tmp_path: Path) -> Iterator[MemoryAgent]:
-    made = MemoryAgent(tmp_path / "journal", make_snapshot(), lambda: NOON)
+def agent(tmp_path: Path) -> Iterator[InMemoryAgent]:
+    made = InMemoryAgent(tmp_path / "journal", make_snapshot(), lambda: NOON)
     yield made
     made.journal.close()
 
 
 @pytest.fixture
-def path(tmp_path: Path, agent: MemoryAgent) -> Iterator[Path]:
+def path(tmp_path: Path, agent: InMemoryAgent) -> Iterator[Path]:
     server = AgentServer(agent, tmp_path / "agent.sock", user=-1)
     server.start()
     yield tmp_path / "agent.sock"
@@ -50,11 +50,11 @@ def raw(path: Path, text: bytes) -> dict[str, object]:
         return wire.receive(connection)
 
 
-def test_values_arrive_as_they_left(client: AgentClient, agent: MemoryAgent) -> None:
+def test_values_arrive_as_they_left(client: AgentClient, agent: InMemoryAgent) -> None:
     assert client.snapshot(1.5) == agent.snapshot(1.5)
 
 
-def test_an_apply_tells_its_progress_and_ends_with_its_run(client: AgentClient, agent: MemoryAgent) -> None:
+def test_an_apply_tells_its_progress_and_ends_with_its_run(client: AgentClient, agent: InMemoryAgent) -> None:
     told = []
     run = client.apply(PLAN, make_run(), lambda entry, total: told.append((entry.seq, entry.state, total)))
     assert run.state == "applied"
@@ -65,7 +65,7 @@ def test_an_apply_tells_its_progress_and_ends_with_its_run(client: AgentClient, 
     assert back.state == "rolled_back"
 
 
-def test_an_error_arrives_with_its_type_and_details(client: AgentClient, agent: MemoryAgent) -> None:
+def test_an_error_arrives_with_its_type_and_details(client: AgentClient, agent: InMemoryAgent) -> None:
     agent.refusal = StalePlan("plan-1", ("process 100 is gone",))
     with pytest.raises(StalePlan) as refused:
         client.apply(PLAN, make_run(), lambda *_: None)
@@ -76,7 +76,7 @@ def test_an_error_arrives_with_its_type_and_details(client: AgentClient, agent: 
 
 
 def test_an_unexpected_failure_tells_nothing_of_the_inside(
-    client: AgentClient, agent: MemoryAgent, caplog: pytest.LogCaptureFixture
+    client: AgentClient, agent: InMemoryAgent, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent.break_after, agent.broken = 2, ZeroDivisionError("secret")
     with pytest.raises(PinnerError) as failed:
@@ -85,12 +85,12 @@ def test_an_unexpected_failure_tells_nothing_of_the_inside(
     assert "ZeroDivisionError: secret" in caplog.text
 
 
-def test_news_drift_and_marks_cross_the_socket(client: AgentClient, agent: MemoryAgent) -> None:
-    agent.newsroom.tell("guest-started", "uuid-1", "booted")
-    (first,) = client.news(0, 5.0, ("sshd",))
+def test_news_drift_and_marks_cross_the_socket(client: AgentClient, agent: InMemoryAgent) -> None:
+    agent.event_queue.publish("guest-started", "uuid-1", "booted")
+    (first,) = client.host_events(0, 5.0, ("sshd",))
     assert (first.kind, first.subject, first.detail, first.at) == ("guest-started", "uuid-1", "booted", NOON)
-    assert agent.newsroom.watched == {"sshd"}
-    assert client.news(first.seq, 0.01, ()) == ()
+    assert agent.event_queue.watched == {"sshd"}
+    assert client.host_events(first.seq, 0.01, ()) == ()
 
     agent.cause = "balancer"
     change = make_change(100)
@@ -102,13 +102,13 @@ def test_news_drift_and_marks_cross_the_socket(client: AgentClient, agent: Memor
     agent.taken = seen()
     told = agent.taken.guests[0].uuid
     assert [client.knows(guest) for guest in (told, "nobody")] == [True, False]
-    client.tell(told, "rebooted")
-    (news,) = client.news(first.seq, 0.0, ())
-    assert (news.kind, news.subject, news.detail) == ("guest-told", told, "rebooted")
+    client.publish_guest_event(told, "rebooted")
+    (news,) = client.host_events(first.seq, 0.0, ())
+    assert (news.kind, news.subject, news.detail) == ("guest-event", told, "rebooted")
     client.policy_set()
-    assert [each.kind for each in client.news(news.seq, 0.0, ())] == ["policy-set"]
-    client.set_exempt("uuid-1", exempt=True)
-    assert agent.exempt == {"uuid-1": True}
+    assert [each.kind for each in client.host_events(news.seq, 0.0, ())] == ["policy-set"]
+    client.set_excluded("uuid-1", excluded=True)
+    assert agent.excluded == {"uuid-1": True}
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_bad_call_is_answered_and_harms_nobody(path: Path, client: AgentClient
     assert client.snapshot(0).host == "h1"
 
 
-def test_a_caller_that_leaves_does_not_stop_its_run(path: Path, client: AgentClient, agent: MemoryAgent) -> None:
+def test_a_caller_that_leaves_does_not_stop_its_run(path: Path, client: AgentClient, agent: InMemoryAgent) -> None:
     agent.gate.acquire()
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     peer.connect(str(path))
@@ -144,7 +144,7 @@ def test_the_socket_is_its_users_alone(path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_server_that_ended_is_unreachable(tmp_path: Path, agent: MemoryAgent) -> None:
+def test_a_server_that_ended_is_unreachable(tmp_path: Path, agent: InMemoryAgent) -> None:
     server = AgentServer(agent, tmp_path / "agent.sock", user=-1)
     server.start()
     server.close()

@@ -1,6 +1,6 @@
 import pytest
 from flask.testing import FlaskClient
-from support.memory import MemoryPinner
+from support.in_memory_service import InMemoryService
 
 from pinner.api.app import create_app
 from pinner.api.server import serve
@@ -9,18 +9,18 @@ MAX_BODY = 4096
 
 
 @pytest.fixture
-def pinner() -> MemoryPinner:
-    return MemoryPinner()
+def pinner() -> InMemoryService:
+    return InMemoryService()
 
 
 @pytest.fixture
-def client(pinner: MemoryPinner) -> FlaskClient:
+def client(pinner: InMemoryService) -> FlaskClient:
     """A caller on this machine, of a server without tokens."""
     return create_app(pinner, tokens=None, max_body_bytes=MAX_BODY).test_client()
 
 
 @pytest.fixture
-def server(pinner: MemoryPinner):
+def server(pinner: InMemoryService):
     """The application on a loopback port, over real HTTP."""
     running = serve(create_app(pinner, tokens=None, max_body_bytes=MAX_BODY), "127.0.0.1", 0)
     yield running

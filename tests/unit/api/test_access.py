@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from support.memory import MemoryPinner
+from support.in_memory_service import InMemoryService
 
 from pinner.api.app import create_app
 
@@ -12,7 +12,7 @@ CLOSED = ["/v1/hosts", "/v1/audit", "/v1/runs/r/events"]
 
 
 @pytest.fixture
-def guarded(pinner: MemoryPinner):
+def guarded(pinner: InMemoryService):
     return create_app(pinner, tokens={"s3cret": "ann", "other": "bob"}, max_body_bytes=4096).test_client()
 
 

@@ -4,7 +4,7 @@ import logging
 from dataclasses import replace
 
 import pytest
-from support.memory import MemoryPinner
+from support.in_memory_service import InMemoryService
 
 from pinner.api import errors
 from pinner.model.errors import (
@@ -78,7 +78,7 @@ def test_the_unforeseen_tells_its_log_only(client, pinner, monkeypatch, caplog):
         (lambda pinner, plan: pinner.stored.update({plan: _blocked(pinner, plan)}), "plan_blocked"),
     ],
 )
-def test_a_refused_apply_starts_no_run(client, pinner: MemoryPinner, prepare, code):
+def test_a_refused_apply_starts_no_run(client, pinner: InMemoryService, prepare, code):
     plan = client.post("/v1/hosts/h1/plans").json["id"]
     prepare(pinner, plan)
     answer = client.post(f"/v1/plans/{plan}/apply")
@@ -86,7 +86,7 @@ def test_a_refused_apply_starts_no_run(client, pinner: MemoryPinner, prepare, co
     assert pinner.run_list == {}
 
 
-def test_a_running_run_is_not_rolled_back(client, pinner: MemoryPinner):
+def test_a_running_run_is_not_rolled_back(client, pinner: InMemoryService):
     pinner.instant = False
     plan = client.post("/v1/hosts/h1/plans").json["id"]
     run = client.post(f"/v1/plans/{plan}/apply").json["id"]

@@ -1,7 +1,7 @@
 """Events of guests over REST."""
 
 import pytest
-from support.memory import MemoryPinner
+from support.in_memory_service import InMemoryService
 
 from pinner.api.app import create_app
 from pinner.model.event import GuestEvent
@@ -11,17 +11,17 @@ GUEST = "6a5b7a0e-0000-4000-8000-000000000001"
 STARTED = {"host": "h1", "guest": GUEST, "event": "started"}
 
 
-@pytest.mark.parametrize("happened", ["started", "leaving", "gone"])
-def test_an_event_is_accepted(client, pinner, happened):
-    answer = client.post(f"/v1/events/guest-{happened}", json=STARTED)
+@pytest.mark.parametrize("kind", ["started", "leaving", "gone"])
+def test_an_event_is_accepted(client, pinner, kind):
+    answer = client.post(f"/v1/events/guest-{kind}", json=STARTED)
     assert (answer.status_code, answer.json) == (202, {"host": "h1", "guest": GUEST, "known": True, "run": ""})
     (event,) = pinner.events
-    assert (event.guest, event.happened, event.event, event.teller) == (GUEST, happened, "started", "local")
+    assert (event.guest, event.kind, event.event, event.source) == (GUEST, kind, "started", "local")
 
 
 def test_all_that_nova_says(client, pinner):
-    nova = {"instance": "i", "project": "p", "user": "u", "flavor": "f", "extra_specs": {"pinner:exempt": "true"}}
-    told = {"guest": GUEST.upper(), "event": "e", "teller": "nova req-1", "at": "2026-11-21T13:00:00+01:00"}
+    nova = {"instance": "i", "project": "p", "user": "u", "flavor": "f", "extra_specs": {"pinner:excluded": "true"}}
+    told = {"guest": GUEST.upper(), "event": "e", "source": "nova req-1", "at": "2026-11-21T13:00:00+01:00"}
     client.post("/v1/events/guest-leaving", json={**told, "nova": nova, "cpus": "0-3"})
     (event,) = pinner.events
     moment = event.at
@@ -59,11 +59,11 @@ def test_what_is_no_event(client, pinner, change, status):
     assert pinner.events == []
 
 
-def test_without_the_token_nothing_is_heard(pinner: MemoryPinner):
+def test_without_the_token_nothing_is_heard(pinner: InMemoryService):
     client = create_app(pinner, tokens={"s3cret": "hook"}, max_body_bytes=65536).test_client()
     for headers in ({}, {"Authorization": "Bearer wrong"}):
         assert client.post("/v1/events/guest-started", json=STARTED, headers=headers).status_code == 401
     assert pinner.events == []
     right = {"Authorization": "Bearer s3cret"}
     assert client.post("/v1/events/guest-started", json=STARTED, headers=right).status_code == 202
-    assert pinner.events[0].teller == "hook"
+    assert pinner.events[0].source == "hook"

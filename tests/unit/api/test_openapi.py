@@ -4,14 +4,14 @@ import json
 import re
 
 import pytest
-from support.memory import MemoryPinner
+from support.in_memory_service import InMemoryService
 
 from pinner.api.app import create_app
 from pinner.api.errors import status_of
 
 
 def document(tokens=None):
-    return create_app(MemoryPinner(), tokens=tokens, max_body_bytes=4096).test_client().get("/openapi.json").json
+    return create_app(InMemoryService(), tokens=tokens, max_body_bytes=4096).test_client().get("/openapi.json").json
 
 
 def operations(spec):
@@ -26,7 +26,7 @@ def test_it_is_openapi_31_and_every_reference_leads_somewhere():
 
 
 def test_every_route_is_in_it_and_nothing_else():
-    app = create_app(MemoryPinner(), tokens=None, max_body_bytes=4096)
+    app = create_app(InMemoryService(), tokens=None, max_body_bytes=4096)
     served = {re.sub(r"<(\w+)>", r"{\1}", rule.rule) for rule in app.url_map.iter_rules()}
     assert {path for path, _, _ in operations(document())} == served - {"/openapi.json"}
 
@@ -54,7 +54,7 @@ def test_the_security_scheme_stands_in_it_only_with_tokens(tokens):
 
 def test_requests_refuse_unknown_fields():
     schemas = document()["components"]["schemas"]
-    for name in ("NewPlan", "NewApply", "NewSnapshot", "NewRollback", "NewPolicy", "StandingRequest", "NewExemption"):
+    for name in ("NewPlan", "NewApply", "NewSnapshot", "NewRollback", "NewPolicy", "PolicyRequest", "NewExclusion"):
         assert schemas[name]["additionalProperties"] is False
     assert schemas["Plan"]["properties"]["roles"] == {"$ref": "#/components/schemas/Roles"}
     assert schemas["Roles"]["properties"]["vcpu"]["type"] == "string"

@@ -3,18 +3,19 @@
 import re
 
 import pytest
-from support.memory import EVIL, STRATEGIES, seen
+from support.in_memory_service import EVIL, STRATEGIES, seen
 
 from pinner import codec
 from pinner.model.drift import DriftReport
 from pinner.model.guest import Guest
 from pinner.model.journal import Entry, Run
-from pinner.model.plan import Plan
+from pinner.model.page import Page
+from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Policy
 from pinner.model.process import Process
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.usecases import Exemption, Page, PlanSummary, StrategyInfo
+from pinner.service.protocol import GuestExclusion, StrategyInfo
 
 
 def read(kind, answer, status=200):
@@ -90,10 +91,10 @@ def test_a_plan_takes_every_field_of_a_request(client):
         "busy_threshold": 7,
         "smt": "isolate",
         "isolation": "live",
-        "exempt_guests": ["g1"],
-        "exempt_processes": ["sshd.service"],
+        "excluded_guests": ["g1"],
+        "excluded_processes": ["sshd.service"],
         "nova_emulators": True,
-        "repack": True,
+        "rebalance": True,
     }
     made = client.post("/v1/hosts/h1/plans", json=fields)
     plan = read(Plan, made, 201)
@@ -145,9 +146,9 @@ def test_every_answer_has_a_request_id_of_its_own(client):
 def test_a_policy_and_its_drift(client):
     assert client.get("/v1/hosts/h1/policy").status_code == 404
     assert read(DriftReport, client.get("/v1/hosts/h1/drift")).mode is None
-    wanted = {"mode": "enforce", "request": {"strategy": "numa-local", "exempt_guests": ["g1"]}}
+    wanted = {"mode": "enforce", "request": {"strategy": "numa-local", "excluded_guests": ["g1"]}}
     policy = read(Policy, client.put("/v1/hosts/h1/policy", json=wanted))
-    assert policy == Policy(Request("numa-local", exempt_guests=("g1",)), "enforce")
+    assert policy == Policy(Request("numa-local", excluded_guests=("g1",)), "enforce")
     assert read(Policy, client.get("/v1/hosts/h1/policy")) == policy
     (drift,) = read(DriftReport, client.get("/v1/hosts/h1/drift")).drifts
     assert (drift.cause, str(drift.expected), drift.times) == ("systemd", "0", 4)
@@ -160,7 +161,7 @@ def test_a_policy_and_its_drift(client):
         ({"mode": "obey"}, "mode"),
         ({"strategy": "isolated"}, "strategy"),
         ({"request": {"snapshot": "s"}}, "request.snapshot"),
-        ({"request": {"repack": True}}, "request.repack"),
+        ({"request": {"rebalance": True}}, "request.rebalance"),
         ({"request": {"busy_threshold": "2"}}, "request.busy_threshold"),
         ({"request": {"housekeeping": "3-1"}}, "housekeeping"),
         ([], "body"),
@@ -180,9 +181,9 @@ def test_a_policy_from_another_site_is_refused(client, pinner):
 
 def test_a_guest_is_left_alone_and_placed_again(client, pinner):
     (guest,) = client.get("/v1/hosts/h1/guests").json["items"]
-    path = f"/v1/hosts/h1/guests/{guest['uuid']}/exempt"
-    for exempt in (True, False):
-        assert read(Exemption, client.put(path, json={"exempt": exempt})).exempt is exempt
-        assert pinner.exempt == {guest["uuid"]: exempt}
-    assert client.put("/v1/hosts/h1/guests/nobody/exempt").status_code == 404
-    assert client.put(path, json={"exempt": "yes"}).status_code == 400
+    path = f"/v1/hosts/h1/guests/{guest['uuid']}/excluded"
+    for excluded in (True, False):
+        assert read(GuestExclusion, client.put(path, json={"excluded": excluded})).excluded is excluded
+        assert pinner.excluded == {guest["uuid"]: excluded}
+    assert client.put("/v1/hosts/h1/guests/nobody/excluded").status_code == 404
+    assert client.put(path, json={"excluded": "yes"}).status_code == 400

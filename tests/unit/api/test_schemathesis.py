@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.served import real_service
+from support.real_service import real_service
 
 from pinner.api.app import create_app
 from pinner.api.server import serve
+from pinner.model.audit import Caller
 from pinner.model.request import Request
-from pinner.usecases import Caller
 
 TESTS = Path(__file__).parents[2]
 ANN = Caller("ann", "here", "req-1")

@@ -7,7 +7,7 @@ import time
 
 import httpx
 import pytest
-from support.memory import MemoryPinner
+from support.in_memory_service import InMemoryService
 
 from pinner.api import streams
 from pinner.api.app import create_app
@@ -106,7 +106,7 @@ def test_streams_leave_threads_for_calls_and_come_free_again(server, pinner, mon
     assert _free_stream(f"{url}/events").text.count("event: ") == 4
 
 
-def test_an_error_on_the_way_ends_the_stream_with_its_document(server, pinner: MemoryPinner, monkeypatch):
+def test_an_error_on_the_way_ends_the_stream_with_its_document(server, pinner: InMemoryService, monkeypatch):
     def broken(run):
         yield from ()
         raise Invalid("run", run, "one that can be followed")
@@ -118,7 +118,7 @@ def test_an_error_on_the_way_ends_the_stream_with_its_document(server, pinner: M
     pinner.finish(run)
 
 
-def test_what_nobody_foresaw_ends_the_stream_too(server, pinner: MemoryPinner, monkeypatch, caplog):
+def test_what_nobody_foresaw_ends_the_stream_too(server, pinner: InMemoryService, monkeypatch, caplog):
     def broken(_run):
         yield from ()
         raise RuntimeError("password=hunter2")

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 from support.hosts import cpus
-from support.memory import EVIL
-from support.served import real_service
+from support.in_memory_service import EVIL
+from support.real_service import real_service
 
 from pinner.api.app import create_app
 from pinner.model.errors import NovaConflict

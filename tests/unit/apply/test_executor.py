@@ -4,29 +4,30 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.machine import MemoryHost, Write, daemon, emulator, helper, vcpu
+from support.in_memory_host import InMemoryHost, Write, daemon, emulator, vcpu, vhost
 from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor
+from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Blocked, HostBusy, HostUnreachable, Invalid, StalePlan
 from pinner.model.journal import Entry, Run
-from pinner.model.plan import Plan, Roles, Target, Wanted
+from pinner.model.plan import Plan, Roles, Wanted
 from pinner.store.journal import Journal
 
 
 @pytest.fixture
 def host():
-    host = MemoryHost()
+    host = InMemoryHost()
     host.add(emulator(), "0-7", "0-7", "0-3")
     host.add(vcpu(0), "0-7")
     host.add(vcpu(1), "0-7")
-    host.add(helper(400), "0-7")
+    host.add(vhost(400), "0-7")
     host.add(daemon(500), "0-7", "0-7", "2-5")
     return host
 
 
-def the_plan(host: MemoryHost) -> Plan:
-    wanted = {emulator(): "1", vcpu(0): "2-7", vcpu(1): "2-7", helper(400): "1", daemon(500): "0"}
+def the_plan(host: InMemoryHost) -> Plan:
+    wanted = {emulator(): "1", vcpu(0): "2-7", vcpu(1): "2-7", vhost(400): "1", daemon(500): "0"}
     return host.plan(*(host.change(target, after) for target, after in wanted.items()))
 
 
@@ -35,7 +36,7 @@ def wanted(plan: Plan) -> Plan:
     return replace(plan, wanted=tuple(Wanted(change.target, change.after, "so") for change in plan.changes))
 
 
-def apply(plan: Plan, host: MemoryHost, journal: Journal, run: Run | None = None) -> Run:
+def apply(plan: Plan, host: InMemoryHost, journal: Journal, run: Run | None = None) -> Run:
     return executor.apply(plan, run or make_run(), host, journal, lambda: NOON, lambda entry, total: None)
 
 
@@ -46,7 +47,7 @@ def states(journal: Journal, run: str = "run-1") -> list[str]:
 @pytest.mark.parametrize("cpuset_controller", [True, False])
 def test_every_thread_ends_where_the_plan_says(journal, cpuset_controller):
     """Without the cpuset controller libvirt's pin moves an emulator's main thread alone."""
-    host = MemoryHost(cpuset_controller=cpuset_controller)
+    host = InMemoryHost(cpuset_controller=cpuset_controller)
     host.add(emulator(), "0-7", "0-7", "0-3")
     host.add(daemon(500), "0-7", "2-5")
     told: list[tuple[int, str, int]] = []
@@ -93,7 +94,7 @@ STALE = {
     "other CPUs": (lambda host: setattr(host, "topology", "g"), "CPUs, nodes or kernel arguments"),
     "a vCPU moved": (lambda host: host.move(200, "3"), "guest g1 vcpu 0 thread 200 may run on 3, no longer on 0-7"),
     "an emulator thread moved": (lambda host: host.move(101, "3"), "guest g1 emulator thread 101 may run on 3"),
-    "a helper moved": (lambda host: host.move(400, "3"), "guest g1 helper 400 thread 400 may run on 3"),
+    "a vhost thread moved": (lambda host: host.move(400, "3"), "guest g1 vhost 400 thread 400 may run on 3"),
     "a process moved": (
         lambda host: host.move(502, "3"),
         "process busyd .500. thread 502 may run on 3, no longer on 2-5",
@@ -192,7 +193,7 @@ def test_a_run_that_ends_just_before_makes_the_plan_stale(host, journal):
     assert (journal.run("run-1").state, journal.entries("run-1")) == ("failed", ())
 
 
-def fail_at(host: MemoryHost, number: int, error: BaseException) -> None:
+def fail_at(host: InMemoryHost, number: int, error: BaseException) -> None:
     """The write with that number (from 0) fails, after it has changed the host half: a failing pin may have."""
 
     def before_write(write: Write) -> None:
@@ -284,7 +285,7 @@ def test_somebody_who_moves_a_thread_between_check_and_write_is_not_overruled(ho
     assert host.kernel()[502] == "7"
 
 
-@pytest.mark.parametrize("target", [emulator(), vcpu(0), helper(400), daemon(500)], ids=str)
+@pytest.mark.parametrize("target", [emulator(), vcpu(0), vhost(400), daemon(500)], ids=str)
 def test_a_target_that_ends_meanwhile_is_gone_and_the_others_go_on(host, journal, target):
     plan = the_plan(host)
 
@@ -342,7 +343,7 @@ TARGETS = st.lists(
 @given(targets=TARGETS, fails=st.integers(0, 30), controller=st.booleans())
 def test_as_planned_or_as_it_was(journal, targets, fails, controller):
     """Whatever write fails: the host is as planned, or as it was; and what was applied can be taken back exactly."""
-    host = MemoryHost(cpuset_controller=controller)
+    host = InMemoryHost(cpuset_controller=controller)
     changes = []
     for n, (kind, masks, after) in enumerate(targets):
         guest = f"g{n}"

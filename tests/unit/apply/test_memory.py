@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from support.machine import MemoryHost, memory, vcpu
+from support.in_memory_host import InMemoryHost, memory, vcpu
 from support.values import NOON, make_run
 
 from pinner.apply import executor
+from pinner.model.change import MemoryChange
 from pinner.model.errors import ApplyFailed, Gone, Invalid, StalePlan
-from pinner.model.memory import MemoryChange, NodeMemory
+from pinner.model.memory import NodeMemory
 from pinner.model.plan import GuestMemory
 
 MIB = 1024
@@ -16,7 +17,7 @@ HOME, AWAY, THIRD = 0, 1, 4
 
 
 def host_with(held, numatune=""):
-    host = MemoryHost()
+    host = InMemoryHost()
     host.add(vcpu(0), "0-7")
     host.per_node[memory()] = dict(held)
     if numatune:
@@ -157,7 +158,7 @@ def test_a_guest_that_ends_meanwhile_is_gone(journal):
 
 
 @pytest.mark.parametrize(
-    ("before", "back", "state", "astray"),
+    ("before", "back", "state", "misplaced"),
     [
         ({HOME: 3 * MIB, AWAY: 500 * MIB}, {HOME: 0, AWAY: 503 * MIB}, "undone", "3.0 MiB"),
         ({HOME: 4, AWAY: 500 * MIB}, {HOME: 0, AWAY: 500 * MIB + 4}, "undone", "4 KiB"),
@@ -166,14 +167,14 @@ def test_a_guest_that_ends_meanwhile_is_gone(journal):
     ],
     ids=["libraries", "a-page", "two-sources", "most-was-at-home"],
 )
-def test_what_cannot_be_told_apart_is_told_with_numbers(journal, before, back, state, astray):
+def test_what_cannot_be_told_apart_is_told_with_numbers(journal, before, back, state, misplaced):
     host = host_with(before)
     apply(the_plan(host), host, journal)
     run = rollback(host, journal)
     assert host.per_node[memory()] == back
     undone = entry(journal)
     assert undone.state == state
-    assert undone.error.startswith(f"{astray} do not lie where they did")
+    assert undone.error.startswith(f"{misplaced} do not lie where they did")
     assert "now node 0: " in undone.error
     assert run.state == ("rolled_back" if state == "undone" else "rolled_back_partly")
 

@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from support.machine import MemoryHost, daemon, emulator, vcpu
+from support.in_memory_host import InMemoryHost, daemon, emulator, vcpu
 from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor
+from pinner.model.change import Target
 from pinner.model.errors import Invalid, NovaConflict
 from pinner.model.nova import NovaGuest, NovaOwns, NovaSets
-from pinner.model.plan import Plan, Roles, Target, Wanted
+from pinner.model.plan import Plan, Roles, Wanted
 from pinner.model.request import Request
 from pinner.store.journal import Journal
 
@@ -19,7 +20,7 @@ US = emulator().owner
 
 @pytest.fixture
 def host():
-    host = MemoryHost()
+    host = InMemoryHost()
     for target in PLACES:
         host.add(target, "0-7")
     return host
@@ -32,14 +33,14 @@ def journal(tmp_path):
     journal.close()
 
 
-def the_plan(host: MemoryHost, places: dict[Target, str], *, emulators: bool = False) -> Plan:
+def the_plan(host: InMemoryHost, places: dict[Target, str], *, emulators: bool = False) -> Plan:
     made = host.plan(*(host.change(target, after) for target, after in places.items()))
     wanted = tuple(Wanted(target, cpus(after), "so") for target, after in places.items())
     roles = Roles(cpus("0"), cpus("1"), cpus("2-7"))
     return replace(made, wanted=wanted, roles=roles, request=Request(nova_emulators=emulators))
 
 
-def apply(plan: Plan, host: MemoryHost, journal: Journal) -> str:
+def apply(plan: Plan, host: InMemoryHost, journal: Journal) -> str:
     return executor.apply(plan, make_run(), host, journal, lambda: NOON, lambda entry, total: None).state
 
 

@@ -3,15 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from support.machine import MemoryHost, Write, daemon, emulator, memory, vcpu
+from support.in_memory_host import InMemoryHost, Write, daemon, emulator, memory, vcpu
 from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor
 from pinner.apply.recover import Policy, recover
+from pinner.model.change import Change, MemoryChange, Target
 from pinner.model.errors import ApplyFailed
 from pinner.model.journal import Entry, Run
-from pinner.model.memory import MemoryChange
-from pinner.model.plan import Change, Plan, Target
+from pinner.model.plan import Plan
 from pinner.store.journal import Journal
 
 WANTED = {emulator(): "1", vcpu(0): "2-7", vcpu(1): "2-7", daemon(400): "0"}
@@ -21,7 +21,7 @@ SCOPE = Target("partition", "g1.scope", None, "g1.scope")
 
 @pytest.fixture
 def host():
-    host = MemoryHost()
+    host = InMemoryHost()
     host.add(emulator(), "0-3", "4-7")
     host.add(vcpu(0), "0-7")
     host.add(vcpu(1), "0-7")
@@ -30,7 +30,7 @@ def host():
     return host
 
 
-def the_plan(host: MemoryHost) -> Plan:
+def the_plan(host: InMemoryHost) -> Plan:
     return host.plan(*(host.change(target, after) for target, after in WANTED.items()))
 
 
@@ -44,7 +44,7 @@ def leave(journal: Journal, plan: Plan, *changes: Change | MemoryChange, **run: 
     return entries
 
 
-def settle(host: MemoryHost, journal: Journal, policy: Policy = "back") -> Run:
+def settle(host: InMemoryHost, journal: Journal, policy: Policy = "back") -> Run:
     run = recover(host, journal, policy, lambda: NOON)
     assert run is not None
     assert journal.run(run.id) == run

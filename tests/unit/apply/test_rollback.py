@@ -1,18 +1,18 @@
 import pytest
-from support.machine import MemoryHost, Write, daemon, emulator, vcpu
+from support.in_memory_host import InMemoryHost, Write, daemon, emulator, vcpu
 from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor
+from pinner.model.change import ThreadMask
 from pinner.model.errors import ApplyFailed, Busy, Gone, NotFound, RunConflict
 from pinner.model.journal import Run
-from pinner.model.plan import ThreadMask
 from pinner.store.journal import Journal
 
 
 @pytest.fixture
 def host(journal):
     """A host with an applied run-1; ``before`` is what the kernel said."""
-    host = MemoryHost()
+    host = InMemoryHost()
     host.add(emulator(), "0-7", "0-7", "0-3")
     host.add(vcpu(0), "0-7")
     host.add(daemon(300), "0-7", "2-5", "4")
@@ -25,7 +25,7 @@ def host(journal):
     return host
 
 
-def rollback(host: MemoryHost, journal: Journal, name: str = "run-2", undoes: str = "run-1") -> Run:
+def rollback(host: InMemoryHost, journal: Journal, name: str = "run-2", undoes: str = "run-1") -> Run:
     run = make_run(name, kind="rollback", undoes=undoes)
     return executor.rollback(run, host, journal, lambda: NOON, lambda *_: None)
 
@@ -154,7 +154,7 @@ def test_a_guest_that_was_started_anew_is_not_the_one_of_then(host, journal):
 
 
 def test_the_definition_comes_back(journal):
-    host = MemoryHost()
+    host = InMemoryHost()
     host.add(vcpu(0), "0-7")
     host.definitions["uuid-g1"] = "<cputune/>"
     plan = host.plan(host.change(vcpu(0), "1"))
@@ -166,7 +166,7 @@ def test_the_definition_comes_back(journal):
 
 @pytest.mark.parametrize("ended", ["before", "meanwhile"])
 def test_the_definition_of_a_guest_that_was_shut_down_comes_back(journal, ended):
-    host = MemoryHost()
+    host = InMemoryHost()
     host.add(vcpu(0), "0-7")
     host.definitions["uuid-g1"] = "<cputune/>"
     plan = host.plan(host.change(vcpu(0), "1"))
@@ -180,7 +180,7 @@ def test_the_definition_of_a_guest_that_was_shut_down_comes_back(journal, ended)
 
 
 def test_a_definition_that_cannot_be_restored_is_named(journal):
-    host = MemoryHost()
+    host = InMemoryHost()
     host.add(vcpu(0), "0-7")
     host.definitions["uuid-g1"] = ""
     executor.apply(

@@ -1,12 +1,12 @@
 """Partitions: set, read back, every thread's mask asserted again, and all of it taken back."""
 
 import pytest
-from support.machine import MemoryHost, daemon, vcpu
+from support.in_memory_host import InMemoryHost, daemon, vcpu
 from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor
+from pinner.model.change import Change, Target
 from pinner.model.errors import ApplyFailed, StalePlan
-from pinner.model.plan import Change, Target
 
 SCOPE = Target("partition", "machine.slice/g1.scope", None, "g1.scope")
 MADE = Change(SCOPE, (), cpus("4-7"), "so", ("member", "isolated 4-7"))
@@ -14,7 +14,7 @@ MADE = Change(SCOPE, (), cpus("4-7"), "so", ("member", "isolated 4-7"))
 
 @pytest.fixture
 def host():
-    host = MemoryHost()
+    host = InMemoryHost()
     host.add(vcpu(0), "0-7")
     host.add(daemon(500), "0-7", "2", "0-1")
     host.states[SCOPE] = "member"

@@ -2,7 +2,7 @@ from collections import namedtuple
 from contextlib import nullcontext
 
 import pytest
-from support.memory import MemoryPinner
+from support.in_memory_service import InMemoryService
 
 from pinner.cli import context, main
 from pinner.model.policy import Policy
@@ -10,7 +10,7 @@ from pinner.model.policy import Policy
 Result = namedtuple("Result", "status out err")
 
 
-class Keeping(MemoryPinner):
+class Keeping(InMemoryService):
     """Keeps the snapshot behind every plan, as the service does."""
 
     def plan(self, host, request, snapshot, sample_seconds, caller):

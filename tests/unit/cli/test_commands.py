@@ -37,10 +37,10 @@ COMMANDS = {
     "run list": "run-1",
     "run show run-1": "process busy (110)",
     "rollback run-1": "rollback of run run-1",
-    "policy set --mode propose": "mode              propose",
-    "policy show": "mode              enforce",
+    "policy set --mode propose": "mode                propose",
+    "policy show": "mode                enforce",
     "drift": "policy enforce, as plan plan-1 placed it: 1 target drifted",
-    "plan --policy --repack": "shared-pool",
+    "plan --policy --rebalance": "shared-pool",
     "guest pin-off 6a5b7a0e-0000-4000-8000-000000000001": "its CPUs are left alone",
     "guest pin-on 6a5b7a0e-0000-4000-8000-000000000001": "it is placed like any other",
     "audit list": "plan.create",
@@ -140,10 +140,10 @@ def test_request_from_options(pinner, cli):
 
 def test_a_policy_keeps_what_is_not_given(pinner, cli):
     assert cli("policy", "show").status == 2
-    cli("policy", "set", "--strategy", "numa-local", "--exempt-guest", "g1", "--exempt-guest", "g2")
-    assert pinner.policies["h1"] == Policy(Request("numa-local", exempt_guests=("g1", "g2")), "observe")
-    shown = cli("policy", "set", "--mode", "enforce", "--exempt-process", "sshd.service", "--json").out
-    request = Request("numa-local", exempt_guests=("g1", "g2"), exempt_processes=("sshd.service",))
+    cli("policy", "set", "--strategy", "numa-local", "--exclude-guest", "g1", "--exclude-guest", "g2")
+    assert pinner.policies["h1"] == Policy(Request("numa-local", excluded_guests=("g1", "g2")), "observe")
+    shown = cli("policy", "set", "--mode", "enforce", "--exclude-process", "sshd.service", "--json").out
+    request = Request("numa-local", excluded_guests=("g1", "g2"), excluded_processes=("sshd.service",))
     assert codec.load(Policy, shown) == pinner.policies["h1"] == Policy(request, "enforce")
     cli("policy", "set", "--reset", "--mode", "propose")
     assert pinner.policies["h1"] == Policy(mode="propose")
@@ -151,8 +151,8 @@ def test_a_policy_keeps_what_is_not_given(pinner, cli):
 
 def test_a_plan_as_the_policy_asks(pinner, cli):
     pinner.policies["h1"] = Policy(Request("numa-local", housekeeping="0"))
-    made = codec.load(Plan, cli("plan", "--policy", "--repack", "--emulator", "1", "--json").out)
-    assert made.request == Request("numa-local", housekeeping="0", emulator="1", repack=True)
+    made = codec.load(Plan, cli("plan", "--policy", "--rebalance", "--emulator", "1", "--json").out)
+    assert made.request == Request("numa-local", housekeeping="0", emulator="1", rebalance=True)
     assert cli("plan", "--policy", "--root", "/nonexistent").status == 2
 
 
@@ -173,7 +173,7 @@ def test_nothing_stands_without_a_policy(pinner, cli):
 
 def test_a_guest_that_is_not_there(pinner, cli):
     result = cli("guest", "pin-off", "nobody")
-    assert (result.status, pinner.exempt) == (2, {})
+    assert (result.status, pinner.excluded) == (2, {})
 
 
 def test_lists_go_on_at_a_marker(pinner, cli):

@@ -9,7 +9,7 @@ from pinner.cli.context import make_context
 from pinner.cli.output import cpu_cell, folded, kib
 from pinner.cli.parser import shared_options
 from pinner.cli.places import alike, masks, part
-from pinner.model.plan import Change, Target, ThreadMask
+from pinner.model.change import Change, Target, ThreadMask
 
 
 def caller():
@@ -74,7 +74,7 @@ def test_changes_alike_share_a_line():
     assert [len(group) for group in groups] == [1, 3, 1, 1, 1, 1]
     said = [part(change.target for change in group) for group in groups]
     assert said == ["emulator", "vCPU 0-2", "vCPU 3", "vCPU 0", "process 12", "process 12"]
-    assert part([change("helper", "u", 77, "1").target]) == "helper thread 77"
+    assert part([change("vhost", "u", 77, "1").target]) == "helper thread 77"
     assert part([change("iothread", "u", 1, "1").target]) == "iothread 1"
 
 

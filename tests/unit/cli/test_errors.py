@@ -2,8 +2,8 @@
 
 import pytest
 
+from pinner.model.audit import Verification
 from pinner.model.errors import HostUnreachable, NoFit, NotPermitted
-from pinner.usecases import Verification
 
 BAD = {
     "": "COMMAND",

@@ -10,8 +10,8 @@ from support.hosts import guest, plain, snapshot
 from support.values import make_entries
 
 from pinner import codec
-from pinner.model.memory import MemoryChange, compared
-from pinner.model.plan import Target
+from pinner.model.change import MemoryChange, Target
+from pinner.model.memory import compared
 from pinner.model.snapshot import Snapshot
 
 MIB = 1024

@@ -13,12 +13,12 @@ from pinner.model.process import Process, Thread
 from pinner.model.snapshot import Snapshot
 
 
-def thread(mask, hold=""):
-    return Thread(tid=1, started=1, name="t", affinity=cpus(mask), hold=hold)
+def thread(mask, immovable_reason=""):
+    return Thread(tid=1, started=1, name="t", affinity=cpus(mask), immovable_reason=immovable_reason)
 
 
-def process(mask, load, hold="", thread_hold=""):
-    return Process(1, 1, "p", "p", "", False, load, (thread(mask, thread_hold),), hold)
+def process(mask, load, immovable_reason="", thread_hold=""):
+    return Process(1, 1, "p", "p", "", False, load, (thread(mask, thread_hold),), immovable_reason)
 
 
 def guest(vcpu, emulator, dedicated=False):
@@ -48,7 +48,7 @@ def letters(uses):
 def test_now_is_what_the_kernel_lets_run_where():
     seen = snapshot(
         guests=[guest("4-6", "3"), guest("7", "7", dedicated=True)],
-        processes=[process("0-1", 50.0), process("0-7", 1.0), process("0-7", 90.0, hold="guest")],
+        processes=[process("0-1", 50.0), process("0-7", 1.0), process("0-7", 90.0, immovable_reason="guest")],
         isolated="2",
     )
     assert letters(uses_now(seen, 2.0)) == "HHIEVVVD"
@@ -62,7 +62,7 @@ def test_cpus_where_uses_meet_say_which():
 
 
 def test_a_narrowed_thread_of_a_busy_process_is_no_housekeeping():
-    seen = snapshot(processes=[process("5", 99.0, thread_hold="narrowed")])
+    seen = snapshot(processes=[process("5", 99.0, thread_hold="restricted")])
     assert letters(uses_now(seen, 2.0)) == "........"
 
 

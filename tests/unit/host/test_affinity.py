@@ -10,9 +10,9 @@ import pytest
 from support.kernel import THREADS, allowed, cpuset, masks, process, started
 
 from pinner.host import affinity
+from pinner.model.change import ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, NotPermitted
-from pinner.model.plan import ThreadMask
 
 ONLINE = sorted(os.sched_getaffinity(0))
 needs_two = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
@@ -79,7 +79,7 @@ def test_a_mask_is_granted_whole_or_not_at_all(beyond: int):
 @pytest.mark.fault(7)
 @needs_two
 @needs_root
-@pytest.mark.parametrize("asked", [CpuSet.of(ONLINE[:2]), CpuSet.of(ONLINE[1:2])], ids=["narrowed", "refused"])
+@pytest.mark.parametrize("asked", [CpuSet.of(ONLINE[:2]), CpuSet.of(ONLINE[1:2])], ids=["restricted", "refused"])
 def test_a_cpuset_that_confines_is_named(asked: CpuSet):
     with process(THREADS.format(count=1)) as pid, cpuset(str(ONLINE[0]), pid) as path:
         if not path:
@@ -113,7 +113,7 @@ def test_without_the_right():
             "from pinner.host import affinity\n"
             "from pinner.model.cpuset import CpuSet\n"
             "from pinner.model.errors import NotPermitted\n"
-            "from pinner.model.plan import ThreadMask\n"
+            "from pinner.model.change import ThreadMask\n"
             f"try: affinity.set_affinity(ThreadMask({pid}, {started(pid)}, CpuSet.of([{ONLINE[0]}])))\n"
             "except NotPermitted as error: print(error.code)\n"
         )

@@ -94,7 +94,7 @@ def test_scrubbed_it_tells_no_name(root, tmp_path):
     assert second.topology.kernel.command_line == "root= isolcpus=3 nohz-full=3"
     kernel = first.topology.kernel
     assert replace(second.topology, kernel=kernel) == replace(first.topology, devices=tuple(ours))
-    assert [(p.name, p.command, p.unit, p.hold) for p in second.processes] == [
+    assert [(p.name, p.command, p.unit, p.immovable_reason) for p in second.processes] == [
         ("process-10", "process-10", "unit-1.service", ""),
         ("qemu-system-x86", "qemu-system-x86_64", "unit-2.scope", "guest"),
         ("vhost-20", "", "", "guest"),
@@ -106,8 +106,8 @@ def test_scrubbed_it_tells_no_name(root, tmp_path):
         "vhost-20",
     ]
     for mine, theirs in zip(first.processes, second.processes, strict=True):
-        assert [(t.tid, t.started, t.affinity, t.hold) for t in mine.threads] == [
-            (t.tid, t.started, t.affinity, t.hold) for t in theirs.threads
+        assert [(t.tid, t.started, t.affinity, t.immovable_reason) for t in mine.threads] == [
+            (t.tid, t.started, t.affinity, t.immovable_reason) for t in theirs.threads
         ]
 
 

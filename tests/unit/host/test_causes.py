@@ -3,13 +3,13 @@ from support.values import cpus
 
 from pinner.host import evidence
 from pinner.host.causes import Cpuset, Seen, Unit, explained
+from pinner.model.change import Target, ThreadMask
 from pinner.model.drift import Drift
-from pinner.model.plan import Target, ThreadMask
 
 SLICE = Cpuset("machine.slice", cpus("0-3"))
 SCOPE = Cpuset("machine.slice/g1.scope", cpus(""))
 VCPU = Cpuset("machine.slice/g1.scope/libvirt/vcpu0", cpus("7"), part=True)
-ASTRAY = "somebody set its threads' affinity, as taskset does"
+MISPLACED = "somebody set its threads' affinity, as taskset does"
 SERVICE = Cpuset("system.slice/busyd.service", cpus(""))
 
 
@@ -46,8 +46,8 @@ def drift(actual, expected="7", *, kind="vcpu", cause="unknown"):
             "cpuset",
             "cpuset g1/vcpu0 was given CPUs 6",
         ),
-        ("6", Seen((VCPU,), pin=cpus("7")), "unknown", ASTRAY),
-        ("6", Seen((Cpuset("g1/vcpu0", cpus("0-7"), part=True),)), "unknown", ASTRAY),
+        ("6", Seen((VCPU,), pin=cpus("7")), "unknown", MISPLACED),
+        ("6", Seen((Cpuset("g1/vcpu0", cpus("0-7"), part=True),)), "unknown", MISPLACED),
         (
             "0-7",
             Seen((Cpuset("g1/vcpu0", cpus("0-7"), part=True),)),
@@ -76,7 +76,7 @@ def drift(actual, expected="7", *, kind="vcpu", cause="unknown"):
             "6",
             Seen(running=frozenset({"irqbalance"})),
             "unknown",
-            f"{ASTRAY}; irqbalance runs here, but moves interrupts only",
+            f"{MISPLACED}; irqbalance runs here, but moves interrupts only",
         ),
     ],
 )

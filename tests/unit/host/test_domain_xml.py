@@ -4,10 +4,10 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from pinner.host import domain_xml
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.guest import NovaIdentity
-from pinner.model.plan import Target
 
 FULL = """<domain type='kvm' id='3'>
   <name>web</name><memory unit='KiB'>2097152</memory>
@@ -74,7 +74,7 @@ def nova(specs: dict[str, str] | None = None, properties: dict[str, str] | None 
     return domain_xml.parse(NOVA.format(specs=told, properties=f"<nova:properties>{images}</nova:properties>"))
 
 
-@pytest.mark.parametrize("specs", [None, {}, {"pinner:exempt": "yes", "hw:mem_page_size": "large", "trait:X": ""}])
+@pytest.mark.parametrize("specs", [None, {}, {"pinner:excluded": "yes", "hw:mem_page_size": "large", "trait:X": ""}])
 def test_the_extra_specs_of_the_flavor(specs):
     told = nova(specs).nova
     assert told == NovaIdentity("web", "shop", "ann", "m1.small", specs or {})

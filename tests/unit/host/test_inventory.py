@@ -19,7 +19,7 @@ from pinner.model.snapshot import Snapshot
 QEMU = Guest("uuid", "vm", "running", 100, (), Emulator(CpuSet(), ()), (), (), 1024, {})
 
 
-class Told:
+class GuestHint:
     """Stands for libvirt where its answers must be wrong: no real libvirtd gives such."""
 
     def __init__(self, capabilities="<capabilities/>"):
@@ -45,13 +45,15 @@ def test_all_that_a_planner_sees(tmp_path):
     process(tmp_path, 100, command=b"/opt/vmm\0")
     kernel_thread(tmp_path, 101, b"vhost-100")
     placed = (CpuSet.parse("0-1"),)
-    found = snapshot(tmp_path, Told(), own={12}, placed=placed, sets=NovaSets(CpuSet.parse("6")))
+    found = snapshot(tmp_path, GuestHint(), own={12}, placed=placed, sets=NovaSets(CpuSet.parse("6")))
     assert (found.host, found.taken_at, found.sample_seconds) == ("h1", NOON, 0)
     assert (str(found.baseline), str(found.dedicated), found.placed) == ("0-5", "6", placed)
     assert found.guests == (QEMU,)
-    assert [(process.pid, process.hold, process.threads[0].hold) for process in found.processes] == [
+    assert [
+        (process.pid, process.immovable_reason, process.threads[0].immovable_reason) for process in found.processes
+    ] == [
         (1, "", ""),
-        (10, "", "narrowed"),
+        (10, "", "restricted"),
         (11, "", ""),
         (12, "pinner", "pinner"),
         (100, "guest", "guest"),
@@ -82,7 +84,7 @@ def test_loads_of_the_live_machine():
 
 def test_contradictions_are_warnings(tmp_path):
     root = two_nodes(tmp_path, {f"{NODE}/node2/cpulist": "0-1,3,5"})
-    first, second = snapshot(root, Told("no XML")).warnings
+    first, second = snapshot(root, GuestHint("no XML")).warnings
     assert first == "node 2 lists CPUs 0 that node 0 has: they count as the latter's"
     assert second.startswith("capabilities: 'no XML' is not valid")
 
@@ -102,7 +104,7 @@ def test_no_machine_at_all(tmp_path):
 def test_the_live_machine():
     found = snapshot(Path("/"), own={os.getpid()})
     mine = next(process for process in found.processes if process.pid == os.getpid())
-    assert (mine.hold, mine.threads[0].affinity.ids) == ("pinner", os.sched_getaffinity(0))
+    assert (mine.immovable_reason, mine.threads[0].affinity.ids) == ("pinner", os.sched_getaffinity(0))
     assert found.baseline
     assert found.topology.online.ids >= os.sched_getaffinity(0)
     assert found.warnings == ()
@@ -116,8 +118,8 @@ def test_a_real_qemu_that_libvirt_does_not_know():
         qemu.stdout.readline()
         found = next(process for process in snapshot(Path("/")).processes if process.pid == qemu.pid)
         qemu.communicate(b"quit\n", timeout=30)
-    assert found.hold == "guest"
-    assert {thread.hold for thread in found.threads} == {"guest"}
+    assert found.immovable_reason == "guest"
+    assert {thread.immovable_reason for thread in found.threads} == {"guest"}
 
 
 @pytest.mark.parametrize(

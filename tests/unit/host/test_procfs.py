@@ -81,7 +81,7 @@ def test_loads_are_per_cent_of_one_cpu(tmp_path):
 def test_what_a_process_is(tmp_path):
     process(tmp_path, 10, name=b"a\nb", command=b"/bin/x\0two words\0\xff\0", cpus="0,2-3", started=77)
     found = sampled(tmp_path, seconds=0)[10]
-    assert (found.name, found.started, found.command, found.unit, found.kernel, found.load, found.hold) == (
+    assert (found.name, found.started, found.command, found.unit, found.kernel, found.load, found.immovable_reason) == (
         "a\nb",
         77,
         "/bin/x two words \\xff",
@@ -102,7 +102,7 @@ def test_kernel_threads(tmp_path):
     found = sampled(tmp_path, lambda: write(tmp_path, {"proc/2/stat": stat(2, b"kthreadd", ticks(1), flags=1 << 21)}))
     assert (found[2].kernel, found[2].command, found[2].unit, found[2].load) == (True, "", "", 50.0)
     assert [thread.load for thread in found[2].threads] == [50.0]
-    assert [thread.hold for pid in (2, 20) for thread in found[pid].threads] == ["", "per-cpu"]
+    assert [thread.immovable_reason for pid in (2, 20) for thread in found[pid].threads] == ["", "per-cpu"]
 
 
 def test_a_reused_id_is_somebody_else(tmp_path):

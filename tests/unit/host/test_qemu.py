@@ -45,7 +45,7 @@ def test_a_guests_process_and_its_helpers(tmp_path):
     roots.kernel_thread(tmp_path, 503, b"vhost-401")
     found = qemu.look(tmp_path, {UUID})
     assert found.qemus == {UUID: 400}
-    assert {pid: [thread.tid for thread in threads] for pid, threads in found.helpers.items() if threads} == {
+    assert {pid: [thread.tid for thread in threads] for pid, threads in found.vhost_threads.items() if threads} == {
         400: [500, 501],
         401: [503],
     }
@@ -82,6 +82,6 @@ def test_memory_per_node(tmp_path):
 
 def test_a_worker_that_nobody_may_move_has_no_role():
     """io_uring's, before Linux 6.3."""
-    worker = Thread(tid=401, started=60, name="iou-wrk-400", affinity=CpuSet.of([0, 1]), hold="per-cpu")
-    main = replace(worker, tid=400, name="qemu-system-x86", hold="")
+    worker = Thread(tid=401, started=60, name="iou-wrk-400", affinity=CpuSet.of([0, 1]), immovable_reason="per-cpu")
+    main = replace(worker, tid=400, name="qemu-system-x86", immovable_reason="")
     assert qemu.roles([main, worker]).emulator == (main,)

@@ -2,7 +2,7 @@ import pytest
 
 from pinner import codec
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Emulator, Guest, NovaIdentity, told_by_nova
+from pinner.model.guest import Emulator, Guest, NovaIdentity, with_nova_identity
 
 
 def guest(**known):
@@ -20,7 +20,7 @@ def guest(**known):
 )
 def test_what_a_notification_adds(before, specs, dedicated):
     identity = NovaIdentity("web", "shop", "ann", "m1.small", specs)
-    found = told_by_nova(guest(dedicated=before), identity)
+    found = with_nova_identity(guest(dedicated=before), identity)
     assert (found.nova, found.dedicated, found.name) == (identity, dedicated, "web")
 
 

@@ -1,9 +1,9 @@
 import pytest
 
 from pinner import codec
+from pinner.model.change import MemoryChange, Target
 from pinner.model.journal import Entry
-from pinner.model.memory import MemoryChange, NodeMemory, compared, lying, mib, moved_text
-from pinner.model.plan import Target
+from pinner.model.memory import NodeMemory, compared, lying, mib, moved_text
 
 
 def test_two_readings_are_compared_node_by_node():

@@ -5,19 +5,18 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from support.listening import until
+from support.nova_listener import until
 from support.values import NOON
 
 from pinner.model.errors import HostBusy, HostUnreachable, Invalid, NotFound, PinnerError
-from pinner.model.event import GuestEvent
+from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.nova import delivery
 from pinner.nova.delivery import Deliveries
 from pinner.nova.notification import Notified
-from pinner.usecases import Heard
 
 
-def notified(number=1, host="h1", happened="started"):
-    return Notified(host, GuestEvent(f"uuid-{number}", happened, "instance.create.end", "nova", NOON))
+def notified(number=1, host="h1", kind="started"):
+    return Notified(host, GuestEvent(f"uuid-{number}", kind, "instance.create.end", "nova", NOON))
 
 
 class Server:
@@ -34,7 +33,7 @@ class Server:
         self.sent.append(one)
         if self.failures.get(one.host):
             raise self.failures[one.host].pop()
-        return Heard(one.host, one.event.guest, self.known, "")
+        return GuestEventOutcome(one.host, one.event.guest, self.known, "")
 
 
 @pytest.fixture
@@ -105,7 +104,7 @@ def test_what_will_never_do_is_not_tried_again(server, error):
 def test_a_guest_that_is_not_there_is_told_but_for_one_that_is_gone(server):
     server.known = False
     with delivering(server) as (deliveries, given_up):
-        deliveries.add(notified(1, happened="gone"))
+        deliveries.add(notified(1, kind="gone"))
         deliveries.add(notified(2))
         until(lambda: given_up and len(server.sent) == 2)
     assert [why for _, why in given_up] == ["uuid-2 is no guest of host h1"]

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 import stevedore.hook
-from support.listening import until
-from support.memory import MemoryPinner, seen
-from support.served import answering
+from support.in_memory_service import InMemoryService, seen
+from support.nova_listener import until
+from support.real_service import answering
 
 from pinner.nova import handover, hooks
 
@@ -20,7 +20,7 @@ CONTEXT = SimpleNamespace(request_id="req-7", user_id="ann")
 
 @pytest.fixture
 def pinner():
-    return MemoryPinner()
+    return InMemoryService()
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ def test_a_built_instance_is_told(manager, pinner, config, host, by_name):
         run_post(manager, None, args, kwargs)
         until(lambda: pinner.events, 5)
     (event,) = pinner.events
-    assert (event.guest, event.happened, event.event) == (GUEST, "started", "build_instance")
-    assert event.teller == "nova req-7, user ann"
+    assert (event.guest, event.kind, event.event) == (GUEST, "started", "build_instance")
+    assert event.source == "nova req-7, user ann"
 
 
 @pytest.mark.parametrize(

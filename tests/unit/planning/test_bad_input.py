@@ -14,7 +14,7 @@ def host():
     return snapshot(
         top,
         [guest(1, 1, top.online, pins=["15"], dedicated=True), guest(2, 2, top.online)],
-        [process(300, 100.0, "11", name="ovs", holds=["narrowed"])],
+        [process(300, 100.0, "11", name="ovs", holds=["restricted"])],
         dedicated=cpus("14"),
     )
 
@@ -100,7 +100,7 @@ def test_no_room_says_who_has_the_cpus() -> None:
 
 @pytest.mark.parametrize("strategy", ["shared-pool", "numa-local", "isolated"])
 def test_a_host_whose_every_cpu_is_claimed_has_no_plan(strategy: str) -> None:
-    full = snapshot(plain(4), [], [process(300, 9.0, "0-1", "2-3", holds=["narrowed", "narrowed"])])
+    full = snapshot(plain(4), [], [process(300, 9.0, "0-1", "2-3", holds=["restricted", "restricted"])])
     with pytest.raises(NoFit, match="no CPU is left for housekeeping, emulators, vCPUs of the 4 online"):
         plan(full, "s", Request(strategy))
 

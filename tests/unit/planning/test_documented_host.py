@@ -15,8 +15,8 @@ def host(nodes: int = 1, vcpus: int = 16, isolated: str = ""):
     top = plain(32, nodes, isolated=isolated, nohz_full=isolated)
     floor = top.online - top.isolated
     guests = [
-        guest(1, vcpus, floor, iothreads=1, helpers=1, memory={0: 2 * GIB}),
-        guest(2, vcpus, floor, iothreads=1, helpers=1, memory={nodes - 1: 2 * GIB}),
+        guest(1, vcpus, floor, iothreads=1, vhost_threads=1, memory={0: 2 * GIB}),
+        guest(2, vcpus, floor, iothreads=1, vhost_threads=1, memory={nodes - 1: 2 * GIB}),
     ]
     return snapshot(top, guests, [process(300, 40.0, str(floor), str(floor)), process(400, 1.9, str(floor))])
 
@@ -31,7 +31,7 @@ def everything(vcpus: int, one: str, two: str, emulator: tuple[str, str] = ("4-7
     for name, own, beside in (("g1", one, emulator[0]), ("g2", two, emulator[1])):
         number = int(name[1])
         expected |= {f"guest {name} emulator": beside, f"guest {name} iothread 1": beside}
-        expected |= {f"guest {name} helper {10_600 + 1_000 * number}": beside}
+        expected |= {f"guest {name} vhost {10_600 + 1_000 * number}": beside}
         expected |= {f"guest {name} vcpu {v}": own for v in range(vcpus)}
     return expected
 
@@ -41,7 +41,7 @@ def test_shared_pool(sets: dict[str, str]) -> None:
     made = plan(host(), "s", Request("shared-pool", **sets))
     assert (str(made.roles.housekeeping), str(made.roles.emulator), str(made.roles.vcpu)) == ("0-3", "4-7", "8-31")
     assert table(made) == everything(16, "8-31", "8-31")
-    assert made.warnings == made.unplaced == made.left_alone == ()
+    assert made.warnings == made.unplaced == made.skipped == ()
 
 
 def test_numa_local_with_the_documented_sets() -> None:

@@ -6,7 +6,8 @@ import pytest
 from support.hosts import guest, interleaved, plain, snapshot, topology
 
 from pinner import codec
-from pinner.model.plan import GuestMemory, Plan, Target
+from pinner.model.change import Target
+from pinner.model.plan import GuestMemory, Plan
 from pinner.model.request import Request
 from pinner.planning.planner import plan
 

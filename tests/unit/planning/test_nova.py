@@ -12,9 +12,9 @@ from pinner.model.nova import NovaConf
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning import incremental
+from pinner.planning import planner
+from pinner.planning.placement.record import record
 from pinner.planning.planner import plan
-from pinner.planning.standing import stand
 
 STRATEGIES = ("shared-pool", "numa-local", "isolated")
 TWO = plain(32, nodes=2)
@@ -64,7 +64,7 @@ def test_a_standing_pool_shrinks_with_the_shared_set() -> None:
     host = snapshot(TWO, [guest(1, 2, TWO.online)])
     made = plan(host, "s", Request())
     now = replace(applied(host, made), shared=cpus("4-11"))
-    again = incremental.plan(now, "s", Request(), stand(made, host, None))
+    again = planner.plan_from_placement(now, "s", Request(), record(made, host, None))
     assert made.roles.vcpu > again.roles.vcpu == cpus("4-11")
     assert again.roles.housekeeping == made.roles.housekeeping
 
@@ -114,7 +114,7 @@ def test_where_novas_cpus_are_not_known_nothing_can_be_applied(conf: NovaConf, w
 def test_a_pinned_guest_stays_and_its_cpus_are_in_no_pool(
     strategy: str, emulators: bool, pins: list[str], policy: str, theirs: str
 ) -> None:
-    pinned = guest(1, 2, TWO.online, pins=pins, dedicated=True, policy=policy, iothreads=1, helpers=1)
+    pinned = guest(1, 2, TWO.online, pins=pins, dedicated=True, policy=policy, iothreads=1, vhost_threads=1)
     if policy == "isolate":
         pinned = replace(pinned, emulator=replace(pinned.emulator, pin=cpus("10")))
     top = plain(32, nodes=2, isolated="24-31") if strategy == "isolated" else TWO
@@ -122,9 +122,9 @@ def test_a_pinned_guest_stays_and_its_cpus_are_in_no_pool(
     made = plan(host, "s", Request(strategy, nova_emulators=emulators))
     assert placed(made, "g1") == []
     assert not union((made.roles.housekeeping, made.roles.emulator, made.roles.vcpu)) & cpus(theirs)
-    moved = {kind for kind in ("emulator", "iothread", "helper") if placed(made, "g1", kind)}
-    assert moved == ({"emulator", "iothread", "helper"} if emulators and not policy else set())
-    (why,) = [left.why for left in made.left_alone if left.name == "guest g1"]
+    moved = {kind for kind in ("emulator", "iothread", "vhost") if placed(made, "g1", kind)}
+    assert moved == ({"emulator", "iothread", "vhost"} if emulators and not policy else set())
+    (why,) = [left.why for left in made.skipped if left.name == "guest g1"]
     assert why.startswith(f"Nova dedicates CPUs {theirs} to it")
     assert ("hw:emulator_threads_policy" in why) == (emulators and bool(policy))
     assert ("its emulator threads alone are placed" in why) == (emulators and not policy)
@@ -141,7 +141,7 @@ def test_its_emulator_threads_go_near_its_vcpus_and_stay_there(strategy: str) ->
     assert [str(change.target) for change in made.changes] == ["guest g1 emulator"]
     after = applied(host, made)
     assert plan(after, "s", request).changes == ()
-    assert incremental.plan(after, "s", request, stand(made, host, None)).changes == ()
+    assert planner.plan_from_placement(after, "s", request, record(made, host, None)).changes == ()
 
 
 # What flavors ask
@@ -149,17 +149,17 @@ def test_its_emulator_threads_go_near_its_vcpus_and_stay_there(strategy: str) ->
 
 @pytest.mark.parametrize("word", ["true", "True", "yes", "1", "on"])
 def test_an_exempt_flavor(word: str) -> None:
-    host = snapshot(TWO, [flavored(1, 2, exempt=word), guest(2, 2, TWO.online)])
+    host = snapshot(TWO, [flavored(1, 2, excluded=word), guest(2, 2, TWO.online)])
     made = plan(host, "s", Request())
     assert (placed(made, "g1"), len(placed(made, "g2"))) == ([], 2)
-    assert [(left.name, left.why) for left in made.left_alone] == [
-        ("guest g1", "its flavor says to leave it alone (pinner:exempt)")
+    assert [(left.name, left.why) for left in made.skipped] == [
+        ("guest g1", "its flavor says to leave it alone (pinner:excluded)")
     ]
 
 
 @pytest.mark.parametrize("word", ["false", "no", "0"])
 def test_a_flavor_that_is_not_exempt(word: str) -> None:
-    made = plan(snapshot(TWO, [flavored(1, 2, exempt=word)]), "s", Request())
+    made = plan(snapshot(TWO, [flavored(1, 2, excluded=word)]), "s", Request())
     assert len(placed(made, "g1")) == 2
     assert not any("flavor" in warning for warning in made.warnings)
 
@@ -169,7 +169,7 @@ def together(host: Snapshot, strategy: str) -> Plan:
     made = plan(host, "s", Request(strategy))
     after = applied(host, made)
     assert plan(after, "s", Request(strategy)).changes == ()
-    assert incremental.plan(after, "s", Request(strategy), stand(made, host, None)).changes == ()
+    assert planner.plan_from_placement(after, "s", Request(strategy), record(made, host, None)).changes == ()
     return made
 
 
@@ -200,9 +200,9 @@ def test_a_guest_gets_what_its_flavor_asks_for_when_there_is_room() -> None:
     host = snapshot(plain(8, isolated="7"), [flavored(1, 1, strategy="isolated"), flavored(2, 1, strategy="isolated")])
     made = plan(host, "s", Request())
     assert (placed(made, "g1"), placed(made, "g2")) == (["7"], ["2-6"])
-    after, standing = applied(host, made), stand(made, host, None)
-    assert incremental.plan(after, "s", Request(), standing).changes == ()
-    later = incremental.plan(replace(after, guests=after.guests[1:]), "s", Request(), standing)
+    after, placement = applied(host, made), record(made, host, None)
+    assert planner.plan_from_placement(after, "s", Request(), placement).changes == ()
+    later = planner.plan_from_placement(replace(after, guests=after.guests[1:]), "s", Request(), placement)
     assert [(str(change.target), str(change.after)) for change in later.changes] == [("guest g2 vcpu 0", "7")]
 
 
@@ -241,13 +241,13 @@ def test_a_flavor_that_cannot_have_its_strategy_gets_the_hosts(isolated: str, re
             "right would be isolated or numa-local or shared-pool",
         ),
         (
-            {"exempt": "maybe"},
-            "guest g1: its flavor has pinner:exempt = 'maybe', which has no effect; right would be true or false",
+            {"excluded": "maybe"},
+            "guest g1: its flavor has pinner:excluded = 'maybe', which has no effect; right would be true or false",
         ),
         (
             {"exmpt": "true"},
             "guest g1: its flavor has pinner:exmpt, which pinner does not know; "
-            "it knows pinner:exempt and pinner:strategy",
+            "it knows pinner:excluded and pinner:strategy",
         ),
     ],
 )
@@ -260,7 +260,7 @@ def test_a_word_that_is_wrong_is_a_warning(specs: dict[str, str], warning: str) 
 def test_flavors_of_guests_that_are_packed_anew() -> None:
     top = plain(32, nodes=2, isolated="12-15,28-31")
     host = snapshot(top, [flavored(1, 2, strategy="isolated"), flavored(2, 2, strategy="numa-local")])
-    made = plan(host, "s", Request(repack=True))
+    made = plan(host, "s", Request(rebalance=True))
     assert placed(made, "g1") == ["12", "13"]
     assert placed(made, "g2") in (["4-11"] * 2, ["20-27"] * 2)
 

@@ -30,7 +30,7 @@ BY_DEFAULT = Listening()
 
 
 def found(*arguments, listening=BY_DEFAULT, **more) -> list[tuple[str, str, str]]:
-    return [(one.what, one.mend, one.where) for one in report(host(*arguments, **more), listening).findings]
+    return [(one.what, one.remedy, one.where) for one in report(host(*arguments, **more), listening).findings]
 
 
 def pinned(*pins: str):
@@ -55,7 +55,7 @@ def test_novas_guests_without_its_configuration() -> None:
 
 
 @pytest.mark.parametrize(
-    ("conf", "what", "mend", "where"),
+    ("conf", "what", "remedy", "where"),
     [
         ({"format": "unversioned"}, "notification_format", "notification_format = both", "nova.conf [notifications]"),
         ({"drivers": ()}, "driver", "driver = messagingv2", "nova.conf [oslo_messaging_notifications]"),
@@ -79,8 +79,8 @@ def test_novas_guests_without_its_configuration() -> None:
         ),
     ],
 )
-def test_nova_conf(conf: dict[str, object], what: str, mend: str, where: str) -> None:
-    assert found(replace(GOOD, **conf)) == [(what, mend, where)]
+def test_nova_conf(conf: dict[str, object], what: str, remedy: str, where: str) -> None:
+    assert found(replace(GOOD, **conf)) == [(what, remedy, where)]
 
 
 @pytest.mark.parametrize("told", ["versioned", "both"])
@@ -104,7 +104,7 @@ def test_pinner_takes_no_message_from_others(listening: Listening, findings: lis
 
 
 @pytest.mark.parametrize(
-    ("dedicated", "shared", "what", "mend"),
+    ("dedicated", "shared", "what", "remedy"),
     [
         ("6-15", "2-7", "cpu_shared_set", "cpu_shared_set = 2-5"),
         ("8-17", "2-7", "cpu_dedicated_set", "cpu_dedicated_set = 8-15"),
@@ -112,9 +112,9 @@ def test_pinner_takes_no_message_from_others(listening: Listening, findings: lis
     ],
     ids=["overlap", "dedicated CPUs that are not there", "shared CPUs that are not there"],
 )
-def test_sets(dedicated: str, shared: str, what: str, mend: str) -> None:
+def test_sets(dedicated: str, shared: str, what: str, remedy: str) -> None:
     conf = replace(GOOD, dedicated=dedicated, shared=shared)
-    assert found(conf, dedicated=dedicated, shared=shared) == [(what, mend, COMPUTE)]
+    assert found(conf, dedicated=dedicated, shared=shared) == [(what, remedy, COMPUTE)]
 
 
 def test_the_old_set_beside_the_new_one() -> None:
@@ -126,7 +126,7 @@ def test_the_old_set_beside_the_new_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("conf", "dedicated", "mends"),
+    ("conf", "dedicated", "remedies"),
     [
         (GOOD, "8-15", ["cpu_dedicated_set = 7-15"]),
         (replace(GOOD, dedicated=""), "", ["cpu_dedicated_set = 7-8"]),
@@ -134,9 +134,9 @@ def test_the_old_set_beside_the_new_one() -> None:
     ],
     ids=["outside the set", "no set", "of old"],
 )
-def test_a_pinned_guest_outside_the_dedicated_set(conf: NovaConf, dedicated: str, mends: list[str]) -> None:
+def test_a_pinned_guest_outside_the_dedicated_set(conf: NovaConf, dedicated: str, remedies: list[str]) -> None:
     told = report(host(conf, [pinned("7", "8")], dedicated), BY_DEFAULT)
-    assert [one.mend for one in told.findings] == mends
+    assert [one.remedy for one in told.findings] == remedies
     assert all(one.what == "guest g1" and one.where == COMPUTE for one in told.findings)
 
 

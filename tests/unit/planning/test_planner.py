@@ -13,7 +13,7 @@ from pinner.planning.planner import plan
 
 
 def host():
-    guests = [guest(n, 2, cpus("0-31"), iothreads=1, helpers=1) for n in (1, 2)]
+    guests = [guest(n, 2, cpus("0-31"), iothreads=1, vhost_threads=1) for n in (1, 2)]
     return snapshot(plain(32), guests, [process(300, 9.0, "0-31")], warnings=("irqbalance runs",))
 
 
@@ -57,7 +57,7 @@ def test_the_id_follows_from_snapshot_and_request() -> None:
 def test_changes_clear_the_room_before_anybody_moves_in() -> None:
     made = plan(host(), "s", Request())
     kinds = [change.target.kind for change in made.changes]
-    assert kinds == ["process", *["emulator", "helper", "iothread"] * 2, *["vcpu"] * 4]
+    assert kinds == ["process", *["emulator", "vhost", "iothread"] * 2, *["vcpu"] * 4]
 
 
 def test_only_the_guests_asked_for_by_name_or_uuid_are_placed() -> None:
@@ -71,7 +71,7 @@ def test_a_guest_that_nova_pinned_is_not_touched_and_its_cpus_are_not_handed_out
     made = plan(snapshot(plain(32), guests), "s", Request())
     assert {want.target.name for want in made.wanted} == {"g2"}
     assert str(made.roles.vcpu) == "10-31"
-    assert [(left.name, left.why) for left in made.left_alone] == [("guest g1", "Nova dedicates CPUs 8-9 to it")]
+    assert [(left.name, left.why) for left in made.skipped] == [("guest g1", "Nova dedicates CPUs 8-9 to it")]
 
 
 def test_of_a_mixed_guest_only_the_vcpus_with_a_cpu_of_their_own_count_as_dedicated() -> None:
@@ -94,8 +94,8 @@ def test_a_host_with_nothing_on_it_has_a_plan_with_nothing_to_do() -> None:
 @pytest.mark.fault(24)
 def test_a_vcpu_that_is_not_plugged_in_is_deferred() -> None:
     made = plan(snapshot(plain(32), [guest(1, 2, cpus("0-31"), unplugged=1)]), "s", Request())
-    assert [left.name for left in made.left_alone] == ["guest g1 vcpu 2"]
-    assert made.left_alone[0].why.startswith("deferred: it is not plugged in")
+    assert [left.name for left in made.skipped] == ["guest g1 vcpu 2"]
+    assert made.skipped[0].why.startswith("deferred: it is not plugged in")
     assert [want.target.part for want in made.wanted if want.target.kind == "vcpu"] == [0, 1]
 
 
@@ -109,9 +109,9 @@ def test_iothreads_are_in_every_plan(name: str) -> None:
 @pytest.mark.fault(14)
 @pytest.mark.parametrize("name", ["shared-pool", "numa-local"])
 def test_helper_threads_go_where_their_guests_emulator_goes(name: str) -> None:
-    guests = [guest(n, 2, cpus("0-31"), helpers=2) for n in (1, 2)]
+    guests = [guest(n, 2, cpus("0-31"), vhost_threads=2) for n in (1, 2)]
     made = plan(snapshot(plain(32, 2), guests), "s", Request(strategy=name))
     placed = {(want.target.kind, want.target.name): want.cpus for want in made.wanted}
-    assert [want.target.kind for want in made.wanted].count("helper") == 4
+    assert [want.target.kind for want in made.wanted].count("vhost") == 4
     for each in guests:
-        assert placed["helper", each.name] == placed["emulator", each.name] < cpus("0-31")
+        assert placed["vhost", each.name] == placed["emulator", each.name] < cpus("0-31")

@@ -19,12 +19,12 @@ def moved(made: Plan) -> dict[str, list[tuple[int, str]]]:
 
 
 def stays(made: Plan) -> dict[str, str]:
-    return {left.name: left.why for left in made.left_alone}
+    return {left.name: left.why for left in made.skipped}
 
 
 @pytest.mark.parametrize("strategy", ["shared-pool", "numa-local", "isolated"])
 def test_a_pmd_thread_is_left_alone_and_its_cpu_is_in_no_set(strategy: str) -> None:
-    pmd = process(300, 102.0, ALL, "9", ALL, name="ovs-vswitchd", holds=["", "narrowed", ""])
+    pmd = process(300, 102.0, ALL, "9", ALL, name="ovs-vswitchd", holds=["", "restricted", ""])
     made = plan(snapshot(plain(32), [guest(1, 2, cpus(ALL))], [pmd]), "s", Request(strategy))
     assert moved(made) == {"process ovs-vswitchd (300)": [(300, ALL), (302, ALL)]}
     assert list(stays(made)) == ["process ovs-vswitchd (300) thread 301"]
@@ -35,11 +35,11 @@ def test_a_pmd_thread_is_left_alone_and_its_cpu_is_in_no_set(strategy: str) -> N
 
 @pytest.mark.parametrize("name", ["ovs-vswitchd", "300"])
 def test_a_narrowed_process_asked_for_by_name_or_pid_moves_and_gives_its_cpus_back(name: str) -> None:
-    pmd = process(300, 100.0, ALL, "9", name="ovs-vswitchd", holds=["", "narrowed"])
+    pmd = process(300, 100.0, ALL, "9", name="ovs-vswitchd", holds=["", "restricted"])
     made = plan(snapshot(plain(32), [], [pmd]), "s", Request(processes=(name,)))
     assert moved(made) == {"process ovs-vswitchd (300)": [(300, ALL), (301, "9")]}
     assert 9 in made.roles.vcpu
-    assert made.left_alone == ()
+    assert made.skipped == ()
 
 
 def test_only_what_is_above_the_threshold_counts_as_busy() -> None:
@@ -53,11 +53,11 @@ def test_only_what_is_above_the_threshold_counts_as_busy() -> None:
 
 def test_what_cannot_move_is_listed_but_for_a_guests_own_processes() -> None:
     processes = [
-        process(2, 9.0, "0", name="ksoftirqd/0", hold="per-cpu"),
-        process(3, 30.0, "1", name="ksoftirqd/1", hold="per-cpu"),
-        process(10, 80.0, ALL, name="pinner", hold="pinner"),
-        process(11_000, 99.0, ALL, name="qemu", hold="guest"),
-        process(40, 70.0, "8-9", "8-9", name="ceph-osd", holds=["narrowed", "narrowed"]),
+        process(2, 9.0, "0", name="ksoftirqd/0", immovable_reason="per-cpu"),
+        process(3, 30.0, "1", name="ksoftirqd/1", immovable_reason="per-cpu"),
+        process(10, 80.0, ALL, name="pinner", immovable_reason="pinner"),
+        process(11_000, 99.0, ALL, name="qemu", immovable_reason="guest"),
+        process(40, 70.0, "8-9", "8-9", name="ceph-osd", holds=["restricted", "restricted"]),
     ]
     made = plan(snapshot(plain(32), [], processes), "s", Request())
     assert made.changes == ()
@@ -74,8 +74,8 @@ def test_what_cannot_move_is_listed_but_for_a_guests_own_processes() -> None:
 
 def test_what_cannot_move_says_so_when_it_is_asked_for() -> None:
     processes = [
-        process(2, 0.0, "0", name="ksoftirqd/0", hold="per-cpu"),
-        process(11_000, 0.0, ALL, name="qemu", hold="guest"),
+        process(2, 0.0, "0", name="ksoftirqd/0", immovable_reason="per-cpu"),
+        process(11_000, 0.0, ALL, name="qemu", immovable_reason="guest"),
     ]
     made = plan(snapshot(plain(32), [], processes), "s", Request(processes=("2", "qemu")))
     assert made.changes == ()
@@ -86,9 +86,9 @@ def test_what_cannot_move_says_so_when_it_is_asked_for() -> None:
 
 
 def test_an_idle_process_that_was_narrowed_claims_its_cpus_too() -> None:
-    made = plan(snapshot(plain(32), [], [process(40, 0.0, "0-1", holds=["narrowed"])]), "s", Request())
+    made = plan(snapshot(plain(32), [], [process(40, 0.0, "0-1", holds=["restricted"])]), "s", Request())
     assert (str(made.roles.housekeeping), str(made.roles.emulator), str(made.roles.vcpu)) == ("2-5", "6-9", "10-31")
-    assert made.left_alone == ()
+    assert made.skipped == ()
 
 
 @pytest.mark.parametrize(
@@ -98,14 +98,14 @@ def test_a_mask_that_is_housekeeping_already_is_no_claim(sets: dict[str, str]) -
     host = snapshot(
         plain(32),
         [],
-        [process(40, 9.0, "0-3", holds=["narrowed"]), process(41, 9.0, "16", holds=["narrowed"])],
+        [process(40, 9.0, "0-3", holds=["restricted"]), process(41, 9.0, "16", holds=["restricted"])],
     )
     made = plan(host, "s", Request(**sets))
     assert (str(made.roles.housekeeping), str(made.roles.vcpu)) == ("0-3", "8-15,17-31")
 
 
 def test_a_mask_that_is_housekeeping_above_a_literal_emulator_set_is_no_claim() -> None:
-    host = snapshot(plain(32), [], [process(40, 9.0, "4-7", holds=["narrowed"])])
+    host = snapshot(plain(32), [], [process(40, 9.0, "4-7", holds=["restricted"])])
     assert str(plan(host, "s", Request(emulator="0-3")).roles.housekeeping) == "4-7"
 
 

@@ -57,16 +57,16 @@ def test_nothing_forbidden_is_handed_out(host: Snapshot, asked: dict, strategy: 
             *([guest.emulator.pin] if guest.emulator.policy == "isolate" else []),
         ]
     )
-    claimed = union(
+    restricted = union(
         thread.affinity
         for process in host.processes
         if str(process.pid) not in request.processes
         for thread in process.threads
-        if thread.hold == "narrowed" and thread.affinity != made.roles.housekeeping
+        if thread.immovable_reason == "restricted" and thread.affinity != made.roles.housekeeping
     )
     for want in made.wanted:
         assert want.cpus
-        assert want.cpus <= top.online - dedicated - host.dedicated - claimed
+        assert want.cpus <= top.online - dedicated - host.dedicated - restricted
         if want.target.kind == "vcpu" and host.shared:
             assert want.cpus <= host.shared
         if want.cpus & top.isolated:
@@ -99,7 +99,7 @@ def test_a_plan_speaks_of_what_is_there_and_of_each_guest_once(host: Snapshot, a
     pids = {(str(process.pid), process.started) for process in host.processes}
     threads = {t.tid: t for p in host.processes for t in p.threads}
     for g in host.guests:
-        threads |= {t.tid: t for t in (*g.emulator.threads, *g.helpers)}
+        threads |= {t.tid: t for t in (*g.emulator.threads, *g.vhost_threads)}
         threads |= {part.thread.tid: part.thread for part in (*g.vcpus, *g.iothreads) if part.thread}
     for want in made.wanted:
         target = want.target
@@ -110,14 +110,14 @@ def test_a_plan_speaks_of_what_is_there_and_of_each_guest_once(host: Snapshot, a
         assert any(one.cpus != change.after for one in change.before)
     placed = {guests[want.target.owner].name for want in made.wanted if want.target.kind == "vcpu"}
     unplaced = {left.name.removeprefix("guest ") for left in made.unplaced}
-    asked_for = [g for g in host.guests if g.name in (request.guests or (g.name,)) and not flavors.exempt(g)]
+    asked_for = [g for g in host.guests if g.name in (request.guests or (g.name,)) and not flavors.excluded(g)]
     scope = {g.name for g in asked_for if not g.dedicated}
     novas = {g.uuid: g for g in asked_for if g.dedicated}
     for want in made.wanted:
         if want.target.owner in novas:
             assert request.nova_emulators
             assert not novas[want.target.owner].emulator.policy
-            assert want.target.kind in ("emulator", "iothread", "helper")
+            assert want.target.kind in ("emulator", "iothread", "vhost")
     assert placed | unplaced == scope
     assert not placed & unplaced
 
@@ -129,8 +129,8 @@ def test_a_second_plan_after_applying_is_empty(host: Snapshot, asked: dict, by_h
     made = planned(host, request)
     assume(not made.blocked)
     # A claim that holds lower CPUs than housekeeping could, from the masks alone, be the housekeeping set itself.
-    claims = [t.affinity for p in host.processes for t in p.threads if t.hold == "narrowed"]
-    assume(not by_hand or all(min(claim) >= min(made.roles.housekeeping) for claim in claims))
+    claims = [t.affinity for p in host.processes for t in p.threads if t.immovable_reason == "restricted"]
+    assume(not by_hand or all(min(restriction) >= min(made.roles.housekeeping) for restriction in claims))
     again = plan(applied(host, made, by_hand=by_hand), "s", request)
     assert again.changes == ()
     assert again.roles == made.roles

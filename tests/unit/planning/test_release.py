@@ -11,7 +11,7 @@ from pinner.planning import planner
 from pinner.planning.context import guest_targets
 from pinner.planning.release import release
 
-HOST = snapshot(plain(16), [guest(1, 2, cpus("0-15"), pins=["0-7", "8-15"], iothreads=1, helpers=1)])
+HOST = snapshot(plain(16), [guest(1, 2, cpus("0-15"), pins=["0-7", "8-15"], iothreads=1, vhost_threads=1)])
 UUID = HOST.guests[0].uuid
 
 
@@ -32,7 +32,7 @@ def moved(host, masks):
             vcpus=tuple(replace(vcpu, thread=thread(vcpu.thread)) for vcpu in each.vcpus),
             emulator=replace(each.emulator, threads=tuple(map(thread, each.emulator.threads))),
             iothreads=tuple(replace(one, thread=thread(one.thread)) for one in each.iothreads),
-            helpers=tuple(map(thread, each.helpers)),
+            vhost_threads=tuple(map(thread, each.vhost_threads)),
         )
         for each in host.guests
     )

@@ -6,8 +6,9 @@ from typing import ClassVar
 import pytest
 from support.hosts import cpus, guest, process, snapshot, topology
 
+from pinner.model.change import Target
 from pinner.model.errors import Invalid, NovaConflict
-from pinner.model.plan import Roles, Target, Wanted
+from pinner.model.plan import Roles, Wanted
 from pinner.model.request import Request
 from pinner.planning.context import Context
 from pinner.planning.planner import plan
@@ -38,7 +39,7 @@ def host():
     return snapshot(
         topology({0: [[c] for c in range(32)]}, offline="19", isolated="20-31"),
         [guest(1, 2, cpus("0-18"))],
-        [process(300, 9.0, "10", holds=["narrowed"]), process(400, 0.0, "0-18")],
+        [process(300, 9.0, "10", holds=["restricted"]), process(400, 0.0, "0-18")],
         dedicated=cpus("11"),
     )
 

@@ -63,9 +63,9 @@ def test_remote_nodes(memory: dict[int, int], pins: list[str], expected: float) 
 
 def test_what_cannot_move_and_what_is_idle_does_not_count() -> None:
     processes = [
-        process(2, 50.0, "0", hold="per-cpu"),
+        process(2, 50.0, "0", immovable_reason="per-cpu"),
         process(300, 1.0, "0-7"),
-        process(11_000, 90.0, "0-7", hold="guest"),
+        process(11_000, 90.0, "0-7", immovable_reason="guest"),
     ]
     host = snapshot(plain(8), [guest(1, 2, cpus("2-3"), pins=["4-7", "4-7"])], processes)
     assert score(host, 2.0, {}).total == 0

@@ -36,10 +36,10 @@ def host() -> Snapshot:
     everywhere = cpus("0-31")
     return snapshot(
         plain(32),
-        [guest(1, 2, everywhere, iothreads=1, helpers=1)],
+        [guest(1, 2, everywhere, iothreads=1, vhost_threads=1)],
         [
             process(300, 40.0, "0-31", "0-31"),
-            process(400, 90.0, "0-31", "31", "0-31", name="ovs", holds=["", "narrowed", ""]),
+            process(400, 90.0, "0-31", "31", "0-31", name="ovs", holds=["", "restricted", ""]),
             process(500, 9.0, "0-15", "0-31", name="mixed"),
         ],
     )
@@ -109,7 +109,7 @@ def obeyed(before: Snapshot, lines: list[str]) -> dict[int, CpuSet]:
 def test_the_commands_do_what_the_plan_does(strategy: str) -> None:
     top = interleaved(32, isolated="8-31,40-63" if strategy == "isolated" else "")
     floor = top.online - top.isolated
-    before = replace(host(), topology=top, baseline=floor, guests=(guest(1, 2, floor, iothreads=1, helpers=1),))
+    before = replace(host(), topology=top, baseline=floor, guests=(guest(1, 2, floor, iothreads=1, vhost_threads=1),))
     made = plan(before, "s", Request(strategy, processes=("ovs",)))
     script = render(made)
     expected = {thread.tid: change.after for change in made.changes for thread in change.before}

@@ -11,7 +11,7 @@ from support.appender import append_pairs
 from support.values import NOON
 
 from pinner.model.errors import Invalid
-from pinner.store.audit import Audit, Event, _hash
+from pinner.store.audit import Audit, AuditEvent, _hash
 from pinner.store.repositories import open_store
 
 
@@ -28,7 +28,7 @@ def event(n=0, **other):
         "result": "done",
         "request_id": "req-1",
     }
-    return Event(**(values | other))
+    return AuditEvent(**(values | other))
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import event
 from support.values import NOON, cpus, make_entries, make_run
 
+from pinner.model.change import Target
 from pinner.model.errors import HostBusy, NotFound, StoreUnavailable
-from pinner.model.plan import Target
 from pinner.store.journal import NOTES, Journal
 
 

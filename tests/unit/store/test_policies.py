@@ -10,17 +10,17 @@ from support.values import NOON
 from pinner.model.errors import NotFound
 from pinner.model.policy import Policy
 from pinner.model.request import Request
-from pinner.planning import incremental
-from pinner.planning.standing import stand
-from pinner.store.audit import Audit, Event
+from pinner.planning import planner
+from pinner.planning.placement.record import record
+from pinner.store.audit import Audit, AuditEvent
 from pinner.store.policies import Policies
 
 HOST = snapshot(plain(8), [guest(1, 2, cpus("0-7"))], [process(500, 50.0, "0-7", name="daemon")])
-STANDING = stand(incremental.plan(HOST, "s", Request(), None), HOST, None)
+PLACEMENT = record(planner.plan_from_placement(HOST, "s", Request(), None), HOST, None)
 
 
 def event(action="policy.set"):
-    return Event(NOON, "ann", "cli", action, "h1", "h1", "", "", "done", "req-1")
+    return AuditEvent(NOON, "ann", "cli", action, "h1", "h1", "", "", "done", "req-1")
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def policies(engine):
 def test_a_policy_is_stored_with_its_record(engine, policies):
     with pytest.raises(NotFound, match="policy of host"):
         policies.get("h1")
-    for policy in (Policy(), Policy(Request("isolated", exempt_guests=("a",), busy_threshold=1.5), "enforce")):
+    for policy in (Policy(), Policy(Request("isolated", excluded_guests=("a",), busy_threshold=1.5), "enforce")):
         policies.put("h1", policy, NOON, event())
         assert policies.get("h1") == policy
     with pytest.raises(NotFound):
@@ -50,8 +50,8 @@ def test_a_policy_whose_record_cannot_be_written_is_not_stored(policies):
 
 
 def test_a_placement_comes_back_whole(policies):
-    assert policies.standing("h1") is None
-    policies.stand(STANDING, NOON)
-    policies.stand(STANDING, NOON + timedelta(hours=1))
-    assert policies.standing(STANDING.host) == (STANDING, NOON + timedelta(hours=1))
-    assert policies.standing("h2") is None
+    assert policies.placement("h1") is None
+    policies.record_placement(PLACEMENT, NOON)
+    policies.record_placement(PLACEMENT, NOON + timedelta(hours=1))
+    assert policies.placement(PLACEMENT.host) == (PLACEMENT, NOON + timedelta(hours=1))
+    assert policies.placement("h2") is None

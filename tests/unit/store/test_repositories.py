@@ -5,12 +5,12 @@ import pytest
 from sqlalchemy import text
 from support.values import NOON, cpus, make_change, make_entries, make_plan, make_run, make_snapshot
 
+from pinner.model.change import ThreadMask
 from pinner.model.errors import Invalid, NotFound
-from pinner.model.plan import ThreadMask
+from pinner.model.page import MAX_LIMIT
 from pinner.store.plans import Plans
 from pinner.store.runs import Runs
 from pinner.store.snapshots import Snapshots
-from pinner.usecases import MAX_LIMIT
 
 
 @pytest.fixture

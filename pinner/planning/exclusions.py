@@ -1,0 +1,36 @@
+"""Whom the request names, a guest's metadata or its flavor: to be left alone, or to be moved."""
+
+from collections.abc import Container
+
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.guest import Guest
+from pinner.model.process import Process
+from pinner.model.request import Request
+from pinner.planning import flavors
+
+
+def is_excluded_guest(guest: Guest, request: Request) -> bool:
+    """Whether the guest's CPUs are left alone."""
+    return guest.excluded or guest.leaving or flavors.excluded(guest) or is_named(guest, request.excluded_guests)
+
+
+def is_named(guest: Guest, names: Container[str]) -> bool:
+    """Whether the guest is among these names or UUIDs."""
+    return guest.name in names or guest.uuid in names
+
+
+def is_excluded_process(process: Process, request: Request) -> bool:
+    """Whether the process is left alone, by its name or its systemd unit."""
+    named = request.excluded_processes
+    return process.name in named or (bool(process.unit) and process.unit in named)
+
+
+def asked_for(process: Process, request: Request) -> bool:
+    """Whether the process is to be moved, busy or not: by its name or its pid."""
+    return process.name in request.processes or str(process.pid) in request.processes
+
+
+def own_cpus(guest: Guest) -> CpuSet:
+    """The CPUs that vCPUs of the guest have for themselves: pinned one by one."""
+    masks = (vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread)
+    return union(mask for mask in masks if len(mask) == 1)

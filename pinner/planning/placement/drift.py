@@ -1,0 +1,104 @@
+"""Drift: what a plan for what stands would change is what is not as it should be; and why, as far as snapshots tell."""
+
+from dataclasses import replace
+
+from pinner.model.change import Change, Target
+from pinner.model.cpuset import CpuSet
+from pinner.model.drift import Cause, Drift
+from pinner.model.placement import PlacedTarget, Placement
+from pinner.model.plan import Plan
+from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.planning.placement.process_matching import key, managed_processes
+
+OTHERS: tuple[Cause, ...] = ("cpuset", "systemd", "balancer", "libvirt", "unknown")
+"""The causes that are somebody else's doing: what can flap."""
+
+_WORDS: dict[Cause, str] = {
+    "arrived": "newly placed",
+    "busy": "busy since",
+    "restarted": "started anew",
+    "hotplug": "plugged in since",
+    "thread": "threads were born since",
+    "offline": "CPUs went offline or came online",
+    "moved": "makes way for another guest",
+    "cpuset": "a cpuset was written",
+    "systemd": "systemd's settings of its unit",
+    "balancer": "moved by a balancer",
+    "libvirt": "pinned by another writer",
+    "unknown": "moved by somebody else",
+}
+
+
+def drifts(plan: Plan, placement: Placement | None, snapshot: Snapshot) -> tuple[Drift, ...]:
+    """One for each change of a plan that incremental.plan made of this snapshot and of what stands.
+
+    A cause that only the host can tell is ``unknown`` (Agent.explain). Nothing stands: all is newly placed.
+    """
+    reader = _Reader(placement, snapshot, plan.request)
+    return tuple(
+        Drift(
+            target=change.target,
+            expected=change.after,
+            actual=tuple(mask for mask in change.before if mask.cpus != change.after),
+            cause=reader.cause(change),
+            states=change.states,
+        )
+        for change in plan.changes
+    )
+
+
+def reasoned(plan: Plan, found: tuple[Drift, ...]) -> Plan:
+    """The plan whose every change says what caused it."""
+    words = {key(drift.target): drift.detail or _WORDS[drift.cause] for drift in found}
+    changes = (
+        replace(change, reason=f"{words[key(change.target)]}; {change.reason}")
+        if key(change.target) in words
+        else change
+        for change in plan.changes
+    )
+    return replace(plan, changes=tuple(changes))
+
+
+class _Reader:
+    """Compares a snapshot with what stands."""
+
+    def __init__(self, placement: Placement | None, snapshot: Snapshot, request: Request) -> None:
+        placed = placement.placed if placement else ()
+        self._online = snapshot.topology.online
+        self._placed = {key(each.target): each for each in placed}
+        self._owners = {each.target.owner for each in placed if each.target.kind != "process"}
+        self._managed = managed_processes(snapshot, placement) if placement else frozenset()
+        self._named = request.processes
+
+    def cause(self, change: Change) -> Cause:
+        """Why the change is needed."""
+        target = change.target
+        placed = self._placed.get(key(target))
+        if placed is not None:
+            return self._since(placed, change)
+        if target.kind == "process":
+            return "restarted" if (int(target.owner), target.part) in self._managed else self._first(target)
+        if target.kind in ("vcpu", "iothread") and target.owner in self._owners:
+            return "hotplug"
+        return "thread" if target.kind == "vhost" and target.owner in self._owners else "arrived"
+
+    def _since(self, placed: PlacedTarget, change: Change) -> Cause:
+        """Why a target that was placed is elsewhere."""
+        known = set(placed.threads)
+        if not known and change.before:
+            return self._first(placed.target)
+        if change.before and known.isdisjoint((mask.tid, mask.started) for mask in change.before):
+            return "restarted"
+        if placed.cpus != change.after:
+            return "offline" if self._resized(placed.cpus, change.after) else "moved"
+        misplaced = {(mask.tid, mask.started) for mask in change.before if mask.cpus != change.after}
+        return "thread" if misplaced and known.isdisjoint(misplaced) else "unknown"
+
+    def _first(self, target: Target) -> Cause:
+        """Of what is placed for the first time."""
+        named = target.kind != "process" or not {target.name, target.owner}.isdisjoint(self._named)
+        return "arrived" if named else "busy"
+
+    def _resized(self, before: CpuSet, after: CpuSet) -> bool:
+        return bool(before - self._online) or before < after

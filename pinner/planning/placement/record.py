@@ -1,0 +1,69 @@
+"""What stands once a plan has been applied."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pinner.model.change import PINNED
+from pinner.model.placement import PlacedTarget, Placement
+from pinner.model.plan import Plan
+from pinner.model.snapshot import Snapshot
+from pinner.planning.context import Context
+from pinner.planning.placement.process_matching import identity, identity_of, instance, key
+
+ABSENT = 256
+"""How many targets that the plan does not name keep their place."""
+
+
+def record(plan: Plan, snapshot: Snapshot, previous: Placement | None, *, applied: bool = True) -> Placement:
+    """What stands when the plan, made from this snapshot, has been applied; else what is to stand: then only targets
+    that are in their place already are known by their threads.
+
+    Of ``previous``, if it is of the same request, guests and processes that are not there keep their place, and CPUs
+    that are missing for a while their role.
+    """
+    request = replace(plan.request, rebalance=False)
+    before = previous if previous is not None and previous.request == request else None
+    pending = set() if applied else {key(change.target) for change in plan.changes}
+    placed = tuple(
+        replace(each, threads=()) if key(each.target) in pending else each for each in _placed(plan, snapshot, before)
+    )
+    absent = tuple(_absent(before, placed)) if before else ()
+    return Placement(
+        host=plan.host,
+        plan=plan.id,
+        at=plan.basis.taken_at,
+        request=request,
+        roles=before.roles if before and _within(plan, before) else plan.roles,
+        placed=(*placed, *absent[:ABSENT]),
+        since=max((thread.started for process in snapshot.processes for thread in process.threads), default=0),
+    )
+
+
+def _placed(plan: Plan, snapshot: Snapshot, previous: Placement | None) -> Iterator[PlacedTarget]:
+    context = Context.of(snapshot, plan.request, previous, lenient=True)
+    processes = {instance(process): process for process in snapshot.processes}
+    for want in plan.wanted:
+        threads = tuple((thread.tid, thread.started) for thread in context.threads.get(want.target, ()))
+        process = processes.get(key(want.target))
+        unit, _, command = identity(process) if process else ("", "", "")
+        yield PlacedTarget(want.target, want.cpus, threads, unit, command)
+
+
+def _absent(previous: Placement, placed: tuple[PlacedTarget, ...]) -> Iterator[PlacedTarget]:
+    """What was placed and is not in the plan: guests that are away, or whose QEMU starts and has not all threads yet,
+    and processes that have ended, or are idle when a plan is made that was not made for what stands."""
+    present = {key(each.target) for each in placed}
+    names = {identity_of(each) for each in placed if each.target.kind == "process"}
+    for each in previous.placed:
+        if each.target.kind == "process":
+            gone = identity_of(each) not in names
+            names.add(identity_of(each))
+        else:
+            gone = each.target.kind in PINNED and key(each.target) not in present
+        if gone:
+            yield each
+
+
+def _within(plan: Plan, previous: Placement) -> bool:
+    ours, theirs = plan.roles, previous.roles
+    return ours.housekeeping <= theirs.housekeeping and ours.emulator <= theirs.emulator and ours.vcpu <= theirs.vcpu

@@ -1,0 +1,49 @@
+"""The parts of an answer that strategies have in common."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from pinner.model.change import Target
+from pinner.model.cpuset import CpuSet
+from pinner.model.guest import Guest
+from pinner.model.plan import Roles, Wanted
+from pinner.planning.context import Context, guest_targets, plugged
+
+_BESIDE = {
+    "emulator": "QEMU's own threads, off the vCPUs' CPUs",
+    "vhost": "a kernel thread that works for the guest's devices: beside its emulator",
+    "iothread": "does QEMU's I/O work, which waits for no vCPU: beside the emulator, off the vCPUs' CPUs",
+}
+"""Why each kind goes where the emulator goes. An iothread polls and can fill a CPU, and on a vCPU's CPU that would
+stall the guest; it is part of QEMU's work, not of the guest's."""
+
+
+def place_host_processes(context: Context, roles: Roles) -> Iterator[Wanted]:
+    """The processes that move, each onto all of housekeeping."""
+    for move in context.moving:
+        yield Wanted(move.target, roles.housekeeping, move.reason)
+
+
+def place_emulator(guest: Guest, cpus: CpuSet) -> Iterator[Wanted]:
+    """A guest's emulator threads, helpers and iothreads onto ``cpus``."""
+    for target, _ in guest_targets(guest):
+        if target.kind in _BESIDE:
+            yield Wanted(target, cpus, _BESIDE[target.kind])
+
+
+def float_over(guest: Guest, cpus: CpuSet, reason: str) -> Iterator[Wanted]:
+    """Each vCPU that is plugged onto all of ``cpus``."""
+    for vcpu in plugged(guest):
+        yield Wanted(Target("vcpu", guest.uuid, vcpu, guest.name), cpus, reason)
+
+
+def pin(guest: Guest, cpus: Mapping[int, int], reason: str) -> Iterator[Wanted]:
+    """Each vCPU onto one CPU; ``cpus`` has the CPU by the vCPU's number."""
+    for vcpu, cpu in cpus.items():
+        yield Wanted(Target("vcpu", guest.uuid, vcpu, guest.name), CpuSet.of([cpu]), reason)
+
+
+def floating_warnings(context: Context, roles: Roles) -> Iterable[str]:
+    """What to know about CPUs that several threads are to share."""
+    shared = roles.cpus & context.snapshot.topology.nohz_full
+    if shared:
+        yield f"CPUs {shared} are nohz_full: with several threads on one of them its tick comes back"

@@ -1,0 +1,85 @@
+"""Like shared-pool, but each guest's vCPUs float over the CPUs of one NUMA node, next to its memory and devices."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.errors import NoFit
+from pinner.model.plan import LeftOut
+from pinner.planning.context import Context, plugged
+from pinner.planning.strategies import node_choice
+from pinner.planning.strategies.common import float_over, floating_warnings, place_emulator, place_host_processes
+from pinner.planning.strategy import COMMON, Answer
+
+
+class NumaLocal:
+    """Three sets of CPUs for the whole host, the vCPUs' one divided by node."""
+
+    name: ClassVar[str] = "numa-local"
+    summary: ClassVar[str] = (
+        "Like shared-pool, but each guest's vCPUs float over the CPUs of one NUMA node, next to its memory and devices."
+    )
+    parameters: ClassVar[tuple[str, ...]] = COMMON
+
+    def place(self, context: Context) -> Answer:
+        """A guest that no node holds is unplaced and not touched. Raises Invalid, NoFit (see roles.resolve)."""
+        resolved = context.resolve()
+        roles = resolved.roles
+        pools = {node: roles.vcpu & cpus for node, cpus in context.allocatable.nodes.items()}
+        chosen, unplaced, free = _choose(context, pools)
+        wanted = list(place_host_processes(context, roles))
+        for guest in context.guests:
+            if guest.uuid in chosen:
+                node = chosen[guest.uuid]
+                wanted += place_emulator(guest, resolved.emulator_on.get(node, roles.emulator))
+                wanted += float_over(guest, pools[node], node_choice.reason(context.snapshot, guest, node))
+        warnings = (*resolved.warnings, *floating_warnings(context, roles), *_crowded(free))
+        return Answer(roles, tuple(wanted), tuple(unplaced), warnings)
+
+
+def _choose(
+    context: Context, pools: Mapping[node_choice.Node, CpuSet]
+) -> tuple[dict[str, node_choice.Node], list[LeftOut], dict[node_choice.Node, int]]:
+    """The node of each guest by UUID, those whom no node holds, and how many CPUs of each pool are left.
+
+    Who stands stays on his node, whatever speaks for another one; then the others choose, the largest first.
+    """
+    capacity = {node: len(pool) for node, pool in pools.items() if pool}
+    free = {node: size - _taken(context, pools[node]) for node, size in capacity.items()}
+    chosen: dict[str, node_choice.Node] = {}
+    for guest in context.guests:
+        home = _nodes_of(context.recorded(guest), pools, context)
+        if home and capacity[home[0]] >= len(plugged(guest)):
+            chosen[guest.uuid] = home[0]
+            free[home[0]] -= len(plugged(guest))
+    unplaced = []
+    for guest in context.guests:
+        if guest.uuid in chosen:
+            continue
+        here = _nodes_of(context.current(guest), pools, context)
+        try:
+            node = node_choice.choose(context.snapshot, guest, capacity, free, here)
+        except NoFit as error:
+            unplaced.append(LeftOut(f"guest {guest.name}", error.message))
+            continue
+        chosen[guest.uuid] = node
+        free[node] -= len(plugged(guest))
+    return chosen, unplaced, free
+
+
+def _nodes_of(
+    places: Mapping[int, CpuSet], pools: Mapping[node_choice.Node, CpuSet], context: Context
+) -> list[node_choice.Node]:
+    """The node whose pool holds all these places, as far as they are online: one or none."""
+    cpus = union(places.values()) & context.allocatable.online
+    return [node for node, pool in pools.items() if cpus and cpus <= pool]
+
+
+def _taken(context: Context, pool: CpuSet) -> int:
+    """How many vCPUs of guests that stay as they are can run nowhere but on the pool."""
+    vcpus = (vcpu for guest in context.others for vcpu in guest.vcpus)
+    return sum(1 for vcpu in vcpus if vcpu.thread and vcpu.thread.affinity <= pool)
+
+
+def _crowded(free: Mapping[node_choice.Node, int]) -> list[str]:
+    return [f"node {node} gets {-left} more vCPUs than it has CPUs for them" for node, left in free.items() if left < 0]

@@ -1,0 +1,118 @@
+"""One plan of several strategies: the request's for the host and most guests, and others for guests whose flavor asks
+for them, on the CPUs that the host's strategy leaves."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.errors import Invalid, NoFit
+from pinner.model.guest import Guest, nova_cpus
+from pinner.planning import flavors
+from pinner.planning.context import Context
+from pinner.planning.strategies.common import place_emulator
+from pinner.planning.strategy import Answer, Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a strategy that flavors ask for makes of their guests; ``back`` has those that the host's strategy gets
+    instead, with why."""
+
+    name: str
+    guests: tuple[Guest, ...]
+    answer: Answer | None
+    back: Mapping[str, str]
+
+
+def place(context: Context, strategies: Mapping[str, Strategy]) -> Answer:
+    """Where everything belongs. A guest that cannot have what its flavor asks for gets the host's strategy, and a
+    warning says why. Raises what the host's strategy raises."""
+    host = strategies[context.request.strategy]
+    groups = _groups(context, strategies)
+    ours = {guest.uuid for guest in groups.pop(host.name, ())}
+    answer = host.place(_only(context, ours))
+    joined = replace(context, joined=answer.roles)
+    parts = [
+        _part(strategies[name], _only(joined, {guest.uuid for guest in guests}), answer)
+        for name, guests in groups.items()
+    ]
+    if back := {uuid for part in parts for uuid in part.back}:
+        answer = host.place(_only(context, ours | back))
+    for part in parts:
+        answer = _merged(answer, part, host.name)
+    answer = _with_nova_pinned(answer, context)
+    return replace(answer, warnings=(*_unused(answer, context), *answer.warnings))
+
+
+def _groups(context: Context, strategies: Mapping[str, Strategy]) -> dict[str, list[Guest]]:
+    """The guests by the strategy that their flavor asks for, or else the request."""
+    groups: dict[str, list[Guest]] = {}
+    for guest in context.guests:
+        groups.setdefault(flavors.strategy(guest, strategies) or context.request.strategy, []).append(guest)
+    return groups
+
+
+def _only(context: Context, guests: Collection[str]) -> Context:
+    return replace(context, guests=tuple(guest for guest in context.guests if guest.uuid in guests))
+
+
+def _part(strategy: Strategy, context: Context, host: Answer) -> _Part:
+    def refused(why: str) -> _Part:
+        return _Part(strategy.name, context.guests, None, {guest.uuid: why for guest in context.guests})
+
+    if any(want.target.kind == "partition" for want in host.wanted):
+        return refused("the host's strategy makes live partitions, which leave no CPU to others")
+    try:
+        answer = strategy.place(context)
+    except (Invalid, NoFit) as error:
+        return refused(str(error.details.get("why", error.message)))
+    if answer.blocked:
+        return refused(answer.blocked)
+    unplaced = {left.name: left.why for left in answer.unplaced}
+    named = {guest.uuid: f"guest {guest.name}" for guest in context.guests}
+    back = {uuid: unplaced[name] for uuid, name in named.items() if name in unplaced}
+    return _Part(strategy.name, context.guests, answer, back)
+
+
+def _merged(answer: Answer, part: _Part, host: str) -> Answer:
+    """The host's answer with that of a part."""
+    words = f"its flavor has {flavors.STRATEGY} = {part.name!r}, but it gets {host}"
+    refused = tuple(
+        f"guest {guest.name}: {words}: {part.back[guest.uuid]}" for guest in part.guests if guest.uuid in part.back
+    )
+    if part.answer is None:
+        return replace(answer, warnings=answer.warnings + refused)
+    theirs = {guest.uuid for guest in part.guests}
+    return replace(
+        answer,
+        roles=replace(answer.roles, vcpu=answer.roles.vcpu | part.answer.roles.vcpu),
+        wanted=(*answer.wanted, *(want for want in part.answer.wanted if want.target.owner in theirs)),
+        warnings=(*dict.fromkeys((*answer.warnings, *part.answer.warnings)), *refused),
+    )
+
+
+def _with_nova_pinned(answer: Answer, context: Context) -> Answer:
+    """With QEMU's own threads of the guests that Nova pinned, as far as they are to be placed: near the vCPUs."""
+    partitions = union(want.cpus for want in answer.wanted if want.state.startswith("isolated "))
+    free, allocatable = answer.roles.emulator - partitions, context.allocatable
+    wanted, warnings = list(answer.wanted), list(answer.warnings)
+    for guest in context.nova_pinned:
+        near = _near(free, nova_cpus(guest, allocatable.online), allocatable.nodes.values())
+        wanted += place_emulator(guest, near) if near else ()
+        if not near:
+            warnings.append(f"guest {guest.name}: no CPU is left for its emulator threads beside the live partitions")
+    return replace(answer, wanted=tuple(wanted), warnings=tuple(warnings))
+
+
+def _unused(answer: Answer, context: Context) -> Iterator[str]:
+    unused = context.allocatable.exclusive
+    if unused and not unused & answer.roles.vcpu:
+        yield (
+            f"CPUs {unused} are isolated from the kernel's scheduler and stay unused: threads cannot float over them; "
+            "only the strategy isolated uses them"
+        )
+
+
+def _near(free: CpuSet, cpus: CpuSet, nodes: Iterable[CpuSet]) -> CpuSet:
+    """Those of the free CPUs that are on nodes of ``cpus``; all where none is."""
+    return free & union(node for node in nodes if node & cpus) or free

@@ -1,0 +1,27 @@
+"""Every vCPU floats over all the CPUs that housekeeping and emulators leave: the default, and measured best."""
+
+from typing import ClassVar
+
+from pinner.planning.context import Context
+from pinner.planning.strategies.common import float_over, floating_warnings, place_emulator, place_host_processes
+from pinner.planning.strategy import COMMON, Answer
+
+
+class SharedPool:
+    """Three sets of CPUs for the whole host."""
+
+    name: ClassVar[str] = "shared-pool"
+    summary: ClassVar[str] = (
+        "Busy host processes and emulator threads get CPUs of their own; every vCPU floats over all the others."
+    )
+    parameters: ClassVar[tuple[str, ...]] = COMMON
+
+    def place(self, context: Context) -> Answer:
+        """Nothing is ever unplaced: the pool holds any number of vCPUs. Raises Invalid, NoFit (see roles.resolve)."""
+        resolved = context.resolve()
+        roles = resolved.roles
+        wanted = list(place_host_processes(context, roles))
+        for guest in context.guests:
+            wanted += place_emulator(guest, roles.emulator)
+            wanted += float_over(guest, roles.vcpu, "floats over every CPU left by housekeeping and emulators")
+        return Answer(roles, tuple(wanted), warnings=(*resolved.warnings, *floating_warnings(context, roles)))

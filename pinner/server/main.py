@@ -1,0 +1,193 @@
+"""`pinner serve`: the API, the agent and the database of one host in one command.
+
+Started as root, it becomes two processes: the agent stays root and listens on a Unix socket; the API gives up root
+before it takes its first request, and reaches the host through that socket alone. Started by anybody else, it is one
+process with that user's rights.
+"""
+
+import ctypes
+import logging
+import os
+import pwd
+import select
+import signal
+import sys
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from oslo_config import cfg
+from oslo_log import log
+
+from pinner import wiring
+from pinner.agent.client import AgentClient
+from pinner.agent.protocol import Agent
+from pinner.agent.server import AgentServer
+from pinner.model.errors import Invalid, PinnerError
+from pinner.planning.strategy import installed
+from pinner.render import visible
+from pinner.server import privileges
+from pinner.server.signals import asked_to_end
+from pinner.service.reconciler import ACTOR
+from pinner.store.engine import load_driver
+from pinner.store.repositories import open_store
+
+LOG = logging.getLogger(__name__)
+_M_ARENA_MAX = -8
+PACKAGES = ("pinner.api", "pinner.agent", "pinner.store", "apiflask", "flask", "werkzeug", "cheroot", "pydantic",
+            "sqlalchemy", "rfc8785", "oslo_log")  # fmt: skip
+"""What the API is made of."""
+
+
+def serve(config_files: list[Path] | None, bind: str | None, port: int | None) -> None:
+    """Serve until SIGINT or SIGTERM. Raises PinnerError where it cannot begin."""
+    _use_one_heap()
+    config = wiring.configuration(config_files)
+    log.setup(config, "pinner")
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    interface = _Interface(
+        config.api.bind if bind is None else bind,
+        config.api.port if port is None else port,
+        read_tokens(config.api.token_file),
+    )
+    if os.geteuid() == 0:
+        _serve_apart(config, interface)
+        return
+    with ExitStack() as undo:
+        agent = wiring.local_agent(config, {os.getpid()}, undo, watch=True)
+        _serve_api(config, agent, wiring.database_url(config), interface)
+
+
+def read_tokens(file: str | None) -> dict[str, str] | None:
+    """The accepted tokens with their names, from lines ``name:token``; None without a file. Raises Invalid, which
+    names the line but never shows it."""
+    if not file:
+        return None
+    try:
+        lines = Path(file).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid("[api] token_file", file, f"a file that can be read ({error})") from None
+    tokens = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, colon, token = (part.strip() for part in line.partition(":"))
+        if not (name and colon and token) or token in tokens:
+            raise Invalid("[api] token_file", f"{file}, line {number}", "name:token, each token once")
+        if name == ACTOR:
+            raise Invalid("[api] token_file", f"{file}, line {number}", f"another name: {ACTOR} is pinner's own")
+        tokens[token] = name
+    if not tokens:
+        raise Invalid("[api] token_file", file, "a file with at least one line name:token")
+    return tokens
+
+
+def _use_one_heap() -> None:
+    """glibc gives new threads heaps of their own (mallopt(3)), which only grow; Python runs one thread at a time, so
+    that nothing is won by it."""
+    with suppress(AttributeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Interface:
+    """Where and to whom the API answers."""
+
+    bind: str
+    port: int
+    tokens: dict[str, str] | None
+
+
+def _serve_api(config: cfg.ConfigOpts, agent: Agent, database: str, interface: _Interface, *ends: int) -> None:
+    """Until a signal comes, or one of the file descriptors ``ends`` can be read."""
+    # Not above: the agent's process would have it all in its memory, and needs none of it.
+    from pinner.api.app import create_app
+    from pinner.api.server import serve as listen
+
+    asked = asked_to_end()
+    host = wiring.host_name(config)
+    with ExitStack() as undo:
+        service = wiring.service(config, {host: agent}, database, undo)
+        app = create_app(service, tokens=interface.tokens, max_body_bytes=config.api.max_body_kib * 1024)
+        server = listen(app, interface.bind, interface.port)
+        undo.callback(server.stop)
+        wiring.start_controller(config, service, host, undo)
+        print(f"pinner serves host {host} at {server.url} (Ctrl-C ends it)", flush=True)
+        select.select([asked, *ends], [], [])
+
+
+def _serve_apart(config: cfg.ConfigOpts, interface: _Interface) -> None:
+    """The agent here, the API in a child without root. Neither outlives the other."""
+    account = privileges.unprivileged(config.api.user)
+    # Where the default state lies depends on who asks; the child asks as somebody else.
+    database = wiring.database_url(config)
+    socket = _prepare(config, account)
+    # The child sees a byte when the agent listens, and the end of the pipe when this process has gone.
+    child_end, own_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(own_end)
+        os._exit(_api_process(config, account, socket, database, interface, child_end))
+    os.close(child_end)
+    with ExitStack() as undo:
+        undo.callback(_end, child)
+        agent = wiring.local_agent(config, {os.getpid(), child}, undo, watch=True)
+        server = AgentServer(agent, socket, account.pw_uid)
+        undo.callback(server.close)
+        undo.callback(agent.close)  # before the server's, which waits for its callers
+        server.start()
+        asked, gone = asked_to_end(), os.pidfd_open(child)
+        with suppress(BrokenPipeError):  # the API has ended already; its exit status says why
+            os.write(own_end, b".")
+        if asked in select.select([asked, gone], [], [])[0]:
+            _signal(child)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status:
+        raise SystemExit(status)
+
+
+def _prepare(config: cfg.ConfigOpts, account: pwd.struct_passwd) -> Path:
+    """The state folder with a part for each of the two; where the agent's socket goes."""
+    state = wiring.state_dir(config)
+    for folder, mode in ((state, 0o711), (state / "agent", 0o700), (state / "api", 0o700)):
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(mode)
+    url = wiring.database_url(config)
+    if not config.database.connection:
+        with open_store(url):
+            pass
+    for path in (state / "api", *(state / "api").iterdir()):
+        os.chown(path, account.pw_uid, account.pw_gid, follow_symlinks=False)
+    return state / "agent.sock"
+
+
+def _api_process(
+    config: cfg.ConfigOpts, account: pwd.struct_passwd, socket: Path, database: str, interface: _Interface, parent: int
+) -> int:
+    try:
+        privileges.preload(PACKAGES)
+        load_driver(database)
+        installed()
+        privileges.drop(account)
+        if not os.read(parent, 1):
+            return 1
+        _serve_api(config, AgentClient(wiring.host_name(config), socket), database, interface, parent)
+    except PinnerError as error:
+        print(f"pinner: error: {visible(str(error))}", file=sys.stderr)
+        return 2 if isinstance(error, Invalid) else 1
+    except Exception:
+        LOG.exception("the API ended")
+        return 1
+    return 0
+
+
+def _signal(child: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(child, signal.SIGTERM)
+
+
+def _end(child: int) -> None:
+    """Where the agent could not start, or failed, the API goes too."""
+    _signal(child)
+    with suppress(ChildProcessError):
+        os.waitpid(child, 0)

@@ -1,0 +1,244 @@
+# ruff: noqa: D102, ARG002 - UseCases says what each method does and takes
+"""pinner's use cases, asked of a server over REST.
+
+A ``caller`` argument counts for nothing here: the server knows its caller by the token or the address.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import httpx
+
+from pinner import codec
+from pinner.model.audit import AuditRecord, Caller, Verification
+from pinner.model.drift import DriftReport
+from pinner.model.errors import HostUnreachable, Invalid, PinnerError, revive
+from pinner.model.event import GuestEvent, GuestEventOutcome
+from pinner.model.journal import Entry, Run, RunProgress
+from pinner.model.page import MAX_LIMIT, Page
+from pinner.model.plan import Plan, PlanSummary
+from pinner.model.policy import Policy
+from pinner.model.request import Request
+from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
+from pinner.service.protocol import GuestExclusion, StrategyInfo
+from pinner.service.run_follower import RunFollower
+
+T = TypeVar("T")
+
+ANSWER_TIMEOUT = MAX_SAMPLE_SECONDS + 30
+"""Seconds: the longest sample that a server takes, and half a minute to answer."""
+SILENCE = 35.0
+"""Seconds without a word on an event stream after which it counts as broken; servers send a comment every ten."""
+POLL = 0.5
+"""Seconds between two looks at a run that cannot be followed as a stream."""
+
+
+class RemoteService:
+    """The use cases of the server at ``url`` (http://host:port); ``token`` is the bearer token, where it wants one. It
+    has ``patience`` seconds for each answer."""
+
+    def __init__(self, url: str, token: str | None = None, patience: float = ANSWER_TIMEOUT) -> None:
+        self._url = url
+        try:
+            base = httpx.URL(url)
+        except httpx.InvalidURL as error:
+            raise Invalid("url", url, f"a URL such as http://127.0.0.1:8077 ({error})") from None
+        if base.scheme not in ("http", "https") or not base.host:
+            raise Invalid("url", url, "a URL such as http://127.0.0.1:8077")
+        if token and not (token.isascii() and token.isprintable()):
+            raise Invalid("token", "(not shown)", "printable ASCII, on one line")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        timeout = httpx.Timeout(patience, connect=10.0)
+        # The environment's proxies are not asked: they would get the token, and loopback is not theirs to reach.
+        self._http = httpx.Client(base_url=base, headers=headers, timeout=timeout, trust_env=False)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._http.close()
+
+    def hosts(self) -> tuple[str, ...]:
+        return self._whole(str, "hosts")
+
+    def strategies(self) -> tuple[StrategyInfo, ...]:
+        return self._whole(StrategyInfo, "strategies")
+
+    def observe(self, host: str, sample_seconds: float) -> Snapshot:
+        return self._get(Snapshot, "hosts", host, sample_seconds=sample_seconds)
+
+    def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
+        taken = self._post(dict[str, Any], "hosts", host, "snapshot", body={"sample_seconds": sample_seconds})
+        name = str(taken.get("id"))
+        return name, self.snapshot(name)
+
+    def snapshot(self, snapshot: str) -> Snapshot:
+        return self._get(Snapshot, "snapshots", snapshot)
+
+    def plan(
+        self,
+        host: str,
+        request: Request,
+        snapshot: str | None,
+        sample_seconds: float | None,
+        caller: Caller,
+    ) -> Plan:
+        body = codec.plain(request) | {"snapshot": snapshot, "sample_seconds": sample_seconds}
+        return self._post(Plan, "hosts", host, "plans", body=body)
+
+    def plan_by_id(self, plan: str) -> Plan:
+        return self._get(Plan, "plans", plan)
+
+    def plans(self, host: str | None, limit: int, marker: str) -> Page[PlanSummary]:
+        return self._get(Page[PlanSummary], "plans", host=host, limit=limit, marker=marker)
+
+    def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
+        return self._post(Run, "plans", plan, "apply", body={"persist": persist, "migrate_memory": migrate_memory})
+
+    def rollback(self, run: str, caller: Caller) -> Run:
+        return self._post(Run, "runs", run, "rollback", body={})
+
+    def run(self, run: str) -> Run:
+        return self._detail(run)[0]
+
+    def runs(self, host: str | None, limit: int, marker: str) -> Page[Run]:
+        return self._get(Page[Run], "runs", host=host, limit=limit, marker=marker)
+
+    def entries(self, run: str) -> tuple[Entry, ...]:
+        return self._detail(run)[1]
+
+    def follow(self, run: str) -> Iterator[RunProgress]:
+        """The server's event stream; where that cannot be had or breaks off, the run itself, looked at again and
+        again."""
+        follower = RunFollower()
+        try:
+            for progress in self._stream(run):
+                yield follower.learn(progress)
+                if progress.entry is None:
+                    return
+        except httpx.TransportError:
+            pass
+        while True:
+            for progress in follower.progress_of(*self._detail(run)):
+                yield progress
+                if progress.entry is None:
+                    return
+            time.sleep(POLL)
+
+    def policy(self, host: str) -> Policy:
+        return self._get(Policy, "hosts", host, "policy")
+
+    def set_policy(self, host: str, policy: Policy, caller: Caller) -> Policy:
+        return self._call(Policy, "PUT", ("hosts", host, "policy"), json=codec.plain(policy))
+
+    def drift(self, host: str) -> DriftReport:
+        return self._get(DriftReport, "hosts", host, "drift")
+
+    def set_excluded(self, host: str, guest: str, excluded: bool, caller: Caller) -> GuestExclusion:
+        return self._call(
+            GuestExclusion, "PUT", ("hosts", host, "guests", guest, "excluded"), json={"excluded": excluded}
+        )
+
+    def guest_event(self, host: str | None, event: GuestEvent, caller: Caller) -> GuestEventOutcome:
+        body = codec.plain(event)
+        kind = body.pop("kind")
+        if kind != "leaving":
+            del body["cpus"]
+        return self._post(GuestEventOutcome, "events", f"guest-{kind}", body=body | {"host": host})
+
+    def audit(
+        self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str
+    ) -> Page[AuditRecord]:
+        moment = since.isoformat() if since else None
+        return self._get(Page[AuditRecord], "audit", host=host, actor=actor, since=moment, limit=limit, marker=marker)
+
+    def verify_audit(self) -> Verification:
+        return self._get(Verification, "audit", "verify")
+
+    def _detail(self, run: str) -> tuple[Run, tuple[Entry, ...]]:
+        parts = self._get(dict[str, Any], "runs", run)
+        entries: tuple[Entry, ...] = _read(tuple[Entry, ...], parts.get("entries"))
+        return _read(Run, parts.get("run")), entries
+
+    def _whole(self, kind: type[T], *path: str) -> tuple[T, ...]:
+        """All pages of a list as one."""
+        found: list[T] = []
+        marker = ""
+        while True:
+            page: Page[T] = self._get(Page[kind], *path, limit=MAX_LIMIT, marker=marker)  # type: ignore[valid-type]
+            found += page.items
+            marker = page.next
+            if not marker:
+                return tuple(found)
+
+    def _get(self, kind: type[T], *path: str, **query: str | float | None) -> T:
+        given = {name: value for name, value in query.items() if value not in (None, "")}
+        return self._call(kind, "GET", path, params=given)
+
+    def _post(self, kind: type[T], *path: str, body: Mapping[str, Any]) -> T:
+        return self._call(kind, "POST", path, json=body)
+
+    def _call(self, kind: type[T], method: str, path: tuple[str, ...], **content: Any) -> T:
+        try:
+            answer = self._http.request(method, _url(path), **content)
+        except httpx.HTTPError as error:
+            why = f"no pinner server answers ({error}); does `pinner serve` run there?"
+            raise HostUnreachable(self._url, why) from None
+        except UnicodeEncodeError as error:
+            raise Invalid("text", ascii(error.object), "text in UTF-8") from None
+        if not answer.is_success:
+            raise _error(answer.status_code, answer.content)
+        return _read(kind, _json(answer.content))
+
+    def _stream(self, run: str) -> Iterator[RunProgress]:
+        """What the event stream tells. Ends early where the server has no stream to give."""
+        timeout = httpx.Timeout(SILENCE, connect=10.0)
+        with self._http.stream("GET", _url(("runs", run, "events")), timeout=timeout) as answer:
+            if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+                return
+            if not answer.is_success:
+                raise _error(answer.status_code, answer.read())
+            for name, data in _events(answer.iter_bytes()):
+                if name == b"error":
+                    raise _error(answer.status_code, data)
+                if name in (b"change", b"end"):
+                    yield _read(RunProgress, _json(data))
+
+
+def _url(path: tuple[str, ...]) -> str:
+    return "/v1/" + "/".join(quote(part, safe="", errors="replace") for part in path)
+
+
+def _events(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Name and data of each server-sent event. Split by hand: only a line feed ends a line here, and names of guests
+    may hold what other line readers take for one (U+2028)."""
+    rest = b""
+    for chunk in chunks:
+        *blocks, rest = (rest + chunk).split(b"\n\n")
+        for block in blocks:
+            fields = {name: value for name, _, value in (line.partition(b": ") for line in block.split(b"\n"))}
+            yield fields.get(b"event", b""), fields.get(b"data", b"")
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return codec.load(object, content, "answer")
+    except Invalid:
+        raise PinnerError(f"the server's answer is no JSON: {content[:80]!r}") from None
+
+
+def _read(kind: type[T], value: object) -> T:
+    try:
+        return codec.read(kind, value, "answer")
+    except Invalid as error:
+        raise PinnerError(f"the server's answer is not what this version of pinner knows: {error}") from None
+
+
+def _error(status: int, content: bytes) -> PinnerError:
+    """The error that the server sent, as the type that it was there."""
+    try:
+        sent = _json(content)["error"]
+        return revive(str(sent["code"]), str(sent["message"]), dict(sent["details"]))
+    except (PinnerError, LookupError, TypeError, ValueError):
+        return PinnerError(f"the server answered {status} and no error that pinner knows: {content[:80]!r}")

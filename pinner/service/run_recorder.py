@@ -1,0 +1,123 @@
+"""The centre's copy of one run: its entries, its state and its audit records, each stored together with the other."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
+
+from pinner.model.change import Change, MemoryChange
+from pinner.model.journal import Entry, Run, is_final
+from pinner.model.memory import lying
+from pinner.render import counted
+from pinner.store.audit import AuditEvent
+from pinner.store.runs import Runs
+
+RECOVERY = "pinner"
+"""The actor of what the agent did by itself: nobody asked for it."""
+
+
+class RunRecorder:
+    """Takes the agent's word on a run, new or stored, and stores what is new of it."""
+
+    def __init__(self, run: Run, request_id: str, runs: Runs, now: Callable[[], datetime]) -> None:
+        self._run = run
+        self._request_id = request_id
+        self._runs = runs
+        self._now = now
+        self._guard = threading.Lock()
+        stored = runs.entries(run.undoes or run.id)
+        self._known = {entry.seq: entry for entry in stored}
+        self._due: dict[int, Entry] = {}
+
+    def open(self) -> None:
+        """Store the new run, and that it was asked for. Raises StoreUnavailable: then nothing may be begun."""
+        self._runs.add(self._run, events=[self.asked("started")])
+
+    def note(self, entry: Entry) -> None:
+        """Remember an entry for the next ``flush``."""
+        with self._guard:
+            self._due[entry.seq] = entry
+
+    def flush(self) -> None:
+        """Store what was noted."""
+        with self._guard:
+            due = self._unstored(self._due.values())
+            if due:
+                self._runs.save(due, self._changes(due))
+                self._known |= self._due
+            self._due.clear()
+
+    def close(self, run: Run, entries: Iterable[Entry]) -> None:
+        """Store the run's end with what all its entries have become, unless somebody else did so."""
+        with self._guard:
+            due = self._unstored([*self._due.values(), *entries])
+            self._due.clear()
+            recovered = [replace(self._event("run.recover", run.id, "", "", run.recovered), actor=RECOVERY)]
+            last = [*(recovered if run.recovered else ()), self._event("run.end", run.id, "", "", _result(run))]
+            self._runs.end(run, due, [*self._changes(due), *last])
+
+    def refuse(self, run: Run, code: str) -> None:
+        """Store that the agent refused the run before it touched anything."""
+        self._runs.end(run, events=[self.asked(f"refused: {code}")])
+
+    def asked(self, result: str) -> AuditEvent:
+        """The audit record of the call that asked for the run."""
+        run = self._run
+        if run.kind == "rollback":
+            return self._event("run.rollback", f"{run.id} of {run.undoes}", "", "", result)
+        return self._event(f"run.{run.kind}", f"{run.id} of {run.plan}", "", _options(run), result)
+
+    def _unstored(self, entries: Iterable[Entry]) -> list[Entry]:
+        latest = {entry.seq: entry for entry in entries}
+        return [entry for seq, entry in sorted(latest.items()) if self._known.get(seq) != entry]
+
+    def _changes(self, entries: Iterable[Entry]) -> list[AuditEvent]:
+        return [self._change(entry) for entry in entries if is_final(self._run, entry)]
+
+    def _change(self, entry: Entry) -> AuditEvent:
+        before, after = before_and_after(entry.change)
+        if self._run.kind == "rollback":
+            before, after = after, before
+        result = f"{entry.state}: {entry.summary}" if entry.summary else entry.state
+        return self._event("run.change", f"{self._run.id}: {entry.change.target}", before, after, result, entry.at)
+
+    def _event(
+        self, action: str, subject: str, before: str, after: str, result: str, at: datetime | None = None
+    ) -> AuditEvent:
+        run = self._run
+        return AuditEvent(
+            at=at or self._now(),
+            actor=run.actor,
+            origin=run.origin,
+            action=action,
+            host=run.host,
+            subject=subject,
+            before=before,
+            after=after,
+            result=result,
+            request_id=self._request_id,
+        )
+
+
+def before_and_after(change: Change | MemoryChange) -> tuple[str, str]:
+    """What a change found and what it wants, for people."""
+    before = lying(change.before) if isinstance(change, MemoryChange) else masks_text(change)
+    return before, change.goal
+
+
+def masks_text(change: Change) -> str:
+    """The masks, or the state, before a change for people: ``0-31 (12 threads), 0-3 (1 thread)``."""
+    if change.states[0]:
+        return change.states[0]
+    counts = Counter(str(mask.cpus) for mask in change.before)
+    return ", ".join(f"{cpus} ({counted(count, 'thread')})" for cpus, count in counts.most_common())
+
+
+def _options(run: Run) -> str:
+    options = {"persist": run.persist, "migrate_memory": run.migrate_memory}
+    return ", ".join(name for name, given in options.items() if given)
+
+
+def _result(run: Run) -> str:
+    return f"{run.state}: {run.error}" if run.error else run.state

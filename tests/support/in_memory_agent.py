@@ -1,0 +1,116 @@
+"""An agent whose host is a dictionary.
+
+The agent is the boundary to the machine: the service is tested in front of it, because what the service promises
+(refusals at once, a copy of every change, an end to be followed) needs hosts that refuse, break off and dawdle at
+chosen moments, which a real one does not. The journal and the store are real.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from support.hosts import masked
+
+from pinner.agent.host_event_queue import HostEventQueue
+from pinner.agent.protocol import Progress
+from pinner.model.cpuset import CpuSet
+from pinner.model.drift import Cause, Drift
+from pinner.model.errors import PinnerError, RunConflict
+from pinner.model.event import HostEvent
+from pinner.model.journal import Entry, Run
+from pinner.model.plan import Plan
+from pinner.model.snapshot import Snapshot
+from pinner.store.journal import Journal
+
+
+class InMemoryAgent:
+    """Does what it is told, change by change; ``gate`` is passed before each one."""
+
+    def __init__(self, folder: Path, snapshot: Snapshot, now: Callable[[], datetime]) -> None:
+        self.journal = Journal(folder)
+        self.taken = snapshot
+        self.now = now
+        self.masks: dict[int, CpuSet] = {}
+        self.refusal: PinnerError | None = None
+        self.break_after: int | None = None
+        self.broken: Exception = PinnerError("the agent broke")
+        self.gate = threading.Semaphore(1000)
+        self.event_queue = HostEventQueue(now)
+        self.samples: list[float] = []
+        self.measures = False
+        """Whether loads are there only after a sample, as on a real host."""
+        self.cause: Cause = "unknown"
+        self.excluded: dict[str, bool] = {}
+
+    def snapshot(self, sample_seconds: float) -> Snapshot:
+        self.samples.append(sample_seconds)
+        now = masked(replace(self.taken, sample_seconds=sample_seconds), self.masks)
+        if sample_seconds or not self.measures:
+            return now
+        return replace(now, processes=tuple(replace(each, load=0.0) for each in now.processes))
+
+    def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
+        if self.refusal is not None:
+            raise self.refusal
+        intents = tuple(Entry(run.id, n, change, "intent", self.now()) for n, change in enumerate(plan.changes, 1))
+        self.journal.begin(run, intents)
+        for entry in intents[:1]:
+            progress(entry, len(intents))
+        for entry in intents:
+            self._pass(entry)
+            self.masks |= {mask.tid: entry.change.after for mask in entry.change.before}
+            self._note(replace(entry, state="done", at=self.now()), len(intents), progress)
+        return self._end(run, "applied")
+
+    def rollback(self, run: Run, progress: Progress) -> Run:
+        if self.run(run.undoes).state not in ("applied", "failed"):
+            raise RunConflict(run.undoes, self.run(run.undoes).state, "only an applied run can be taken back")
+        entries = self.entries(run.undoes)
+        self.journal.begin(run, ())
+        for entry in entries[:1]:
+            progress(entry, len(entries))
+        for entry in reversed(entries):
+            self._pass(entry)
+            self.masks |= {mask.tid: mask.cpus for mask in entry.change.before}
+            self._note(replace(entry, state="undone", at=self.now()), len(entries), progress)
+        return self._end(run, "rolled_back")
+
+    def run(self, run: str) -> Run:
+        return self.journal.run(run)
+
+    def entries(self, run: str) -> tuple[Entry, ...]:
+        return self.journal.entries(run)
+
+    def host_events(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[HostEvent, ...]:
+        return self.event_queue.since(after, timeout, names)
+
+    def knows(self, guest: str) -> bool:
+        return any(each.uuid == guest for each in self.taken.guests)
+
+    def publish_guest_event(self, guest: str, words: str) -> None:
+        self.event_queue.publish("guest-event", guest, words)
+
+    def policy_set(self) -> None:
+        self.event_queue.publish("policy-set", "")
+
+    def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
+        return tuple(replace(drift, cause=self.cause) if drift.cause == "unknown" else drift for drift in drifts)
+
+    def set_excluded(self, guest: str, *, excluded: bool) -> None:
+        self.excluded[guest] = excluded
+
+    def _pass(self, entry: Entry) -> None:
+        if entry.seq == self.break_after:
+            raise self.broken
+        assert self.gate.acquire(timeout=10)
+
+    def _note(self, entry: Entry, total: int, progress: Progress) -> None:
+        self.journal.note(entry)
+        progress(entry, total)
+
+    def _end(self, run: Run, state: str) -> Run:
+        ended = replace(run, state=state, ended_at=self.now())  # type: ignore[arg-type]
+        self.journal.end(ended)
+        return ended

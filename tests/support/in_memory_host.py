@@ -1,0 +1,183 @@
+"""A host whose threads stand in a dictionary.
+
+The executor is tried on it because what it promises is about failures at chosen moments: a refusal at the third write,
+a thread born between two readings, somebody else at work. Real guests and processes are in tests/functional.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from support.values import cpus, make_plan
+
+from pinner.model.bounds import Bounds
+from pinner.model.change import Change, Target, ThreadMask
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Gone
+from pinner.model.nova import NovaOwns
+from pinner.model.plan import Plan
+
+Write = tuple[str, str]
+"""What was written: a target or a thread id, and the CPUs."""
+
+
+class InMemoryHost:
+    """Satisfies apply's Host. ``before_write`` is called with every write and may raise or change things."""
+
+    def __init__(self, *, cpuset_controller: bool = True) -> None:
+        self.threads: dict[Target, list[ThreadMask]] = {}
+        self.definitions: dict[str, str] = {}
+        """Of the guests that are persistent."""
+        self.marked: set[str] = set()
+        """The guests that are to be left alone."""
+        self.per_node: dict[Target, dict[int, int]] = {}
+        self.pages_stay: dict[int, int] = {}
+        """KiB on each node that the kernel does not move."""
+        self.numatunes: dict[Target, str] = {}
+        """Of the guests that have one which libvirt may change."""
+        self.states: dict[Target, str] = {}
+        """Of targets that have a state; setting a partition's moves every thread to ``reset``, as Linux before 6.2."""
+        self.reset = "0-7"
+        self.topology = "f"
+        self.offline = ""
+        self.novas = NovaOwns()
+        self.writes: list[Write] = []
+        self.before_write: Callable[[Write], None] = lambda write: None
+        self.before_read: Callable[[Target], None] = lambda target: None
+        self._cpuset_controller = cpuset_controller
+
+    def add(self, target: Target, *masks: str) -> Target:
+        """A target with a thread for each mask; a vCPU, an emulator or a process alike."""
+        first = 100 * (len(self.threads) + 1)
+        self.threads[target] = [ThreadMask(first + n, 7, cpus(mask)) for n, mask in enumerate(masks)]
+        return target
+
+    def bear(self, target: Target, mask: str) -> int:
+        """A new thread; its id."""
+        tid = max(thread.tid for thread in self.threads[target]) + 1
+        self.threads[target].append(ThreadMask(tid, 9, cpus(mask)))
+        return tid
+
+    def move(self, tid: int, mask: str) -> None:
+        """Somebody else's doing."""
+        self._write(tid, cpus(mask))
+
+    def kernel(self) -> dict[int, str]:
+        """Every thread's mask."""
+        return {thread.tid: str(thread.cpus) for threads in self.threads.values() for thread in threads}
+
+    def change(self, target: Target, after: str) -> Change:
+        return Change(target, tuple(self.threads[target]), cpus(after), "so")
+
+    def plan(self, *changes: Change, blocked: str = "") -> Plan:
+        return make_plan(changes=changes, blocked=blocked)
+
+    def fingerprint(self) -> str:
+        return self.topology
+
+    def online(self) -> CpuSet:
+        return CpuSet.of(range(64)) - cpus(self.offline)
+
+    def bounds(self) -> Bounds:
+        return Bounds(self.novas, frozenset(self.marked))
+
+    def masks(self, target: Target) -> tuple[ThreadMask, ...]:
+        self.before_read(target)
+        if target.kind == "partition":
+            return tuple(thread for threads in self.threads.values() for thread in threads)
+        if target.kind == "workqueue":
+            return ()
+        if not self.threads.get(target):
+            raise Gone(str(target))
+        return tuple(self.threads[target])
+
+    def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
+        self._tell((str(target), str(cpus)))
+        if target not in self.threads:
+            raise Gone(str(target))
+        if persist:
+            pin = f"[{target.kind} {cpus}]" if target.part is None else f"[{target.kind} {target.part}: {cpus}]"
+            self.definitions[target.owner] = self.definitions[target.owner].replace(pin, "") + pin
+        moved = self.threads[target] if self._cpuset_controller else self.threads[target][:1]
+        for thread in list(moved):
+            self._write(thread.tid, cpus)
+
+    def set_mask(self, thread: ThreadMask) -> None:
+        self._tell((str(thread.tid), str(thread.cpus)))
+        if not any((thread.tid, thread.started) == (t.tid, t.started) for ts in self.threads.values() for t in ts):
+            raise Gone(f"thread {thread.tid}")
+        self._write(thread.tid, thread.cpus)
+
+    def state(self, target: Target) -> str:
+        if target not in self.states:
+            raise Gone(str(target))
+        return self.states[target]
+
+    def set_state(self, target: Target, state: str) -> None:
+        self._tell((str(target), state))
+        self.states[target] = state
+        for tid in self.kernel() if target.kind == "partition" else ():
+            self._write(tid, cpus(self.reset))
+
+    def parts(self, guest: str) -> frozenset[tuple[str, int]]:
+        own = (target for target in self.threads if target.owner == guest and target.kind in ("vcpu", "iothread"))
+        return frozenset((target.kind, target.part) for target in own)
+
+    def persistent(self, guest: str) -> bool:
+        return guest in self.definitions
+
+    def definition(self, guest: str) -> str:
+        return self.definitions[guest]
+
+    def restore_definition(self, target: Target, definition: str) -> None:
+        self._tell((f"definition of {target.name}", definition))
+        self.definitions[target.owner] = definition
+
+    def memory(self, target: Target) -> dict[int, int]:
+        if target not in self.per_node:
+            raise Gone(str(target))
+        return dict(self.per_node[target])
+
+    def numatune(self, target: Target) -> str:
+        return self.numatunes.get(target, "")
+
+    def set_numatune(self, target: Target, nodes: str) -> None:
+        self._tell((f"numatune of {target.name}", nodes))
+        self.numatunes[target] = nodes
+
+    def move_memory(self, target: Target, away: Collection[int], node: int) -> None:
+        self._tell((str(target), f"{sorted(away)} -> {node}"))
+        if target not in self.per_node:
+            raise Gone(str(target))
+        held = self.per_node[target]
+        for other in away:
+            moved = max(held.get(other, 0) - self.pages_stay.get(other, 0), 0)
+            held[other] = held.get(other, 0) - moved
+            held[node] = held.get(node, 0) + moved
+
+    def _tell(self, write: Write) -> None:
+        self.before_write(write)
+        self.writes.append(write)
+
+    def _write(self, tid: int, mask: CpuSet) -> None:
+        for threads in self.threads.values():
+            threads[:] = [replace(t, cpus=mask) if t.tid == tid else t for t in threads]
+
+
+def emulator(guest: str = "g1") -> Target:
+    return Target("emulator", f"uuid-{guest}", None, guest)
+
+
+def vcpu(part: int, guest: str = "g1") -> Target:
+    return Target("vcpu", f"uuid-{guest}", part, guest)
+
+
+def vhost(tid: int, guest: str = "g1") -> Target:
+    return Target("vhost", f"uuid-{guest}", tid, guest)
+
+
+def daemon(pid: int, name: str = "busyd") -> Target:
+    return Target("process", str(pid), 7, name)
+
+
+def memory(guest: str = "g1") -> Target:
+    return Target("memory", f"uuid-{guest}", 7, guest)

@@ -1,0 +1,252 @@
+"""pinner's use cases over dictionaries: what the doors (REST, CLI) are tested against when no host is at hand."""
+
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+
+from support.values import NOON, cpus, make_change, make_entries, make_plan, make_run, make_snapshot
+
+from pinner import codec
+from pinner.model.audit import AuditRecord, Caller, Verification
+from pinner.model.cpuset import CpuSet
+from pinner.model.drift import Drift, DriftReport
+from pinner.model.errors import Blocked, Invalid, NotFound, RunConflict, StalePlan
+from pinner.model.event import GuestEvent, GuestEventOutcome
+from pinner.model.guest import Emulator, Guest, Vcpu
+from pinner.model.journal import Entry, Run, RunProgress
+from pinner.model.page import Page
+from pinner.model.plan import LeftOut, Plan, PlanSummary
+from pinner.model.policy import Policy
+from pinner.model.process import Process, Thread
+from pinner.model.request import AUTO, Request
+from pinner.model.snapshot import Snapshot
+from pinner.service.protocol import GuestExclusion, StrategyInfo
+
+EVIL = "web\n\x1b[31m<b>\u2028\u202e'"
+"""A name with a line end, a terminal escape, markup, a line separator and a direction mark."""
+STRATEGIES = tuple(
+    StrategyInfo(name, f"{name} it is", ("guests",)) for name in ("shared-pool", "numa-local", "isolated")
+)
+
+
+def seen() -> Snapshot:
+    """A host of four CPUs with one guest and two processes, whose names are as bad as names can be."""
+    thread = Thread(tid=201, started=9, name=EVIL, affinity=cpus("0-3"), load=50.0, run_ns=5, delay_ns=2)
+    guest = Guest(
+        uuid="6a5b7a0e-0000-4000-8000-000000000001",
+        name=EVIL,
+        state="running",
+        pid=200,
+        vcpus=(Vcpu(0, thread, cpus("0-3")), Vcpu(1, None, cpus("0-3"))),
+        emulator=Emulator(cpus("0-3"), (thread,)),
+        iothreads=(),
+        vhost_threads=(),
+        memory_kib=65536,
+        memory_per_node={0: 4096},
+    )
+    busy, idle = (
+        Process(pid, 7, name, f"/bin/{name} -x", f"{name}.service", False, load, (replace(thread, tid=pid, load=load),))
+        for pid, name, load in ((90, EVIL, 60.0), (1000, "idle", 0.5))
+    )
+    return replace(make_snapshot(), guests=(guest,), processes=(busy, idle))
+
+
+class InMemoryService:
+    """Runs end when ``finish`` is called, at once while ``instant`` is set."""
+
+    def __init__(self) -> None:
+        self.instant = True
+        self.stale: set[str] = set()
+        self.snapshots: dict[str, Snapshot] = {}
+        self.stored: dict[str, Plan] = {}
+        self.run_list: dict[str, Run] = {}
+        self.journal: dict[str, tuple[Entry, ...]] = {}
+        self.records: list[AuditRecord] = []
+        self.moved = threading.Condition()
+        self.policies: dict[str, Policy] = {}
+        self.excluded: dict[str, bool] = {}
+        self.events: list[GuestEvent] = []
+
+    def state(self) -> tuple[object, ...]:
+        """Everything that a call could have changed."""
+        kept = dict(self.stored), dict(self.run_list), dict(self.snapshots), tuple(self.records)
+        return (*kept, dict(self.policies), dict(self.excluded), tuple(self.events))
+
+    def hosts(self) -> tuple[str, ...]:
+        return ("h1",)
+
+    def strategies(self) -> tuple[StrategyInfo, ...]:
+        return STRATEGIES
+
+    def observe(self, host: str, sample_seconds: float) -> Snapshot:
+        _known("host", host, self.hosts())
+        return replace(seen(), sample_seconds=sample_seconds)
+
+    def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
+        taken = self.observe(host, 5.0 if sample_seconds is None else sample_seconds)
+        name = codec.content_hash(taken)
+        self.snapshots[name] = taken
+        self._record("snapshot.take", name, caller)
+        return name, taken
+
+    def snapshot(self, snapshot: str) -> Snapshot:
+        _known("snapshot", snapshot, self.snapshots)
+        return self.snapshots[snapshot]
+
+    def plan(
+        self, host: str, request: Request, snapshot: str | None, sample_seconds: float | None, caller: Caller
+    ) -> Plan:
+        basis = self.observe(host, sample_seconds or 0.0) if snapshot is None else self.snapshot(snapshot)
+        _known("strategy", request.strategy, [strategy.name for strategy in STRATEGIES])
+        for guest in request.guests:
+            _known("guest", guest, [guest.name for guest in basis.guests])
+        for field in ("housekeeping", "emulator"):
+            value = getattr(request, field)
+            absent = CpuSet() if value == AUTO else CpuSet.parse(value, field) - basis.topology.online
+            if absent:
+                raise Invalid(field, value, f"CPUs of this host; it has no {absent}")
+        changes = (make_change(90, after="0"), make_change(1000, before="0-3", after="1", threads=2))
+        left = (LeftOut(EVIL, f"it is {EVIL}"),)
+        made = make_plan(str(uuid.uuid4()), codec.content_hash(basis), changes, host)
+        made = replace(made, request=request, unplaced=left, skipped=left, warnings=(f"mind {EVIL}",))
+        self.stored[made.id] = made
+        self._record("plan.create", made.id, caller)
+        return made
+
+    def plan_by_id(self, plan: str) -> Plan:
+        _known("plan", plan, self.stored)
+        return self.stored[plan]
+
+    def plans(self, host: str | None, limit: int, marker: str) -> Page[PlanSummary]:
+        rows = [
+            PlanSummary(p.id, p.host, p.request.strategy, NOON, len(p.changes), len(p.unplaced), p.blocked)
+            for p in self.stored.values()
+        ]
+        return _page([row for row in rows if host in (None, row.host)], lambda row: row.id, limit, marker)
+
+    def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
+        found = self.plan_by_id(plan)
+        if plan in self.stale:
+            raise StalePlan(plan, ("process 90 is gone",))
+        if found.blocked:
+            raise Blocked(plan, found.blocked)
+        return self._start(
+            plan=plan, persist=persist, migrate_memory=migrate_memory, actor=caller.actor, origin=caller.origin
+        )
+
+    def rollback(self, run: str, caller: Caller) -> Run:
+        state = self.run(run).state
+        if state != "applied":
+            raise RunConflict(run, state, "only an applied run can be taken back")
+        return self._start(kind="rollback", undoes=run, actor=caller.actor, origin=caller.origin)
+
+    def _start(self, **values: object) -> Run:
+        run = make_run(f"run-{len(self.run_list) + 1}", **values)
+        self.run_list[run.id] = run
+        self.journal[run.id] = make_entries(run.id)
+        if self.instant:
+            self.finish(run.id)
+        return run
+
+    def finish(self, run: str) -> None:
+        """Let the run end well."""
+        with self.moved:
+            self.journal[run] = tuple(replace(entry, state="done") for entry in self.journal[run])
+            end = "applied" if self.run_list[run].kind == "apply" else "rolled_back"
+            self.run_list[run] = replace(self.run_list[run], state=end, ended_at=NOON)
+            self.moved.notify_all()
+
+    def run(self, run: str) -> Run:
+        _known("run", run, self.run_list)
+        return self.run_list[run]
+
+    def runs(self, host: str | None, limit: int, marker: str) -> Page[Run]:
+        rows = [run for run in self.run_list.values() if host in (None, run.host)]
+        return _page(rows, lambda run: run.id, limit, marker)
+
+    def entries(self, run: str) -> tuple[Entry, ...]:
+        self.run(run)
+        return self.journal[run]
+
+    def follow(self, run: str) -> Iterator[RunProgress]:
+        with self.moved:
+            self.moved.wait_for(lambda: self.run(run).state != "running")
+        entries = self.entries(run)
+        for done, entry in enumerate(entries, 1):
+            yield RunProgress(self.run(run), done, len(entries), entry)
+        yield RunProgress(self.run(run), len(entries), len(entries), None)
+
+    def policy(self, host: str) -> Policy:
+        _known("host", host, self.hosts())
+        _known("policy of host", host, self.policies)
+        return self.policies[host]
+
+    def set_policy(self, host: str, policy: Policy, caller: Caller) -> Policy:
+        _known("host", host, self.hosts())
+        _known("strategy", policy.request.strategy, [strategy.name for strategy in STRATEGIES])
+        self.policies[host] = policy
+        self._record("policy.set", host, caller)
+        return policy
+
+    def drift(self, host: str) -> DriftReport:
+        _known("host", host, self.hosts())
+        policy = self.policies.get(host)
+        if policy is None:
+            return DriftReport(host, NOON, None, "", ())
+        change = make_change(90, after="0")
+        target = replace(change.target, name=EVIL)
+        drift = Drift(
+            target, change.after, change.before, "systemd", f"AllowedCPUs of {EVIL}", times=4, backoff_until=NOON
+        )
+        return DriftReport(host, NOON, policy.mode, "plan-1", (drift,), (LeftOut(EVIL, "no room"),), "plan-2", EVIL)
+
+    def set_excluded(self, host: str, guest: str, excluded: bool, caller: Caller) -> GuestExclusion:
+        (found,) = self.observe(host, 0.0).guests
+        _known("guest", guest, (found.name, found.uuid))
+        self.excluded[found.uuid] = excluded
+        self._record("guest.exclude", found.uuid, caller)
+        return GuestExclusion(found.uuid, found.name, excluded)
+
+    def guest_event(self, host: str | None, event: GuestEvent, caller: Caller) -> GuestEventOutcome:
+        host = host or self.hosts()[0]
+        _known("host", host, self.hosts())
+        known = any(each.uuid == event.guest for each in self.observe(host, 0.0).guests)
+        self._record("guest.event", event.guest, caller)
+        self.events.append(event)
+        return GuestEventOutcome(host, event.guest, known, "")
+
+    def audit(
+        self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str
+    ) -> Page[AuditRecord]:
+        rows = [
+            record
+            for record in self.records
+            if host in (None, record.host) and actor in (None, record.actor) and (since is None or record.at >= since)
+        ]
+        return _page(rows, lambda record: str(record.seq), limit, marker)
+
+    def verify_audit(self) -> Verification:
+        return Verification(True, len(self.records), 0, "", "0" * 64)
+
+    def _record(self, action: str, subject: str, who: Caller) -> None:
+        seq = len(self.records) + 1
+        self.records.append(
+            AuditRecord(seq, NOON, who.actor, who.origin, action, "h1", subject, "", "", "ok", who.request_id, "", "")
+        )
+
+
+def _known(kind, name, names):
+    if name not in names:
+        raise NotFound(kind, name, tuple(names))
+
+
+def _page(rows, key, limit, marker):
+    rows = list(reversed(rows))
+    names = [key(row) for row in rows]
+    if marker and marker not in names:
+        raise Invalid("marker", marker, "the next of a page before")
+    start = names.index(marker) + 1 if marker else 0
+    shown = tuple(rows[start : start + limit])
+    return Page(shown, key(shown[-1]) if start + limit < len(rows) else "")

@@ -1,0 +1,41 @@
+"""The real service over a real database, in front of a host that is a dictionary (see support.agent)."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from support.hosts import cpus, guest, plain, process, snapshot
+from support.in_memory_agent import InMemoryAgent
+from support.in_memory_service import EVIL
+
+from pinner import conf, wiring
+from pinner.api.app import create_app
+from pinner.api.server import serve
+from pinner.service.local import LocalService
+from pinner.service.protocol import Service
+
+
+@contextmanager
+def real_service(folder: Path) -> Iterator[tuple[LocalService, InMemoryAgent]]:
+    """Pinner for compute1: CPUs 0-7 on two nodes, 7 offline, one guest and one busy process, both badly named."""
+    floor = cpus("0-6")
+    seen = snapshot(
+        plain(8, 2, offline="7"),
+        [replace(guest(1, 2, floor, iothreads=1), name=EVIL)],
+        [process(90, 60.0, "0-6", "0-6", name=EVIL), process(1000, 0.5, "0-6", name="idle")],
+    )
+    agent = InMemoryAgent(folder / "agent", seen, wiring.now)
+    with closing(agent.journal), ExitStack() as undo:
+        url = f"sqlite:///{folder}/pinner.sqlite"
+        yield wiring.service(conf.load([]), {"compute1": agent}, url, undo), agent
+
+
+@contextmanager
+def answering(pinner: Service, tokens: Mapping[str, str] | None = None, port: int = 0) -> Iterator[str]:
+    """The REST API over ``pinner``; its URL."""
+    server = serve(create_app(pinner, tokens=tokens, max_body_bytes=65536), "127.0.0.1", port)
+    try:
+        yield server.url
+    finally:
+        server.stop()

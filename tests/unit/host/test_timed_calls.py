@@ -1,0 +1,70 @@
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+
+from pinner.host.timed_calls import TimedCalls
+
+
+@pytest.fixture
+def gate():
+    made = threading.Event()
+    yield made
+    made.set()
+
+
+def test_the_answer_and_the_error_are_the_works_own():
+    calls = TimedCalls(5)
+    assert calls.call("g1", lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        calls.call("g1", lambda: 1 / 0)
+    assert threading.active_count() == 1
+
+
+def test_a_call_that_hangs_holds_up_its_own_thing_alone(gate):
+    calls = TimedCalls(0.1)
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        calls.call("g1", gate.wait)
+    assert calls.call("g2", lambda: 2) == 2
+    assert 0.1 <= time.monotonic() - began < 1
+
+
+def test_overdue_calls_are_made_in_their_order(gate):
+    """What undoes a call comes after it, whenever it is made."""
+    calls = TimedCalls(0.05)
+    done: list[str] = []
+    for name in ("change", "undo", "more"):
+        with pytest.raises(TimeoutError):
+            calls.call("g1", lambda name=name: done.append(f"{name} {gate.wait()}"))
+    assert done == []
+    gate.set()
+    with suppress(TimeoutError):
+        calls.call("g1", lambda: done.append("last"))
+    while len(done) < 4:
+        time.sleep(0.01)
+    assert done == ["change True", "undo True", "more True", "last"]
+
+
+def test_it_is_waited_for_twice_and_no_more(gate):
+    calls = TimedCalls(0.2)
+    took = []
+    for _ in range(4):
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            calls.call("g1", gate.wait)
+        took.append(time.monotonic() - began)
+    assert min(took[:2]) >= 0.2
+    assert max(took[2:]) < 0.1
+    gate.set()
+    while threading.active_count() > 1:
+        time.sleep(0.01)
+    assert calls.call("g1", lambda: time.sleep(0.1)) is None, "it has answered: it is waited for again"
+
+
+def test_who_asks_about_the_same_at_once_is_answered():
+    calls = TimedCalls(5.0)
+    with ThreadPoolExecutor(8) as askers:
+        assert list(askers.map(lambda number: calls.call("g1", lambda: number), range(2000))) == list(range(2000))

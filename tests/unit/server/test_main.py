@@ -1,0 +1,83 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pinner.model.errors import Invalid
+from pinner.server import privileges
+from pinner.server.main import read_tokens
+
+
+def test_tokens_have_names(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("# who : what\nann:s3cret\n\nbob: t0ken:with:colons\n")
+    assert read_tokens(str(file)) == {"s3cret": "ann", "t0ken:with:colons": "bob"}
+
+
+@pytest.mark.parametrize("nothing", [None, ""])
+def test_no_file_means_no_tokens(nothing: str | None) -> None:
+    assert read_tokens(nothing) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("s3cret\n", "line 1"),
+        ("ann:a\nbob\n", "line 2"),
+        ("ann:s3cret\nbob:s3cret\n", "line 2"),
+        (":s3cret\n", "line 1"),
+        ("ann:\n", "line 1"),
+        ("ann:a\npolicy:s3cret\n", "line 2"),
+        ("# nobody\n", "tokens"),
+    ],
+)
+def test_a_bad_token_file_names_the_line_and_not_the_token(tmp_path: Path, text: str, where: str) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(text)
+    with pytest.raises(Invalid, match=where) as refused:
+        read_tokens(str(file))
+    assert "s3cret" not in str(refused.value)
+    assert refused.value.details["field"] == "[api] token_file"
+
+
+def test_a_missing_token_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match="absent"):
+        read_tokens(str(tmp_path / "absent"))
+
+
+@pytest.mark.parametrize("user", ["root", "no-such-user"])
+def test_the_api_gets_no_such_user(user: str) -> None:
+    with pytest.raises(Invalid, match=user):
+        privileges.unprivileged(user)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up root")
+def test_root_is_given_up_for_good() -> None:
+    account = privileges.unprivileged("nobody")
+    told, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        privileges.drop(account)
+        try:
+            os.setuid(0)
+        except PermissionError:
+            os.write(tell, f"{os.getresuid()} {os.getresgid()} {os.getgroups()}".encode())
+        os._exit(0)
+    os.close(tell)
+    os.waitpid(child, 0)
+    uid, gid = account.pw_uid, account.pw_gid
+    assert os.read(told, 100).decode() == f"{(uid, uid, uid)} {(gid, gid, gid)} []"
+    os.close(told)
+
+
+def test_what_only_tests_need_is_not_loaded() -> None:
+    """It takes its time at each start, and some of it changes how the whole process works."""
+    code = (
+        "import sys; from pinner.server.main import PACKAGES, privileges as p; p.preload(PACKAGES); print(*sys.modules)"
+    )
+    asked = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    loaded = {name.partition(".")[0] for name in asked.stdout.split()}
+    assert "apiflask" in loaded
+    assert loaded.isdisjoint({"pytest", "eventlet", "hypothesis"})

@@ -1,0 +1,283 @@
+"""The loop that keeps a host: what it hears it looks after, at once, once, and not at the price of a busy machine.
+
+The policing behind it is a list of calls, which can fail at chosen moments; the newsroom is the real one. The last test
+has everything real but the host.
+"""
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from support.hosts import cpus, guest, plain, process, snapshot
+from support.in_memory_agent import InMemoryAgent
+from support.values import NOON, make_change
+
+from pinner.agent.host_event_queue import HostEventQueue
+from pinner.model.audit import Caller
+from pinner.model.drift import Drift, DriftReport
+from pinner.model.errors import HostUnreachable, NotFound
+from pinner.model.event import HostEvent
+from pinner.model.plan import LeftOut
+from pinner.model.policy import Policy
+from pinner.model.request import Request
+from pinner.service import controller as controller_module
+from pinner.service.controller import PolicyController
+from pinner.service.local import LocalService
+from pinner.store.repositories import open_store
+
+CHANGE = make_change(100)
+HELD = Drift(CHANGE.target, CHANGE.after, CHANGE.before, "unknown", backoff_until=NOON + timedelta(seconds=3600))
+
+
+class Policies:
+    """Notes every look; ``failures`` are raised by the next ones."""
+
+    def __init__(self) -> None:
+        self.event_queue = HostEventQueue(lambda: NOON)
+        self.wanted: Policy | None = Policy(mode="enforce")
+        self.looks: list[tuple[str, bool]] = []
+        self.failures: list[Exception] = []
+        self.drifts: tuple[Drift, ...] = ()
+        self.unplaced: tuple[LeftOut, ...] = ()
+        self.polls = 0
+        self.moved = threading.Condition()
+
+    def policy(self, host: str) -> Policy:
+        if self.wanted is None:
+            raise NotFound("policy of host", host)
+        return self.wanted
+
+    def host_events(self, host: str, after: int, timeout: float) -> tuple[HostEvent, ...]:
+        self.polls += 1
+        return self.event_queue.since(after, timeout, ())
+
+    def reconcile(self, host: str, cause: str, *, measured: bool = False) -> DriftReport:
+        with self.moved:
+            self.looks.append((cause, measured))
+            self.moved.notify_all()
+        if self.failures:
+            raise self.failures.pop()
+        return DriftReport(host, NOON, "enforce", "plan-1", self.drifts, self.unplaced)
+
+    def wait(self, count: int, seconds: float = 5.0) -> list[str]:
+        with self.moved:
+            assert self.moved.wait_for(lambda: len(self.looks) >= count, seconds), self.looks
+        return [cause for cause, _ in self.looks]
+
+
+@pytest.fixture
+def policies() -> Policies:
+    return Policies()
+
+
+@contextmanager
+def kept(policies: object, resync: float = 60.0, measure: float = 60.0) -> Iterator[PolicyController]:
+    controller = PolicyController(policies, "h1", resync_seconds=resync, measure_seconds=measure)
+    controller.start()
+    try:
+        yield controller
+    finally:
+        controller.stop()
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch):
+    monkeypatch.setattr(controller_module, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(controller_module, "FIRST_RETRY", 0.02)
+
+
+def test_it_looks_at_the_start_and_then_after_news(policies):
+    with kept(policies):
+        policies.wait(1)
+        policies.event_queue.publish("guest-started", "uuid-1", "booted")
+        assert policies.wait(2) == ["started", "guest-started uuid-1 booted"]
+
+
+def test_a_flock_of_news_is_one_look(policies):
+    with kept(policies):
+        policies.wait(1)
+        for number in range(20):
+            policies.event_queue.publish("process-born", str(number), "daemon")
+        causes = policies.wait(2)
+        time.sleep(0.1)
+    assert len(policies.looks) == 2
+    assert causes[1] == "process-born 0 daemon; process-born 1 daemon; process-born 2 daemon (and 17 more)"
+
+
+def test_a_guest_that_goes_leaves_nothing_to_look_after(policies):
+    with kept(policies):
+        policies.wait(1)
+        policies.event_queue.publish("guest-stopped", "1")
+        time.sleep(0.15)
+        assert len(policies.looks) == 1
+        policies.event_queue.publish("lost", "")
+        assert policies.wait(2)[-1] == "lost"
+
+
+def test_a_guest_that_goes_may_make_room_for_one_that_had_none(policies):
+    policies.unplaced = (LeftOut("guest g1", "no room"),)
+    with kept(policies):
+        policies.wait(1)
+        policies.event_queue.publish("guest-stopped", "1")
+        assert policies.wait(2)[-1] == "guest-stopped 1"
+
+
+def test_it_sweeps_when_nothing_is_heard(policies):
+    with kept(policies, resync=0.05):
+        assert set(policies.wait(5)[1:]) == {"resync"}
+
+
+def test_it_looks_again_when_a_hold_ends(policies):
+    policies.drifts = (replace(HELD, backoff_until=NOON + timedelta(seconds=0.05)),)
+    with kept(policies):
+        assert policies.wait(4) == ["started", "resync", "resync", "resync"]
+
+
+def test_a_long_hold_waits_for_the_sweep_at_most(policies):
+    policies.drifts = (HELD,)
+    with kept(policies, resync=0.05):
+        policies.wait(4)
+
+
+def test_it_measures_now_and_then(policies):
+    with kept(policies, measure=0.05):
+        policies.wait(5)
+    assert ("measured resync", True) in policies.looks
+
+
+def test_a_host_without_a_policy_is_let_be(policies):
+    policies.wanted = None
+    with kept(policies, resync=0.01, measure=0.01):
+        policies.event_queue.publish("guest-started", "uuid-1")
+        time.sleep(0.2)
+        assert policies.looks == []
+        policies.wanted = Policy()
+        policies.wait(1)
+
+
+def test_a_policy_that_is_set_later_is_heeded(policies):
+    with kept(policies):
+        policies.wait(1)
+        policies.wanted = Policy(Request("numa-local"), "enforce")
+        assert policies.wait(2)[-1] == "policy set"
+
+
+@pytest.mark.parametrize("first", [None, Policy()])
+def test_a_policy_is_heeded_at_once_where_the_agent_tells_that_it_is_set(policies, monkeypatch, first):
+    monkeypatch.setattr(controller_module, "POLL_SECONDS", 60.0)
+    policies.wanted = first
+    with kept(policies):
+        looks = 0 if first is None else 1
+        policies.wait(looks)
+        policies.wanted = Policy(Request("numa-local"), "enforce")
+        policies.event_queue.publish("policy-set", "")
+        policies.wait(looks + 1, 1.0)
+        policies.event_queue.publish("policy-set", "")
+        time.sleep(0.15)
+        assert len(policies.looks) == looks + 1, "the same policy, set again"
+        policies.event_queue.close()
+
+
+@pytest.mark.parametrize("error", [HostUnreachable("h1", "no answer"), ZeroDivisionError("a fault of ours")])
+def test_it_survives_and_tries_again_ever_later(policies, error, caplog):
+    policies.failures = [error] * 4
+    with kept(policies):
+        policies.wait(5)
+        policies.event_queue.publish("guest-started", "uuid-1")
+        policies.wait(6)
+    assert str(error) in caplog.text
+    waits = [record.args[1] for record in caplog.records if "next try in" in record.msg]
+    assert waits == [0.02, 0.04, 0.08, 0.16]
+
+
+def test_news_that_could_not_be_looked_after_is_not_forgotten(policies):
+    with kept(policies):
+        policies.wait(1)
+        policies.failures = [HostUnreachable("h1", "no answer")]
+        policies.event_queue.publish("guest-started", "uuid-1")
+        assert policies.wait(4) == ["started", "guest-started uuid-1", "resync", "guest-started uuid-1"]
+
+
+def test_it_waits_in_peace(policies, monkeypatch):
+    monkeypatch.setattr(controller_module, "POLL_SECONDS", 5.0)
+    with kept(policies):
+        policies.wait(1)
+        before, polls = time.process_time(), policies.polls
+        time.sleep(0.5)
+        assert time.process_time() - before < 0.05
+        assert policies.polls - polls <= 1
+
+
+def test_a_flood_of_news_costs_a_third_of_the_time_at_most(policies, monkeypatch):
+    look = policies.reconcile
+
+    def slow(*call, **options):
+        time.sleep(0.05)
+        policies.event_queue.publish("process-born", "1")
+        return look(*call, **options)
+
+    monkeypatch.setattr(policies, "reconcile", slow)
+    with kept(policies):
+        policies.wait(controller_module.FREE_RECONCILES + 2)
+        began, looks = time.monotonic(), len(policies.looks)
+        time.sleep(1.0)
+        busy = 0.05 * (len(policies.looks) - looks) / (time.monotonic() - began)
+    assert 0 < busy < 0.4
+
+
+def test_stopping_does_not_wait_for_news(policies, monkeypatch):
+    monkeypatch.setattr(controller_module, "POLL_SECONDS", 60.0)
+    with kept(policies) as controller:
+        policies.wait(1)
+        began = time.monotonic()
+        controller.stop()
+        assert time.monotonic() - began < 1.0
+    policies.event_queue.close()
+
+
+def test_a_restarted_daemon_and_a_moved_guest_are_back_within_a_second(tmp_path, monkeypatch):
+    monkeypatch.setattr(controller_module, "POLL_SECONDS", 5.0)
+    everywhere = cpus("0-15")
+    host = snapshot(plain(16), [guest(1, 2, everywhere)], [process(500, 50.0, "0-15", name="daemon")])
+    at = [NOON]
+
+    def now():
+        at[0] += timedelta(milliseconds=1)
+        return at[0]
+
+    agent = InMemoryAgent(tmp_path / "agent", host, now)
+    agent.measures = True
+    with (
+        open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as store,
+        closing(agent.journal),
+        closing(LocalService({"compute1": agent}, store, now, lambda: uuid.uuid4().hex[:12], 5.0)) as service,
+    ):
+        service.set_policy("compute1", Policy(mode="enforce"), Caller("ann", "cli", "req-1"))
+        controller = PolicyController(service.reconciler, "compute1", resync_seconds=60, measure_seconds=60)
+        controller.start()
+        until(lambda: str(agent.masks.get(500)) == "0-1", 5.0)
+        until(lambda: agent.event_queue.watched == {"daemon"}, 5.0)
+
+        again = replace(process(900, 50.0, "0-15", name="daemon"), started=77)
+        agent.taken = replace(agent.taken, processes=(again,))
+        agent.event_queue.publish("process-born", "900", "daemon")
+        until(lambda: str(agent.masks.get(900)) == "0-1", 1.0)
+
+        agent.masks[11_010] = cpus("3")
+        agent.event_queue.publish("guest-changed", "uuid", "vcpupin")
+        until(lambda: str(agent.masks[11_010]) == "4-15", 1.0)
+        controller.stop()
+        agent.event_queue.close()
+        until(lambda: not any(each.name == "keeper-listen" for each in threading.enumerate()), 5.0)
+
+
+def until(so, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not so():
+        assert time.monotonic() < end
+        time.sleep(0.005)

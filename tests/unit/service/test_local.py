@@ -1,0 +1,455 @@
+import threading
+import time
+import uuid
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from support.clock import Clock
+from support.in_memory_agent import InMemoryAgent
+from support.values import NOON, cpus, make_change, make_plan, make_run, make_snapshot
+
+from pinner.agent.protocol import Agent
+from pinner.model.audit import Caller
+from pinner.model.errors import (
+    Blocked,
+    HostBusy,
+    HostUnreachable,
+    Invalid,
+    NotFound,
+    NotPermitted,
+    PinnerError,
+    RunConflict,
+    StalePlan,
+    StoreUnavailable,
+    Unanswered,
+)
+from pinner.model.request import Request
+from pinner.service.local import SETTLING, LocalService
+from pinner.service.protocol import Service
+
+ANN = Caller("ann", "10.0.0.1", "req-1")
+BOB = Caller("bob", "cli pts/1", "req-2")
+
+
+@pytest.fixture
+def clock():
+    return Clock(timedelta(seconds=1))
+
+
+@pytest.fixture
+def agent(tmp_path, clock):
+    made = InMemoryAgent(tmp_path / "agent", make_snapshot(), clock)
+    yield made
+    made.journal.close()
+
+
+def make_service(agent, store, clock):
+    return LocalService({"h1": agent}, store, clock, lambda: uuid.uuid4().hex[:12], 0.0)
+
+
+@pytest.fixture
+def service(store, agent, clock):
+    with closing(make_service(agent, store, clock)) as made:
+        yield made
+
+
+@pytest.fixture
+def plan(store):
+    """Three changes of processes 100, 110 and 120, from 0-3 to 1, 2 and 3."""
+    basis = store.snapshots.add(make_snapshot())
+    made = make_plan("plan-3", basis, tuple(make_change(90 + 10 * n, after=str(n), threads=2) for n in (1, 2, 3)))
+    store.plans.add(made, NOON)
+    return made
+
+
+def wait_through(service, run):
+    """Until this process is through with the run, whatever has become of it."""
+    while run.id in service._mine:
+        time.sleep(0.01)
+
+
+def finish(service, run):
+    return list(service.follow(run.id))
+
+
+def trail(service, *actions):
+    records = reversed(service.audit(None, None, None, 100, "").items)
+    return [record for record in records if not actions or record.action in actions]
+
+
+def test_the_types_fit(service, agent):
+    """mypy does not read the tests, so the assignment is checked where the service is wired; here it is shown."""
+    use_cases: Service = service
+    host: Agent = agent
+    assert use_cases.hosts() == ("h1",)
+    assert host.run
+
+
+def test_hosts_and_strategies(service):
+    assert service.hosts() == ("h1",)
+    known = {info.name: info for info in service.strategies()}
+    assert {"shared-pool", "numa-local", "isolated"} <= set(known)
+    assert "housekeeping" in known["shared-pool"].parameters
+
+
+def test_a_snapshot_is_stored_and_recorded(service):
+    key, taken = service.take_snapshot("h1", None, ANN)
+    assert service.snapshot(key) == taken
+    assert service.take_snapshot("h1", 0.0, ANN)[0] == key
+    assert service.take_snapshot("h1", 1.5, ANN)[1].sample_seconds == 1.5
+    first = trail(service)[0]
+    assert (first.action, first.actor, first.origin, first.host, first.subject, first.request_id) == (
+        "snapshot.take",
+        "ann",
+        "10.0.0.1",
+        "h1",
+        key,
+        "req-1",
+    )
+
+
+def test_observing_stores_nothing(service):
+    assert service.observe("h1", 0).host == "h1"
+    assert trail(service) == []
+
+
+@pytest.mark.parametrize("seconds", [-1, 301, float("nan"), float("inf")])
+def test_a_sample_that_cannot_be(service, seconds):
+    for call in (lambda: service.observe("h1", seconds), lambda: service.take_snapshot("h1", seconds, ANN)):
+        with pytest.raises(Invalid, match="sample_seconds"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        (lambda s: s.observe("h9", 0), "host"),
+        (lambda s: s.take_snapshot("h9", 0, ANN), "host"),
+        (lambda s: s.plan("h9", Request(), None, None, ANN), "host"),
+        (lambda s: s.plans("h9", 5, ""), "host"),
+        (lambda s: s.runs("h9", 5, ""), "host"),
+        (lambda s: s.plan("h1", Request(), "nope", None, ANN), "snapshot"),
+        (lambda s: s.plan("h1", Request(strategy="nope"), None, None, ANN), "strategy"),
+        (lambda s: s.snapshot("nope"), "snapshot"),
+        (lambda s: s.plan_by_id("nope"), "plan"),
+        (lambda s: s.apply("nope", False, ANN), "plan"),
+        (lambda s: s.rollback("nope", ANN), "run"),
+        (lambda s: s.run("nope"), "run"),
+        (lambda s: s.entries("nope"), "run"),
+        (lambda s: s.follow("nope"), "run"),
+    ],
+)
+def test_what_there_is_not(service, call, kind):
+    with pytest.raises(NotFound) as caught:
+        call(service)
+    assert caught.value.details["kind"] == kind
+    if kind == "host":
+        assert caught.value.details["known"] == ["h1"]
+    assert trail(service) == []
+
+
+def test_a_plan_is_stored_with_its_snapshot(service):
+    made = service.plan("h1", Request(), None, 0.0, ANN)
+    assert service.plan_by_id(made.id) == made
+    assert service.snapshot(made.basis.snapshot).host == "h1"
+    assert service.plan("h1", Request(), made.basis.snapshot, None, BOB) == made
+    assert [item.id for item in service.plans("h1", 5, "").items] == [made.id]
+    assert [(record.action, record.actor) for record in trail(service)] == [
+        ("snapshot.take", "ann"),
+        ("plan.create", "ann"),
+        ("plan.create", "bob"),
+    ]
+
+
+def test_a_snapshot_of_another_host_is_no_basis(service, store):
+    other = store.snapshots.add(make_snapshot(host="h2"))
+    with pytest.raises(Invalid, match="this one is of h2"):
+        service.plan("h1", Request(), other, None, ANN)
+
+
+def test_an_apply_from_start_to_end(service, agent, plan):
+    run = service.apply(plan.id, True, ANN)
+    progress = finish(service, run)
+    assert [(p.entry and p.entry.seq, p.total) for p in progress] == [(1, 3), (2, 3), (3, 3), (None, 3)]
+    assert progress[-1].done == 3
+    assert agent.masks == {
+        100: cpus("1"),
+        101: cpus("1"),
+        110: cpus("2"),
+        111: cpus("2"),
+        120: cpus("3"),
+        121: cpus("3"),
+    }
+    ended = service.run(run.id)
+    assert (ended.state, ended.kind, ended.persist, ended.actor, ended.origin) == (
+        "applied",
+        "apply",
+        True,
+        "ann",
+        "10.0.0.1",
+    )
+    assert service.entries(run.id) == agent.entries(run.id)
+    assert list(service.follow(run.id))[-1].run == ended
+    assert service.runs(None, 5, "").items == (ended,)
+
+
+def test_what_the_audit_says_of_it(service, plan):
+    run = service.apply(plan.id, True, ANN)
+    finish(service, run)
+    undo = service.rollback(run.id, BOB)
+    finish(service, undo)
+    told = [(r.action, r.actor, r.subject, r.before, r.after, r.result) for r in trail(service)]
+    assert told[0] == ("run.apply", "ann", f"{run.id} of plan-3", "", "persist", "started")
+    assert told[1] == ("run.change", "ann", f"{run.id}: process busy (100)", "0-3 (2 threads)", "1", "done")
+    assert told[4] == ("run.end", "ann", run.id, "", "", "applied")
+    assert told[5] == ("run.rollback", "bob", f"{undo.id} of {run.id}", "", "", "started")
+    assert told[-1] == ("run.end", "bob", undo.id, "", "", "rolled_back")
+    undone = [t for t in told if t[0] == "run.change" and t[1] == "bob"]
+    assert sorted(t[3:] for t in undone) == [(str(n), "0-3 (2 threads)", "undone") for n in (1, 2, 3)]
+    assert len(told) == 10
+    assert service.verify_audit().ok
+
+
+def test_a_rollback_gives_back_and_ends_the_run_it_took_back(service, agent, plan):
+    run = service.apply(plan.id, False, ANN)
+    finish(service, run)
+    undo = service.rollback(run.id, BOB)
+    progress = finish(service, undo)
+    assert {p.entry.state for p in progress if p.entry} == {"undone"}
+    assert set(agent.masks.values()) == {cpus("0-3")}
+    assert (service.run(undo.id).state, service.run(run.id).state) == ("rolled_back", "rolled_back")
+    assert (undo.kind, undo.undoes, undo.plan) == ("rollback", run.id, plan.id)
+    assert service.entries(undo.id) == service.entries(run.id)
+    with pytest.raises(RunConflict):
+        service.rollback(run.id, BOB)
+
+
+def test_a_plan_without_changes(service, store):
+    empty = make_plan("plan-0", store.snapshots.add(make_snapshot()))
+    store.plans.add(empty, NOON)
+    run = service.apply(empty.id, False, ANN)
+    assert [(p.done, p.total, p.entry) for p in service.follow(run.id)] == [(0, 0, None)]
+    assert service.run(run.id).state == "applied"
+
+
+def test_a_blocked_plan(service, store, agent):
+    blocked = make_plan("plan-b", store.snapshots.add(make_snapshot()), blocked="a reboot is needed")
+    store.plans.add(blocked, NOON)
+    with pytest.raises(Blocked, match="a reboot is needed"):
+        service.apply(blocked.id, False, ANN)
+    assert [(r.action, r.subject, r.result) for r in trail(service)] == [
+        ("run.apply", "plan-b", "refused: plan_blocked")
+    ]
+    assert service.runs(None, 5, "").items == ()
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        StalePlan("plan-3", ("CPU 3 went offline",)),
+        Invalid("persist", True, "false: guest g1 is transient"),
+        HostUnreachable("h1", "libvirt does not answer"),
+        NotPermitted("sched_setaffinity", "pinner is not root"),
+    ],
+)
+def test_a_refusal_comes_from_apply_itself(service, agent, plan, refusal):
+    agent.refusal = refusal
+    with pytest.raises(type(refusal)) as caught:
+        service.apply(plan.id, False, ANN)
+    assert caught.value is refusal
+    (run,) = service.runs(None, 5, "").items
+    assert (run.state, run.error, service.entries(run.id)) == ("failed", str(refusal), ())
+    assert [(r.action, r.result) for r in trail(service)] == [
+        ("run.apply", "started"),
+        ("run.apply", f"refused: {refusal.code}"),
+    ]
+    assert agent.masks == {}
+
+
+def test_two_applies_at_once(service, agent, plan):
+    """One wins and the other is told its name; also while nothing of it has been changed yet."""
+    agent.gate = threading.Semaphore(0)
+    first = service.apply(plan.id, False, ANN)
+    assert service.run(first.id).state == "running"
+    with pytest.raises(HostBusy) as caught:
+        service.apply(plan.id, False, BOB)
+    assert caught.value.details == {"host": "h1", "run": first.id}
+    with pytest.raises(RunConflict):
+        service.rollback(first.id, BOB)
+    agent.gate.release(1000)
+    finish(service, first)
+    assert service.run(first.id).state == "applied"
+
+
+def test_of_many_that_start_together_one_wins(service, agent, plan):
+    agent.gate = threading.Semaphore(0)
+    won, refused, ready = [], [], threading.Barrier(8)
+
+    def race():
+        ready.wait()
+        try:
+            won.append(service.apply(plan.id, False, ANN).id)
+        except HostBusy as error:
+            refused.append(error.details["run"])
+
+    threads = [threading.Thread(target=race) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    agent.gate.release(1000)
+    assert len(won) == 1
+    assert refused == won * 7
+    assert list(service.follow(won[0]))[-1].run.state == "applied"
+
+
+def test_following_shows_changes_as_they_end(service, agent, plan):
+    agent.gate = threading.Semaphore(0)
+    changes = service.follow(service.apply(plan.id, False, ANN).id)
+    for seq in (1, 2, 3):
+        agent.gate.release()
+        progress = next(changes)
+        assert (progress.entry.seq, progress.done, progress.total) == (seq, seq, 3)
+    assert [progress.entry for progress in changes] == [None]
+
+
+def test_following_a_run_of_another_process(service, agent, plan, store, clock):
+    """Another service over the same database and journal stands for it; the condition of this one is never told."""
+    agent.gate = threading.Semaphore(0)
+    with closing(make_service(agent, store, clock)) as other:
+        run = other.apply(plan.id, False, ANN)
+        changes = service.follow(run.id)
+        agent.gate.release(1000)
+        assert [p.entry and p.entry.seq for p in changes] == [1, 2, 3, None]
+    assert service.run(run.id).state == "applied"
+
+
+def test_close_waits_for_the_run_under_way(store, agent, clock, plan):
+    agent.gate = threading.Semaphore(0)
+    service = make_service(agent, store, clock)
+    run = service.apply(plan.id, False, ANN)
+    threading.Timer(0.2, agent.gate.release, [1000]).start()
+    service.close()
+    assert service.run(run.id).state == "applied"
+
+
+def test_an_agent_that_breaks_off(service, agent, plan):
+    """An error that is not the agent's to have: the run is failed and says why; what was done is on record."""
+    agent.break_after = 2
+    run = service.apply(plan.id, False, ANN)
+    assert finish(service, run)[-1].run.state == "failed"
+    assert service.run(run.id).error == "the agent broke"
+    assert [entry.state for entry in service.entries(run.id)] == ["done", "intent", "intent"]
+    assert [r.result for r in trail(service, "run.change", "run.end")] == ["done", "failed: the agent broke"]
+
+
+def test_an_agent_out_of_reach_has_the_last_word(service, agent, plan, clock):
+    """The connection broke, the run went on: how it ended is the agent's word."""
+    agent.break_after, agent.broken = 2, HostUnreachable("h1", "the connection broke")
+    run = service.apply(plan.id, False, ANN)
+    wait_through(service, run)
+    assert service.run(run.id).state == "running"
+    entries = tuple(replace(entry, state="done") for entry in agent.entries(run.id))
+    for entry in entries:
+        agent.journal.note(entry)
+    agent.journal.end(replace(run, state="applied", ended_at=clock()))
+    clock.at += SETTLING
+    assert service.run(run.id).state == "applied"
+    assert service.entries(run.id) == entries
+    assert [r.result for r in trail(service, "run.change", "run.end")] == ["done", "done", "done", "applied"]
+
+
+@pytest.mark.fault(32)
+@pytest.mark.parametrize(("begins", "state"), [(True, "applied"), (False, "failed")])
+def test_an_agent_that_is_killed_before_its_first_word_may_have_begun(
+    service, agent, plan, clock, monkeypatch, begins, state
+):
+    apply = agent.apply
+
+    def killed(wanted, run, _progress):
+        if begins:
+            apply(wanted, run, lambda *_: None)
+        raise Unanswered("h1", "its agent was killed")
+
+    monkeypatch.setattr(agent, "apply", killed)
+    with pytest.raises(HostUnreachable):
+        service.apply(plan.id, False, ANN)
+    clock.at += 2 * SETTLING
+    (run,) = service.runs(None, 5, "").items
+    assert run.state == state
+    assert service.entries(run.id) == (agent.entries(run.id) if begins else ())
+
+
+def test_a_run_whose_process_died_before_its_agent_began(service, store, clock):
+    store.runs.add(make_run("run-dead", started_at=clock.at))
+    assert service.run("run-dead").state == "running"
+    clock.at += 2 * SETTLING
+    assert [p.run.state for p in service.follow("run-dead")] == ["failed"]
+    assert service.runs("h1", 5, "").items[0].error == "interrupted before it changed anything"
+
+
+def test_what_recovery_made_of_a_run_is_told_at_the_next_start(service, agent, plan, store, clock):
+    """At once: the process that carried it out is dead, so nobody else can be about to store its end."""
+    agent.break_after, agent.broken = 2, HostUnreachable("h1", "the agent was killed")
+    run = service.apply(plan.id, False, ANN)
+    wait_through(service, run)
+    entries = [replace(entry, state="undone") for entry in agent.entries(run.id)]
+    for entry in entries:
+        agent.journal.note(entry)
+    words = "interrupted; taken back: 3 undone"
+    agent.journal.end(replace(run, state="undone", ended_at=clock(), recovered=words))
+    with closing(make_service(agent, store, clock)) as again:
+        again.catch_up()
+        assert store.runs.get(run.id).state == "undone"
+        told = [(r.action, r.actor, r.subject, r.result) for r in trail(again)][-2:]
+        assert told == [("run.recover", "pinner", run.id, words), ("run.end", "ann", run.id, "undone")]
+        again.catch_up()
+        assert len(trail(again, "run.recover")) == 1
+        assert again.verify_audit().ok
+
+
+def test_an_agent_that_cannot_write_has_the_last_word_later(service, agent, plan, clock):
+    agent.break_after, agent.broken = 2, StoreUnavailable("journal.sqlite", "database or disk is full")
+    run = service.apply(plan.id, False, ANN)
+    wait_through(service, run)
+    assert service.run(run.id).state == "running"
+
+
+def test_a_database_that_is_lost_meanwhile_does_not_stop_an_apply(service, agent, plan, clock, monkeypatch, caplog):
+    agent.gate = threading.Semaphore(0)
+    run = service.apply(plan.id, False, ANN)
+
+    def lost(*_):
+        raise StoreUnavailable("pinner.sqlite", "disk I/O error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(service._runs, "save", lost)
+        broken.setattr(service._runs, "end", lost)
+        agent.gate.release(1000)
+        wait_through(service, run)
+    assert len(agent.masks) == 6
+    assert "in its agent's journal alone" in caplog.text
+    clock.at += SETTLING
+    assert service.run(run.id).state == "applied"
+    assert [entry.state for entry in service.entries(run.id)] == ["done"] * 3
+    assert len(trail(service, "run.change")) == 3
+    assert service.verify_audit().ok
+
+
+def test_nothing_is_begun_without_a_database(service, agent, plan, monkeypatch):
+    def lost(*_, **__):
+        raise StoreUnavailable("pinner.sqlite", "disk I/O error")
+
+    monkeypatch.setattr(service._runs, "add", lost)
+    with pytest.raises(StoreUnavailable):
+        service.apply(plan.id, False, ANN)
+    assert agent.masks == {}
+
+
+def test_an_unexpected_error_is_not_swallowed(service, agent, plan):
+    agent.refusal = ZeroDivisionError("oops")
+    with pytest.raises(ZeroDivisionError):
+        service.apply(plan.id, False, ANN)
+    assert trail(service)[-1].result == f"refused: {PinnerError.code}"

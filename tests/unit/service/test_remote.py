@@ -1,0 +1,259 @@
+"""A remote pinner answers as the one behind the server would."""
+
+import threading
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from support.in_memory_service import EVIL, InMemoryService
+from support.values import NOON
+from werkzeug.exceptions import ServiceUnavailable
+
+from pinner.api.app import create_app
+from pinner.api.server import serve
+from pinner.api.streams import Streams
+from pinner.model.audit import Caller
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Blocked, HostUnreachable, Invalid, NotFound, PinnerError, RunConflict, StalePlan
+from pinner.model.event import GuestEvent
+from pinner.model.guest import NovaIdentity
+from pinner.model.policy import Policy
+from pinner.model.request import Request
+from pinner.service.protocol import GuestEventOutcome
+from pinner.service.remote import RemoteService, _events
+
+NOBODY = Caller("nobody", "nowhere", "req-none")
+
+
+@pytest.fixture
+def pinner():
+    return InMemoryService()
+
+
+@pytest.fixture
+def remote(pinner):
+    server = serve(create_app(pinner, tokens={"s3cret": "ann"}, max_body_bytes=65536), "127.0.0.1", 0)
+    client = RemoteService(server.url, "s3cret")
+    yield client
+    client.close()
+    server.stop()
+
+
+def planned(remote, **fields):
+    return remote.plan("h1", Request(**fields), None, None, NOBODY)
+
+
+def test_every_question_gets_the_same_answer(remote, pinner):
+    for ask in (
+        lambda it: it.hosts(),
+        lambda it: {*it.strategies()},
+        lambda it: it.observe("h1", 0.5),
+        lambda it: it.verify_audit(),
+    ):
+        assert ask(remote) == ask(pinner)
+
+
+def test_snapshots(remote, pinner):
+    name, taken = remote.take_snapshot("h1", 0.0, NOBODY)
+    assert taken == pinner.snapshots[name] == remote.snapshot(name)
+    assert remote.take_snapshot("h1", None, NOBODY)[1].sample_seconds == 5.0
+    assert remote.plan("h1", Request(), name, None, NOBODY).basis.snapshot == name
+
+
+def test_plans(remote, pinner):
+    request = Request("isolated", (EVIL,), ("90", "idle"), "0", "1-2", 7.5, "require")
+    plan = remote.plan("h1", request, None, 0.0, NOBODY)
+    assert plan.request == request
+    assert plan == pinner.stored[plan.id] == remote.plan_by_id(plan.id)
+    others = [planned(remote) for _ in range(3)]
+    first = remote.plans("h1", 2, "")
+    assert first == pinner.plans("h1", 2, "")
+    assert remote.plans("h1", 2, first.next).items[-1].id == plan.id
+    assert [one.id for one in first.items] == [others[2].id, others[1].id]
+    assert remote.plans("elsewhere", 2, "").items == ()
+
+
+def test_runs(remote, pinner):
+    run = remote.apply(planned(remote).id, True, NOBODY)
+    assert (run.actor, run.origin, run.persist, run.migrate_memory) == ("ann", "127.0.0.1", True, False)
+    assert remote.apply(run.plan, False, NOBODY, migrate_memory=True).migrate_memory
+    assert remote.run(run.id) == pinner.run(run.id)
+    assert remote.entries(run.id) == pinner.entries(run.id)
+    assert list(remote.follow(run.id)) == list(pinner.follow(run.id))
+    undo = remote.rollback(run.id, NOBODY)
+    assert remote.runs(None, 50, "") == pinner.runs(None, 50, "")
+    assert undo.undoes == run.id
+
+
+def test_the_audit_trail(remote, pinner):
+    planned(remote)
+    for since in (None, NOON - timedelta(hours=1), NOON + timedelta(hours=1)):
+        assert remote.audit("h1", "ann", since, 5, "") == pinner.audit("h1", "ann", since, 5, "")
+    assert remote.audit(None, None, None, 5, "").items[0].actor == "ann"
+
+
+def test_errors_come_back_as_they_were_raised(remote, pinner):
+    plan = planned(remote)
+    pinner.stale.add(plan.id)
+    cases = [
+        (lambda it: it.observe("a/b ?#%", 0.0), NotFound),
+        (lambda it: it.observe("none", 0.0), NotFound),
+        (lambda it: it.plan("h1", Request("fastest"), None, None, NOBODY), NotFound),
+        (lambda it: it.plan("h1", Request(emulator="9"), None, None, NOBODY), Invalid),
+        (lambda it: it.plans(None, 5, "nowhere"), Invalid),
+        (lambda it: it.apply(plan.id, False, NOBODY), StalePlan),
+        (lambda it: list(it.follow("none")), NotFound),
+    ]
+    for ask, kind in cases[1:]:
+        with pytest.raises(kind) as here:
+            ask(pinner)
+        with pytest.raises(kind) as there:
+            ask(remote)
+        assert type(there.value) is type(here.value)
+        assert (there.value.message, there.value.details) == (here.value.message, dict(here.value.details))
+    with pytest.raises(NotFound):
+        cases[0][0](remote)
+
+
+def test_conflicts(remote, pinner):
+    pinner.instant = False
+    run = remote.apply(planned(remote).id, False, NOBODY)
+    with pytest.raises(RunConflict, match="running"):
+        remote.rollback(run.id, NOBODY)
+    plan = planned(remote)
+    object.__setattr__(plan, "blocked", "reboot first")
+    pinner.stored[plan.id] = plan
+    with pytest.raises(Blocked, match="reboot first"):
+        remote.apply(plan.id, False, NOBODY)
+
+
+def test_a_limit_that_no_page_has(remote):
+    with pytest.raises(Invalid) as refused:
+        remote.runs(None, 501, "")
+    assert refused.value.details["field"] == "limit"
+
+
+def test_a_run_is_followed_as_it_goes(remote, pinner):
+    pinner.instant = False
+    run = remote.apply(planned(remote).id, False, NOBODY)
+    threading.Timer(0.3, pinner.finish, [run.id]).start()
+    assert [one.entry and one.entry.seq for one in remote.follow(run.id)] == [1, 2, 3, None]
+
+
+def test_a_run_is_followed_without_a_stream_too(remote, pinner, monkeypatch):
+    monkeypatch.setattr(remote, "_stream", lambda run: iter(()))
+    pinner.instant = False
+    run = remote.apply(planned(remote).id, False, NOBODY)
+    threading.Timer(0.3, pinner.finish, [run.id]).start()
+    assert [one.entry and one.entry.seq for one in remote.follow(run.id)] == [1, 2, 3, None]
+
+
+def test_a_full_server_is_asked_again_and_again_instead(remote, pinner, monkeypatch):
+    def full(_streams, _changes):
+        raise ServiceUnavailable("8 streams are open", retry_after=5)
+
+    monkeypatch.setattr(Streams, "respond", full)
+    run = remote.apply(planned(remote).id, False, NOBODY)
+    assert list(remote.follow(run.id))[-1].run.state == "applied"
+
+
+def test_a_wrong_token(remote):
+    stranger = RemoteService(str(remote._http.base_url), "wrong")
+    with closing(stranger), pytest.raises(PinnerError, match="bearer token"):
+        stranger.hosts()
+
+
+def test_no_server():
+    with closing(RemoteService("http://127.0.0.1:9")) as lost, pytest.raises(HostUnreachable) as gone:
+        lost.hosts()
+    assert gone.value.details["host"] == "http://127.0.0.1:9"
+    assert "pinner serve" in gone.value.message
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8077", "ftp://localhost", "http://", "http://[::1", "http://h:port"])
+def test_no_url(url):
+    with pytest.raises(Invalid) as refused:
+        RemoteService(url)
+    assert (refused.value.details["field"], refused.value.details["value"]) == ("url", url)
+
+
+def test_a_token_that_no_header_can_hold_is_not_shown():
+    with pytest.raises(Invalid) as refused:
+        RemoteService("http://127.0.0.1:9", "s3cret\n")
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_name_that_is_no_text(remote):
+    with pytest.raises(NotFound):
+        remote.observe("\udcff", 0.0)
+    with pytest.raises(Invalid):
+        planned(remote, guests=("\udcff",))
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, b"<html>welcome</html>"),
+        (200, b'{"items": [1], "next": ""}'),
+        (200, b"[]"),
+        (200, b""),
+        (502, b"<html>bad gateway</html>"),
+        (404, b'{"error": "gone"}'),
+        (500, b"null"),
+    ],
+)
+def test_something_else_than_pinner_answers(status, body):
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_arguments):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Other) as other:
+        threading.Thread(target=other.handle_request).start()
+        remote = RemoteService(f"http://127.0.0.1:{other.server_port}")
+        with closing(remote), pytest.raises(PinnerError, match="the server"):
+            remote.hosts()
+
+
+def test_words_on_a_stream_that_are_not_known_are_passed_over():
+    words = b": comment\n\nevent: later\ndata: 1\n\nretry: 5\n\nnonsense\n\nevent: end\ndata: {}\n\nevent: cut"
+    # In chunks of every size, for none of them ends where an event does.
+    for size in range(1, len(words)):
+        chunks = (words[at : at + size] for at in range(0, len(words), size))
+        known = [event for event in _events(chunks) if event[0] in (b"change", b"end", b"error")]
+        assert known == [(b"end", b"{}")]
+
+
+def test_policies_and_drift(remote, pinner):
+    with pytest.raises(NotFound, match="policy of host"):
+        remote.policy("h1")
+    assert remote.drift("h1") == pinner.drift("h1")
+    wanted = Policy(Request("isolated", excluded_guests=(EVIL,), excluded_processes=("a.service",)), "propose")
+    assert remote.set_policy("h1", wanted, NOBODY) == wanted == remote.policy("h1") == pinner.policies["h1"]
+    assert remote.drift("h1") == pinner.drift("h1")
+    assert [(record.action, record.actor) for record in pinner.records] == [("policy.set", "ann")]
+
+
+def test_a_guest_is_marked(remote, pinner):
+    (guest,) = remote.observe("h1", 0.0).guests
+    for excluded in (True, False):
+        assert remote.set_excluded("h1", guest.uuid, excluded, NOBODY).excluded is excluded
+        assert pinner.excluded == {guest.uuid: excluded}
+    with pytest.raises(NotFound):
+        remote.set_excluded("h1", "nobody", True, NOBODY)
+
+
+def test_events(remote, pinner):
+    (guest,) = pinner.observe("h1", 0.0).guests
+    nova = NovaIdentity("i", "p", "u", "f", {"pinner:excluded": "true"})
+    leaving = GuestEvent(guest.uuid, "leaving", "an event", "nova req-1", NOON, nova, CpuSet.parse("0-3"))
+    assert remote.guest_event("h1", leaving, NOBODY) == GuestEventOutcome("h1", guest.uuid, True, "")
+    gone = replace(leaving, kind="gone", cpus=CpuSet())
+    assert remote.guest_event(None, gone, NOBODY).host == "h1"
+    assert pinner.events == [leaving, gone]
