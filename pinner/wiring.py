@@ -11,26 +11,23 @@ from pathlib import Path
 
 from oslo_config import cfg
 
-from pinner import codec, conf
+from pinner import conf
 from pinner.agent.captured import CapturedAgent
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
 from pinner.agent.protocol import Agent
 from pinner.host import nova_conf
-from pinner.host.capture import capture
 from pinner.host.events import Events
 from pinner.host.inventory import take_snapshot
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
 from pinner.model.nova import NovaSets, configured, cpus
-from pinner.model.nova_report import Listening, NovaReport
-from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.nova_report import Listening
 from pinner.model.snapshot import Snapshot
-from pinner.planning import nova_check, planner
+from pinner.service.compose import ServiceParts, compose
 from pinner.service.controller import PolicyController
-from pinner.service.local import LocalService
 from pinner.service.protocol import Service
+from pinner.service.reconciler import Reconciler
 from pinner.store.journal import Journal
 from pinner.store.repositories import open_store
 
@@ -109,20 +106,20 @@ def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
     )
 
 
-def service(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str, undo: ExitStack) -> LocalService:
-    """The use cases over these agents and the database at ``url``, whose schema is brought up to date."""
+def service_parts(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str, undo: ExitStack) -> ServiceParts:
+    """The local service over these agents and the database at ``url``, whose schema is upgraded where it is older."""
     store = undo.enter_context(open_store(url))
     migration = timedelta(seconds=config.policy.migration_seconds)
-    made = LocalService(agents, store, now, lambda: uuid.uuid4().hex[:12], config.host.sample_seconds, migration)
-    undo.callback(made.close)
-    made.catch_up()
-    return made
+    parts = compose(agents, store, now, lambda: uuid.uuid4().hex[:12], config.host.sample_seconds, migration)
+    undo.callback(parts.close)
+    parts.runs.catch_up()
+    return parts
 
 
-def start_controller(config: cfg.ConfigOpts, made: LocalService, host: str, undo: ExitStack) -> None:
-    """Keep the host's policy from now on, until ``undo``."""
+def start_controller(config: cfg.ConfigOpts, reconciler: Reconciler, host: str, undo: ExitStack) -> None:
+    """Start the policy controller of the host; ``undo`` stops it."""
     controller = PolicyController(
-        made.reconciler,
+        reconciler,
         host,
         resync_seconds=config.policy.resync_seconds,
         measure_seconds=config.policy.measure_seconds,
@@ -133,11 +130,11 @@ def start_controller(config: cfg.ConfigOpts, made: LocalService, host: str, undo
 
 @contextmanager
 def open_pinner(config_files: list[Path] | None, url: str, token: str, root: Path | None) -> Iterator[Service]:
-    """The use cases for one command: of the server at ``url``, else of the machine captured below ``root``, else of
-    this machine."""
+    """The service for one command: of the server at ``url``, else of the machine captured below ``root``, else of this
+    machine."""
     with ExitStack() as undo:
         if url:
-            # Not above: whoever is on the host itself needs no HTTP client.
+            # Imported here: a command on the host itself needs no HTTP client.
             from pinner.service.remote import RemoteService
 
             remote = RemoteService(url, token or None)
@@ -148,23 +145,14 @@ def open_pinner(config_files: list[Path] | None, url: str, token: str, root: Pat
         if root is not None:
             folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="pinner-"))
             agent: Agent = captured_agent(config, root)
-            yield service(config, {root.resolve().name: agent}, f"sqlite:///{folder}/pinner.sqlite", undo)
+            url = f"sqlite:///{folder}/pinner.sqlite"
+            yield service_parts(config, {root.resolve().name: agent}, url, undo).service
             return
         agent = local_agent(config, {os.getpid()}, undo)
-        yield service(config, {host_name(config): agent}, database_url(config), undo)
+        yield service_parts(config, {host_name(config): agent}, database_url(config), undo).service
 
 
-def save_machine(root: Path | None, folder: Path, *, scrub: bool) -> int:
-    """Save this machine, or the captured one below ``root``, as files; how many."""
-    return capture(root or LIVE, folder, scrub=scrub)
-
-
-def nova_report(snapshot: Snapshot, config_files: list[Path] | None) -> NovaReport:
-    """What Nova owns on a host, and what is misconfigured there, or for the listener of this configuration."""
+def listening(config_files: list[Path] | None) -> Listening:
+    """The topics and the pool of pinner's Nova listener, as configured."""
     listener = configuration(config_files).nova_listener
-    return nova_check.report(snapshot, Listening(tuple(listener.topics), listener.pool))
-
-
-def plan_from_snapshot(snapshot: Snapshot, request: Request) -> Plan:
-    """A plan for a saved snapshot; needs neither its host nor a database."""
-    return planner.plan(snapshot, codec.content_hash(snapshot), request)
+    return Listening(tuple(listener.topics), listener.pool)

@@ -37,8 +37,8 @@ def capture(context: Context, arguments: Namespace) -> int:
     if context.url:
         raise Invalid("--url", context.url, "absent: only the machine at hand can be captured")
     # Imported here for the same reason as in context.open_pinner.
-    from pinner import wiring
+    from pinner.service import offline
 
-    count = wiring.save_machine(arguments.root, arguments.folder, scrub=arguments.scrub)
+    count = offline.save_machine(arguments.root, arguments.folder, scrub=arguments.scrub)
     context.note(f"saved {count} files in {arguments.folder}")
     return 0

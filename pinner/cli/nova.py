@@ -37,12 +37,13 @@ def check_nova(context: Context, arguments: Namespace) -> int:
     """Print the report; the exit status tells whether something is misconfigured."""
     # Imported here for the same reason as in context.open_pinner.
     from pinner import wiring
+    from pinner.service import offline
 
     snapshot = captured(context, arguments)
     if snapshot is None:
         with context.open() as pinner:
             snapshot = pinner.observe(pick_host(pinner, arguments.host), 0)
-    report = wiring.nova_report(snapshot, context.config_files)
+    report = offline.nova_report(snapshot, wiring.listening(context.config_files))
     if context.json:
         print_json(codec.plain(report))
     else:

@@ -189,6 +189,6 @@ def read_snapshot(file: Path) -> Snapshot:
 def plan_offline(snapshot: Snapshot, request: Request) -> Plan:
     """Plan from a snapshot in hand: no host, no database, no rights are needed; the plan is not stored."""
     # Imported here for the same reason as in context.open_pinner.
-    from pinner import wiring
+    from pinner.service import offline
 
-    return wiring.plan_from_snapshot(snapshot, request)
+    return offline.plan_from_snapshot(snapshot, request)

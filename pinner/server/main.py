@@ -107,11 +107,11 @@ def _serve_api(config: cfg.ConfigOpts, agent: Agent, database: str, interface: _
     asked = asked_to_end()
     host = wiring.host_name(config)
     with ExitStack() as undo:
-        service = wiring.service(config, {host: agent}, database, undo)
-        app = create_app(service, tokens=interface.tokens, max_body_bytes=config.api.max_body_kib * 1024)
+        parts = wiring.service_parts(config, {host: agent}, database, undo)
+        app = create_app(parts.service, tokens=interface.tokens, max_body_bytes=config.api.max_body_kib * 1024)
         server = listen(app, interface.bind, interface.port)
         undo.callback(server.stop)
-        wiring.start_controller(config, service, host, undo)
+        wiring.start_controller(config, parts.reconciler, host, undo)
         print(f"pinner serves host {host} at {server.url} (Ctrl-C ends it)", flush=True)
         select.select([asked, *ends], [], [])
 

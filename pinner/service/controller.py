@@ -1,6 +1,7 @@
-"""Keeps a host's policy while a server runs: waits for news, lets it settle, looks; and sweeps now and then as the net.
+"""PolicyController: keeps a host's policy while a server runs.
 
-One thread listens and mends; another measures CPU use, which takes seconds in which nobody may have to wait.
+One thread waits for host events and reconciles the host after them; it also reconciles the whole host once a resync
+interval. A second thread measures CPU use, because a measurement takes seconds in which no event may have to wait.
 """
 
 import logging
@@ -17,85 +18,86 @@ from pinner.model.policy import Policy
 LOG = logging.getLogger(__name__)
 
 POLL_SECONDS = 5.0
-"""How long one wait for news lasts; after it the policy is read again, which may have been set beside the agent."""
+"""How long one wait for host events lasts. After it the policy is read again: another process may have set it."""
 
 DEBOUNCE_SECONDS = 0.05
-"""News comes in flocks: a guest that starts is several events. What comes within is looked at together."""
+"""A guest's start is several events. Events that arrive within this time lead to one reconcile."""
 
 ROW_SECONDS = 5.0
-"""A look that begins so soon after another's end is one of a row."""
+"""A reconcile that begins this soon after the last one's end belongs to the same row."""
 
 FREE_RECONCILES = 3
-"""So many looks in a row follow each other at once: a guest's restart is two or three."""
+"""How many reconciles in a row follow each other at once. A guest's restart causes two or three."""
 
 REST, MAX_REST_SECONDS = 2, 0.5
-"""After each further look in a row so many times as long is waited as it took: a flood of news costs a third of a
-CPU."""
+"""After each further reconcile in a row the controller waits this many times as long as the reconcile took: a flood of
+events costs at most a third of a CPU."""
 
 NAMED = 3
-"""How many of the news that led to a look are told by name."""
+"""How many of the events that led to a reconcile the audit trail names."""
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
-"""Seconds between tries while the host or the database fails, doubled after each."""
+"""Seconds until the next attempt while the host or the database fails; doubled after each attempt."""
 
 
-class Policies(Protocol):
-    """What a keeper works with: Policing."""
+class HostReconciler(Protocol):
+    """The part of Reconciler that the controller uses."""
 
     def policy(self, host: str) -> Policy:
         """The host's policy. Raises NotFound."""
 
     def host_events(self, host: str, after: int, timeout: float) -> tuple[HostEvent, ...]:
-        """See Agent.news."""
+        """See Agent.host_events."""
 
     def reconcile(self, host: str, cause: str, *, measured: bool = False) -> DriftReport:
-        """See Policing."""
+        """See Reconciler."""
 
 
 class PolicyController:
-    """The keeper of one host; ``start`` and ``stop`` it once."""
+    """The policy controller of one host; ``start`` and ``stop`` it once."""
 
     def __init__(
         self,
-        policies: Policies,
+        reconciler: HostReconciler,
         host: str,
         *,
         resync_seconds: float,
         measure_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``resync_seconds`` between two looks without any news, ``measure_seconds`` between two that measure."""
-        self._policies = policies
+        """``resync_seconds``: the longest time between two reconciles. ``measure_seconds``: the time between two
+        measurements of CPU use."""
+        self._reconciler = reconciler
         self._host = host
         self._resync_seconds = resync_seconds
         self._measure_seconds = measure_seconds
         self._clock = clock
         self._stop = threading.Event()
         self._threads = [
-            threading.Thread(target=self._repeat, args=(work,), name=f"keeper-{name}", daemon=True)
-            for name, work in (("listen", self._wait_for_events), ("measure", self._measure))
+            threading.Thread(target=self._repeat, args=(work,), name=f"controller-{name}", daemon=True)
+            for name, work in (("events", self._wait_for_events), ("measure", self._measure))
         ]
         self._reconciling = threading.Lock()
         self._after = 0
         self._policy: Policy | None = None
         self._due = 0.0
-        self._crowded = False
+        self._has_unplaced = False
         self._row = 0
         self._ended = -ROW_SECONDS
 
     def start(self) -> None:
-        """Begin to keep the host."""
+        """Begin to keep the host's policy."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """End. A look under way is waited for; neither a wait for news is, nor a sample."""
+        """End. Waits for a reconcile under way, but neither for a wait for events nor for a sample."""
         self._stop.set()
         with self._reconciling:
             pass
 
     def _repeat(self, work: Callable[[], None]) -> None:
-        """Do the work over and over; what goes wrong is logged, and tried again ever later."""
+        """Do the work again and again. An error is logged, and the next attempt waits longer."""
         retry = FIRST_RETRY
         while not self._stop.is_set():
             try:
@@ -103,20 +105,20 @@ class PolicyController:
                 retry = FIRST_RETRY
                 continue
             except PinnerError as error:
-                LOG.warning("the policy of host %s cannot be kept now, next try in %g s: %s", self._host, retry, error)
+                LOG.warning("host %s: reconcile failed, next attempt in %g s: %s", self._host, retry, error)
             except Exception:
                 if self._stop.is_set():
-                    return  # what it works with is being closed
-                LOG.exception("the policy of host %s could not be kept, next try in %g s", self._host, retry)
+                    return  # agent and store are being closed
+                LOG.exception("host %s: reconcile failed, next attempt in %g s", self._host, retry)
             self._due = 0.0
             self._stop.wait(retry)
             retry = min(2 * retry, LAST_RETRY)
 
     def _wait_for_events(self) -> None:
-        """One wait for news or the next sweep, and the look after it."""
+        """Wait once for host events or for the next resync, and reconcile."""
         policy = self._read_policy()
         if policy is None:
-            events = self._policies.host_events(self._host, self._after, POLL_SECONDS)
+            events = self._reconciler.host_events(self._host, self._after, POLL_SECONDS)
             self._after = events[-1].seq if events else self._after
             return
         if policy != self._policy:
@@ -126,17 +128,17 @@ class PolicyController:
         if left <= 0:
             self._reconcile("resync")
             return
-        events = self._policies.host_events(self._host, self._after, min(left, POLL_SECONDS))
+        events = self._reconciler.host_events(self._host, self._after, min(left, POLL_SECONDS))
         if not events or self._stop.is_set():
             return
         self._stop.wait(DEBOUNCE_SECONDS)
-        events += self._policies.host_events(self._host, events[-1].seq, 0.0)
-        # Where a guest stopped, nothing can be out of its place; but it may make room for one that had none. A policy
-        # speaks for itself.
-        idle = {"policy-set"} if self._crowded else {"policy-set", "guest-stopped"}
-        matter = [host_events for host_events in events if host_events.kind not in idle]
-        if matter:
-            self._reconcile(_summary(matter))
+        events += self._reconciler.host_events(self._host, events[-1].seq, 0.0)
+        # A guest that stopped leaves no thread misplaced, but its CPUs may suit a guest without a place. A new policy
+        # is compared above.
+        ignored = {"policy-set"} if self._has_unplaced else {"policy-set", "guest-stopped"}
+        relevant = [event for event in events if event.kind not in ignored]
+        if relevant:
+            self._reconcile(_summary(relevant))
         self._after = events[-1].seq
 
     def _reconcile(self, cause: str) -> None:
@@ -145,37 +147,30 @@ class PolicyController:
         with self._reconciling:
             if self._stop.is_set():
                 return
-            report = self._policies.reconcile(self._host, cause)
+            report = self._reconciler.reconcile(self._host, cause)
         self._ended = ended = self._clock()
-        holds = [(drift.backoff_until - report.at).total_seconds() for drift in report.drifts if drift.backoff_until]
-        self._due = ended + min(
-            [self._resync_seconds, *(max(immovable_reason, FIRST_RETRY) for immovable_reason in holds)]
-        )
+        backoffs = [(drift.backoff_until - report.at).total_seconds() for drift in report.drifts if drift.backoff_until]
+        self._due = ended + min([self._resync_seconds, *(max(backoff, FIRST_RETRY) for backoff in backoffs)])
         if report.error:
-            LOG.warning("host %s is not as its policy wants it: %s", self._host, report.error)
-        self._crowded = bool(report.unplaced)
+            LOG.warning("host %s: the policy cannot be kept: %s", self._host, report.error)
+        self._has_unplaced = bool(report.unplaced)
         if self._row >= FREE_RECONCILES:
             self._stop.wait(min(REST * (ended - began), MAX_REST_SECONDS))
 
     def _measure(self) -> None:
-        """Wait for the next measurement, and make it."""
+        """Wait for the next measurement, and reconcile with it."""
         if not self._stop.wait(self._measure_seconds) and self._read_policy() is not None:
-            self._policies.reconcile(self._host, "measured resync", measured=True)
+            self._reconciler.reconcile(self._host, "measured resync", measured=True)
 
     def _read_policy(self) -> Policy | None:
         try:
-            return self._policies.policy(self._host)
+            return self._reconciler.policy(self._host)
         except NotFound:
             return None
 
 
 def _summary(events: list[HostEvent]) -> str:
-    """The news, for the audit trail: the first of them by name, and how many came with these."""
-    summaries = list(
-        dict.fromkeys(
-            " ".join(filter(None, (host_events.kind, host_events.subject, host_events.detail)))
-            for host_events in events
-        )
-    )
+    """The events for the audit trail: the first few by name, and the number of the others."""
+    summaries = list(dict.fromkeys(" ".join(filter(None, (each.kind, each.subject, each.detail))) for each in events))
     more = f" (and {len(summaries) - NAMED} more)" if len(summaries) > NAMED else ""
     return "; ".join(summaries[:NAMED]) + more

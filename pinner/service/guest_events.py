@@ -1,79 +1,65 @@
-"""What becomes of events that others tell of guests.
+"""GuestEventHandler: handles the events that libvirt's hook, Nova or a script reports about guests.
 
-An event is a hint. What it says about a guest (who it is for Nova, that it is leaving) is kept until it is gone, and
-whoever keeps the host looks at once; where everything is in its place already, nothing is done.
+An event is a hint. What it says about a guest (its Nova identity, a migration that begins) is stored until the guest
+is gone, and the policy controller observes the host at once. Where every thread is in its place, nothing changes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from pinner import codec
-from pinner.agent.protocol import Agent
 from pinner.model.audit import Caller
-from pinner.model.errors import Invalid, NotFound
 from pinner.model.event import GuestEvent, GuestEventOutcome, GuestHint
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
 from pinner.planning.release import release
+from pinner.service.hosts import Hosts
 from pinner.service.reconciler import Reconciler
 from pinner.store.audit import audit_event
 from pinner.store.repositories import Store
 
 
 class GuestEventHandler:
-    """Hears events of guests. May be used by several threads."""
+    """Handles guest events of all hosts. Several threads may use it."""
 
     def __init__(
-        self,
-        agents: Mapping[str, Agent],
-        store: Store,
-        now: Callable[[], datetime],
-        migration: timedelta,
-        reconciler: Reconciler,
+        self, hosts: Hosts, reconciler: Reconciler, store: Store, now: Callable[[], datetime], migration: timedelta
     ) -> None:
-        """``migration`` is how long a guest that is leaving is believed to be."""
-        self._agents = agents
+        """``migration`` is how long a guest counts as leaving after its migration was reported."""
+        self._hosts = hosts
+        self._reconciler = reconciler
         self._store = store
         self._now = now
         self._migration = migration
-        self._reconciler = reconciler
 
     def handle(self, host: str | None, event: GuestEvent, caller: Caller) -> GuestEventOutcome:
-        """See UseCases.guest_event. Raises NotFound for a host that is not known, Invalid where one must be named."""
-        host = self._host(host)
-        # A clock that is ahead must not make all that is told later seem old.
+        """See Service.guest_event. Raises NotFound for an unknown host, Invalid where a host must be named."""
+        host = self._hosts.only(host)
+        agent = self._hosts.agent(host)
+        # An event from a clock that is ahead must not make all later events seem old.
         event = replace(event, at=min(event.at, self._now()))
-        words = f"{event.event}, told by {event.source}"
-        known = self._agents[host].knows(event.guest)
+        summary = f"{event.event}, reported by {event.source}"
+        known = agent.knows(event.guest)
         result = "known" if known else "no guest of this host"
         nova = codec.dump(event.nova).decode() if event.nova else ""
-        subject = f"guest {event.guest}: {words}"
+        subject = f"guest {event.guest}: {summary}"
         self._store.audit.append(audit_event(caller, self._now(), "guest.event", host, subject, result, after=nova))
         if event.kind == "gone":
             self._store.guest_hints.forget(event.guest, host)
         elif known:
-            self._remember(host, event)
-        run = (
-            self._release(host, event, replace(caller, origin=words)) if known and self._is_leaving(host, event) else ""
-        )
+            self._store_hint(host, event)
+        run = ""
+        if known and self._is_leaving(host, event):
+            run = self._release(host, event, replace(caller, origin=summary))
         if known:
-            # In the end: who looks at once must see it as it is told.
-            self._agents[host].publish_guest_event(event.guest, words)
+            # Last: the controller that this wakes up must see the stored hint.
+            agent.publish_guest_event(event.guest, summary)
         return GuestEventOutcome(host, event.guest, known, run)
 
-    def _host(self, host: str | None) -> str:
-        if host is None and len(self._agents) == 1:
-            return next(iter(self._agents))
-        if host is None:
-            raise Invalid("host", host, f"one of {', '.join(sorted(self._agents))}")
-        if host not in self._agents:
-            raise NotFound("host", host, tuple(sorted(self._agents)))
-        return host
-
     def _release(self, host: str, event: GuestEvent, caller: Caller) -> str:
-        """Give the guest back what it had; the run's id."""
-        reason = f"it is being migrated away ({event.event})"
+        """Restore the affinities that the guest had before its placement; the run's id, empty where none is needed."""
+        reason = f"the guest migrates to another host ({event.event})"
 
         def make(taken: Snapshot) -> Plan:
             done = self._store.runs.recorded_changes(host, event.guest)
@@ -82,7 +68,7 @@ class GuestEventHandler:
         run = self._reconciler.apply_between(host, make, "release", caller)
         return run.id if run else ""
 
-    def _remember(self, host: str, event: GuestEvent) -> None:
+    def _store_hint(self, host: str, event: GuestEvent) -> None:
         before = self._store.guest_hints.of(host).get(event.guest)
         nova = event.nova or (before.nova if before else None)
         until = self._now() + self._migration if event.kind == "leaving" else None
@@ -90,6 +76,6 @@ class GuestEventHandler:
             self._store.guest_hints.put(GuestHint(event.guest, host, event.at, nova, until))
 
     def _is_leaving(self, host: str, event: GuestEvent) -> bool:
-        """Whether the event says so, and nothing later says that it stayed."""
-        found = self._store.guest_hints.of(host).get(event.guest)
-        return event.kind == "leaving" and found is not None and found.leaving_until is not None
+        """Whether the event says that the guest leaves, and no later event says that it stayed."""
+        hint = self._store.guest_hints.of(host).get(event.guest)
+        return event.kind == "leaving" and hint is not None and hint.leaving_until is not None

@@ -1,4 +1,4 @@
-"""Carrying one run out: the agent works, the ledger keeps up, and the caller learns of a refusal at once."""
+"""RunExecution: carries out one run. The agent works, the recorder stores progress, the caller learns of a refusal."""
 
 import logging
 import threading
@@ -15,14 +15,14 @@ from pinner.service.run_recorder import RunRecorder
 LOG = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 0.1
-"""Between two writes of progress to the store. The agent's journal holds every change at once."""
+"""Seconds between two writes of progress to the store. The agent's journal records every change at once."""
 
-Call = Callable[[Progress], Run]
-"""A call to an agent that ends when the run has ended."""
+AgentCall = Callable[[Progress], Run]
+"""A call to an agent that returns when the run has ended."""
 
 
 class RunExecution:
-    """One run under way, from the agent's first word to its end."""
+    """One run under way, from the agent's first entry to the run's end."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class RunExecution:
         now: Callable[[], datetime],
         notify: Callable[[], None],
     ) -> None:
-        """``entries`` asks the agent what all entries have become; ``tell`` is called when the store has news."""
+        """``entries`` reads the run's entries from the agent; ``notify`` is called when the store has new progress."""
         self._run = run
         self._recorder = recorder
         self._entries = entries
@@ -43,24 +43,22 @@ class RunExecution:
         self._flushed = -FLUSH_SECONDS
 
     def wait_begun(self) -> None:
-        """Return when the agent has begun, or ended. Raises what it refused with."""
+        """Return when the agent has begun the run, or has ended it. Raises the agent's refusal."""
         self._begun.wait()
         if self._refusal is not None:
             raise self._refusal
 
-    def carry_out(self, call: Call) -> None:
-        """Make the call to its end. Nothing is raised: the end is in the store."""
+    def carry_out(self, call: AgentCall) -> None:
+        """Call the agent and store the run's end. Never raises."""
         try:
             self._end(call)
         except StoreUnavailable:
-            LOG.exception(
-                "the end of run %s is in its agent's journal alone; it is copied when next asked for", self._run.id
-            )
+            LOG.exception("the end of run %s is only in the agent's journal; the next request copies it", self._run.id)
         finally:
             self._begun.set()
             self._notify()
 
-    def _end(self, call: Call) -> None:
+    def _end(self, call: AgentCall) -> None:
         try:
             ended = call(self._progress)
         except Exception as error:
@@ -76,14 +74,14 @@ class RunExecution:
         if not begun:
             self._refusal = error
         if isinstance(error, Unanswered) or (begun and isinstance(error, (HostUnreachable, StoreUnavailable))):
-            LOG.error("how run %s ends its agent's journal tells, and is asked for later: %s", self._run.id, error)
+            LOG.error("the end of run %s is read later from the agent's journal: %s", self._run.id, error)
         elif begun:
             self._recorder.close(failed, self._entries())
         else:
             self._recorder.refuse(failed, error.code if isinstance(error, PinnerError) else PinnerError.code)
 
     def _progress(self, entry: Entry, _total: int) -> None:
-        """Never raises: a database that is lost meanwhile must not stop an apply half way."""
+        """Record an entry. Never raises: a lost database must not stop an apply half-way."""
         try:
             if not self._begun.is_set():
                 self._begin()
@@ -96,10 +94,10 @@ class RunExecution:
             LOG.warning("the progress of run %s is not stored yet: %s", self._run.id, error)
 
     def _begin(self) -> None:
-        """Note all that the run is about to do, and let the caller go."""
+        """Record all entries that the run is about to make, and release the caller."""
         try:
             for entry in self._entries():
-                # What has ended meanwhile comes by itself, in its order.
+                # The agent reports each final entry in its order.
                 if not is_final(self._run, entry):
                     self._recorder.note(entry)
         finally:

@@ -1,4 +1,4 @@
-"""Looks at a run, one after the other, to what is new in each: the same for a run here and a run on a server."""
+"""RunFollower: from readings of a run, one after the other, to its new progress. Local and remote runs both use it."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,15 +12,15 @@ class RunFollower:
         self._known: dict[int, Entry] = {}
 
     def learn(self, progress: RunProgress) -> RunProgress:
-        """Take what somebody else told already; gives it back."""
+        """Note progress that was received elsewhere; returns the progress."""
         if progress.entry is not None:
             self._known[progress.entry.seq] = progress.entry
         return progress
 
     def progress_of(self, run: Run, entries: Iterable[Entry]) -> Iterator[RunProgress]:
-        """Every entry that has ended and is not known so yet; after the run's end, its last word.
+        """Every final entry that is not known yet; after the run's end also the last progress, without an entry.
 
-        ``entries`` must have been read after ``run``: those that are read after its end are all there are.
+        Read ``entries`` after ``run``: only then the entries of an ended run are complete.
         """
         entries = tuple(entries)
         for entry in entries:

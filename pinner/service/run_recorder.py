@@ -1,4 +1,4 @@
-"""The centre's copy of one run: its entries, its state and its audit records, each stored together with the other."""
+"""RunRecorder: stores the centre's copy of one run, its entries and state together with their audit records."""
 
 import threading
 from collections import Counter
@@ -14,11 +14,11 @@ from pinner.store.audit import AuditEvent
 from pinner.store.runs import Runs
 
 RECOVERY = "pinner"
-"""The actor of what the agent did by itself: nobody asked for it."""
+"""The actor in the audit trail of a recovery, which the agent makes by itself."""
 
 
 class RunRecorder:
-    """Takes the agent's word on a run, new or stored, and stores what is new of it."""
+    """Compares the agent's entries of a run with the stored ones, and stores the new ones."""
 
     def __init__(self, run: Run, request_id: str, runs: Runs, now: Callable[[], datetime]) -> None:
         self._run = run
@@ -31,7 +31,7 @@ class RunRecorder:
         self._due: dict[int, Entry] = {}
 
     def open(self) -> None:
-        """Store the new run, and that it was asked for. Raises StoreUnavailable: then nothing may be begun."""
+        """Store the new run and the audit record of its request. Raises StoreUnavailable: then do not begin the run."""
         self._runs.add(self._run, events=[self.asked("started")])
 
     def note(self, entry: Entry) -> None:
@@ -40,7 +40,7 @@ class RunRecorder:
             self._due[entry.seq] = entry
 
     def flush(self) -> None:
-        """Store what was noted."""
+        """Store the noted entries."""
         with self._guard:
             due = self._unstored(self._due.values())
             if due:
@@ -49,7 +49,7 @@ class RunRecorder:
             self._due.clear()
 
     def close(self, run: Run, entries: Iterable[Entry]) -> None:
-        """Store the run's end with what all its entries have become, unless somebody else did so."""
+        """Store the run's end with the last state of all its entries, unless another process has stored it."""
         with self._guard:
             due = self._unstored([*self._due.values(), *entries])
             self._due.clear()
@@ -58,11 +58,11 @@ class RunRecorder:
             self._runs.end(run, due, [*self._changes(due), *last])
 
     def refuse(self, run: Run, code: str) -> None:
-        """Store that the agent refused the run before it touched anything."""
+        """Store that the agent refused the run before any change."""
         self._runs.end(run, events=[self.asked(f"refused: {code}")])
 
     def asked(self, result: str) -> AuditEvent:
-        """The audit record of the call that asked for the run."""
+        """The audit record of the request for the run."""
         run = self._run
         if run.kind == "rollback":
             return self._event("run.rollback", f"{run.id} of {run.undoes}", "", "", result)
@@ -101,7 +101,7 @@ class RunRecorder:
 
 
 def before_and_after(change: Change | MemoryChange) -> tuple[str, str]:
-    """What a change found and what it wants, for people."""
+    """The state before and after a change, for people."""
     before = lying(change.before) if isinstance(change, MemoryChange) else masks_text(change)
     return before, change.goal
 

@@ -25,7 +25,7 @@ from pinner.model.audit import Caller
 from pinner.model.change import ThreadMask
 from pinner.model.errors import StoreUnavailable
 from pinner.model.plan import Plan
-from pinner.service.local import LocalService
+from pinner.service.compose import ServiceParts, compose
 from pinner.store.journal import Journal
 from pinner.store.repositories import open_store
 
@@ -188,21 +188,21 @@ def test_the_central_database_cannot_be_written_in_the_middle(tmp_path, central,
         plan = replace(plan, basis=replace(plan.basis, snapshot=basis))
         store.plans.add(plan, NOON)
 
-        def serve() -> LocalService:
-            return LocalService({"h1": agent}, store, lambda: clock[0], lambda: uuid.uuid4().hex[:12], 0.0)
+        def serve() -> ServiceParts:
+            return compose({"h1": agent}, store, lambda: clock[0], lambda: uuid.uuid4().hex[:12], 0.0)
 
-        with closing(serve()) as service:
-            run = service.apply(plan.id, False, ANN)
+        with closing(serve()) as parts:
+            run = parts.service.apply(plan.id, False, ANN)
             assert host.waits.wait(10)
             with lost(central):
                 host.go.set()
-                service.close()
+                parts.close()
                 assert set(all_masks(pids).values()) == {str(FIRST)}
                 assert journal.run(run.id).state == "applied"
                 assert store.runs.get(run.id).state == "running"
         clock[0] = datetime.max.replace(tzinfo=UTC)
         with closing(serve()) as again:
-            again.catch_up()
-            assert again.run(run.id).state == "applied"
-            assert [entry.state for entry in again.entries(run.id)] == ["done", "done"]
-            assert again.verify_audit().ok
+            again.runs.catch_up()
+            assert again.service.run(run.id).state == "applied"
+            assert [entry.state for entry in again.service.entries(run.id)] == ["done", "done"]
+            assert again.service.verify_audit().ok

@@ -76,9 +76,10 @@ def pinner(tmp_path, rabbit):
     agent = InMemoryAgent(tmp_path / "agent", snapshot(plain(16), [guest(1, 2, cpus("0-15"))]), wiring.now)
     config = conf.load([])
     with closing(agent.journal), ExitStack() as undo:
-        service = wiring.service(config, {HOST: agent}, f"sqlite:///{tmp_path}/pinner.sqlite", undo)
+        parts = wiring.service_parts(config, {HOST: agent}, f"sqlite:///{tmp_path}/pinner.sqlite", undo)
+        service = parts.service
         service.set_policy(HOST, Policy(mode="enforce"), ANN)
-        keeper = PolicyController(service.reconciler, HOST, resync_seconds=600, measure_seconds=600)
+        keeper = PolicyController(parts.reconciler, HOST, resync_seconds=600, measure_seconds=600)
         undo.callback(agent.event_queue.close)
         undo.callback(keeper.stop)
         keeper.start()

@@ -28,7 +28,7 @@ def real_service(folder: Path) -> Iterator[tuple[LocalService, InMemoryAgent]]:
     agent = InMemoryAgent(folder / "agent", seen, wiring.now)
     with closing(agent.journal), ExitStack() as undo:
         url = f"sqlite:///{folder}/pinner.sqlite"
-        yield wiring.service(conf.load([]), {"compute1": agent}, url, undo), agent
+        yield wiring.service_parts(conf.load([]), {"compute1": agent}, url, undo).service, agent
 
 
 @contextmanager

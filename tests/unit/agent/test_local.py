@@ -20,7 +20,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import RunConflict, StalePlan
 from pinner.model.journal import Entry
 from pinner.model.plan import Basis
-from pinner.service.local import LocalService
+from pinner.service.compose import compose
 from pinner.store.journal import Journal
 
 ANN = Caller("ann", "cli", "req-1")
@@ -52,9 +52,9 @@ def agent(host, journal):
 
 @pytest.fixture
 def service(agent, store):
-    made = LocalService({"h1": agent}, store, lambda: datetime.now(UTC), lambda: uuid.uuid4().hex[:12], 0.0)
+    made = compose({"h1": agent}, store, lambda: datetime.now(UTC), lambda: uuid.uuid4().hex[:12], 0.0)
     with closing(made):
-        yield made
+        yield made.service
 
 
 @pytest.fixture

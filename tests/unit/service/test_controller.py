@@ -26,8 +26,8 @@ from pinner.model.plan import LeftOut
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.service import controller as controller_module
+from pinner.service.compose import compose
 from pinner.service.controller import PolicyController
-from pinner.service.local import LocalService
 from pinner.store.repositories import open_store
 
 CHANGE = make_change(100)
@@ -191,7 +191,7 @@ def test_it_survives_and_tries_again_ever_later(policies, error, caplog):
         policies.event_queue.publish("guest-started", "uuid-1")
         policies.wait(6)
     assert str(error) in caplog.text
-    waits = [record.args[1] for record in caplog.records if "next try in" in record.msg]
+    waits = [record.args[1] for record in caplog.records if "next attempt in" in record.msg]
     assert waits == [0.02, 0.04, 0.08, 0.16]
 
 
@@ -255,10 +255,10 @@ def test_a_restarted_daemon_and_a_moved_guest_are_back_within_a_second(tmp_path,
     with (
         open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as store,
         closing(agent.journal),
-        closing(LocalService({"compute1": agent}, store, now, lambda: uuid.uuid4().hex[:12], 5.0)) as service,
+        closing(compose({"compute1": agent}, store, now, lambda: uuid.uuid4().hex[:12], 5.0)) as parts,
     ):
-        service.set_policy("compute1", Policy(mode="enforce"), Caller("ann", "cli", "req-1"))
-        controller = PolicyController(service.reconciler, "compute1", resync_seconds=60, measure_seconds=60)
+        parts.service.set_policy("compute1", Policy(mode="enforce"), Caller("ann", "cli", "req-1"))
+        controller = PolicyController(parts.reconciler, "compute1", resync_seconds=60, measure_seconds=60)
         controller.start()
         until(lambda: str(agent.masks.get(500)) == "0-1", 5.0)
         until(lambda: agent.event_queue.watched == {"daemon"}, 5.0)
@@ -273,7 +273,7 @@ def test_a_restarted_daemon_and_a_moved_guest_are_back_within_a_second(tmp_path,
         until(lambda: str(agent.masks[11_010]) == "4-15", 1.0)
         controller.stop()
         agent.event_queue.close()
-        until(lambda: not any(each.name == "keeper-listen" for each in threading.enumerate()), 5.0)
+        until(lambda: not any(each.name == "controller-events" for each in threading.enumerate()), 5.0)
 
 
 def until(so, seconds: float) -> None:

@@ -26,8 +26,9 @@ from pinner.model.errors import (
     Unanswered,
 )
 from pinner.model.request import Request
-from pinner.service.local import SETTLING, LocalService
+from pinner.service.compose import compose
 from pinner.service.protocol import Service
+from pinner.service.runs import END_GRACE
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
 BOB = Caller("bob", "cli pts/1", "req-2")
@@ -45,14 +46,14 @@ def agent(tmp_path, clock):
     made.journal.close()
 
 
-def make_service(agent, store, clock):
-    return LocalService({"h1": agent}, store, clock, lambda: uuid.uuid4().hex[:12], 0.0)
+def compose_service(agent, store, clock):
+    return compose({"h1": agent}, store, clock, lambda: uuid.uuid4().hex[:12], 0.0)
 
 
 @pytest.fixture
 def service(store, agent, clock):
-    with closing(make_service(agent, store, clock)) as made:
-        yield made
+    with closing(compose_service(agent, store, clock)) as made:
+        yield made.service
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def plan(store):
 
 def wait_through(service, run):
     """Until this process is through with the run, whatever has become of it."""
-    while run.id in service._mine:
+    while run.id in service._runs._recorders:
         time.sleep(0.01)
 
 
@@ -318,8 +319,8 @@ def test_following_shows_changes_as_they_end(service, agent, plan):
 def test_following_a_run_of_another_process(service, agent, plan, store, clock):
     """Another service over the same database and journal stands for it; the condition of this one is never told."""
     agent.gate = threading.Semaphore(0)
-    with closing(make_service(agent, store, clock)) as other:
-        run = other.apply(plan.id, False, ANN)
+    with closing(compose_service(agent, store, clock)) as other:
+        run = other.service.apply(plan.id, False, ANN)
         changes = service.follow(run.id)
         agent.gate.release(1000)
         assert [p.entry and p.entry.seq for p in changes] == [1, 2, 3, None]
@@ -328,11 +329,11 @@ def test_following_a_run_of_another_process(service, agent, plan, store, clock):
 
 def test_close_waits_for_the_run_under_way(store, agent, clock, plan):
     agent.gate = threading.Semaphore(0)
-    service = make_service(agent, store, clock)
-    run = service.apply(plan.id, False, ANN)
+    parts = compose_service(agent, store, clock)
+    run = parts.service.apply(plan.id, False, ANN)
     threading.Timer(0.2, agent.gate.release, [1000]).start()
-    service.close()
-    assert service.run(run.id).state == "applied"
+    parts.close()
+    assert parts.service.run(run.id).state == "applied"
 
 
 def test_an_agent_that_breaks_off(service, agent, plan):
@@ -355,7 +356,7 @@ def test_an_agent_out_of_reach_has_the_last_word(service, agent, plan, clock):
     for entry in entries:
         agent.journal.note(entry)
     agent.journal.end(replace(run, state="applied", ended_at=clock()))
-    clock.at += SETTLING
+    clock.at += END_GRACE
     assert service.run(run.id).state == "applied"
     assert service.entries(run.id) == entries
     assert [r.result for r in trail(service, "run.change", "run.end")] == ["done", "done", "done", "applied"]
@@ -376,7 +377,7 @@ def test_an_agent_that_is_killed_before_its_first_word_may_have_begun(
     monkeypatch.setattr(agent, "apply", killed)
     with pytest.raises(HostUnreachable):
         service.apply(plan.id, False, ANN)
-    clock.at += 2 * SETTLING
+    clock.at += 2 * END_GRACE
     (run,) = service.runs(None, 5, "").items
     assert run.state == state
     assert service.entries(run.id) == (agent.entries(run.id) if begins else ())
@@ -385,7 +386,7 @@ def test_an_agent_that_is_killed_before_its_first_word_may_have_begun(
 def test_a_run_whose_process_died_before_its_agent_began(service, store, clock):
     store.runs.add(make_run("run-dead", started_at=clock.at))
     assert service.run("run-dead").state == "running"
-    clock.at += 2 * SETTLING
+    clock.at += 2 * END_GRACE
     assert [p.run.state for p in service.follow("run-dead")] == ["failed"]
     assert service.runs("h1", 5, "").items[0].error == "interrupted before it changed anything"
 
@@ -400,14 +401,14 @@ def test_what_recovery_made_of_a_run_is_told_at_the_next_start(service, agent, p
         agent.journal.note(entry)
     words = "interrupted; taken back: 3 undone"
     agent.journal.end(replace(run, state="undone", ended_at=clock(), recovered=words))
-    with closing(make_service(agent, store, clock)) as again:
-        again.catch_up()
+    with closing(compose_service(agent, store, clock)) as again:
+        again.runs.catch_up()
         assert store.runs.get(run.id).state == "undone"
-        told = [(r.action, r.actor, r.subject, r.result) for r in trail(again)][-2:]
+        told = [(r.action, r.actor, r.subject, r.result) for r in trail(again.service)][-2:]
         assert told == [("run.recover", "pinner", run.id, words), ("run.end", "ann", run.id, "undone")]
-        again.catch_up()
-        assert len(trail(again, "run.recover")) == 1
-        assert again.verify_audit().ok
+        again.runs.catch_up()
+        assert len(trail(again.service, "run.recover")) == 1
+        assert again.service.verify_audit().ok
 
 
 def test_an_agent_that_cannot_write_has_the_last_word_later(service, agent, plan, clock):
@@ -417,7 +418,9 @@ def test_an_agent_that_cannot_write_has_the_last_word_later(service, agent, plan
     assert service.run(run.id).state == "running"
 
 
-def test_a_database_that_is_lost_meanwhile_does_not_stop_an_apply(service, agent, plan, clock, monkeypatch, caplog):
+def test_a_database_that_is_lost_meanwhile_does_not_stop_an_apply(
+    service, agent, plan, clock, monkeypatch, caplog, store
+):
     agent.gate = threading.Semaphore(0)
     run = service.apply(plan.id, False, ANN)
 
@@ -425,24 +428,24 @@ def test_a_database_that_is_lost_meanwhile_does_not_stop_an_apply(service, agent
         raise StoreUnavailable("pinner.sqlite", "disk I/O error")
 
     with monkeypatch.context() as broken:
-        broken.setattr(service._runs, "save", lost)
-        broken.setattr(service._runs, "end", lost)
+        broken.setattr(store.runs, "save", lost)
+        broken.setattr(store.runs, "end", lost)
         agent.gate.release(1000)
         wait_through(service, run)
     assert len(agent.masks) == 6
-    assert "in its agent's journal alone" in caplog.text
-    clock.at += SETTLING
+    assert "only in the agent's journal" in caplog.text
+    clock.at += END_GRACE
     assert service.run(run.id).state == "applied"
     assert [entry.state for entry in service.entries(run.id)] == ["done"] * 3
     assert len(trail(service, "run.change")) == 3
     assert service.verify_audit().ok
 
 
-def test_nothing_is_begun_without_a_database(service, agent, plan, monkeypatch):
+def test_nothing_is_begun_without_a_database(service, agent, plan, monkeypatch, store):
     def lost(*_, **__):
         raise StoreUnavailable("pinner.sqlite", "disk I/O error")
 
-    monkeypatch.setattr(service._runs, "add", lost)
+    monkeypatch.setattr(store.runs, "add", lost)
     with pytest.raises(StoreUnavailable):
         service.apply(plan.id, False, ANN)
     assert agent.masks == {}

@@ -14,7 +14,7 @@ from pinner.model.errors import HostUnreachable, NotFound, NovaConflict, PolicyC
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.planning.placement.backoff import BASE_DELAY, FREE_RETRIES
-from pinner.service.local import LocalService
+from pinner.service.compose import ServiceParts, compose
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
 ALL = cpus("0-15")
@@ -33,9 +33,19 @@ def agent(tmp_path, clock):
 
 
 @pytest.fixture
-def service(store, agent, clock):
-    with closing(LocalService({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as made:
+def parts(store, agent, clock):
+    with closing(compose({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as made:
         yield made
+
+
+@pytest.fixture
+def service(parts: ServiceParts):
+    return parts.service
+
+
+@pytest.fixture
+def reconciler(parts: ServiceParts):
+    return parts.reconciler
 
 
 def kernel(agent):
@@ -90,88 +100,88 @@ def test_a_policy_is_set_also_while_the_agent_does_not_answer(service, agent, mo
     assert service.policy(HOST) == ENFORCE
 
 
-def test_without_a_policy_nothing_is_done(service, agent):
-    assert service.reconciler.reconcile(HOST, "resync").drifts == ()
+def test_without_a_policy_nothing_is_done(service, reconciler, agent):
+    assert reconciler.reconcile(HOST, "resync").drifts == ()
     assert service.drift(HOST).mode is None
     assert kernel(agent) == FREE
 
 
-def test_observe_reports_and_touches_nothing(service, agent):
+def test_observe_reports_and_touches_nothing(service, reconciler, agent):
     service.set_policy(HOST, Policy(), ANN)
-    report = service.reconciler.reconcile(HOST, "started")
+    report = reconciler.reconcile(HOST, "started")
     assert (report.mode, len(report.drifts), report.proposed) == ("observe", 4, "")
     assert {drift.cause for drift in report.drifts} == {"arrived", "busy"}
     assert kernel(agent) == FREE
     assert service.drift(HOST).drifts == report.drifts
-    service.reconciler.reconcile(HOST, "resync")
+    reconciler.reconcile(HOST, "resync")
     (told,) = trail(service, "drift.found")
     assert (told.actor, told.origin, told.subject) == ("policy", "started", "4 targets")
     assert "process daemon (500): busy" in told.result
 
 
 @pytest.mark.parametrize("mode", ["observe", "propose", "enforce"])
-def test_the_plan_of_what_stands_can_be_read(service, agent, mode):
+def test_the_plan_of_what_stands_can_be_read(service, reconciler, agent, mode):
     """Also where no run made it so: a guest that ends or comes with the right masks, and what is only to stand."""
     service.set_policy(HOST, Policy(mode=mode), ANN)
     for guests in ((), (guest(1, 2, ALL),), ()):
         agent.taken = replace(agent.taken, guests=guests)
         for _ in range(2):
-            service.reconciler.reconcile(HOST, "guest-changed")
+            reconciler.reconcile(HOST, "guest-changed")
             placement = service.drift(HOST).placement
             assert service.plan_by_id(placement).id == placement
     kept = len(trail(service, "plan.create"))
-    service.reconciler.reconcile(HOST, "resync")
+    reconciler.reconcile(HOST, "resync")
     assert len(trail(service, "plan.create")) == kept
 
 
-def test_busy_processes_are_measured_once_and_known_from_then_on(service, agent):
+def test_busy_processes_are_measured_once_and_known_from_then_on(service, reconciler, agent):
     service.set_policy(HOST, Policy(), ANN)
     for _ in range(3):
-        service.reconciler.reconcile(HOST, "resync")
+        reconciler.reconcile(HOST, "resync")
     assert [seconds for seconds in agent.samples if seconds] == [5.0]
     assert "process" in {drift.target.kind for drift in service.drift(HOST).drifts}
 
 
-def test_propose_stores_one_plan_for_a_person_to_apply(service, agent):
+def test_propose_stores_one_plan_for_a_person_to_apply(service, reconciler, agent):
     service.set_policy(HOST, Policy(mode="propose"), ANN)
-    report = service.reconciler.reconcile(HOST, "started")
-    assert service.reconciler.reconcile(HOST, "resync").proposed == report.proposed == service.drift(HOST).proposed
+    report = reconciler.reconcile(HOST, "started")
+    assert reconciler.reconcile(HOST, "resync").proposed == report.proposed == service.drift(HOST).proposed
     assert [record.actor for record in trail(service, "plan.create")] == ["policy"]
     assert kernel(agent) == FREE
     list(service.follow(service.apply(report.proposed, False, ANN).id))
     assert kernel(agent) == PLACED
-    after = service.reconciler.reconcile(HOST, "resync")
+    after = reconciler.reconcile(HOST, "resync")
     assert (after.drifts, after.proposed, after.placement) == ((), "", report.proposed)
     meddle(agent, VCPU, "9")
-    again = service.reconciler.reconcile(HOST, "guest-changed")
+    again = reconciler.reconcile(HOST, "guest-changed")
     assert [(str(drift.target), drift.cause) for drift in again.drifts] == [("guest g1 vcpu 0", "unknown")]
     assert again.proposed not in ("", report.proposed)
     (change,) = service.plan_by_id(again.proposed).changes
     assert change.reason.startswith("moved by somebody else; ")
 
 
-def test_enforce_places_and_tells_why(service, agent):
+def test_enforce_places_and_tells_why(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
-    report = service.reconciler.reconcile(HOST, "started")
+    report = reconciler.reconcile(HOST, "started")
     assert (report.drifts, report.error) == ((), "")
     assert kernel(agent) == PLACED
     (run,) = service.runs(HOST, 5, "").items
     assert (run.actor, run.origin, run.state) == ("policy", "started", "applied")
     assert {record.actor for record in trail(service, "run.apply", "run.change", "run.end")} == {"policy"}
     assert service.verify_audit().ok
-    assert service.reconciler.reconcile(HOST, "resync").drifts == ()
+    assert reconciler.reconcile(HOST, "resync").drifts == ()
     assert len(service.runs(HOST, 5, "").items) == 1
 
 
-def test_a_restarted_daemon_goes_back_at_once_without_being_measured(service, agent):
+def test_a_restarted_daemon_goes_back_at_once_without_being_measured(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
-    service.reconciler.reconcile(HOST, "started")
-    assert [news.kind for news in service.reconciler.host_events(HOST, 0, 0.0)] == ["policy-set"]
+    reconciler.reconcile(HOST, "started")
+    assert [news.kind for news in reconciler.host_events(HOST, 0, 0.0)] == ["policy-set"]
     assert agent.event_queue.watched == {"daemon"}
     again = process(900, 50.0, "0-15", name="daemon")
     agent.taken = replace(agent.taken, processes=(replace(again, started=77),))
     agent.samples.clear()
-    assert service.reconciler.reconcile(HOST, "process-born 900 daemon").drifts == ()
+    assert reconciler.reconcile(HOST, "process-born 900 daemon").drifts == ()
     assert kernel(agent)["daemon"] == "0-1"
     assert not any(agent.samples)
     run = service.runs(HOST, 5, "").items[0]
@@ -179,50 +189,50 @@ def test_a_restarted_daemon_goes_back_at_once_without_being_measured(service, ag
     assert service.entries(run.id)[0].change.reason.startswith("started anew; ")
 
 
-def test_a_guest_that_comes_moves_nobody_else(service, agent):
+def test_a_guest_that_comes_moves_nobody_else(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
-    service.reconciler.reconcile(HOST, "started")
+    reconciler.reconcile(HOST, "started")
     agent.taken = replace(agent.taken, guests=(*agent.taken.guests, guest(2, 1, ALL)))
-    service.reconciler.reconcile(HOST, "guest-started")
+    reconciler.reconcile(HOST, "guest-started")
     run = service.runs(HOST, 5, "").items[0]
     assert {entry.change.target.name for entry in service.entries(run.id)} == {"g2"}
 
 
-def test_a_process_that_the_policy_names_is_placed_when_it_comes(service, agent):
+def test_a_process_that_the_policy_names_is_placed_when_it_comes(service, reconciler, agent):
     service.set_policy(HOST, Policy(Request(processes=("worker", "daemon")), "enforce"), ANN)
-    service.reconciler.reconcile(HOST, "started")
-    service.reconciler.host_events(HOST, 0, 0.0)
+    reconciler.reconcile(HOST, "started")
+    reconciler.host_events(HOST, 0, 0.0)
     assert agent.event_queue.watched == {"daemon", "worker"}
     late = replace(process(600, 0.0, "0-15", name="worker"), started=77)
     agent.taken = replace(agent.taken, processes=(*agent.taken.processes, late))
-    service.reconciler.reconcile(HOST, "process-born 600 worker")
+    reconciler.reconcile(HOST, "process-born 600 worker")
     run = service.runs(HOST, 5, "").items[0]
     (entry,) = service.entries(run.id)
     assert entry.change.reason == "newly placed; asked for by name"
     assert str(agent.masks[600]) == "0-1"
 
 
-def test_a_process_that_becomes_busy_is_found_by_a_measured_look(service, agent):
+def test_a_process_that_becomes_busy_is_found_by_a_measured_look(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
-    service.reconciler.reconcile(HOST, "started")
+    reconciler.reconcile(HOST, "started")
     busy = process(600, 30.0, "0-15", name="worker")
     agent.taken = replace(agent.taken, processes=(*agent.taken.processes, busy))
-    assert service.reconciler.reconcile(HOST, "resync").drifts == ()
+    assert reconciler.reconcile(HOST, "resync").drifts == ()
     assert len(service.runs(HOST, 5, "").items) == 1
-    service.reconciler.reconcile(HOST, "measured resync", measured=True)
+    reconciler.reconcile(HOST, "measured resync", measured=True)
     assert str(agent.masks[600]) == "0-1"
 
 
-def test_flapping_is_backed_off_from_and_told(service, agent, clock):
+def test_flapping_is_backed_off_from_and_told(service, reconciler, agent, clock):
     service.set_policy(HOST, ENFORCE, ANN)
-    service.reconciler.reconcile(HOST, "started")
+    reconciler.reconcile(HOST, "started")
     for _ in range(FREE_RETRIES):
         meddle(agent, VCPU, "9")
-        assert service.reconciler.reconcile(HOST, "guest-changed").drifts == ()
+        assert reconciler.reconcile(HOST, "guest-changed").drifts == ()
     meddle(agent, VCPU, "9")
     meddle(agent, VCPU + 1, "9")
     runs = len(service.runs(HOST, 50, "").items)
-    (held,) = service.reconciler.reconcile(HOST, "guest-changed").drifts
+    (held,) = reconciler.reconcile(HOST, "guest-changed").drifts
     assert (held.target.part, held.times) == (0, FREE_RETRIES)
     assert held.backoff_until is not None
     assert len(service.runs(HOST, 50, "").items) == runs + 1, "the other one was put back"
@@ -231,28 +241,28 @@ def test_flapping_is_backed_off_from_and_told(service, agent, clock):
     assert [record.subject for record in trail(service, "drift.backoff")] == ["guest g1 vcpu 0"]
 
     clock.at += BASE_DELAY
-    assert service.reconciler.reconcile(HOST, "resync").drifts == ()
+    assert reconciler.reconcile(HOST, "resync").drifts == ()
     assert kernel(agent) == PLACED
     meddle(agent, VCPU, "9")
-    (again,) = service.reconciler.reconcile(HOST, "guest-changed").drifts
+    (again,) = reconciler.reconcile(HOST, "guest-changed").drifts
     assert again.backoff_until - clock.at > BASE_DELAY, "twice as long"
 
 
-def test_restarts_are_no_flapping(service, agent):
+def test_restarts_are_no_flapping(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
-    service.reconciler.reconcile(HOST, "started")
+    reconciler.reconcile(HOST, "started")
     for number in range(3 * FREE_RETRIES):
         again = replace(process(900 + number, 0.0, "0-15", name="daemon"), started=77 + number)
         agent.taken = replace(agent.taken, processes=(again,))
-        assert service.reconciler.reconcile(HOST, "process-born").drifts == ()
+        assert reconciler.reconcile(HOST, "process-born").drifts == ()
     assert kernel(agent)["daemon"] == "0-1"
 
 
-def test_what_the_policy_would_take_back_is_refused(service, agent):
+def test_what_the_policy_would_take_back_is_refused(service, reconciler, agent):
     free = service.plan(HOST, Request("numa-local"), None, 0.0, ANN)
     own = service.plan(HOST, Request(rebalance=True), None, 0.0, ANN)
     service.set_policy(HOST, ENFORCE, ANN)
-    service.reconciler.reconcile(HOST, "started")
+    reconciler.reconcile(HOST, "started")
     (run,) = service.runs(HOST, 5, "").items
     with pytest.raises(PolicyConflict, match=free.id):
         service.apply(free.id, False, ANN)
@@ -266,11 +276,11 @@ def test_what_the_policy_would_take_back_is_refused(service, agent):
     assert len(service.drift(HOST).drifts) == 4
 
 
-def test_a_policy_of_another_request_begins_anew(service, agent):
+def test_a_policy_of_another_request_begins_anew(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
-    service.reconciler.reconcile(HOST, "started")
+    reconciler.reconcile(HOST, "started")
     service.set_policy(HOST, Policy(Request(housekeeping="5"), "enforce"), ANN)
-    service.reconciler.reconcile(HOST, "policy set")
+    reconciler.reconcile(HOST, "policy set")
     assert kernel(agent)["daemon"] == "5"
 
 
@@ -298,22 +308,22 @@ def test_drift_after_a_rollback_is_from_the_run_before_it(service, agent):
     assert service.drift(HOST).placement == plans[0].id
 
 
-def test_guests_make_way_for_one_that_nova_pinned(service, agent):
+def test_guests_make_way_for_one_that_nova_pinned(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
-    service.reconciler.reconcile(HOST, "started")
+    reconciler.reconcile(HOST, "started")
     pinned = guest(2, 2, ALL, pins=["8", "9"], dedicated=True)
     agent.taken = replace(agent.taken, guests=(*agent.taken.guests, pinned), dedicated=cpus("8-11"))
-    service.reconciler.reconcile(HOST, "guest-started")
+    reconciler.reconcile(HOST, "guest-started")
     now = agent.snapshot(0).guests
     assert [str(vcpu.thread.affinity) for vcpu in now[0].vcpus] == ["4-7,12-15"] * 2
     assert [str(vcpu.thread.affinity) for vcpu in now[1].vcpus] == ["8", "9"]
     assert service.drift(HOST).drifts == ()
 
 
-def test_a_policy_whose_lists_cross_nova_says_so(service, agent):
+def test_a_policy_whose_lists_cross_nova_says_so(service, reconciler, agent):
     service.set_policy(HOST, Policy(Request(housekeeping="0-3"), "enforce"), ANN)
     agent.taken = replace(agent.taken, dedicated=cpus("3"))
-    report = service.reconciler.reconcile(HOST, "started")
+    report = reconciler.reconcile(HOST, "started")
     assert report.error == "housekeeping 0-3: in conflict with Nova's cpu_dedicated_set 3 (CPUs 3)"
     assert service.runs(HOST, 5, "").items == ()
 
@@ -321,7 +331,7 @@ def test_a_policy_whose_lists_cross_nova_says_so(service, agent):
 @pytest.mark.parametrize(
     "refusal", [StalePlan("plan", ("a thread moved",)), NovaConflict("vcpu 0", "Nova's cpu_dedicated_set 8", "8")]
 )
-def test_a_plan_that_got_stale_is_made_anew(service, agent, monkeypatch, refusal):
+def test_a_plan_that_got_stale_is_made_anew(service, reconciler, agent, monkeypatch, refusal):
     service.set_policy(HOST, ENFORCE, ANN)
     refusals = [refusal] * 2
     apply = agent.apply
@@ -332,7 +342,7 @@ def test_a_plan_that_got_stale_is_made_anew(service, agent, monkeypatch, refusal
         return apply(*call)
 
     monkeypatch.setattr(agent, "apply", refuse)
-    assert service.reconciler.reconcile(HOST, "started").error == ""
+    assert reconciler.reconcile(HOST, "started").error == ""
     assert kernel(agent) == PLACED
     assert [run.state for run in service.runs(HOST, 9, "").items] == ["applied", "failed", "failed"]
 
@@ -341,7 +351,7 @@ def test_a_plan_that_got_stale_is_made_anew(service, agent, monkeypatch, refusal
     ("policy", "guest"),
     [(Policy(), FREE), (Policy(Request(excluded_guests=("g1",)), "enforce"), FREE), (ENFORCE, PLACED)],
 )
-def test_a_policy_that_is_set_during_a_look_has_the_last_word(service, agent, monkeypatch, policy, guest):
+def test_a_policy_that_is_set_during_a_look_has_the_last_word(service, reconciler, agent, monkeypatch, policy, guest):
     service.set_policy(HOST, ENFORCE, ANN)
     take, another = agent.snapshot, [policy]
 
@@ -352,23 +362,23 @@ def test_a_policy_that_is_set_during_a_look_has_the_last_word(service, agent, mo
         return taken
 
     monkeypatch.setattr(agent, "snapshot", snapshot)
-    service.reconciler.reconcile(HOST, "started")
+    reconciler.reconcile(HOST, "started")
     found = kernel(agent)
     found.pop("daemon")
     assert found.items() <= guest.items()
 
 
-def test_a_run_that_fails_is_told_and_tried_again(service, agent):
+def test_a_run_that_fails_is_told_and_tried_again(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
     agent.break_after = 2
-    assert "the agent broke" in service.reconciler.reconcile(HOST, "started").error
+    assert "the agent broke" in reconciler.reconcile(HOST, "started").error
     agent.break_after = None
     agent.journal.end(replace(agent.journal.run(service.runs(HOST, 1, "").items[0].id), state="failed", ended_at=NOON))
-    assert service.reconciler.reconcile(HOST, "resync").error == ""
+    assert reconciler.reconcile(HOST, "resync").error == ""
     assert kernel(agent) == PLACED
 
 
-def test_a_host_that_does_not_answer(service, agent, monkeypatch):
+def test_a_host_that_does_not_answer(service, reconciler, agent, monkeypatch):
     service.set_policy(HOST, ENFORCE, ANN)
 
     def silent(_seconds):
@@ -376,28 +386,28 @@ def test_a_host_that_does_not_answer(service, agent, monkeypatch):
 
     monkeypatch.setattr(agent, "snapshot", silent)
     with pytest.raises(HostUnreachable):
-        service.reconciler.reconcile(HOST, "resync")
+        reconciler.reconcile(HOST, "resync")
 
 
-def test_a_policy_that_this_host_cannot_have_says_why(service, agent):
+def test_a_policy_that_this_host_cannot_have_says_why(service, reconciler, agent):
     service.set_policy(HOST, Policy(Request(housekeeping="99"), "enforce"), ANN)
-    report = service.reconciler.reconcile(HOST, "resync")
+    report = reconciler.reconcile(HOST, "resync")
     assert "99 is absent" in report.error
     assert kernel(agent) == FREE
 
 
-def test_a_blocked_policy_says_why_and_a_guest_without_a_place_is_listed(service, agent):
+def test_a_blocked_policy_says_why_and_a_guest_without_a_place_is_listed(service, reconciler, agent):
     service.set_policy(HOST, Policy(Request("isolated"), "enforce"), ANN)
-    report = service.reconciler.reconcile(HOST, "resync")
+    report = reconciler.reconcile(HOST, "resync")
     assert "not isolated" in report.error
     assert [left.name for left in report.unplaced] == ["guest g1"]
     assert kernel(agent) == FREE
 
 
-def test_the_placement_outlives_the_server(service, agent, store, clock):
+def test_the_placement_outlives_the_server(service, reconciler, agent, store, clock):
     service.set_policy(HOST, ENFORCE, ANN)
-    service.reconciler.reconcile(HOST, "started")
-    with closing(LocalService({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as later:
+    reconciler.reconcile(HOST, "started")
+    with closing(compose({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as later:
         agent.samples.clear()
         agent.taken = replace(masked(agent.taken, agent.masks), processes=())
         again = replace(process(900, 0.0, "0-15", name="daemon"), started=77)
@@ -413,21 +423,21 @@ def test_a_guest_is_marked_by_name_or_uuid(service, agent, name):
     assert (found.name, found.excluded) == ("g1", True)
     assert agent.excluded == {found.uuid: True}
     service.set_excluded(HOST, name, False, ANN)
-    assert [record.result for record in trail(service, "guest.exclude")] == ["left alone", "placed"]
+    assert [record.result for record in trail(service, "guest.exclude")] == ["excluded", "included"]
     with pytest.raises(NotFound, match="known: g1"):
         service.set_excluded(HOST, "g7", True, ANN)
 
 
 @pytest.mark.parametrize("mode", ["observe", "propose"])
-def test_what_comes_and_goes_does_not_fill_the_audit_trail(service, agent, mode):
+def test_what_comes_and_goes_does_not_fill_the_audit_trail(service, reconciler, agent, mode):
     service.set_policy(HOST, Policy(mode="enforce"), ANN)
-    service.reconciler.reconcile(HOST, "started")
+    reconciler.reconcile(HOST, "started")
     service.set_policy(HOST, Policy(mode=mode), ANN)
     for _ in range(20):
         meddle(agent, VCPU, "9")
-        (drift,) = service.reconciler.reconcile(HOST, "guest-changed").drifts
+        (drift,) = reconciler.reconcile(HOST, "guest-changed").drifts
         meddle(agent, VCPU, "4-15")
-        assert service.reconciler.reconcile(HOST, "guest-changed").drifts == ()
+        assert reconciler.reconcile(HOST, "guest-changed").drifts == ()
     assert len(trail(service, "drift.found")) == FREE_RETRIES
     assert len(trail(service, "plan.create")) <= 1 + FREE_RETRIES
     assert drift.backoff_until is not None

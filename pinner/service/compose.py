@@ -1,0 +1,55 @@
+"""Puts the parts of the local service together: each part gets only the parts below it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from pinner.agent.protocol import Agent
+from pinner.service.guest_events import GuestEventHandler
+from pinner.service.guest_exclusions import GuestExclusions
+from pinner.service.hosts import Hosts
+from pinner.service.local import LocalService
+from pinner.service.plans import PlanMaker
+from pinner.service.policies import HostPolicies
+from pinner.service.reconciler import Reconciler
+from pinner.service.runs import RunManager
+from pinner.store.repositories import Store
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceParts:
+    """The parts that a server or a command uses directly."""
+
+    service: LocalService
+    reconciler: Reconciler
+    """For the policy controller."""
+    runs: RunManager
+    """To catch up at the start."""
+
+    def close(self) -> None:
+        """Accept no more runs, and wait for the runs under way."""
+        self.runs.close()
+
+
+def compose(
+    agents: Mapping[str, Agent],
+    store: Store,
+    now: Callable[[], datetime],
+    new_id: Callable[[], str],
+    sample_seconds: float,
+    migration: timedelta = timedelta(hours=1),
+) -> ServiceParts:
+    """The local service over these agents (by host name) and this store.
+
+    ``new_id`` returns a new id at each call. ``sample_seconds`` is the sample of CPU use where a caller names none.
+    ``migration`` is how long a guest counts as leaving after its migration was reported.
+    """
+    hosts = Hosts(agents, store.guest_hints, now)
+    policies = HostPolicies(hosts, store, now)
+    plans = PlanMaker(hosts, store, now, sample_seconds)
+    runs = RunManager(hosts, policies, store, now, new_id)
+    reconciler = Reconciler(hosts, policies, plans, runs, store, now, new_id, sample_seconds)
+    guest_events = GuestEventHandler(hosts, reconciler, store, now, migration)
+    exclusions = GuestExclusions(hosts, store, now)
+    service = LocalService(hosts, plans, policies, runs, reconciler, guest_events, exclusions, store)
+    return ServiceParts(service, reconciler, runs)

@@ -1,0 +1,32 @@
+"""GuestExclusions: marks a guest, in its libvirt metadata, so that pinner skips it."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from pinner.model.audit import Caller
+from pinner.model.errors import NotFound
+from pinner.service.hosts import Hosts
+from pinner.service.protocol import GuestExclusion
+from pinner.store.audit import audit_event
+from pinner.store.repositories import Store
+
+
+class GuestExclusions:
+    """Sets and removes the marks."""
+
+    def __init__(self, hosts: Hosts, store: Store, now: Callable[[], datetime]) -> None:
+        self._hosts = hosts
+        self._store = store
+        self._now = now
+
+    def set(self, host: str, guest: str, excluded: bool, caller: Caller) -> GuestExclusion:
+        """See Service.set_excluded. Raises NotFound for an unknown host or guest."""
+        guests = self._hosts.snapshot(host, 0.0).guests
+        found = next((each for each in guests if guest in (each.uuid, each.name)), None)
+        if found is None:
+            raise NotFound("guest", guest, tuple(sorted(each.name for each in guests)))
+        self._hosts.agent(host).set_excluded(found.uuid, excluded=excluded)
+        result = "excluded" if excluded else "included"
+        subject = f"{found.name} ({found.uuid})"
+        self._store.audit.append(audit_event(caller, self._now(), "guest.exclude", host, subject, result))
+        return GuestExclusion(found.uuid, found.name, excluded)

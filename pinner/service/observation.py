@@ -1,0 +1,89 @@
+"""Observation: a host as it is now, compared with what its policy and its recorded placement want."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from pinner import codec
+from pinner.model.drift import Drift
+from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict
+from pinner.model.placement import Placement
+from pinner.model.plan import Plan
+from pinner.model.policy import Policy
+from pinner.model.snapshot import Snapshot
+from pinner.planning import planner
+from pinner.planning.placement.backoff import Backoffs, with_backoff
+from pinner.planning.placement.drift import drifts
+from pinner.planning.placement.process_matching import pruned, with_loads
+from pinner.planning.placement.record import record
+from pinner.service.hosts import Hosts
+from pinner.service.policies import HostPolicies
+from pinner.store.repositories import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One observation of a host."""
+
+    policy: Policy | None
+    placement: Placement | None
+    """The recorded placement; None: no plan was applied, or none of the policy's request."""
+    snapshot: Snapshot
+    plan: Plan | None
+    """The plan that would end the drift; None: the host has neither policy nor placement, or ``error`` says why."""
+    drifts: tuple[Drift, ...]
+    error: str
+    """Why the policy cannot be kept; empty: it can."""
+
+
+class Observer:
+    """Observes hosts. Changes nothing on a host; stores only a placement that a run has made."""
+
+    def __init__(self, hosts: Hosts, policies: HostPolicies, store: Store, now: Callable[[], datetime]) -> None:
+        self._hosts = hosts
+        self._policies = policies
+        self._store = store
+        self._now = now
+
+    def observe(self, host: str, measurement: Snapshot | None, backoffs: Backoffs) -> Observation:
+        """The host now. ``measurement`` is a snapshot with CPU use taken just before; None: CPU use is not known."""
+        policy = self._policies.find(host)
+        placement = self.placement(host, policy)
+        taken = self._hosts.snapshot(host, 0.0)
+        if measurement is not None:
+            taken = with_loads(taken, measurement)
+        request = policy.request if policy else placement.request if placement else None
+        if request is None:
+            return Observation(policy, placement, taken, None, (), "")
+        taken = pruned(taken, request, placement)
+        try:
+            plan = planner.plan_from_placement(taken, codec.content_hash(taken), request, placement)
+        except (Invalid, NoFit, NotFound, NovaConflict) as error:
+            return Observation(policy, placement, taken, None, (), str(error))
+        found = drifts(plan, placement, taken)
+        if any(drift.cause == "unknown" for drift in found):
+            found = self._hosts.agent(host).explain(found)
+        found = with_backoff(found, backoffs, self._now())
+        return Observation(policy, placement, taken, plan, found, plan.blocked)
+
+    def placement(self, host: str, policy: Policy | None) -> Placement | None:
+        """The recorded placement, brought up to date with the last applied run.
+
+        Under a policy, only a placement of the policy's own request counts.
+        """
+        stored = self._store.policies.placement(host)
+        run = self._store.runs.last_applied(host)
+        if policy is None and run is None:
+            return None
+        placement, since = stored or (None, None)
+        # Without a policy only the last applied run counts: a later run may have been rolled back.
+        undone = policy is None and placement is not None and run is not None and placement.plan != run.plan
+        if run is not None and (since is None or run.started_at > since or undone):
+            plan = self._store.plans.get(run.plan)
+            if policy is None or replace(plan.request, rebalance=False) == policy.request:
+                snapshot = self._store.snapshots.get(plan.basis.snapshot)
+                placement = record(plan, snapshot, placement)
+                self._store.policies.record_placement(placement, self._now())
+        if placement is None or (policy is not None and placement.request != policy.request):
+            return None
+        return placement

@@ -1,0 +1,72 @@
+"""Makes plans, and stores each plan together with the snapshot that it was made from."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from pinner.model.audit import Caller
+from pinner.model.errors import Invalid, NotFound
+from pinner.model.plan import Plan
+from pinner.model.request import Request
+from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
+from pinner.planning import planner
+from pinner.planning.strategy import installed
+from pinner.service.hosts import Hosts
+from pinner.store.audit import audit_event
+from pinner.store.repositories import Store
+
+
+class PlanMaker:
+    """Takes snapshots and makes plans of all hosts."""
+
+    def __init__(self, hosts: Hosts, store: Store, now: Callable[[], datetime], sample_seconds: float) -> None:
+        """``sample_seconds`` is the sample of a snapshot whose caller names none."""
+        self._hosts = hosts
+        self._store = store
+        self._now = now
+        self._sample_seconds = sample_seconds
+
+    def observe(self, host: str, sample_seconds: float) -> Snapshot:
+        """See Service.observe."""
+        if not 0 <= sample_seconds <= MAX_SAMPLE_SECONDS:
+            raise Invalid("sample_seconds", sample_seconds, f"a number of seconds from 0 to {MAX_SAMPLE_SECONDS:g}")
+        return self._hosts.snapshot(host, sample_seconds)
+
+    def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
+        """See Service.take_snapshot."""
+        taken = self.observe(host, self._sample_seconds if sample_seconds is None else sample_seconds)
+        key = self._store.snapshots.add(taken)
+        self._store.audit.append(audit_event(caller, self._now(), "snapshot.take", host, key, "done"))
+        return key, taken
+
+    def plan(
+        self, host: str, request: Request, snapshot: str | None, sample_seconds: float | None, caller: Caller
+    ) -> Plan:
+        """See Service.plan."""
+        self._hosts.require(host)
+        require_installed(request.strategy)  # before the host is measured for seconds
+        if snapshot is None:
+            key, basis = self.take_snapshot(host, sample_seconds, caller)
+        else:
+            key, basis = snapshot, self._store.snapshots.get(snapshot)
+            if basis.host != host:
+                raise Invalid("snapshot", snapshot, f"a snapshot of host {host}; this one is of {basis.host}")
+        made = planner.plan(basis, key, request)
+        self._store.plans.add(made, self._now())
+        self._record_created(made, caller)
+        return made
+
+    def keep(self, basis: Snapshot, plan: Plan, caller: Caller) -> None:
+        """Store a plan and its snapshot. The audit trail records the plan when it is new."""
+        self._store.snapshots.add(basis)
+        if self._store.plans.add(plan, self._now()):
+            self._record_created(plan, caller)
+
+    def _record_created(self, plan: Plan, caller: Caller) -> None:
+        result = f"{len(plan.changes)} changes"
+        self._store.audit.append(audit_event(caller, self._now(), "plan.create", plan.host, plan.id, result))
+
+
+def require_installed(strategy: str) -> None:
+    """Raises NotFound for a strategy that is not installed."""
+    if strategy not in installed():
+        raise NotFound("strategy", strategy, tuple(installed()))

@@ -1,0 +1,63 @@
+"""The policies of all hosts: read, set, and what an enforced policy forbids."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+
+from pinner import codec
+from pinner.model.audit import Caller
+from pinner.model.errors import NotFound, PinnerError, PolicyConflict
+from pinner.model.policy import Policy
+from pinner.model.request import Request
+from pinner.service.hosts import Hosts
+from pinner.service.plans import require_installed
+from pinner.store.audit import audit_event
+from pinner.store.repositories import Store
+
+
+class HostPolicies:
+    """One policy for each host, or none."""
+
+    def __init__(self, hosts: Hosts, store: Store, now: Callable[[], datetime]) -> None:
+        self._hosts = hosts
+        self._store = store
+        self._now = now
+
+    def get(self, host: str) -> Policy:
+        """The host's policy. Raises NotFound."""
+        return self._store.policies.get(host)
+
+    def find(self, host: str) -> Policy | None:
+        """The host's policy; None where the host has no policy."""
+        try:
+            return self._store.policies.get(host)
+        except NotFound:
+            return None
+
+    def set(self, host: str, policy: Policy, caller: Caller) -> Policy:
+        """Set the host's policy. Raises NotFound for an unknown host or strategy."""
+        agent = self._hosts.agent(host)
+        require_installed(policy.request.strategy)
+        before = self.find(host)
+        was, now = _summary(before) if before else "", self._now()
+        event = audit_event(caller, now, "policy.set", host, host, "done", before=was, after=_summary(policy))
+        self._store.policies.put(host, policy, now, event)
+        with suppress(PinnerError):  # the policy is set all the same: the policy controller also reads it periodically
+            agent.policy_set()
+        return policy
+
+    def require_permitted(self, host: str, what: str, request: Request | None) -> None:
+        """Raises PolicyConflict where the host's policy is enforced and would undo ``what`` at once.
+
+        The enforced policy permits only a plan of its own request. ``request`` is None for a rollback.
+        """
+        policy = self.find(host)
+        if policy is None or policy.mode != "enforce":
+            return
+        if request is None or replace(request, rebalance=False) != policy.request:
+            raise PolicyConflict(host, what)
+
+
+def _summary(policy: Policy) -> str:
+    return f"{policy.mode}: {codec.dump(policy.request).decode()}"

@@ -1,0 +1,184 @@
+"""RunManager: starts, follows, recovers and ends runs."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from pinner.model.audit import Caller
+from pinner.model.errors import Blocked, HostUnreachable, NotFound, RunConflict, StoreUnavailable
+from pinner.model.journal import Entry, Run, RunKind, RunProgress
+from pinner.model.page import Page
+from pinner.model.plan import Plan
+from pinner.service.hosts import Hosts
+from pinner.service.policies import HostPolicies
+from pinner.service.run_execution import AgentCall, RunExecution
+from pinner.service.run_follower import RunFollower
+from pinner.service.run_recorder import RunRecorder
+from pinner.store.audit import audit_event
+from pinner.store.repositories import Store
+
+LOG = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.2
+"""Seconds between two readings of a run that another process carries out."""
+
+END_GRACE = timedelta(seconds=5)
+"""How long the process that carries out a run may take to store the run's begin and end."""
+
+MAX_RUNS = 64
+"""Runs carried out at once. A host has one run at a time, but a refusal needs a thread too."""
+
+
+class RunManager:
+    """The runs of all hosts. Several threads may use it."""
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        policies: HostPolicies,
+        store: Store,
+        now: Callable[[], datetime],
+        new_id: Callable[[], str],
+    ) -> None:
+        """``new_id`` returns a new id at each call."""
+        self._hosts = hosts
+        self._policies = policies
+        self._plans = store.plans
+        self._runs = store.runs
+        self._audit = store.audit
+        self._now = now
+        self._new_id = new_id
+        self._workers = ThreadPoolExecutor(MAX_RUNS, thread_name_prefix="run")
+        self._recorders: dict[str, RunRecorder] = {}
+        """By run id: the recorders of the runs that this process carries out."""
+        self._progressed = threading.Condition()
+
+    def catch_up(self) -> None:
+        """Store the outcome of each run whose process died before it stored the end. Call it once, at the start."""
+        for run in self._runs.running():
+            self._updated(run)
+
+    def close(self) -> None:
+        """Accept no more runs, and wait for the runs under way."""
+        self._workers.shutdown(wait=True)
+
+    def apply(self, plan_id: str, persist: bool, caller: Caller, *, migrate_memory: bool) -> Run:
+        """Start to apply a stored plan. See Service.apply."""
+        plan = self._plans.get(plan_id)
+        self._hosts.require(plan.host)
+        if plan.blocked:
+            refusal = audit_event(caller, self._now(), "run.apply", plan.host, plan_id, f"refused: {Blocked.code}")
+            self._audit.append(refusal)
+            raise Blocked(plan_id, plan.blocked)
+        self._policies.require_permitted(plan.host, f"plan {plan_id}", plan.request)
+        run = replace(self._new("apply", plan, caller), persist=persist, migrate_memory=migrate_memory)
+        return self._start_apply(plan, run, caller)[0]
+
+    def carry_out(self, plan: Plan, caller: Caller, kind: RunKind) -> Run:
+        """Apply a stored plan to its end. Raises what the agent refuses the plan with."""
+        run, ended = self._start_apply(plan, self._new(kind, plan, caller), caller)
+        ended.result()
+        return self.get(run.id)
+
+    def rollback(self, run_id: str, caller: Caller) -> Run:
+        """Start to roll a run back. See Service.rollback."""
+        undone = self.get(run_id)
+        agent = self._hosts.agent(undone.host)
+        self._policies.require_permitted(undone.host, f"the rollback of run {run_id}", None)
+        if undone.kind == "apply" and undone.state == "failed" and not self._runs.entries(run_id):
+            # The run was refused, so the agent's journal does not have it.
+            raise RunConflict(run_id, "failed", "it changed nothing, so there is nothing to roll back")
+        run = replace(self._new("rollback", undone, caller), undoes=run_id)
+        return self._start(run, caller, lambda progress: agent.rollback(run, progress))[0]
+
+    def get(self, run_id: str) -> Run:
+        """A run as it is now. Raises NotFound."""
+        return self._updated(self._runs.get(run_id))
+
+    def list(self, host: str | None, limit: int, marker: str) -> Page[Run]:
+        """See Service.runs."""
+        if host is not None:
+            self._hosts.require(host)
+        page = self._runs.list(host, limit, marker)
+        return Page(tuple(self._updated(run) for run in page.items), page.next)
+
+    def entries(self, run_id: str) -> tuple[Entry, ...]:
+        """See Service.entries."""
+        run = self.get(run_id)
+        return self._runs.entries(run.undoes or run.id)
+
+    def follow(self, run_id: str) -> Iterator[RunProgress]:
+        """See Service.follow. Raises NotFound at once."""
+        self.get(run_id)
+        return self._follow(run_id)
+
+    def _follow(self, run_id: str) -> Iterator[RunProgress]:
+        follower = RunFollower()
+        while True:
+            # The run is read first: the entries that are read after its end are complete.
+            run = self.get(run_id)
+            yield from follower.progress_of(run, self.entries(run_id))
+            if run.state != "running":
+                return
+            with self._progressed:
+                self._progressed.wait(POLL_SECONDS)
+
+    def _new(self, kind: RunKind, of: Plan | Run, caller: Caller) -> Run:
+        """A new run of a plan, or of the plan of another run."""
+        return Run(
+            id=f"run-{self._new_id()}",
+            kind=kind,
+            host=of.host,
+            plan=of.id if isinstance(of, Plan) else of.plan,
+            actor=caller.actor,
+            origin=caller.origin,
+            state="running",
+            started_at=self._now(),
+        )
+
+    def _start_apply(self, plan: Plan, run: Run, caller: Caller) -> tuple[Run, "Future[None]"]:
+        agent = self._hosts.agent(plan.host)
+        return self._start(run, caller, lambda progress: agent.apply(plan, run, progress))
+
+    def _start(self, run: Run, caller: Caller, call: AgentCall) -> tuple[Run, "Future[None]"]:
+        """Carry out the run in a worker thread; returns when the agent has begun. Raises the agent's refusal."""
+        agent = self._hosts.agent(run.host)
+        recorder = RunRecorder(run, caller.request_id, self._runs, self._now)
+        recorder.open()
+        execution = RunExecution(run, recorder, lambda: agent.entries(run.undoes or run.id), self._now, self._notify)
+        self._recorders[run.id] = recorder
+        done = self._workers.submit(execution.carry_out, call)
+        done.add_done_callback(lambda _: self._recorders.pop(run.id))
+        execution.wait_begun()
+        return self._runs.get(run.id), done
+
+    def _notify(self) -> None:
+        with self._progressed:
+            self._progressed.notify_all()
+
+    def _updated(self, run: Run) -> Run:
+        """The run. Where the process that carried it out has died, the agent's journal tells how the run ended."""
+        if run.state != "running" or run.host not in self._hosts.names():
+            return run
+        if recorder := self._recorders.get(run.id):
+            # Progress waits for a moment to be stored in one write, and the next change may take long.
+            recorder.flush()
+            return run
+        latest_end = self._now() - END_GRACE
+        agent = self._hosts.agent(run.host)
+        try:
+            journaled = agent.run(run.id)
+        except NotFound:
+            error = "interrupted before it changed anything"
+            journaled = replace(run, state="failed", ended_at=run.started_at, error=error)
+        except (HostUnreachable, StoreUnavailable) as error:
+            LOG.warning("the agent cannot report the state of run %s now: %s", run.id, error)
+            return run
+        if journaled.ended_at is None or (journaled.ended_at > latest_end and not journaled.recovered):
+            return run
+        recorder = RunRecorder(run, "", self._runs, self._now)
+        recorder.close(journaled, agent.entries(run.undoes or run.id))
+        return self._runs.get(run.id)
