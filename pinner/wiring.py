@@ -36,12 +36,12 @@ configuration = conf.load
 
 
 def now() -> datetime:
-    """The clock of everything that pinner dates."""
+    """The current time in UTC."""
     return datetime.now(UTC)
 
 
 def state_dir(config: cfg.ConfigOpts) -> Path:
-    """Where the journal and the default database lie."""
+    """The folder of the journal and of the default database."""
     if config.agent.state_dir:
         return Path(config.agent.state_dir)
     if os.geteuid() == 0:
@@ -60,14 +60,16 @@ def host_name(config: cfg.ConfigOpts) -> str:
 
 
 def nova_sets(config: cfg.ConfigOpts) -> NovaSets:
-    """What pinner's own configuration says of Nova's CPU sets. Raises Invalid."""
+    """Nova's CPU sets as pinner's own configuration has them. Raises Invalid."""
     sets = (cpus(config.nova[name], f"[nova] {name}") for name in ("cpu_dedicated_set", "cpu_shared_set"))
     return NovaSets(*sets)
 
 
 def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack, *, watch: bool = False) -> LocalAgent:
-    """The agent of this machine, once it has settled what a dead process left open. ``own`` are pinner's process ids,
-    and ``watch`` says whether it hears of what happens there. What it opens is closed by ``undo``."""
+    """The agent of this machine, after it has recovered a run that a dead process left open.
+
+    ``own`` are pinner's process ids; ``watch`` says whether the agent collects host events. ``undo`` closes everything.
+    """
     libvirt = Libvirt(config.libvirt.uri, config.libvirt.call_timeout)
     journal = Journal(state_dir(config) / "agent")
     undo.callback(journal.close)

@@ -1,8 +1,8 @@
 """`pinner serve`: the API, the agent and the database of one host in one command.
 
-Started as root, it becomes two processes: the agent stays root and listens on a Unix socket; the API gives up root
-before it takes its first request, and reaches the host through that socket alone. Started by anybody else, it is one
-process with that user's rights.
+Started as root, pinner becomes two processes. The agent stays root and listens on a Unix socket. The API gives up root
+before its first request, and reaches the host only through that socket. Started by another user, pinner is one process
+with that user's rights.
 """
 
 import ctypes
@@ -36,31 +36,33 @@ LOG = logging.getLogger(__name__)
 _M_ARENA_MAX = -8
 PACKAGES = ("pinner.api", "pinner.agent", "pinner.store", "apiflask", "flask", "werkzeug", "cheroot", "pydantic",
             "sqlalchemy", "rfc8785", "oslo_log")  # fmt: skip
-"""What the API is made of."""
+"""The packages that the API needs. They are imported before root is given up."""
 
 
 def serve(config_files: list[Path] | None, bind: str | None, port: int | None) -> None:
-    """Serve until SIGINT or SIGTERM. Raises PinnerError where it cannot begin."""
+    """Serve until SIGINT or SIGTERM. Raises PinnerError where serving cannot begin."""
     _use_one_heap()
     config = wiring.configuration(config_files)
     log.setup(config, "pinner")
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    interface = _Interface(
+    address = _ApiAddress(
         config.api.bind if bind is None else bind,
         config.api.port if port is None else port,
         read_tokens(config.api.token_file),
     )
     if os.geteuid() == 0:
-        _serve_apart(config, interface)
+        _serve_apart(config, address)
         return
     with ExitStack() as undo:
         agent = wiring.local_agent(config, {os.getpid()}, undo, watch=True)
-        _serve_api(config, agent, wiring.database_url(config), interface)
+        _serve_api(config, agent, wiring.database_url(config), address)
 
 
 def read_tokens(file: str | None) -> dict[str, str] | None:
-    """The accepted tokens with their names, from lines ``name:token``; None without a file. Raises Invalid, which
-    names the line but never shows it."""
+    """The accepted tokens with their names, from lines ``name:token``; None without a file.
+
+    Raises Invalid, which names the line's number but never shows the line.
+    """
     if not file:
         return None
     try:
@@ -83,24 +85,24 @@ def read_tokens(file: str | None) -> dict[str, str] | None:
 
 
 def _use_one_heap() -> None:
-    """glibc gives new threads heaps of their own (mallopt(3)), which only grow; Python runs one thread at a time, so
-    that nothing is won by it."""
+    """Use one malloc heap. glibc gives new threads heaps of their own (mallopt(3)), which only grow; Python runs one
+    thread at a time, so more heaps bring no speed."""
     with suppress(AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Interface:
-    """Where and to whom the API answers."""
+class _ApiAddress:
+    """The address that the API listens on, and the tokens that it accepts."""
 
     bind: str
     port: int
     tokens: dict[str, str] | None
 
 
-def _serve_api(config: cfg.ConfigOpts, agent: Agent, database: str, interface: _Interface, *ends: int) -> None:
-    """Until a signal comes, or one of the file descriptors ``ends`` can be read."""
-    # Not above: the agent's process would have it all in its memory, and needs none of it.
+def _serve_api(config: cfg.ConfigOpts, agent: Agent, database: str, address: _ApiAddress, *ends: int) -> None:
+    """Serve the API until a signal arrives, or until one of the file descriptors ``ends`` can be read."""
+    # Imported here: the agent's process does not need these modules in its memory.
     from pinner.api.app import create_app
     from pinner.api.server import serve as listen
 
@@ -108,33 +110,33 @@ def _serve_api(config: cfg.ConfigOpts, agent: Agent, database: str, interface: _
     host = wiring.host_name(config)
     with ExitStack() as undo:
         parts = wiring.service_parts(config, {host: agent}, database, undo)
-        app = create_app(parts.service, tokens=interface.tokens, max_body_bytes=config.api.max_body_kib * 1024)
-        server = listen(app, interface.bind, interface.port)
+        app = create_app(parts.service, tokens=address.tokens, max_body_bytes=config.api.max_body_kib * 1024)
+        server = listen(app, address.bind, address.port)
         undo.callback(server.stop)
         wiring.start_controller(config, parts.reconciler, host, undo)
         print(f"pinner serves host {host} at {server.url} (Ctrl-C ends it)", flush=True)
         select.select([asked, *ends], [], [])
 
 
-def _serve_apart(config: cfg.ConfigOpts, interface: _Interface) -> None:
-    """The agent here, the API in a child without root. Neither outlives the other."""
+def _serve_apart(config: cfg.ConfigOpts, address: _ApiAddress) -> None:
+    """Run the agent in this process and the API in a child process without root. When one ends, the other ends too."""
     account = privileges.unprivileged(config.api.user)
-    # Where the default state lies depends on who asks; the child asks as somebody else.
+    # The default state folder depends on the user, and the child runs as another user.
     database = wiring.database_url(config)
     socket = _prepare(config, account)
-    # The child sees a byte when the agent listens, and the end of the pipe when this process has gone.
+    # The child reads a byte when the agent listens, and the end of the pipe when this process has ended.
     child_end, own_end = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(own_end)
-        os._exit(_api_process(config, account, socket, database, interface, child_end))
+        os._exit(_api_process(config, account, socket, database, address, child_end))
     os.close(child_end)
     with ExitStack() as undo:
         undo.callback(_end, child)
         agent = wiring.local_agent(config, {os.getpid(), child}, undo, watch=True)
         server = AgentServer(agent, socket, account.pw_uid)
         undo.callback(server.close)
-        undo.callback(agent.close)  # before the server's, which waits for its callers
+        undo.callback(agent.close)  # runs before server.close, which waits for its callers
         server.start()
         asked, gone = asked_to_end(), os.pidfd_open(child)
         with suppress(BrokenPipeError):  # the API has ended already; its exit status says why
@@ -147,7 +149,7 @@ def _serve_apart(config: cfg.ConfigOpts, interface: _Interface) -> None:
 
 
 def _prepare(config: cfg.ConfigOpts, account: pwd.struct_passwd) -> Path:
-    """The state folder with a part for each of the two; where the agent's socket goes."""
+    """Make the state folder with one part for the agent and one for the API; returns the path of the agent's socket."""
     state = wiring.state_dir(config)
     for folder, mode in ((state, 0o711), (state / "agent", 0o700), (state / "api", 0o700)):
         folder.mkdir(parents=True, exist_ok=True)
@@ -162,8 +164,9 @@ def _prepare(config: cfg.ConfigOpts, account: pwd.struct_passwd) -> Path:
 
 
 def _api_process(
-    config: cfg.ConfigOpts, account: pwd.struct_passwd, socket: Path, database: str, interface: _Interface, parent: int
+    config: cfg.ConfigOpts, account: pwd.struct_passwd, socket: Path, database: str, address: _ApiAddress, parent: int
 ) -> int:
+    """Give up root and serve the API, once the agent listens; returns the exit status."""
     try:
         privileges.preload(PACKAGES)
         load_driver(database)
@@ -171,7 +174,7 @@ def _api_process(
         privileges.drop(account)
         if not os.read(parent, 1):
             return 1
-        _serve_api(config, AgentClient(wiring.host_name(config), socket), database, interface, parent)
+        _serve_api(config, AgentClient(wiring.host_name(config), socket), database, address, parent)
     except PinnerError as error:
         print(f"pinner: error: {visible(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, Invalid) else 1
@@ -187,7 +190,7 @@ def _signal(child: int) -> None:
 
 
 def _end(child: int) -> None:
-    """Where the agent could not start, or failed, the API goes too."""
+    """End the API, also where the agent did not start or has failed."""
     _signal(child)
     with suppress(ChildProcessError):
         os.waitpid(child, 0)

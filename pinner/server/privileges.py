@@ -1,4 +1,4 @@
-"""Become an unprivileged user, for good."""
+"""Gives up root for good: the API runs as an unprivileged user."""
 
 import importlib
 import os
@@ -12,11 +12,11 @@ from pinner.model.errors import Invalid
 
 _SKIPPED = ("__main__", "test", "testing", "tests", "fixture", "mypy", "dialects", "orm", "ext", "pipe_mutex", "plugin",
             "v1", "hypothesis", "contrib")  # fmt: skip
-"""Parts of libraries that a server never loads, or that only load where their own optional needs are met."""
+"""Modules of libraries that a server never needs, or that need optional packages."""
 
 
 def unprivileged(user: str) -> pwd.struct_passwd:
-    """The account of ``user``. Raises Invalid where there is none, or where it is root after all."""
+    """The account of ``user``. Raises Invalid for an unknown user, and for a user whose id is 0."""
     try:
         account = pwd.getpwnam(user)
     except KeyError:
@@ -27,7 +27,7 @@ def unprivileged(user: str) -> pwd.struct_passwd:
 
 
 def drop(account: pwd.struct_passwd) -> None:
-    """Give up root: supplementary groups, group and user, with no way back."""
+    """Give up root: set supplementary groups, group and user. There is no way back."""
     os.setgroups([])
     os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
     os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
@@ -36,10 +36,10 @@ def drop(account: pwd.struct_passwd) -> None:
 
 
 def preload(packages: Iterable[str]) -> None:
-    """Import the packages whole while their files can still be read.
+    """Import all modules of the packages while their files can still be read.
 
-    An installation below a closed folder (a checkout in root's home) cannot be read once root is given up, and
-    libraries import parts of themselves as late as their first use.
+    An installation below a closed folder (a checkout in root's home) cannot be read after root is given up, and
+    libraries import some of their modules only at the first use.
     """
     for name in packages:
         _load_parts(importlib.import_module(name))

@@ -1,6 +1,6 @@
-"""What can be asked of pinner: one set of use cases, answered on this host (service) or by a server (remote).
+"""Service: pinner's use cases. LocalService answers them in this process, RemoteService asks a server over REST.
 
-Every method raises the errors of pinner.model.errors and nothing else on purpose.
+Every method raises only errors of pinner.model.errors on purpose.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from pinner.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class StrategyInfo:
-    """A strategy for people: its name, one sentence, and the request fields that it reads."""
+    """The description of a strategy: its name, one sentence, and the request fields that it reads."""
 
     name: str
     summary: str
@@ -30,7 +30,7 @@ class StrategyInfo:
 
 @dataclass(frozen=True, slots=True)
 class GuestExclusion:
-    """Whether a guest's metadata says that its CPUs are to be left alone."""
+    """Whether a guest's metadata excludes the guest from every placement."""
 
     uuid: str
     name: str
@@ -38,7 +38,7 @@ class GuestExclusion:
 
 
 class Service(Protocol):
-    """pinner."""
+    """The use cases."""
 
     def hosts(self) -> tuple[str, ...]:
         """The names of the hosts that can be planned for."""
@@ -47,10 +47,10 @@ class Service(Protocol):
         """The installed strategies."""
 
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
-        """The host as it is, not stored. 0 seconds: without loads, at once."""
+        """A snapshot of the host as it is now; it is not stored. 0 seconds: without CPU use, at once."""
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
-        """Take and store a snapshot; its id (content hash) and itself. None: the configured sample."""
+        """Take and store a snapshot; its id (content hash) and the snapshot. None: the configured sample."""
 
     def snapshot(self, snapshot: str) -> Snapshot:
         """A stored snapshot."""
@@ -58,57 +58,61 @@ class Service(Protocol):
     def plan(
         self, host: str, request: Request, snapshot: str | None, sample_seconds: float | None, caller: Caller
     ) -> Plan:
-        """Plan from a stored snapshot, or from one taken now; the plan is stored."""
+        """Make a plan from a stored snapshot, or (None) from a new snapshot; the plan is stored."""
 
     def plan_by_id(self, plan: str) -> Plan:
         """A stored plan."""
 
     def plans(self, host: str | None, limit: int, marker: str) -> Page[PlanSummary]:
-        """Stored plans."""
+        """A page of the stored plans, of one host or (None) of all."""
 
     def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
-        """Start to apply a plan; the run that comes back goes on by itself. Refusals (stale, blocked, busy) raise.
+        """Start to apply a plan; the returned run continues by itself. A refused plan (stale, blocked, busy) raises.
 
-        ``persist`` writes the guests' definitions too; ``migrate_memory`` moves each guest's memory to the node that
-        the plan gives to its vCPUs.
+        ``persist`` writes the guests' persistent definitions too; ``migrate_memory`` moves each guest's memory to the
+        node that the plan gives to its vCPUs.
         """
 
     def rollback(self, run: str, caller: Caller) -> Run:
-        """Start to take a run back; a run of its own."""
+        """Start to roll a run back; returns the run of the rollback."""
 
     def run(self, run: str) -> Run:
-        """A run as it stands."""
+        """A run as it is now."""
 
     def runs(self, host: str | None, limit: int, marker: str) -> Page[Run]:
-        """All runs."""
+        """A page of the runs, of one host or (None) of all."""
 
     def entries(self, run: str) -> tuple[Entry, ...]:
-        """A run's changes with their states; of a rollback, the entries of the run it takes back."""
+        """The entries of a run. A rollback has the entries of the run that it rolls back."""
 
     def follow(self, run: str) -> Iterator[RunProgress]:
-        """The run's changes as they end, those that have ended first; stops when the run has ended."""
+        """The progress of a run: first the final entries, then each entry when it becomes final, until the run ends."""
 
     def policy(self, host: str) -> Policy:
         """The host's policy. Raises NotFound where it has none."""
 
     def set_policy(self, host: str, policy: Policy, caller: Caller) -> Policy:
-        """Give the host a policy in place of the one it has. A server that serves the host heeds it within seconds."""
+        """Set the host's policy. A server of the host follows the new policy within seconds."""
 
     def drift(self, host: str) -> DriftReport:
-        """What stands against what the kernel says now; nothing is changed. Where the policy is new and nothing stands
-        yet, CPU use is measured first."""
+        """Compare the recorded placement with the kernel's affinities now; nothing is changed.
+
+        Under a new policy without a placement, CPU use is measured first.
+        """
 
     def set_excluded(self, host: str, guest: str, excluded: bool, caller: Caller) -> GuestExclusion:
-        """Mark a guest (name or UUID), in its metadata, as one whose CPUs are left alone, or take the mark away."""
+        """Exclude a guest (name or UUID) from every placement by a mark in its metadata, or remove the mark."""
 
     def guest_event(self, host: str | None, event: GuestEvent, caller: Caller) -> GuestEventOutcome:
-        """Somebody tells that something happened to a guest of a host (None: of the only one). Whoever keeps the host
-        looks at once. An event is a hint: told twice, late or of a guest that is gone it does no harm."""
+        """Report an event of a host's guest (None: of the only host). The policy controller observes the host at once.
+
+        An event is a hint: a doubled or late event, or an event of a guest that is gone, does no harm.
+        """
 
     def audit(
         self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str
     ) -> Page[AuditRecord]:
-        """The audit trail."""
+        """A page of the audit trail, newest first."""
 
     def verify_audit(self) -> Verification:
         """Check the hash chain from the first record to the last."""

@@ -1,7 +1,7 @@
-# ruff: noqa: D102, ARG002 - UseCases says what each method does and takes
-"""pinner's use cases, asked of a server over REST.
+# ruff: noqa: D102, ARG002 - Service documents each method
+"""RemoteService: the use cases answered by a pinner server over REST.
 
-A ``caller`` argument counts for nothing here: the server knows its caller by the token or the address.
+The ``caller`` arguments are ignored here: the server knows its caller by the token or the address.
 """
 
 import time
@@ -29,16 +29,18 @@ from pinner.service.run_follower import RunFollower
 T = TypeVar("T")
 
 ANSWER_TIMEOUT = MAX_SAMPLE_SECONDS + 30
-"""Seconds: the longest sample that a server takes, and half a minute to answer."""
+"""Seconds: the longest sample of a server, and half a minute for the answer."""
 SILENCE = 35.0
-"""Seconds without a word on an event stream after which it counts as broken; servers send a comment every ten."""
+"""Seconds without data after which an event stream counts as broken; servers send a comment every ten seconds."""
 POLL = 0.5
-"""Seconds between two looks at a run that cannot be followed as a stream."""
+"""Seconds between two readings of a run that cannot be followed as a stream."""
 
 
 class RemoteService:
-    """The use cases of the server at ``url`` (http://host:port); ``token`` is the bearer token, where it wants one. It
-    has ``patience`` seconds for each answer."""
+    """Satisfies Service with the server at ``url`` (http://host:port).
+
+    ``token`` is the bearer token, where the server requires one. The server has ``patience`` seconds for each answer.
+    """
 
     def __init__(self, url: str, token: str | None = None, patience: float = ANSWER_TIMEOUT) -> None:
         self._url = url
@@ -52,11 +54,11 @@ class RemoteService:
             raise Invalid("token", "(not shown)", "printable ASCII, on one line")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         timeout = httpx.Timeout(patience, connect=10.0)
-        # The environment's proxies are not asked: they would get the token, and loopback is not theirs to reach.
+        # No proxy of the environment is used: a proxy would receive the token, and cannot reach this host's loopback.
         self._http = httpx.Client(base_url=base, headers=headers, timeout=timeout, trust_env=False)
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._http.close()
 
     def hosts(self) -> tuple[str, ...]:
@@ -109,8 +111,7 @@ class RemoteService:
         return self._detail(run)[1]
 
     def follow(self, run: str) -> Iterator[RunProgress]:
-        """The server's event stream; where that cannot be had or breaks off, the run itself, looked at again and
-        again."""
+        """Reads the server's event stream. Where there is no stream, or it breaks, reads the run periodically."""
         follower = RunFollower()
         try:
             for progress in self._stream(run):
@@ -183,7 +184,7 @@ class RemoteService:
         try:
             answer = self._http.request(method, _url(path), **content)
         except httpx.HTTPError as error:
-            why = f"no pinner server answers ({error}); does `pinner serve` run there?"
+            why = f"no pinner server answers ({error}); is `pinner serve` running there?"
             raise HostUnreachable(self._url, why) from None
         except UnicodeEncodeError as error:
             raise Invalid("text", ascii(error.object), "text in UTF-8") from None
@@ -192,7 +193,7 @@ class RemoteService:
         return _read(kind, _json(answer.content))
 
     def _stream(self, run: str) -> Iterator[RunProgress]:
-        """What the event stream tells. Ends early where the server has no stream to give."""
+        """The progress from the event stream. Ends early where the server has no free stream."""
         timeout = httpx.Timeout(SILENCE, connect=10.0)
         with self._http.stream("GET", _url(("runs", run, "events")), timeout=timeout) as answer:
             if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
@@ -211,8 +212,11 @@ def _url(path: tuple[str, ...]) -> str:
 
 
 def _events(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Name and data of each server-sent event. Split by hand: only a line feed ends a line here, and names of guests
-    may hold what other line readers take for one (U+2028)."""
+    """Name and data of each server-sent event.
+
+    The lines are split by hand: only a line feed ends a line, and guests' names may contain characters that other
+    readers take for a line end (U+2028).
+    """
     rest = b""
     for chunk in chunks:
         *blocks, rest = (rest + chunk).split(b"\n\n")
@@ -225,20 +229,20 @@ def _json(content: bytes) -> Any:
     try:
         return codec.load(object, content, "answer")
     except Invalid:
-        raise PinnerError(f"the server's answer is no JSON: {content[:80]!r}") from None
+        raise PinnerError(f"the server's answer is not JSON: {content[:80]!r}") from None
 
 
 def _read(kind: type[T], value: object) -> T:
     try:
         return codec.read(kind, value, "answer")
     except Invalid as error:
-        raise PinnerError(f"the server's answer is not what this version of pinner knows: {error}") from None
+        raise PinnerError(f"the server's answer does not fit this version of pinner: {error}") from None
 
 
 def _error(status: int, content: bytes) -> PinnerError:
-    """The error that the server sent, as the type that it was there."""
+    """The error that the server sent, with the type that it had in the server."""
     try:
         sent = _json(content)["error"]
         return revive(str(sent["code"]), str(sent["message"]), dict(sent["details"]))
     except (PinnerError, LookupError, TypeError, ValueError):
-        return PinnerError(f"the server answered {status} and no error that pinner knows: {content[:80]!r}")
+        return PinnerError(f"the server answered {status}, without an error that pinner knows: {content[:80]!r}")

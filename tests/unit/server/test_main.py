@@ -48,13 +48,13 @@ def test_a_missing_token_file_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("user", ["root", "no-such-user"])
-def test_the_api_gets_no_such_user(user: str) -> None:
+def test_an_unsuitable_api_user_is_refused(user: str) -> None:
     with pytest.raises(Invalid, match=user):
         privileges.unprivileged(user)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up root")
-def test_root_is_given_up_for_good() -> None:
+def test_giving_up_root_is_final() -> None:
     account = privileges.unprivileged("nobody")
     told, tell = os.pipe()
     child = os.fork()
@@ -72,8 +72,8 @@ def test_root_is_given_up_for_good() -> None:
     os.close(told)
 
 
-def test_what_only_tests_need_is_not_loaded() -> None:
-    """It takes its time at each start, and some of it changes how the whole process works."""
+def test_test_libraries_are_not_loaded() -> None:
+    """They cost time at each start, and some of them change the whole process."""
     code = (
         "import sys; from pinner.server.main import PACKAGES, privileges as p; p.preload(PACKAGES); print(*sys.modules)"
     )

@@ -1,7 +1,7 @@
-"""The loop that keeps a host: what it hears it looks after, at once, once, and not at the price of a busy machine.
+"""PolicyController: reconciles after host events, once for a burst, and without keeping a CPU busy.
 
-The policing behind it is a list of calls, which can fail at chosen moments; the newsroom is the real one. The last test
-has everything real but the host.
+The Reconciler behind it is a list of calls, which can fail at chosen moments; the event queue is the real one. The
+last test uses the real Reconciler.
 """
 
 import threading
@@ -35,12 +35,12 @@ HELD = Drift(CHANGE.target, CHANGE.after, CHANGE.before, "unknown", backoff_unti
 
 
 class Policies:
-    """Notes every look; ``failures`` are raised by the next ones."""
+    """Records each reconcile; the next reconciles raise ``failures``."""
 
     def __init__(self) -> None:
         self.event_queue = HostEventQueue(lambda: NOON)
         self.wanted: Policy | None = Policy(mode="enforce")
-        self.looks: list[tuple[str, bool]] = []
+        self.reconciles: list[tuple[str, bool]] = []
         self.failures: list[Exception] = []
         self.drifts: tuple[Drift, ...] = ()
         self.unplaced: tuple[LeftOut, ...] = ()
@@ -58,7 +58,7 @@ class Policies:
 
     def reconcile(self, host: str, cause: str, *, measured: bool = False) -> DriftReport:
         with self.moved:
-            self.looks.append((cause, measured))
+            self.reconciles.append((cause, measured))
             self.moved.notify_all()
         if self.failures:
             raise self.failures.pop()
@@ -66,8 +66,8 @@ class Policies:
 
     def wait(self, count: int, seconds: float = 5.0) -> list[str]:
         with self.moved:
-            assert self.moved.wait_for(lambda: len(self.looks) >= count, seconds), self.looks
-        return [cause for cause, _ in self.looks]
+            assert self.moved.wait_for(lambda: len(self.reconciles) >= count, seconds), self.reconciles
+        return [cause for cause, _ in self.reconciles]
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def policies() -> Policies:
 
 
 @contextmanager
-def kept(policies: object, resync: float = 60.0, measure: float = 60.0) -> Iterator[PolicyController]:
+def running_controller(policies: object, resync: float = 60.0, measure: float = 60.0) -> Iterator[PolicyController]:
     controller = PolicyController(policies, "h1", resync_seconds=resync, measure_seconds=measure)
     controller.start()
     try:
@@ -91,87 +91,87 @@ def quickly(monkeypatch):
     monkeypatch.setattr(controller_module, "FIRST_RETRY", 0.02)
 
 
-def test_it_looks_at_the_start_and_then_after_news(policies):
-    with kept(policies):
+def test_reconciles_at_the_start_and_after_an_event(policies):
+    with running_controller(policies):
         policies.wait(1)
         policies.event_queue.publish("guest-started", "uuid-1", "booted")
         assert policies.wait(2) == ["started", "guest-started uuid-1 booted"]
 
 
-def test_a_flock_of_news_is_one_look(policies):
-    with kept(policies):
+def test_a_burst_of_events_leads_to_one_reconcile(policies):
+    with running_controller(policies):
         policies.wait(1)
         for number in range(20):
             policies.event_queue.publish("process-born", str(number), "daemon")
         causes = policies.wait(2)
         time.sleep(0.1)
-    assert len(policies.looks) == 2
+    assert len(policies.reconciles) == 2
     assert causes[1] == "process-born 0 daemon; process-born 1 daemon; process-born 2 daemon (and 17 more)"
 
 
-def test_a_guest_that_goes_leaves_nothing_to_look_after(policies):
-    with kept(policies):
+def test_a_stopped_guest_leads_to_no_reconcile(policies):
+    with running_controller(policies):
         policies.wait(1)
         policies.event_queue.publish("guest-stopped", "1")
         time.sleep(0.15)
-        assert len(policies.looks) == 1
+        assert len(policies.reconciles) == 1
         policies.event_queue.publish("lost", "")
         assert policies.wait(2)[-1] == "lost"
 
 
-def test_a_guest_that_goes_may_make_room_for_one_that_had_none(policies):
+def test_a_stopped_guest_leads_to_a_reconcile_where_a_guest_is_unplaced(policies):
     policies.unplaced = (LeftOut("guest g1", "no room"),)
-    with kept(policies):
+    with running_controller(policies):
         policies.wait(1)
         policies.event_queue.publish("guest-stopped", "1")
         assert policies.wait(2)[-1] == "guest-stopped 1"
 
 
-def test_it_sweeps_when_nothing_is_heard(policies):
-    with kept(policies, resync=0.05):
+def test_resyncs_without_any_event(policies):
+    with running_controller(policies, resync=0.05):
         assert set(policies.wait(5)[1:]) == {"resync"}
 
 
-def test_it_looks_again_when_a_hold_ends(policies):
+def test_reconciles_again_when_a_backoff_ends(policies):
     policies.drifts = (replace(HELD, backoff_until=NOON + timedelta(seconds=0.05)),)
-    with kept(policies):
+    with running_controller(policies):
         assert policies.wait(4) == ["started", "resync", "resync", "resync"]
 
 
-def test_a_long_hold_waits_for_the_sweep_at_most(policies):
+def test_a_long_backoff_waits_at_most_for_the_next_resync(policies):
     policies.drifts = (HELD,)
-    with kept(policies, resync=0.05):
+    with running_controller(policies, resync=0.05):
         policies.wait(4)
 
 
-def test_it_measures_now_and_then(policies):
-    with kept(policies, measure=0.05):
+def test_measures_cpu_use_periodically(policies):
+    with running_controller(policies, measure=0.05):
         policies.wait(5)
-    assert ("measured resync", True) in policies.looks
+    assert ("measured resync", True) in policies.reconciles
 
 
-def test_a_host_without_a_policy_is_let_be(policies):
+def test_a_host_without_a_policy_is_not_reconciled(policies):
     policies.wanted = None
-    with kept(policies, resync=0.01, measure=0.01):
+    with running_controller(policies, resync=0.01, measure=0.01):
         policies.event_queue.publish("guest-started", "uuid-1")
         time.sleep(0.2)
-        assert policies.looks == []
+        assert policies.reconciles == []
         policies.wanted = Policy()
         policies.wait(1)
 
 
-def test_a_policy_that_is_set_later_is_heeded(policies):
-    with kept(policies):
+def test_a_policy_that_is_set_later_is_followed(policies):
+    with running_controller(policies):
         policies.wait(1)
         policies.wanted = Policy(Request("numa-local"), "enforce")
         assert policies.wait(2)[-1] == "policy set"
 
 
 @pytest.mark.parametrize("first", [None, Policy()])
-def test_a_policy_is_heeded_at_once_where_the_agent_tells_that_it_is_set(policies, monkeypatch, first):
+def test_a_new_policy_is_followed_at_once_where_the_agent_publishes_it(policies, monkeypatch, first):
     monkeypatch.setattr(controller_module, "POLL_SECONDS", 60.0)
     policies.wanted = first
-    with kept(policies):
+    with running_controller(policies):
         looks = 0 if first is None else 1
         policies.wait(looks)
         policies.wanted = Policy(Request("numa-local"), "enforce")
@@ -179,14 +179,14 @@ def test_a_policy_is_heeded_at_once_where_the_agent_tells_that_it_is_set(policie
         policies.wait(looks + 1, 1.0)
         policies.event_queue.publish("policy-set", "")
         time.sleep(0.15)
-        assert len(policies.looks) == looks + 1, "the same policy, set again"
+        assert len(policies.reconciles) == looks + 1, "the same policy, set again"
         policies.event_queue.close()
 
 
 @pytest.mark.parametrize("error", [HostUnreachable("h1", "no answer"), ZeroDivisionError("a fault of ours")])
-def test_it_survives_and_tries_again_ever_later(policies, error, caplog):
+def test_a_failure_is_retried_after_doubling_waits(policies, error, caplog):
     policies.failures = [error] * 4
-    with kept(policies):
+    with running_controller(policies):
         policies.wait(5)
         policies.event_queue.publish("guest-started", "uuid-1")
         policies.wait(6)
@@ -195,17 +195,17 @@ def test_it_survives_and_tries_again_ever_later(policies, error, caplog):
     assert waits == [0.02, 0.04, 0.08, 0.16]
 
 
-def test_news_that_could_not_be_looked_after_is_not_forgotten(policies):
-    with kept(policies):
+def test_an_event_whose_reconcile_failed_is_not_lost(policies):
+    with running_controller(policies):
         policies.wait(1)
         policies.failures = [HostUnreachable("h1", "no answer")]
         policies.event_queue.publish("guest-started", "uuid-1")
         assert policies.wait(4) == ["started", "guest-started uuid-1", "resync", "guest-started uuid-1"]
 
 
-def test_it_waits_in_peace(policies, monkeypatch):
+def test_waiting_for_events_does_not_poll(policies, monkeypatch):
     monkeypatch.setattr(controller_module, "POLL_SECONDS", 5.0)
-    with kept(policies):
+    with running_controller(policies):
         policies.wait(1)
         before, polls = time.process_time(), policies.polls
         time.sleep(0.5)
@@ -213,7 +213,7 @@ def test_it_waits_in_peace(policies, monkeypatch):
         assert policies.polls - polls <= 1
 
 
-def test_a_flood_of_news_costs_a_third_of_the_time_at_most(policies, monkeypatch):
+def test_a_flood_of_events_costs_at_most_a_third_of_the_time(policies, monkeypatch):
     look = policies.reconcile
 
     def slow(*call, **options):
@@ -222,17 +222,17 @@ def test_a_flood_of_news_costs_a_third_of_the_time_at_most(policies, monkeypatch
         return look(*call, **options)
 
     monkeypatch.setattr(policies, "reconcile", slow)
-    with kept(policies):
+    with running_controller(policies):
         policies.wait(controller_module.FREE_RECONCILES + 2)
-        began, looks = time.monotonic(), len(policies.looks)
+        began, looks = time.monotonic(), len(policies.reconciles)
         time.sleep(1.0)
-        busy = 0.05 * (len(policies.looks) - looks) / (time.monotonic() - began)
+        busy = 0.05 * (len(policies.reconciles) - looks) / (time.monotonic() - began)
     assert 0 < busy < 0.4
 
 
-def test_stopping_does_not_wait_for_news(policies, monkeypatch):
+def test_stopping_does_not_wait_for_events(policies, monkeypatch):
     monkeypatch.setattr(controller_module, "POLL_SECONDS", 60.0)
-    with kept(policies) as controller:
+    with running_controller(policies) as controller:
         policies.wait(1)
         began = time.monotonic()
         controller.stop()
@@ -240,7 +240,7 @@ def test_stopping_does_not_wait_for_news(policies, monkeypatch):
     policies.event_queue.close()
 
 
-def test_a_restarted_daemon_and_a_moved_guest_are_back_within_a_second(tmp_path, monkeypatch):
+def test_a_restarted_daemon_and_a_moved_guest_are_reconciled_within_a_second(tmp_path, monkeypatch):
     monkeypatch.setattr(controller_module, "POLL_SECONDS", 5.0)
     everywhere = cpus("0-15")
     host = snapshot(plain(16), [guest(1, 2, everywhere)], [process(500, 50.0, "0-15", name="daemon")])

@@ -1,4 +1,4 @@
-"""Events of guests: on a host in memory, with the real planner, journal and store."""
+"""Guest events on an in-memory host, with the real planner, journal and store."""
 
 import uuid
 from contextlib import closing
@@ -66,7 +66,7 @@ def enforce(service, reconciler):
     reconciler.reconcile(HOST, "started")
 
 
-def test_an_event_is_news_and_stands_in_the_audit_trail(service, reconciler, agent):
+def test_an_event_is_published_and_recorded_in_the_audit_trail(service, reconciler, agent):
     heard = service.guest_event(HOST, event("started", nova=NOVA), HOOK)
     assert (heard.host, heard.guest, heard.known, heard.run) == (HOST, GUEST, True, "")
     (news,) = reconciler.host_events(HOST, 0, 0.0)
@@ -93,7 +93,7 @@ def test_of_several_hosts_one_must_be_named(store, agent, clock):
 
 
 @pytest.mark.parametrize("kind", ["started", "leaving", "gone"])
-def test_a_guest_that_is_not_there_has_no_effect(service, reconciler, store, kind):
+def test_an_event_of_an_unknown_guest_has_no_effect(service, reconciler, store, kind):
     heard = service.guest_event(HOST, event(kind, guest=GUEST.replace("1", "9"), nova=NOVA), HOOK)
     assert (heard.known, heard.run) == (False, "")
     assert reconciler.host_events(HOST, 0, 0.0) == ()
@@ -101,7 +101,7 @@ def test_a_guest_that_is_not_there_has_no_effect(service, reconciler, store, kin
     assert store.guest_hints.of(HOST) == {}
 
 
-def test_who_it_is_for_nova_is_known_until_it_is_gone(service):
+def test_the_nova_identity_is_stored_until_the_guest_is_gone(service):
     service.guest_event(HOST, event("started", nova=NOVA), HOOK)
     service.guest_event(HOST, event("started"), HOOK)
     assert service.observe(HOST, 0.0).guests[0].nova == NOVA
@@ -109,7 +109,7 @@ def test_who_it_is_for_nova_is_known_until_it_is_gone(service):
     assert service.observe(HOST, 0.0).guests[0].nova is None
 
 
-def test_a_guest_that_leaves_gets_back_what_it_had_and_is_let_be(service, reconciler, agent):
+def test_a_leaving_guest_is_released_and_then_skipped(service, reconciler, agent):
     enforce(service, reconciler)
     assert kernel(agent) == PLACED
     heard = service.guest_event(HOST, event("leaving"), HOOK)
@@ -124,7 +124,7 @@ def test_a_guest_that_leaves_gets_back_what_it_had_and_is_let_be(service, reconc
     assert service.verify_audit().ok
 
 
-def test_a_guest_that_stayed_is_placed_again(service, reconciler, agent):
+def test_a_guest_whose_migration_failed_is_placed_again(service, reconciler, agent):
     enforce(service, reconciler)
     service.guest_event(HOST, event("leaving"), HOOK)
     service.guest_event(HOST, event("started", at=NOON + timedelta(seconds=1)), HOOK)
@@ -132,8 +132,8 @@ def test_a_guest_that_stayed_is_placed_again(service, reconciler, agent):
     assert kernel(agent) == PLACED
 
 
-def test_who_looks_at_the_news_sees_it_as_it_was_told(service, reconciler, agent, monkeypatch):
-    """It is looked at once, and not again."""
+def test_a_hint_is_stored_before_its_event_is_published(service, reconciler, agent, monkeypatch):
+    """The controller observes the host at once and reads the hints only then."""
     looks = []
 
     def look(guest, words):
@@ -147,7 +147,7 @@ def test_who_looks_at_the_news_sees_it_as_it_was_told(service, reconciler, agent
     assert service.observe(HOST, 0.0).guests[0].nova == NOVA
 
 
-def test_a_migration_that_never_ends_is_not_waited_for_for_ever(service, reconciler, agent, clock):
+def test_a_leaving_guest_is_placed_again_after_the_migration_time(service, reconciler, agent, clock):
     enforce(service, reconciler)
     service.guest_event(HOST, event("leaving"), HOOK)
     clock.at += timedelta(minutes=1)
@@ -155,7 +155,7 @@ def test_a_migration_that_never_ends_is_not_waited_for_for_ever(service, reconci
     assert kernel(agent) == PLACED
 
 
-def test_what_is_told_late_changes_nothing(service, reconciler, agent):
+def test_a_late_event_changes_nothing(service, reconciler, agent):
     enforce(service, reconciler)
     service.guest_event(HOST, event("started", at=NOON + timedelta(seconds=5), nova=NOVA), HOOK)
     assert service.guest_event(HOST, event("leaving"), HOOK).run == ""
@@ -164,7 +164,7 @@ def test_what_is_told_late_changes_nothing(service, reconciler, agent):
     assert kernel(agent) == PLACED
 
 
-def test_a_teller_whose_clock_is_ahead_does_not_have_the_last_word(service, clock):
+def test_an_event_from_a_clock_that_is_ahead_does_not_outdate_later_events(service, clock):
     service.guest_event(HOST, event("started", at=NOON + timedelta(days=900), nova=NOVA), HOOK)
     clock.at += timedelta(minutes=1)
     service.guest_event(HOST, event("leaving", at=clock.at), HOOK)
@@ -172,7 +172,7 @@ def test_a_teller_whose_clock_is_ahead_does_not_have_the_last_word(service, cloc
 
 
 @pytest.mark.parametrize("mode", [None, "observe", "propose"])
-def test_what_a_person_applied_is_released_too_and_nothing_drifts_then(service, reconciler, agent, mode):
+def test_a_placement_by_an_operator_is_released_and_then_nothing_drifts(service, reconciler, agent, mode):
     if mode:
         service.set_policy(HOST, Policy(mode=mode), HOOK)
     plan = service.plan(HOST, Policy().request, None, 0.0, HOOK)
@@ -183,7 +183,7 @@ def test_what_a_person_applied_is_released_too_and_nothing_drifts_then(service, 
     assert (report.drifts, report.error, report.placement) == ((), "", plan.id)
 
 
-def test_what_was_taken_back_already_is_not_given_back_again(service, agent):
+def test_a_placement_that_was_rolled_back_is_not_released(service, agent):
     plan = service.plan(HOST, Policy().request, None, 0.0, HOOK)
     run = service.apply(plan.id, False, HOOK)
     list(service.follow(run.id))
@@ -191,13 +191,13 @@ def test_what_was_taken_back_already_is_not_given_back_again(service, agent):
     assert service.guest_event(HOST, event("leaving"), HOOK).run == ""
 
 
-def test_a_destination_that_has_fewer_cpus(service, reconciler, agent):
+def test_a_release_for_a_destination_with_fewer_cpus(service, reconciler, agent):
     enforce(service, reconciler)
     service.guest_event(HOST, replace(event("leaving"), cpus=cpus("0-3")), HOOK)
     assert kernel(agent) == {"0-3"}
 
 
-def test_the_one_on_another_host_is_not_forgotten(store):
+def test_a_gone_event_keeps_the_hint_of_another_host(store):
     from pinner.model.event import GuestHint
 
     store.guest_hints.put(GuestHint(GUEST, "h2", NOON, NOVA))
@@ -207,8 +207,8 @@ def test_the_one_on_another_host_is_not_forgotten(store):
     assert store.guest_hints.of(HOST) == {}
 
 
-def test_what_the_flavor_asks_for_holds_from_the_event_on(service, reconciler, agent):
-    """As with a Nova that does not write extra specs into the metadata."""
+def test_the_strategy_of_the_flavor_holds_from_the_event_on(service, reconciler, agent):
+    """Some versions of Nova do not write extra specs into the metadata."""
     agent.taken = snapshot(plain(16, 2), [guest(1, 2, cpus("0-15")), guest(2, 2, cpus("0-15"))])
     enforce(service, reconciler)
 

@@ -66,7 +66,7 @@ def plan(store):
 
 
 def wait_through(service, run):
-    """Until this process is through with the run, whatever has become of it."""
+    """Wait until this process has ended the run, whatever its state."""
     while run.id in service._runs._recorders:
         time.sleep(0.01)
 
@@ -80,8 +80,8 @@ def trail(service, *actions):
     return [record for record in records if not actions or record.action in actions]
 
 
-def test_the_types_fit(service, agent):
-    """mypy does not read the tests, so the assignment is checked where the service is wired; here it is shown."""
+def test_service_and_agent_satisfy_their_protocols(service, agent):
+    """mypy does not read the tests: it checks these assignments in wiring; here they are shown."""
     use_cases: Service = service
     host: Agent = agent
     assert use_cases.hosts() == ("h1",)
@@ -117,7 +117,7 @@ def test_observing_stores_nothing(service):
 
 
 @pytest.mark.parametrize("seconds", [-1, 301, float("nan"), float("inf")])
-def test_a_sample_that_cannot_be(service, seconds):
+def test_an_impossible_sample_is_refused(service, seconds):
     for call in (lambda: service.observe("h1", seconds), lambda: service.take_snapshot("h1", seconds, ANN)):
         with pytest.raises(Invalid, match="sample_seconds"):
             call()
@@ -142,7 +142,7 @@ def test_a_sample_that_cannot_be(service, seconds):
         (lambda s: s.follow("nope"), "run"),
     ],
 )
-def test_what_there_is_not(service, call, kind):
+def test_unknown_names_raise_not_found(service, call, kind):
     with pytest.raises(NotFound) as caught:
         call(service)
     assert caught.value.details["kind"] == kind
@@ -164,7 +164,7 @@ def test_a_plan_is_stored_with_its_snapshot(service):
     ]
 
 
-def test_a_snapshot_of_another_host_is_no_basis(service, store):
+def test_a_snapshot_of_another_host_is_refused(service, store):
     other = store.snapshots.add(make_snapshot(host="h2"))
     with pytest.raises(Invalid, match="this one is of h2"):
         service.plan("h1", Request(), other, None, ANN)
@@ -196,7 +196,7 @@ def test_an_apply_from_start_to_end(service, agent, plan):
     assert service.runs(None, 5, "").items == (ended,)
 
 
-def test_what_the_audit_says_of_it(service, plan):
+def test_the_audit_trail_of_an_apply(service, plan):
     run = service.apply(plan.id, True, ANN)
     finish(service, run)
     undo = service.rollback(run.id, BOB)
@@ -213,7 +213,7 @@ def test_what_the_audit_says_of_it(service, plan):
     assert service.verify_audit().ok
 
 
-def test_a_rollback_gives_back_and_ends_the_run_it_took_back(service, agent, plan):
+def test_a_rollback_restores_the_masks_and_ends_the_applied_run(service, agent, plan):
     run = service.apply(plan.id, False, ANN)
     finish(service, run)
     undo = service.rollback(run.id, BOB)
@@ -270,7 +270,7 @@ def test_a_refusal_comes_from_apply_itself(service, agent, plan, refusal):
 
 
 def test_two_applies_at_once(service, agent, plan):
-    """One wins and the other is told its name; also while nothing of it has been changed yet."""
+    """One starts. The error of the other names the first run, also before the first run has changed anything."""
     agent.gate = threading.Semaphore(0)
     first = service.apply(plan.id, False, ANN)
     assert service.run(first.id).state == "running"
@@ -284,7 +284,7 @@ def test_two_applies_at_once(service, agent, plan):
     assert service.run(first.id).state == "applied"
 
 
-def test_of_many_that_start_together_one_wins(service, agent, plan):
+def test_of_eight_applies_at_once_one_starts(service, agent, plan):
     agent.gate = threading.Semaphore(0)
     won, refused, ready = [], [], threading.Barrier(8)
 
@@ -317,7 +317,7 @@ def test_following_shows_changes_as_they_end(service, agent, plan):
 
 
 def test_following_a_run_of_another_process(service, agent, plan, store, clock):
-    """Another service over the same database and journal stands for it; the condition of this one is never told."""
+    """Another service over the same database and journal plays that process; this service's condition is never notified."""
     agent.gate = threading.Semaphore(0)
     with closing(compose_service(agent, store, clock)) as other:
         run = other.service.apply(plan.id, False, ANN)
@@ -336,8 +336,8 @@ def test_close_waits_for_the_run_under_way(store, agent, clock, plan):
     assert parts.service.run(run.id).state == "applied"
 
 
-def test_an_agent_that_breaks_off(service, agent, plan):
-    """An error that is not the agent's to have: the run is failed and says why; what was done is on record."""
+def test_an_agent_that_fails_during_a_run(service, agent, plan):
+    """An unexpected error of the agent: the run is failed with its cause, and the changes already made are recorded."""
     agent.break_after = 2
     run = service.apply(plan.id, False, ANN)
     assert finish(service, run)[-1].run.state == "failed"
@@ -346,8 +346,8 @@ def test_an_agent_that_breaks_off(service, agent, plan):
     assert [r.result for r in trail(service, "run.change", "run.end")] == ["done", "failed: the agent broke"]
 
 
-def test_an_agent_out_of_reach_has_the_last_word(service, agent, plan, clock):
-    """The connection broke, the run went on: how it ended is the agent's word."""
+def test_the_end_of_a_run_is_read_later_from_an_unreachable_agent(service, agent, plan, clock):
+    """The connection broke and the run went on: the agent's journal tells how the run ended."""
     agent.break_after, agent.broken = 2, HostUnreachable("h1", "the connection broke")
     run = service.apply(plan.id, False, ANN)
     wait_through(service, run)
@@ -364,7 +364,7 @@ def test_an_agent_out_of_reach_has_the_last_word(service, agent, plan, clock):
 
 @pytest.mark.fault(32)
 @pytest.mark.parametrize(("begins", "state"), [(True, "applied"), (False, "failed")])
-def test_an_agent_that_is_killed_before_its_first_word_may_have_begun(
+def test_a_run_may_have_begun_although_the_agent_was_killed_before_its_first_message(
     service, agent, plan, clock, monkeypatch, begins, state
 ):
     apply = agent.apply
@@ -391,8 +391,8 @@ def test_a_run_whose_process_died_before_its_agent_began(service, store, clock):
     assert service.runs("h1", 5, "").items[0].error == "interrupted before it changed anything"
 
 
-def test_what_recovery_made_of_a_run_is_told_at_the_next_start(service, agent, plan, store, clock):
-    """At once: the process that carried it out is dead, so nobody else can be about to store its end."""
+def test_the_result_of_a_recovery_is_recorded_at_the_next_start(service, agent, plan, store, clock):
+    """At once: the process that carried out the run is dead, so no other process can store the run's end."""
     agent.break_after, agent.broken = 2, HostUnreachable("h1", "the agent was killed")
     run = service.apply(plan.id, False, ANN)
     wait_through(service, run)
@@ -411,16 +411,14 @@ def test_what_recovery_made_of_a_run_is_told_at_the_next_start(service, agent, p
         assert again.service.verify_audit().ok
 
 
-def test_an_agent_that_cannot_write_has_the_last_word_later(service, agent, plan, clock):
+def test_the_end_of_a_run_is_read_later_from_an_agent_that_cannot_write(service, agent, plan, clock):
     agent.break_after, agent.broken = 2, StoreUnavailable("journal.sqlite", "database or disk is full")
     run = service.apply(plan.id, False, ANN)
     wait_through(service, run)
     assert service.run(run.id).state == "running"
 
 
-def test_a_database_that_is_lost_meanwhile_does_not_stop_an_apply(
-    service, agent, plan, clock, monkeypatch, caplog, store
-):
+def test_an_apply_continues_without_the_database(service, agent, plan, clock, monkeypatch, caplog, store):
     agent.gate = threading.Semaphore(0)
     run = service.apply(plan.id, False, ANN)
 
@@ -441,7 +439,7 @@ def test_a_database_that_is_lost_meanwhile_does_not_stop_an_apply(
     assert service.verify_audit().ok
 
 
-def test_nothing_is_begun_without_a_database(service, agent, plan, monkeypatch, store):
+def test_no_run_begins_without_the_database(service, agent, plan, monkeypatch, store):
     def lost(*_, **__):
         raise StoreUnavailable("pinner.sqlite", "disk I/O error")
 

@@ -1,4 +1,4 @@
-"""A host kept as its policy wants it: on a host in memory, with the real planner, journal and store."""
+"""Reconciler on an in-memory host, with the real planner, journal and store."""
 
 import uuid
 from contextlib import closing
@@ -49,7 +49,7 @@ def reconciler(parts: ServiceParts):
 
 
 def kernel(agent):
-    """The masks that the threads of the guest and the daemon have."""
+    """The affinities of the threads of the guest and of the daemon."""
     now = agent.snapshot(0)
     threads = [thread for each in now.guests for thread in (*each.emulator.threads, *(v.thread for v in each.vcpus))]
     return {thread.name: str(thread.affinity) for thread in (*threads, *now.processes[0].threads)}
@@ -65,14 +65,14 @@ def trail(service, *actions):
 
 
 def meddle(agent, tid, mask):
-    """Somebody else moves a thread."""
+    """Another program moves a thread."""
     agent.masks[tid] = cpus(mask)
 
 
 VCPU = 11_010
 
 
-def test_a_policy_is_set_read_and_told(service):
+def test_a_policy_is_set_read_and_recorded(service):
     with pytest.raises(NotFound, match="policy of host"):
         service.policy(HOST)
     service.set_policy(HOST, Policy(), ANN)
@@ -106,7 +106,7 @@ def test_without_a_policy_nothing_is_done(service, reconciler, agent):
     assert kernel(agent) == FREE
 
 
-def test_observe_reports_and_touches_nothing(service, reconciler, agent):
+def test_observe_reports_drift_and_changes_nothing(service, reconciler, agent):
     service.set_policy(HOST, Policy(), ANN)
     report = reconciler.reconcile(HOST, "started")
     assert (report.mode, len(report.drifts), report.proposed) == ("observe", 4, "")
@@ -120,8 +120,8 @@ def test_observe_reports_and_touches_nothing(service, reconciler, agent):
 
 
 @pytest.mark.parametrize("mode", ["observe", "propose", "enforce"])
-def test_the_plan_of_what_stands_can_be_read(service, reconciler, agent, mode):
-    """Also where no run made it so: a guest that ends or comes with the right masks, and what is only to stand."""
+def test_the_plan_of_the_recorded_placement_can_be_read(service, reconciler, agent, mode):
+    """Also where no run made the placement: a guest that ends or starts with the right affinities."""
     service.set_policy(HOST, Policy(mode=mode), ANN)
     for guests in ((), (guest(1, 2, ALL),), ()):
         agent.taken = replace(agent.taken, guests=guests)
@@ -134,7 +134,7 @@ def test_the_plan_of_what_stands_can_be_read(service, reconciler, agent, mode):
     assert len(trail(service, "plan.create")) == kept
 
 
-def test_busy_processes_are_measured_once_and_known_from_then_on(service, reconciler, agent):
+def test_busy_processes_are_measured_once_and_then_recognized(service, reconciler, agent):
     service.set_policy(HOST, Policy(), ANN)
     for _ in range(3):
         reconciler.reconcile(HOST, "resync")
@@ -142,7 +142,7 @@ def test_busy_processes_are_measured_once_and_known_from_then_on(service, reconc
     assert "process" in {drift.target.kind for drift in service.drift(HOST).drifts}
 
 
-def test_propose_stores_one_plan_for_a_person_to_apply(service, reconciler, agent):
+def test_propose_stores_one_plan_for_an_operator(service, reconciler, agent):
     service.set_policy(HOST, Policy(mode="propose"), ANN)
     report = reconciler.reconcile(HOST, "started")
     assert reconciler.reconcile(HOST, "resync").proposed == report.proposed == service.drift(HOST).proposed
@@ -160,7 +160,7 @@ def test_propose_stores_one_plan_for_a_person_to_apply(service, reconciler, agen
     assert change.reason.startswith("moved by somebody else; ")
 
 
-def test_enforce_places_and_tells_why(service, reconciler, agent):
+def test_enforce_applies_the_plan_and_records_the_cause(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
     report = reconciler.reconcile(HOST, "started")
     assert (report.drifts, report.error) == ((), "")
@@ -173,7 +173,7 @@ def test_enforce_places_and_tells_why(service, reconciler, agent):
     assert len(service.runs(HOST, 5, "").items) == 1
 
 
-def test_a_restarted_daemon_goes_back_at_once_without_being_measured(service, reconciler, agent):
+def test_a_restarted_daemon_is_placed_at_once_without_a_measurement(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
     reconciler.reconcile(HOST, "started")
     assert [news.kind for news in reconciler.host_events(HOST, 0, 0.0)] == ["policy-set"]
@@ -189,7 +189,7 @@ def test_a_restarted_daemon_goes_back_at_once_without_being_measured(service, re
     assert service.entries(run.id)[0].change.reason.startswith("started anew; ")
 
 
-def test_a_guest_that_comes_moves_nobody_else(service, reconciler, agent):
+def test_a_new_guest_moves_no_other_guest(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
     reconciler.reconcile(HOST, "started")
     agent.taken = replace(agent.taken, guests=(*agent.taken.guests, guest(2, 1, ALL)))
@@ -198,7 +198,7 @@ def test_a_guest_that_comes_moves_nobody_else(service, reconciler, agent):
     assert {entry.change.target.name for entry in service.entries(run.id)} == {"g2"}
 
 
-def test_a_process_that_the_policy_names_is_placed_when_it_comes(service, reconciler, agent):
+def test_a_process_named_by_the_policy_is_placed_when_it_starts(service, reconciler, agent):
     service.set_policy(HOST, Policy(Request(processes=("worker", "daemon")), "enforce"), ANN)
     reconciler.reconcile(HOST, "started")
     reconciler.host_events(HOST, 0, 0.0)
@@ -212,7 +212,7 @@ def test_a_process_that_the_policy_names_is_placed_when_it_comes(service, reconc
     assert str(agent.masks[600]) == "0-1"
 
 
-def test_a_process_that_becomes_busy_is_found_by_a_measured_look(service, reconciler, agent):
+def test_a_newly_busy_process_is_found_by_a_measured_reconcile(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
     reconciler.reconcile(HOST, "started")
     busy = process(600, 30.0, "0-15", name="worker")
@@ -223,7 +223,7 @@ def test_a_process_that_becomes_busy_is_found_by_a_measured_look(service, reconc
     assert str(agent.masks[600]) == "0-1"
 
 
-def test_flapping_is_backed_off_from_and_told(service, reconciler, agent, clock):
+def test_repeated_drift_is_backed_off_and_recorded(service, reconciler, agent, clock):
     service.set_policy(HOST, ENFORCE, ANN)
     reconciler.reconcile(HOST, "started")
     for _ in range(FREE_RETRIES):
@@ -248,7 +248,7 @@ def test_flapping_is_backed_off_from_and_told(service, reconciler, agent, clock)
     assert again.backoff_until - clock.at > BASE_DELAY, "twice as long"
 
 
-def test_restarts_are_no_flapping(service, reconciler, agent):
+def test_restarts_cause_no_backoff(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
     reconciler.reconcile(HOST, "started")
     for number in range(3 * FREE_RETRIES):
@@ -258,7 +258,7 @@ def test_restarts_are_no_flapping(service, reconciler, agent):
     assert kernel(agent)["daemon"] == "0-1"
 
 
-def test_what_the_policy_would_take_back_is_refused(service, reconciler, agent):
+def test_a_change_that_the_policy_would_undo_is_refused(service, reconciler, agent):
     free = service.plan(HOST, Request("numa-local"), None, 0.0, ANN)
     own = service.plan(HOST, Request(rebalance=True), None, 0.0, ANN)
     service.set_policy(HOST, ENFORCE, ANN)
@@ -276,7 +276,7 @@ def test_what_the_policy_would_take_back_is_refused(service, reconciler, agent):
     assert len(service.drift(HOST).drifts) == 4
 
 
-def test_a_policy_of_another_request_begins_anew(service, reconciler, agent):
+def test_a_policy_with_another_request_makes_a_new_placement(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
     reconciler.reconcile(HOST, "started")
     service.set_policy(HOST, Policy(Request(housekeeping="5"), "enforce"), ANN)
@@ -284,7 +284,7 @@ def test_a_policy_of_another_request_begins_anew(service, reconciler, agent):
     assert kernel(agent)["daemon"] == "5"
 
 
-def test_drift_of_a_plan_that_somebody_applied_without_a_policy(service, agent):
+def test_drift_from_an_applied_plan_without_a_policy(service, agent):
     made = service.plan(HOST, Request(), None, 5.0, ANN)
     run = service.apply(made.id, False, ANN)
     list(service.follow(run.id))
@@ -297,7 +297,7 @@ def test_drift_of_a_plan_that_somebody_applied_without_a_policy(service, agent):
     assert service.drift(HOST).placement == ""
 
 
-def test_drift_after_a_rollback_is_from_the_run_before_it(service, agent):
+def test_drift_after_a_rollback_is_measured_against_the_run_before(service, agent):
     plans = [service.plan(HOST, Request(housekeeping=each), None, 5.0, ANN) for each in ("0", "1")]
     runs = []
     for plan in plans:
@@ -320,7 +320,7 @@ def test_guests_make_way_for_one_that_nova_pinned(service, reconciler, agent):
     assert service.drift(HOST).drifts == ()
 
 
-def test_a_policy_whose_lists_cross_nova_says_so(service, reconciler, agent):
+def test_a_policy_in_conflict_with_nova_reports_the_conflict(service, reconciler, agent):
     service.set_policy(HOST, Policy(Request(housekeeping="0-3"), "enforce"), ANN)
     agent.taken = replace(agent.taken, dedicated=cpus("3"))
     report = reconciler.reconcile(HOST, "started")
@@ -331,7 +331,7 @@ def test_a_policy_whose_lists_cross_nova_says_so(service, reconciler, agent):
 @pytest.mark.parametrize(
     "refusal", [StalePlan("plan", ("a thread moved",)), NovaConflict("vcpu 0", "Nova's cpu_dedicated_set 8", "8")]
 )
-def test_a_plan_that_got_stale_is_made_anew(service, reconciler, agent, monkeypatch, refusal):
+def test_a_plan_that_became_stale_is_made_again(service, reconciler, agent, monkeypatch, refusal):
     service.set_policy(HOST, ENFORCE, ANN)
     refusals = [refusal] * 2
     apply = agent.apply
@@ -351,7 +351,7 @@ def test_a_plan_that_got_stale_is_made_anew(service, reconciler, agent, monkeypa
     ("policy", "guest"),
     [(Policy(), FREE), (Policy(Request(excluded_guests=("g1",)), "enforce"), FREE), (ENFORCE, PLACED)],
 )
-def test_a_policy_that_is_set_during_a_look_has_the_last_word(service, reconciler, agent, monkeypatch, policy, guest):
+def test_a_policy_set_during_a_reconcile_wins(service, reconciler, agent, monkeypatch, policy, guest):
     service.set_policy(HOST, ENFORCE, ANN)
     take, another = agent.snapshot, [policy]
 
@@ -368,7 +368,7 @@ def test_a_policy_that_is_set_during_a_look_has_the_last_word(service, reconcile
     assert found.items() <= guest.items()
 
 
-def test_a_run_that_fails_is_told_and_tried_again(service, reconciler, agent):
+def test_a_failed_run_is_reported_and_retried(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
     agent.break_after = 2
     assert "the agent broke" in reconciler.reconcile(HOST, "started").error
@@ -389,14 +389,14 @@ def test_a_host_that_does_not_answer(service, reconciler, agent, monkeypatch):
         reconciler.reconcile(HOST, "resync")
 
 
-def test_a_policy_that_this_host_cannot_have_says_why(service, reconciler, agent):
+def test_an_impossible_policy_reports_why(service, reconciler, agent):
     service.set_policy(HOST, Policy(Request(housekeeping="99"), "enforce"), ANN)
     report = reconciler.reconcile(HOST, "resync")
     assert "99 is absent" in report.error
     assert kernel(agent) == FREE
 
 
-def test_a_blocked_policy_says_why_and_a_guest_without_a_place_is_listed(service, reconciler, agent):
+def test_a_blocked_policy_reports_why_and_lists_the_unplaced_guest(service, reconciler, agent):
     service.set_policy(HOST, Policy(Request("isolated"), "enforce"), ANN)
     report = reconciler.reconcile(HOST, "resync")
     assert "not isolated" in report.error
@@ -429,7 +429,7 @@ def test_a_guest_is_marked_by_name_or_uuid(service, agent, name):
 
 
 @pytest.mark.parametrize("mode", ["observe", "propose"])
-def test_what_comes_and_goes_does_not_fill_the_audit_trail(service, reconciler, agent, mode):
+def test_drift_that_comes_and_goes_does_not_fill_the_audit_trail(service, reconciler, agent, mode):
     service.set_policy(HOST, Policy(mode="enforce"), ANN)
     reconciler.reconcile(HOST, "started")
     service.set_policy(HOST, Policy(mode=mode), ANN)

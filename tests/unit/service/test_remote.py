@@ -1,4 +1,4 @@
-"""A remote pinner answers as the one behind the server would."""
+"""RemoteService answers as the service behind the server does."""
 
 import threading
 from contextlib import closing
@@ -45,7 +45,7 @@ def planned(remote, **fields):
     return remote.plan("h1", Request(**fields), None, None, NOBODY)
 
 
-def test_every_question_gets_the_same_answer(remote, pinner):
+def test_the_remote_service_answers_as_the_local_one(remote, pinner):
     for ask in (
         lambda it: it.hosts(),
         lambda it: {*it.strategies()},
@@ -135,7 +135,7 @@ def test_a_limit_that_no_page_has(remote):
     assert refused.value.details["field"] == "limit"
 
 
-def test_a_run_is_followed_as_it_goes(remote, pinner):
+def test_a_run_is_followed_by_its_event_stream(remote, pinner):
     pinner.instant = False
     run = remote.apply(planned(remote).id, False, NOBODY)
     threading.Timer(0.3, pinner.finish, [run.id]).start()
@@ -150,7 +150,7 @@ def test_a_run_is_followed_without_a_stream_too(remote, pinner, monkeypatch):
     assert [one.entry and one.entry.seq for one in remote.follow(run.id)] == [1, 2, 3, None]
 
 
-def test_a_full_server_is_asked_again_and_again_instead(remote, pinner, monkeypatch):
+def test_a_run_is_polled_where_the_server_has_no_free_stream(remote, pinner, monkeypatch):
     def full(_streams, _changes):
         raise ServiceUnavailable("8 streams are open", retry_after=5)
 
@@ -173,7 +173,7 @@ def test_no_server():
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8077", "ftp://localhost", "http://", "http://[::1", "http://h:port"])
-def test_no_url(url):
+def test_a_bad_url_is_refused(url):
     with pytest.raises(Invalid) as refused:
         RemoteService(url)
     assert (refused.value.details["field"], refused.value.details["value"]) == ("url", url)
@@ -185,7 +185,7 @@ def test_a_token_that_no_header_can_hold_is_not_shown():
     assert "s3cret" not in str(refused.value)
 
 
-def test_a_name_that_is_no_text(remote):
+def test_a_name_that_is_not_utf8(remote):
     with pytest.raises(NotFound):
         remote.observe("\udcff", 0.0)
     with pytest.raises(Invalid):
@@ -204,7 +204,7 @@ def test_a_name_that_is_no_text(remote):
         (500, b"null"),
     ],
 )
-def test_something_else_than_pinner_answers(status, body):
+def test_an_answer_of_another_server_than_pinner(status, body):
     class Other(BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(status)
@@ -221,9 +221,9 @@ def test_something_else_than_pinner_answers(status, body):
             remote.hosts()
 
 
-def test_words_on_a_stream_that_are_not_known_are_passed_over():
+def test_unknown_events_of_a_stream_are_ignored():
     words = b": comment\n\nevent: later\ndata: 1\n\nretry: 5\n\nnonsense\n\nevent: end\ndata: {}\n\nevent: cut"
-    # In chunks of every size, for none of them ends where an event does.
+    # In chunks of every size: a chunk need not end where an event ends.
     for size in range(1, len(words)):
         chunks = (words[at : at + size] for at in range(0, len(words), size))
         known = [event for event in _events(chunks) if event[0] in (b"change", b"end", b"error")]

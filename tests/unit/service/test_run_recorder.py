@@ -19,5 +19,5 @@ MEMORY = Target("memory", "uuid-g1", 7, "g1")
         (MemoryChange(MEMORY, {1: 2048}, 0, "", "so"), ("node 1: 2.0 MiB", "node 0")),
     ],
 )
-def test_the_audit_trail_tells_what_a_change_found_and_what_it_leads_to(change, told):
+def test_the_audit_trail_shows_a_change_before_and_after(change, told):
     assert before_and_after(change) == told
