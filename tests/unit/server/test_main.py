@@ -2,11 +2,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from pinner import conf, wiring
 from pinner.model.errors import Invalid
-from pinner.server import privileges
+from pinner.server import main, privileges
 from pinner.server.main import read_tokens
 
 
@@ -81,3 +83,21 @@ def test_test_libraries_are_not_loaded() -> None:
     loaded = {name.partition(".")[0] for name in asked.stdout.split()}
     assert "apiflask" in loaded
     assert loaded.isdisjoint({"pytest", "eventlet", "hypothesis"})
+
+
+def test_an_api_that_ends_before_the_agent_listens_gives_its_exit_status(tmp_path: Path, monkeypatch) -> None:
+    """The pipe to the API is broken then, which is not an error of its own."""
+    gone = os.pipe()
+
+    def slow_agent(*_args: object, **_options: object) -> SimpleNamespace:
+        os.close(gone[1])
+        assert os.read(gone[0], 1) == b"", "the API process has ended, and its end of the pipe is closed"
+        return SimpleNamespace(close=lambda: None)
+
+    monkeypatch.setattr(main, "_prepare", lambda *_: tmp_path / "agent.sock")
+    monkeypatch.setattr(main, "_api_process", lambda *_: 2)
+    monkeypatch.setattr(main, "asked_to_end", lambda: os.pipe()[0])
+    monkeypatch.setattr(wiring, "local_agent", slow_agent)
+    with pytest.raises(SystemExit) as ended:
+        main._serve_apart(conf.load([]), main._ApiAddress("127.0.0.1", 0, None))
+    assert ended.value.code == 2

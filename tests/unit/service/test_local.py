@@ -317,7 +317,7 @@ def test_following_shows_changes_as_they_end(service, agent, plan):
 
 
 def test_following_a_run_of_another_process(service, agent, plan, store, clock):
-    """Another service over the same database and journal plays that process; this service's condition is never notified."""
+    """Another service over the same database and journal plays that process; it never notifies this service."""
     agent.gate = threading.Semaphore(0)
     with closing(compose_service(agent, store, clock)) as other:
         run = other.service.apply(plan.id, False, ANN)
