@@ -1,4 +1,4 @@
-"""Events on their way to pinner: tried again ever later, and given up in the end."""
+"""Delivery of Nova's events to pinner servers, with retries. Events that cannot be delivered go to the quarantine."""
 
 import heapq
 import logging
@@ -10,117 +10,124 @@ from itertools import count
 
 from pinner.model.errors import Invalid, NotFound, PinnerError
 from pinner.model.event import GuestEventOutcome
-from pinner.nova.notification import Notified
+from pinner.nova.notification import NovaEvent
 
 LOG = logging.getLogger(__name__)
 
 WORKERS = 4
-"""One server that does not answer holds up so many at most."""
-MAX_WAITING = 10_000
+"""Threads that send events. Each can be blocked by one server that does not answer."""
+MAX_QUEUED = 10_000
+"""Events that may wait at the same time."""
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
-"""Seconds until the next try, doubled after each."""
-TRIES = 15
-"""Ten minutes in all: a host that is restarted is back by then, and looks for itself."""
+"""Seconds before the first and before the last retry. The delay doubles after each attempt."""
+MAX_ATTEMPTS = 15
+"""About ten minutes in all. A host that was restarted runs again by then, and its pinner checks the host by itself."""
 
 
 @dataclass(order=True)
-class _Waiting:
+class _QueuedEvent:
     due: float
     number: int
-    notified: Notified = field(compare=False)
-    tries: int = field(default=0, compare=False)
+    event: NovaEvent = field(compare=False)
+    attempts: int = field(default=0, compare=False)
 
 
-class Deliveries:
-    """Delivers events in threads of its own. Their order is that of coming as long as all goes well."""
+class DeliveryQueue:
+    """A queue of events and the threads that deliver them. Without retries, events are sent in the order of arrival."""
 
-    def __init__(self, send: Callable[[Notified], GuestEventOutcome], give_up: Callable[[Notified, str], None]) -> None:
-        """``send`` raises PinnerError; ``give_up`` gets what can or could not be delivered, and why."""
+    def __init__(
+        self, send: Callable[[NovaEvent], GuestEventOutcome], quarantine: Callable[[NovaEvent, str], None]
+    ) -> None:
+        """``send`` may raise PinnerError. ``quarantine`` gets each event that cannot be delivered, and the reason."""
         self._send = send
-        self._abort = give_up
+        self._quarantine = quarantine
         self._numbers = count()
-        self._waiting: list[_Waiting] = []
-        self._moved = threading.Condition()
+        self._queue: list[_QueuedEvent] = []
+        self._changed = threading.Condition()
         self._open = True
         self._failing: set[str] = set()
+        """The hosts whose latest event failed."""
         self._threads = [
             threading.Thread(target=self._work, name=f"delivery-{number}", daemon=True) for number in range(WORKERS)
         ]
 
     def start(self) -> None:
-        """Begin to deliver."""
+        """Start the threads."""
         for thread in self._threads:
             thread.start()
 
-    def add(self, notified: Notified) -> None:
-        """Deliver an event soon."""
-        with self._moved:
-            full = len(self._waiting) >= MAX_WAITING
+    def add(self, event: NovaEvent) -> None:
+        """Queue an event. A full queue sends it to the quarantine."""
+        with self._changed:
+            full = len(self._queue) >= MAX_QUEUED
             if not full:
-                heapq.heappush(self._waiting, _Waiting(time.monotonic(), next(self._numbers), notified))
-                self._moved.notify()
+                heapq.heappush(self._queue, _QueuedEvent(time.monotonic(), next(self._numbers), event))
+                self._changed.notify()
         if full:
-            self._abort(notified, f"{MAX_WAITING} others wait to be delivered")
+            self._quarantine(event, f"the queue is full: {MAX_QUEUED} events wait to be delivered")
 
     def close(self) -> None:
-        """Deliver no more; what is under way is waited for, what waits is given up."""
-        with self._moved:
+        """Stop the threads after their current events, and send the queued events to the quarantine."""
+        with self._changed:
             self._open = False
-            left, self._waiting = self._waiting, []
-            self._moved.notify_all()
+            queued, self._queue = self._queue, []
+            self._changed.notify_all()
         for thread in self._threads:
             thread.join()
-        for each in (*left, *self._waiting):
-            self._abort(each.notified, "the listener ended before it was delivered")
+        # A thread may have queued an event for a retry in the meantime.
+        for each in (*queued, *self._queue):
+            self._quarantine(each.event, "the listener ended before it was delivered")
 
     def _work(self) -> None:
-        while (next_ := self._next()) is not None:
-            self._deliver(next_)
+        while (queued := self._next()) is not None:
+            self._deliver(queued)
 
-    def _next(self) -> _Waiting | None:
-        """The next one that is due, waited for; None at the end."""
-        with self._moved:
+    def _next(self) -> _QueuedEvent | None:
+        """Wait for the next event that is due; None after close()."""
+        with self._changed:
             while self._open:
-                left = self._waiting[0].due - time.monotonic() if self._waiting else None
-                if left is not None and left <= 0:
-                    return heapq.heappop(self._waiting)
-                self._moved.wait(left)
+                delay = self._queue[0].due - time.monotonic() if self._queue else None
+                if delay is not None and delay <= 0:
+                    return heapq.heappop(self._queue)
+                self._changed.wait(delay)
             return None
 
-    def _deliver(self, waiting: _Waiting) -> None:
-        notified = waiting.notified
+    def _deliver(self, queued: _QueuedEvent) -> None:
+        event = queued.event
         try:
-            outcome = self._send(notified)
+            outcome = self._send(event)
         except (Invalid, NotFound) as error:
-            self._abort(notified, str(error))
+            self._quarantine(event, str(error))
         except PinnerError as error:
-            self._failed(waiting, error)
-        except Exception as error:  # a fault of ours must not end the thread
-            LOG.exception("an event of host %s could not be delivered", notified.host)
-            self._abort(notified, repr(error))
+            self._retry_later(queued, error)
+        except Exception as error:  # an error in this program must not end the thread
+            LOG.exception("an event of host %s could not be delivered", event.host)
+            self._quarantine(event, repr(error))
         else:
-            self._took(notified.host)
-            if not outcome.known and notified.event.kind != "gone":
-                self._abort(notified, f"{notified.event.guest} is no guest of host {notified.host}")
+            self._host_answered(event.host)
+            if not outcome.known and event.guest_event.kind != "gone":
+                self._quarantine(event, f"{event.guest_event.guest} is no guest of host {event.host}")
 
-    def _failed(self, waiting: _Waiting, error: PinnerError) -> None:
-        waiting.tries += 1
-        host = waiting.notified.host
-        if waiting.tries >= TRIES:
-            self._abort(waiting.notified, f"tried {TRIES} times: {error}")
+    def _retry_later(self, queued: _QueuedEvent, error: PinnerError) -> None:
+        """Queue the event for its next attempt, or send it to the quarantine after the last one."""
+        queued.attempts += 1
+        host = queued.event.host
+        if queued.attempts >= MAX_ATTEMPTS:
+            self._quarantine(queued.event, f"{MAX_ATTEMPTS} attempts failed: {error}")
             return
-        with self._moved:
+        with self._changed:
             first = host not in self._failing
             self._failing.add(host)
-            waiting.due = time.monotonic() + min(FIRST_RETRY * 2 ** (waiting.tries - 1), LAST_RETRY)
-            heapq.heappush(self._waiting, waiting)
-            self._moved.notify()
+            queued.due = time.monotonic() + min(FIRST_RETRY * 2 ** (queued.attempts - 1), LAST_RETRY)
+            heapq.heappush(self._queue, queued)
+            self._changed.notify()
         if first:
-            LOG.warning("events of host %s wait and are tried again: %s", host, error)
+            LOG.warning("events of host %s wait for a retry: %s", host, error)
 
-    def _took(self, host: str) -> None:
-        with self._moved:
-            again = host in self._failing
+    def _host_answered(self, host: str) -> None:
+        """Log the first delivery after failures."""
+        with self._changed:
+            was_failing = host in self._failing
             self._failing.discard(host)
-        if again:
+        if was_failing:
             LOG.warning("events of host %s are delivered again", host)

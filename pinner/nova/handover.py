@@ -1,7 +1,7 @@
-"""Hands an event of a guest to pinner and lets go: what libvirt's hook script and Nova's hooks call.
+"""Sends an event of a guest to pinner. libvirt's hook script and Nova's hooks call this module.
 
-Runs in other people's programs, so it needs the standard library alone, and Python 3.8. It is told nothing but where
-pinner is, by a small file of lines ``name = value``: ``url`` and ``token``.
+This runs inside other programs. Therefore it needs only the standard library and Python 3.8. Its settings are in a file
+with lines ``name = value``: ``url`` and ``token`` of the pinner server.
 """
 
 import json
@@ -14,50 +14,50 @@ TIMEOUT = 5.0
 
 
 def settings(file: str = CONFIG) -> "dict[str, str]":
-    """The file's values by their names; without the file the defaults."""
-    found = {"url": "http://127.0.0.1:8077", "token": ""}
+    """The settings of the file by name; the defaults where the file does not exist."""
+    values = {"url": "http://127.0.0.1:8077", "token": ""}
     try:
-        with open(file, encoding="utf-8") as lines:  # noqa: PTH123 - this is old Python
+        with open(file, encoding="utf-8") as lines:  # noqa: PTH123 - as short as pathlib, and needs no import
             for line in lines:
                 name, equals, value = line.partition("=")
                 if equals and not line.lstrip().startswith("#"):
-                    found[name.strip()] = value.strip()
+                    values[name.strip()] = value.strip()
     except FileNotFoundError:
         pass
-    return found
+    return values
 
 
-def started(guest: str, event: str, source: str, host: str = "", file: str = CONFIG) -> None:
-    """Tell pinner that a guest (by UUID) runs on a host (empty: the server's only one).
+def send_started(guest: str, event: str, source: str, host: str = "", file: str = CONFIG) -> None:
+    """Report to pinner that a guest (its UUID) has started on a host (empty: the server has a single host).
 
-    Raises OSError and ValueError where that cannot be told.
+    Raises OSError where pinner does not accept the event, and ValueError where the settings are wrong.
     """
-    given = settings(file)
+    server = settings(file)
     body = {"guest": guest, "event": event, "source": source}
     if host:
         body["host"] = host
-    if not given["url"].startswith(("http://", "https://")):
-        raise ValueError(f"url in {file}: not one that begins with http:// or https://")
-    request = urllib.request.Request(  # noqa: S310 - just checked
-        given["url"].rstrip("/") + "/v1/events/guest-started",
+    if not server["url"].startswith(("http://", "https://")):
+        raise ValueError(f"url in {file}: {server['url']!r} does not begin with http:// or https://")
+    request = urllib.request.Request(  # noqa: S310 - the scheme is checked above
+        server["url"].rstrip("/") + "/v1/events/guest-started",
         json.dumps(body).encode(),
         {"Content-Type": "application/json"},
     )
-    if given["token"]:
-        request.add_header("Authorization", "Bearer " + given["token"])
-    # The environment's proxies are not asked: they would get the token.
+    if server["token"]:
+        request.add_header("Authorization", "Bearer " + server["token"])
+    # No proxy of the environment is used: the proxy would get the token.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(request, timeout=TIMEOUT):
         pass
 
 
 def main() -> int:
-    """Arguments: the guest's UUID, the event, the file of settings. What goes wrong is one line on stderr."""
+    """Send the event of the command line: guest UUID, event, settings file. Errors are one line on stderr."""
     guest, event, file = sys.argv[1:]
     try:
-        started(guest, event, "libvirt hook", file=file)
+        send_started(guest, event, "libvirt hook", file=file)
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"guest {guest}, {event}: pinner was not told: {error}\n")
+        sys.stderr.write(f"guest {guest}, {event}: cannot send the event to pinner: {error}\n")
         return 1
     return 0
 

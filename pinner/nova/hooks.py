@@ -1,10 +1,10 @@
-"""For clouds older than Nova 22: hooks as Nova's HookManager loaded and called them.
+"""Hooks for clouds older than Nova 22, as Nova's HookManager loads and calls them.
 
-An entry point of the group ``nova.hooks`` is named after a place in Nova; Nova makes one object of it and calls its
-``pre`` and ``post``, the latter with the result first and the arguments after it. ``build_instance`` is in
-nova-compute, after the guest was started (or not). What goes wrong here must not matter there.
+An entry point of the group ``nova.hooks`` has the name of a place in Nova's code. Nova makes one object of its class
+and calls the object's ``pre`` and ``post``; ``post`` gets the result and then the arguments. nova-compute calls
+``build_instance`` after it started the guest or failed to start it. An error here must not affect nova-compute.
 
-Those clouds run Python 3.8 at most: this module and ``handover`` keep to that, and to the standard library.
+Those clouds run Python 3.8 or older: this module and ``handover`` need nothing newer, and only the standard library.
 """
 
 import logging
@@ -16,24 +16,24 @@ LOG = logging.getLogger(__name__)
 
 
 class BuildInstance:
-    """Called around ComputeManager._do_build_and_run_instance."""
+    """The hook around ComputeManager._do_build_and_run_instance."""
 
     def post(self, _result: object, *args: object, **kwargs: object) -> None:
-        """``args`` are the manager itself, the request's context, and the instance. Tells pinner in a thread."""
+        """Report the new guest to pinner, in a thread. ``args``: the manager, the request's context, the instance."""
         names = ("manager", "context", "instance")
-        given = dict(zip(names, args), **kwargs)  # noqa: B905 - strict is not that old
-        instance, context = given.get("instance"), given.get("context")
+        arguments = dict(zip(names, args), **kwargs)  # noqa: B905 - Python 3.8 has no strict=
+        instance, context = arguments.get("instance"), arguments.get("context")
         guest = getattr(instance, "uuid", None)
         if guest is None:
             LOG.warning("build_instance was called without an instance")
             return
-        host = getattr(instance, "host", None) or getattr(given.get("manager"), "host", "")
+        host = getattr(instance, "host", None) or getattr(arguments.get("manager"), "host", "")
         source = f"nova {getattr(context, 'request_id', '')}, user {getattr(context, 'user_id', '')}"
-        threading.Thread(target=_tell, args=(guest, source, host), name="pinner-hook", daemon=True).start()
+        threading.Thread(target=_send, args=(guest, source, host), name="pinner-hook", daemon=True).start()
 
 
-def _tell(guest: str, source: str, host: str) -> None:
+def _send(guest: str, source: str, host: str) -> None:
     try:
-        handover.started(guest, "build_instance", source, host)
+        handover.send_started(guest, "build_instance", source, host)
     except (OSError, ValueError) as error:
-        LOG.warning("guest %s, build_instance: pinner was not told: %s", guest, error)
+        LOG.warning("guest %s, build_instance: cannot send the event to pinner: %s", guest, error)

@@ -1,7 +1,7 @@
-"""`pinner-nova-listener`: hears Nova's versioned notifications and tells pinner, over REST, what happened to guests.
+"""`pinner-nova-listener`: receives Nova's versioned notifications and sends the events of guests to pinner, over REST.
 
-It may run anywhere; one is enough for a cloud. What it hears is a hint that makes pinner look at once and says who
-asked for it: the hosts place their guests without it too.
+It may run on any machine, and one is enough for a cloud. An event makes pinner check the host at once and names the
+user who caused it. The hosts also place their guests without the listener.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from oslo_config import cfg
 from oslo_log import log
 from oslo_service import backend  # type: ignore[import-untyped]
 
-backend.init_backend(backend.BackendType.THREADING)  # before what follows is imported, which looks at it
+backend.init_backend(backend.BackendType.THREADING)  # must precede the import of oslo_messaging, which uses the backend
 
 import oslo_messaging  # type: ignore[import-untyped] # noqa: E402
 
@@ -27,93 +27,99 @@ from pinner import __version__, wiring  # noqa: E402
 from pinner.model.audit import Caller  # noqa: E402
 from pinner.model.errors import Invalid, PinnerError  # noqa: E402
 from pinner.model.event import GuestEventOutcome  # noqa: E402
-from pinner.nova.delivery import Deliveries  # noqa: E402
-from pinner.nova.notification import Message, Notified, read  # noqa: E402
+from pinner.nova.delivery import DeliveryQueue  # noqa: E402
+from pinner.nova.notification import Message, NovaEvent, parse  # noqa: E402
 from pinner.nova.quarantine import Quarantine  # noqa: E402
 from pinner.server.signals import asked_to_end  # noqa: E402
 from pinner.service.remote import RemoteService  # noqa: E402
 
 LOG = logging.getLogger(__name__)
 
-NOBODY = Caller("", "", "")
-"""The server knows its caller by the token."""
+NO_CALLER = Caller("", "", "")
+"""The server takes the caller from the token instead."""
 ANSWER_TIMEOUT = 30.0
-"""Seconds; a release of a large guest takes one or two."""
+"""Seconds to wait for an answer. The release of a large guest takes one or two."""
 BROKER_LOG = "oslo.messaging._drivers.impl_rabbit"
 
 
 class Endpoint:
-    """What oslo.messaging calls, with every notification of Nova's of priority info. It never raises for a message:
-    each is acknowledged, and what is of no use is put away."""
+    """The endpoint that oslo.messaging calls with each notification of priority info.
 
-    def __init__(self, deliveries: Deliveries, quarantine: Quarantine) -> None:
-        self._deliveries = deliveries
+    It never raises an error for a message: every message is acknowledged, and invalid messages are quarantined.
+    """
+
+    def __init__(self, queue: DeliveryQueue, quarantine: Quarantine) -> None:
+        self._queue = queue
         self._quarantine = quarantine
 
     def info(
         self, ctxt: object, publisher_id: object, event_type: object, payload: object, metadata: Mapping[str, object]
     ) -> None:
-        """One notification."""
+        """Handle one notification."""
         message = Message(publisher_id, event_type, payload, ctxt, metadata.get("timestamp"))
         try:
-            notified = read(message)
+            event = parse(message)
         except Invalid as error:
             self._quarantine.put(message, str(error))
             return
-        if notified:
-            self._deliveries.add(notified)
+        if event:
+            self._queue.add(event)
 
 
 class Sender:
-    """Tells a host's pinner server."""
+    """Sends events to the pinner server of each host."""
 
     def __init__(self, server: str, token: str | None) -> None:
-        """``server`` is a URL; ``{host}`` in it stands for the host's name."""
+        """``server`` is the URL of the servers; ``{host}`` in it is replaced by the host's name."""
         self._server = server
-        self._pinner = lru_cache(256)(lambda url: RemoteService(url, token, ANSWER_TIMEOUT))
+        self._connect = lru_cache(256)(lambda url: RemoteService(url, token, ANSWER_TIMEOUT))
 
-    def send(self, notified: Notified) -> GuestEventOutcome:
-        """Raises PinnerError."""
-        event = notified.event
-        if notified.destination:
-            # What it lacks cannot be carried there; where it does not tell, all is given back.
+    def send(self, nova_event: NovaEvent) -> GuestEventOutcome:
+        """Send an event to the server of its host. Raises PinnerError."""
+        event = nova_event.guest_event
+        if nova_event.destination:
+            # The release leaves out the CPUs that the destination lacks; without an answer it leaves out none.
             with suppress(PinnerError):
-                there = self._of(notified.destination).observe(notified.destination, 0.0)
-                event = replace(event, cpus=there.topology.online)
-        return self._of(notified.host).guest_event(notified.host, event, NOBODY)
+                destination = self._server_of(nova_event.destination).observe(nova_event.destination, 0.0)
+                event = replace(event, cpus=destination.topology.online)
+        return self._server_of(nova_event.host).guest_event(nova_event.host, event, NO_CALLER)
 
-    def _of(self, host: str) -> RemoteService:
-        return self._pinner(self._server.replace("{host}", host))
+    def _server_of(self, host: str) -> RemoteService:
+        return self._connect(self._server.replace("{host}", host))
 
 
-class OncePerChange(logging.Filter):
-    """Of the broker's connection only what changes is logged: gone, and back."""
+class ConnectionLogFilter(logging.Filter):
+    """A log filter that passes only the first warning of each outage of the broker."""
 
     def __init__(self) -> None:
         super().__init__()
         self._down = False
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is one to be logged."""
+        """Whether to log the record."""
         text = record.getMessage()
         if record.levelno >= logging.WARNING:
-            first, self._down = not self._down, True
-            return first
+            was_up, self._down = not self._down, True
+            return was_up
         if "econnected" in text:
             self._down = False
         return True
 
     def connected(self) -> None:
-        """The broker answers for the first time."""
+        """Note that the first connection succeeded."""
         self._down = False
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Listen until SIGINT or SIGTERM; the exit status."""
+    """Run the listener until SIGINT or SIGTERM; return the exit status."""
     parser = argparse.ArgumentParser(prog="pinner-nova-listener", description=__doc__)
     parser.add_argument("--version", action="version", version=f"pinner {__version__}")
     parser.add_argument(
-        "--config-file", metavar="FILE", type=Path, action="append", help="configuration; see [nova_listener] in it"
+        "--config-file",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        help="configuration file with the section [nova_listener]",
     )
     arguments = parser.parse_args(argv)
     try:
@@ -125,25 +131,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def listen(config: cfg.ConfigOpts) -> None:
-    """Until SIGINT or SIGTERM. Raises Invalid where the configuration is not enough."""
+    """Receive and deliver notifications until SIGINT or SIGTERM. Raises Invalid for a wrong configuration."""
     log.setup(config, "pinner")
     options = config.nova_listener
     if not options.transport_url:
-        raise Invalid("[nova_listener] transport_url", "", "the broker's URL, as Nova's [DEFAULT] transport_url")
+        raise Invalid(
+            "[nova_listener] transport_url", "", "the message broker's URL, as in Nova's [DEFAULT] transport_url"
+        )
     sender = Sender(options.server, _token(options.token_file))
     quarantine = _quarantine(wiring.state_dir(config) / "nova-listener" / "quarantine.jsonl")
-    deliveries = Deliveries(sender.send, quarantine.put)
+    queue = DeliveryQueue(sender.send, quarantine.put)
     asked = asked_to_end()
-    deliveries.start()
-    server = _server(config, Endpoint(deliveries, quarantine))
+    queue.start()
+    server = _server(config, Endpoint(queue, quarantine))
     listening = threading.Event()
-    # Without a broker this waits for one, and cannot be told to end.
+    # A separate thread, because start() blocks until there is a broker and cannot be interrupted.
     threading.Thread(target=_start, args=(server, listening), name="listen", daemon=True).start()
     select.select([asked], [], [])
     if listening.is_set():
         server.stop()
         server.wait()
-    deliveries.close()
+    queue.close()
     quarantine.close()
     LOG.info("ended; %s messages were quarantined", quarantine.count)
 
@@ -152,7 +160,7 @@ def _quarantine(file: Path) -> Quarantine:
     try:
         return Quarantine(file)
     except OSError as error:
-        raise Invalid("[agent] state_dir", str(file), f"a place that can be written ({error})") from None
+        raise Invalid("[agent] state_dir", str(file), f"a writable folder ({error})") from None
 
 
 def _token(file: str | None) -> str | None:
@@ -161,7 +169,7 @@ def _token(file: str | None) -> str | None:
     try:
         return Path(file).read_text("utf-8").strip() or None
     except (OSError, UnicodeDecodeError) as error:
-        raise Invalid("[nova_listener] token_file", file, f"a file that can be read ({error})") from None
+        raise Invalid("[nova_listener] token_file", file, f"a readable file ({error})") from None
 
 
 def _server(config: cfg.ConfigOpts, endpoint: Endpoint) -> oslo_messaging.notify.listener.NotificationServer:
@@ -170,16 +178,18 @@ def _server(config: cfg.ConfigOpts, endpoint: Endpoint) -> oslo_messaging.notify
         transport = oslo_messaging.get_notification_transport(config, url=options.transport_url)
     except (oslo_messaging.exceptions.MessagingException, ValueError) as error:
         raise Invalid(
-            "[nova_listener] transport_url", "(not shown)", f"a URL that oslo.messaging takes ({type(error).__name__})"
+            "[nova_listener] transport_url",
+            "(not shown)",
+            f"a URL that oslo.messaging accepts ({type(error).__name__})",
         ) from None
     targets = [oslo_messaging.Target(topic=topic, exchange=options.exchange) for topic in options.topics]
     return oslo_messaging.get_notification_listener(transport, targets, [endpoint], pool=options.pool or None)
 
 
 def _start(server: oslo_messaging.notify.listener.NotificationServer, listening: threading.Event) -> None:
-    once = OncePerChange()
-    logging.getLogger(BROKER_LOG).addFilter(once)
+    connection_filter = ConnectionLogFilter()
+    logging.getLogger(BROKER_LOG).addFilter(connection_filter)
     server.start()
-    once.connected()
+    connection_filter.connected()
     LOG.info("listening")
     listening.set()

@@ -1,7 +1,7 @@
-"""Nova's versioned notifications, read: pure.
+"""Parser of Nova's versioned notifications. It does no I/O.
 
-https://docs.openstack.org/nova/latest/reference/notifications.html. Fields that a newer Nova adds are passed over; one
-that is needed and lacks, or another major version of the payload, is not guessed at.
+https://docs.openstack.org/nova/latest/reference/notifications.html. Fields that a newer Nova adds are ignored. A
+missing field that pinner needs and another major version of the payload are errors.
 """
 
 import re
@@ -40,28 +40,28 @@ KIND_OF_ACTION: Mapping[str, GuestEventKind] = {
     "live_migration_post": "gone",
     "delete": "gone",
 }
-"""What the end of each of Nova's actions means to a host."""
+"""Nova's action to the kind of event that its end notification reports."""
 
 LEAVING = "live_migration_pre"
-"""Its start is told by the destination, of an instance that is on the source still."""
+"""The action whose start reports that a guest is leaving. The destination publishes it; ``host`` is the source."""
 
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,253}[A-Za-z0-9_])?")
 _GUEST = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
-class Notified:
-    """An event of a guest of a host, as Nova told it."""
+class NovaEvent:
+    """An event of a guest, parsed from a notification."""
 
     host: str
-    event: GuestEvent
+    guest_event: GuestEvent
     destination: str = ""
-    """Of a guest that is leaving: the host that it goes to."""
+    """The destination host of a guest that is leaving; empty for other events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A notification as it came; nothing of it has been looked at."""
+    """A notification as received, before any check."""
 
     publisher: object
     event_type: object
@@ -78,7 +78,7 @@ class _Flavor:
 
 @dataclass(frozen=True, slots=True)
 class _Instance:
-    """What is used of InstancePayload."""
+    """The fields of Nova's InstancePayload that pinner uses."""
 
     uuid: str
     host: str | None
@@ -89,37 +89,37 @@ class _Instance:
     action_initiator_user: str | None = None
 
 
-def read(message: Message) -> Notified | None:
-    """What a notification asks for; None: nothing. Raises Invalid, naming the field, where it cannot be told."""
-    words = message.event_type.split(".") if isinstance(message.event_type, str) else []
-    if len(words) < 2:
-        raise Invalid("event_type", message.event_type, "Nova's words with dots between them")
-    if len(words) != 3 or words[0] != "instance":
+def parse(message: Message) -> NovaEvent | None:
+    """The event of a notification; None for a notification that pinner does not use. Raises Invalid."""
+    parts = message.event_type.split(".") if isinstance(message.event_type, str) else []
+    if len(parts) < 2:
+        raise Invalid("event_type", message.event_type, "words with dots between them, such as instance.create.end")
+    if len(parts) != 3 or parts[0] != "instance":
         return None
-    _, action, phase = words
+    _, action, phase = parts
     kind = (
         KIND_OF_ACTION.get(action) if phase == "end" else "leaving" if (action, phase) == (LEAVING, "start") else None
     )
-    return _notified(message, action, kind) if kind else None
+    return _nova_event(message, action, kind) if kind else None
 
 
-def _notified(message: Message, action: str, kind: GuestEventKind) -> Notified | None:
-    data = _data(message.payload, "payload")
-    instance = _read(_Instance, data, "payload")
+def _nova_event(message: Message, action: str, kind: GuestEventKind) -> NovaEvent | None:
+    data = _object_data(message.payload, "payload")
+    instance = _fields(_Instance, data, "payload")
     if not _GUEST.fullmatch(instance.uuid):
         raise Invalid("payload.uuid", instance.uuid, "a UUID")
-    # The source tells that the guest has left it; by then the instance may name the destination.
+    # The source host publishes live_migration_post. The instance may already name the destination.
     publisher = _publisher(message.publisher)
     host = publisher if action == "live_migration_post" else instance.host
     if host is None and action == "delete":
-        return None  # it never got a host
-    flavor = _read(_Flavor, _data(data.get("flavor"), "payload.flavor"), "payload.flavor")
-    event = GuestEvent(
+        return None  # Nova never chose a host for this instance
+    flavor = _fields(_Flavor, _object_data(data.get("flavor"), "payload.flavor"), "payload.flavor")
+    guest_event = GuestEvent(
         guest=instance.uuid,
         kind=kind,
         event=str(message.event_type),
         source=_source(instance, message.context),
-        at=_moment(message.timestamp),
+        at=_timestamp(message.timestamp),
         nova=NovaIdentity(
             instance=instance.display_name or "",
             project=instance.tenant_id or "",
@@ -128,23 +128,23 @@ def _notified(message: Message, action: str, kind: GuestEventKind) -> Notified |
             extra_specs=flavor.extra_specs,
         ),
     )
-    return Notified(_host(host, "payload.host"), event, publisher if kind == "leaving" else "")
+    return NovaEvent(_host(host, "payload.host"), guest_event, publisher if kind == "leaving" else "")
 
 
-def _data(thing: object, where: str) -> Mapping[str, object]:
-    """The fields of one of Nova's objects."""
-    if not isinstance(thing, Mapping):
-        raise Invalid(where, thing, "an object of Nova's")
-    version = thing.get("nova_object.version")
+def _object_data(nova_object: object, where: str) -> Mapping[str, object]:
+    """The fields of a versioned object of Nova."""
+    if not isinstance(nova_object, Mapping):
+        raise Invalid(where, nova_object, "a versioned object of Nova")
+    version = nova_object.get("nova_object.version")
     if not isinstance(version, str) or version.partition(".")[0] != "1":
-        raise Invalid(f"{where}.nova_object.version", version, "1.x: the versions that this pinner knows")
-    data = thing.get("nova_object.data")
+        raise Invalid(f"{where}.nova_object.version", version, "a version that this pinner supports: 1.x")
+    data = nova_object.get("nova_object.data")
     if not isinstance(data, Mapping):
         raise Invalid(f"{where}.nova_object.data", data, "the object's fields")
     return data
 
 
-def _read(kind: type[T], data: Mapping[str, object], where: str) -> T:
+def _fields(kind: type[T], data: Mapping[str, object], where: str) -> T:
     return codec.read(kind, dict(data), where)
 
 
@@ -154,22 +154,23 @@ def _publisher(publisher: object) -> str:
 
 
 def _host(host: object, where: str) -> str:
-    """It becomes part of a URL."""
+    """A host name, checked because it becomes part of a URL."""
     if not isinstance(host, str) or not _HOST.fullmatch(host):
-        raise Invalid(where, host, "the name of a host")
+        raise Invalid(where, host, "a host name of letters, digits, dots, dashes and underscores")
     return host
 
 
 def _source(instance: _Instance, context: object) -> str:
-    found = context.get("request_id") if isinstance(context, Mapping) else None
-    request = instance.request_id or (found if isinstance(found, str) else None)
+    # Older versions of Nova have the request id only in the context.
+    in_context = context.get("request_id") if isinstance(context, Mapping) else None
+    request = instance.request_id or (in_context if isinstance(in_context, str) else None)
     user = instance.action_initiator_user or instance.user_id
     return " ".join(filter(None, ("nova", request))) + (f", user {user}" if user else "")
 
 
-def _moment(timestamp: object) -> datetime:
-    """oslo.messaging's: UTC, and not said so."""
+def _timestamp(timestamp: object) -> datetime:
+    """The timestamp of oslo.messaging, which is in UTC and names no time zone."""
     try:
         return datetime.fromisoformat(str(timestamp)).replace(tzinfo=UTC)
     except ValueError:
-        raise Invalid("timestamp", timestamp, "a moment such as 2026-11-21 10:00:00.123456") from None
+        raise Invalid("timestamp", timestamp, "a date and time such as 2026-11-21 10:00:00.123456") from None

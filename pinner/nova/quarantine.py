@@ -1,4 +1,4 @@
-"""What could not be understood or delivered is put away, counted, and never tried again."""
+"""The file of notifications that could not be parsed and of events that could not be delivered."""
 
 import logging
 import threading
@@ -12,35 +12,38 @@ import pydantic_core
 LOG = logging.getLogger(__name__)
 
 MAX_BYTES = 4 * 1024 * 1024
-"""Of the file; there is one more of them, the one before."""
+"""The size limit of the file. One older file of the same size is kept."""
 MAX_LINE = 64 * 1024
-"""Of one message."""
+"""The length limit of one message in characters."""
 
 
 class Quarantine:
-    """A file of JSON lines: when, why, and what came. May be used by several threads."""
+    """A file of JSON lines, each with the time, the reason and the message. Several threads may use it.
+
+    Messages are counted and never retried.
+    """
 
     def __init__(self, file: Path) -> None:
-        """Messages may hold secrets, so that only the owner can read the file. Raises OSError."""
+        """Only the owner can read the file, because messages may contain secrets. Raises OSError."""
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch(mode=0o600)
         self._file = file
         self._lock = threading.Lock()
         self._lines = RotatingFileHandler(file, maxBytes=MAX_BYTES, backupCount=1, encoding="utf-8")
         self.count = 0
-        """How many since the start."""
+        """The number of messages since the start."""
 
-    def put(self, what: object, why: str) -> None:
-        """Put something away. Never raises for what it is: it is shown as far as it can be."""
-        shown = asdict(what) if is_dataclass(what) and not isinstance(what, type) else what
-        line = _json({"at": datetime.now(UTC), "why": why, "what": shown})
+    def put(self, message: object, reason: str) -> None:
+        """Write a message to the file. Any object is accepted: a part that JSON cannot express is written as text."""
+        content = asdict(message) if is_dataclass(message) and not isinstance(message, type) else message
+        line = _json({"at": datetime.now(UTC), "why": reason, "message": content})
         if len(line) > MAX_LINE:
-            line = _json({"at": datetime.now(UTC), "why": why, "what": line[:MAX_LINE]})
+            line = _json({"at": datetime.now(UTC), "why": reason, "message": line[:MAX_LINE]})
         with self._lock:
             self.count += 1
             count = self.count
         self._lines.handle(logging.makeLogRecord({"msg": line}))
-        LOG.warning("quarantined, %s since the start, see %s: %s", count, self._file, why)
+        LOG.warning("message quarantined, %s since the start, see %s: %s", count, self._file, reason)
 
     def close(self) -> None:
         """Close the file."""

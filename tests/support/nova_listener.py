@@ -1,4 +1,4 @@
-"""`pinner-nova-listener` as a process, and notifications sent to it through a real broker."""
+"""`pinner-nova-listener` as a process, and notifications that are sent to it through a real broker."""
 
 import json
 import re
@@ -20,7 +20,7 @@ EXCHANGE = kombu.Exchange("nova", type="topic", durable=False)
 
 
 class Listener:
-    """The process; its files are below ``folder``."""
+    """The listener's process and its files, which are below ``folder``."""
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self.process = process
@@ -30,9 +30,9 @@ class Listener:
     def log(self) -> str:
         return (self._folder / "listener.log").read_text()
 
-    def wait_for(self, words: str, seconds: float = 20.0) -> None:
-        """Until these words (a pattern) are in the log."""
-        until(lambda: re.search(words, self.log), seconds, lambda: self.log)
+    def wait_for(self, pattern: str, seconds: float = 20.0) -> None:
+        """Wait until the log matches a regular expression."""
+        until(lambda: re.search(pattern, self.log), seconds, lambda: self.log)
 
     def quarantined(self) -> list[dict[str, Any]]:
         file = self._folder / "state/nova-listener/quarantine.jsonl"
@@ -45,7 +45,7 @@ class Listener:
 
 @contextmanager
 def listening(folder: Path, url: str, server: str, extra: str = "") -> Iterator[Listener]:
-    """A listener of the broker at ``url`` that tells the pinner ``server``."""
+    """A listener that receives from the broker at ``url`` and sends to the pinner at ``server``."""
     folder.mkdir(exist_ok=True)
     config = folder / "listener.conf"
     config.write_text(
@@ -62,7 +62,7 @@ def listening(folder: Path, url: str, server: str, extra: str = "") -> Iterator[
 
 
 def publish(url: str, sample: dict[str, Any] | bytes, *, topic: str = TOPIC) -> None:
-    """Send a notification as oslo.messaging's messagingv2 driver does, or these bytes."""
+    """Send a notification as oslo.messaging's messagingv2 driver does; bytes are sent as they are."""
     body = sample
     if isinstance(sample, dict):
         message = {"message_id": "m", "timestamp": TIMESTAMP, "_unique_id": str(time.time_ns()), **sample}
@@ -74,7 +74,7 @@ def publish(url: str, sample: dict[str, Any] | bytes, *, topic: str = TOPIC) -> 
 
 @contextmanager
 def another_queue(url: str) -> Iterator[Callable[[], int]]:
-    """Somebody else who listens to the same topic; how many messages he has got."""
+    """A queue of another consumer of the same topic; the function returns the number of its messages."""
     with _connection(url) as connection:
         queue = kombu.Queue(TOPIC, EXCHANGE, TOPIC, durable=False)(connection)
         queue.declare()
@@ -83,7 +83,7 @@ def another_queue(url: str) -> Iterator[Callable[[], int]]:
 
 
 def waiting(url: str) -> int:
-    """How many messages wait in the listener's queue."""
+    """The number of messages in the listener's queue."""
     with _connection(url) as connection:
         return int(kombu.Queue(QUEUE)(connection).queue_declare(passive=True).message_count)
 

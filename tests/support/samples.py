@@ -1,4 +1,4 @@
-"""Nova's own samples of its versioned notifications, where they lie."""
+"""Nova's own samples of its versioned notifications, in the folder that PINNER_NOVA_SAMPLES names."""
 
 import json
 import os
@@ -18,17 +18,17 @@ TIMESTAMP = "2026-11-21 10:00:00.123456"
 
 
 def load(name: str) -> dict[str, Any]:
-    """A sample by its name, ``instance-create-end``."""
+    """The sample of a name such as ``instance-create-end``."""
     return dict(json.loads((Path(FOLDER) / f"{name}.json").read_text()))
 
 
 def now() -> str:
-    """As oslo.messaging writes it."""
+    """The current time as oslo.messaging writes it."""
     return str(datetime.now(UTC).replace(tzinfo=None))
 
 
 def message(sample: dict[str, Any]) -> Message:
-    """As the transport hands it over."""
+    """The sample as a message from the transport."""
     return Message(
         sample.get("publisher_id"), sample.get("event_type"), sample.get("payload"), {"request_id": "req-c"}, TIMESTAMP
     )

@@ -1,4 +1,4 @@
-"""Events on their way: real threads, and a server that is a function."""
+"""The delivery queue with real threads and an in-memory server."""
 
 import threading
 import time
@@ -11,16 +11,16 @@ from support.values import NOON
 from pinner.model.errors import HostBusy, HostUnreachable, Invalid, NotFound, PinnerError
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.nova import delivery
-from pinner.nova.delivery import Deliveries
-from pinner.nova.notification import Notified
+from pinner.nova.delivery import DeliveryQueue
+from pinner.nova.notification import NovaEvent
 
 
-def notified(number=1, host="h1", kind="started"):
-    return Notified(host, GuestEvent(f"uuid-{number}", kind, "instance.create.end", "nova", NOON))
+def nova_event(number=1, host="h1", kind="started"):
+    return NovaEvent(host, GuestEvent(f"uuid-{number}", kind, "instance.create.end", "nova", NOON))
 
 
 class Server:
-    """Raises ``failures`` first, host by host."""
+    """A server that raises the ``failures`` of a host before it accepts the host's events."""
 
     def __init__(self):
         self.failures = {}
@@ -28,12 +28,12 @@ class Server:
         self.known = True
         self.gate = threading.Semaphore(1_000_000)
 
-    def send(self, one):
+    def send(self, event):
         assert self.gate.acquire(timeout=10)
-        self.sent.append(one)
-        if self.failures.get(one.host):
-            raise self.failures[one.host].pop()
-        return GuestEventOutcome(one.host, one.event.guest, self.known, "")
+        self.sent.append(event)
+        if self.failures.get(event.host):
+            raise self.failures[event.host].pop()
+        return GuestEventOutcome(event.host, event.guest_event.guest, self.known, "")
 
 
 @pytest.fixture
@@ -42,110 +42,110 @@ def server():
 
 
 @pytest.fixture(autouse=True)
-def quickly(monkeypatch):
+def short_delays(monkeypatch):
     monkeypatch.setattr(delivery, "FIRST_RETRY", 0.01)
     monkeypatch.setattr(delivery, "LAST_RETRY", 0.04)
 
 
 @contextmanager
-def delivering(server):
-    given_up = []
-    deliveries = Deliveries(server.send, lambda one, why: given_up.append((one, why)))
-    deliveries.start()
+def running_queue(server):
+    quarantined = []
+    queue = DeliveryQueue(server.send, lambda event, reason: quarantined.append((event, reason)))
+    queue.start()
     try:
-        yield deliveries, given_up
+        yield queue, quarantined
     finally:
-        deliveries.close()
+        queue.close()
 
 
-def test_what_is_added_is_sent(server):
-    with delivering(server) as (deliveries, given_up):
+def test_queued_events_are_sent(server):
+    with running_queue(server) as (queue, quarantined):
         for number in range(20):
-            deliveries.add(notified(number))
+            queue.add(nova_event(number))
         until(lambda: len(server.sent) == 20)
-    assert given_up == []
+    assert quarantined == []
 
 
 @pytest.mark.parametrize("error", [HostUnreachable("h1", "down"), HostBusy("h1", "run-1"), PinnerError("401")])
-def test_what_fails_is_tried_again_ever_later_and_told_once(server, error, caplog):
+def test_failed_events_are_retried_and_the_outage_is_logged_once(server, error, caplog):
     server.failures["h1"] = [error] * 5
-    with delivering(server) as (deliveries, given_up):
-        deliveries.add(notified())
+    with running_queue(server) as (queue, quarantined):
+        queue.add(nova_event())
         until(lambda: len(server.sent) == 6)
         until(lambda: "delivered again" in caplog.text)
-    assert given_up == []
+    assert quarantined == []
     assert [record.message.partition(":")[0] for record in caplog.records] == [
-        "events of host h1 wait and are tried again",
+        "events of host h1 wait for a retry",
         "events of host h1 are delivered again",
     ]
 
 
-def test_it_is_given_up_in_the_end(server, monkeypatch):
-    monkeypatch.setattr(delivery, "TRIES", 4)
+def test_an_event_is_quarantined_after_the_last_attempt(server, monkeypatch):
+    monkeypatch.setattr(delivery, "MAX_ATTEMPTS", 4)
     server.failures["h1"] = [HostUnreachable("h1", "down")] * 9
-    with delivering(server) as (deliveries, given_up):
-        deliveries.add(notified())
-        until(lambda: given_up)
+    with running_queue(server) as (queue, quarantined):
+        queue.add(nova_event())
+        until(lambda: quarantined)
     assert len(server.sent) == 4
-    assert given_up[0][1].startswith("tried 4 times: host h1: down")
+    assert quarantined[0][1].startswith("4 attempts failed: host h1: down")
 
 
-@pytest.mark.parametrize("error", [NotFound("host", "h1"), Invalid("guest", 1, "a UUID"), ZeroDivisionError("ours")])
-def test_what_will_never_do_is_not_tried_again(server, error):
+@pytest.mark.parametrize("error", [NotFound("host", "h1"), Invalid("guest", 1, "a UUID"), ZeroDivisionError("bug")])
+def test_permanent_errors_are_not_retried(server, error):
     server.failures["h1"] = [error]
-    with delivering(server) as (deliveries, given_up):
-        deliveries.add(notified())
-        until(lambda: given_up)
-        deliveries.add(notified(2))
+    with running_queue(server) as (queue, quarantined):
+        queue.add(nova_event())
+        until(lambda: quarantined)
+        queue.add(nova_event(2))
         until(lambda: len(server.sent) == 2)
-    assert len(given_up) == 1
+    assert len(quarantined) == 1
 
 
-def test_a_guest_that_is_not_there_is_told_but_for_one_that_is_gone(server):
+def test_events_of_unknown_guests_are_quarantined_unless_the_guest_is_gone(server):
     server.known = False
-    with delivering(server) as (deliveries, given_up):
-        deliveries.add(notified(1, kind="gone"))
-        deliveries.add(notified(2))
-        until(lambda: given_up and len(server.sent) == 2)
-    assert [why for _, why in given_up] == ["uuid-2 is no guest of host h1"]
+    with running_queue(server) as (queue, quarantined):
+        queue.add(nova_event(1, kind="gone"))
+        queue.add(nova_event(2))
+        until(lambda: quarantined and len(server.sent) == 2)
+    assert [reason for _, reason in quarantined] == ["uuid-2 is no guest of host h1"]
 
 
-def test_a_host_that_is_down_holds_up_no_other(server):
+def test_a_host_that_is_down_does_not_delay_other_hosts(server):
     server.failures["h1"] = [HostUnreachable("h1", "down")] * 1000
-    with delivering(server) as (deliveries, _):
+    with running_queue(server) as (queue, _):
         for number in range(10):
-            deliveries.add(notified(number))
-        deliveries.add(notified(99, host="h2"))
-        until(lambda: any(one.host == "h2" for one in server.sent), 1.0)
+            queue.add(nova_event(number))
+        queue.add(nova_event(99, host="h2"))
+        until(lambda: any(event.host == "h2" for event in server.sent), 1.0)
 
 
-def test_too_many_are_given_up_at_once(server, monkeypatch):
-    monkeypatch.setattr(delivery, "MAX_WAITING", 3)
+def test_events_beyond_the_queue_limit_are_quarantined(server, monkeypatch):
+    monkeypatch.setattr(delivery, "MAX_QUEUED", 3)
     server.gate = threading.Semaphore(0)
-    with delivering(server) as (deliveries, given_up):
+    with running_queue(server) as (queue, quarantined):
         for number in range(10):
-            deliveries.add(notified(number))
-        until(lambda: given_up)
-        assert given_up[0][1] == "3 others wait to be delivered"
+            queue.add(nova_event(number))
+        until(lambda: quarantined)
+        assert quarantined[0][1] == "the queue is full: 3 events wait to be delivered"
         server.gate.release(100)
 
 
-def test_what_waits_at_the_end_is_given_up(server, monkeypatch):
+def test_queued_events_are_quarantined_at_the_end(server, monkeypatch):
     monkeypatch.setattr(delivery, "FIRST_RETRY", 60.0)
     monkeypatch.setattr(delivery, "LAST_RETRY", 60.0)
     server.failures["h1"] = [HostUnreachable("h1", "down")] * 9
     began = time.monotonic()
-    with delivering(server) as (deliveries, given_up):
-        deliveries.add(notified())
+    with running_queue(server) as (queue, quarantined):
+        queue.add(nova_event())
         until(lambda: server.sent)
-    assert [why for _, why in given_up] == ["the listener ended before it was delivered"]
+    assert [reason for _, reason in quarantined] == ["the listener ended before it was delivered"]
     assert time.monotonic() - began < 5
 
 
-def test_it_waits_in_peace(server):
+def test_waiting_for_a_retry_needs_no_cpu_time(server):
     server.failures["h1"] = [HostUnreachable("h1", "down")] * 9
-    with delivering(server) as (deliveries, _):
-        deliveries.add(notified())
+    with running_queue(server) as (queue, _):
+        queue.add(nova_event())
         before = time.process_time()
         time.sleep(0.5)
         assert time.process_time() - before < 0.1

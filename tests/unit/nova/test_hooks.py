@@ -1,4 +1,4 @@
-"""The hook of clouds older than Nova 22, called as its HookManager did."""
+"""The hook for clouds older than Nova 22, called as Nova's HookManager calls it."""
 
 import ast
 import sys
@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 import stevedore.hook
-from support.in_memory_service import InMemoryService, seen
+from support.in_memory_service import InMemoryService, sample_snapshot
 from support.nova_listener import until
 from support.real_service import answering
 
 from pinner.nova import handover, hooks
 
-GUEST = seen().guests[0].uuid
+GUEST = sample_snapshot().guests[0].uuid
 MANAGER = SimpleNamespace(host="h1")
 CONTEXT = SimpleNamespace(request_id="req-7", user_id="ann")
 
@@ -31,12 +31,12 @@ def config(tmp_path, monkeypatch):
         file.write_text(text)
         return str(file)
 
-    monkeypatch.setattr(handover.started, "__defaults__", ("", str(file)))
+    monkeypatch.setattr(handover.send_started, "__defaults__", ("", str(file)))
     return write
 
 
 def run_post(manager, result, args, kwargs):
-    """What Nova's HookManager did after the call that it wraps."""
+    """Call the hooks as Nova's HookManager does after the wrapped function."""
     for extension in manager.extensions:
         post = getattr(extension.obj, "post", None)
         if post:
@@ -45,13 +45,13 @@ def run_post(manager, result, args, kwargs):
 
 @pytest.fixture
 def manager():
-    """As Nova's: every entry point of that name, an object made of each."""
+    """A hook manager with the same arguments as Nova's: one object for each entry point of the name."""
     return stevedore.hook.HookManager("nova.hooks", "build_instance", invoke_on_load=True)
 
 
 @pytest.mark.parametrize("host", ["h1", None])
 @pytest.mark.parametrize("by_name", [False, True])
-def test_a_built_instance_is_told(manager, pinner, config, host, by_name):
+def test_a_built_instance_is_reported(manager, pinner, config, host, by_name):
     instance = SimpleNamespace(uuid=GUEST, host=host)
     args = (MANAGER, CONTEXT) if by_name else (MANAGER, CONTEXT, instance, "image", "request spec")
     kwargs = {"instance": instance} if by_name else {"node": "n"}
@@ -67,33 +67,36 @@ def test_a_built_instance_is_told(manager, pinner, config, host, by_name):
 @pytest.mark.parametrize(
     "text", ["url = http://127.0.0.1:1\n", "url = file:///etc/passwd\n", "url = http://[\n", "nonsense\nurl=\n"]
 )
-def test_what_goes_wrong_is_logged_and_does_not_matter(config, text, caplog):
+def test_errors_are_logged_and_not_raised(config, text, caplog):
     config(text)
     hooks.BuildInstance().post(None, MANAGER, CONTEXT, SimpleNamespace(uuid=GUEST, host="h1"))
-    until(lambda: "pinner was not told" in caplog.text, 5)
+    until(lambda: "cannot send the event to pinner" in caplog.text, 5)
 
 
-def test_a_call_that_is_none_of_those_known(caplog):
+def test_calls_without_an_instance_are_logged(caplog):
     hooks.BuildInstance().post(None)
     hooks.BuildInstance().post(None, MANAGER, CONTEXT, None)
     assert caplog.text.count("without an instance") == 2
 
 
-def test_a_refusal_is_one_line(pinner, config, capsys, monkeypatch):
+def test_a_refused_event_is_one_line_on_stderr(pinner, config, capsys, monkeypatch):
     with answering(pinner, {"s3cret": "nova"}) as url:
         file = config(f"url = {url}\ntoken = wrong\n")
         monkeypatch.setattr(sys, "argv", ["handover", GUEST, "started", file])
         assert handover.main() == 1
-    assert capsys.readouterr().err == f"guest {GUEST}, started: pinner was not told: HTTP Error 401: UNAUTHORIZED\n"
+    assert (
+        capsys.readouterr().err
+        == f"guest {GUEST}, started: cannot send the event to pinner: HTTP Error 401: UNAUTHORIZED\n"
+    )
     assert pinner.events == []
 
 
-def test_without_a_file_it_asks_this_machine(tmp_path):
+def test_without_a_settings_file_the_server_is_on_this_machine(tmp_path):
     assert handover.settings(str(tmp_path / "none")) == {"url": "http://127.0.0.1:8077", "token": ""}
 
 
 @pytest.mark.parametrize("module", [handover, hooks])
-def test_an_old_python_can_run_it(module):
+def test_the_modules_need_only_python_3_8_and_the_standard_library(module):
     tree = ast.parse(Path(module.__file__).read_text(), feature_version=(3, 8))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}

@@ -1,4 +1,4 @@
-"""Nova's notifications read: every sample, and samples that were tampered with."""
+"""Nova's notifications parsed: every sample, and samples with random changes."""
 
 import copy
 from dataclasses import replace
@@ -11,12 +11,12 @@ from support import samples
 
 from pinner.model.errors import Invalid
 from pinner.model.guest import NovaIdentity
-from pinner.nova.notification import Message, read
+from pinner.nova.notification import Message, parse
 
 pytestmark = samples.needed
 
 GUEST = "178b0921-8f85-4257-88b6-2e743b5a975c"
-MEANING = {
+KINDS = {
     "create-end": "started",
     "reboot-end": "started",
     "power_on-end": "started",
@@ -32,62 +32,62 @@ MEANING = {
     "live_migration_pre-start": "leaving",
     "delete-end": "gone",
 }
-"""By the sample's name; all others ask for nothing."""
+"""Sample name to event kind. The parser returns None for all other samples."""
 
 
 @pytest.mark.parametrize("file", samples.FILES, ids=lambda file: file.stem)
 def test_every_sample(file):
     name = file.stem.removeprefix("instance-")
-    notified = read(samples.message(samples.load(file.stem)))
-    assert (notified.event.kind if notified else None) == MEANING.get(name)
-    if notified:
-        assert notified.event.guest == GUEST
-        assert notified.host == ("host2" if name == "live_migration_post_dest-end" else "compute")
+    nova_event = parse(samples.message(samples.load(file.stem)))
+    assert (nova_event.guest_event.kind if nova_event else None) == KINDS.get(name)
+    if nova_event:
+        assert nova_event.guest_event.guest == GUEST
+        assert nova_event.host == ("host2" if name == "live_migration_post_dest-end" else "compute")
 
 
-def test_all_that_is_told():
-    notified = read(samples.message(samples.load("instance-create-end")))
-    event = notified.event
+def test_every_field_of_an_event():
+    nova_event = parse(samples.message(samples.load("instance-create-end")))
+    event = nova_event.guest_event
     assert event.event == "instance.create.end"
     assert event.source == "nova req-5b6c791d-5709-4f36-8fbe-c3e02869e35d, user fake"
     assert event.at == datetime(2026, 11, 21, 10, 0, 0, 123456, tzinfo=UTC)
     project = "6f70656e737461636b20342065766572"
     assert event.nova == NovaIdentity("some-server", project, "fake", "test_flavor", {"hw:watchdog_action": "disabled"})
-    assert notified.destination == ""
+    assert nova_event.destination == ""
 
 
-def test_who_leaves_where_to():
-    notified = read(samples.message(samples.load("instance-live_migration_pre-start")))
-    assert (notified.host, notified.destination) == ("compute", "host2")
+def test_a_leaving_guest_has_a_source_and_a_destination():
+    nova_event = parse(samples.message(samples.load("instance-live_migration_pre-start")))
+    assert (nova_event.host, nova_event.destination) == ("compute", "host2")
 
 
-def test_the_source_tells_that_a_guest_has_left_it():
+def test_the_source_host_reports_that_a_guest_has_left():
     sample = samples.load("instance-live_migration_post-start")
     sample["event_type"] = "instance.live_migration_post.end"
     sample["payload"]["nova_object.data"]["host"] = "host2"
-    notified = read(samples.message(sample))
-    assert (notified.host, notified.event.kind) == ("compute", "gone")
+    nova_event = parse(samples.message(sample))
+    assert (nova_event.host, nova_event.guest_event.kind) == ("compute", "gone")
 
 
-def test_an_instance_that_never_got_a_host():
+def test_a_deleted_instance_without_a_host_is_ignored():
     sample = samples.load("instance-delete-end")
     sample["payload"]["nova_object.data"]["host"] = None
-    assert read(samples.message(sample)) is None
+    assert parse(samples.message(sample)) is None
 
 
-def test_an_older_nova_names_the_request_in_the_context_alone():
+def test_an_older_nova_has_the_request_id_only_in_the_context():
     sample = samples.load("instance-create-end")
     for name in ("request_id", "action_initiator_user"):
         del sample["payload"]["nova_object.data"][name]
-    assert read(samples.message(sample)).event.source == "nova req-c, user fake"
-    assert read(replace(samples.message(sample), context=None)).event.source == "nova, user fake"
+    assert parse(samples.message(sample)).guest_event.source == "nova req-c, user fake"
+    assert parse(replace(samples.message(sample), context=None)).guest_event.source == "nova, user fake"
 
 
-def test_fields_that_a_newer_nova_adds_are_passed_over():
+def test_fields_of_a_newer_nova_are_ignored():
     sample = samples.load("instance-create-end")
     sample["payload"]["nova_object.version"] = "1.99"
     sample["payload"]["nova_object.data"]["new"] = {"a": 1}
-    assert read(samples.message(sample)) == read(samples.message(samples.load("instance-create-end")))
+    assert parse(samples.message(sample)) == parse(samples.message(samples.load("instance-create-end")))
 
 
 @pytest.mark.parametrize(
@@ -116,32 +116,32 @@ def test_fields_that_a_newer_nova_adds_are_passed_over():
         (("publisher_id",), None, None),
     ],
 )
-def test_poison(path, value, field):
+def test_invalid_messages_name_the_wrong_field(path, value, field):
     sample = samples.load("instance-create-end")
-    place = sample
+    parent = sample
     for name in path[:-1]:
-        place = place[name]
-    place[path[-1]] = value
+        parent = parent[name]
+    parent[path[-1]] = value
     if field is None:
-        assert read(samples.message(sample)) is not None
+        assert parse(samples.message(sample)) is not None
         return
     with pytest.raises(Invalid) as caught:
-        read(samples.message(sample))
+        parse(samples.message(sample))
     assert caught.value.details["field"] == field
 
 
 @pytest.mark.parametrize("name", ["uuid", "host", "tenant_id", "user_id", "flavor"])
-def test_a_field_that_lacks(name):
+def test_a_missing_field_is_named(name):
     sample = samples.load("instance-reboot-end")
     del sample["payload"]["nova_object.data"][name]
     with pytest.raises(Invalid, match=name):
-        read(samples.message(sample))
+        parse(samples.message(sample))
 
 
 @pytest.mark.parametrize("timestamp", [None, "", "yesterday", 7, "2026-13-01"])
-def test_no_moment(timestamp):
+def test_an_invalid_timestamp_is_refused(timestamp):
     with pytest.raises(Invalid, match="timestamp"):
-        read(replace(samples.message(samples.load("instance-create-end")), timestamp=timestamp))
+        parse(replace(samples.message(samples.load("instance-create-end")), timestamp=timestamp))
 
 
 _JSON = st.recursive(
@@ -151,38 +151,38 @@ _JSON = st.recursive(
 )
 
 
-def places(value, path=()):
-    """Every place in a JSON value."""
+def paths(value, path=()):
+    """The path of every part of a JSON value."""
     yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, inner in items:
-        yield from places(inner, (*path, name))
+        yield from paths(inner, (*path, name))
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
-def test_a_sample_that_was_tampered_with_is_read_or_refused(data):
+def test_a_changed_sample_is_parsed_or_refused(data):
     sample = copy.deepcopy(samples.load(data.draw(st.sampled_from(samples.FILES)).stem))
     for _ in range(data.draw(st.integers(1, 3))):
-        path = data.draw(st.sampled_from([place for place in places(sample) if place]))
-        place = sample
+        path = data.draw(st.sampled_from([path for path in paths(sample) if path]))
+        parent = sample
         for name in path[:-1]:
-            place = place[name]
+            parent = parent[name]
         if data.draw(st.booleans()):
-            place[path[-1]] = data.draw(_JSON)
+            parent[path[-1]] = data.draw(_JSON)
         else:
-            del place[path[-1]]
+            del parent[path[-1]]
     try:
-        read(samples.message(sample))
+        parse(samples.message(sample))
     except Invalid as error:
         assert str(error)
 
 
 @settings(max_examples=200, deadline=None)
 @given(_JSON, _JSON, _JSON, _JSON, _JSON)
-def test_anything_at_all(publisher, event_type, payload, context, timestamp):
+def test_random_messages_are_parsed_or_refused(publisher, event_type, payload, context, timestamp):
     for kind in (event_type, "instance.create.end", "instance.live_migration_pre.start"):
         try:
-            read(Message(publisher, kind, payload, context, timestamp))
+            parse(Message(publisher, kind, payload, context, timestamp))
         except Invalid as error:
             assert str(error)
