@@ -1,8 +1,8 @@
-"""Who may come in, checked before any view: size, token or loopback name, origin, stray parameters.
+"""Checks of every request before its view: size, token or loopback name, origin, unknown query parameters.
 
-Without tokens only this machine can reach the server. A web page in somebody's browser on this machine can too, so
-the Host header must be a loopback name (or a name that the page's owner points at 127.0.0.1 would do), a POST or PUT
-must not come from another site, and a body must be JSON, which no form can send.
+Without tokens only this machine can reach the server. A web page in a browser on this machine can reach it too.
+Therefore the Host header must be a loopback name, because the page's owner can let a name of his own resolve to
+127.0.0.1. A POST or PUT must not come from another site. A body must be JSON, which no HTML form can send.
 """
 
 import hmac
@@ -16,7 +16,7 @@ from flask import Response, current_app, g, request
 from werkzeug.datastructures import WWWAuthenticate
 from werkzeug.exceptions import Forbidden, LengthRequired, MisdirectedRequest, RequestEntityTooLarge, Unauthorized
 
-from pinner.api.context import interface
+from pinner.api.context import app_state
 from pinner.model.errors import Invalid
 
 LOG = logging.getLogger(__name__)
@@ -25,13 +25,14 @@ REQUEST_ID = "X-Openstack-Request-Id"
 PUBLIC = ("root.versions", "root.healthcheck", "openapi.spec")
 """Endpoints that need no token."""
 LOCAL_ACTOR = "local"
+"""The actor of every request to a server without tokens."""
 
 
-def check() -> None:
-    """Refuse what must not reach a view; else note who asks."""
+def check_request() -> None:
+    """Give the request an id, refuse it where it is not allowed, and set its actor."""
     g.request_id = f"req-{uuid.uuid4()}"
     _check_size()
-    tokens = interface().tokens
+    tokens = app_state().tokens
     if tokens is None:
         _check_local()
         g.actor = LOCAL_ACTOR
@@ -40,15 +41,14 @@ def check() -> None:
     _check_parameters()
 
 
-def mark(response: Response) -> Response:
-    """Give every answer its request id, forbid a browser to guess its type, and log it."""
+def finish_response(response: Response) -> Response:
+    """Add the request id and the header that stops a browser from guessing the content type; log the answer."""
     response.headers[REQUEST_ID] = g.request_id
     response.headers["X-Content-Type-Options"] = "nosniff"
-    who = g.get("actor", "nobody")
     LOG.info(
         "%s: %s %s %r from %s: %s",
         g.request_id,
-        who,
+        g.get("actor", "unauthenticated"),
         request.method,
         request.path,
         request.remote_addr,
@@ -58,7 +58,7 @@ def mark(response: Response) -> Response:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name, address or Host header (with or without a port) means this machine only."""
+    """Whether a name, an address or a Host header (with or without a port) means this machine only."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or ip_address(name).is_loopback
@@ -67,22 +67,30 @@ def is_loopback(host: str) -> bool:
 
 
 def _check_size() -> None:
-    """Before all else, and by what the head says: the server reads what is left of a body into memory unless the
-    answer is 413, and a chunk of a body in chunks whole."""
+    """Refuse a body that is too large, or whose length is unknown.
+
+    This is the first check and uses the headers alone: unless the answer is 413, the server reads the rest of the body
+    into memory, and a chunked body as a whole.
+    """
     if "Transfer-Encoding" in request.headers:
-        raise LengthRequired("Content-Length: is needed; a body in chunks is not read")
+        encoding = request.headers["Transfer-Encoding"]
+        raise LengthRequired(f"Transfer-Encoding: {encoding!r} is not accepted; send the body with a Content-Length")
     limit = current_app.config["MAX_CONTENT_LENGTH"]
     if (request.content_length or 0) > limit:
-        raise RequestEntityTooLarge(f"the body is larger than {limit} bytes")
+        raise RequestEntityTooLarge(
+            f"Content-Length: {request.content_length} is too large: the limit is {limit} bytes"
+        )
 
 
 def _check_local() -> None:
     host = request.headers.get("Host", "")
     if not is_loopback(host):
-        raise MisdirectedRequest(f"Host: {host!r} is no loopback name; without tokens pinner answers to those only")
+        raise MisdirectedRequest(
+            f"Host: {host!r} is not a loopback name; a server without tokens accepts only names such as localhost"
+        )
     origin = request.headers.get("Origin")
     if request.method in ("POST", "PUT") and origin is not None and not _same_site(origin, host):
-        raise Forbidden(f"Origin: {origin!r} is another site than this server")
+        raise Forbidden(f"Origin: {origin!r} is another site; only pages of {host!r} may send this request")
 
 
 def _same_site(origin: str, host: str) -> bool:
@@ -93,23 +101,24 @@ def _same_site(origin: str, host: str) -> bool:
 
 
 def _actor(tokens: Mapping[str, str]) -> str:
+    """The actor of the request's bearer token. Raises Unauthorized."""
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     actor = None
-    # All of them are compared, so that the time taken tells nothing of which was near.
+    # Every token is compared, so that the response time does not show how much of a token was right.
     for token, name in tokens.items():
         if hmac.compare_digest(token.encode(), given.strip().encode()):
             actor = name
     if actor is None or scheme.lower() != "bearer":
         raise Unauthorized(
-            "Authorization: a known bearer token is needed",
+            "Authorization: this server needs a known bearer token",
             www_authenticate=WWWAuthenticate("bearer", {"realm": "pinner"}),
         )
     return actor
 
 
 def _check_parameters() -> None:
-    """A view that declares no query parameters takes none (those that declare some check them themselves)."""
+    """Refuse every query parameter where the view declares none; other views check their own."""
     view = current_app.view_functions.get(request.endpoint or "")
     if view is not None and not getattr(view, "_spec", {}).get("args"):
         for name, value in request.args.items():
-            raise Invalid(name, value, "no query parameter is known here")
+            raise Invalid(name, value, "this path takes no query parameter")

@@ -1,4 +1,4 @@
-"""What a view needs of the application around it."""
+"""The application's state and the caller of the current request, for the views."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,26 +11,26 @@ from pinner.service.protocol import Service
 
 
 @dataclass(frozen=True, slots=True)
-class Interface:
-    """The use cases behind an application, who may come in (None: anybody on this machine), and who listens."""
+class AppState:
+    """The objects that an application shares between its requests: the service, the tokens, the open streams."""
 
     pinner: Service
     tokens: Mapping[str, str] | None
-    """Bearer token to the name of its holder."""
+    """Bearer token to the actor that it stands for; None: every caller on this machine is accepted."""
     streams: Streams
 
 
-def interface() -> Interface:
-    """The current application's."""
-    found: Interface = current_app.extensions["pinner"]
-    return found
+def app_state() -> AppState:
+    """The state of the current application."""
+    state: AppState = current_app.extensions["pinner"]
+    return state
 
 
 def pinner() -> Service:
-    """The use cases behind the current application."""
-    return interface().pinner
+    """The service of the current application."""
+    return app_state().pinner
 
 
 def caller() -> Caller:
-    """Who sent the current request."""
+    """The caller of the current request, for the audit trail."""
     return Caller(g.actor, request.remote_addr or "unknown", g.request_id)

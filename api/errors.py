@@ -1,6 +1,6 @@
-"""Errors as REST answers: the only place that knows HTTP statuses.
+"""Errors as REST answers. Only this module knows HTTP statuses.
 
-Every error, from whatever layer, leaves as {"error": {"code", "message", "details", "request_id"}}.
+The body of every error, from any layer, is {"error": {"code", "message", "details", "request_id"}}.
 """
 
 import logging
@@ -27,18 +27,18 @@ STATUS: Mapping[str, int] = {
     "run_conflict": 409,
     "policy_conflict": 409,
     "nova_conflict": 409,
-    # The guest or process went, not the resource that the URL names: so the plan is in conflict with the host.
+    # Not 404: the guest or process is gone, but the resource of the URL exists. The plan conflicts with the host.
     "gone": 409,
-    # 502: the host behind this server answered and would not; the caller cannot mend that.
+    # 502: the host behind this server refused the change, and the caller cannot correct that.
     "apply_failed": 502,
     "not_permitted": 502,
-    # 503: nothing answers; to be tried again.
+    # 503: the host or the database does not answer now; the caller can try again.
     "host_unreachable": 503,
     "busy": 503,
     "store_unavailable": 503,
     "internal": 500,
 }
-"""Public error code to status."""
+"""Public error code to HTTP status."""
 
 HTTP_CODES: Mapping[int, str] = {
     400: "invalid",
@@ -51,54 +51,53 @@ HTTP_CODES: Mapping[int, str] = {
     421: "misdirected",
     503: "too_many_streams",
 }
-"""Status to public code, for what goes wrong before a use case is reached."""
+"""HTTP status to public code, for requests that are refused before they reach the service."""
 
-
-UNFORESEEN = "pinner failed; its log says why under this request_id"
+INTERNAL_ERROR = "pinner failed; the cause is in its log under this request_id"
 
 
 def register(app: APIFlask) -> None:
-    """Answer every exception of the application in the one shape."""
-    app.register_error_handler(PinnerError, _refused)
-    app.register_error_handler(HTTPException, _misused)
-    app.register_error_handler(Exception, _unexpected)
+    """Answer every exception of the application with an error document."""
+    app.register_error_handler(PinnerError, _pinner_error)
+    app.register_error_handler(HTTPException, _http_error)
+    app.register_error_handler(Exception, _unexpected_error)
 
 
 def status_of(code: str) -> int:
-    """The status of a public error code."""
+    """The HTTP status of a public error code."""
     return STATUS.get(code, 500)
 
 
-def write(code: str, message: str, details: Mapping[str, Any], request_id: str) -> bytes:
-    """The error document. What came in may be no JSON value (NaN) or no value at all: it is shown, not sent on."""
+def error_document(code: str, message: str, details: Mapping[str, Any], request_id: str) -> bytes:
+    """The error as JSON. A value that JSON lacks (NaN, bytes, an object) is written as text."""
     error = {"code": code, "message": message, "details": dict(details), "request_id": request_id}
     return pydantic_core.to_json({"error": error}, inf_nan_mode="strings", fallback=repr)
 
 
 def _answer(status: int, code: str, message: str, details: Mapping[str, Any]) -> Response:
-    return Response(write(code, message, details, g.request_id), status, mimetype="application/json")
+    return Response(error_document(code, message, details, g.request_id), status, mimetype="application/json")
 
 
-def _refused(error: PinnerError) -> Response:
+def _pinner_error(error: PinnerError) -> Response:
     status = status_of(error.code)
     if status >= 500:
         LOG.error("%s: %s", g.request_id, error)
     return _answer(status, **document(error))
 
 
-def _misused(error: HTTPException) -> Response:
+def _http_error(error: HTTPException) -> Response:
     if isinstance(error, NoSuchPath):
-        return _refused(NotFound("path", request.path))
+        return _pinner_error(NotFound("path", request.path))
     status = error.code or 500
     details: dict[str, Any] = {}
     if isinstance(error, MethodNotAllowed):
         details = {"method": request.method, "allowed": sorted(error.valid_methods or ())}
     answer = _answer(status, HTTP_CODES.get(status, "internal"), error.description or error.name, details)
-    kept = [(name, value) for name, value in error.get_headers() if name.lower() != "content-type"]
-    answer.headers.extend(kept)
+    headers = [(name, value) for name, value in error.get_headers() if name.lower() != "content-type"]
+    answer.headers.extend(headers)
     return answer
 
 
-def _unexpected(_error: Exception) -> Response:
+def _unexpected_error(_error: Exception) -> Response:
     LOG.exception("%s: %s %r failed", g.request_id, request.method, request.path)
-    return _answer(500, "internal", UNFORESEEN, {})
+    return _answer(500, "internal", INTERNAL_ERROR, {})

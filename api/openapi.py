@@ -1,4 +1,4 @@
-"""The OpenAPI document: APIFlask's, with what holds for every operation added, so that it is the whole truth."""
+"""The OpenAPI document: APIFlask's document, completed with the errors, headers and security of every operation."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """What went wrong: ``code`` is stable, ``message`` for people, ``details`` for programs."""
+    """An error: `code` is stable, `message` is a sentence for people, `details` are values for programs."""
 
     code: str
     message: str
@@ -28,14 +28,14 @@ class ErrorBody:
 
 @dataclass(frozen=True, slots=True)
 class ErrorDocument:
-    """The one shape of every error."""
+    """The body of every error."""
 
     error: ErrorBody
 
 
 TEXT: Json = {"type": "string"}
 EVENT: Json = {
-    "description": "Each event of the stream.",
+    "description": "An event of the stream.",
     "type": "object",
     "properties": {
         "event": {"enum": ["change", "end", "error"]},
@@ -53,47 +53,50 @@ _ERROR = {"application/json": {"schema": {"$ref": COMPONENT.format(model="ErrorD
 _CODES = "x-error-codes"
 
 
-def failing(*kinds: type[PinnerError]) -> Json:
-    """The errors that an operation may raise beside those of all, for APIFlask's ``doc(extensions=...)``."""
+def may_raise(*kinds: type[PinnerError]) -> Json:
+    """The errors that an operation may raise, without those of every operation, for APIFlask's ``doc(extensions=)``."""
     return {_CODES: [kind.code for kind in kinds]}
 
 
-def written(media: str, schema: Json) -> dict[int | str, dict[str, str | dict[str, Json]]]:
-    """A further media type of the good answer, for APIFlask's ``doc(responses=...)``."""
+def media_type(media: str, schema: Json) -> dict[int | str, dict[str, str | dict[str, Json]]]:
+    """One more media type of the answer with status 200, for APIFlask's ``doc(responses=)``."""
     return {200: {"description": "Successful response", "content": {media: {"schema": schema}}}}
 
 
 def links(parameter: str, pointer: str, *operations: str) -> Json:
-    """OpenAPI links: these operations take ``parameter`` from the place ``pointer`` of this answer."""
-    given = {parameter: f"$response.body#{pointer}"}
-    return {operation: {"operationId": operation, "parameters": given} for operation in operations}
+    """OpenAPI links: these operations take ``parameter`` from the JSON pointer ``pointer`` of this answer."""
+    parameters = {parameter: f"$response.body#{pointer}"}
+    return {operation: {"operationId": operation, "parameters": parameters} for operation in operations}
 
 
-def complete(app: APIFlask, tokens: bool) -> None:
-    """Configure ``app`` so that its document says also what every operation has in common."""
+def configure(app: APIFlask, tokens: bool) -> None:
+    """Make ``app`` complete its document. With ``tokens`` every operation below /v1 needs a bearer token."""
     app.config.update(AUTO_404_RESPONSE=False, AUTO_VALIDATION_ERROR_RESPONSE=False, AUTO_SERVERS=False)
     app.config["AUTO_OPERATION_ID"] = True
     if tokens:
         app.config["SECURITY_SCHEMES"] = {"bearer": {"type": "http", "scheme": "bearer"}}
 
-    def finish(spec: Any) -> Json:
-        # APIFlask puts a model's parts under "Model.Part"; they are the same part wherever they stand.
+    def complete(spec: Any) -> Json:
+        # APIFlask names the parts of a model "Model.Part". A part is the same in every model: one component is enough.
         schemas = spec["components"]["schemas"]
         schemas = {name.rpartition(".")[2]: schema for name, schema in schemas.items()} | _common_schemas()
         spec["components"]["schemas"] = dict(sorted(schemas.items()))
         spec["components"]["headers"] = {
-            "RequestId": {"description": "Names this answer in logs and the audit trail.", "schema": {"type": "string"}}
+            "RequestId": {
+                "description": "The id of this request in the log and in the audit trail.",
+                "schema": {"type": "string"},
+            }
         }
         for path, method, operation in _operations(spec):
             _require_body(operation, spec["components"]["schemas"])
             _add_common(path, method, operation, tokens)
         return dict(spec)
 
-    app.spec_processor(finish)
+    app.spec_processor(complete)
 
 
 def _common_schemas() -> Json:
-    """What is named by hand above."""
+    """The components that this module refers to by name: ErrorDocument and RunProgress, with their parts."""
     adapters: list[TypeAdapter[Any]] = [TypeAdapter(ErrorDocument), TypeAdapter(RunProgress)]
     _, shared = TypeAdapter.json_schemas(
         [(number, "serialization", adapter) for number, adapter in enumerate(adapters)], ref_template=COMPONENT
@@ -108,7 +111,7 @@ def _operations(spec: Json) -> Iterator[tuple[str, str, Json]]:
 
 
 def _require_body(operation: Json, schemas: Json) -> None:
-    """Where a field must be given, so must the body."""
+    """Mark the body as required where one of its fields is."""
     for content in operation.get("requestBody", {}).get("content", {}).values():
         name = content["schema"]["$ref"].rpartition("/")[2]
         operation["requestBody"]["required"] = bool(schemas[name].get("required"))
@@ -124,14 +127,14 @@ def _add_common(path: str, method: str, operation: Json, tokens: bool) -> None:
     codes |= {HTTP_CODES[status]: status for status in _statuses(versioned, method, tokens)}
     responses = operation["responses"]
     for status in sorted(set(codes.values())):
-        named = sorted(code for code in codes if codes[code] == status)
-        responses[str(status)] = {"description": f"code: {', '.join(named)}", "content": _ERROR}
+        names = sorted(code for code in codes if codes[code] == status)
+        responses[str(status)] = {"description": f"code: {', '.join(names)}", "content": _ERROR}
     for answer in responses.values():
         answer.setdefault("headers", {})[REQUEST_ID] = {"$ref": "#/components/headers/RequestId"}
 
 
 def _statuses(versioned: bool, method: str, tokens: bool) -> Iterator[int]:
-    """What may be answered before any use case is reached."""
+    """The statuses of requests that are refused before they reach the service."""
     yield from (411, 413)
     writes = method in ("post", "put")
     if writes:

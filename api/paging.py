@@ -1,4 +1,4 @@
-"""Pages of lists that no store keeps: what a host or this process tells at once."""
+"""Pages of lists that are not stored: pinner reads the whole list for each request."""
 
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -9,9 +9,9 @@ T = TypeVar("T")
 
 
 def page(items: Iterable[T], key: Callable[[T], str], limit: int, marker: str) -> Page[T]:
-    """At most ``limit`` items in the order of their keys, those after the key ``marker``.
+    """The first ``limit`` items after the key ``marker``, in the order of their keys.
 
-    The item that a marker names may be gone by then: the page still begins where it stood.
+    No item needs to have the key ``marker``: the item may have ended since the previous page.
     """
     rest = sorted((item for item in items if key(item) > marker), key=key)
     shown = tuple(rest[:limit])

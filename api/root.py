@@ -1,4 +1,4 @@
-"""What stands outside any version: the versions themselves and the health check."""
+"""The paths that belong to no version: the list of versions and the health check."""
 
 from apiflask import APIBlueprint
 from pydantic import RootModel
@@ -12,12 +12,12 @@ bp = APIBlueprint("root", __name__, tag="Server")
 @bp.get("/")
 @bp.output(RootModel[Versions])
 def versions() -> Versions:
-    """The versions of this API that the server speaks."""
+    """List the versions of this API that the server supports."""
     return Versions("pinner", __version__, (Version("v1", "CURRENT", "/v1"),))
 
 
 @bp.get("/healthcheck")
 @bp.output(RootModel[Health])
 def healthcheck() -> Health:
-    """Whether the server answers; it asks neither a host nor the database."""
+    """Check that the server answers. This asks neither a host nor the database."""
     return Health("ok")

@@ -1,17 +1,17 @@
-"""What comes in over REST and what goes out.
+"""The schemas of requests, and of those answers that are no values of pinner.model.
 
-Requests are models of their own, which refuse unknown fields. Answers are the values of pinner.model and
-pinner.usecases themselves (a view says RootModel[Plan]), and here only what stands in neither.
+Requests have models of their own, which refuse unknown fields. Most answers are values of pinner.model or of
+pinner.service.protocol: their views say RootModel[Plan], for example.
 """
 
-import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from apiflask.schema_adapters import registry
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field
 
+from pinner.api.field_types import BusyThreshold, CpuList, Scalar, Seconds, ShortText, Timestamp
 from pinner.api.validation import StrictAdapter
 from pinner.model.audit import Caller
 from pinner.model.cpuset import CpuSet
@@ -21,43 +21,14 @@ from pinner.model.journal import Entry, Run
 from pinner.model.page import DEFAULT_LIMIT, MAX_LIMIT
 from pinner.model.policy import Mode, Policy
 from pinner.model.request import Isolating, Request, Smt
-from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 
-# Before any view binds a schema: from here on APIFlask reads and describes every model strictly.
+# This must run before a view uses a schema: APIFlask then validates and describes every model with StrictAdapter.
 registry.register("pydantic", StrictAdapter)
 
 UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 MAX_SPECS = 128
-"""Extra specs of one flavor."""
+"""The most extra specs that an event may carry."""
 _DEFAULT = Request()
-
-
-def _scalar(text: Any) -> Any:
-    """A query parameter's text as the JSON number or boolean that it spells; anything else stays a string."""
-    try:
-        return json.loads(text) if text == text.strip() else text
-    except ValueError:
-        return text
-
-
-def _moment(text: Any) -> datetime:
-    """RFC 3339 to UTC."""
-    if not isinstance(text, str):
-        raise ValueError("text")
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None or "T" not in text.upper():
-        raise ValueError("a date and time with its zone, such as 2026-11-21T10:00:00Z")
-    try:
-        return moment.astimezone(UTC)
-    except OverflowError:
-        raise ValueError("a date between the years 1 and 9999, in UTC too") from None
-
-
-Scalar = BeforeValidator(_scalar)
-Seconds = Annotated[float, Field(ge=0, le=MAX_SAMPLE_SECONDS)]
-Moment = Annotated[AwareDatetime, BeforeValidator(_moment), WithJsonSchema({"type": "string", "format": "date-time"})]
-Words = Annotated[str, Field(max_length=500)]
-CpuList = Annotated[str, Field(json_schema_extra={"format": "cpu-list"}, description="auto, or a list such as 0-3,8")]
 
 
 class _Input(BaseModel):
@@ -65,166 +36,199 @@ class _Input(BaseModel):
 
 
 class PageQuery(_Input):
-    """Which part of a list."""
+    """A part of a list."""
 
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT), Scalar] = DEFAULT_LIMIT
-    marker: Annotated[str, Field(description="`next` of a page before", json_schema_extra={"format": "marker"})] = ""
+    marker: Annotated[
+        str, Field(description="`next` of the previous page.", json_schema_extra={"format": "marker"})
+    ] = ""
 
 
 class HostPageQuery(PageQuery):
-    """Part of a list, of one host or of all."""
+    """A part of a list, of one host or of all hosts."""
 
     host: str | None = None
 
 
 class AuditQuery(HostPageQuery):
-    """Part of the audit trail."""
+    """A part of the audit trail."""
 
     actor: str | None = None
-    since: Moment | None = None
+    since: Timestamp | None = None
 
 
 class SampleQuery(_Input):
-    """How long CPU use is measured."""
+    """The duration of the CPU use measurement."""
 
     sample_seconds: Annotated[Seconds, Scalar] = 0.0
 
 
 class ProcessQuery(PageQuery):
-    """Which processes, and how long their CPU use is measured."""
+    """A part of the process list, and the duration of the CPU use measurement."""
 
     sample_seconds: Annotated[Seconds, Scalar] = 1.0
     busy: Annotated[bool, Scalar] = False
-    busy_threshold: Annotated[float, Field(ge=0), Scalar] = _DEFAULT.busy_threshold
+    busy_threshold: Annotated[BusyThreshold, Scalar] = _DEFAULT.busy_threshold
 
 
 class PlanQuery(_Input):
-    """How a plan is written down."""
+    """The format of a plan."""
 
     format: Literal["json", "shell", "text"] = "json"
 
 
 class NewSnapshot(_Input):
-    """How long CPU use is measured; by default as the host is configured."""
+    """The duration of the CPU use measurement; by default the one that the server's configuration sets."""
 
     sample_seconds: Seconds | None = None
 
 
-class Asked(_Input):
-    """What is asked of a strategy."""
+class PlanParameters(_Input):
+    """A strategy and its parameters."""
 
     strategy: str = _DEFAULT.strategy
-    guests: tuple[str, ...] = _DEFAULT.guests
-    processes: tuple[str, ...] = _DEFAULT.processes
+    guests: Annotated[
+        tuple[str, ...], Field(description="Names or UUIDs of the guests to place; none: all guests.")
+    ] = _DEFAULT.guests
+    processes: Annotated[
+        tuple[str, ...],
+        Field(description="Names or ids of processes to move even if they are idle or have a restricted affinity."),
+    ] = _DEFAULT.processes
     housekeeping: CpuList = _DEFAULT.housekeeping
     emulator: CpuList = _DEFAULT.emulator
-    busy_threshold: Annotated[float, Field(ge=0)] = _DEFAULT.busy_threshold
-    smt: Smt = _DEFAULT.smt
-    isolation: Isolating = _DEFAULT.isolation
-    excluded_guests: tuple[str, ...] = _DEFAULT.excluded_guests
-    excluded_processes: tuple[str, ...] = _DEFAULT.excluded_processes
+    busy_threshold: BusyThreshold = _DEFAULT.busy_threshold
+    smt: Annotated[
+        Smt,
+        Field(
+            description="How `isolated` uses sibling threads. prefer: use them; isolate: leave them idle; "
+            "require: use only cores that have them."
+        ),
+    ] = _DEFAULT.smt
+    isolation: Annotated[
+        Isolating,
+        Field(
+            description="How `isolated` gets its CPUs. boot: from kernel arguments; live: from cgroup v2 partitions."
+        ),
+    ] = _DEFAULT.isolation
+    excluded_guests: Annotated[
+        tuple[str, ...], Field(description="Names or UUIDs of guests that the plan must not change.")
+    ] = _DEFAULT.excluded_guests
+    excluded_processes: Annotated[
+        tuple[str, ...], Field(description="Names or systemd units of processes that the plan must not change.")
+    ] = _DEFAULT.excluded_processes
     nova_emulators: Annotated[
         bool,
-        Field(description="place QEMU's own threads of guests that Nova pinned, where Nova gives those no CPUs"),
+        Field(description="Also place the emulator threads of guests that Nova pinned, unless Nova gives them CPUs."),
     ] = _DEFAULT.nova_emulators
     rebalance: bool
 
     def request(self) -> Request:
-        """What a strategy sees. Raises Invalid."""
+        """The request for the planner. Raises Invalid."""
         return Request(**{name: getattr(self, name) for name in Request.__dataclass_fields__})
 
 
-class NewPlan(Asked):
-    """What is asked of a strategy, and which snapshot it works from (none: one taken now)."""
+class NewPlan(PlanParameters):
+    """A strategy with its parameters, and the snapshot to plan from."""
 
     rebalance: Annotated[
-        bool, Field(description="place all guests anew where that scores better; else who sits well stays")
+        bool,
+        Field(description="Place all guests anew if that improves the score; otherwise well-placed guests stay."),
     ] = _DEFAULT.rebalance
-    snapshot: str | None = None
+    snapshot: Annotated[
+        str | None, Field(description="The id of a stored snapshot. By default pinner takes a new one.")
+    ] = None
     sample_seconds: Seconds | None = None
 
 
-class PolicyRequest(Asked):
-    """What is asked of a strategy for good: no rebalance, for a policy moves no more than it must."""
+class PolicyRequest(PlanParameters):
+    """The strategy of a policy, with its parameters. A policy never rebalances: it moves as few guests as possible."""
 
     rebalance: Literal[False] = False
 
 
 class NewPolicy(_Input):
-    """What is to hold on a host from now on, in place of the policy that it has."""
+    """The new policy of a host."""
 
     mode: Annotated[
         Mode,
-        Field(description="observe: drift is reported; propose: and a plan against it is stored; enforce: and applied"),
+        Field(
+            description="observe: report drift; propose: also store a plan that corrects the drift; "
+            "enforce: also apply the plan."
+        ),
     ] = "observe"
     request: PolicyRequest = Field(default_factory=PolicyRequest)
 
     def policy(self) -> Policy:
-        """Raises Invalid."""
+        """The policy for the service. Raises Invalid."""
         return Policy(self.request.request(), self.mode)
 
 
 class NewExclusion(_Input):
-    """Whether a guest's CPUs are to be left alone."""
+    """Whether pinner must not change the guest's CPUs."""
 
     excluded: bool = True
 
 
 class NewApply(_Input):
-    """How a plan is applied."""
+    """The options of an apply."""
 
-    persist: Annotated[bool, Field(description="also write the guests' persistent definitions")] = False
+    persist: Annotated[bool, Field(description="Also write the pins into the guests' persistent definitions.")] = False
     migrate_memory: Annotated[
-        bool, Field(description="also move each guest's memory to the NUMA node that the plan gives to its vCPUs")
+        bool, Field(description="Also move each guest's memory to the NUMA node that the plan gives to its vCPUs.")
     ] = False
 
 
 class NewRollback(_Input):
-    """Nothing can be said about a rollback."""
+    """A rollback has no options."""
 
 
 class NewIdentity(_Input):
-    """What Nova says of an instance."""
+    """An instance, as Nova describes it."""
 
-    instance: Words = ""
-    project: Words = ""
-    user: Words = ""
-    flavor: Words = ""
-    extra_specs: Annotated[dict[Words, Words], Field(max_length=MAX_SPECS)] = Field(default_factory=dict)
+    instance: ShortText = ""
+    project: ShortText = ""
+    user: ShortText = ""
+    flavor: ShortText = ""
+    extra_specs: Annotated[dict[ShortText, ShortText], Field(max_length=MAX_SPECS)] = Field(default_factory=dict)
 
 
 class NewEvent(_Input):
-    """Something that happened to a guest."""
+    """An event of a guest."""
 
-    host: Annotated[str | None, Field(description="may be left out where the server has one host alone")] = None
-    guest: Annotated[str, Field(pattern=UUID, description="UUID")]
-    event: Annotated[Words, Field(description="the event in the teller's words")]
-    source: Annotated[Words, Field(description="who tells it, for the audit trail")] = ""
-    at: Annotated[Moment | None, Field(description="when it happened; by default now")] = None
+    host: Annotated[
+        str | None, Field(description="The guest's host. It may be left out if the server has a single host.")
+    ] = None
+    guest: Annotated[str, Field(pattern=UUID, description="The guest's UUID.")]
+    event: Annotated[ShortText, Field(description="The event as its source names it, such as instance.reboot.end.")]
+    source: Annotated[
+        ShortText, Field(description="The source of the event, for the audit trail. By default the request's actor.")
+    ] = ""
+    at: Annotated[Timestamp | None, Field(description="The time of the event. By default the current time.")] = None
     nova: NewIdentity | None = None
 
     def to_event(self, kind: GuestEventKind, caller: Caller) -> GuestEvent:
-        """As the use case takes it."""
+        """The event for the service."""
         nova = NovaIdentity(**self.nova.model_dump()) if self.nova else None
         at = self.at or datetime.now(UTC)
         return GuestEvent(self.guest.lower(), kind, self.event, self.source or caller.actor, at, nova)
 
 
-class NewLeaving(NewEvent):
-    """A guest that is about to be migrated away."""
+class NewLeavingEvent(NewEvent):
+    """An event of a guest that is about to be migrated to another host."""
 
     cpus: Annotated[
-        str, Field(json_schema_extra={"format": "cpu-ids"}, description="the CPUs that its destination has, if known")
+        str,
+        Field(json_schema_extra={"format": "cpu-ids"}, description="The CPUs of the destination, if they are known."),
     ] = ""
 
     def to_event(self, kind: GuestEventKind, caller: Caller) -> GuestEvent:
-        """Raises Invalid."""
+        """The event for the service. Raises Invalid."""
         return replace(super().to_event(kind, caller), cpus=CpuSet.parse(self.cpus, "cpus"))
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSummary:
-    """A stored snapshot: how much of everything it holds."""
+    """A stored snapshot: its id and the number of its CPUs, NUMA nodes, guests and processes."""
 
     id: str
     host: str
@@ -256,7 +260,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What this server speaks."""
+    """The server's release and the API versions that it supports."""
 
     name: str
     release: str
@@ -265,6 +269,6 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """That the server answers."""
+    """The health of the server."""
 
     status: Literal["ok"]

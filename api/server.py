@@ -1,4 +1,4 @@
-"""The embedded HTTP server, for one host; a fleet puts a server of its own before create_app."""
+"""The embedded HTTP server, for one host. An installation for many hosts can run create_app in its own WSGI server."""
 
 import logging
 import socket
@@ -9,13 +9,14 @@ from apiflask import APIFlask
 from cheroot import wsgi
 
 from pinner.api.access import is_loopback
-from pinner.api.context import Interface
+from pinner.api.context import AppState
 from pinner.api.streams import MAX_STREAMS
 from pinner.model.errors import Invalid
 
 LOG = logging.getLogger(__name__)
 THREADS = 2 * MAX_STREAMS
-"""Calls answered at once. Streams take at most half of them; a sample takes one for as long as it lasts."""
+"""Requests that are answered at the same time. Streams use at most half of the threads. A request that measures CPU
+use occupies one thread during the sample."""
 
 
 class _Cheroot(wsgi.Server):
@@ -24,7 +25,7 @@ class _Cheroot(wsgi.Server):
 
     @staticmethod
     def bind_socket(socket_: socket.socket, bind_addr: tuple[str, int]) -> Any:
-        # cheroot forgets, open, a socket whose address is taken.
+        # cheroot leaves the socket open where its address is in use.
         try:
             return wsgi.Server.bind_socket(socket_, bind_addr)  # type: ignore[no-untyped-call]
         except OSError:
@@ -33,16 +34,16 @@ class _Cheroot(wsgi.Server):
 
 
 class Server:
-    """A server that listens; ``address`` is where."""
+    """An HTTP server on one address."""
 
     def __init__(self, app: APIFlask, bind: str, port: int) -> None:
-        self._interface: Interface = app.extensions["pinner"]
+        self._state: AppState = app.extensions["pinner"]
         self._cheroot: Any = _Cheroot((bind, port), app, numthreads=THREADS, max=THREADS, server_name=bind)
         self._thread = threading.Thread(target=self._cheroot.serve, name="api", daemon=True)
 
     @property
     def address(self) -> tuple[str, int]:
-        """IP address and port that it listens on."""
+        """The IP address and port on which the server listens."""
         host, port = self._cheroot.bind_addr[:2]
         return host, port
 
@@ -53,29 +54,29 @@ class Server:
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def start(self) -> None:
-        """Bind, and answer from now on in threads of its own. Raises Invalid where the address cannot be had."""
+        """Bind, and answer requests in threads of the server. Raises Invalid where the address cannot be bound."""
         host, port = self._cheroot.bind_addr[:2]
         try:
             self._cheroot.prepare()
         except OSError as error:
-            raise Invalid("bind", f"{host}:{port}", f"an address that is free on this machine ({error})") from None
+            raise Invalid("bind", f"{host}:{port}", f"a free address of this machine ({error})") from None
         self._thread.start()
 
     def stop(self) -> None:
-        """Take no more calls, end every stream, and wait for the calls under way (a sample: up to its end)."""
-        self._interface.streams.close()
+        """Accept no more requests, end every stream, and wait for the requests in progress, even for a whole sample."""
+        self._state.streams.close()
         self._cheroot.stop()
         self._thread.join()
 
 
 def serve(app: APIFlask, bind: str, port: int) -> Server:
-    """Start to serve ``app``; port 0 takes a free one (see Server.address).
+    """Start a server for ``app``. Port 0 selects a free port (see Server.address).
 
-    Raises Invalid where an address other than loopback would be served without tokens.
+    Raises Invalid for an address that is not loopback when ``app`` has no tokens.
     """
-    interface: Interface = app.extensions["pinner"]
-    if interface.tokens is None and not is_loopback(bind):
-        raise Invalid("bind", bind, "a loopback address such as 127.0.0.1, or any address together with tokens")
+    state: AppState = app.extensions["pinner"]
+    if state.tokens is None and not is_loopback(bind):
+        raise Invalid("bind", bind, "a loopback address such as 127.0.0.1; any other address needs tokens")
     server = Server(app, bind, port)
     server.start()
     return server

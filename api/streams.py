@@ -1,4 +1,4 @@
-"""Server-sent events: a run's progress as it happens (WHATWG HTML, section 9.2)."""
+"""Server-sent events with the progress of a run (WHATWG HTML, section 9.2)."""
 
 import logging
 import threading
@@ -9,7 +9,7 @@ from flask import Response, g
 from werkzeug.exceptions import ServiceUnavailable
 
 from pinner import codec
-from pinner.api.errors import UNFORESEEN, write
+from pinner.api.errors import INTERNAL_ERROR, error_document
 from pinner.model.errors import PinnerError, document
 from pinner.model.journal import RunProgress
 
@@ -17,70 +17,77 @@ LOG = logging.getLogger(__name__)
 
 MEDIA = "text/event-stream"
 MAX_STREAMS = 8
-"""Open at once; each holds one of the server's threads (server.THREADS), and the rest must stay free for calls."""
+"""Streams that may be open at the same time. Each occupies one of the server's threads (server.THREADS); the other
+threads must stay free for requests."""
 KEEP_ALIVE = 10.0
-"""Seconds of silence after which a comment is sent: it shows proxies, and us, that the other side still listens."""
+"""Seconds without an event after which a comment is sent, so that proxies do not close the connection and the server
+notices a client that has disconnected."""
 
 
 class Streams:
     """The open streams of one application."""
 
     def __init__(self) -> None:
-        self._free = threading.BoundedSemaphore(MAX_STREAMS)
+        self._slots = threading.BoundedSemaphore(MAX_STREAMS)
         self._open: set[_Stream] = set()
         self._closed = False
 
     def respond(self, changes: Iterator[RunProgress]) -> Response:
-        """Send the changes as they come. Raises ServiceUnavailable while too many streams are open."""
-        if not self._free.acquire(blocking=False):
-            raise ServiceUnavailable(f"{MAX_STREAMS} streams are open; ask for the run itself instead", retry_after=5)
+        """A response that sends the changes as they happen. Raises ServiceUnavailable while MAX_STREAMS are open."""
+        if not self._slots.acquire(blocking=False):
+            raise ServiceUnavailable(
+                f"{MAX_STREAMS} streams are open, which is the limit; ask for the run without its events", retry_after=5
+            )
         stream = _Stream(g.request_id)
         self._open.add(stream)
         if self._closed:
-            stream.leave()
-        # The changes block until the next one; a thread waits for them, so that silence can be filled.
+            stream.close()
+        # The iterator blocks until the next change. A thread waits for it, so that comments can be sent meanwhile.
         threading.Thread(target=self._read, args=(stream, changes), name="run-events", daemon=True).start()
         response = Response(stream.events(), mimetype=MEDIA, headers={"Cache-Control": "no-store"})
-        response.call_on_close(stream.leave)
+        response.call_on_close(stream.close)
         return response
 
     def close(self) -> None:
-        """End every stream, wherever its run is, also those that are asked for later."""
+        """End every stream, also streams of later requests, whether their runs have ended or not."""
         self._closed = True
         for stream in tuple(self._open):
-            stream.leave()
+            stream.close()
 
     def _read(self, stream: "_Stream", changes: Iterator[RunProgress]) -> None:
-        """A stream's place is free when its run ends or goes on without a listener, not before: so that listeners who
-        come and go leave no more than MAX_STREAMS threads behind."""
+        """Read the changes, then free the stream's slot.
+
+        The slot is free only after this thread has ended, not when the client disconnects. Therefore clients that
+        connect and disconnect leave at most MAX_STREAMS threads behind.
+        """
         try:
             stream.read(changes)
         finally:
-            stream.leave()
+            stream.close()
             self._open.discard(stream)
-            self._free.release()
+            self._slots.release()
 
 
 class _Stream:
-    """The events between a run and one listener."""
+    """The events of a run on their way to one client."""
 
     def __init__(self, request_id: str) -> None:
         self._request_id = request_id
-        self._arrived: Queue[bytes | None] = Queue()
-        self._left = False
+        self._events: Queue[bytes | None] = Queue()
+        self._closed = False
 
-    def leave(self) -> None:
-        """Send nothing more after what has arrived."""
-        self._left = True
-        self._arrived.put(None)
+    def close(self) -> None:
+        """End the stream after the events that are queued."""
+        self._closed = True
+        self._events.put(None)
 
     def events(self) -> Iterator[bytes]:
-        """What is sent."""
-        # Servers send the head together with the first word: so that the listener knows at once that it is heard.
+        """The bytes to send."""
+        # Servers send the headers together with the first bytes. This comment sends them at once.
         yield b": following\n\n"
         while True:
             try:
-                event = self._arrived.get(timeout=KEEP_ALIVE)
+                event = self._events.get(timeout=KEEP_ALIVE)
             except Empty:
                 yield b": still running\n\n"
                 continue
@@ -89,20 +96,20 @@ class _Stream:
             yield event
 
     def read(self, changes: Iterator[RunProgress]) -> None:
-        """Take every change until the run ends or, at the next change, the listener has left."""
+        """Queue every change until the run ends. Stop at the first change after the stream was closed."""
         try:
             for progress in changes:
-                if self._left:
+                if self._closed:
                     return
                 self._put("change" if progress.entry else "end", codec.dump(progress))
         except PinnerError as error:
             self._fail(error)
         except Exception:
-            LOG.exception("%s: a run can be followed no further", self._request_id)
-            self._fail(PinnerError(UNFORESEEN))
+            LOG.exception("%s: following a run failed", self._request_id)
+            self._fail(PinnerError(INTERNAL_ERROR))
 
     def _fail(self, error: PinnerError) -> None:
-        self._put("error", write(**document(error), request_id=self._request_id))
+        self._put("error", error_document(**document(error), request_id=self._request_id))
 
     def _put(self, name: str, data: bytes) -> None:
-        self._arrived.put(b"event: " + name.encode() + b"\ndata: " + data + b"\n\n")
+        self._events.put(b"event: " + name.encode() + b"\ndata: " + data + b"\n\n")

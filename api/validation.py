@@ -1,7 +1,7 @@
-"""Requests read strictly: what a schema does not allow is refused, with the field and its value named.
+"""Strict validation of requests: a value that the schema does not allow is refused, with its field and the value.
 
-It takes the place of APIFlask's own adapter for pydantic, which coerces strings to numbers, lets a repeated query
-parameter and NaN pass, ignores the media type, and answers without the value.
+This replaces APIFlask's own adapter for pydantic. That adapter converts strings to numbers, accepts NaN and repeated
+query parameters, ignores the media type, and does not name the value in its answer.
 """
 
 from typing import Any, Literal
@@ -15,14 +15,14 @@ from pinner import codec
 from pinner.model.errors import Invalid
 
 COMPONENT = "#/components/schemas/{model}"
-"""Where the OpenAPI document keeps a schema."""
+"""The reference to a schema in the OpenAPI document."""
 
 
 class StrictAdapter(PydanticAdapter):
-    """Reads JSON bodies and query strings, writes the model's values."""
+    """Reads JSON bodies and query strings, and describes the schemas of requests and answers."""
 
     def validate_input(self, request: Request, location: str, **_options: Any) -> BaseModel:
-        """The request's body or query as the schema's model. Raises Invalid."""
+        """The request's body or query as a value of the schema's model. Raises Invalid."""
         try:
             if location == "query":
                 return self.model_class.model_validate(_single(request))
@@ -31,19 +31,19 @@ class StrictAdapter(PydanticAdapter):
             raise codec.invalid(error, "" if error.errors()[0]["loc"] else "body") from None
 
     def get_schema_name(self) -> str:
-        """The component's name: of RootModel[Plan] that of Plan."""
-        root: str = self._described().get("$ref", self.model_class.__name__)
+        """The name of the component. RootModel[Plan] has the name of Plan."""
+        root: str = self._json_schema().get("$ref", self.model_class.__name__)
         return root.rpartition("/")[2]
 
     def get_openapi_schema(self, **_options: Any) -> dict[str, Any]:
-        """The schema as it stands in the document; its parts are components too, whoever uses them (openapi.py)."""
-        schema = self._described()
+        """The schema for the document. openapi.py makes its parts components of their own."""
+        schema = self._json_schema()
         if "$ref" in schema:
             schema |= schema["$defs"].pop(self.get_schema_name())
             del schema["$ref"]
         return schema
 
-    def _described(self) -> dict[str, Any]:
+    def _json_schema(self) -> dict[str, Any]:
         mode: Literal["serialization", "validation"] = (
             "serialization" if issubclass(self.model_class, RootModel) else "validation"
         )
@@ -53,15 +53,15 @@ class StrictAdapter(PydanticAdapter):
 def _single(request: Request) -> dict[str, str]:
     for name, values in request.args.lists():
         if len(values) > 1:
-            raise Invalid(name, values, "one value, not several")
+            raise Invalid(name, values, "one value; the parameter is given several times")
     return request.args.to_dict()
 
 
 def _json(request: Request) -> str:
-    """The body; none at all means that every field has its default."""
+    """The body as text; an empty body means that every field has its default."""
     body = request.get_data(cache=False)
     if request.mimetype != "application/json" and (body or request.mimetype):
-        raise UnsupportedMediaType(f"Content-Type: {request.mimetype!r} is not application/json")
+        raise UnsupportedMediaType(f"Content-Type: {request.mimetype!r} is not supported; send application/json")
     try:
         return body.decode() or "{}"
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Version 1 of the REST API: one module per noun."""
+"""Version 1 of the REST API, one module per noun."""
 
 from apiflask import APIBlueprint
 

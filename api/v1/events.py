@@ -1,11 +1,11 @@
-"""/v1/events: what others tell of guests (libvirt's hook script, pinner-nova-listener, a script of yours)."""
+"""/v1/events: events of guests, sent by libvirt's hook script, pinner-nova-listener or an operator's script."""
 
 from apiflask import APIBlueprint
 from pydantic import RootModel
 
 from pinner.api.context import caller, pinner
-from pinner.api.openapi import failing
-from pinner.api.schemas import NewEvent, NewLeaving
+from pinner.api.openapi import may_raise
+from pinner.api.schemas import NewEvent, NewLeavingEvent
 from pinner.model.errors import Busy, HostBusy, HostUnreachable, NotFound, NotPermitted, StalePlan
 from pinner.model.event import GuestEventKind, GuestEventOutcome
 
@@ -15,31 +15,40 @@ bp = APIBlueprint("events", __name__, tag="Events")
 @bp.post("/events/guest-started")
 @bp.input(NewEvent)
 @bp.output(RootModel[GuestEventOutcome], 202)
-@bp.doc(extensions=failing(NotFound, Busy, HostUnreachable, NotPermitted))
+@bp.doc(extensions=may_raise(NotFound, Busy, HostUnreachable, NotPermitted))
 def started(json_data: NewEvent) -> tuple[GuestEventOutcome, int]:
-    """A guest runs on the host, anew or again: whoever keeps the host looks at once."""
+    """Report that a guest has started on a host, also after a reboot or a migration.
+
+    If the host has a policy, pinner checks the host at once.
+    """
     return _handle(json_data, "started")
 
 
 @bp.post("/events/guest-leaving")
-@bp.input(NewLeaving)
+@bp.input(NewLeavingEvent)
 @bp.output(RootModel[GuestEventOutcome], 202)
-@bp.doc(extensions=failing(NotFound, Busy, HostBusy, StalePlan, HostUnreachable, NotPermitted))
-def leaving(json_data: NewLeaving) -> tuple[GuestEventOutcome, int]:
-    """A guest is about to be migrated away: it has the CPUs back that it had before pinner placed it when this returns,
-    and is left alone until it is told that it `started` here again, or the time that is configured has passed."""
+@bp.doc(extensions=may_raise(NotFound, Busy, HostBusy, StalePlan, HostUnreachable, NotPermitted))
+def leaving(json_data: NewLeavingEvent) -> tuple[GuestEventOutcome, int]:
+    """Report that a guest is about to be migrated to another host.
+
+    Before this answers, a run of kind `release` restores the CPUs that the guest had before pinner placed it. pinner
+    then skips the guest until `guest-started` reports it on this host again, or for `[policy] migration_seconds`.
+    """
     return _handle(json_data, "leaving")
 
 
 @bp.post("/events/guest-gone")
 @bp.input(NewEvent)
 @bp.output(RootModel[GuestEventOutcome], 202)
-@bp.doc(extensions=failing(NotFound, Busy, HostUnreachable, NotPermitted))
+@bp.doc(extensions=may_raise(NotFound, Busy, HostUnreachable, NotPermitted))
 def gone(json_data: NewEvent) -> tuple[GuestEventOutcome, int]:
-    """A guest was deleted, or has left the host: what was told of it is forgotten."""
+    """Report that a guest was deleted or has left the host.
+
+    pinner deletes its record of the guest's earlier events.
+    """
     return _handle(json_data, "gone")
 
 
 def _handle(body: NewEvent, kind: GuestEventKind) -> tuple[GuestEventOutcome, int]:
-    who = caller()
-    return pinner().guest_event(body.host, body.to_event(kind, who), who), 202
+    sender = caller()
+    return pinner().guest_event(body.host, body.to_event(kind, sender), sender), 202

@@ -1,10 +1,10 @@
-"""/v1/hosts and what is seen on a host now; /v1/snapshots, what was seen and kept."""
+"""/v1/hosts: the current state of hosts; /v1/snapshots: stored snapshots."""
 
 from apiflask import APIBlueprint
 from pydantic import RootModel
 
 from pinner.api.context import caller, pinner
-from pinner.api.openapi import failing, links
+from pinner.api.openapi import links, may_raise
 from pinner.api.paging import page
 from pinner.api.schemas import (
     NewSnapshot,
@@ -21,7 +21,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 
 bp = APIBlueprint("hosts", __name__, tag="Hosts")
-OF_HOST = (
+HOST_OPERATIONS = (
     "get_hosts_observe",
     "get_hosts_topology",
     "get_hosts_processes",
@@ -29,72 +29,73 @@ OF_HOST = (
     "post_hosts_take_snapshot",
     "post_plans_create",
 )
-UNSEEN = failing(NotFound, HostUnreachable, NotPermitted)
+HOST_ERRORS = may_raise(NotFound, HostUnreachable, NotPermitted)
 
 
 @bp.get("/hosts")
 @bp.input(PageQuery, location="query")
-@bp.output(RootModel[Page[str]], links=links("host", "/items/0", *OF_HOST))
+@bp.output(RootModel[Page[str]], links=links("host", "/items/0", *HOST_OPERATIONS))
 def listing(query_data: PageQuery) -> Page[str]:
-    """The hosts that can be planned for."""
+    """List the names of the hosts that this server manages."""
     return page(pinner().hosts(), str, query_data.limit, query_data.marker)
 
 
 @bp.get("/hosts/<host>")
 @bp.input(SampleQuery, location="query")
 @bp.output(RootModel[Snapshot])
-@bp.doc(extensions=UNSEEN)
+@bp.doc(extensions=HOST_ERRORS)
 def observe(host: str, query_data: SampleQuery) -> Snapshot:
-    """Everything that a plan would see of a host now; nothing is stored.
+    """Take a snapshot of a host without storing it.
 
-    Loads are measured only with `sample_seconds` above 0, which the answer then takes.
+    CPU use is measured only if `sample_seconds` is above 0. The answer then takes at least that long.
     """
     return pinner().observe(host, query_data.sample_seconds)
 
 
 @bp.get("/hosts/<host>/topology")
 @bp.output(RootModel[Topology])
-@bp.doc(extensions=UNSEEN)
+@bp.doc(extensions=HOST_ERRORS)
 def topology(host: str) -> Topology:
-    """A host's CPUs, nodes, level-3 domains and devices."""
+    """Show a host's CPUs, NUMA nodes, level-3 cache domains and PCI devices."""
     return pinner().observe(host, 0.0).topology
 
 
 @bp.get("/hosts/<host>/processes")
 @bp.input(ProcessQuery, location="query")
 @bp.output(RootModel[Page[Process]])
-@bp.doc(extensions=UNSEEN)
+@bp.doc(extensions=HOST_ERRORS)
 def processes(host: str, query_data: ProcessQuery) -> Page[Process]:
-    """The processes of a host and their threads, by ascending process id.
+    """List the processes of a host and their threads, ordered by process id.
 
-    Each page is a sample of its own. With `busy` only those above `busy_threshold` per cent of one CPU.
+    CPU use is measured anew for each page. With `busy` the list has only the processes that use more than
+    `busy_threshold` per cent of one CPU.
     """
-    seen = pinner().observe(host, query_data.sample_seconds).processes
+    found = pinner().observe(host, query_data.sample_seconds).processes
     if query_data.busy:
-        seen = tuple(process for process in seen if process.load > query_data.busy_threshold)
-    # Ten digits hold every process id, and give numbers the order of text.
-    return page(seen, lambda process: f"{process.pid:010}", query_data.limit, query_data.marker)
+        found = tuple(process for process in found if process.load > query_data.busy_threshold)
+    # Markers are compared as text: ten digits are enough for every process id and sort like the numbers.
+    return page(found, lambda process: f"{process.pid:010}", query_data.limit, query_data.marker)
 
 
 @bp.get("/hosts/<host>/guests")
 @bp.input(PageQuery, location="query")
 @bp.output(RootModel[Page[Guest]])
-@bp.doc(extensions=UNSEEN)
+@bp.doc(extensions=HOST_ERRORS)
 def guests(host: str, query_data: PageQuery) -> Page[Guest]:
-    """The active guests of a host, by UUID; run times are since each thread began."""
-    seen = pinner().observe(host, 0.0).guests
-    return page(seen, lambda guest: guest.uuid, query_data.limit, query_data.marker)
+    """List the active guests of a host, ordered by UUID. Run times count from the start of each thread."""
+    active = pinner().observe(host, 0.0).guests
+    return page(active, lambda guest: guest.uuid, query_data.limit, query_data.marker)
 
 
 @bp.post("/hosts/<host>/snapshot")
 @bp.input(NewSnapshot)
-@bp.output(RootModel[SnapshotSummary], 201, links=links("snapshot", "/id", "get_hosts_stored"))
-@bp.doc(extensions=UNSEEN)
+@bp.output(RootModel[SnapshotSummary], 201, links=links("snapshot", "/id", "get_hosts_snapshot"))
+@bp.doc(extensions=HOST_ERRORS)
 def take_snapshot(host: str, json_data: NewSnapshot) -> tuple[SnapshotSummary, int, dict[str, str]]:
-    """Take a snapshot and store it; plans can be made from it later."""
-    name, taken = pinner().take_snapshot(host, json_data.sample_seconds, caller())
+    """Take a snapshot of a host and store it, so that plans can be made from it later."""
+    snapshot_id, taken = pinner().take_snapshot(host, json_data.sample_seconds, caller())
     summary = SnapshotSummary(
-        name,
+        snapshot_id,
         taken.host,
         taken.taken_at,
         taken.sample_seconds,
@@ -104,12 +105,12 @@ def take_snapshot(host: str, json_data: NewSnapshot) -> tuple[SnapshotSummary, i
         processes=len(taken.processes),
         warnings=taken.warnings,
     )
-    return summary, 201, {"Location": f"/v1/snapshots/{name}"}
+    return summary, 201, {"Location": f"/v1/snapshots/{snapshot_id}"}
 
 
 @bp.get("/snapshots/<snapshot>")
 @bp.output(RootModel[Snapshot])
-@bp.doc(extensions=failing(NotFound))
-def stored(snapshot: str) -> Snapshot:
-    """A stored snapshot, whole: saved as a file it can be planned from elsewhere."""
+@bp.doc(extensions=may_raise(NotFound))
+def snapshot(snapshot: str) -> Snapshot:
+    """Show a stored snapshot. Saved as a file, it can be used for plans on another machine."""
     return pinner().snapshot(snapshot)

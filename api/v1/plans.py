@@ -1,4 +1,4 @@
-"""/v1/plans: make, read, list and apply them."""
+"""/v1/plans: make, show, list and apply plans."""
 
 from apiflask import APIBlueprint
 from flask import Response
@@ -6,7 +6,7 @@ from pydantic import RootModel
 
 from pinner import render
 from pinner.api.context import caller, pinner
-from pinner.api.openapi import TEXT, failing, links, written
+from pinner.api.openapi import TEXT, links, may_raise, media_type
 from pinner.api.schemas import HostPageQuery, NewApply, NewPlan, PlanQuery
 from pinner.model.errors import (
     ApplyFailed,
@@ -28,45 +28,45 @@ from pinner.model.plan import Plan, PlanSummary
 from pinner.planning import shell
 
 bp = APIBlueprint("plans", __name__, tag="Plans")
-WRITERS = {"shell": shell.render, "text": render.plan}
+RENDERERS = {"shell": shell.render, "text": render.plan}
 
 
 @bp.post("/hosts/<host>/plans")
 @bp.input(NewPlan)
 @bp.output(RootModel[Plan], 201, links=links("plan", "/id", "get_plans_show", "post_plans_apply"))
-@bp.doc(extensions=failing(NotFound, NoFit, NovaConflict, Gone, HostUnreachable, NotPermitted))
+@bp.doc(extensions=may_raise(NotFound, NoFit, NovaConflict, Gone, HostUnreachable, NotPermitted))
 def create(host: str, json_data: NewPlan) -> tuple[Plan, int, dict[str, str]]:
-    """Plan for a host, from a stored snapshot or from one taken now; nothing on the host changes."""
-    made = pinner().plan(host, json_data.request(), json_data.snapshot, json_data.sample_seconds, caller())
-    return made, 201, {"Location": f"/v1/plans/{made.id}"}
+    """Make a plan for a host from a stored or a new snapshot. Nothing changes on the host."""
+    new = pinner().plan(host, json_data.request(), json_data.snapshot, json_data.sample_seconds, caller())
+    return new, 201, {"Location": f"/v1/plans/{new.id}"}
 
 
 @bp.get("/plans")
 @bp.input(HostPageQuery, location="query")
 @bp.output(RootModel[Page[PlanSummary]])
-@bp.doc(extensions=failing(NotFound))
+@bp.doc(extensions=may_raise(NotFound))
 def listing(query_data: HostPageQuery) -> Page[PlanSummary]:
-    """Stored plans, newest first."""
+    """List the stored plans, newest first."""
     return pinner().plans(query_data.host, query_data.limit, query_data.marker)
 
 
 @bp.get("/plans/<plan>")
 @bp.input(PlanQuery, location="query")
 @bp.output(RootModel[Plan])
-@bp.doc(responses=written("text/plain", TEXT), extensions=failing(NotFound))
+@bp.doc(responses=media_type("text/plain", TEXT), extensions=may_raise(NotFound))
 def show(plan: str, query_data: PlanQuery) -> Plan | Response:
-    """A stored plan: as JSON, as the shell commands that do the same, or as text for people."""
+    """Show a stored plan as JSON, as equivalent shell commands, or as text for people."""
     found = pinner().plan_by_id(plan)
     if query_data.format == "json":
         return found
-    return Response(WRITERS[query_data.format](found), content_type="text/plain; charset=utf-8")
+    return Response(RENDERERS[query_data.format](found), content_type="text/plain; charset=utf-8")
 
 
 @bp.post("/plans/<plan>/apply")
 @bp.input(NewApply)
 @bp.output(RootModel[Run], 202, links=links("run", "/id", "get_runs_show", "get_runs_events", "post_runs_rollback"))
 @bp.doc(
-    extensions=failing(
+    extensions=may_raise(
         NotFound,
         StalePlan,
         NovaConflict,
@@ -81,6 +81,6 @@ def show(plan: str, query_data: PlanQuery) -> Plan | Response:
     )
 )
 def apply(plan: str, json_data: NewApply) -> tuple[Run, int, dict[str, str]]:
-    """Start to apply a plan; follow the run that comes back."""
+    """Start to apply a plan. The answer is the run, which continues after the answer."""
     run = pinner().apply(plan, json_data.persist, caller(), migrate_memory=json_data.migrate_memory)
     return run, 202, {"Location": f"/v1/runs/{run.id}"}

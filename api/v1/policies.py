@@ -1,10 +1,10 @@
-"""/v1/hosts/{host}/policy and drift: what is to hold on a host, and what does not."""
+"""/v1/hosts/{host}: a host's policy, its drift, and the exclusion of its guests."""
 
 from apiflask import APIBlueprint
 from pydantic import RootModel
 
 from pinner.api.context import caller, pinner
-from pinner.api.openapi import failing
+from pinner.api.openapi import may_raise
 from pinner.api.schemas import NewExclusion, NewPolicy
 from pinner.model.drift import DriftReport
 from pinner.model.errors import ApplyFailed, Gone, HostUnreachable, NotFound, NotPermitted
@@ -16,36 +16,43 @@ bp = APIBlueprint("policies", __name__, tag="Policies")
 
 @bp.get("/hosts/<host>/policy")
 @bp.output(RootModel[Policy])
-@bp.doc(extensions=failing(NotFound))
+@bp.doc(extensions=may_raise(NotFound))
 def show(host: str) -> Policy:
-    """A host's policy; 404 where it has none."""
+    """Show a host's policy; 404 if the host has none."""
     return pinner().policy(host)
 
 
 @bp.put("/hosts/<host>/policy")
 @bp.input(NewPolicy)
 @bp.output(RootModel[Policy])
-@bp.doc(extensions=failing(NotFound))
-def put(host: str, json_data: NewPolicy) -> Policy:
-    """Give a host a policy in place of the one that it has; it is heeded within seconds.
+@bp.doc(extensions=may_raise(NotFound))
+def set_policy(host: str, json_data: NewPolicy) -> Policy:
+    """Set or replace a host's policy. It takes effect within seconds.
 
-    While it is enforced, what it would take back at once is refused: a rollback, and plans of another request.
+    While the mode is `enforce`, pinner refuses changes that the policy would revert at once: a rollback, and plans with
+    a different request.
     """
     return pinner().set_policy(host, json_data.policy(), caller())
 
 
 @bp.get("/hosts/<host>/drift")
 @bp.output(RootModel[DriftReport])
-@bp.doc(extensions=failing(NotFound, HostUnreachable, NotPermitted))
+@bp.doc(extensions=may_raise(NotFound, HostUnreachable, NotPermitted))
 def drift(host: str) -> DriftReport:
-    """What stands on a host against what its kernel says now, with the cause where it can be known."""
+    """Compare the recorded placement of a host with the actual affinities.
+
+    Each difference has its cause where pinner can find it.
+    """
     return pinner().drift(host)
 
 
 @bp.put("/hosts/<host>/guests/<guest>/excluded")
 @bp.input(NewExclusion)
 @bp.output(RootModel[GuestExclusion])
-@bp.doc(extensions=failing(NotFound, Gone, ApplyFailed, HostUnreachable, NotPermitted))
-def excluded(host: str, guest: str, json_data: NewExclusion) -> GuestExclusion:
-    """Write into a guest's metadata whether its CPUs are to be left alone."""
+@bp.doc(extensions=may_raise(NotFound, Gone, ApplyFailed, HostUnreachable, NotPermitted))
+def set_excluded(host: str, guest: str, json_data: NewExclusion) -> GuestExclusion:
+    """Exclude a guest, or include it again: pinner does not change the CPUs of an excluded guest.
+
+    The mark is stored in the guest's metadata.
+    """
     return pinner().set_excluded(host, guest, json_data.excluded, caller())

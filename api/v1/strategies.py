@@ -1,4 +1,4 @@
-"""GET /v1/strategies"""
+"""/v1/strategies: the installed strategies."""
 
 from apiflask import APIBlueprint
 from pydantic import RootModel
@@ -16,5 +16,5 @@ bp = APIBlueprint("strategies", __name__, tag="Strategies")
 @bp.input(PageQuery, location="query")
 @bp.output(RootModel[Page[StrategyInfo]])
 def listing(query_data: PageQuery) -> Page[StrategyInfo]:
-    """The installed strategies and the fields of a request that each reads."""
+    """List the installed strategies. Each names the plan parameters that it uses."""
     return page(pinner().strategies(), lambda strategy: strategy.name, query_data.limit, query_data.marker)

@@ -1,4 +1,4 @@
-"""pinner's use cases over dictionaries: what the doors (REST, CLI) are tested against when no host is at hand."""
+"""pinner's service over dictionaries, for tests of REST and the CLI that need no host."""
 
 import threading
 import uuid
@@ -25,14 +25,14 @@ from pinner.model.snapshot import Snapshot
 from pinner.service.protocol import GuestExclusion, StrategyInfo
 
 EVIL = "web\n\x1b[31m<b>\u2028\u202e'"
-"""A name with a line end, a terminal escape, markup, a line separator and a direction mark."""
+"""A name with a line break, a terminal escape, markup, a line separator and a direction mark."""
 STRATEGIES = tuple(
-    StrategyInfo(name, f"{name} it is", ("guests",)) for name in ("shared-pool", "numa-local", "isolated")
+    StrategyInfo(name, f"the strategy {name}", ("guests",)) for name in ("shared-pool", "numa-local", "isolated")
 )
 
 
-def seen() -> Snapshot:
-    """A host of four CPUs with one guest and two processes, whose names are as bad as names can be."""
+def sample_snapshot() -> Snapshot:
+    """A host of four CPUs with one guest and two processes; the guest and a process have the name EVIL."""
     thread = Thread(tid=201, started=9, name=EVIL, affinity=cpus("0-3"), load=50.0, run_ns=5, delay_ns=2)
     guest = Guest(
         uuid="6a5b7a0e-0000-4000-8000-000000000001",
@@ -54,7 +54,7 @@ def seen() -> Snapshot:
 
 
 class InMemoryService:
-    """Runs end when ``finish`` is called, at once while ``instant`` is set."""
+    """The service with one host, h1. Runs end when ``finish`` is called, or at once while ``instant`` is set."""
 
     def __init__(self) -> None:
         self.instant = True
@@ -64,15 +64,15 @@ class InMemoryService:
         self.run_list: dict[str, Run] = {}
         self.journal: dict[str, tuple[Entry, ...]] = {}
         self.records: list[AuditRecord] = []
-        self.moved = threading.Condition()
+        self.run_changed = threading.Condition()
         self.policies: dict[str, Policy] = {}
         self.excluded: dict[str, bool] = {}
         self.events: list[GuestEvent] = []
 
     def state(self) -> tuple[object, ...]:
-        """Everything that a call could have changed."""
-        kept = dict(self.stored), dict(self.run_list), dict(self.snapshots), tuple(self.records)
-        return (*kept, dict(self.policies), dict(self.excluded), tuple(self.events))
+        """Everything that a call can change."""
+        runs = dict(self.stored), dict(self.run_list), dict(self.snapshots), tuple(self.records)
+        return (*runs, dict(self.policies), dict(self.excluded), tuple(self.events))
 
     def hosts(self) -> tuple[str, ...]:
         return ("h1",)
@@ -82,7 +82,7 @@ class InMemoryService:
 
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
         _known("host", host, self.hosts())
-        return replace(seen(), sample_seconds=sample_seconds)
+        return replace(sample_snapshot(), sample_seconds=sample_seconds)
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         taken = self.observe(host, 5.0 if sample_seconds is None else sample_seconds)
@@ -108,12 +108,12 @@ class InMemoryService:
             if absent:
                 raise Invalid(field, value, f"CPUs of this host; it has no {absent}")
         changes = (make_change(90, after="0"), make_change(1000, before="0-3", after="1", threads=2))
-        left = (LeftOut(EVIL, f"it is {EVIL}"),)
-        made = make_plan(str(uuid.uuid4()), codec.content_hash(basis), changes, host)
-        made = replace(made, request=request, unplaced=left, skipped=left, warnings=(f"mind {EVIL}",))
-        self.stored[made.id] = made
-        self._record("plan.create", made.id, caller)
-        return made
+        left_out = (LeftOut(EVIL, f"the reason is {EVIL}"),)
+        plan = make_plan(str(uuid.uuid4()), codec.content_hash(basis), changes, host)
+        plan = replace(plan, request=request, unplaced=left_out, skipped=left_out, warnings=(f"warning {EVIL}",))
+        self.stored[plan.id] = plan
+        self._record("plan.create", plan.id, caller)
+        return plan
 
     def plan_by_id(self, plan: str) -> Plan:
         _known("plan", plan, self.stored)
@@ -139,7 +139,7 @@ class InMemoryService:
     def rollback(self, run: str, caller: Caller) -> Run:
         state = self.run(run).state
         if state != "applied":
-            raise RunConflict(run, state, "only an applied run can be taken back")
+            raise RunConflict(run, state, "only an applied run can be rolled back")
         return self._start(kind="rollback", undoes=run, actor=caller.actor, origin=caller.origin)
 
     def _start(self, **values: object) -> Run:
@@ -151,12 +151,12 @@ class InMemoryService:
         return run
 
     def finish(self, run: str) -> None:
-        """Let the run end well."""
-        with self.moved:
+        """Let the run end successfully."""
+        with self.run_changed:
             self.journal[run] = tuple(replace(entry, state="done") for entry in self.journal[run])
             end = "applied" if self.run_list[run].kind == "apply" else "rolled_back"
             self.run_list[run] = replace(self.run_list[run], state=end, ended_at=NOON)
-            self.moved.notify_all()
+            self.run_changed.notify_all()
 
     def run(self, run: str) -> Run:
         _known("run", run, self.run_list)
@@ -171,8 +171,8 @@ class InMemoryService:
         return self.journal[run]
 
     def follow(self, run: str) -> Iterator[RunProgress]:
-        with self.moved:
-            self.moved.wait_for(lambda: self.run(run).state != "running")
+        with self.run_changed:
+            self.run_changed.wait_for(lambda: self.run(run).state != "running")
         entries = self.entries(run)
         for done, entry in enumerate(entries, 1):
             yield RunProgress(self.run(run), done, len(entries), entry)
@@ -230,10 +230,12 @@ class InMemoryService:
     def verify_audit(self) -> Verification:
         return Verification(True, len(self.records), 0, "", "0" * 64)
 
-    def _record(self, action: str, subject: str, who: Caller) -> None:
+    def _record(self, action: str, subject: str, caller: Caller) -> None:
         seq = len(self.records) + 1
         self.records.append(
-            AuditRecord(seq, NOON, who.actor, who.origin, action, "h1", subject, "", "", "ok", who.request_id, "", "")
+            AuditRecord(
+                seq, NOON, caller.actor, caller.origin, action, "h1", subject, "", "", "ok", caller.request_id, "", ""
+            )
         )
 
 
@@ -246,7 +248,7 @@ def _page(rows, key, limit, marker):
     rows = list(reversed(rows))
     names = [key(row) for row in rows]
     if marker and marker not in names:
-        raise Invalid("marker", marker, "the next of a page before")
+        raise Invalid("marker", marker, "the next of a previous page")
     start = names.index(marker) + 1 if marker else 0
-    shown = tuple(rows[start : start + limit])
-    return Page(shown, key(shown[-1]) if start + limit < len(rows) else "")
+    items = tuple(rows[start : start + limit])
+    return Page(items, key(items[-1]) if start + limit < len(rows) else "")

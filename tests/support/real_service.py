@@ -1,4 +1,4 @@
-"""The real service over a real database, in front of a host that is a dictionary (see support.agent)."""
+"""The real service with a real database and an in-memory host (support.in_memory_agent)."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -18,14 +18,14 @@ from pinner.service.protocol import Service
 
 @contextmanager
 def real_service(folder: Path) -> Iterator[tuple[LocalService, InMemoryAgent]]:
-    """Pinner for compute1: CPUs 0-7 on two nodes, 7 offline, one guest and one busy process, both badly named."""
-    floor = cpus("0-6")
-    seen = snapshot(
+    """The service and agent of compute1: CPUs 0-7 on two nodes, 7 offline; a guest and a process have the name EVIL."""
+    online = cpus("0-6")
+    host = snapshot(
         plain(8, 2, offline="7"),
-        [replace(guest(1, 2, floor, iothreads=1), name=EVIL)],
+        [replace(guest(1, 2, online, iothreads=1), name=EVIL)],
         [process(90, 60.0, "0-6", "0-6", name=EVIL), process(1000, 0.5, "0-6", name="idle")],
     )
-    agent = InMemoryAgent(folder / "agent", seen, wiring.now)
+    agent = InMemoryAgent(folder / "agent", host, wiring.now)
     with closing(agent.journal), ExitStack() as undo:
         url = f"sqlite:///{folder}/pinner.sqlite"
         yield wiring.service_parts(conf.load([]), {"compute1": agent}, url, undo).service, agent
@@ -33,7 +33,7 @@ def real_service(folder: Path) -> Iterator[tuple[LocalService, InMemoryAgent]]:
 
 @contextmanager
 def answering(pinner: Service, tokens: Mapping[str, str] | None = None, port: int = 0) -> Iterator[str]:
-    """The REST API over ``pinner``; its URL."""
+    """The URL of a REST server for the service ``pinner``."""
     server = serve(create_app(pinner, tokens=tokens, max_body_bytes=65536), "127.0.0.1", port)
     try:
         yield server.url

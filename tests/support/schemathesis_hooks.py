@@ -1,6 +1,6 @@
-"""What schemathesis cannot know of the served host (support.served): which CPUs it has, and markers that it gave out.
+"""Values that the OpenAPI document cannot give to schemathesis: the CPUs of the host (support.real_service), markers.
 
-Loaded by schemathesis itself, in a process of its own.
+schemathesis loads this module in a process of its own.
 """
 
 import schemathesis
@@ -13,6 +13,6 @@ schemathesis.openapi.format("marker", st.just(""))
 
 @schemathesis.hook
 def filter_body(_context, body):
-    """Two lists may each be right and overlap: no schema says so, and test_service.py covers it."""
+    """Skip bodies whose CPU lists overlap. A schema cannot express that error, and test_service.py tests it."""
     lists = [body.get(name) for name in ("housekeeping", "emulator")] if isinstance(body, dict) else []
     return "auto" in lists or len({*map(str, lists)}) == len(lists)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.in_memory_agent import InMemoryAgent
-from support.in_memory_service import seen
+from support.in_memory_service import sample_snapshot
 from support.values import NOON, make_change, make_plan, make_run, make_snapshot
 
 from pinner.agent import wire
@@ -99,7 +99,7 @@ def test_news_drift_and_marks_cross_the_socket(client: AgentClient, agent: InMem
         "restarted",
         "balancer",
     ]
-    agent.taken = seen()
+    agent.taken = sample_snapshot()
     told = agent.taken.guests[0].uuid
     assert [client.knows(guest) for guest in (told, "nobody")] == [True, False]
     client.publish_guest_event(told, "rebooted")

@@ -15,13 +15,13 @@ def pinner() -> InMemoryService:
 
 @pytest.fixture
 def client(pinner: InMemoryService) -> FlaskClient:
-    """A caller on this machine, of a server without tokens."""
+    """A client on this machine; the server has no tokens."""
     return create_app(pinner, tokens=None, max_body_bytes=MAX_BODY).test_client()
 
 
 @pytest.fixture
 def server(pinner: InMemoryService):
-    """The application on a loopback port, over real HTTP."""
+    """The application served over real HTTP on a loopback port."""
     running = serve(create_app(pinner, tokens=None, max_body_bytes=MAX_BODY), "127.0.0.1", 0)
     yield running
     running.stop()

@@ -1,4 +1,4 @@
-"""What is wrong is refused with the field and the value, and nothing changes."""
+"""Wrong input is refused, the answer names the field and the value, and nothing changes."""
 
 import json
 
@@ -9,7 +9,7 @@ AUDIT = "/v1/audit"
 JSON = "application/json"
 
 BODIES = [
-    # body, status, code, details that must be there
+    # body, status, code, details that the answer must contain
     ({"strategy": "fastest"}, 404, "not_found", {"kind": "strategy", "name": "fastest"}),
     ({"guests": ["ghost"]}, 404, "not_found", {"kind": "guest", "name": "ghost"}),
     ({"snapshot": "no-such"}, 404, "not_found", {"kind": "snapshot", "name": "no-such"}),
@@ -49,7 +49,7 @@ QUERIES = [
     ("/v1/plans?limit=1_0", {"field": "limit", "value": "1_0"}),
     ("/v1/plans?limit=5.5", {"field": "limit", "value": 5.5}),
     ("/v1/plans?limit=1&limit=2", {"field": "limit", "value": ["1", "2"]}),
-    ("/v1/plans?marker=nowhere", {"field": "marker", "value": "nowhere"}),
+    ("/v1/plans?marker=unknown", {"field": "marker", "value": "unknown"}),
     ("/v1/runs?hosts=h1", {"field": "hosts", "value": "h1"}),
     ("/v1/hosts/h1/topology?deep=1", {"field": "deep", "value": "1"}),
     ("/v1/hosts/h1/processes?busy=yes", {"field": "busy", "value": "yes"}),
@@ -88,7 +88,7 @@ def nothing_changed(pinner):
     assert pinner.state() == before
 
 
-def refused(answer, status, code, details):
+def assert_refused(answer, status, code, details):
     assert answer.status_code == status, answer.text
     assert answer.content_type == JSON
     error = answer.json["error"]
@@ -100,31 +100,31 @@ def refused(answer, status, code, details):
 
 
 @pytest.mark.parametrize(("body", "status", "code", "details"), BODIES, ids=[str(row[0]) for row in BODIES])
-def test_bodies(client, body, status, code, details):
-    refused(client.post(PLANS, data=json.dumps(body), content_type=JSON), status, code, details)
+def test_bodies_with_a_wrong_field(client, body, status, code, details):
+    assert_refused(client.post(PLANS, data=json.dumps(body), content_type=JSON), status, code, details)
 
 
 @pytest.mark.fault(38)
 @pytest.mark.parametrize(("text", "status", "code", "details"), TEXTS, ids=[str(row[0][:30]) for row in TEXTS])
-def test_texts_that_are_no_json(client, text, status, code, details):
-    refused(client.post(PLANS, data=text, content_type=JSON), status, code, details)
+def test_texts_that_are_not_valid_json(client, text, status, code, details):
+    assert_refused(client.post(PLANS, data=text, content_type=JSON), status, code, details)
 
 
 @pytest.mark.parametrize(("url", "details"), QUERIES)
-def test_queries(client, url, details):
-    refused(client.get(url), 400, "invalid", details)
+def test_wrong_query_parameters(client, url, details):
+    assert_refused(client.get(url), 400, "invalid", details)
 
 
 @pytest.mark.parametrize(("method", "url", "kind"), UNKNOWN)
-def test_names_that_nothing_has(client, method, url, kind):
-    refused(getattr(client, method)(url), 404, "not_found", {"kind": kind, "name": "none"})
+def test_unknown_names(client, method, url, kind):
+    assert_refused(getattr(client, method)(url), 404, "not_found", {"kind": kind, "name": "none"})
 
 
 @pytest.mark.fault(38)
 @pytest.mark.parametrize(
     "name", ["a%00b", "a%0Ab", "%1b%5b31m", "%ff", "..", "%2e%2e%2fetc", "h1/", "h1%20", "%F0%9F%92%A9"]
 )
-def test_odd_host_names_are_just_unknown(client, name):
+def test_unusual_host_names_are_unknown(client, name):
     answer = client.get(f"/v1/hosts/{name}")
     assert answer.status_code == 404
     assert answer.json["error"]["message"].isprintable()
@@ -132,17 +132,19 @@ def test_odd_host_names_are_just_unknown(client, name):
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
 @pytest.mark.parametrize("path", [PLANS, "/v1/runs/none/rollback", "/v1/plans/none/apply", "/v1/hosts/h1/snapshot"])
-def test_bodies_that_a_form_can_send(client, path, kind):
-    refused(client.post(path, data="{}", content_type=kind), 415, "unsupported_media_type", {})
+def test_media_types_that_a_form_can_send_are_refused(client, path, kind):
+    assert_refused(client.post(path, data="{}", content_type=kind), 415, "unsupported_media_type", {})
 
 
-def test_a_field_too_many_where_none_is_known(client):
-    refused(client.post("/v1/runs/x/rollback", json={"force": True}), 400, "invalid", {"field": "force", "value": True})
-    refused(client.post("/v1/plans/x/apply", json={"persist": "no"}), 400, "invalid", {"field": "persist"})
+def test_unknown_fields_of_bodies_are_refused(client):
+    assert_refused(
+        client.post("/v1/runs/x/rollback", json={"force": True}), 400, "invalid", {"field": "force", "value": True}
+    )
+    assert_refused(client.post("/v1/plans/x/apply", json={"persist": "no"}), 400, "invalid", {"field": "persist"})
 
 
-def test_no_such_path_and_no_such_method(client):
-    refused(client.get("/v2/hosts"), 404, "not_found", {"kind": "path", "name": "/v2/hosts"})
+def test_unknown_paths_and_methods(client):
+    assert_refused(client.get("/v2/hosts"), 404, "not_found", {"kind": "path", "name": "/v2/hosts"})
     answer = client.delete("/v1/hosts")
-    refused(answer, 405, "method_not_allowed", {"method": "DELETE", "allowed": ["GET", "HEAD", "OPTIONS"]})
+    assert_refused(answer, 405, "method_not_allowed", {"method": "DELETE", "allowed": ["GET", "HEAD", "OPTIONS"]})
     assert "GET" in answer.headers["Allow"]

@@ -1,4 +1,4 @@
-"""Each error of the model leaves with its status and its own details; what nobody foresaw leaves with neither."""
+"""Errors of the model are answered with their status and details; unexpected errors show no details."""
 
 import logging
 from dataclasses import replace
@@ -42,22 +42,22 @@ CASES = [
 
 
 @pytest.mark.parametrize(("error", "status"), CASES, ids=[error.code for error, _ in CASES])
-def test_status(client, pinner, monkeypatch, error, status):
+def test_each_error_has_its_status_and_details(client, pinner, monkeypatch, error, status):
     def fail(*_arguments):
         raise error
 
     monkeypatch.setattr(pinner, "hosts", fail)
     answer = client.get("/v1/hosts")
     assert answer.status_code == status
-    shown = answer.json["error"]
-    assert (shown["code"], shown["message"], shown["details"]) == (error.code, error.message, dict(error.details))
+    body = answer.json["error"]
+    assert (body["code"], body["message"], body["details"]) == (error.code, error.message, dict(error.details))
 
 
 def test_every_kind_of_error_has_a_status():
     assert {kind.code for kind in PinnerError.__subclasses__()} <= set(errors.STATUS)
 
 
-def test_the_unforeseen_tells_its_log_only(client, pinner, monkeypatch, caplog):
+def test_the_cause_of_an_unexpected_error_is_only_in_the_log(client, pinner, monkeypatch, caplog):
     def fail():
         raise RuntimeError("password=hunter2")
 
@@ -95,7 +95,7 @@ def test_a_running_run_is_not_rolled_back(client, pinner: InMemoryService):
     assert answer.json["error"]["details"] == {
         "run": run,
         "state": "running",
-        "expected": "only an applied run can be taken back",
+        "expected": "only an applied run can be rolled back",
     }
 
 

@@ -1,4 +1,4 @@
-"""Events of guests over REST."""
+"""Guest events over REST."""
 
 import pytest
 from support.in_memory_service import InMemoryService
@@ -19,17 +19,17 @@ def test_an_event_is_accepted(client, pinner, kind):
     assert (event.guest, event.kind, event.event, event.source) == (GUEST, kind, "started", "local")
 
 
-def test_all_that_nova_says(client, pinner):
+def test_every_field_of_an_event(client, pinner):
     nova = {"instance": "i", "project": "p", "user": "u", "flavor": "f", "extra_specs": {"pinner:excluded": "true"}}
-    told = {"guest": GUEST.upper(), "event": "e", "source": "nova req-1", "at": "2026-11-21T13:00:00+01:00"}
-    client.post("/v1/events/guest-leaving", json={**told, "nova": nova, "cpus": "0-3"})
+    fields = {"guest": GUEST.upper(), "event": "e", "source": "nova req-1", "at": "2026-11-21T13:00:00+01:00"}
+    client.post("/v1/events/guest-leaving", json={**fields, "nova": nova, "cpus": "0-3"})
     (event,) = pinner.events
-    moment = event.at
-    assert event == GuestEvent(GUEST, "leaving", "e", "nova req-1", moment, NovaIdentity(**nova), event.cpus)
-    assert (moment.isoformat(), str(event.cpus)) == ("2026-11-21T12:00:00+00:00", "0-3")
+    at = event.at
+    assert event == GuestEvent(GUEST, "leaving", "e", "nova req-1", at, NovaIdentity(**nova), event.cpus)
+    assert (at.isoformat(), str(event.cpus)) == ("2026-11-21T12:00:00+00:00", "0-3")
 
 
-def test_a_guest_that_is_gone_again_is_no_error(client):
+def test_an_unknown_guest_is_no_error(client):
     answer = client.post("/v1/events/guest-started", json=STARTED | {"guest": GUEST.replace("1", "2")})
     assert (answer.status_code, answer.json["known"]) == (202, False)
 
@@ -53,17 +53,17 @@ def test_a_guest_that_is_gone_again_is_no_error(client):
         ({"event": "x" * 70_000}, 413),
     ],
 )
-def test_what_is_no_event(client, pinner, change, status):
+def test_invalid_events_are_refused(client, pinner, change, status):
     answer = client.post("/v1/events/guest-started", json=STARTED | change)
     assert answer.status_code == status
     assert pinner.events == []
 
 
-def test_without_the_token_nothing_is_heard(pinner: InMemoryService):
+def test_events_without_the_token_are_refused(pinner: InMemoryService):
     client = create_app(pinner, tokens={"s3cret": "hook"}, max_body_bytes=65536).test_client()
     for headers in ({}, {"Authorization": "Bearer wrong"}):
         assert client.post("/v1/events/guest-started", json=STARTED, headers=headers).status_code == 401
     assert pinner.events == []
-    right = {"Authorization": "Bearer s3cret"}
-    assert client.post("/v1/events/guest-started", json=STARTED, headers=right).status_code == 202
+    bearer = {"Authorization": "Bearer s3cret"}
+    assert client.post("/v1/events/guest-started", json=STARTED, headers=bearer).status_code == 202
     assert pinner.events[0].source == "hook"

@@ -1,4 +1,4 @@
-"""The document says what the code does; that the code does what the document says is schemathesis' part."""
+"""The OpenAPI document describes the code. test_schemathesis.py checks that the code does what the document says."""
 
 import json
 import re
@@ -15,23 +15,25 @@ def document(tokens=None):
 
 
 def operations(spec):
-    return [(path, method, it) for path, methods in spec["paths"].items() for method, it in methods.items()]
+    return [
+        (path, method, operation) for path, methods in spec["paths"].items() for method, operation in methods.items()
+    ]
 
 
-def test_it_is_openapi_31_and_every_reference_leads_somewhere():
+def test_it_is_openapi_31_and_every_reference_exists():
     spec = document()
     assert spec["openapi"].startswith("3.1")
     for name in re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(spec)):
         assert name in spec["components"]["schemas"]
 
 
-def test_every_route_is_in_it_and_nothing_else():
+def test_its_paths_are_the_routes():
     app = create_app(InMemoryService(), tokens=None, max_body_bytes=4096)
     served = {re.sub(r"<(\w+)>", r"{\1}", rule.rule) for rule in app.url_map.iter_rules()}
     assert {path for path, _, _ in operations(document())} == served - {"/openapi.json"}
 
 
-def test_what_every_operation_can_answer():
+def test_the_errors_of_every_operation():
     for path, method, operation in operations(document()):
         answers = set(operation["responses"])
         assert {"400", "411", "413", "421", "500"} <= answers, path
@@ -43,12 +45,12 @@ def test_what_every_operation_can_answer():
 
 
 @pytest.mark.parametrize("tokens", [None, {"s3cret": "ann"}])
-def test_the_security_scheme_stands_in_it_only_with_tokens(tokens):
+def test_it_has_a_security_scheme_only_with_tokens(tokens):
     spec = document(tokens)
     assert ("securitySchemes" in spec["components"]) == (tokens is not None)
     for path, _, operation in operations(spec):
-        closed = tokens is not None and path.startswith("/v1/")
-        assert ("security" in operation) == ("401" in operation["responses"]) == closed
+        protected = tokens is not None and path.startswith("/v1/")
+        assert ("security" in operation) == ("401" in operation["responses"]) == protected
     assert "s3cret" not in json.dumps(spec)
 
 

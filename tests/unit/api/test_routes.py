@@ -1,9 +1,9 @@
-"""Each route gives the very values that the use case gives."""
+"""Each route answers the values that the service returns."""
 
 import re
 
 import pytest
-from support.in_memory_service import EVIL, STRATEGIES, seen
+from support.in_memory_service import EVIL, STRATEGIES, sample_snapshot
 
 from pinner import codec
 from pinner.model.drift import DriftReport
@@ -28,27 +28,27 @@ def test_versions_and_health(client):
     assert client.get("/healthcheck").json == {"status": "ok"}
 
 
-def test_what_can_be_asked_for(client):
+def test_hosts_and_strategies(client):
     assert read(Page[str], client.get("/v1/hosts")) == Page(("h1",), "")
     names = [strategy.name for strategy in read(Page[StrategyInfo], client.get("/v1/strategies")).items]
     assert names == ["isolated", "numa-local", "shared-pool"]
 
 
-def test_short_lists_have_pages_too(client):
+def test_pages_of_strategies(client):
     first = read(Page[StrategyInfo], client.get("/v1/strategies?limit=2"))
     rest = read(Page[StrategyInfo], client.get(f"/v1/strategies?limit=2&marker={first.next}"))
     assert {*first.items, *rest.items} == set(STRATEGIES)
     assert rest.next == ""
 
 
-def test_a_host_as_it_is(client, pinner):
+def test_the_state_of_a_host(client, pinner):
     before = pinner.state()
-    assert read(Snapshot, client.get("/v1/hosts/h1")) == seen()
+    assert read(Snapshot, client.get("/v1/hosts/h1")) == sample_snapshot()
     assert read(Snapshot, client.get("/v1/hosts/h1?sample_seconds=0.25")).sample_seconds == 0.25
-    assert codec.read(Snapshot, codec.plain(seen())).topology.nodes[0].distances == {0: 10}
-    assert read(Page[Guest], client.get("/v1/hosts/h1/guests")).items == seen().guests
-    assert client.get("/v1/hosts/h1/topology").json == codec.plain(seen().topology)
-    assert pinner.state() == before, "looking changes nothing"
+    assert codec.read(Snapshot, codec.plain(sample_snapshot())).topology.nodes[0].distances == {0: 10}
+    assert read(Page[Guest], client.get("/v1/hosts/h1/guests")).items == sample_snapshot().guests
+    assert client.get("/v1/hosts/h1/topology").json == codec.plain(sample_snapshot().topology)
+    assert pinner.state() == before, "reading changes nothing"
 
 
 @pytest.mark.parametrize(
@@ -59,14 +59,14 @@ def test_processes(client, query, pids):
     assert [process.pid for process in found.items] == pids
 
 
-def test_pages_of_processes_follow_their_numbers(client):
+def test_pages_of_processes_are_in_numeric_order(client):
     first = read(Page[Process], client.get("/v1/hosts/h1/processes?limit=1"))
     second = read(Page[Process], client.get(f"/v1/hosts/h1/processes?limit=1&marker={first.next}"))
     assert [process.pid for process in (*first.items, *second.items)] == [90, 1000]
     assert second.next == ""
 
 
-def test_a_snapshot_is_kept_and_planned_from(client, pinner):
+def test_a_snapshot_is_stored_and_used_for_a_plan(client, pinner):
     taken = client.post("/v1/hosts/h1/snapshot", json={"sample_seconds": 0})
     assert taken.status_code == 201
     assert {name: taken.json[name] for name in ("host", "cpus", "nodes", "guests", "processes")} == {
@@ -81,7 +81,7 @@ def test_a_snapshot_is_kept_and_planned_from(client, pinner):
     assert plan.basis.snapshot == taken.json["id"]
 
 
-def test_a_plan_takes_every_field_of_a_request(client):
+def test_a_plan_accepts_every_field_of_a_request(client):
     fields = {
         "strategy": "isolated",
         "guests": [EVIL],
@@ -106,7 +106,7 @@ def test_a_plan_takes_every_field_of_a_request(client):
 
 
 @pytest.mark.parametrize("form", ["text", "shell"])
-def test_written_forms_of_a_plan_hold_no_terminal_escape(client, form):
+def test_a_plan_as_text_has_no_terminal_escape(client, form):
     plan = client.post("/v1/hosts/h1/plans").json["id"]
     answer = client.get(f"/v1/plans/{plan}?format={form}")
     assert answer.content_type == "text/plain; charset=utf-8"
@@ -115,7 +115,7 @@ def test_written_forms_of_a_plan_hold_no_terminal_escape(client, form):
     assert all(char.isprintable() or char == "\n" for char in answer.text)
 
 
-def test_apply_follow_roll_back(client):
+def test_apply_and_roll_back(client):
     plan = client.post("/v1/hosts/h1/plans").json["id"]
     applied = client.post(f"/v1/plans/{plan}/apply", json={"persist": True, "migrate_memory": True})
     run = read(Run, applied, 202)
@@ -126,10 +126,10 @@ def test_apply_follow_roll_back(client):
     assert [entry.state for entry in codec.read(tuple[Entry, ...], detail["entries"])] == ["done"] * 3
     undo = read(Run, client.post(f"/v1/runs/{run.id}/rollback"), 202)
     assert undo.undoes == run.id
-    assert [one.id for one in read(Page[Run], client.get("/v1/runs")).items] == [undo.id, run.id]
+    assert [each.id for each in read(Page[Run], client.get("/v1/runs")).items] == [undo.id, run.id]
 
 
-def test_audit_names_the_request(client):
+def test_the_audit_trail_names_the_request(client):
     made = client.post("/v1/hosts/h1/plans")
     (record,) = client.get("/v1/audit?host=h1&actor=local&since=2026-11-21T11:00:00%2B00:00").json["items"]
     assert record["request_id"] == made.headers["X-Openstack-Request-Id"]
@@ -139,20 +139,20 @@ def test_audit_names_the_request(client):
 
 def test_every_answer_has_a_request_id_of_its_own(client):
     ids = [client.get(path).headers["X-Openstack-Request-Id"] for path in ("/", "/", "/nowhere", "/v1/hosts/x")]
-    assert all(re.fullmatch(r"req-[0-9a-f-]{36}", one) for one in ids)
+    assert all(re.fullmatch(r"req-[0-9a-f-]{36}", each) for each in ids)
     assert len({*ids}) == 4
 
 
 def test_a_policy_and_its_drift(client):
     assert client.get("/v1/hosts/h1/policy").status_code == 404
     assert read(DriftReport, client.get("/v1/hosts/h1/drift")).mode is None
-    wanted = {"mode": "enforce", "request": {"strategy": "numa-local", "excluded_guests": ["g1"]}}
-    policy = read(Policy, client.put("/v1/hosts/h1/policy", json=wanted))
+    body = {"mode": "enforce", "request": {"strategy": "numa-local", "excluded_guests": ["g1"]}}
+    policy = read(Policy, client.put("/v1/hosts/h1/policy", json=body))
     assert policy == Policy(Request("numa-local", excluded_guests=("g1",)), "enforce")
     assert read(Policy, client.get("/v1/hosts/h1/policy")) == policy
     (drift,) = read(DriftReport, client.get("/v1/hosts/h1/drift")).drifts
     assert (drift.cause, str(drift.expected), drift.times) == ("systemd", "0", 4)
-    assert client.put("/v1/hosts/elsewhere/policy", json=wanted).status_code == 404
+    assert client.put("/v1/hosts/elsewhere/policy", json=body).status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_policy_and_its_drift(client):
         ([], "body"),
     ],
 )
-def test_a_policy_that_is_none(client, pinner, body, field):
+def test_an_invalid_policy_is_refused(client, pinner, body, field):
     answer = client.put("/v1/hosts/h1/policy", json=body)
     assert (answer.status_code, answer.json["error"]["code"]) == (400, "invalid")
     assert answer.json["error"]["details"]["field"] == field
@@ -179,7 +179,7 @@ def test_a_policy_from_another_site_is_refused(client, pinner):
     assert (answer.status_code, pinner.policies) == (403, {})
 
 
-def test_a_guest_is_left_alone_and_placed_again(client, pinner):
+def test_a_guest_is_excluded_and_included_again(client, pinner):
     (guest,) = client.get("/v1/hosts/h1/guests").json["items"]
     path = f"/v1/hosts/h1/guests/{guest['uuid']}/excluded"
     for excluded in (True, False):

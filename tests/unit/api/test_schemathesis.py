@@ -1,4 +1,4 @@
-"""schemathesis drives the served API by its own document: every phase, every check."""
+"""schemathesis tests the served API against its own OpenAPI document, with every phase and every check."""
 
 import json
 import os
@@ -17,27 +17,27 @@ from pinner.model.request import Request
 TESTS = Path(__file__).parents[2]
 ANN = Caller("ann", "here", "req-1")
 SECONDS = 300
-"""Never reached: a run takes about 30 on two cores."""
+"""A generous limit: a run takes about 30 seconds on two cores."""
 
 
 @pytest.mark.parametrize("tokens", [None, {"s3cret": "ann"}], ids=["loopback", "tokens"])
 def test_schemathesis_finds_nothing(tmp_path, tokens):
     with real_service(tmp_path) as (pinner, _):
-        _tell_names(tmp_path, pinner)
+        _write_known_names(tmp_path, pinner)
         server = serve(create_app(pinner, tokens=tokens, max_body_bytes=65536), "127.0.0.1", 0)
         try:
-            done = subprocess.run(_command(server.url, tokens), **_surroundings(tmp_path))
+            done = subprocess.run(_command(server.url, tokens), **_environment(tmp_path))
         finally:
             server.stop()
         assert done.returncode == 0, done.stdout[-8000:] + done.stderr
         assert "27 selected / 27 total" in done.stdout
-        assert len(pinner.plans(None, 500, "").items) >= 3, "the planner was really reached"
+        assert len(pinner.plans(None, 500, "").items) >= 3, "the requests reached the planner"
         states = {run.state for run in pinner.runs(None, 500, "").items}
-        assert {"applied", "rolled_back"} <= states, "and the agent"
+        assert {"applied", "rolled_back"} <= states, "the requests reached the agent"
 
 
-def _tell_names(folder, pinner):
-    """Most of the time schemathesis uses names that are known here; else its own."""
+def _write_known_names(folder, pinner):
+    """Let schemathesis use names of existing objects in most requests."""
     plan = pinner.plan("compute1", Request(), None, 0.0, ANN)
     run = pinner.apply(plan.id, False, ANN)
     known = {
@@ -60,7 +60,7 @@ def _tell_names(folder, pinner):
 
 def _command(url, tokens):
     headers = [part for token in tokens or () for part in ("-H", f"Authorization: Bearer {token}")]
-    # The same cases every time, so that a failure is the change's and not the day's.
+    # --generation-deterministic: every run has the same cases, so that a failure comes from a change of the code.
     return [
         str(Path(sys.executable).with_name("schemathesis")),
         "run",
@@ -74,6 +74,6 @@ def _command(url, tokens):
     ]
 
 
-def _surroundings(folder):
+def _environment(folder):
     env = {**os.environ, "PYTHONPATH": str(TESTS), "SCHEMATHESIS_HOOKS": "support.schemathesis_hooks"}
     return {"cwd": folder, "env": env, "capture_output": True, "text": True, "timeout": SECONDS, "check": False}

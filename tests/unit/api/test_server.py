@@ -1,4 +1,4 @@
-"""The application over real HTTP, on a loopback port."""
+"""The application over real HTTP on a loopback port."""
 
 import json
 import socket
@@ -16,14 +16,14 @@ from pinner.model.errors import Invalid
 
 
 def running_run(server, pinner):
-    """The URL of a run that has not ended."""
+    """The URL and the id of a run that has not ended."""
     pinner.instant = False
     plan = httpx.post(f"{server.url}/v1/hosts/h1/plans").json()["id"]
     answer = httpx.post(f"{server.url}/v1/plans/{plan}/apply")
     return server.url + answer.headers["Location"], answer.json()["id"]
 
 
-def test_it_takes_a_free_port_and_gives_it_back(pinner):
+def test_it_uses_a_free_port_and_closes_it(pinner):
     server = serve(create_app(pinner, tokens=None, max_body_bytes=99), "127.0.0.1", 0)
     host, port = server.address
     assert host == "127.0.0.1"
@@ -50,7 +50,7 @@ def test_with_tokens_any_address_is_served(pinner):
         server.stop()
 
 
-def test_a_port_that_is_taken(server, pinner):
+def test_a_port_in_use_is_refused(server, pinner):
     with pytest.raises(Invalid) as refused:
         serve(create_app(pinner, tokens=None, max_body_bytes=99), *server.address)
     assert refused.value.details["field"] == "bind"
@@ -66,13 +66,13 @@ def test_a_huge_body_is_refused_before_it_is_read(server):
     assert b'"too_large"' in answer
 
 
-def test_a_body_of_unknown_length_is_not_read(server, pinner):
+def test_a_body_of_unknown_length_is_refused(server, pinner):
     answer = httpx.post(f"{server.url}/v1/hosts/h1/plans", content=iter([b"{}"]))
     assert (answer.status_code, answer.json()["error"]["code"]) == (411, "length_required")
     assert pinner.records == []
 
 
-def test_a_stream_tells_each_change_and_then_the_end(server, pinner):
+def test_a_stream_has_each_change_and_then_the_end(server, pinner):
     url, run = running_run(server, pinner)
     threading.Timer(0.3, pinner.finish, [run]).start()
     with httpx.stream("GET", f"{url}/events") as answer:
@@ -81,14 +81,14 @@ def test_a_stream_tells_each_change_and_then_the_end(server, pinner):
     assert names == ["event: change"] * 3 + ["event: end"]
 
 
-def test_silence_is_filled(server, pinner, monkeypatch):
+def test_a_silent_stream_sends_comments(server, pinner, monkeypatch):
     monkeypatch.setattr(streams, "KEEP_ALIVE", 0.05)
     url, run = running_run(server, pinner)
     threading.Timer(0.5, pinner.finish, [run]).start()
     assert httpx.get(f"{url}/events").text.startswith(": following\n\n: still running\n\n")
 
 
-def test_streams_leave_threads_for_calls_and_come_free_again(server, pinner, monkeypatch):
+def test_streams_leave_threads_for_requests_and_free_their_slots(server, pinner, monkeypatch):
     monkeypatch.setattr(streams, "KEEP_ALIVE", 0.05)
     url, run = running_run(server, pinner)
     assert streams.MAX_STREAMS < THREADS
@@ -106,7 +106,7 @@ def test_streams_leave_threads_for_calls_and_come_free_again(server, pinner, mon
     assert _free_stream(f"{url}/events").text.count("event: ") == 4
 
 
-def test_an_error_on_the_way_ends_the_stream_with_its_document(server, pinner: InMemoryService, monkeypatch):
+def test_an_error_ends_the_stream_with_its_document(server, pinner: InMemoryService, monkeypatch):
     def broken(run):
         yield from ()
         raise Invalid("run", run, "one that can be followed")
@@ -118,7 +118,7 @@ def test_an_error_on_the_way_ends_the_stream_with_its_document(server, pinner: I
     pinner.finish(run)
 
 
-def test_what_nobody_foresaw_ends_the_stream_too(server, pinner: InMemoryService, monkeypatch, caplog):
+def test_an_unexpected_error_ends_the_stream(server, pinner: InMemoryService, monkeypatch, caplog):
     def broken(_run):
         yield from ()
         raise RuntimeError("password=hunter2")
@@ -133,7 +133,7 @@ def test_what_nobody_foresaw_ends_the_stream_too(server, pinner: InMemoryService
     pinner.finish(run)
 
 
-def test_it_stops_although_somebody_listens(pinner):
+def test_the_server_stops_although_a_stream_is_open(pinner):
     server = serve(create_app(pinner, tokens=None, max_body_bytes=99), "127.0.0.1", 0)
     url, run = running_run(server, pinner)
     with httpx.stream("GET", f"{url}/events"):
@@ -144,10 +144,10 @@ def test_it_stops_although_somebody_listens(pinner):
 
 
 def _free_stream(url):
-    """An answer that is not 503: a listener who has left is noticed when the run goes on."""
+    """The first answer that is not 503. The server notices a disconnected client only at the next change of the run."""
     for _ in range(100):
         answer = httpx.get(url)
         if answer.status_code == 200:
             return answer
         time.sleep(0.05)
-    raise AssertionError("no stream came free")
+    raise AssertionError("no slot became free")

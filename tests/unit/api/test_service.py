@@ -1,4 +1,4 @@
-"""The whole way from HTTP to the database and back, with the real service and planner."""
+"""Requests from HTTP to the database and back, with the real service and planner."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +32,7 @@ def client(service):
     return create_app(service, tokens=None, max_body_bytes=4096).test_client()
 
 
-def test_from_nothing_to_applied_and_back(agent_and_client):
+def test_a_plan_is_made_applied_and_rolled_back(agent_and_client):
     agent, client = agent_and_client
     plan = client.post(PLANS, json={"sample_seconds": 0}).json
     assert len(plan["changes"]) == 5
@@ -48,7 +48,7 @@ def test_from_nothing_to_applied_and_back(agent_and_client):
     assert client.get("/v1/audit/verify").json["ok"] is True
 
 
-def test_a_plan_applied_twice_at_once_is_applied_once(agent_and_client):
+def test_of_two_applies_at_the_same_time_one_is_refused(agent_and_client):
     agent, client = agent_and_client
     plan = client.post(PLANS).json["id"]
     agent.gate = threading.Semaphore(0)
@@ -84,7 +84,7 @@ def test_a_guest_is_named_by_uuid_or_by_name(client):
         ({"snapshot": "f" * 64}, "not_found", "f" * 64),
     ],
 )
-def test_what_the_planner_refuses(client, body, code, named):
+def test_requests_that_the_planner_refuses(client, body, code, named):
     before = client.get("/v1/plans").json
     answer = client.post(PLANS, json=body)
     error = answer.json["error"]
@@ -95,7 +95,7 @@ def test_what_the_planner_refuses(client, body, code, named):
 
 
 @pytest.mark.fault(15)
-def test_a_plan_that_crosses_nova_is_a_conflict_that_names_both_sides(agent_and_client):
+def test_a_conflict_with_nova_names_both_sides(agent_and_client):
     agent, client = agent_and_client
     before = client.post(PLANS).json["id"]
     agent.taken = replace(agent.taken, dedicated=cpus("4-5"))
@@ -110,21 +110,21 @@ def test_a_plan_that_crosses_nova_is_a_conflict_that_names_both_sides(agent_and_
     ]
 
 
-@pytest.mark.parametrize("marker", ["nowhere", "0", "-1", "9" * 30, "\u0663", "%00", "1e3"])
+@pytest.mark.parametrize("marker", ["unknown", "0", "-1", "9" * 30, "\u0663", "%00", "1e3"])
 @pytest.mark.parametrize("path", ["/v1/plans", "/v1/runs", "/v1/audit"])
-def test_markers_of_no_page(client, path, marker):
+def test_unknown_markers_are_refused(client, path, marker):
     answer = client.get(f"{path}?marker={marker}")
     assert (answer.status_code, answer.json["error"]["details"]["field"]) == (400, "marker")
 
 
-def test_pages_hang_together(client):
+def test_pages_make_up_the_whole_list(client):
     for _ in range(3):
         client.post(PLANS)
     for path in ("/v1/plans", "/v1/audit"):
-        whole = client.get(path).json["items"]
+        all_items = client.get(path).json["items"]
         found, marker = [], ""
-        while len(found) < len(whole):
+        while len(found) < len(all_items):
             page = client.get(f"{path}?limit=2&marker={marker}").json
             found += page["items"]
             marker = page["next"]
-        assert (found, marker) == (whole, "")
+        assert (found, marker) == (all_items, "")

@@ -26,7 +26,7 @@ COMMANDS = {
     "process list --busy": "60.0",
     "guest list": "64 MiB",
     "nova check": "nothing is misconfigured",
-    "strategy list": "numa-local it is",
+    "strategy list": "the strategy numa-local",
     "plan": "housekeeping  0 (asked for: auto)",
     "plan create": "process 90    0-3     ->  0      it is busy",
     "plan list": "shared-pool",

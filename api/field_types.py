@@ -1,0 +1,45 @@
+"""The types of the fields in requests, with their limits and their descriptions for the OpenAPI document."""
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, BeforeValidator, Field, WithJsonSchema
+
+from pinner.model.snapshot import MAX_SAMPLE_SECONDS
+
+
+def _scalar(text: Any) -> Any:
+    """A query parameter as a JSON number or boolean where the text is one; otherwise the text itself."""
+    try:
+        return json.loads(text) if text == text.strip() else text
+    except ValueError:
+        return text
+
+
+def _timestamp(text: Any) -> datetime:
+    """An RFC 3339 time in UTC. Raises ValueError."""
+    if not isinstance(text, str):
+        raise ValueError("a string")
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None or "T" not in text.upper():
+        raise ValueError("a date and time with a time zone, such as 2026-11-21T10:00:00Z")
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("a time whose year in UTC is between 1 and 9999") from None
+
+
+Scalar = BeforeValidator(_scalar)
+Seconds = Annotated[
+    float,
+    Field(ge=0, le=MAX_SAMPLE_SECONDS, description="Measure CPU use for so many seconds; 0: do not measure it."),
+]
+BusyThreshold = Annotated[
+    float, Field(ge=0, description="A process is busy if it uses more than so many per cent of one CPU.")
+]
+Timestamp = Annotated[
+    AwareDatetime, BeforeValidator(_timestamp), WithJsonSchema({"type": "string", "format": "date-time"})
+]
+ShortText = Annotated[str, Field(max_length=500)]
+CpuList = Annotated[str, Field(json_schema_extra={"format": "cpu-list"}, description="`auto` or a list such as 0-3,8.")]
