@@ -1,4 +1,4 @@
-"""pinner's options, one module per group; only wiring reads them."""
+"""pinner's configuration options, one module per group. Only ``pinner.wiring`` reads them."""
 
 from pathlib import Path
 
@@ -17,18 +17,18 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
 
 
 def register(conf: cfg.ConfigOpts) -> cfg.ConfigOpts:
-    """Make the options known to ``conf``."""
+    """Register the options with ``conf``, and return it."""
     for group in GROUPS:
         conf.register_opts(group.OPTIONS, group=group.NAME)
     return conf
 
 
 def load(files: list[Path] | None = None, into: cfg.ConfigOpts | None = None) -> cfg.ConfigOpts:
-    """The configuration from ``files``, else from where oslo.config looks (~/.pinner, /etc/pinner/pinner.conf).
+    """The configuration from ``files``, or from oslo.config's default files (~/.pinner, /etc/pinner/pinner.conf).
 
-    It is read ``into`` a given one where libraries want to look at theirs in it, too.
+    ``into`` is an existing object to read the files into, for libraries that read their own options from it.
 
-    Raises Invalid for a file that cannot be read, and for a value that is none of its option's.
+    Raises Invalid for a file that cannot be read, and for a value that its option does not accept.
     """
     conf = register(cfg.ConfigOpts() if into is None else into)
     log.register_options(conf)
@@ -36,7 +36,7 @@ def load(files: list[Path] | None = None, into: cfg.ConfigOpts | None = None) ->
         conf([], project="pinner", default_config_files=None if files is None else [str(file) for file in files])
         for group in GROUPS:
             for option in group.OPTIONS:
-                # oslo.config looks at a value when it is first read, which may be in the middle of the work.
+                # oslo.config checks a value only at its first use, which may be long after the start.
                 conf[group.NAME][option.dest]
     except cfg.Error as error:
         named = ", ".join(str(file) for file in files or conf.config_file)

@@ -5,16 +5,18 @@ OPTIONS = [
     cfg.StrOpt(
         "state_dir",
         sample_default="/var/lib/pinner",
-        help="Folder of the agent's journal (what it did to this host, so that it can be undone without any server) "
-        "and of the default database. By default /var/lib/pinner for root, else ~/.local/state/pinner.",
+        help="Directory of the agent's journal and of the default database. The journal records every change that the "
+        "agent makes to this host, so that a change can be undone without a server. Default: /var/lib/pinner for root, "
+        "~/.local/state/pinner for other users.",
     ),
     cfg.StrOpt(
         "recover",
         default="back",
         choices=[
-            ("back", "the apply is taken back: every thread gets the mask that it had"),
-            ("forward", "the apply is finished; where that fails it is taken back"),
+            ("back", "undo the apply: each thread gets the affinity that it had before"),
+            ("forward", "finish the apply; undo it if a change fails"),
         ],
-        help="What becomes of an apply whose process died, when the agent starts again. A rollback is always finished.",
+        help="What the agent does, when it starts, with an apply whose process died. The agent always finishes a "
+        "rollback whose process died.",
     ),
 ]

@@ -6,7 +6,7 @@ OPTIONS = [
         "connection",
         secret=True,
         sample_default="sqlite:////var/lib/pinner/api/pinner.sqlite",
-        help="SQLAlchemy URL of the database of plans, runs and the audit trail. By default SQLite below [agent] "
-        "state_dir.",
+        help="SQLAlchemy URL of the database of snapshots, plans, runs and the audit trail. Default: an SQLite file "
+        "below [agent] state_dir.",
     ),
 ]

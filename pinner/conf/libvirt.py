@@ -7,8 +7,8 @@ OPTIONS = [
         "call_timeout",
         default=10.0,
         min=0.1,
-        help="Seconds that one call about a guest is waited for, and a sixth of what one about the host is. A guest "
-        "whose QEMU or other job holds up a change fails that change after them, and is waited for once more to undo "
-        "it; half of them are what a libvirtd that is restarted has.",
+        help="Seconds that pinner waits for a libvirt call about a guest. If QEMU or another job delays a change of "
+        "the guest for longer, the change fails, and pinner waits as long once more to undo it. pinner waits six times "
+        "as long for a call about the whole host, and half as long for libvirtd to come back after a restart.",
     ),
 ]

@@ -5,8 +5,8 @@ OPTIONS = [
     cfg.StrOpt(
         "transport_url",
         secret=True,
-        help="The message broker's URL, as in Nova's [DEFAULT] transport_url: rabbit://user:password@host:5672/. What "
-        "else oslo.messaging knows of it (TLS: [oslo_messaging_rabbit]) is read from this file, too.",
+        help="URL of the message broker, as in Nova's [DEFAULT] transport_url: rabbit://user:password@host:5672/. "
+        "Other options of oslo.messaging, such as TLS in [oslo_messaging_rabbit], are also read from this file.",
     ),
     cfg.ListOpt(
         "topics",
@@ -16,15 +16,15 @@ OPTIONS = [
     cfg.StrOpt(
         "pool",
         default="pinner",
-        help="Name of a queue of pinner's own, which gets a copy of every message, so that none is taken from anybody "
-        "who listens to the same topics. Empty for topics that nobody else listens to.",
+        help="Name of pinner's own queue, which gets a copy of every message, so that other listeners on the same "
+        "topics lose no message. Leave it empty if no other program listens on these topics.",
     ),
-    cfg.StrOpt("exchange", default="nova", help="The exchange of the notifications: Nova's control_exchange."),
+    cfg.StrOpt("exchange", default="nova", help="Exchange of the notifications: Nova's control_exchange."),
     cfg.StrOpt(
         "server",
         default="http://127.0.0.1:8077",
-        help="URL of the pinner server to be told. Where each host has one of its own, {host} stands for the name that "
-        "Nova has for the host: http://{host}:8077. pinner must know the host by that name ([host] name).",
+        help="URL of the pinner server that gets the events. If each host has its own server, write {host} for Nova's "
+        "name of the host: http://{host}:8077. [host] name on that host must be the same name.",
     ),
-    cfg.StrOpt("token_file", help="File that holds the server's bearer token, where it wants one, and nothing else."),
+    cfg.StrOpt("token_file", help="File that contains only the server's bearer token, if the server requires a token."),
 ]

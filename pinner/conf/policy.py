@@ -6,21 +6,21 @@ OPTIONS = [
         "resync_seconds",
         default=60.0,
         min=1.0,
-        help="Seconds between two looks at a host that has a policy, when nothing is heard of it: the net under the "
-        "events, after which a drift is found at once.",
+        help="Seconds between two full checks (resyncs) of a host that has a policy, while no event arrives. Events "
+        "report most drift at once; a resync finds drift that no event reported.",
     ),
     cfg.FloatOpt(
         "measure_seconds",
         default=300.0,
         min=10.0,
-        help="Seconds between two measurements of CPU use (each [host] sample_seconds long), by which the policy finds "
+        help="Seconds between two measurements of CPU use, each of [host] sample_seconds. The policy uses them to find "
         "processes that became busy.",
     ),
     cfg.IntOpt(
         "migration_seconds",
         default=3600,
         min=1,
-        help="How long a guest that is told to be leaving for another host (POST /v1/events/guest-leaving) is left "
-        "alone, when nobody tells that it stayed or is gone.",
+        help="Seconds for which pinner does not change a guest that is about to leave for another host (POST "
+        "/v1/events/guest-leaving), unless an event reports earlier that the guest stayed or is gone.",
     ),
 ]

@@ -7,7 +7,7 @@ from pinner import conf
 REPOSITORY = Path(__file__).parents[2]
 
 
-def test_the_committed_sample_is_what_the_options_say(tmp_path: Path) -> None:
+def test_the_committed_sample_matches_the_options(tmp_path: Path) -> None:
     made = tmp_path / "sample"
     generator = Path(sys.executable).with_name("oslo-config-generator")
     config = REPOSITORY / "etc/pinner/sample-generator.conf"
@@ -15,7 +15,7 @@ def test_the_committed_sample_is_what_the_options_say(tmp_path: Path) -> None:
     assert made.read_text() == (REPOSITORY / "etc/pinner/pinner.conf.sample").read_text()
 
 
-def test_every_option_tells_what_it_is_for() -> None:
+def test_every_option_has_a_help_text() -> None:
     options = [option for _, group in conf.list_opts() for option in group]
     assert options
     assert all(option.help and option.help.endswith(".") for option in options)

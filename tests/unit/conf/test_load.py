@@ -4,7 +4,7 @@ from pinner.conf import load
 from pinner.model.errors import Invalid
 
 
-def test_values_come_from_the_file_and_from_the_defaults(tmp_path):
+def test_values_come_from_the_file_or_the_defaults(tmp_path):
     file = tmp_path / "pinner.conf"
     file.write_text("[api]\nport = 9000\n")
     conf = load([file])
@@ -20,7 +20,7 @@ def test_values_come_from_the_file_and_from_the_defaults(tmp_path):
         ("no section\n", "at .*pinner.conf:1"),
     ],
 )
-def test_a_bad_file_is_named_with_what_is_wrong(tmp_path, text, why):
+def test_an_error_names_the_file_and_the_option(tmp_path, text, why):
     file = tmp_path / "pinner.conf"
     file.write_text(text)
     with pytest.raises(Invalid, match=why) as caught:
@@ -28,6 +28,6 @@ def test_a_bad_file_is_named_with_what_is_wrong(tmp_path, text, why):
     assert caught.value.details["value"] == str(file)
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_missing_file_is_invalid(tmp_path):
     with pytest.raises(Invalid, match="nowhere"):
         load([tmp_path / "nowhere.conf"])
