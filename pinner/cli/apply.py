@@ -1,4 +1,4 @@
-"""pinner apply: make a plan so, change by change."""
+"""pinner apply: apply a plan to a host, change by change."""
 
 import sys
 from argparse import Namespace
@@ -13,6 +13,13 @@ from pinner.model.journal import Run
 from pinner.model.plan import Plan
 from pinner.service.protocol import Service
 
+ABOUT = """\
+With PLAN_ID, the command applies that stored plan, or refuses it if the host
+has changed since the plan was made. Without PLAN_ID, it first makes a plan
+from the plan options. It shows the plan and, at a terminal, asks before it
+changes the host. After Ctrl-C, it first finishes a run on this host; a run on
+a server continues there."""
+
 
 def register(commands: Commands) -> None:
     """Add the command."""
@@ -20,10 +27,9 @@ def register(commands: Commands) -> None:
         commands,
         "apply",
         apply,
-        "make a plan so, live",
-        about="With a PLAN_ID it applies that plan, and refuses it where the host has changed since. Without one it\n"
-        "plans first, by the plan options. At a terminal it shows the plan and asks.\n"
-        "Exit status 0 only where the run ended applied; a run that fails is undone.",
+        "apply a plan to the host while its guests run",
+        about=ABOUT,
+        status={0: "the whole plan is applied", 1: "failed, or you answered no; a run that fails is undone"},
         examples=[
             "pinner apply PLAN_ID",
             "pinner apply PLAN_ID --persist --yes",
@@ -31,14 +37,16 @@ def register(commands: Commands) -> None:
             "pinner apply --strategy shared-pool --housekeeping 0-3 --emulator 4-7",
         ],
     )
-    parser.add_argument("plan", metavar="PLAN_ID", nargs="?", help="a plan that `pinner plan` made")
-    parser.add_argument("--persist", action="store_true", help="also write the guests' persistent definitions")
+    parser.add_argument("plan", metavar="PLAN_ID", nargs="?", help="id of a stored plan (see `pinner plan list`)")
+    parser.add_argument(
+        "--persist", action="store_true", help="also write the pins to the guests' persistent definitions"
+    )
     parser.add_argument(
         "--migrate-memory",
         action="store_true",
-        help="also move each guest's memory to the NUMA node that the plan gives to its vCPUs",
+        help="also move each guest's memory to the NUMA node that the plan chose for its vCPUs",
     )
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--yes", action="store_true", help="do not ask before the changes")
     host_option(parser)
     request_options(parser)
 
@@ -46,7 +54,7 @@ def register(commands: Commands) -> None:
 def apply(context: Context, arguments: Namespace) -> int:
     """Apply a plan and follow the run."""
     if arguments.plan is not None and (given(arguments) or arguments.host):
-        raise Invalid("PLAN_ID", arguments.plan, "alone: a plan has its options already")
+        raise Invalid("PLAN_ID", arguments.plan, "a PLAN_ID without plan options and --host: a stored plan has its own")
     with context.open() as pinner:
         plan = _plan(context, pinner, arguments)
         if not context.json:
@@ -63,7 +71,7 @@ def apply(context: Context, arguments: Namespace) -> int:
         show_run(context, ended, pinner.entries(ended.id), every=False)
     if ended.state != "applied":
         return 1
-    context.note(f"to take it back: pinner rollback {ended.id}")
+    context.note(f"to undo: pinner rollback {ended.id}")
     return 0
 
 
@@ -74,7 +82,7 @@ def _plan(context: Context, pinner: Service, arguments: Namespace) -> Plan:
 
 
 def _agreed(plan: Plan, migrate_memory: bool) -> bool:
-    """Ask at a terminal; a script that calls apply means it, and where nothing is to be done there is no question."""
+    """Ask at a terminal whether to apply; yes without a question in a script, and for a plan that changes nothing."""
     moving = " and move guests' memory" if migrate_memory else ""
     if not (plan.changes or moving) or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return True

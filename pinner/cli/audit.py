@@ -10,41 +10,48 @@ from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.values import moment as moment_value
 
 HASH = 64
-"""Characters of a content hash, which names a snapshot."""
+"""Characters of a content hash, by which a snapshot is identified."""
 SHOWN = 16
-"""Characters of it that a table has room for; --json gives it whole."""
+"""Characters of a content hash that a table shows; --json prints all of them."""
 
 
 def register(commands: Commands) -> None:
     """Add the noun."""
-    verbs = add_noun(commands, "audit", "show and check the record of who did what")
+    verbs = add_noun(commands, "audit", "show or verify the audit trail: who did what, and when")
     listing = add_command(
         verbs,
         "list",
         list_audit,
-        "list the audit trail, the newest first",
+        "list the records of the audit trail, newest first",
         examples=["pinner audit list --limit 20", "pinner audit list --actor alice --since 2026-11-21T09:00"],
     )
-    listing.add_argument("--host", metavar="HOST", help="only what was done to this host")
-    listing.add_argument("--actor", metavar="NAME", help="only what this user did")
-    listing.add_argument("--since", metavar="TIME", type=moment_value, help="only since then (ISO 8601)")
+    listing.add_argument("--host", metavar="HOST", help="only records about this host")
+    listing.add_argument("--actor", metavar="NAME", help="only actions of this user, or of the token with this name")
+    listing.add_argument(
+        "--since",
+        metavar="TIME",
+        type=moment_value,
+        help="only records since this time (ISO 8601, in local time unless it names a zone)",
+    )
     page_options(listing)
     add_command(
         verbs,
         "verify",
         verify,
-        "check the hash chain of the audit trail",
-        about="Exit status 1 where a record was changed, removed or moved. HEAD is the last hash: keep it elsewhere,\n"
-        "for a trail whose tail was cut off shows only against it.",
+        "verify the hash chain of the audit trail",
+        about="The command prints the number of records and the head, which is the hash of\n"
+        "the last record. Store the head outside the host: only a comparison with it\n"
+        "shows that the last records were cut off.",
+        status={0: "the audit trail is intact", 1: "a record was changed, removed or moved, or the command failed"},
         examples=["pinner audit verify"],
     )
 
 
 def list_audit(context: Context, arguments: Namespace) -> int:
-    """Print records."""
+    """Print a page of the audit trail."""
     with context.open() as pinner:
         page = pinner.audit(arguments.host, arguments.actor, arguments.since, arguments.limit, arguments.marker)
-    headers = ("#", "WHEN", "WHO", "ACTION", "HOST", "SUBJECT", "CHANGE", "RESULT")
+    headers = ("#", "WHEN", "ACTOR", "ACTION", "HOST", "SUBJECT", "CHANGE", "RESULT")
     drawn = table(*headers, right=("#",), whole=("#", "WHEN", "ACTION", "RESULT"))
     for record in page.items:
         drawn.add_row(
@@ -64,13 +71,13 @@ def list_audit(context: Context, arguments: Namespace) -> int:
 
 
 def verify(context: Context, _arguments: Namespace) -> int:
-    """Print whether the trail is whole."""
+    """Print whether the audit trail is intact."""
     with context.open() as pinner:
         found = pinner.verify_audit()
     if context.json:
         print_json(codec.plain(found))
     elif found.ok:
-        context.out.print(*cells(f"whole: {found.records} records, head {found.head}"), soft_wrap=True)
+        context.out.print(*cells(f"intact: {found.records} records, head {found.head}"), soft_wrap=True)
     else:
         context.out.print(*cells(f"broken at record {found.broken}: {found.why}", style="bold red"), soft_wrap=True)
     return 0 if found.ok else 1

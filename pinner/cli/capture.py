@@ -1,4 +1,4 @@
-"""pinner capture: this machine as a folder of files, for support and for tests."""
+"""pinner capture: save this machine as a directory of files, for support and for tests."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -14,28 +14,29 @@ def register(commands: Commands) -> None:
         commands,
         "capture",
         capture,
-        "save this machine as files, to look at it and plan for it elsewhere",
-        about="Saves the files of /proc and /sys that an inventory reads; guests, which libvirt knows, are not among\n"
-        "them. Every command that takes --root reads the folder.",
+        "save this machine as files, to inspect it and plan for it on another machine",
+        about="The command saves the files of /proc and /sys that `pinner inventory` reads.\n"
+        "Guests are not saved, because only libvirt knows them. Every command with the\n"
+        "option --root reads such a directory.",
         examples=[
             "pinner capture web1 && pinner plan --root web1",
             "pinner capture web1 --scrub && pinner inventory --root web1",
         ],
     )
-    parser.add_argument("folder", metavar="DIR", type=Path, help="a folder to make")
-    parser.add_argument("--root", metavar="ROOT", type=Path, help="save the captured machine in ROOT, not this one")
+    parser.add_argument("folder", metavar="DIR", type=Path, help="directory to create; it must be new or empty")
+    parser.add_argument("--root", metavar="ROOT", type=Path, help="save the captured machine in ROOT, not this machine")
     parser.add_argument(
         "--scrub",
         action="store_true",
-        help="leave out what tells who runs what: names and command lines of processes, units, taps, mounts, and the "
-        "values of kernel arguments that have nothing to do with CPUs",
+        help="omit private data: command lines, names of processes, units, taps and mounts, and the values of kernel "
+        "arguments that do not concern CPUs",
     )
 
 
 def capture(context: Context, arguments: Namespace) -> int:
-    """Save the machine, and say how large it is."""
+    """Save the machine, and print the number of files."""
     if context.url:
-        raise Invalid("--url", context.url, "absent: only the machine at hand can be captured")
+        raise Invalid("--url", context.url, "no --url and no PINNER_URL: capture works on this machine only")
     # Imported here for the same reason as in context.open_pinner.
     from pinner.service import offline
 

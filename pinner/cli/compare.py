@@ -1,4 +1,4 @@
-"""pinner compare: the strategies side by side, from one snapshot."""
+"""pinner compare: the plans of several strategies side by side, from one snapshot."""
 
 from argparse import Namespace
 from collections import defaultdict
@@ -23,7 +23,7 @@ DOCUMENTED = ("shared-pool", "numa-local", "isolated")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a strategy came to: a plan, or why there is none."""
+    """The result of a strategy: a plan, or the error that prevented one."""
 
     strategy: str
     plan: Plan | None
@@ -36,22 +36,24 @@ def register(commands: Commands) -> None:
         commands,
         "compare",
         compare,
-        "plan by several strategies from one snapshot and set them side by side",
+        "make a plan with each of several strategies, and show them side by side",
+        about="All plans are made from the same snapshot. Nothing on the host is changed. The\n"
+        "command fails only if no strategy gives a plan.",
         examples=["pinner compare", "pinner compare --snapshot host.json --housekeeping 0-3 --emulator 4-7"],
     )
     parser.add_argument(
         "--strategy",
-        metavar="S",
+        metavar="NAME",
         action="append",
         dest="strategies",
-        help=f"compare this one; may be repeated (default: {', '.join(DOCUMENTED)})",
+        help=f"a strategy to compare; may be repeated (default: {', '.join(DOCUMENTED)})",
     )
     source_options(parser)
     request_options(parser, strategy=False)
 
 
 def compare(context: Context, arguments: Namespace) -> int:
-    """Print the outcomes; fails only where no strategy gives a plan."""
+    """Print the outcomes. Raises the first error if no strategy gives a plan."""
     outcomes = _outcomes(context, arguments)
     errors = [outcome.error for outcome in outcomes if outcome.error]
     if len(errors) == len(outcomes):
@@ -93,13 +95,13 @@ def _attempt(request: Request, plan: Callable[[Request], Plan]) -> Outcome:
 
 
 def _warnings(outcomes: list[Outcome]) -> Iterator[str]:
-    """Each warning once, with the strategies that it holds for where it is not all of them."""
+    """Each warning once, with its strategies if not all strategies have it."""
     plans = [outcome for outcome in outcomes if outcome.plan]
-    holders: dict[str, list[str]] = defaultdict(list)
+    strategies_of: dict[str, list[str]] = defaultdict(list)
     for outcome in plans:
         for warning in outcome.plan.warnings if outcome.plan else ():
-            holders[warning].append(outcome.strategy)
-    for warning, strategies in holders.items():
+            strategies_of[warning].append(outcome.strategy)
+    for warning, strategies in strategies_of.items():
         yield warning if len(strategies) == len(plans) else f"{', '.join(strategies)}: {warning}"
 
 
@@ -117,7 +119,7 @@ ROWS: dict[str, Callable[[Plan], object]] = {
     "vCPUs": lambda plan: plan.roles.vcpu or "none",
     "changes": lambda plan: len(plan.changes),
     "unplaced guests": lambda plan: ", ".join(item.name for item in plan.unplaced) or "none",
-    "left alone": lambda plan: len(plan.skipped),
+    "skipped": lambda plan: len(plan.skipped),
     "warnings": lambda plan: len(plan.warnings),
     "score now": lambda plan: f"{plan.score_before.total:.2f}",
     "score planned": lambda plan: f"{plan.score_after.total:.2f}",
@@ -126,7 +128,7 @@ ROWS: dict[str, Callable[[Plan], object]] = {
 
 
 def side_by_side(outcomes: list[Outcome]) -> Table:
-    """A column for each strategy."""
+    """A table with a column for each strategy."""
     drawn = table("", *(outcome.strategy for outcome in outcomes))
     for name, value in ROWS.items():
         drawn.add_row(*cells(name, style="bold"), *cells(*(value(o.plan) if o.plan else "-" for o in outcomes)))

@@ -1,4 +1,4 @@
-"""What a command needs besides its own arguments: the use cases, the caller and the consoles."""
+"""The context of a command besides its own arguments: the service, the caller and the consoles."""
 
 import os
 import pwd
@@ -24,8 +24,8 @@ from pinner.service.protocol import Service
 def open_pinner(
     config_files: list[Path] | None, url: str, token: str, root: Path | None
 ) -> AbstractContextManager[Service]:
-    """The use cases: of this host, or of the server at ``url`` where one is named."""
-    # Imported here, because ``--help`` should not wait for the database and libvirt.
+    """Open the service of this host, or of the server at ``url`` if that is not empty."""
+    # Imported here, because ``--help`` must not wait until the database and libvirt are imported.
     from pinner import wiring
 
     return wiring.open_pinner(config_files, url, token, root)
@@ -33,7 +33,7 @@ def open_pinner(
 
 @dataclass(frozen=True)
 class Context:
-    """One call of the command."""
+    """The context of one call of the command."""
 
     config_files: list[Path] | None
     url: str
@@ -44,33 +44,33 @@ class Context:
     caller: Caller
 
     def open(self, root: Path | None = None) -> AbstractContextManager[Service]:
-        """The use cases; with ``root`` those of the captured machine in that folder."""
+        """Open the service; with ``root``, the service of the captured machine in that folder."""
         if root is not None and self.url:
-            raise Invalid("--root", str(root), f"no folder while a server is asked ({self.url})")
+            raise Invalid("--root", str(root), f"no --root together with a server ({self.url})")
         if root is not None and not root.is_dir():
-            raise Invalid("--root", str(root), "a folder that holds proc/ and sys/")
+            raise Invalid("--root", str(root), "a directory that contains proc/ and sys/")
         return open_pinner(self.config_files, self.url, self.token, root)
 
     def note(self, text: str) -> None:
-        """A line for the person at the terminal, on stderr."""
+        """Print a line for the person at the terminal, on stderr."""
         self.err.print(visible(text), soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        """A warning, on stderr."""
+        """Print a warning, on stderr."""
         self.err.print(f"warning: {visible(text)}", style="yellow", soft_wrap=True)
 
     def show_page(self, page: Page[Any], drawn: Table) -> None:
-        """Print part of a list, drawn or as JSON, and how to see more of it."""
+        """Print a page of a list as a table or as JSON, and the marker of the next page."""
         if self.json:
             print_json(plain_page(page))
             return
         self.out.print(drawn)
         if page.next:
-            self.note(f"more: --marker {page.next}")
+            self.note(f"next page: --marker {page.next}")
 
     @contextmanager
     def measuring(self, sample_seconds: float | None) -> Iterator[None]:
-        """Show that a sample is being taken; nothing where nobody watches."""
+        """Show on a terminal that CPU use is being measured."""
         if not self.err.is_terminal or sample_seconds == 0:
             yield
             return
@@ -80,7 +80,7 @@ class Context:
 
 
 def make_context(options: Namespace) -> Context:
-    """The context that the shared options and the environment ask for."""
+    """The context from the shared options and the environment."""
     url = os.environ.get("PINNER_URL", "") if options.url is None else options.url
     return Context(
         config_files=options.config_file,
@@ -94,14 +94,14 @@ def make_context(options: Namespace) -> Context:
 
 
 def pick_host(pinner: Service, name: str | None) -> str:
-    """The host that was asked for, or the only one. Raises NotFound, or Invalid where there is a choice."""
+    """The host called ``name``, or the only host. Raises NotFound, or Invalid if there is not exactly one host."""
     hosts = pinner.hosts()
     if name is not None:
         if name not in hosts:
             raise NotFound("host", name, hosts)
         return name
     if len(hosts) != 1:
-        raise Invalid("--host", "", f"one of {', '.join(hosts)}" if hosts else "a host, and none is known")
+        raise Invalid("--host", "", f"one of {', '.join(hosts)}" if hosts else "a host, but no host is known")
     return hosts[0]
 
 
@@ -111,16 +111,16 @@ def _token(file: Path | None) -> str:
     try:
         return file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise Invalid("--token-file", str(file), f"a file that holds a token ({reason(error)})") from None
+        raise Invalid("--token-file", str(file), f"a file that contains a token ({reason(error)})") from None
 
 
 def reason(error: Exception) -> str:
-    """Why a file could not be read or written, without its name."""
+    """The reason why a file could not be read or written, without the file's name."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _caller() -> Caller:
-    # SUDO_USER is believed of root alone: anybody can set it, but only root need not lie.
+    # Any user can set SUDO_USER. It is trusted only for root, because root has no need to forge it.
     user = os.environ.get("SUDO_USER", "") if os.geteuid() == 0 else ""
     try:
         user = user or pwd.getpwuid(os.getuid()).pw_name

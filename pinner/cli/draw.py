@@ -1,6 +1,6 @@
-"""A host as lines of text: nodes, L3 domains, cores and their threads, each thread with the letter of its role.
+"""A host as lines of text: nodes, L3 domains, cores and their CPUs, each CPU with the letter of its role.
 
-Pure: the width is passed in, and the letters say everything that the colours say.
+Pure: the width is a parameter. The letters show everything that the colours show.
 """
 
 from collections import defaultdict
@@ -18,12 +18,12 @@ from pinner.render import visible
 GAP = 3
 """Columns between two drawings side by side."""
 SIDE_BY_SIDE = 50
-"""Columns that a drawing needs at least to stand beside another."""
+"""The smallest width of a drawing beside another one."""
 INDENT = "  "
 
 
 def drawing(topology: Topology, views: Sequence[tuple[str, Uses]], width: int) -> list[Text]:
-    """The host once for each titled view, beside each other where ``width`` columns hold them, else below."""
+    """The host once for each titled view: side by side if they fit into ``width`` columns, else one below the other."""
     share = (width - GAP * (len(views) - 1)) // len(views)
     if len(views) > 1 and share >= SIDE_BY_SIDE:
         columns = [_view(topology, title, uses, share) for title, uses in views]
@@ -48,12 +48,12 @@ def _view(topology: Topology, title: str, uses: Uses, width: int) -> list[Text]:
     lines = [Text(visible(title), style="bold underline")]
     for node in topology.nodes:
         cpus = [cpu for cpu in topology.cpus if cpu.node == node.id]
-        # Nodes without CPUs stand close together: a machine may have dozens of them.
+        # No empty lines between nodes without CPUs: a machine may have dozens of them.
         gap = [Text()] if cpus or topology.nodes[0] is node or lines[-1].plain.startswith(INDENT) else []
         lines += [*gap, _heading(node, bool(cpus)), *_domains(topology, cpus, uses, width)]
-    homeless = [cpu for cpu in topology.cpus if cpu.node is None]
-    if homeless:
-        lines += [Text(), Text("no node", style="bold"), *_domains(topology, homeless, uses, width)]
+    without_node = [cpu for cpu in topology.cpus if cpu.node is None]
+    if without_node:
+        lines += [Text(), Text("no node", style="bold"), *_domains(topology, without_node, uses, width)]
     return [*lines, Text(), *_legend(topology, uses, width)]
 
 
@@ -63,8 +63,10 @@ def _heading(node: Node, populated: bool) -> Text:
 
 
 def _domains(topology: Topology, cpus: Sequence[Cpu], uses: Uses, width: int) -> list[Text]:
-    """One block for each socket, die and L3 domain of these CPUs, in the order of their first CPUs; blocks of one line
-    stand beside each other where there is room."""
+    """One block for each socket, die and L3 domain of these CPUs, in the order of their first CPUs.
+
+    Blocks of one line are put side by side if they fit into ``width`` columns.
+    """
     domains: dict[tuple[int | None, int | None, int | None], list[Cpu]] = defaultdict(list)
     for cpu in sorted(cpus, key=lambda cpu: cpu.id):
         domains[cpu.socket, cpu.die, cpu.l3].append(cpu)
@@ -94,7 +96,7 @@ def _flow(blocks: Sequence[Sequence[Text]], width: int) -> list[Text]:
 
 
 def _label(members: Sequence[Cpu], many_dies: bool) -> str:
-    """What is known of where these CPUs are; all of them are in the same place."""
+    """The known socket, die and L3 domain of these CPUs, which all share them."""
     cpu = members[0]
     parts = [("socket", cpu.socket), ("die", cpu.die if many_dies else None), ("L3", cpu.l3)]
     known = " ".join(f"{name} {number}" for name, number in parts if number is not None)
@@ -102,7 +104,7 @@ def _label(members: Sequence[Cpu], many_dies: bool) -> str:
 
 
 def _cores(cpus: Iterable[Cpu]) -> list[list[Cpu]]:
-    """The threads of each core together; an offline CPU tells no siblings and stands for itself."""
+    """The CPUs grouped by core. The kernel reports no siblings of an offline CPU, which is a group of its own."""
     cores: dict[CpuSet, list[Cpu]] = defaultdict(list)
     for cpu in cpus:
         cores[cpu.siblings or CpuSet.of([cpu.id])].append(cpu)
@@ -118,7 +120,7 @@ def _core(threads: Sequence[Cpu], uses: Uses, id_width: int, bracketed: bool) ->
 
 
 def _wrap(cores: Sequence[Text], width: int) -> Iterator[Text]:
-    """Lines of whole cores; where all are alike, lines hold a power of two of them, so that columns stand in rows."""
+    """Lines of whole cores. If all cores have the same width, a line has a power of two of them, to align columns."""
     widths = {core.cell_len for core in cores}
     fit = max(1, (width + 1) // (max(widths) + 1))
     if len(widths) == 1 and len(cores) > fit:

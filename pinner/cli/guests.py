@@ -1,4 +1,4 @@
-"""pinner guest list | pin-off | pin-on, and the table that inventory shows too."""
+"""pinner guest list | pin-off | pin-on, and the table of guests that `pinner inventory` also shows."""
 
 from argparse import Namespace
 from collections.abc import Iterable
@@ -15,44 +15,52 @@ from pinner.cli.places import masks
 from pinner.model.guest import Guest
 from pinner.render import visible
 
+PIN_OFF = """\
+The command writes a mark into the guest's libvirt metadata. The guest's
+threads stay on their present CPUs. `pinner guest pin-on` removes the mark."""
+
+PIN_ON = """\
+The command removes the mark that `pinner guest pin-off` wrote into the guest's
+libvirt metadata. It moves no thread itself: the next plan places the guest."""
+
 
 def register(commands: Commands) -> None:
     """Add the noun."""
-    verbs = add_noun(commands, "guest", "list the guests of a host; have one left alone")
+    verbs = add_noun(commands, "guest", "list the guests of a host, exclude a guest from placement or include it again")
     parser = add_command(
         verbs,
         "list",
         list_guests,
-        "list the active guests and where the kernel lets their threads run",
-        about="WAIT is the time that the vCPUs waited for a CPU since they began; DROPS are the packets that the\n"
-        "guest's taps dropped.",
+        "list the active guests and the CPUs on which their threads may run",
+        about="WAIT is the time that the vCPUs have waited for a CPU since they started. DROPS\n"
+        "is the number of packets that the guest's tap interfaces have dropped.",
         examples=["pinner guest list", "pinner guest list --json"],
     )
     host_option(parser)
-    for name, excluded, summary in (
-        ("pin-off", True, "have a guest's CPUs left alone from now on"),
-        ("pin-on", False, "have a guest placed again"),
+    for name, excluded, summary, about in (
+        ("pin-off", True, "exclude a guest: from now on pinner does not change its CPUs", PIN_OFF),
+        ("pin-on", False, "include an excluded guest again: pinner places it like any other", PIN_ON),
     ):
         parser = add_command(
             verbs,
             name,
             partial(set_excluded, excluded=excluded),
             summary,
-            about="This is written into the guest's metadata, where libvirt keeps it; its threads are not moved by it.",
+            about=about,
             examples=[f"pinner guest {name} web1"],
         )
-        parser.add_argument("guest", metavar="GUEST", help="its name or UUID")
+        parser.add_argument("guest", metavar="GUEST", help="the guest's name or UUID")
         host_option(parser)
 
 
 def set_excluded(context: Context, arguments: Namespace, *, excluded: bool) -> int:
-    """Mark a guest, or take its mark away."""
+    """Mark a guest as excluded, or remove the mark."""
     with context.open() as pinner:
         done = pinner.set_excluded(pick_host(pinner, arguments.host), arguments.guest, excluded, context.caller)
     if context.json:
         print_json(codec.plain(done))
         return 0
-    state = "its CPUs are left alone" if done.excluded else "it is placed like any other"
+    state = "excluded, pinner does not change its CPUs" if done.excluded else "included, pinner places it"
     context.out.print(visible(f"guest {done.name}: {state}"))
     return 0
 
@@ -83,7 +91,7 @@ def guests(shown: Iterable[Guest]) -> Table:
                 cpu_cell(masks(thread.affinity for thread in live)),
                 cpu_cell(masks(thread.affinity for thread in (*guest.emulator.threads, *guest.vhost_threads))),
                 kib(guest.memory_kib),
-                ", ".join(f"{node}: {kib(held)}" for node, held in sorted(guest.memory_per_node.items())) or "-",
+                ", ".join(f"{node}: {kib(amount)}" for node, amount in sorted(guest.memory_per_node.items())) or "-",
                 _wait([thread.delay_ns for thread in live]),
                 sum(tap.rx_drops + tap.tx_drops for tap in guest.taps) if guest.taps else "-",
                 _note(guest),
@@ -100,7 +108,7 @@ def _wait(delays: list[int | None]) -> str:
 def _note(guest: Guest) -> str:
     notes = ["dedicated by Nova"] if guest.dedicated else []
     if guest.excluded:
-        notes.append("left alone (pin-off)")
+        notes.append("excluded (pin-off)")
     if guest.nova and guest.nova.instance:
         notes.append(f"instance {guest.nova.instance}")
     return ", ".join(notes)

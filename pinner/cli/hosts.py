@@ -1,4 +1,4 @@
-"""pinner host list | show, and the tables about a host that inventory shows too."""
+"""pinner host list | show, and the tables about a host that `pinner inventory` also shows."""
 
 from argparse import Namespace
 
@@ -14,18 +14,16 @@ from pinner.model.topology import Topology
 
 def register(commands: Commands) -> None:
     """Add the noun."""
-    verbs = add_noun(commands, "host", "list the hosts, or show what one is made of")
-    add_command(
-        verbs, "list", list_hosts, "list the hosts that can be planned for", examples=["pinner host list --json"]
-    )
+    verbs = add_noun(commands, "host", "list the hosts, or show the hardware of a host")
+    add_command(verbs, "list", list_hosts, "list the hosts that pinner knows", examples=["pinner host list --json"])
     show = add_command(
         verbs,
         "show",
         show_host,
-        "show a host's kernel, NUMA nodes and devices",
+        "show a host's CPUs, kernel, NUMA nodes and devices",
         examples=["pinner host show", "pinner host show compute1 --url http://127.0.0.1:8077"],
     )
-    show.add_argument("host", metavar="HOST", nargs="?", help="its name; default: the only host")
+    show.add_argument("host", metavar="HOST", nargs="?", help="the host's name (default: the only host)")
 
 
 def list_hosts(context: Context, _arguments: Namespace) -> int:
@@ -43,7 +41,7 @@ def list_hosts(context: Context, _arguments: Namespace) -> int:
 
 
 def show_host(context: Context, arguments: Namespace) -> int:
-    """Print a host's topology; its loads are not measured."""
+    """Print a host's topology; CPU use is not measured."""
     with context.open() as pinner:
         snapshot = pinner.observe(pick_host(pinner, arguments.host), 0)
     if context.json:
@@ -59,7 +57,7 @@ def show_host(context: Context, arguments: Namespace) -> int:
 
 
 def summary(snapshot: Snapshot) -> Table:
-    """The host in a few lines: name and value."""
+    """The host as names and values, one per line."""
     topology, kernel = snapshot.topology, snapshot.topology.kernel
     sockets = {cpu.socket for cpu in topology.cpus if cpu.socket is not None}
     cores = {cpu.siblings for cpu in topology.cpus if cpu.online}
@@ -103,7 +101,7 @@ def nodes(topology: Topology) -> Table:
 
 
 def devices(topology: Topology) -> Table:
-    """PCI functions and network interfaces with their node."""
+    """PCI functions and network interfaces, each with its NUMA node."""
     drawn = table("DEVICE", "KIND", "NODE", "DESCRIPTION")
     for device in topology.devices:
         node = "unknown" if device.node is None else device.node

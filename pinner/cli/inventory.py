@@ -1,4 +1,4 @@
-"""pinner inventory: a host at a glance, and its snapshot as a file."""
+"""pinner inventory: show a host, and save its snapshot to a file."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ from pinner.model.errors import Invalid
 from pinner.model.snapshot import Snapshot
 
 SAVE_SECONDS = 5.0
-"""Seconds between the samples of a snapshot that is kept to plan from: as long as a plan takes by default."""
+"""Seconds between the samples of a saved snapshot: the default of a plan, because plans are made from it."""
 
 
 def register(commands: Commands) -> None:
@@ -25,8 +25,10 @@ def register(commands: Commands) -> None:
         commands,
         "inventory",
         inventory,
-        "show a host at a glance, and save its snapshot to plan from later",
-        about="With --root it reads a captured machine; with --save it writes all that a planner sees into one file.",
+        "show a host, or save its snapshot to make plans from later",
+        about="The command shows the host's CPUs, NUMA nodes, guests and busy processes. With\n"
+        "--save, it writes all data that a plan is made from to one file, for `pinner\n"
+        "plan --snapshot`. The file contains the command lines of all processes.",
         examples=[
             "pinner inventory",
             "pinner inventory --save host.json && pinner plan --snapshot host.json",
@@ -34,15 +36,22 @@ def register(commands: Commands) -> None:
         ],
     )
     host_option(parser)
-    parser.add_argument("--root", metavar="DIR", type=Path, help="a captured machine: a folder with proc/ and sys/")
     parser.add_argument(
-        "--save", metavar="FILE", help="write the snapshot as JSON to FILE (readable by its owner only); - for stdout"
+        "--root",
+        metavar="DIR",
+        type=Path,
+        help="read the captured machine in this directory, which contains proc/ and sys/ (see `pinner capture`)",
     )
-    sample_option(parser, f"{OBSERVE_SECONDS:g}, with --save {SAVE_SECONDS:g}; none with --root")
+    parser.add_argument(
+        "--save",
+        metavar="FILE",
+        help="write the snapshot as JSON to FILE, readable by its owner only; - writes to stdout instead of tables",
+    )
+    sample_option(parser, f"{OBSERVE_SECONDS:g}; with --save {SAVE_SECONDS:g}; with --root 0")
 
 
 def inventory(context: Context, arguments: Namespace) -> int:
-    """Take a snapshot, and show or save it."""
+    """Take a snapshot, and show it or save it."""
     with context.open(arguments.root) as pinner:
         span = _span(arguments)
         with context.measuring(span):
@@ -71,7 +80,7 @@ def _span(arguments: Namespace) -> float:
 
 
 def save(text: bytes, file: Path) -> None:
-    """Write a file whole or not at all, readable by its owner only: it tells every command line of the host."""
+    """Write a file completely or not at all, readable by its owner only: it contains every command line of the host."""
     try:
         descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     except OSError as error:
@@ -89,7 +98,7 @@ def save(text: bytes, file: Path) -> None:
 
 
 def show(context: Context, snapshot: Snapshot) -> None:
-    """The snapshot as tables."""
+    """Print the snapshot as tables."""
     out = context.out
     out.print(hosts.summary(snapshot))
     out.print()

@@ -1,6 +1,6 @@
-"""The ``pinner`` command: parse, call, print.
+"""The ``pinner`` command: parse the arguments, call the service, print the result.
 
-Exit status: 0 done, 1 failed (also where nobody reads the output), 2 bad input, 130 after Ctrl-C.
+Exit status: 0 done, 1 failed (also if the reader of the output has closed the pipe), 2 bad input, 130 after Ctrl-C.
 """
 
 import logging
@@ -29,7 +29,7 @@ from pinner.cli import (
     topology,
 )
 from pinner.cli.context import make_context
-from pinner.cli.parser import Parser, UsageError, shared_options
+from pinner.cli.parser import Parser, UsageError, exit_status, shared_options
 from pinner.model.errors import Invalid, NoFit, NotFound, PinnerError
 from pinner.render import visible
 
@@ -52,25 +52,31 @@ COMMANDS = (
 )
 
 DESCRIPTION = """\
-Keeps libvirt guests, their emulator threads and the host's busy daemons off each other's CPUs.
+pinner separates the CPUs of libvirt guests, of their emulator threads and of
+the host's busy daemons.
 
-Works on this host (as root, for changes), or on a pinner server with --url or PINNER_URL."""
+It works on this host, or on a pinner server with --url or PINNER_URL. Changes
+on this host need root."""
 
 EPILOG = """\
-the usual way:
-  pinner inventory               what is on this host
-  pinner compare                 what each strategy would make of it
-  pinner plan                    one plan: every change, before -> after, and why
-  pinner apply PLAN_ID           make it so; `pinner rollback RUN_ID` takes it back
-  pinner policy set --mode M     keep it so: observe, propose or enforce; `pinner drift` tells how it fares
-  pinner audit list              who did what, and when
+typical steps:
+  pinner inventory            show this host
+  pinner compare              compare the plans of all strategies
+  pinner plan                 make a plan: each change, and the reason for it
+  pinner apply PLAN_ID        apply the plan; prints the id of the run
+  pinner rollback RUN_ID      undo the run
+  pinner policy set --mode enforce
+                              let `pinner serve` maintain the placement
+  pinner drift                show what differs from the recorded placement
+  pinner audit list           show who did what, and when
 
 Every command takes --help and --json.
-Exit status: 0 done, 1 failed, 2 bad input, 130 after Ctrl-C."""
+
+""" + exit_status({})
 
 
 def make_parser() -> Parser:
-    """The whole grammar."""
+    """The parser of all commands."""
     parser = Parser(prog="pinner", description=DESCRIPTION, epilog=EPILOG, parents=[shared_options()])
     parser.add_argument("--version", action="version", version=f"pinner {__version__}")
     commands = parser.with_commands()
@@ -80,10 +86,10 @@ def make_parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Carry out one command; the exit status."""
+    """Execute one command, and return the exit status."""
     argv = sys.argv[1:] if argv is None else list(argv)
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that lacks a character shows its number; the command does not fail for it.
+        # If the terminal cannot show a character, its number is printed, and the command does not fail.
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
     return _guarded(lambda: _run(argv), debug="--debug" in argv)
 
@@ -106,13 +112,13 @@ def _log(shared: Namespace) -> None:
 
 
 def _guarded(command: Callable[[], int], *, debug: bool) -> int:
-    """Run ``command``; an error is one line on stderr, after its traceback with ``debug``."""
+    """Run ``command``. An error is printed as one line on stderr; with ``debug``, its traceback comes first."""
     try:
         return command()
     except SystemExit as end:
         return int(end.code or 0)
     except BrokenPipeError:
-        # The flush at exit would fail again, so that it gets another place to write to.
+        # The flush at exit would fail again, so stdout is redirected to /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt as interrupt:
@@ -124,7 +130,7 @@ def _guarded(command: Callable[[], int], *, debug: bool) -> int:
     except PinnerError as error:
         return _complain(str(error), 1, debug=debug)
     except Exception as error:
-        hint = "" if debug else " (--debug shows where)"
+        hint = "" if debug else " (--debug shows the traceback)"
         return _complain(f"internal: {type(error).__name__}: {error}{hint}", 1, debug=debug)
 
 

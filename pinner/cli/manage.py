@@ -1,4 +1,4 @@
-"""The ``pinner-manage`` command: what an administrator does to pinner's database, by hand and before an upgrade.
+"""The ``pinner-manage`` command, with which an administrator upgrades or downgrades pinner's database.
 
 Exit status: 0 done, 1 failed, 2 bad input.
 """
@@ -16,23 +16,34 @@ from pinner.render import visible
 from pinner.store import schema
 from pinner.store.engine import connect
 
-DESCRIPTION = "Manages the database of pinner's plans, runs and audit trail."
+STATUS = """\
+exit status:
+  0    done
+  1    failed
+  2    bad input"""
 
-EPILOG = """\
+DESCRIPTION = "Manage the database of pinner's plans, runs and audit trail."
+
+EPILOG = (
+    """\
 examples:
   pinner-manage db current
   pinner-manage db upgrade
   pinner-manage db downgrade --to base --config-file /etc/pinner/pinner.conf
 
-pinner upgrades its default database by itself; this is for looking, and for going back.
-Exit status: 0 done, 1 failed, 2 bad input."""
+pinner upgrades its default database itself. Use this command to show the
+revision, to upgrade another database, and to downgrade.
+
+"""
+    + STATUS
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Carry out one command; the exit status."""
+    """Execute one command, and return the exit status."""
     try:
         arguments = make_parser().parse_args(sys.argv[1:] if argv is None else list(argv))
-        return _carry_out(arguments)
+        return _execute(arguments)
     except SystemExit as end:
         return int(end.code or 0)
     except (UsageError, Invalid) as error:
@@ -42,31 +53,42 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> Parser:
-    """The whole grammar."""
+    """The parser of all commands."""
     parser = Parser(prog="pinner-manage", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"pinner {version('pinner')}")
-    about = "Shows and changes the schema of pinner's database."
-    database = parser.with_commands().add_parser("db", help="the database's schema", description=about)
+    about = "Show and change the schema of pinner's database."
+    database = parser.with_commands().add_parser("db", help="show and change the database's schema", description=about)
     commands = database.with_commands()
-    _add(commands, "current", _current, "show the database's revision and the newest")
-    upgrade = _add(commands, "upgrade", _upgrade, "bring the schema to the newest revision, or to --to")
-    upgrade.add_argument("--to", metavar="REVISION", default="head", help="revision to upgrade to (default: head)")
-    downgrade = _add(commands, "downgrade", _downgrade, "go back; what an older schema cannot hold is LOST")
+    _add(commands, "current", _current, "show the database's revision and the newest revision")
+    upgrade = _add(commands, "upgrade", _upgrade, "upgrade the schema to the newest or another revision")
+    upgrade.add_argument(
+        "--to", metavar="REVISION", default="head", help="revision to upgrade to (default: head, the newest)"
+    )
+    summary = "downgrade the schema; data that the older schema cannot store is LOST"
+    downgrade = _add(commands, "downgrade", _downgrade, summary, example="downgrade --to base")
     downgrade.add_argument(
-        "--to", metavar="REVISION", required=True, help="revision to go back to; base drops every table"
+        "--to", metavar="REVISION", required=True, help="revision to downgrade to; base drops every table"
     )
     return parser
 
 
-def _add(commands: Commands, name: str, run: Callable[[Engine, Namespace], None], summary: str) -> Parser:
-    parser = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+def _add(
+    commands: Commands, name: str, run: Callable[[Engine, Namespace], None], summary: str, *, example: str = ""
+) -> Parser:
+    """Add a command that ``run`` executes. ``example`` is a call of it; empty: the command without options."""
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=f"{STATUS}\n\nexamples:\n  pinner-manage db {example or name}",
+    )
     add_config_file(parser)
     parser.set_defaults(run=run)
     return parser
 
 
-def _carry_out(arguments: Namespace) -> int:
-    # Imported here, because --help should not wait for libvirt.
+def _execute(arguments: Namespace) -> int:
+    # Imported here, because --help must not wait until libvirt is imported.
     from pinner import wiring
 
     engine = connect(wiring.database_url(wiring.configuration(arguments.config_file)))

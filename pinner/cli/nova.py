@@ -13,28 +13,32 @@ from pinner.model.nova_report import Finding, NovaReport
 from pinner.render import visible
 
 ABOUT = """\
-Shows which CPUs Nova owns on the host, which pinner may use, and what is misconfigured, each with the line to change:
-CPU sets that overlap or lack a pinned guest's CPUs, notifications that never reach pinner, services that move what
-pinner places. Nova's configuration is read from [nova] nova_conf of the host's pinner.conf. Nothing is changed.
-Exit status: 0 nothing is misconfigured, 1 something is, 2 bad input."""
+The command finds CPU sets that overlap, CPU sets that lack the CPUs of a
+pinned guest, notifications that do not reach pinner, and services that move
+threads which pinner has placed. It prints the line to change for each of them,
+and changes nothing itself. [nova] nova_conf in the host's pinner.conf names
+Nova's configuration files."""
+
+STATUS = {0: "nothing is misconfigured", 1: "something is misconfigured, or the command failed"}
 
 
 def register(commands: Commands) -> None:
     """Add the noun."""
-    verbs = add_noun(commands, "nova", "check how a host's Nova and pinner fit together")
+    verbs = add_noun(commands, "nova", "check the configuration of Nova and pinner on a host")
     check = add_command(
         verbs,
         "check",
         check_nova,
-        "show what Nova owns on a host, what pinner may use, and what is misconfigured",
+        "show the CPUs of Nova and of pinner on a host, and misconfigured settings",
         about=ABOUT,
+        status=STATUS,
         examples=["pinner nova check", "pinner nova check --json", "pinner nova check --snapshot host.json"],
     )
     source_options(check)
 
 
 def check_nova(context: Context, arguments: Namespace) -> int:
-    """Print the report; the exit status tells whether something is misconfigured."""
+    """Print the report; the exit status is 1 if something is misconfigured."""
     # Imported here for the same reason as in context.open_pinner.
     from pinner import wiring
     from pinner.service import offline
@@ -60,29 +64,29 @@ def _print(context: Context, report: NovaReport) -> None:
     context.out.print(findings(report.findings))
     context.out.print("\nto change:")
     for each in report.findings:
-        # In one line each, to be copied.
+        # One line each, so that the line can be copied.
         context.out.print(visible(f"  {each.where or 'as root'}: {each.remedy}"), soft_wrap=True)
 
 
 def owners(report: NovaReport) -> Table:
-    """Who may use which CPUs."""
-    drawn = table("WHOSE", "CPUS", "WHY")
-    said = ", ".join(report.files) or "pinner.conf"
-    for whose, cpus, why in (
-        ("Nova", report.dedicated, f"cpu_dedicated_set ({said})"),
+    """The owner of each CPU set, and the reason."""
+    drawn = table("OWNER", "CPUS", "WHY")
+    source = ", ".join(report.files) or "pinner.conf"
+    for owner, cpus, why in (
+        ("Nova", report.dedicated, f"cpu_dedicated_set ({source})"),
         *(("Nova", guest.cpus, f"dedicated to guest {guest.name}") for guest in report.guests),
-        ("Nova", report.unused, "offline: Nova may have powered them down; nobody uses them"),
+        ("Nova", report.unused, "offline: Nova may have powered them down; pinner does not use them"),
         ("pinner", report.for_vcpus, "for vCPUs" + (" (in cpu_shared_set)" if report.shared else "")),
         ("pinner", report.for_others, "for busy processes and emulator threads"),
     ):
         if cpus:
-            drawn.add_row(*cells(whose, cpu_cell(cpus), why))
+            drawn.add_row(*cells(owner, cpu_cell(cpus), why))
     return drawn
 
 
 def findings(found: tuple[Finding, ...]) -> Table:
-    """What is misconfigured, and why."""
-    drawn = table("WHAT", "WHY", whole=("WHAT",))
+    """The misconfigured settings and services, each with the reason."""
+    drawn = table("FINDING", "WHY", whole=("FINDING",))
     for each in found:
         drawn.add_row(*cells(each.what, each.why))
     return drawn

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they say together: a request and where to plan it."""
+"""Options that several commands share, and the request and the snapshot that they describe."""
 
 from argparse import BooleanOptionalAction, Namespace
 from dataclasses import fields, replace
@@ -7,7 +7,7 @@ from typing import Any
 
 from pinner import codec
 from pinner.cli.context import Context, pick_host, reason
-from pinner.cli.parser import Parser
+from pinner.cli.parser import Options, Parser
 from pinner.cli.values import limit, percent, seconds
 from pinner.model.errors import Invalid
 from pinner.model.page import DEFAULT_LIMIT
@@ -18,139 +18,167 @@ from pinner.service.protocol import Service
 
 BUSY_THRESHOLD = Request().busy_threshold
 OBSERVE_SECONDS = 1.0
-"""Seconds between the two samples where somebody only looks; a plan takes the configured span."""
+"""Seconds between the two samples of a command that makes no plan; a plan uses the configured span."""
 
 REQUEST = tuple(field.name for field in fields(Request))
 _LISTS = ("guests", "processes", "excluded_guests", "excluded_processes")
 
 
 def host_option(parser: Parser) -> None:
-    """--host for a command about one host."""
+    """The option --host of a command for one host."""
     parser.add_argument("--host", metavar="HOST", help="the host's name (default: the only host)")
 
 
-def sample_option(parser: Parser, default: str) -> None:
-    """--sample-seconds; None where it is not given."""
-    parser.add_argument(
+def sample_option(to: Options, default: str) -> None:
+    """The option --sample-seconds, None if it is not given."""
+    to.add_argument(
         "--sample-seconds",
-        metavar="N",
+        metavar="SECONDS",
         type=seconds,
-        help=f"seconds between the two samples of CPU use, 0 for none (default: {default})",
+        help=f"seconds between the two samples of CPU use, 0 = do not measure (default: {default})",
     )
 
 
 def threshold_option(parser: Parser, name: str) -> None:
-    """The load above which a process is busy."""
+    """The option ``name``: the load above which a process is busy."""
     parser.add_argument(
         name,
-        metavar="P",
+        metavar="PERCENT",
         type=percent,
         default=BUSY_THRESHOLD,
-        help="a process above P per cent of one CPU is busy (default: %(default)s)",
+        help="a process above PERCENT per cent of one CPU is busy (default: %(default)s)",
     )
 
 
 def page_options(parser: Parser) -> None:
-    """--limit and --marker of a list."""
+    """The options --limit and --marker of a list."""
     parser.add_argument(
-        "--limit", metavar="N", type=limit, default=DEFAULT_LIMIT, help="at most N items (default: %(default)s)"
+        "--limit", metavar="N", type=limit, default=DEFAULT_LIMIT, help="show at most N items (default: %(default)s)"
     )
-    parser.add_argument("--marker", default="", help="go on after the page that gave this marker")
+    parser.add_argument(
+        "--marker", default="", help="continue the list at this marker, which the previous page printed"
+    )
 
 
 def source_options(parser: Parser) -> None:
-    """Which machine to look at: a host, a captured root, or a snapshot file."""
-    group = parser.add_argument_group("what to plan for").add_mutually_exclusive_group()
-    group.add_argument("--host", metavar="HOST", help="a host by name (default: the only host)")
-    group.add_argument("--snapshot", metavar="FILE", type=Path, help="a file that `pinner inventory --save` wrote")
+    """The options that name the source of the snapshot: a host, a snapshot file, or a captured machine."""
+    group = parser.add_argument_group("source (at most one)").add_mutually_exclusive_group()
+    group.add_argument("--host", metavar="HOST", help="the host with this name (default: the only host)")
     group.add_argument(
-        "--root", metavar="DIR", type=Path, help="a captured machine: a folder that holds its proc/ and sys/"
+        "--snapshot", metavar="FILE", type=Path, help="the snapshot in this file, which `pinner inventory --save` wrote"
+    )
+    group.add_argument(
+        "--root",
+        metavar="DIR",
+        type=Path,
+        help="the captured machine in this directory, which contains proc/ and sys/ (see `pinner capture`)",
     )
 
 
-def request_options(parser: Parser, *, strategy: bool = True, placement: bool = False) -> None:
-    """The parameters of a plan, or with ``standing`` of a policy; those that are not given are None."""
+def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool = False) -> None:
+    """The options for the parameters of a plan, or of a policy; an option that is not given is None.
+
+    A policy has no --rebalance and no --sample-seconds: it never rebalances, and its span is in the configuration.
+    """
     group = parser.add_argument_group("plan options")
     if strategy:
         group.add_argument(
             "--strategy",
-            metavar="S",
-            help="see `pinner strategy list` (default: shared-pool, the best in measurements)",
+            metavar="NAME",
+            help="strategy of the plan, see `pinner strategy list` (default: shared-pool, the best in measurements)",
         )
-    group.add_argument(
-        "--guest", metavar="G", action="append", dest="guests", help="only this guest (name or UUID); may be repeated"
-    )
-    group.add_argument(
-        "--process",
-        metavar="P",
-        action="append",
-        dest="processes",
-        help="move this process (name or pid) too, although it is idle or narrowed; may be repeated",
-    )
-    group.add_argument("--housekeeping", metavar="L", help="CPU list for busy host processes, or auto (default)")
-    group.add_argument("--emulator", metavar="L", help="CPU list for emulator threads, or auto (default)")
-    group.add_argument(
-        "--busy-threshold",
-        metavar="P",
-        type=percent,
-        help=f"a process above P per cent of one CPU is busy (default: {BUSY_THRESHOLD})",
-    )
-    group.add_argument(
-        "--smt",
-        choices=("prefer", "isolate", "require"),
-        help="sibling threads of a core under `isolated`: prefer to use them (default), isolate = leave them idle, "
-        "require = refuse a host without",
-    )
-    group.add_argument(
-        "--isolation",
-        choices=("boot", "live"),
-        help="how `isolated` takes CPUs from the scheduler: by the kernel's arguments (boot, default), or by cgroup v2 "
-        "partitions that the apply makes (live)",
-    )
-    group.add_argument(
-        "--exclude-guest",
-        metavar="G",
-        action="append",
-        dest="excluded_guests",
-        help="leave this guest (name or UUID) alone; it need not be there; may be repeated. `pinner guest pin-off` "
-        "marks it in its own metadata instead",
-    )
-    group.add_argument(
-        "--exclude-process",
-        metavar="P",
-        action="append",
-        dest="excluded_processes",
-        help="leave processes of this name or systemd unit alone; may be repeated",
-    )
-    group.add_argument(
-        "--nova-emulators",
-        action=BooleanOptionalAction,
-        help="place QEMU's own threads of guests that Nova pinned, too, where Nova gives them no CPUs of their own "
-        "(default: no); their vCPUs are never touched",
-    )
-    if not placement:
+    _target_options(group)
+    _cpu_options(group)
+    if not for_policy:
         group.add_argument(
             "--rebalance",
             action="store_true",
             default=None,
-            help="place all guests anew where that scores better, and say what it costs in moves; without it, who "
-            "sits well stays",
+            help="place all guests anew if that lowers the score; the plan shows how many threads move. Without this "
+            "option, a well-placed guest keeps its CPUs",
         )
-        sample_option(parser, "the configured span")
+        sample_option(group, "[host] sample_seconds in the configuration")
+
+
+def _target_options(group: Options) -> None:
+    """The options that select guests and processes, or exclude them."""
+    group.add_argument(
+        "--guest",
+        metavar="GUEST",
+        action="append",
+        dest="guests",
+        help="place only this guest (name or UUID); may be repeated (default: all guests)",
+    )
+    group.add_argument(
+        "--process",
+        metavar="PROCESS",
+        action="append",
+        dest="processes",
+        help="also move this process (name or pid), even if it is idle or restricted by its owner; may be repeated",
+    )
+    group.add_argument(
+        "--exclude-guest",
+        metavar="GUEST",
+        action="append",
+        dest="excluded_guests",
+        help="do not change the CPUs of this guest (name or UUID), which need not exist now; may be repeated. `pinner "
+        "guest pin-off` excludes a guest by a mark in its metadata",
+    )
+    group.add_argument(
+        "--exclude-process",
+        metavar="PROCESS",
+        action="append",
+        dest="excluded_processes",
+        help="do not move processes with this name or systemd unit, which need not exist now; may be repeated",
+    )
+    group.add_argument(
+        "--nova-emulators",
+        action=BooleanOptionalAction,
+        help="also place the emulator threads of guests that Nova pinned, unless Nova gives these threads CPUs of "
+        "their own (default: no). The vCPUs of such guests are never changed",
+    )
+
+
+def _cpu_options(group: Options) -> None:
+    """The options that say how a plan uses CPUs."""
+    group.add_argument(
+        "--housekeeping", metavar="CPUS", help="CPU list for busy host processes, such as 0-3, or auto (default)"
+    )
+    group.add_argument(
+        "--emulator", metavar="CPUS", help="CPU list for emulator threads, such as 4-7, or auto (default)"
+    )
+    group.add_argument(
+        "--busy-threshold",
+        metavar="PERCENT",
+        type=percent,
+        help=f"a process above PERCENT per cent of one CPU is busy (default: {BUSY_THRESHOLD})",
+    )
+    group.add_argument(
+        "--smt",
+        choices=("prefer", "isolate", "require"),
+        help="how `isolated` treats sibling threads of a core: prefer = use them (default), isolate = leave them "
+        "idle, require = refuse a host without them",
+    )
+    group.add_argument(
+        "--isolation",
+        choices=("boot", "live"),
+        help="how `isolated` takes CPUs from the scheduler: boot = by kernel arguments (default), live = by cgroup v2 "
+        "partitions, which the apply creates",
+    )
 
 
 def given(arguments: Namespace) -> list[str]:
-    """The plan options that were given."""
+    """The names of the plan options that are given on the command line."""
     return [name for name in (*REQUEST, "sample_seconds") if getattr(arguments, name, None) is not None]
 
 
 def make_request(arguments: Namespace, **settings: str) -> Request:
-    """The request that the options ask for. Raises Invalid."""
+    """The request from the given options, with the defaults of the others. Raises Invalid."""
     return updated(Request(), arguments, **settings)
 
 
 def updated(request: Request, arguments: Namespace, **settings: Any) -> Request:
-    """The request with what the options ask for in place of its own. Raises Invalid."""
+    """The request with the values of the given options in place of its own values. Raises Invalid."""
     for name in given(arguments):
         if name in REQUEST:
             value = getattr(arguments, name)
@@ -161,14 +189,14 @@ def updated(request: Request, arguments: Namespace, **settings: Any) -> Request:
 def make_plan(
     context: Context, pinner: Service, host: str | None, request: Request, sample_seconds: float | None
 ) -> Plan:
-    """Plan for a host (None: the only one) as it is now; the plan is stored."""
+    """Make and store a plan from the present state of a host (None: the only host)."""
     host = pick_host(pinner, host)
     with context.measuring(sample_seconds):
         return pinner.plan(host, request, None, sample_seconds, context.caller)
 
 
 def captured(context: Context, arguments: Namespace) -> Snapshot | None:
-    """The snapshot from --snapshot or --root; None where a host is meant."""
+    """The snapshot from --snapshot or --root; None if neither is given."""
     if arguments.snapshot is not None:
         return read_snapshot(arguments.snapshot)
     if arguments.root is None:
@@ -178,7 +206,7 @@ def captured(context: Context, arguments: Namespace) -> Snapshot | None:
 
 
 def read_snapshot(file: Path) -> Snapshot:
-    """A snapshot from a file. Raises Invalid that names the file, or the place in it that is wrong."""
+    """The snapshot in a file. Raises Invalid, which names the file, or the wrong field in the file."""
     try:
         text = file.read_bytes()
     except OSError as error:
@@ -187,7 +215,7 @@ def read_snapshot(file: Path) -> Snapshot:
 
 
 def plan_offline(snapshot: Snapshot, request: Request) -> Plan:
-    """Plan from a snapshot in hand: no host, no database, no rights are needed; the plan is not stored."""
+    """Make a plan from a snapshot, without a host, a database or privileges. The plan is not stored."""
     # Imported here for the same reason as in context.open_pinner.
     from pinner.service import offline
 

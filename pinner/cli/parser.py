@@ -1,73 +1,99 @@
-"""The grammar of the command line: one-line complaints, and the options that every command has."""
+"""The argument parser: one-line errors, help texts, and the options that every command has."""
 
 import argparse
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
-"""What commands are added to."""
+"""The group that commands are added to."""
+Options: TypeAlias = "argparse._ActionsContainer"
+"""A parser, or a group of options in a parser."""
+
+EXIT_STATUS = {0: "done", 1: "failed", 2: "bad input", 130: "interrupted by Ctrl-C"}
+"""The meaning of each exit status, unless a command has a more exact one."""
 
 
 class UsageError(Exception):
-    """The command line does not parse."""
+    """The command line cannot be parsed."""
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Breaks the help text of an option at spaces only, so that a name such as shared-pool is not split."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
 
 class Parser(argparse.ArgumentParser):
-    """Complains in one line, and takes no abbreviated options: a script that uses one breaks when an option is added.
+    """A parser that reports an error in one line and refuses abbreviated options.
 
-    ``implied`` is the command that is meant where none is named: ``pinner plan`` is ``pinner plan create``.
+    An abbreviation would become ambiguous, and break a script, when a later version adds an option. ``implied`` is the
+    command to run if the command line names none: ``pinner plan`` means ``pinner plan create``.
     """
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+        super().__init__(allow_abbrev=False, formatter_class=HelpFormatter, **settings)
         self.implied = ""
         self.commands: Commands | None = None
 
     def with_commands(self) -> Commands:
-        """Make this the parser of a noun; its commands are added to what comes back."""
+        """Make this the parser of a noun, and return the group for the noun's commands."""
         self.commands = self.add_subparsers(title="commands", metavar="COMMAND", required=True)
         return self.commands
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does, with the implied command put in where none is named."""
+        """Parse as argparse does, after inserting the implied command if the arguments name none."""
         if self.implied and self.commands and not (args and args[0] in (*self.commands.choices, "-h", "--help")):
             args = [self.implied, *args]
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Raises UsageError; argparse would print the usage and end the program."""
+        """Raise UsageError, where argparse would print the usage and exit."""
         raise UsageError(f"{message.removeprefix('argument ')} (see: {self.prog} --help)")
 
 
 def shared_options() -> Parser:
-    """The options of every command; main reads them first, so that they may stand before or after the command."""
+    """The options of every command. ``main`` parses them first, so they are accepted before and after the command."""
     parser = Parser(add_help=False)
     group = parser.add_argument_group("options of every command")
     group.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
-    group.add_argument("--url", metavar="URL", help="ask the pinner server at URL (PINNER_URL), not this host")
     group.add_argument(
-        "--token-file", metavar="FILE", type=Path, help="file that holds the server's token (else PINNER_TOKEN)"
+        "--url",
+        metavar="URL",
+        help="use the pinner server at URL, not this host (default: the value of PINNER_URL, if set)",
+    )
+    group.add_argument(
+        "--token-file",
+        metavar="FILE",
+        type=Path,
+        help="file with the server's bearer token (default: the token in PINNER_TOKEN, if set)",
     )
     add_config_file(group)
-    group.add_argument("--debug", action="store_true", help="show the log, and the traceback of an error")
+    group.add_argument("--debug", action="store_true", help="also print the log and the traceback of an error")
     return parser
 
 
-def add_config_file(to: "argparse._ActionsContainer") -> None:
+def add_config_file(to: Options) -> None:
     """Add the option that names configuration files."""
     to.add_argument(
         "--config-file",
         metavar="FILE",
         type=Path,
         action="append",
-        help="configuration to read instead of /etc/pinner/pinner.conf; may be repeated",
+        help="configuration file to read instead of /etc/pinner/pinner.conf; may be repeated",
     )
 
 
 def add_noun(commands: Commands, name: str, summary: str, *, implied: str = "", about: str = "") -> Commands:
-    """Add a noun; its commands are added to what comes back."""
-    parser = commands.add_parser(name, help=summary, description=_sentences(summary, about))
+    """Add a noun, and return the group for its commands."""
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=_sentences(summary, about),
+        epilog=f"`pinner {name} COMMAND --help` describes each command.",
+    )
     parser.implied = implied
     return parser.with_commands()
 
@@ -79,18 +105,27 @@ def add_command(
     summary: str,
     *,
     about: str = "",
+    status: Mapping[int, str] | None = None,
     examples: Sequence[str],
 ) -> Parser:
-    """Add a command that ``run(context, arguments)`` carries out; it returns the exit status."""
+    """Add a command. ``run(context, arguments)`` executes it and returns the exit status.
+
+    ``status`` holds the command's own meanings of exit statuses, in place of those in EXIT_STATUS.
+    """
     parser = commands.add_parser(
         name,
         help=summary,
         description=_sentences(summary, about),
-        epilog="examples:\n" + "\n".join(f"  {example}" for example in examples),
+        epilog=f"{exit_status(status or {})}\n\nexamples:\n" + "\n".join(f"  {example}" for example in examples),
         parents=[shared_options()],
     )
     parser.set_defaults(run=run)
     return parser
+
+
+def exit_status(own: Mapping[int, str]) -> str:
+    """The part of a help text that explains the exit status; ``own`` replaces meanings in EXIT_STATUS."""
+    return "exit status:\n" + "\n".join(f"  {number:<5}{text}" for number, text in {**EXIT_STATUS, **own}.items())
 
 
 def _sentences(summary: str, about: str) -> str:

@@ -25,24 +25,30 @@ from pinner.planning import shell
 FORMATS = ("table", "json", "shell", "text")
 
 ABOUT = """\
-`pinner plan [OPTIONS]` is short for `pinner plan create [OPTIONS]`: see `pinner plan create --help`.
-A plan changes nothing. `pinner apply ID` makes it so, `pinner topology --plan ID` draws it,
-`pinner compare` sets the strategies side by side."""
+`pinner plan [OPTIONS]` means `pinner plan create [OPTIONS]`; the options are
+in `pinner plan create --help`.
+
+A plan changes nothing on the host. `pinner apply PLAN_ID` applies it,
+`pinner topology --plan PLAN_ID` draws it, and `pinner compare` shows the plans
+of several strategies side by side."""
 
 
 def register(commands: Commands) -> None:
     """Add the noun."""
-    verbs = add_noun(commands, "plan", "make a plan and show it; list and show plans", implied="create", about=ABOUT)
+    verbs = add_noun(
+        commands, "plan", "make and show a plan, list plans, or show a stored plan", implied="create", about=ABOUT
+    )
     create = add_command(
         verbs,
         "create",
         create_plan,
-        "make a plan from the host as it is now, and show it; nothing is changed",
-        about="With --snapshot or --root no host, database or right is needed; such a plan is shown, not stored.",
+        "make a plan from the present state of a host, store it and show it",
+        about="Nothing on the host is changed. With --snapshot or --root, the command needs no\n"
+        "host, no database and no privileges; it shows the plan but does not store it.",
         examples=[
             "pinner plan",
             "pinner plan --strategy numa-local --guest web1 --guest web2",
-            "pinner plan --housekeeping 0-3 --emulator 4-7 --busy-threshold 5 --format shell",
+            "pinner plan --housekeeping 0-3 --emulator 4-7 --format shell",
             "pinner plan --snapshot host.json --strategy isolated --smt isolate",
             "pinner plan --policy --rebalance",
         ],
@@ -50,22 +56,24 @@ def register(commands: Commands) -> None:
     source_options(create)
     request_options(create)
     create.add_argument(
-        "--policy", action="store_true", help="take what is not given from the host's policy, not from the defaults"
+        "--policy",
+        action="store_true",
+        help="use the values of the host's policy, not the defaults, for plan options that are not given",
     )
     _format_option(create)
     listing = add_command(
-        verbs, "list", list_plans, "list stored plans, the newest first", examples=["pinner plan list --limit 5"]
+        verbs, "list", list_plans, "list stored plans, newest first", examples=["pinner plan list --limit 5"]
     )
-    listing.add_argument("--host", metavar="HOST", help="only this host's")
+    listing.add_argument("--host", metavar="HOST", help="only plans for this host")
     page_options(listing)
     show = add_command(
         verbs,
         "show",
         show_stored,
         "show a stored plan",
-        examples=["pinner plan show ID", "pinner plan show ID --format shell > pin.sh"],
+        examples=["pinner plan show PLAN_ID", "pinner plan show PLAN_ID --format shell > pin.sh"],
     )
-    show.add_argument("plan", metavar="ID", help="see `pinner plan list`")
+    show.add_argument("plan", metavar="PLAN_ID", help="id of a stored plan (see `pinner plan list`)")
     _format_option(show)
 
 
@@ -74,19 +82,20 @@ def _format_option(parser: Parser) -> None:
         "--format",
         choices=FORMATS,
         default="table",
-        help="table (default), json (as --json), shell = the virsh and taskset commands that do the same, text = plain",
+        help="output format: table = tables for a terminal (default), json = the same as --json, shell = the virsh and "
+        "taskset commands that make the same changes, text = plain text",
     )
 
 
 def create_plan(context: Context, arguments: Namespace) -> int:
-    """Plan, and print the plan."""
+    """Make a plan, and print it."""
     request = make_request(arguments)
     snapshot = captured(context, arguments)
     if snapshot is not None and arguments.policy:
-        raise Invalid("--policy", "", "a host: a captured machine has no policy")
+        raise Invalid("--policy", "", "a host, not --snapshot or --root: a captured machine has no policy")
     if snapshot is not None:
         print_plan(context, plan_offline(snapshot, request), arguments.format)
-        context.note("from a captured machine: the plan is not stored and cannot be applied")
+        context.note("the plan is from a captured machine: it is not stored and cannot be applied")
         return 0
     with context.open() as pinner:
         if arguments.policy:
@@ -94,12 +103,12 @@ def create_plan(context: Context, arguments: Namespace) -> int:
         plan = make_plan(context, pinner, arguments.host, request, arguments.sample_seconds)
     print_plan(context, plan, arguments.format)
     if plan.changes and not plan.blocked:
-        context.note(f"to make it so: pinner apply {plan.id}")
+        context.note(f"to apply: pinner apply {plan.id}")
     return 0
 
 
 def list_plans(context: Context, arguments: Namespace) -> int:
-    """Print stored plans."""
+    """Print a page of stored plans."""
     with context.open() as pinner:
         page = pinner.plans(arguments.host, arguments.limit, arguments.marker)
     headers = ("PLAN", "HOST", "STRATEGY", "MADE", "CHANGES", "UNPLACED", "NOTE")
@@ -122,7 +131,7 @@ def show_stored(context: Context, arguments: Namespace) -> int:
 
 
 def print_plan(context: Context, plan: Plan, form: str) -> None:
-    """A plan in one of FORMATS."""
+    """Print a plan in one of FORMATS."""
     match "json" if context.json else form:
         case "json":
             print_json(codec.plain(plan))

@@ -20,16 +20,19 @@ from pinner.render import counted, visible
 from pinner.service.protocol import Service
 
 ABOUT = """\
-The policy is kept by `pinner serve`, which heeds a new one within seconds:
-  observe  drift is reported (`pinner drift`)
-  propose  and a plan against it is stored, for you to apply
-  enforce  and that plan is applied at once; a rollback, or a plan of another request, is refused meanwhile
-What is not given stays as the present policy has it."""
+`pinner serve` maintains the policy; it uses a changed policy within seconds.
+  observe  report drift (see `pinner drift`)
+  propose  also store a plan that ends the drift, for you to apply
+  enforce  apply that plan at once; in this mode, rollbacks and plans with
+           another request are refused
+
+Options that are not given keep the values of the present policy. The defaults
+below are those of a first policy."""
 
 
 def register(commands: Commands) -> None:
-    """Add the noun, and the command that tells how the policy fares."""
-    verbs = add_noun(commands, "policy", "show or set what is to hold on a host for good")
+    """Add the noun, and the command that shows the drift from the policy."""
+    verbs = add_noun(commands, "policy", "show or set the policy that `pinner serve` maintains on a host")
     show = add_command(
         verbs, "show", show_policy, "show a host's policy", examples=["pinner policy show", "pinner policy show --json"]
     )
@@ -38,7 +41,7 @@ def register(commands: Commands) -> None:
         verbs,
         "set",
         set_policy,
-        "give a host a policy, or change the one it has",
+        "set the policy of a host, or change the present policy",
         about=ABOUT,
         examples=[
             "pinner policy set --strategy numa-local --mode propose",
@@ -49,18 +52,19 @@ def register(commands: Commands) -> None:
     )
     host_option(setting)
     setting.add_argument(
-        "--mode", choices=("observe", "propose", "enforce"), help="what to do about drift (a first policy: observe)"
+        "--mode", choices=("observe", "propose", "enforce"), help="reaction to drift (default: observe)"
     )
     setting.add_argument(
-        "--reset", action="store_true", help="begin with the defaults, not with the policy that the host has"
+        "--reset", action="store_true", help="use the defaults, not the present policy, for options that are not given"
     )
-    request_options(setting, placement=True)
+    request_options(setting, for_policy=True)
     drift = add_command(
         commands,
         "drift",
         show_drift,
-        "show what stands on a host against what its kernel says now, and why it differs",
-        about="Nothing is changed. Under a policy of which nothing was placed yet, CPU use is measured first.",
+        "show the drift of a host from its recorded placement, and the cause",
+        about="Nothing on the host is changed. If the host has a policy but no recorded\n"
+        "placement yet, CPU use is measured first.",
         examples=["pinner drift", "pinner drift --json"],
     )
     host_option(drift)

@@ -1,4 +1,4 @@
-"""pinner process list, and the table that inventory shows too."""
+"""pinner process list, and the table of processes that `pinner inventory` also shows."""
 
 from argparse import Namespace
 from collections.abc import Iterable
@@ -11,13 +11,14 @@ from pinner.cli.output import cells, cpu_cell, cut, plain_list, print_json, tabl
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.places import masks
 from pinner.model.process import Immovable, Process
+from pinner.render import counted
 
 MOVABLE: dict[Immovable, str] = {
     "": "yes",
     "per-cpu": "no: bound to its CPU",
-    "guest": "no: goes with its guest",
+    "guest": "no: placed with its guest",
     "pinner": "no: pinner itself",
-    "restricted": "no: narrowed by its owner",
+    "restricted": "no: restricted by its owner",
 }
 
 
@@ -28,11 +29,14 @@ def register(commands: Commands) -> None:
         verbs,
         "list",
         list_processes,
-        "list processes with their CPU use and affinity, and whether they may be moved",
-        about="CPU use is in per cent of one CPU, all threads together, over the time between two samples.",
+        "list processes with CPU use and affinity, and whether pinner may move them",
+        about="CPU use is in per cent of one CPU, for all threads of a process together, over\n"
+        "the time between two samples. A process is restricted by its owner if its\n"
+        "affinity was limited on purpose; pinner moves such a process only if a plan\n"
+        "names it with --process.",
         examples=["pinner process list --busy", "pinner process list --busy --threshold 10 --sample-seconds 5"],
     )
-    parser.add_argument("--busy", action="store_true", help="only those above the threshold")
+    parser.add_argument("--busy", action="store_true", help="list only busy processes")
     threshold_option(parser, "--threshold")
     sample_option(parser, f"{OBSERVE_SECONDS:g}")
     host_option(parser)
@@ -52,7 +56,7 @@ def list_processes(context: Context, arguments: Namespace) -> int:
 
 
 def busiest(found: Iterable[Process], threshold: float = -1.0) -> list[Process]:
-    """The processes above ``threshold`` per cent of one CPU, by falling load."""
+    """The processes above ``threshold`` per cent of one CPU, sorted by load, highest first."""
     return sorted((p for p in found if p.load > threshold), key=lambda p: (-p.load, p.pid))
 
 
@@ -80,4 +84,4 @@ def _movable(process: Process) -> str:
     immovable = sum(1 for thread in process.threads if thread.immovable_reason)
     if process.immovable_reason or not immovable:
         return MOVABLE[process.immovable_reason]
-    return f"yes, but {immovable} of its threads"
+    return f"yes, except {counted(immovable, 'thread')}"

@@ -1,4 +1,4 @@
-"""What each CPU is used for, now and as planned: the paint for the drawing of a host."""
+"""The role of each CPU, now and as planned, for the drawing of a host."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from pinner.model.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A use of a CPU: the letter tells it without colour, ``style`` is rich's."""
+    """A use of a CPU. The letter shows it without colour; ``style`` is a style of rich."""
 
     letter: str
     name: str
@@ -33,12 +33,12 @@ Uses = Mapping[int, Role]
 
 
 def shared(roles: Iterable[Role]) -> Role:
-    """The role of a CPU where several uses meet, and fight."""
+    """The role of a CPU that has several uses, which compete for it."""
     return Role("*", " + ".join(role.name for role in ORDER if role in roles), "white on red")
 
 
 def uses_now(snapshot: Snapshot, busy_threshold: float) -> Uses:
-    """Where the busy host processes, emulator threads and vCPUs may run as the kernel has it now.
+    """The roles by the kernel's present affinities of busy host processes, emulator threads and vCPUs.
 
     ``busy_threshold`` is in per cent of one CPU.
     """
@@ -57,7 +57,7 @@ def uses_now(snapshot: Snapshot, busy_threshold: float) -> Uses:
 
 
 def uses_planned(snapshot: Snapshot, plan: Plan) -> Uses:
-    """The sets of the plan; a vCPU's CPU that the plan wants isolated is shown as such."""
+    """The roles by the CPU sets of the plan. CPUs that the plan isolates for vCPUs are shown as isolated."""
     wanted = plan.isolation.wanted if plan.isolation else CpuSet()
     sets = {
         HOUSEKEEPING: plan.roles.housekeeping,

@@ -10,28 +10,31 @@ from pinner.cli.parser import Commands, add_command, add_noun
 
 
 def register(commands: Commands) -> None:
-    """Add the noun, and the verb that takes a run back."""
-    back = add_command(
+    """Add the noun, and the command that undoes a run."""
+    undo = add_command(
         commands,
         "rollback",
         rollback,
-        "take a run back: every thread gets the mask that it had",
-        about="Exit status 0 only where everything was taken back. What is gone is named: it cannot be given back.",
+        "undo a run: each thread gets the affinity that it had before the run",
+        about="The command names each change that cannot be undone, for example because its\n"
+        "guest or process is gone. After Ctrl-C, it first finishes a rollback on this\n"
+        "host; a rollback on a server continues there.",
+        status={0: "all changes of the run are undone", 1: "failed, or some changes are not undone"},
         examples=["pinner rollback RUN_ID"],
     )
-    back.add_argument("run_id", metavar="RUN_ID", help="see `pinner run list`")
-    verbs = add_noun(commands, "run", "list and show what was applied and taken back")
-    listing = add_command(verbs, "list", list_runs, "list runs, the newest first", examples=["pinner run list"])
-    listing.add_argument("--host", metavar="HOST", help="only this host's")
+    undo.add_argument("run_id", metavar="RUN_ID", help="id of the run (see `pinner run list`)")
+    verbs = add_noun(commands, "run", "list runs, or show a run; a run applies a plan or undoes another run")
+    listing = add_command(verbs, "list", list_runs, "list runs, newest first", examples=["pinner run list"])
+    listing.add_argument("--host", metavar="HOST", help="only runs on this host")
     page_options(listing)
     showing = add_command(
-        verbs, "show", show, "show a run and each of its changes", examples=["pinner run show ID --json"]
+        verbs, "show", show, "show a run and each of its changes", examples=["pinner run show RUN_ID --json"]
     )
-    showing.add_argument("run_id", metavar="ID", help="see `pinner run list`")
+    showing.add_argument("run_id", metavar="RUN_ID", help="id of the run (see `pinner run list`)")
 
 
 def rollback(context: Context, arguments: Namespace) -> int:
-    """Take a run back and follow it."""
+    """Undo a run, and follow the rollback."""
     with context.open() as pinner:
         ended = follow(context, pinner, lambda: pinner.rollback(arguments.run_id, context.caller))
         show_run(context, ended, pinner.entries(ended.id), every=False)
@@ -39,7 +42,7 @@ def rollback(context: Context, arguments: Namespace) -> int:
 
 
 def list_runs(context: Context, arguments: Namespace) -> int:
-    """Print runs."""
+    """Print a page of runs."""
     with context.open() as pinner:
         page = pinner.runs(arguments.host, arguments.limit, arguments.marker)
     drawn = table("RUN", "KIND", "HOST", "STATE", "STARTED", "BY", "OF", whole=("RUN", "STARTED"))

@@ -15,18 +15,22 @@ def register(commands: Commands) -> None:
         "serve",
         serve,
         "serve this host over REST until Ctrl-C",
-        about="Needs no broker and no other server. An address beyond loopback needs a token file (see the\n"
-        "configuration's [api] token_file).",
+        about="The command runs the API, the agent and the database of this host, and\n"
+        "maintains the host's policy. It needs no message broker and no other server. An\n"
+        "address other than loopback needs [api] token_file in the configuration.",
+        status={0: "ended by Ctrl-C or SIGTERM", 130: "interrupted by Ctrl-C before it served"},
         examples=["pinner serve", "pinner serve --port 0", "pinner serve --config-file pinner.conf --bind 192.0.2.7"],
     )
-    parser.add_argument("--bind", metavar="ADDRESS", help="address to listen on (default: the configured one)")
-    parser.add_argument("--port", metavar="N", type=port, help="port; 0 takes a free one and prints it")
+    parser.add_argument("--bind", metavar="ADDRESS", help="address to listen on (default: [api] bind, 127.0.0.1)")
+    parser.add_argument(
+        "--port", metavar="N", type=port, help="TCP port; 0 selects a free port (default: [api] port, 8077)"
+    )
 
 
 def serve(context: Context, arguments: Namespace) -> int:
     """Serve until interrupted."""
     if context.url:
-        raise Invalid("--url", context.url, "left out (PINNER_URL too): serve is for this host")
+        raise Invalid("--url", context.url, "no --url and no PINNER_URL: serve works on this host only")
     # Imported here for the same reason as in context.open_pinner.
     from pinner.server import main
 

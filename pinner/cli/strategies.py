@@ -9,12 +9,12 @@ from pinner.cli.parser import Commands, add_command, add_noun
 
 def register(commands: Commands) -> None:
     """Add the noun."""
-    verbs = add_noun(commands, "strategy", "list the strategies that plans can be made by")
+    verbs = add_noun(commands, "strategy", "list the strategies for plans")
     add_command(
         verbs,
         "list",
         list_strategies,
-        "list the installed strategies and the parameters that they read",
+        "list the installed strategies and their parameters",
         examples=["pinner strategy list"],
     )
 
@@ -26,7 +26,7 @@ def list_strategies(context: Context, _arguments: Namespace) -> int:
     if context.json:
         print_json(plain_list(strategies))
         return 0
-    drawn = table("STRATEGY", "WHAT IT DOES", "PARAMETERS")
+    drawn = table("STRATEGY", "DESCRIPTION", "PARAMETERS")
     for strategy in strategies:
         drawn.add_row(*cells(strategy.name, strategy.summary, ", ".join(strategy.parameters)))
     context.out.print(drawn)

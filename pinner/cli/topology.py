@@ -1,4 +1,4 @@
-"""pinner topology: the host drawn, now and as planned."""
+"""pinner topology: draw the CPUs of a host, now and as planned."""
 
 from argparse import Namespace
 
@@ -24,12 +24,16 @@ from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
 
 ABOUT = """\
-A cell is a CPU: its number and the letter of its role; the threads of one core stand in [ ].
-H housekeeping   E emulator threads   V vCPUs   I isolated   D dedicated by Nova
-. unused         x offline            * several of them on one CPU: they fight for it
+Each CPU is shown by its number and the letter of its role. Brackets [ ]
+enclose the CPUs of one core.
+  H housekeeping   E emulator threads   V vCPUs   I isolated
+  D dedicated by Nova   . unused   x offline
+  * several roles on one CPU, which compete for it
 
-The first drawing is the host now: where the kernel lets busy host processes, emulator threads
-and vCPUs run. With --plan, or with any plan option, the second one is the host as planned."""
+The first drawing shows the host now: the CPUs on which busy host processes,
+emulator threads and vCPUs may run. With --plan or a plan option, a second
+drawing shows the host as planned. Without them, CPU use is measured for 1
+second unless --sample-seconds is given."""
 
 
 def register(commands: Commands) -> None:
@@ -38,23 +42,25 @@ def register(commands: Commands) -> None:
         commands,
         "topology",
         topology,
-        "draw a host: nodes, L3 domains, cores and their threads by role",
+        "draw a host: NUMA nodes, L3 domains, cores, and the role of each CPU",
         about=ABOUT,
         examples=[
             "pinner topology",
-            "pinner topology --plan ID",
+            "pinner topology --plan PLAN_ID",
             "pinner topology --strategy isolated",
             "COLUMNS=160 pinner topology --snapshot host.json --strategy shared-pool",
         ],
     )
-    parser.add_argument("--plan", metavar="ID", help="draw this stored plan beside the host that it was made for")
+    parser.add_argument(
+        "--plan", metavar="PLAN_ID", help="draw this stored plan and the snapshot that it was made from"
+    )
     source_options(parser)
     request_options(parser)
 
 
 def topology(context: Context, arguments: Namespace) -> int:
-    """Draw the host, and the plan where there is one."""
-    snapshot, plan = _subject(context, arguments)
+    """Draw the host, and the plan if one is asked for."""
+    snapshot, plan = _snapshot_and_plan(context, arguments)
     threshold = plan.request.busy_threshold if plan else BUSY_THRESHOLD
     now = uses_now(snapshot, threshold)
     views = [(f"{snapshot.host} now", now)]
@@ -76,11 +82,11 @@ def topology(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def _subject(context: Context, arguments: Namespace) -> tuple[Snapshot, Plan | None]:
-    if arguments.plan is None and not _plans(arguments):
-        return _look(context, arguments), None
+def _snapshot_and_plan(context: Context, arguments: Namespace) -> tuple[Snapshot, Plan | None]:
+    if arguments.plan is None and not _has_plan_options(arguments):
+        return _observe(context, arguments), None
     if arguments.plan is not None and (given(arguments) or arguments.snapshot or arguments.root or arguments.host):
-        raise Invalid("--plan", arguments.plan, "alone, or plan options without it")
+        raise Invalid("--plan", arguments.plan, "a plan's id without plan options, --host, --snapshot and --root")
     request = make_request(arguments)
     snapshot = captured(context, arguments)
     if snapshot is not None:
@@ -94,12 +100,12 @@ def _subject(context: Context, arguments: Namespace) -> tuple[Snapshot, Plan | N
         return pinner.snapshot(plan.basis.snapshot), plan
 
 
-def _plans(arguments: Namespace) -> bool:
-    """Whether a parameter of a plan was given; the span of the sample alone asks for none."""
+def _has_plan_options(arguments: Namespace) -> bool:
+    """Whether a plan option is given; --sample-seconds alone does not ask for a plan."""
     return any(name != "sample_seconds" for name in given(arguments))
 
 
-def _look(context: Context, arguments: Namespace) -> Snapshot:
+def _observe(context: Context, arguments: Namespace) -> Snapshot:
     snapshot = captured(context, arguments)
     if snapshot is not None:
         return snapshot

@@ -1,4 +1,4 @@
-"""Types of option values: text to value, with a complaint that says what would be right."""
+"""Types of option values: each turns text into a value, or raises an error that says which values are valid."""
 
 import argparse
 import math
@@ -9,7 +9,7 @@ from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 
 
 def seconds(text: str) -> float:
-    """How long to measure: 0 to MAX_SAMPLE_SECONDS."""
+    """The length of a measurement: 0 to MAX_SAMPLE_SECONDS."""
     return _number(text, MAX_SAMPLE_SECONDS, f"a number of seconds from 0 to {MAX_SAMPLE_SECONDS:g}")
 
 
@@ -19,21 +19,21 @@ def percent(text: str) -> float:
 
 
 def limit(text: str) -> int:
-    """How many items a list may have."""
+    """The largest number of items in a list: 1 to MAX_LIMIT."""
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_LIMIT):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MAX_LIMIT}")
     return int(text)
 
 
 def port(text: str) -> int:
-    """A TCP port; 0 takes a free one."""
+    """A TCP port; 0 selects a free port."""
     if not (text.isascii() and text.isdigit() and int(text) <= 65535):
         raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
     return int(text)
 
 
 def moment(text: str) -> datetime:
-    """A date or date and time (ISO 8601), in local time where it names no zone."""
+    """A date, or a date and time (ISO 8601); local time unless it names a zone."""
     try:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):

@@ -10,8 +10,8 @@ from pinner.model.policy import Policy
 Result = namedtuple("Result", "status out err")
 
 
-class Keeping(InMemoryService):
-    """Keeps the snapshot behind every plan, as the service does."""
+class SnapshotStoringService(InMemoryService):
+    """Stores the snapshot of every plan, as the real service does."""
 
     def plan(self, host, request, snapshot, sample_seconds, caller):
         plan = super().plan(host, request, snapshot, sample_seconds, caller)
@@ -22,12 +22,14 @@ class Keeping(InMemoryService):
 
 @pytest.fixture
 def pinner(monkeypatch):
-    """The use cases behind the command. They stand in for a host at the one place where the command opens them: a run
-    that fails, a hostile name or a plan that is refused cannot be had of a real host at will."""
-    made = Keeping()
-    made.opened = []
-    monkeypatch.setattr(context, "open_pinner", lambda *arguments: made.opened.append(arguments) or nullcontext(made))
-    return made
+    """An in-memory service, which the command opens in place of a real one. A real host cannot produce a failed run, a
+    hostile name or a refused plan on demand."""
+    service = SnapshotStoringService()
+    service.opened = []
+    monkeypatch.setattr(
+        context, "open_pinner", lambda *arguments: service.opened.append(arguments) or nullcontext(service)
+    )
+    return service
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ def cli(capsys, monkeypatch):
 
 @pytest.fixture
 def applied(pinner, cli):
-    """The use cases after one plan was made and applied: run-1."""
+    """The in-memory service after one plan has been made and applied by run-1."""
     assert cli("apply").status == 0
     pinner.policies["h1"] = Policy(mode="enforce")
     return pinner

@@ -1,4 +1,4 @@
-"""apply and rollback: progress, questions, exit statuses, and Ctrl-C."""
+"""pinner apply and pinner rollback: progress, questions, exit statuses, and Ctrl-C."""
 
 import io
 import json
@@ -8,7 +8,7 @@ import pytest
 
 
 class Terminal(io.StringIO):
-    """Standard input and error of somebody at a terminal."""
+    """Standard input or standard error that is a terminal."""
 
     def isatty(self):
         return True
@@ -16,17 +16,17 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def answering(monkeypatch):
-    """Somebody sits at the terminal and answers every question with the given word."""
+    """Makes standard input and error a terminal, with a user who answers the question: answering("y")."""
 
-    def sit(word):
+    def answer(word):
         monkeypatch.setattr("sys.stdin", Terminal(f"{word}\n"))
         monkeypatch.setattr("sys.stderr", Terminal())
 
-    return sit
+    return answer
 
 
 def end_badly(pinner):
-    """Make every change of the next run but the last one take, and the run be undone."""
+    """Let the last change of the next run fail after all others were made, so that the run ends undone."""
 
     def finish(run):
         *others, last = pinner.journal[run]
@@ -37,14 +37,14 @@ def end_badly(pinner):
     pinner.finish = finish
 
 
-def test_progress_goes_to_stderr_change_by_change(pinner, cli):
+def test_the_progress_of_each_change_goes_to_stderr(pinner, cli):
     result = cli("apply", "--json")
     assert result.status == 0
     assert result.err.splitlines() == [
         "[1/3] done   process busy (110)  0-3 -> 1",
         "[2/3] done   process busy (120)  0-3 -> 2",
         "[3/3] done   process busy (130)  0-3 -> 3",
-        "to take it back: pinner rollback run-1",
+        "to undo: pinner rollback run-1",
     ]
     assert json.loads(result.out)["run"]["state"] == "applied"
 
@@ -55,12 +55,12 @@ def test_the_plan_is_shown_before_it_is_applied(pinner, cli):
 
 
 @pytest.mark.parametrize(("command", "kind"), [(["apply"], "apply"), (["rollback", "run-1"], "rollback")])
-def test_a_run_that_ends_otherwise_fails(applied, cli, command, kind):
+def test_a_run_that_does_not_succeed_is_status_1(applied, cli, command, kind):
     end_badly(applied)
     result = cli(*command)
     assert result.status == 1
     assert "[3/3] undone process busy (130)  3 -> 0-3: the kernel refused" in result.err
-    assert "to take it back" not in result.err
+    assert "to undo" not in result.err
     assert "2 done, 1 undone" in result.out
     assert "a change failed" in result.out
     assert json.loads(cli(*command, "--json").out)["run"]["kind"] == kind
@@ -77,39 +77,39 @@ def test_a_stale_plan_is_refused(pinner, cli):
     assert not pinner.run_list
 
 
-def test_a_run_is_taken_back_once(applied, cli):
+def test_a_run_is_rolled_back_only_once(applied, cli):
     assert cli("rollback", "run-1").status == 0
     assert cli("rollback", "run-2").status == 1
 
 
 @pytest.mark.parametrize(("word", "status", "runs"), [("y", 0, 1), ("Yes", 0, 1), ("", 1, 0), ("n", 1, 0)])
-def test_at_a_terminal_it_asks(pinner, cli, answering, word, status, runs):
+def test_apply_asks_at_a_terminal(pinner, cli, answering, word, status, runs):
     answering(word)
     assert cli("apply").status == status
     assert len(pinner.run_list) == runs
 
 
-def test_yes_is_not_asked(pinner, cli, answering):
+def test_yes_skips_the_question(pinner, cli, answering):
     answering("n")
     assert cli("apply", "--yes").status == 0
 
 
-def test_where_nothing_is_to_be_done_it_does_not_ask(pinner, cli, answering, monkeypatch):
+def test_a_plan_without_changes_is_applied_without_a_question(pinner, cli, answering, monkeypatch):
     answering("n")
     plan = pinner.plan
-    monkeypatch.setattr(pinner, "plan", lambda *arguments: keep(pinner, replace(plan(*arguments), changes=())))
+    monkeypatch.setattr(pinner, "plan", lambda *arguments: store(pinner, replace(plan(*arguments), changes=())))
     result = cli("apply")
     assert result.status == 0
     assert "nothing to do" in result.out
 
 
-def keep(pinner, plan):
+def store(pinner, plan):
     pinner.stored[plan.id] = plan
     return plan
 
 
 def interrupt(pinner, monkeypatch):
-    """Ctrl-C after the first change of the next run; the run itself goes on."""
+    """Press Ctrl-C after the first change of the next run; the run itself continues."""
     follow = pinner.follow
 
     def once(run):
@@ -120,7 +120,7 @@ def interrupt(pinner, monkeypatch):
     monkeypatch.setattr(pinner, "follow", once)
 
 
-def test_interrupted_here_the_run_is_ended_first(pinner, cli, monkeypatch):
+def test_ctrl_c_waits_for_the_end_of_a_local_run(pinner, cli, monkeypatch):
     interrupt(pinner, monkeypatch)
     result = cli("apply")
     assert result.status == 130
@@ -130,7 +130,7 @@ def test_interrupted_here_the_run_is_ended_first(pinner, cli, monkeypatch):
     ]
 
 
-def test_interrupted_at_a_server_the_run_goes_on(pinner, cli, monkeypatch):
+def test_after_ctrl_c_the_run_of_a_server_continues(pinner, cli, monkeypatch):
     interrupt(pinner, monkeypatch)
     result = cli("apply", "--url", "http://one:1")
     assert result.status == 130
@@ -140,7 +140,7 @@ def test_interrupted_at_a_server_the_run_goes_on(pinner, cli, monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["apply", "hosts"])
-def test_interrupted_before_a_run_is_known(pinner, cli, monkeypatch, method):
+def test_ctrl_c_before_the_run_has_an_id(pinner, cli, monkeypatch, method):
     def stop(*_, **__):
         raise KeyboardInterrupt
 

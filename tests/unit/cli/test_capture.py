@@ -1,11 +1,11 @@
-"""pinner capture: what it says, and what it refuses."""
+"""pinner capture: its messages, and the arguments that it refuses."""
 
 import json
 
 from support.roots import two_nodes
 
 
-def test_a_captured_machine_is_read_like_the_first(cli, tmp_path):
+def test_a_captured_machine_reads_like_its_original(cli, tmp_path):
     root = two_nodes(tmp_path / "host")
     saved = cli("capture", tmp_path / "copy" / "host", "--root", root, "--scrub")
     assert (saved.status, saved.out) == (0, "")
@@ -25,8 +25,8 @@ def test_a_second_capture_into_the_same_folder_is_refused(cli, tmp_path):
     assert again.err.count("\n") == 1
 
 
-def test_a_server_is_not_captured(cli, tmp_path):
+def test_capture_of_a_server_is_refused(cli, tmp_path):
     refused = cli("capture", tmp_path / "copy", "--url", "http://127.0.0.1:1")
     assert refused.status == 2
-    assert "only the machine at hand" in refused.err
+    assert "capture works on this machine only" in refused.err
     assert not (tmp_path / "copy").exists()

@@ -1,4 +1,4 @@
-"""Every command: what it prints for people, one JSON document for programs, and nothing that a terminal obeys."""
+"""Every command prints tables for people, one JSON document for programs, and no control characters."""
 
 import json
 
@@ -41,10 +41,10 @@ COMMANDS = {
     "policy show": "mode                enforce",
     "drift": "policy enforce, as plan plan-1 placed it: 1 target drifted",
     "plan --policy --rebalance": "shared-pool",
-    "guest pin-off 6a5b7a0e-0000-4000-8000-000000000001": "its CPUs are left alone",
-    "guest pin-on 6a5b7a0e-0000-4000-8000-000000000001": "it is placed like any other",
+    "guest pin-off 6a5b7a0e-0000-4000-8000-000000000001": "excluded, pinner does not change its CPUs",
+    "guest pin-on 6a5b7a0e-0000-4000-8000-000000000001": "included, pinner places it",
     "audit list": "plan.create",
-    "audit verify": "whole: ",
+    "audit verify": "intact: ",
 }
 
 
@@ -52,16 +52,16 @@ def words(command, pinner):
     return command.replace(PLAN, next(iter(pinner.stored))).split()
 
 
-def obeyed(text):
+def control_characters(text):
     return {char for char in text if not char.isprintable() and char != "\n"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_prints_tables_that_a_terminal_only_shows(applied, cli, command):
+def test_prints_tables_without_control_characters(applied, cli, command):
     result = cli(*words(command, applied))
     assert result.status == 0
     assert COMMANDS[command] in result.out
-    assert not obeyed(result.out + result.err)
+    assert not control_characters(result.out + result.err)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -69,16 +69,16 @@ def test_prints_one_json_document(applied, cli, command):
     result = cli(*words(command, applied), "--json")
     assert result.status == 0
     json.loads(result.out)
-    assert not obeyed(result.out + result.err)
+    assert not control_characters(result.out + result.err)
 
 
-# The head of the audit trail stays in one line: it is there to be copied.
+# The head of the audit trail stays on one line, so that it can be copied.
 @pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"audit verify"}))
-def test_keeps_within_the_terminal(applied, cli, command, monkeypatch):
+def test_fits_the_width_of_the_terminal(applied, cli, command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     result = cli(*words(command, applied))
     assert max(len(line) for line in result.out.splitlines()) <= 80
-    assert "\u2026" not in result.out or "COMMAND" in result.out  # only a command line may be cut short
+    assert "\u2026" not in result.out or "COMMAND" in result.out  # only a command line may be shortened
 
 
 def test_json_is_the_model(applied, cli):
@@ -95,10 +95,10 @@ def test_plan_formats(pinner, cli, form):
     result = cli("plan", "--format", form)
     assert result.status == 0
     assert "busy" in result.out
-    assert not obeyed(result.out)
+    assert not control_characters(result.out)
 
 
-def test_shared_options_stand_before_or_after_the_command(pinner, cli, tmp_path):
+def test_shared_options_are_accepted_before_and_after_the_command(pinner, cli, tmp_path):
     first, second = tmp_path / "a.conf", tmp_path / "b.conf"
     before = cli("--json", "--config-file", first, "--url", "http://one:1", "host", "list")
     after = cli("host", "list", "--url", "http://one:1", "--config-file", second, "--json")
@@ -138,7 +138,7 @@ def test_request_from_options(pinner, cli):
     assert (request.busy_threshold, request.smt, request.processes) == (7.5, "isolate", ("ovs", "12"))
 
 
-def test_a_policy_keeps_what_is_not_given(pinner, cli):
+def test_a_policy_keeps_the_values_of_options_that_are_not_given(pinner, cli):
     assert cli("policy", "show").status == 2
     cli("policy", "set", "--strategy", "numa-local", "--exclude-guest", "g1", "--exclude-guest", "g2")
     assert pinner.policies["h1"] == Policy(Request("numa-local", excluded_guests=("g1", "g2")), "observe")
@@ -149,7 +149,7 @@ def test_a_policy_keeps_what_is_not_given(pinner, cli):
     assert pinner.policies["h1"] == Policy(mode="propose")
 
 
-def test_a_plan_as_the_policy_asks(pinner, cli):
+def test_a_plan_with_the_request_of_the_policy(pinner, cli):
     pinner.policies["h1"] = Policy(Request("numa-local", housekeeping="0"))
     made = codec.load(Plan, cli("plan", "--policy", "--rebalance", "--emulator", "1", "--json").out)
     assert made.request == Request("numa-local", housekeeping="0", emulator="1", rebalance=True)
@@ -167,20 +167,20 @@ def test_drift_says_what_and_why(applied, cli, monkeypatch):
     assert report == applied.drift("h1")
 
 
-def test_nothing_stands_without_a_policy(pinner, cli):
+def test_drift_without_a_policy_and_a_placement(pinner, cli):
     assert cli("drift").out == "host h1: nothing stands, no policy and no applied plan\n"
 
 
-def test_a_guest_that_is_not_there(pinner, cli):
-    result = cli("guest", "pin-off", "nobody")
+def test_pin_off_of_an_unknown_guest(pinner, cli):
+    result = cli("guest", "pin-off", "nonesuch")
     assert (result.status, pinner.excluded) == (2, {})
 
 
-def test_lists_go_on_at_a_marker(pinner, cli):
+def test_a_list_continues_at_a_marker(pinner, cli):
     for _ in range(3):
         cli("plan")
     first = cli("plan", "list", "--limit", "2")
-    marker = first.err.strip().removeprefix("more: --marker ")
+    marker = first.err.strip().removeprefix("next page: --marker ")
     assert len(first.out.splitlines()) == 3
     rest = cli("plan", "list", "--limit", "2", "--marker", marker)
     assert len(rest.out.splitlines()) == 2
@@ -194,7 +194,7 @@ def test_compare_uses_one_snapshot(pinner, cli):
     assert [record.action for record in pinner.records].count("snapshot.take") == 1
 
 
-def test_compare_tells_which_strategy_was_refused(pinner, cli):
+def test_compare_names_the_strategy_that_was_refused(pinner, cli):
     result = cli("compare", "--strategy", "shared-pool", "--strategy", "nonesuch")
     assert result.status == 0
     assert "refused" in result.out

@@ -1,4 +1,4 @@
-"""Who calls, and what the cells say."""
+"""The caller of a command, and the texts of table cells."""
 
 import os
 
@@ -16,7 +16,7 @@ def caller():
     return make_context(shared_options().parse_args([])).caller
 
 
-def test_sudo_user_is_believed_of_root_alone(monkeypatch):
+def test_sudo_user_is_trusted_only_for_root(monkeypatch):
     monkeypatch.setenv("SUDO_USER", "alice")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert caller().actor == "alice"
@@ -72,8 +72,8 @@ def test_changes_alike_share_a_line():
     ]
     groups = alike(changes)
     assert [len(group) for group in groups] == [1, 3, 1, 1, 1, 1]
-    said = [part(change.target for change in group) for group in groups]
-    assert said == ["emulator", "vCPU 0-2", "vCPU 3", "vCPU 0", "process 12", "process 12"]
+    parts = [part(change.target for change in group) for group in groups]
+    assert parts == ["emulator", "vCPU 0-2", "vCPU 3", "vCPU 0", "process 12", "process 12"]
     assert part([change("vhost", "u", 77, "1").target]) == "helper thread 77"
     assert part([change("iothread", "u", 1, "1").target]) == "iothread 1"
 

@@ -11,11 +11,11 @@ from pinner.cli.roles import DEDICATED, EMULATOR, HOUSEKEEPING, ISOLATED, OFFLIN
 from pinner.model.cpuset import CpuSet
 from pinner.model.topology import Node
 
-FIGHT = shared([VCPU, HOUSEKEEPING, EMULATOR])
+OVERLAP = shared([VCPU, HOUSEKEEPING, EMULATOR])
 
 
-def placed(made, *, lost=""):
-    """The topology with an L3 domain for each node, less free memory than there is, and no place for CPUs ``lost``."""
+def detailed(made, *, lost=""):
+    """The topology with an L3 domain per node, some memory in use, and no node and socket for the CPUs ``lost``."""
 
     def at(cpu):
         return replace(cpu, node=None, socket=None) if cpu.id in CpuSet.parse(lost) else replace(cpu, l3=cpu.node)
@@ -25,8 +25,8 @@ def placed(made, *, lost=""):
 
 
 def paint(topology, **sets):
-    """Each CPU's role: ``housekeeping="0-3"`` and the like, the rest unused."""
-    roles = {"housekeeping": HOUSEKEEPING, "emulator": EMULATOR, "vcpu": VCPU, "fight": FIGHT}
+    """The role of each CPU, such as ``housekeeping="0-3"``; all other CPUs are unused or offline."""
+    roles = {"housekeeping": HOUSEKEEPING, "emulator": EMULATOR, "vcpu": VCPU, "overlap": OVERLAP}
     roles |= {"isolated": ISOLATED, "dedicated": DEDICATED}
     uses = {cpu.id: UNUSED if cpu.online else OFFLINE for cpu in topology.cpus}
     for name, cpus in sets.items():
@@ -50,8 +50,8 @@ node 0  64.0 GiB, 12.0 GiB free
 
 
 def test_two_cpus():
-    host = placed(plain(2))
-    assert lines(host, [("h1 now", paint(host, fight="0-1"))]) == TWO_CPUS
+    host = detailed(plain(2))
+    assert lines(host, [("h1 now", paint(host, overlap="0-1"))]) == TWO_CPUS
 
 
 INTERLEAVED = """\
@@ -71,7 +71,7 @@ V vCPU           16  8-15,24-31"""
 
 
 def test_32_cpus_interleaved_with_siblings():
-    host = placed(interleaved(16))
+    host = detailed(interleaved(16))
     uses = paint(host, housekeeping="0-3,16-19", emulator="4-7,20-23", vcpu="8-15,24-31")
     assert lines(host, [("planned", uses)]) == INTERLEAVED
 
@@ -97,7 +97,7 @@ x offline              2  5-6"""
 
 
 def test_every_role_has_a_letter_and_offline_cpus_have_no_node():
-    host = placed(topology({0: [[0, 4], [1, 5]], 1: [[2, 6], [3, 7]]}, offline="5-6"), lost="5-6")
+    host = detailed(topology({0: [[0, 4], [1, 5]], 1: [[2, 6], [3, 7]]}, offline="5-6"), lost="5-6")
     uses = paint(host, housekeeping="0", vcpu="1", isolated="4", dedicated="2")
     assert lines(host, [("h1 now", uses)]) == OFFLINE_CPUS
 
@@ -118,7 +118,7 @@ node 9  no memory, no CPUs
 
 
 def test_nodes_without_memory_or_cpus():
-    host = placed(plain(4, 2))
+    host = detailed(plain(4, 2))
     bare = replace(host.nodes[1], memory_kib=0, free_kib=0)
     far = Node(5, CpuSet(), 94 * GIB, 94 * GIB, {})
     host = replace(host, nodes=(host.nodes[0], bare, far, Node(9, CpuSet(), 0, 0, {})))
@@ -136,8 +136,8 @@ V vCPU    4  0-3                  H housekeeping    1  0
                                   V vCPU            2  2-3"""
 
 
-def test_two_views_stand_beside_each_other_where_there_is_room():
-    host = placed(plain(4))
+def test_two_views_are_drawn_side_by_side_if_they_fit():
+    host = detailed(plain(4))
     views = [("now", paint(host, vcpu="0-3")), ("planned", paint(host, housekeeping="0", emulator="1", vcpu="2-3"))]
     assert lines(host, views, 110) == BESIDE
     below = lines(host, views, 80)
@@ -147,32 +147,32 @@ def test_two_views_stand_beside_each_other_where_there_is_room():
 @pytest.mark.parametrize("width", [50, 80, 100, 160, 240])
 @pytest.mark.parametrize(
     "host",
-    [placed(plain(2)), placed(interleaved(128, 8)), placed(plain(512, 8))],
+    [detailed(plain(2)), detailed(interleaved(128, 8)), detailed(plain(512, 8))],
     ids=["2", "256", "512"],
 )
-def test_keeps_within_the_width_and_shows_every_cpu(host, width):
-    views = [("now", paint(host, fight="0-1")), ("planned", paint(host, housekeeping="0", vcpu="1"))]
+def test_fits_the_width_and_shows_every_cpu(host, width):
+    views = [("now", paint(host, overlap="0-1")), ("planned", paint(host, housekeeping="0", vcpu="1"))]
     drawn = [line.plain for line in drawing(host, views, width)]
     assert max(len(line) for line in drawn) <= width
     cells = [word.strip("[]") for line in drawn for word in line.split()]
     assert cells.count(f"{host.cpus[-1].id}.") == (2 if len(host.cpus) > 2 else 0)
 
 
-def test_many_small_l3_domains_share_lines():
-    host = placed(plain(16, 4))
+def test_small_l3_domains_share_a_line():
+    host = detailed(plain(16, 4))
     one = replace(host.nodes[0], cpus=host.online)
     host = replace(host, nodes=(one,), cpus=tuple(replace(cpu, node=0, socket=0) for cpu in host.cpus))
     drawn = lines(host, [("now", paint(host))])
     assert "  socket 0 L3 0   0.  1.  2.  3.  socket 0 L3 1   4.  5.  6.  7." in drawn
 
 
-def test_a_hostile_title_is_shown_harmlessly():
-    host = placed(plain(2))
+def test_a_hostile_title_is_escaped():
+    host = detailed(plain(2))
     assert "\x1b" not in lines(host, [("h\x1b[2J\n1 now", paint(host))])
 
 
 def test_only_the_cells_and_the_letters_of_the_legend_are_coloured():
-    host = placed(plain(2))
+    host = detailed(plain(2))
     drawn = drawing(host, [("now", paint(host, housekeeping="0", vcpu="1"))], 80)
     coloured = [
         (line.plain[span.start : span.end], span.style)

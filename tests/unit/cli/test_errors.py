@@ -1,4 +1,4 @@
-"""Bad input and failures: one line on stderr that says what would be right, and the exit status."""
+"""Bad input and failures: one line on stderr that says which values are valid, and the exit status."""
 
 import pytest
 
@@ -11,7 +11,7 @@ BAD = {
     "plan list --nonesuch": "--nonesuch",
     "plan --stra isolated": "--stra",
     "plan --strategy nonesuch": "strategy: there is no 'nonesuch'; known: shared-pool",
-    "plan --guest nobody": "guest: there is no 'nobody'",
+    "plan --guest nonesuch": "guest: there is no 'nonesuch'",
     "plan --housekeeping 0-": "housekeeping: '0-'",
     "plan --housekeeping 99": "housekeeping: '99'",
     "plan --emulator 3-1": "the range 3-1 runs backwards",
@@ -26,7 +26,7 @@ BAD = {
     "plan --snapshot /nonexistent/file": "--snapshot: '/nonexistent/file'",
     "plan --host other": "host: there is no 'other'; known: h1",
     "plan --root /nonexistent": "--root: '/nonexistent'",
-    "--url http://x:1 inventory --root /": "no folder while a server is asked",
+    "--url http://x:1 inventory --root /": "no --root together with a server",
     "--url http://x:1 serve": "--url: 'http://x:1'",
     "serve --port 65536": "--port: '65536' is not a port",
     "serve --port -1": "--port: '-1' is not a port",
@@ -61,7 +61,7 @@ def test_bad_input_is_one_line_and_status_2(pinner, cli, command):
     assert pinner.state() == before
 
 
-def test_a_hostile_argument_is_shown_harmlessly(pinner, cli):
+def test_a_hostile_argument_is_escaped(pinner, cli):
     for argv in (["plan", "--guest", "a\nb\x1b[31m[red]"], ["\x1b[2Jplan"], ["plan", "list", "x\n\x07"]):
         result = cli(*argv)
         assert result.status == 2
@@ -89,7 +89,7 @@ def test_a_failure_is_one_line_and_status_1(pinner, cli, monkeypatch, error, tex
     assert "Traceback" in cli("host", "list", "--debug").err
 
 
-def test_a_broken_audit_trail_is_a_failure(pinner, cli, monkeypatch):
+def test_a_broken_audit_trail_is_status_1(pinner, cli, monkeypatch):
     monkeypatch.setattr(pinner, "verify_audit", lambda: Verification(False, 9, 4, "its hash is wrong", "0"))
     for more in ([], ["--json"]):
         result = cli("audit", "verify", *more)
@@ -97,13 +97,13 @@ def test_a_broken_audit_trail_is_a_failure(pinner, cli, monkeypatch):
         assert "its hash is wrong" in result.out
 
 
-def test_a_server_of_many_hosts_wants_one_named(pinner, cli, monkeypatch):
+def test_a_server_with_several_hosts_requires_host(pinner, cli, monkeypatch):
     monkeypatch.setattr(pinner, "hosts", lambda: ("h1", "h2"))
     assert "--host: '' is not valid: one of h1, h2" in cli("plan").err
     assert cli("plan", "--host", "h1").status == 0
 
 
-def test_sets_that_leave_no_cpu_are_bad_input(pinner, cli, monkeypatch):
+def test_cpu_sets_without_room_for_vcpus_are_bad_input(pinner, cli, monkeypatch):
     def refuse(*_, **__):
         raise NoFit(1, 0, "no CPU is left for vCPUs of the 4 online (0-3): housekeeping 0-1, emulator 2-3")
 

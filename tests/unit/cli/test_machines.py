@@ -1,4 +1,5 @@
-"""Every captured machine, drawn: real hosts with sparse, interleaved and memory-less nodes, offline CPUs, 4 threads."""
+"""Drawings of all captured machines: hosts with sparse or interleaved CPU numbers, nodes without memory, offline CPUs,
+and four threads per core."""
 
 import json
 import os
@@ -17,8 +18,8 @@ pytestmark = pytest.mark.skipif(not MACHINES, reason="PINNER_MACHINES does not n
 def test_every_cpu_is_drawn_once_within_the_width(cli, tmp_path, archive, monkeypatch):
     subprocess.run(["tar", "-xf", archive, "-C", tmp_path], check=True)
     root = next(path.parent for path in tmp_path.glob("*/sys"))
-    told = json.loads(cli("topology", "--root", root, "--json").out)
-    expected = sorted(f"{cpu['id']}{'.' if cpu['online'] else 'x'}" for cpu in told["topology"]["cpus"])
+    document = json.loads(cli("topology", "--root", root, "--json").out)
+    expected = sorted(f"{cpu['id']}{'.' if cpu['online'] else 'x'}" for cpu in document["topology"]["cpus"])
     for columns in (60, 80, 200):
         monkeypatch.setenv("COLUMNS", str(columns))
         result = cli("topology", "--root", root)

@@ -20,7 +20,7 @@ def tables(tmp_path):
         return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
-def test_up_and_down(config, tmp_path, capsys):
+def test_upgrade_and_downgrade(config, tmp_path, capsys):
     shown = []
     for command in (["current"], ["upgrade"], ["upgrade"], ["downgrade", "--to", "base"], ["upgrade", "--to", NEWEST]):
         assert main(["db", *command, "--config-file", config]) == 0
@@ -52,7 +52,7 @@ def test_bad_input_is_one_line_and_status_2(argv, config, capsys):
     assert err.count("\n") == 1
 
 
-def test_a_database_that_is_none_is_status_1(config, tmp_path, capsys):
+def test_a_file_that_is_no_database_is_status_1(config, tmp_path, capsys):
     (tmp_path / "db").mkdir()
     (tmp_path / "db/pinner.sqlite").write_text("not a database" * 500)
     assert main(["db", "upgrade", "--config-file", config]) == 1

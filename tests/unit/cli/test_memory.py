@@ -1,4 +1,4 @@
-"""Guests' memory in a plan, in the question before an apply, and in what a run came to."""
+"""Guests' memory in a plan, in the question before an apply, and in the result of a run."""
 
 import io
 import json
@@ -19,7 +19,7 @@ MIB = 1024
 
 @pytest.fixture
 def file(tmp_path):
-    """A host of two nodes."""
+    """A file with the snapshot of a host with two nodes."""
     host = plain(32, 2)
     seen = snapshot(host, [guest(1, 4, host.online, memory={0: 100 * MIB, 1: 412 * MIB})])
     path = tmp_path / "host.json"
@@ -32,7 +32,7 @@ def file(tmp_path):
     ("strategy", "remote", "home"),
     [("numa-local", "100.0 MiB", "node 1"), ("shared-pool", "256.0 MiB", "none of its own")],
 )
-def test_a_plan_shows_what_would_be_remote(cli, file, strategy, remote, home):
+def test_a_plan_shows_remote_memory(cli, file, strategy, remote, home):
     lines = cli("plan", "--snapshot", file, "--strategy", strategy).out.splitlines()
     row = lines[next(n for n, line in enumerate(lines) if line.startswith("MEMORY OF")) + 1]
     assert re.split(" {2,}", row.strip()) == ["g1", "node 0: 100.0 MiB, node 1: 412.0 MiB", "256.0 MiB", remote, home]
@@ -46,7 +46,7 @@ def test_a_plan_in_json(cli, file):
 
 @pytest.fixture
 def moving(pinner):
-    """Runs whose last change moves memory."""
+    """The in-memory service, where the last change of each run moves memory."""
     finish = pinner.finish
 
     def end(run):
@@ -61,7 +61,7 @@ def moving(pinner):
     return pinner
 
 
-def test_a_run_tells_what_moved_and_what_stayed(moving, cli):
+def test_a_run_shows_the_memory_that_moved_and_that_stayed(moving, cli):
     result = cli("apply", "--migrate-memory")
     assert moving.run_list["run-1"].migrate_memory
     assert (
@@ -76,12 +76,12 @@ def test_a_run_tells_what_moved_and_what_stayed(moving, cli):
     assert "node 0: 3.0 MiB" in cli("run", "show", "run-1").out
 
 
-def test_without_the_option_nothing_is_said_of_it(applied, cli):
+def test_a_run_without_migrate_memory_shows_no_memory(applied, cli):
     assert not applied.run_list["run-1"].migrate_memory
     assert "MEMORY OF" not in cli("run", "show", "run-1").out
 
 
-def test_the_question_names_it(pinner, cli, monkeypatch):
+def test_the_question_names_the_memory(pinner, cli, monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):
             return True

@@ -38,14 +38,14 @@ def test_a_host_where_nothing_is_misconfigured(cli, saved):
     assert lines[1:6] == [
         ["Nova", "8-15", "cpu_dedicated_set (/etc/nova/nova.conf)"],
         ["Nova", "8-9", "dedicated to guest g1"],
-        ["Nova", "15", "offline: Nova may have powered them down; nobody uses them"],
+        ["Nova", "15", "offline: Nova may have powered them down; pinner does not use them"],
         ["pinner", "2-7", "for vCPUs (in cpu_shared_set)"],
         ["pinner", "0-7", "for busy processes and emulator threads"],
     ]
     assert result.out.endswith("nothing is misconfigured\n")
 
 
-def test_what_is_misconfigured_comes_with_the_line_to_change(cli, saved):
+def test_each_finding_has_the_line_to_change(cli, saved):
     file = saved(replace(GOOD, format="unversioned"), "irqbalance")
     result = cli("nova", "check", "--snapshot", file)
     assert result.status == 1
@@ -55,13 +55,13 @@ def test_what_is_misconfigured_comes_with_the_line_to_change(cli, saved):
         "  as root: systemctl disable --now irqbalance.service",
     ]
     assert "it is unversioned" in result.out
-    told = cli("nova", "check", "--snapshot", file, "--json")
-    assert told.status == 1
-    report = codec.read(NovaReport, json.loads(told.out))
+    as_json = cli("nova", "check", "--snapshot", file, "--json")
+    assert as_json.status == 1
+    report = codec.read(NovaReport, json.loads(as_json.out))
     assert [one.what for one in report.findings] == ["notification_format", "irqbalance"]
 
 
-def test_the_host_at_hand(pinner, cli):
+def test_check_of_this_host(pinner, cli):
     result = cli("nova", "check", "--json")
     assert result.status == 0
     assert json.loads(result.out)["host"] == "h1"

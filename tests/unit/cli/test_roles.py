@@ -1,4 +1,4 @@
-"""What each CPU is painted as."""
+"""The role of each CPU in the drawing of a host."""
 
 from dataclasses import replace
 
@@ -17,8 +17,8 @@ def thread(mask, immovable_reason=""):
     return Thread(tid=1, started=1, name="t", affinity=cpus(mask), immovable_reason=immovable_reason)
 
 
-def process(mask, load, immovable_reason="", thread_hold=""):
-    return Process(1, 1, "p", "p", "", False, load, (thread(mask, thread_hold),), immovable_reason)
+def process(mask, load, immovable_reason="", thread_reason=""):
+    return Process(1, 1, "p", "p", "", False, load, (thread(mask, thread_reason),), immovable_reason)
 
 
 def guest(vcpu, emulator, dedicated=False):
@@ -45,7 +45,7 @@ def letters(uses):
     return "".join(uses[cpu].letter for cpu in sorted(uses))
 
 
-def test_now_is_what_the_kernel_lets_run_where():
+def test_roles_now_follow_the_affinities_of_the_kernel():
     seen = snapshot(
         guests=[guest("4-6", "3"), guest("7", "7", dedicated=True)],
         processes=[process("0-1", 50.0), process("0-7", 1.0), process("0-7", 90.0, immovable_reason="guest")],
@@ -54,19 +54,19 @@ def test_now_is_what_the_kernel_lets_run_where():
     assert letters(uses_now(seen, 2.0)) == "HHIEVVVD"
 
 
-def test_cpus_where_uses_meet_say_which():
+def test_a_cpu_with_several_uses_names_them():
     seen = snapshot(guests=[guest("0-7", "0-1")], processes=[process("0", 50.0)], offline="6-7")
     uses = uses_now(seen, 2.0)
     assert letters(uses) == "**VVVVxx"
     assert [uses[cpu].name for cpu in (0, 1)] == ["housekeeping + emulator + vCPU", "emulator + vCPU"]
 
 
-def test_a_narrowed_thread_of_a_busy_process_is_no_housekeeping():
-    seen = snapshot(processes=[process("5", 99.0, thread_hold="restricted")])
+def test_a_restricted_thread_of_a_busy_process_is_no_housekeeping():
+    seen = snapshot(processes=[process("5", 99.0, thread_reason="restricted")])
     assert letters(uses_now(seen, 2.0)) == "........"
 
 
-def test_planned_sets_and_what_nobody_hands_out():
+def test_planned_sets_and_cpus_that_are_never_allocated():
     plan = replace(make_plan(), roles=Roles(cpus("0"), cpus("1"), cpus("2-4")))
     seen = snapshot(dedicated="5", isolated="6", offline="7")
     assert letters(uses_planned(seen, plan)) == "HEVVVDIx"
@@ -78,7 +78,7 @@ def test_planned_isolated_vcpus():
     assert letters(uses_planned(snapshot(), plan)) == "HEVII..."
 
 
-def test_roles_that_merge_on_a_small_host():
+def test_merged_roles_on_a_small_host():
     plan = replace(make_plan(), roles=Roles(cpus("0"), cpus("1-7"), cpus("1-7")))
     uses = uses_planned(snapshot(), plan)
     assert letters(uses) == "H*******"

@@ -1,4 +1,4 @@
-"""Snapshot files: saved whole and private, planned from elsewhere without host or database."""
+"""Snapshot files: saved completely and private, and used for plans without a host or a database."""
 
 import json
 import stat
@@ -14,42 +14,42 @@ from pinner.model.snapshot import Snapshot
 
 
 @pytest.fixture
-def nowhere(monkeypatch):
-    """No host, no database: whoever opens the use cases fails."""
+def without_service(monkeypatch):
+    """Neither a host nor a database: a command that opens the service fails."""
 
     def refuse(*_):
-        raise AssertionError("the use cases were opened")
+        raise AssertionError("the service was opened")
 
     monkeypatch.setattr(context, "open_pinner", refuse)
 
 
 @pytest.fixture
 def saved(tmp_path):
-    """A file with a host of 32 CPUs on two nodes and one busy process."""
+    """A file with the snapshot of a host with 32 CPUs, two nodes and one busy process."""
     file = tmp_path / "host.json"
     top = interleaved(16)
     file.write_bytes(codec.dump(snapshot(top, [], [process(50, 90.0, str(top.online), name="etcd")])))
     return file
 
 
-def test_save_is_private_and_whole(pinner, cli, tmp_path):
+def test_a_saved_snapshot_is_private_and_complete(pinner, cli, tmp_path):
     file = tmp_path / "host.json"
     file.write_text("old")
     result = cli("inventory", "--save", file)
     assert result.status == 0
     assert f"saved to {file}" in result.err
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    kept = codec.load(Snapshot, file.read_text())
-    assert kept.host == "h1"
-    assert kept.sample_seconds == 5.0
+    loaded = codec.load(Snapshot, file.read_text())
+    assert loaded.host == "h1"
+    assert loaded.sample_seconds == 5.0
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_save_to_stdout_is_the_snapshot_alone(pinner, cli):
+def test_save_to_stdout_prints_only_the_snapshot(pinner, cli):
     assert codec.load(Snapshot, cli("inventory", "--save", "-").out).host == "h1"
 
 
-def test_a_failed_save_leaves_no_draft(pinner, cli, tmp_path):
+def test_a_failed_save_leaves_no_temporary_file(pinner, cli, tmp_path):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
     result = cli("inventory", "--save", tmp_path / "taken")
@@ -66,7 +66,7 @@ def test_warnings_of_a_snapshot_go_to_stderr(pinner, cli, monkeypatch):
 
 
 @pytest.mark.parametrize("command", [["plan"], ["plan", "create"]])
-def test_plan_from_a_file(nowhere, cli, saved, command):
+def test_plan_from_a_file(without_service, cli, saved, command):
     result = cli(*command, "--snapshot", saved, "--housekeeping", "0-1", "--json")
     assert result.status == 0
     plan = codec.load(Plan, result.out)
@@ -76,7 +76,7 @@ def test_plan_from_a_file(nowhere, cli, saved, command):
     assert "cannot be applied" in result.err
 
 
-def test_compare_and_draw_from_a_file(nowhere, cli, saved):
+def test_compare_and_draw_from_a_file(without_service, cli, saved):
     outcomes = json.loads(cli("compare", "--snapshot", saved, "--json").out)
     assert {outcome["strategy"] for outcome in outcomes} == {"shared-pool", "numa-local", "isolated"}
     drawn = json.loads(cli("topology", "--snapshot", saved, "--housekeeping", "0-1", "--json").out)
@@ -89,7 +89,7 @@ def test_compare_and_draw_from_a_file(nowhere, cli, saved):
     ("text", "place"),
     [("", "snapshot"), ("{", "snapshot"), ("[]", "snapshot"), ('{"host": 1}', "snapshot.host")],
 )
-def test_a_file_that_is_no_snapshot(nowhere, cli, tmp_path, text, place):
+def test_a_file_that_is_no_snapshot(without_service, cli, tmp_path, text, place):
     file = tmp_path / "bad.json"
     file.write_text(text)
     result = cli("plan", "--snapshot", file)
