@@ -38,29 +38,7 @@ def register(commands: Commands) -> None:
     verbs = add_noun(
         commands, "plan", "make and show a plan, list plans, or show a stored plan", implied="create", about=ABOUT
     )
-    create = add_command(
-        verbs,
-        "create",
-        create_plan,
-        "make a plan from the present state of a host, store it and show it",
-        about="Nothing on the host is changed. With --snapshot or --root, the command needs no\n"
-        "host, no database and no privileges; it shows the plan but does not store it.",
-        examples=[
-            "pinner plan",
-            "pinner plan --strategy numa-local --guest web1 --guest web2",
-            "pinner plan --housekeeping 0-3 --emulator 4-7 --format shell",
-            "pinner plan --snapshot host.json --strategy isolated --smt isolate",
-            "pinner plan --policy --rebalance",
-        ],
-    )
-    source_options(create)
-    request_options(create)
-    create.add_argument(
-        "--policy",
-        action="store_true",
-        help="use the values of the host's policy, not the defaults, for plan options that are not given",
-    )
-    _format_option(create)
+    _register_create(verbs)
     listing = add_command(
         verbs, "list", list_plans, "list stored plans, newest first", examples=["pinner plan list --limit 5"]
     )
@@ -75,6 +53,33 @@ def register(commands: Commands) -> None:
     )
     show.add_argument("plan", metavar="PLAN_ID", help="id of a stored plan (see `pinner plan list`)")
     _format_option(show)
+
+
+def _register_create(verbs: Commands) -> None:
+    create = add_command(
+        verbs,
+        "create",
+        create_plan,
+        "make a plan from the present state of a host, store it and show it",
+        about="Nothing on the host is changed. With --snapshot or --root, the command needs no\n"
+        "host, no database and no privileges; it shows the plan but does not store it.",
+        examples=[
+            "pinner plan",
+            "pinner plan --strategy numa-local --guest web1 --guest web2",
+            "pinner plan --housekeeping 0-3 --emulator 4-7 --busy-threshold 5",
+            "pinner plan --format shell",
+            "pinner plan --snapshot host.json --strategy isolated --smt isolate",
+            "pinner plan --policy --rebalance",
+        ],
+    )
+    source_options(create)
+    request_options(create)
+    create.add_argument(
+        "--policy",
+        action="store_true",
+        help="use the values of the host's policy, not the defaults, for plan options that are not given",
+    )
+    _format_option(create)
 
 
 def _format_option(parser: Parser) -> None:

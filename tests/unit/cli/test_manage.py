@@ -60,9 +60,20 @@ def test_a_file_that_is_no_database_is_status_1(config, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["db", "--help"], ["db", "downgrade", "--help"], ["--version"]])
-def test_help(argv, capsys):
+def test_help(argv, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     assert main(argv) == 0
-    assert "pinner" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "pinner" in out
+    assert max(len(line) for line in out.splitlines()) <= 79
+
+
+@pytest.mark.parametrize("command", ["current", "upgrade", "downgrade"])
+def test_every_command_shows_its_exit_status_and_an_example(command, capsys):
+    assert main(["db", command, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "exit status:\n  0    done" in out
+    assert f"examples:\n  pinner-manage db {command}" in out
 
 
 def test_as_a_program(config):
