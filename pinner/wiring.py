@@ -17,7 +17,7 @@ from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
 from pinner.agent.protocol import Agent
 from pinner.host import nova_conf
-from pinner.host.events import Events
+from pinner.host.events import HostWatcher
 from pinner.host.inventory import take_snapshot
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
@@ -94,9 +94,9 @@ def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack, *
     undo.callback(agent.close)
     agent.recover()
     if watch:
-        events = Events(config.libvirt.uri, host.own_pins, event_queue, journal.placed)
-        events.start()
-        undo.callback(events.close)
+        watcher = HostWatcher(config.libvirt.uri, host.own_pins, event_queue, journal.placed)
+        watcher.start()
+        undo.callback(watcher.close)
     return agent
 
 

@@ -1,7 +1,7 @@
-"""A thread's affinity: the kernel's word on it, and the sole sched_setaffinity.
+"""A thread's affinity as the kernel reports it, and pinner's only call of sched_setaffinity.
 
-Source: sched_setaffinity(2); Cpus_allowed_list of /proc/TID/status. A thread is named by id and start time, and its
-open folder /proc/TID stays that thread's even when the id is given to another, as a pidfd does for a process.
+Source: sched_setaffinity(2); Cpus_allowed_list of /proc/TID/status. A thread is named by id and start time. An open
+folder /proc/TID belongs to the same thread even after the kernel reuses the id, as a pidfd does for a process.
 """
 
 import errno
@@ -23,9 +23,9 @@ def mask(tid: int) -> ThreadMask:
 
 
 def masks(pid: int, wanted: Callable[[str], bool] = lambda _: True) -> tuple[ThreadMask, ...]:
-    """Those of a process's threads whose name is ``wanted``, by ascending id. Raises Gone where there are none.
+    """The masks of the process's threads whose name is ``wanted``, by ascending id. Raises Gone where there are none.
 
-    Threads that nobody may move are left out: before Linux 6.3, io_uring's workers in a process of anybody's.
+    Threads with PF_NO_SETAFFINITY are left out. Before Linux 6.3 the io_uring workers of any process have that flag.
     """
     found = []
     with _opened(pid) as folder:
@@ -41,11 +41,11 @@ def masks(pid: int, wanted: Callable[[str], bool] = lambda _: True) -> tuple[Thr
 
 
 def set_affinity(thread: ThreadMask) -> None:
-    """Give the thread the mask ``thread.cpus``, exactly, for up to 8,192 CPUs.
+    """Set the thread's mask to exactly ``thread.cpus``, for up to 8,192 CPUs.
 
-    Raises Gone where the thread ended (its id may be another's by now), NotPermitted, and ApplyFailed where the kernel
-    refuses, or grants less because a cpuset confines the thread (it does so without an error): then the thread has its
-    former mask again.
+    Raises Gone where the thread ended (another thread may have its id now), NotPermitted, and ApplyFailed where the
+    kernel refuses the mask. Where a cpuset confines the thread, the kernel grants fewer CPUs without an error: then
+    the former mask is set again, and ApplyFailed is raised too.
     """
     with _opened(thread.tid) as folder:
         if procfs.parse_stat(_read(folder, "stat", thread.tid)).started != thread.started:
@@ -84,7 +84,7 @@ def _set(thread: ThreadMask, cpus: CpuSet) -> None:
     except ProcessLookupError:
         raise Gone(f"thread {thread.tid}") from None
     except PermissionError:
-        raise NotPermitted(f"thread {thread.tid}", "setting its affinity needs root or CAP_SYS_NICE") from None
+        raise NotPermitted(f"thread {thread.tid}", "setting an affinity needs root or CAP_SYS_NICE") from None
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
@@ -92,17 +92,18 @@ def _set(thread: ThreadMask, cpus: CpuSet) -> None:
 
 
 def _refused(thread: ThreadMask, granted: CpuSet) -> ApplyFailed:
-    why = f"asked for CPUs {thread.cpus}, the kernel grants {granted or 'none of them'}: {_confined(thread.tid)}"
+    cpus = f"CPUs {granted}" if granted else "none of them"
+    why = f"pinner requested CPUs {thread.cpus}, the kernel grants {cpus}: {_refusal_cause(thread.tid)}"
     return ApplyFailed(f"thread {thread.tid}", why, asked=str(thread.cpus), granted=str(granted))
 
 
-def _confined(tid: int) -> str:
-    """What keeps a thread from CPUs: its cpuset, or the kernel itself."""
+def _refusal_cause(tid: int) -> str:
+    """Why the kernel does not grant a thread all requested CPUs: its cpuset, or a flag of the thread."""
     try:
         stat = procfs.parse_stat(files.read(f"/proc/{tid}/stat"))
         cpuset = cpusets.path_of(Path("/"), tid)
     except OSError:
-        return "it has ended"
+        return "the thread has ended"
     if stat.flags & procfs.PF_NO_SETAFFINITY:
-        return "it is a kernel thread that belongs to its CPU"
-    return f"its cpuset {cpuset} confines it, or a CPU is offline or absent"
+        return "the thread is a kernel thread that is bound to its CPU"
+    return f"cpuset {cpuset} confines the thread, or a CPU is offline or absent"

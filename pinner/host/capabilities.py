@@ -1,4 +1,4 @@
-"""What libvirt says of a host (virConnectGetCapabilities): a parser of its XML, and a comparison with sysfs. Pure."""
+"""libvirt's description of a host (virConnectGetCapabilities): an XML parser and a comparison with sysfs. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ from pinner.model.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A NUMA node in libvirt's words; ``memory_kib`` is None where libvirt does not tell."""
+    """A NUMA node as libvirt reports it; ``memory_kib`` is None where libvirt does not report the size."""
 
     id: int
     cpus: CpuSet
     siblings: Mapping[int, CpuSet]
-    """CPU to the hardware threads of its core, where libvirt tells."""
+    """CPU to the hardware threads of its core, where libvirt reports them."""
     memory_kib: int | None
     distances: Mapping[int, int]
 
 
 def parse(capabilities_xml: str) -> tuple[Cell, ...]:
-    """The cells of the host's topology. Raises Invalid where the text is no capabilities document."""
-    # No entity is resolved and nothing is fetched: the text comes over a socket.
+    """The cells of the host's topology. Raises Invalid where the text is not a capabilities document."""
+    # The parser resolves no entity and opens no connection, because the text comes over a socket.
     parser = etree.XMLParser(resolve_entities=False, no_network=True)
     try:
         host = etree.fromstring(capabilities_xml.encode(), parser)
@@ -34,7 +34,7 @@ def parse(capabilities_xml: str) -> tuple[Cell, ...]:
 
 
 def disagreements(topology: Topology, capabilities_xml: str) -> tuple[str, ...]:
-    """Where libvirt and sysfs differ on nodes, CPUs, siblings, memory sizes or distances; a sentence for each."""
+    """A sentence for each difference between libvirt and sysfs in nodes, CPUs, siblings, memory sizes or distances."""
     return tuple(_differences(topology, parse(capabilities_xml)))
 
 
@@ -43,20 +43,23 @@ def _differences(topology: Topology, cells: tuple[Cell, ...]) -> Iterator[str]:
     listed = {cell.id for cell in cells}
     siblings = {cpu.id: cpu.siblings for cpu in topology.cpus}
     if listed != nodes.keys():
-        yield f"libvirt lists nodes {CpuSet.of(listed)}, sysfs {CpuSet.of(nodes)}"
+        reported = f"nodes {CpuSet.of(listed)}" if listed else "no nodes"
+        yield f"libvirt reports {reported}; sysfs reports nodes {CpuSet.of(nodes)}"
     for cell in cells:
         node = nodes.get(cell.id)
         if node is None:
             continue
         if cell.cpus != node.cpus:
-            yield f"node {node.id}: libvirt lists CPUs {cell.cpus}, sysfs {node.cpus}"
+            yield f"node {node.id}: libvirt reports CPUs {cell.cpus}; sysfs reports CPUs {node.cpus}"
         if cell.memory_kib not in (None, node.memory_kib):
-            yield f"node {node.id}: libvirt says {cell.memory_kib} KiB of memory, sysfs {node.memory_kib}"
+            sizes = f"libvirt reports {cell.memory_kib} KiB of memory; sysfs reports {node.memory_kib} KiB"
+            yield f"node {node.id}: {sizes}"
         if cell.distances and node.distances and cell.distances != node.distances:
-            yield f"node {node.id}: libvirt says distances {dict(cell.distances)}, sysfs {dict(node.distances)}"
+            theirs, ours = dict(cell.distances), dict(node.distances)
+            yield f"node {node.id}: libvirt reports distances {theirs}; sysfs reports distances {ours}"
         for cpu, threads in cell.siblings.items():
             if cpu in siblings and threads != siblings[cpu]:
-                yield f"CPU {cpu}: libvirt says its core has CPUs {threads}, sysfs {siblings[cpu]}"
+                yield f"CPU {cpu}: libvirt reports CPUs {threads} in its core; sysfs reports CPUs {siblings[cpu]}"
 
 
 def _cell(cell: etree._Element) -> Cell:

@@ -1,6 +1,6 @@
-"""Saves a machine as files: those of /proc and /sys that an inventory reads (and hwloc's lstopo, for comparison).
+"""Copies the files of /proc and /sys that an inventory reads (and those that hwloc's lstopo reads, for comparison).
 
-What comes out is a root like any other: proc/ and sys/, the symbolic links of sysfs kept.
+The copy is a root folder with proc/ and sys/, and it contains the symbolic links of sysfs.
 """
 
 import os
@@ -38,11 +38,11 @@ _PARTITION = ("cpuset.cpus.effective", "cpuset.cpus.partition")
 
 
 def capture(root: Path, folder: Path, *, scrub: bool) -> int:
-    """Save the machine below ``root`` in ``folder``, open to its owner only; the number of files.
+    """Save the machine below ``root`` in ``folder`` with mode 0700. Returns the number of files.
 
-    With ``scrub`` names and command lines are left out (see scrub.Scrubber). What ends or cannot be read meanwhile is
-    left out, too. Raises Invalid for a root without CPUs, and for a folder that has something in it or cannot be
-    written.
+    With ``scrub`` names and command lines are left out (see scrub.Scrubber). Files that cannot be read and processes
+    that end during the copy are left out, too. Raises Invalid for a root without CPUs, and for a folder that is not
+    empty or not writable.
     """
     sysfs_cpus.present(root)
     try:
@@ -55,7 +55,7 @@ def capture(root: Path, folder: Path, *, scrub: bool) -> int:
 
 
 class _Copy:
-    """One capture under way."""
+    """One running capture."""
 
     def __init__(self, root: Path, folder: Path, scrubber: Scrubber | None) -> None:
         self._root = root
@@ -63,28 +63,29 @@ class _Copy:
         self._scrubber = scrubber
 
     def all(self) -> int:
-        """Copy everything; the number of files."""
+        """Copy everything. Returns the number of files."""
         machine = chain.from_iterable(sorted(self._root.glob(pattern)) for pattern in _MACHINE)
         names = (path.relative_to(self._root) for path in chain(machine, _cgroups(self._root), _threads(self._root)))
         return sum(self._copy(name) for name in names)
 
     def _copy(self, name: Path) -> bool:
-        """Whether there was something to copy, and leave to."""
+        """Copy one file. Returns whether the file could be read and may be saved."""
         try:
             data: bytes | None = files.read(str(self._root / name), records=True)
         except OSError:
             return False
         if self._scrubber is not None:
             data = self._scrubber.scrubbed(name, data or b"")
-        if data is None or (place := self._place(name)) is None:
+        if data is None or (resolved := self._resolve(name)) is None:
             return False
-        path = self._folder / place
+        path = self._folder / resolved
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
         return True
 
-    def _place(self, name: Path) -> Path | None:
-        """Where the file really lies; the links on the way are made again. None where one leads out of the root."""
+    def _resolve(self, name: Path) -> Path | None:
+        """The file's path without symbolic links; the links are created in the copy. None where one leads out of the
+        root."""
         if name.parts[0] == "proc":
             return name
         here = Path()
@@ -103,7 +104,7 @@ class _Copy:
 
 
 def _cgroups(root: Path) -> Iterator[Path]:
-    """What tells where the cpuset controller is, and which CPUs lie in partitions of it."""
+    """The files that show where the cpuset controller is, and which CPUs its partitions contain."""
     mount = kernel.cpuset_mount(root)
     if mount.version == "v2":
         yield from (mount.folder / name for name in _CGROUP)

@@ -1,4 +1,4 @@
-"""Why a thread is where it does not belong: the cause that fits what was seen of its host. Pure."""
+"""The likely cause of a drift, found from evidence of the host. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -7,15 +7,15 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Cause, Drift
 
 BALANCERS = ("numad", "tuned")
-"""Services that move threads, by their processes' names."""
+"""Process names of the services that move threads."""
 IRQBALANCE = "irqbalance"
-"""Moves interrupts, and never a thread."""
+"""It moves interrupts and never a thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cpuset:
-    """A cpuset above a thread: its path below the controller's mount, and the CPUs that were written there (none: it
-    confines nobody). ``part``: libvirt keeps it for one part of a guest."""
+    """A cpuset that contains a thread: its path below the controller's mount and its CPUs (empty: no restriction).
+    ``part`` is true where libvirt made the cpuset for one part of a guest."""
 
     path: str
     cpus: CpuSet
@@ -24,54 +24,54 @@ class Cpuset:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What systemd was told of a unit: AllowedCPUs= and CPUAffinity= (systemd.resource-control, systemd.exec); no CPUs
-    where it was told nothing."""
+    """systemd's settings of a unit: AllowedCPUs= and CPUAffinity= (systemd.resource-control, systemd.exec); no CPUs
+    where a setting is absent."""
 
     allowed: CpuSet = CpuSet()
     affinity: CpuSet = CpuSet()
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a host shows that may explain a drift."""
+class Evidence:
+    """Facts of a host that may explain a drift."""
 
     cpusets: tuple[Cpuset, ...] = ()
-    """Those above the first thread that is astray, innermost first."""
+    """The cpusets that contain the first misplaced thread, innermost first."""
     pin: CpuSet | None = None
-    """Where libvirt remembers that it pinned the target; None: nowhere."""
+    """The target's pin in libvirt's live XML; None where it has none."""
     units: Mapping[str, Unit] = field(default_factory=dict)
-    """By the name of the unit, which is that of its cpuset's folder."""
+    """By the unit's name, which is also the name of its cpuset's folder."""
     running: frozenset[str] = frozenset()
-    """Which of BALANCERS and IRQBALANCE run."""
+    """The names of BALANCERS and IRQBALANCE that run."""
 
 
-def explained(drift: Drift, seen: Seen) -> Drift:
-    """The drift with the first cause that fits; one whose cause is known stays as it is."""
+def with_cause(drift: Drift, evidence: Evidence) -> Drift:
+    """The drift with the first cause that fits; a drift with a known cause is returned unchanged."""
     if drift.cause != "unknown" or not drift.actual:
         return drift
-    cause, detail = next(_causes(drift, seen))
+    cause, detail = next(_causes(drift, evidence))
     return replace(drift, cause=cause, detail=detail)
 
 
-def _causes(drift: Drift, seen: Seen) -> Iterator[tuple[Cause, str]]:
-    """The likeliest first: what confines the thread whatever its own mask is, what libvirt says it did, what was
-    written behind libvirt's back, and who else is known to move threads."""
-    for cpuset in seen.cpusets:
+def _causes(drift: Drift, evidence: Evidence) -> Iterator[tuple[Cause, str]]:
+    """The possible causes, the most likely first: a cpuset that confines the thread whatever its own mask is, a pin
+    set through libvirt, a cpuset written without libvirt, systemd's CPUAffinity=, and services that move threads."""
+    for cpuset in evidence.cpusets:
         if not cpuset.part and cpuset.cpus and not drift.expected <= cpuset.cpus:
-            unit = seen.units.get(cpuset.path.rpartition("/")[2], Unit())
+            unit = evidence.units.get(cpuset.path.rpartition("/")[2], Unit())
             if unit.allowed == cpuset.cpus:
                 yield "systemd", f"AllowedCPUs={unit.allowed} of {cpuset.path.rpartition('/')[2]}"
             yield "cpuset", f"cpuset {cpuset.path} allows only CPUs {cpuset.cpus}"
     masks = {mask.cpus for mask in drift.actual}
-    if seen.pin is not None and seen.pin != drift.expected and masks == {seen.pin}:
-        yield "libvirt", f"another writer had libvirt pin it to CPUs {seen.pin}"
-    for cpuset in seen.cpusets:
+    if evidence.pin is not None and evidence.pin != drift.expected and masks == {evidence.pin}:
+        yield "libvirt", f"another libvirt client pinned it to CPUs {evidence.pin}"
+    for cpuset in evidence.cpusets:
         if cpuset.part and cpuset.cpus and (masks == {cpuset.cpus} or not drift.expected <= cpuset.cpus):
-            yield "cpuset", f"cpuset {cpuset.path} was given CPUs {cpuset.cpus}"
-    for name, unit in seen.units.items():
+            yield "cpuset", f"another program wrote CPUs {cpuset.cpus} to cpuset {cpuset.path}"
+    for name, unit in evidence.units.items():
         if unit.affinity and masks == {unit.affinity}:
             yield "systemd", f"CPUAffinity={unit.affinity} of {name}"
-    if movers := [name for name in BALANCERS if name in seen.running]:
-        yield "balancer", f"{' and '.join(movers)} runs here and moves threads"
-    innocent = "; irqbalance runs here, but moves interrupts only" if IRQBALANCE in seen.running else ""
-    yield "unknown", f"somebody set its threads' affinity, as taskset does{innocent}"
+    if movers := [name for name in BALANCERS if name in evidence.running]:
+        yield "balancer", f"services on this host move threads: {', '.join(movers)}"
+    irqbalance = "; irqbalance runs too, but moves only interrupts" if IRQBALANCE in evidence.running else ""
+    yield "unknown", f"another program set its threads' affinity, for example taskset{irqbalance}"

@@ -1,4 +1,4 @@
-"""Things that come in bursts, held back until their burst is over. Pure: the caller tells the time."""
+"""A debouncer: it collects values for a short time, so that a burst is processed once. Pure: callers pass the time."""
 
 from typing import Generic, TypeVar
 
@@ -7,22 +7,25 @@ V = TypeVar("V")
 
 
 class Debouncer(Generic[K, V]):
-    """Gives out what came for a key at once, ``seconds`` after the first of it: however long a burst lasts, nothing is
-    late by more than that."""
+    """Collects the values of each key and returns them together, ``seconds`` after the first one.
+
+    However long a burst lasts, no value waits longer than ``seconds``.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._held: dict[K, tuple[float, list[V]]] = {}
+        self._pending: dict[K, tuple[float, list[V]]] = {}
+        """The time at which each key is due, and its values."""
 
     def add(self, key: K, value: V, now: float) -> None:
-        """Something came."""
-        self._held.setdefault(key, (now + self._seconds, []))[1].append(value)
+        """Collect a value."""
+        self._pending.setdefault(key, (now + self._seconds, []))[1].append(value)
 
     def due(self, now: float) -> list[tuple[K, list[V]]]:
-        """What has been held long enough, in the order in which it came; it is held no more."""
-        over = [key for key, (until, _) in self._held.items() if until <= now]
-        return [(key, self._held.pop(key)[1]) for key in over]
+        """Remove and return the keys that are due with their values, in the order in which they were added."""
+        keys = [key for key, (due_at, _) in self._pending.items() if due_at <= now]
+        return [(key, self._pending.pop(key)[1]) for key in keys]
 
     def wait(self, now: float, longest: float) -> float:
-        """Seconds until the next is due, ``longest`` where nothing is held."""
-        return min((max(until - now, 0.0) for until, _ in self._held.values()), default=longest)
+        """Seconds until the next key is due, ``longest`` where no value is pending."""
+        return min((max(due_at - now, 0.0) for due_at, _ in self._pending.values()), default=longest)

@@ -1,4 +1,4 @@
-"""PCI functions and network interfaces with their node, from /sys/bus/pci/devices and /sys/class/net."""
+"""PCI functions and network interfaces with their NUMA node, from /sys/bus/pci/devices and /sys/class/net."""
 
 import os
 from pathlib import Path
@@ -10,14 +10,14 @@ from pinner.model.topology import Device
 def read_devices(root: Path) -> tuple[Device, ...]:
     """PCI functions by address, then network interfaces by name; none where the folders are missing.
 
-    A PCI function is described by class and vendor:device, an interface by the device behind it (virtual ones: none).
+    The description of a PCI function is class and vendor:device, that of an interface its device (empty if virtual).
     """
     pci = (
         Device("pci", _name(path), number(path / "numa_node"), _pci_ids(path))
         for path in _entries(root / "sys/bus/pci/devices")
     )
     net = (
-        Device("net", _name(path), number(path / "device/numa_node"), _behind(path / "device"))
+        Device("net", _name(path), number(path / "device/numa_node"), _target_name(path / "device"))
         for path in _entries(root / "sys/class/net")
         if path.is_dir()
     )
@@ -36,10 +36,10 @@ def _name(path: Path) -> str:
 
 
 def _pci_ids(device: Path) -> str:
-    """Class and vendor:device in hexadecimal as lspci -n writes them, empty where the kernel does not say."""
+    """Class and vendor:device in hexadecimal as lspci -n writes them, empty where the kernel does not report them."""
     class_, vendor, model = ((text(device / name) or "").removeprefix("0x") for name in ("class", "vendor", "device"))
     return f"{class_[:4]} {vendor}:{model}" if class_ and vendor and model else ""
 
 
-def _behind(device: Path) -> str:
+def _target_name(device: Path) -> str:
     return _name(device.resolve()) if device.exists() else ""

@@ -1,6 +1,7 @@
-"""A libvirt domain's XML: what libvirt's calls do not say, or say only by asking QEMU, which may not answer. Pure.
+"""A parser of libvirt's domain XML. Pure.
 
-Source: https://libvirt.org/formatdomain.html; the metadata is Nova's. Entities are not resolved.
+The XML has facts that libvirt's calls do not return, or return only after QEMU has answered, which a stopped QEMU does
+not. Source: https://libvirt.org/formatdomain.html; the metadata is Nova's. Entities are not resolved.
 """
 
 from collections.abc import Mapping
@@ -18,33 +19,33 @@ NOVA = ("http://openstack.org/xmlns/libvirt/nova/1.1", "http://openstack.org/xml
 PINNER = "urn:pinner:domain:1"
 """The namespace of pinner's own metadata."""
 EXCLUDED = "<cpus leave='alone'/>"
-"""In PINNER: the guest's CPUs are to be left alone."""
+"""An element in the namespace PINNER: pinner excludes the guest and does not change its CPUs."""
 
 _PINS = {"emulator": "emulatorpin", "vcpu": "vcpupin", "iothread": "iothreadpin"}
 _PART = {"vcpu": "vcpu", "iothread": "iothread"}
-"""The attribute of a pin element that tells which one it is for."""
+"""The attribute of a pin element that has the number of the vCPU or iothread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What one domain's XML says. Pins are those that stand there; ``cpuset`` holds where there is none."""
+    """The contents of one domain's XML. A part without a pin may use the CPUs of ``cpuset``."""
 
     memory_kib: int
     vcpus: tuple[int, ...]
-    """The ids of all vCPUs, the unplugged included."""
+    """The ids of all vCPUs, including the unplugged ones."""
     cpuset: CpuSet | None
     vcpu_pins: Mapping[int, CpuSet]
     emulator_pin: CpuSet | None
     iothreads: tuple[int, ...]
     iothread_pins: Mapping[int, CpuSet]
     taps: tuple[tuple[str, str], ...]
-    """Name on the host and MAC address of every network interface that has one."""
+    """Host name of the tap and MAC address of every network interface that has a tap."""
     pci: tuple[str, ...]
     nova: NovaIdentity | None
     excluded: bool
-    """Whether pinner's own metadata says that its CPUs are to be left alone."""
+    """Whether pinner's metadata marks the guest as excluded."""
     dedicated: bool
-    """Whether Nova's metadata says, of the flavor or of the image, that vCPUs have CPUs of their own."""
+    """Whether the flavor or the image in Nova's metadata requests dedicated CPUs for vCPUs."""
 
 
 def parse(xml: str) -> Domain:
@@ -77,7 +78,8 @@ def cputune(xml: str) -> str:
 
 
 def with_pin_of(xml: str, target: Target, definition: str) -> str:
-    """The domain's XML with the target's pin as it stands in ``definition`` (a <cputune> or nothing), or without it."""
+    """The domain's XML with the target's pin from ``definition`` (a <cputune> or empty), or without a pin if that has
+    none."""
     domain = _tree(xml)
     tune = domain.find("cputune")
     if tune is None:
@@ -106,7 +108,7 @@ def _pins(domain: etree._Element, kind: str) -> dict[int, CpuSet]:
 
 
 def _iothreads(domain: etree._Element) -> tuple[int, ...]:
-    """libvirt lists the ids only where one of them is not its own choice, which is 1, 2, ..."""
+    """The ids of the iothreads. libvirt lists them only where they differ from its default, 1, 2, ..."""
     listed = tuple(int(thread.get("id", "")) for thread in domain.iterfind("iothreadids/iothread"))
     return listed or tuple(range(1, int(domain.findtext("iothreads", "0")) + 1))
 
@@ -126,8 +128,8 @@ def _pci_address(address: etree._Element) -> str:
 
 
 def _nova(domain: etree._Element) -> tuple[NovaIdentity | None, bool]:
-    """Who the guest is for Nova, and whether its flavor or its image gives vCPUs CPUs of their own."""
-    found = (domain.find(f"metadata/{{{space}}}instance") for space in NOVA)
+    """The guest's identity in Nova, and whether its flavor or its image requests dedicated CPUs for vCPUs."""
+    found = (domain.find(f"metadata/{{{namespace}}}instance") for namespace in NOVA)
     instance = next((each for each in found if each is not None), None)
     if instance is None:
         return None, False

@@ -1,4 +1,4 @@
-"""What a live host shows that may explain a drift (see causes): cpusets, systemd's settings, who runs."""
+"""Collects the evidence of a live host that may explain a drift (see causes): cpusets, systemd's settings, services."""
 
 import subprocess
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from pinner.host import causes, cpusets, files
-from pinner.host.causes import Cpuset, Seen, Unit
+from pinner.host.causes import Cpuset, Evidence, Unit
 from pinner.host.kernel import cpuset_mount
 from pinner.host.watched import names_of_all
 from pinner.model.change import PINNED, Target
@@ -15,26 +15,27 @@ from pinner.model.drift import Drift
 from pinner.model.errors import Invalid, PinnerError
 
 _BOOTED = "run/systemd/system"
-"""Is there where systemd is the init (sd_booted(3))."""
+"""This folder exists where systemd is the init process (sd_booted(3))."""
 _SYSTEMD_SECONDS = 5
 
 
 def explain(root: Path, drifts: tuple[Drift, ...], pin_of: Callable[[Target], CpuSet | None]) -> tuple[Drift, ...]:
-    """See Agent.explain. ``pin_of`` gives where libvirt remembers that it pinned a part of a guest; it may raise."""
+    """See Agent.explain. ``pin_of`` returns a part's pin in libvirt's live XML; it may raise PinnerError."""
     running = cache(lambda: _running(root))
     unit = cache(lambda name: _unit(root, name))
 
-    def seen(drift: Drift) -> Seen:
-        above = _above(root, drift.actual[0].tid)
-        names = [name for cpuset in above if (name := cpuset.path.rpartition("/")[2]).endswith(cpusets.UNITS)]
-        return Seen(above, _pin(drift.target, pin_of), {name: unit(name) for name in names}, running())
+    def evidence_of(drift: Drift) -> Evidence:
+        found = _cpusets_of(root, drift.actual[0].tid)
+        names = [name for cpuset in found if (name := cpuset.path.rpartition("/")[2]).endswith(cpusets.UNITS)]
+        return Evidence(found, _pin(drift.target, pin_of), {name: unit(name) for name in names}, running())
 
     return tuple(
-        causes.explained(drift, seen(drift)) if drift.cause == "unknown" and drift.actual else drift for drift in drifts
+        causes.with_cause(drift, evidence_of(drift)) if drift.cause == "unknown" and drift.actual else drift
+        for drift in drifts
     )
 
 
-def _above(root: Path, tid: int) -> tuple[Cpuset, ...]:
+def _cpusets_of(root: Path, tid: int) -> tuple[Cpuset, ...]:
     mount = cpuset_mount(root)
     return tuple(
         Cpuset(
@@ -42,7 +43,7 @@ def _above(root: Path, tid: int) -> tuple[Cpuset, ...]:
             files.cpu_list(folder / cpusets.CPUS) or CpuSet(),
             cpusets.part_of(folder.name) is not None,
         )
-        for folder in cpusets.around(root, mount, tid)
+        for folder in cpusets.folders_of(root, mount, tid)
     )
 
 
@@ -61,7 +62,7 @@ def _running(root: Path) -> frozenset[str]:
 
 
 def _unit(root: Path, name: str) -> Unit:
-    """What systemd says of a unit; nothing where it does not answer."""
+    """systemd's settings of a unit; empty where systemd does not answer."""
     if not (root / _BOOTED).is_dir():
         return Unit()
     command = ["systemctl", "show", "--property=AllowedCPUs", "--property=CPUAffinity", "--", name]
@@ -73,7 +74,7 @@ def _unit(root: Path, name: str) -> Unit:
 
 
 def parse_unit(text: str) -> Unit:
-    """What ``systemctl show`` prints of a unit: lists of CPUs and ranges, by spaces."""
+    """The settings in the output of ``systemctl show``: CPUs and ranges, separated by spaces."""
     found = dict(line.partition("=")[::2] for line in text.splitlines())
     return Unit(_cpus(found.get("AllowedCPUs", "")), _cpus(found.get("CPUAffinity", "")))
 

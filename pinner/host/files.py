@@ -1,4 +1,4 @@
-"""Small files of /proc and /sys: what is missing, unreadable or malformed is None, and the caller says what that means.
+"""Readers of small files of /proc and /sys. A missing, unreadable or malformed file is None; the caller interprets it.
 
 The kernel writes sets of CPUs as lists (``0-3,8``) or as masks of 32-bit words in hexadecimal (``0000000f,ffffffff``);
 Documentation/admin-guide/cputopology.rst.
@@ -15,10 +15,10 @@ _BUFFER = 16384
 
 
 def read(path: str, folder: int | None = None, *, records: bool = False) -> bytes:
-    """A whole file, with as few system calls as it takes; ``folder`` is an open one that ``path`` is relative to.
+    """The whole file, read with as few system calls as possible; ``path`` is relative to the open ``folder`` if given.
 
-    The kernel hands out a file of many ``records`` (numa_maps, cpuinfo, mounts) a page at a time, whatever is asked
-    for: a short piece is not the last. Raises OSError.
+    The kernel returns a file of many ``records`` (numa_maps, cpuinfo, mounts) in pieces of at most a page, whatever
+    the buffer's size: there a short read does not mean the end of the file. Raises OSError.
     """
     file = os.open(path, os.O_RDONLY, dir_fd=folder)
     try:
@@ -32,7 +32,7 @@ def read(path: str, folder: int | None = None, *, records: bool = False) -> byte
 
 
 class Folder:
-    """A folder held open, as a file descriptor. Raises OSError."""
+    """An open folder; the context manager returns its file descriptor. Raises OSError."""
 
     def __init__(self, path: str) -> None:
         self._descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY)
@@ -45,12 +45,12 @@ class Folder:
 
 
 def decode(data: bytes) -> str:
-    """Text that can always be written as UTF-8: undecodable bytes come out escaped."""
+    """Text that can always be written as UTF-8: undecodable bytes are escaped."""
     return data.decode("utf-8", "backslashreplace")
 
 
 def text(path: Path) -> str | None:
-    """A file's text without the white space around it."""
+    """A file's text without leading and trailing white space."""
     try:
         return decode(read(str(path), records=True)).strip()
     except OSError:
@@ -58,7 +58,7 @@ def text(path: Path) -> str | None:
 
 
 def number(path: Path) -> int | None:
-    """A file that holds one number; negative ones mean "unknown" in the files read here."""
+    """The number in a file; a negative number means "unknown" in these files and is None."""
     try:
         value = int(text(path) or "")
     except ValueError:
@@ -67,7 +67,7 @@ def number(path: Path) -> int | None:
 
 
 def cpu_list(path: Path) -> CpuSet | None:
-    """A file that holds a CPU list."""
+    """The CPU list in a file."""
     content = text(path)
     if content is None:
         return None
@@ -78,7 +78,7 @@ def cpu_list(path: Path) -> CpuSet | None:
 
 
 def cpu_mask(path: Path) -> CpuSet | None:
-    """A file that holds a CPU mask."""
+    """The CPU mask in a file."""
     try:
         mask = int((text(path) or "").replace(",", ""), 16)
     except ValueError:
@@ -89,7 +89,7 @@ def cpu_mask(path: Path) -> CpuSet | None:
 
 
 def numbered(folder: Path, prefix: str) -> dict[int, Path]:
-    """The entries of a folder named ``prefix`` and a number, by ascending number."""
+    """The folder's entries whose name is ``prefix`` and a number, by ascending number."""
     pattern = re.compile(re.escape(prefix) + r"(\d{1,9})", re.ASCII)
     try:
         found = {int(match[1]): path for path in folder.iterdir() if (match := pattern.fullmatch(path.name))}
@@ -99,8 +99,8 @@ def numbered(folder: Path, prefix: str) -> dict[int, Path]:
 
 
 def numbers(folder: str) -> list[str]:
-    """The names in a folder that are numbers, ascending; none where there is no such folder."""
+    """The names in a folder that are numbers, ascending; none where the folder does not exist."""
     try:
-        return sorted(filter(str.isdecimal, os.listdir(folder)), key=int)  # noqa: PTH208 - a Path for each is too slow
+        return sorted(filter(str.isdecimal, os.listdir(folder)), key=int)  # noqa: PTH208 - Path objects are too slow
     except OSError:
         return []

@@ -1,4 +1,4 @@
-"""A guest put together from libvirt's XML, /proc and the taps' own counters."""
+"""Builds a Guest from libvirt's XML, /proc and the counters of its taps."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from pinner.model.nova import NovaGuest
 
 @dataclass(frozen=True, slots=True)
 class ActiveDomain:
-    """What libvirt says of an active domain; ``definition`` is the one that outlives a shutdown, if it has one."""
+    """An active domain as libvirt describes it; ``definition`` is its persistent XML, None for a transient domain."""
 
     uuid: str
     name: str
@@ -24,22 +24,22 @@ class ActiveDomain:
 
 
 def read_guest(root: Path, domain: ActiveDomain, processes: qemu.Processes) -> Guest:
-    """The guest with its threads, memory and taps as they are below ``root``. Raises Gone where QEMU has ended."""
+    """The guest with its threads, memory and taps as found below ``root``. Raises Gone where QEMU has ended."""
     pid = processes.qemus.get(domain.uuid)
     if pid is None:
         raise Gone(f"guest {domain.name}")
     xml = domain.xml
     roles = qemu.roles(procfs.threads_of(root, pid))
-    everywhere = xml.cpuset or files.cpu_list(root / "sys/devices/system/cpu/online") or CpuSet()
+    unpinned = xml.cpuset or files.cpu_list(root / "sys/devices/system/cpu/online") or CpuSet()
     return Guest(
         uuid=domain.uuid,
         name=domain.name,
         state=domain.state,
         pid=pid,
-        vcpus=tuple(Vcpu(id_, roles.vcpus.get(id_), xml.vcpu_pins.get(id_, everywhere)) for id_ in xml.vcpus),
-        emulator=Emulator(xml.emulator_pin or everywhere, roles.emulator, _emulator_policy(domain)),
+        vcpus=tuple(Vcpu(id_, roles.vcpus.get(id_), xml.vcpu_pins.get(id_, unpinned)) for id_ in xml.vcpus),
+        emulator=Emulator(xml.emulator_pin or unpinned, roles.emulator, _emulator_policy(domain)),
         iothreads=tuple(
-            IoThread(id_, roles.iothreads.get(id_), xml.iothread_pins.get(id_, everywhere))
+            IoThread(id_, roles.iothreads.get(id_), xml.iothread_pins.get(id_, unpinned))
             for id_ in sorted({*xml.iothreads, *roles.iothreads})
         ),
         vhost_threads=processes.vhost_threads.get(pid, ()),
@@ -56,7 +56,7 @@ def read_guest(root: Path, domain: ActiveDomain, processes: qemu.Processes) -> G
 
 
 def pinned_by_nova(root: Path, domains: Iterable[ActiveDomain]) -> Iterator[NovaGuest]:
-    """Those that Nova pinned, by what libvirt says alone."""
+    """The guests that Nova pinned, found from libvirt's XML alone."""
     online = files.cpu_list(root / "sys/devices/system/cpu/online") or CpuSet()
     for domain in domains:
         if _dedicated(domain):
@@ -66,7 +66,7 @@ def pinned_by_nova(root: Path, domains: Iterable[ActiveDomain]) -> Iterator[Nova
 
 
 def _tap(root: Path, name: str, mac: str) -> Tap:
-    """The counters of the interface itself: libvirt's are swapped for some kinds, to tell them as the guest does."""
+    """The counters of the host's interface. libvirt swaps rx and tx for some kinds, to show the guest's direction."""
     counters = root / "sys/class/net" / name / "statistics"
     rx_packets, tx_packets, rx_drops, tx_drops = (
         files.number(counters / counter) or 0 for counter in ("rx_packets", "tx_packets", "rx_dropped", "tx_dropped")
@@ -75,25 +75,27 @@ def _tap(root: Path, name: str, mac: str) -> Tap:
 
 
 def _dedicated(domain: ActiveDomain) -> bool:
-    """Whether Nova dedicates CPUs to it: its metadata says so, or its definition pins a vCPU to a single CPU."""
+    """Whether Nova dedicates CPUs to the guest: by its metadata, or by a definition that pins a vCPU to one CPU."""
     if domain.xml.nova is None:
         return False
-    return domain.xml.dedicated or any(len(pin) == 1 for pin in _defined(domain).vcpu_pins.values())
+    return domain.xml.dedicated or any(len(pin) == 1 for pin in _novas_xml(domain).vcpu_pins.values())
 
 
 def _emulator_policy(domain: ActiveDomain) -> EmulatorPolicy:
-    """Where Nova pins QEMU's own threads, by the flavor, or where that is not told by the definition: without a policy
-    Nova pins them to the CPUs of the vCPUs, and with ``isolate`` to one more."""
+    """Nova's policy for QEMU's own threads: from the flavor, or without its extra specs from the definition's pins.
+
+    Without a policy Nova pins these threads to the CPUs of the vCPUs, with ``isolate`` to one more CPU.
+    """
     if domain.xml.nova is None or not _dedicated(domain):
         return ""
     if domain.xml.nova.extra_specs:
         return domain.xml.nova.emulator_policy
-    pin, vcpus = _defined(domain).emulator_pin, union(_defined(domain).vcpu_pins.values())
+    pin, vcpus = _novas_xml(domain).emulator_pin, union(_novas_xml(domain).vcpu_pins.values())
     if pin is None or pin <= vcpus:
         return ""
     return "isolate" if len(pin) == 1 else "share"
 
 
-def _defined(domain: ActiveDomain) -> Domain:
-    """What Nova wrote: the live domain has pinner's pins."""
+def _novas_xml(domain: ActiveDomain) -> Domain:
+    """The XML as Nova wrote it: the definition where there is one, because the live XML has pinner's pins."""
     return domain.definition or domain.xml

@@ -1,4 +1,4 @@
-"""Who may be moved: gives every process and thread its hold (see pinner.model.process). Pure."""
+"""Finds the processes and threads that pinner must not move, each with its reason (see pinner.model.process). Pure."""
 
 import re
 from collections.abc import Callable, Collection, Iterable
@@ -10,7 +10,7 @@ from pinner.model.process import Immovable, Process, Thread
 
 _QEMU = re.compile(r"qemu-system-\w+|qemu-kvm|kvm")
 _VHOST = re.compile(r"(?:vhost-|kvm-pit/)(\d+)", re.ASCII)
-"""Kernel threads named after the QEMU process that they work for (drivers/vhost, arch/x86/kvm)."""
+"""Kernel threads with the process id of their QEMU in their name (drivers/vhost, arch/x86/kvm)."""
 
 
 def classify(
@@ -21,17 +21,17 @@ def classify(
     baseline: CpuSet,
     placed: Collection[CpuSet],
 ) -> tuple[Process, ...]:
-    """The processes with their holds.
+    """The processes and their threads, each with its ``immovable_reason``.
 
-    ``guests`` are the QEMU process ids that libvirt knows, ``own`` pinner's process ids, ``baseline`` the affinity that
-    nobody narrowed and ``placed`` the masks that pinner gave. A QEMU unknown to libvirt is a guest all the same.
+    ``guests`` are the QEMU process ids that libvirt knows, ``own`` pinner's process ids, ``baseline`` the unrestricted
+    affinity of this host and ``placed`` the masks that pinner set. A QEMU that libvirt does not know is a guest too.
     """
     found = tuple(processes)
     qemus = {process.pid for process in found if is_qemu(process.command)} | set(guests)
 
     @cache
     def restricted(affinity: CpuSet) -> bool:
-        # Not "a subset of": a thread pinned to CPUs that the baseline lacks (isolcpus) was pinned on purpose, too.
+        # A mask outside the baseline (isolcpus) is no subset of it, but its owner chose it on purpose as well.
         return not baseline <= affinity and affinity not in placed
 
     def reason_of(process: Process) -> Immovable:
@@ -43,15 +43,15 @@ def classify(
 
 
 def is_qemu(command: str) -> bool:
-    """Whether a command line's executable is QEMU's, by its name."""
+    """Whether the executable of a command line has a name of QEMU's."""
     executable = command.partition(" ")[0].rpartition("/")[2]
     return _QEMU.fullmatch(executable) is not None
 
 
 def owner_of(name: str) -> int | None:
-    """The process id of the QEMU that a kernel thread of this name works for."""
-    vhost = _VHOST.fullmatch(name)
-    return int(vhost[1]) if vhost else None
+    """The process id of the QEMU in the name of a vhost or kvm-pit thread; None for another name."""
+    match = _VHOST.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def _classified(process: Process, whole: Immovable, restricted: Callable[[CpuSet], bool]) -> Process:
@@ -60,12 +60,12 @@ def _classified(process: Process, whole: Immovable, restricted: Callable[[CpuSet
             return whole or thread.immovable_reason
         return "restricted" if not process.kernel and restricted(thread.affinity) else ""
 
-    holds = [reason_of(thread) for thread in process.threads]
-    if not any(holds):
+    reasons = [reason_of(thread) for thread in process.threads]
+    if not any(reasons):
         return process
     threads = tuple(
-        replace(thread, immovable_reason=immovable_reason) if immovable_reason != thread.immovable_reason else thread
-        for thread, immovable_reason in zip(process.threads, holds, strict=True)
+        replace(thread, immovable_reason=reason) if reason != thread.immovable_reason else thread
+        for thread, reason in zip(process.threads, reasons, strict=True)
     )
-    stuck: Immovable = "per-cpu" if all(immovable_reason == "per-cpu" for immovable_reason in holds) else ""
-    return replace(process, threads=threads, immovable_reason=whole or stuck)
+    per_cpu: Immovable = "per-cpu" if all(reason == "per-cpu" for reason in reasons) else ""
+    return replace(process, threads=threads, immovable_reason=whole or per_cpu)

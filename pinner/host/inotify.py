@@ -1,7 +1,7 @@
-"""Which of some files were written: inotify(7), which Python's library lacks.
+"""Watches files for writes with inotify(7), which Python's standard library lacks.
 
-A write(2) to a file of a cgroup is told like any other; what the kernel changes there by itself is not, but for the
-files that it says so of (cpuset.cpus.partition).
+The kernel reports a write(2) to a cgroup's file like any other write. It does not report its own changes of these
+files, except of cpuset.cpus.partition.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from pinner.host.netlink import Lost
+from pinner.host.netlink import EventsLost
 from pinner.model.errors import NotPermitted
 
 _MODIFY = 0x2
@@ -21,35 +21,34 @@ _EVENT = struct.Struct("=iIII")
 _BUFFER = 65536
 
 
-class Written(NamedTuple):
-    """A file that is watched was written."""
+class FileWritten(NamedTuple):
+    """A program wrote a watched file."""
 
     file: str
 
 
 class Inotify:
-    """Watches files for writes; never blocks. Raises NotPermitted where the kernel has no more instances to give."""
+    """Watches files for writes; never blocks. Raises NotPermitted where the kernel's limit of instances is reached."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._descriptor = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._descriptor < 0:
-            raise NotPermitted("file events", f"no inotify instance: {os.strerror(ctypes.get_errno())}")
+            raise NotPermitted("file events", f"inotify_init1 fails: {os.strerror(ctypes.get_errno())}")
         self._watches: dict[int, str] = {}
 
     def fileno(self) -> int:
-        """For a selector."""
+        """The file descriptor, for a selector."""
         return int(self._descriptor)
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         os.close(self._descriptor)
 
     def watch(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """Watch these files and no others. Those that are not there are left out; comes back with those that the
-        kernel has no watch left for (fs.inotify.max_user_watches).
+        """Watch these files and no others. Returns the files beyond the kernel's limit fs.inotify.max_user_watches.
 
-        A file that was removed and made again under its name is another one: call this again when that may be so.
+        Missing files are left out. A file that was removed and created again is a new file: call this again then.
         """
         wanted: dict[int, str] = {}
         refused = []
@@ -64,9 +63,9 @@ class Inotify:
         self._watches = wanted
         return tuple(refused)
 
-    def read(self) -> Iterator[Written | Lost]:
-        """The files that were written since the last look, each once."""
-        written: dict[Written | Lost, None] = {}
+    def read(self) -> Iterator[FileWritten | EventsLost]:
+        """The files that were written since the previous call, each once."""
+        written: dict[FileWritten | EventsLost, None] = {}
         with suppress(BlockingIOError):
             events = os.read(self._descriptor, _BUFFER)
             at = 0
@@ -74,7 +73,7 @@ class Inotify:
                 watch, mask, _, length = _EVENT.unpack_from(events, at)
                 at += _EVENT.size + length
                 if mask & _OVERFLOW:
-                    written[Lost("file events")] = None
+                    written[EventsLost("file events")] = None
                 elif mask & _MODIFY and watch in self._watches:
-                    written[Written(self._watches[watch])] = None
+                    written[FileWritten(self._watches[watch])] = None
         yield from written

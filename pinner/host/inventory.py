@@ -1,4 +1,4 @@
-"""The inventory of a host: everything that a planner may see, taken together."""
+"""Takes a snapshot of a host: all facts that the planner uses."""
 
 import time
 from collections.abc import Callable, Collection
@@ -22,7 +22,7 @@ LIVE = Path("/")
 
 
 class Guests(Protocol):
-    """What an inventory asks of libvirt."""
+    """The part of Libvirt that a snapshot needs."""
 
     def guests(self, root: Path) -> tuple[Guest, ...]:
         """The active guests, their threads read below ``root``."""
@@ -47,10 +47,10 @@ def take_snapshot(
 ) -> Snapshot:
     """Take a snapshot of the machine below ``root``; ``sample_seconds`` lie between the two samples (0: no loads).
 
-    A captured machine stands still: no load is measured, and neither libvirt nor libnuma is asked. ``own`` are pinner's
-    process ids, ``placed`` the masks it gave, ``sets`` what it was told of Nova's CPU sets; where ``nova`` should say
-    one and cannot, it stays unknown. Raises Invalid for a root without CPUs, and HostUnreachable or NotPermitted where
-    libvirt does not answer.
+    On a captured machine pinner measures no load and does not ask libnuma. ``own`` are pinner's process ids, ``placed``
+    the masks that it set, ``sets`` Nova's CPU sets from pinner's configuration; a set that is not configured there is
+    read from ``nova``, and stays unknown where that is unreadable. Raises Invalid for a root without CPUs, and
+    HostUnreachable or NotPermitted where libvirt does not answer.
     """
     sample_seconds = sample_seconds if root == LIVE else 0.0
     processes = procfs.sample(root, sample_seconds, sleep, clock)
@@ -78,9 +78,10 @@ def take_snapshot(
 
 
 def baseline_of(root: Path, topology: Topology, placed: Collection[CpuSet] = ()) -> CpuSet:
-    """The online CPUs that process 1 may use: nobody narrows its affinity by accident.
+    """The unrestricted affinity on this host: the online CPUs that process 1 may use.
 
-    Where there is no process 1 (a captured machine), or pinner itself placed it: the CPUs that are load-balanced.
+    A restricted process 1 is restricted on purpose. Where process 1 does not exist (a captured machine), or pinner
+    placed it, the baseline is all CPUs with load balancing.
     """
     balanced = topology.online - topology.isolated
     try:

@@ -1,4 +1,4 @@
-"""The kernel's own settings: release, command line, and where the cpuset controller of cgroups is."""
+"""The kernel's settings: release, command line, and the mount of the cpuset controller of cgroups."""
 
 import re
 from pathlib import Path
@@ -9,22 +9,22 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.topology import Kernel
 
 PARTITIONS_SINCE = (5, 15)
-"""The first Linux whose cpuset.cpus.partition takes ``isolated`` (Documentation/admin-guide/cgroup-v2.rst)."""
+"""The first Linux whose cpuset.cpus.partition accepts ``isolated`` (Documentation/admin-guide/cgroup-v2.rst)."""
 
 
 UNBOUND = "sys/devices/virtual/workqueue/cpumask"
-"""Where unbound work may run (Documentation/core-api/workqueue.rst)."""
+"""The CPU mask of unbound work queues (Documentation/core-api/workqueue.rst)."""
 
 
 class Mount(NamedTuple):
-    """Where the cpuset controller is; ``folder`` lies below the root that was read."""
+    """The mount of the cpuset controller; ``folder`` is a path below the root folder."""
 
     version: Literal["v1", "v2", "none"]
     folder: Path
 
 
 def read_kernel(root: Path) -> Kernel:
-    """What the running kernel says of itself; empty strings where it does not."""
+    """The running kernel's settings; empty strings where it does not report them."""
     release = _release(root)
     cgroup = cpuset_mount(root).version
     partitions = cgroup == "v2" and _version(release) >= PARTITIONS_SINCE
@@ -33,7 +33,7 @@ def read_kernel(root: Path) -> Kernel:
 
 
 def cpuset_mount(root: Path) -> Mount:
-    """Where the cpuset controller is mounted, from /proc/mounts; a controller is on one hierarchy only."""
+    """The mount of the cpuset controller, from /proc/mounts; a controller is on one hierarchy only."""
     unified = None
     for line in (text(root / "proc/mounts") or "").splitlines():
         _, point, kind, options, *_ = [*line.split(" "), "", "", "", ""]
@@ -52,7 +52,7 @@ def partitioned(root: Path) -> CpuSet:
 
 
 def _partitioned(folder: Path) -> CpuSet:
-    # The kernel's own sum (Linux 6.7) also holds partitions whose parents are none.
+    # The kernel's own list (since Linux 6.7) also has remote partitions, whose parents are no partitions.
     known = cpu_list(folder / "cpuset.cpus.isolated")
     if known is not None:
         return known

@@ -1,7 +1,7 @@
-"""A second opinion on a live host's nodes: libnuma, through py-libnuma, compared with sysfs.
+"""Compares the NUMA nodes of a live host in sysfs with libnuma, through py-libnuma.
 
-py-libnuma's own summaries count nodes from 0 to their number, which is wrong where ids have gaps: only its functions of
-one node or CPU are called, with the ids that sysfs gave.
+py-libnuma's summaries number the nodes from 0 without gaps, which is wrong on hosts whose node ids have gaps. So this
+module calls only functions that take one node or one CPU, with the ids from sysfs.
 """
 
 from collections.abc import Iterator
@@ -10,15 +10,15 @@ from pinner.model.topology import Topology
 
 
 def disagreements(topology: Topology) -> tuple[str, ...]:
-    """Where libnuma and sysfs differ on the node of a CPU, memory sizes or distances; a sentence for each.
+    """A sentence for each difference between libnuma and sysfs in the node of a CPU, memory sizes or distances.
 
-    A host without libnuma gets one sentence that says so.
+    Where libnuma cannot be loaded, one sentence with the reason.
     """
     try:
         return tuple(_differences(topology))
     except (ImportError, OSError, AttributeError) as error:
-        # The package loads the library as it is imported, and fails in these ways where it is missing or too old.
-        return (f"libnuma cannot be asked: {error}",)
+        # The package loads the library during its import, and raises these errors where it is missing or too old.
+        return (f"libnuma cannot be used: {error}",)
 
 
 def _differences(topology: Topology) -> Iterator[str]:
@@ -27,19 +27,21 @@ def _differences(topology: Topology) -> Iterator[str]:
 
     if not info.numa_available():
         if len(topology.nodes) > 1:
-            yield f"libnuma sees no NUMA here, sysfs {len(topology.nodes)} nodes"
+            yield f"libnuma reports no NUMA support; sysfs reports {len(topology.nodes)} nodes"
         return
-    # libnuma remembers the CPUs of each node; without this a CPU that came online since would have none.
+    # libnuma caches the CPUs of each node. Without this call a CPU that came online later would have no node.
     numa.LIBNUMA.numa_node_to_cpu_update()
     for cpu in topology.cpus:
         node = info.cpu_to_node(cpu.id) if cpu.online else -1
         if node != (-1 if cpu.node is None else cpu.node):
-            yield f"CPU {cpu.id}: libnuma says node {node}, sysfs {cpu.node}"
+            theirs, ours = ("no node" if id_ in (-1, None) else f"node {id_}" for id_ in (node, cpu.node))
+            yield f"CPU {cpu.id}: libnuma reports {theirs}; sysfs reports {ours}"
     for here in topology.nodes:
         total_bytes, _ = memory.node_memory_info(here.id)
         if total_bytes // 1024 != here.memory_kib:
-            yield f"node {here.id}: libnuma says {total_bytes // 1024} KiB of memory, sysfs {here.memory_kib}"
+            reported_kib = total_bytes // 1024
+            yield f"node {here.id}: libnuma reports {reported_kib} KiB of memory; sysfs reports {here.memory_kib} KiB"
         for there, expected in here.distances.items():
             distance = info.numa_distance(here.id, there)
             if distance != expected:
-                yield f"distance from node {here.id} to {there}: libnuma says {distance}, sysfs {expected}"
+                yield f"distance from node {here.id} to {there}: libnuma reports {distance}; sysfs reports {expected}"

@@ -1,7 +1,8 @@
-"""libvirt: the sole ``import libvirt`` but for libvirt_events. Reads the active guests, and pins them.
+"""Reads the active guests from libvirt, and pins them. Only this module and libvirt_events ``import libvirt``.
 
-Calls and flags: https://libvirt.org/html/libvirt-libvirt-domain.html; error numbers: libvirt-virterror.html. What needs
-QEMU's answer (thread ids, iothread info, vCPU statistics) is not asked for: a stopped QEMU would hold everything up.
+Calls and flags: https://libvirt.org/html/libvirt-libvirt-domain.html; error numbers: libvirt-virterror.html. This
+module avoids calls that need an answer of QEMU (thread ids, iothread info, vCPU statistics), because a stopped QEMU
+would block them.
 """
 
 import errno
@@ -25,7 +26,7 @@ T = TypeVar("T")
 
 CALL_TIMEOUT = 10.0
 _HOST_CALL_FACTOR = 6
-"""How many times as long a look at the whole host is waited for: a new libvirtd asks each QEMU what it can do."""
+"""Calls about the whole host have a timeout so many times as long: a restarted libvirtd first queries each QEMU."""
 _RETRY_SECONDS = 0.1
 
 _STATES: dict[int, GuestState] = {
@@ -52,25 +53,25 @@ libvirt.registerErrorHandler(lambda *_: None, None)
 
 
 class _Link:
-    """A connection, for one call at a time: one that hangs would hold up the others of its connection."""
+    """A connection for one call at a time, because a call that hangs blocks other calls on its connection."""
 
     def __init__(self, connection: libvirt.virConnect) -> None:
         self.connection = connection
         self._domains: dict[str, libvirt.virDomain] = {}
 
     def domain(self, uuid: str) -> libvirt.virDomain:
-        """Looked up only once."""
+        """The domain of this UUID, looked up once."""
         if uuid not in self._domains:
             self._domains[uuid] = self.connection.lookupByUUIDString(uuid)
         return self._domains[uuid]
 
 
 class Libvirt:
-    """One libvirtd by its connection URI. Connects when first asked, and again when the connection was lost.
+    """One libvirtd, named by its connection URI. Connects at the first call, and again after a lost connection.
 
     Every method raises HostUnreachable where libvirt does not answer, NotPermitted where it refuses, and Busy where
-    the call takes longer than ``call_timeout`` seconds: it is made all the same then, and what is asked of the same
-    guest after it is made after it. May be used by several threads.
+    the call takes longer than ``call_timeout`` seconds. An overdue call is not cancelled, and later calls about the
+    same guest are made after it. Several threads may use one object.
     """
 
     def __init__(self, uri: str, call_timeout: float = CALL_TIMEOUT) -> None:
@@ -78,7 +79,7 @@ class Libvirt:
         self._calls = TimedCalls(call_timeout)
         self._host_calls = TimedCalls(_HOST_CALL_FACTOR * call_timeout)
         self._down = False
-        """Whether the last one who had the patience has waited for libvirtd in vain."""
+        """Whether the latest wait for a restarted libvirtd failed."""
         self._idle: list[_Link] = []
 
     def capabilities(self) -> str:
@@ -86,9 +87,9 @@ class Libvirt:
         return str(self._ask("the capabilities", lambda connection: connection.getCapabilities()))
 
     def guests(self, root: Path) -> tuple[Guest, ...]:
-        """The active guests by name, their threads read below ``root``. One that ends meanwhile is left out."""
+        """The active guests by name, with their threads below ``root``. A guest that ends meanwhile is left out."""
         domains = self.active()
-        processes = qemu.look(root, {domain.uuid for domain in domains})
+        processes = qemu.find(root, {domain.uuid for domain in domains})
         found = []
         for domain in sorted(domains, key=lambda domain: (domain.name, domain.uuid)):
             try:
@@ -98,14 +99,14 @@ class Libvirt:
         return tuple(found)
 
     def active(self) -> list[ActiveDomain]:
-        """What libvirt itself says of the active guests."""
+        """The active guests as libvirt describes them."""
         return self._ask("the guests", _active)
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
-        """Pin an emulator, vCPU or iothread, live, and with ``persist`` in its definition too.
+        """Pin an emulator, vCPU or iothread in the running guest, and with ``persist`` in its definition too.
 
-        Raises Gone, Busy where another job holds the guest, and ApplyFailed with libvirt's own words. CPUs that the
-        host lacks are dropped by libvirt without a word: read the kernel back.
+        Raises Gone, Busy where another job blocks the guest, and ApplyFailed with libvirt's message. libvirt silently
+        drops CPUs that the host lacks, so the caller must read the mask back from the kernel.
         """
         flags = _LIVE | (libvirt.VIR_DOMAIN_AFFECT_CONFIG if persist else 0)
         mask = tuple(cpu in cpus for cpu in range(max(cpus, default=0) + 1))
@@ -124,7 +125,7 @@ class Libvirt:
         self._ask_domain(str(target), target.owner, work)
 
     def pin_of(self, target: Target) -> CpuSet | None:
-        """Where libvirt remembers that an emulator, vCPU or iothread is pinned; None: nowhere. Raises Gone."""
+        """The pin of an emulator, vCPU or iothread in libvirt's live XML; None where it has none. Raises Gone."""
         domain = domain_xml.parse(self._ask_domain(str(target), target.owner, lambda domain: domain.XMLDesc(0)))
         match target.kind, target.part:
             case "vcpu", int(part):
@@ -134,7 +135,7 @@ class Libvirt:
         return domain.emulator_pin
 
     def persistent(self, guest: str) -> bool:
-        """Whether the guest (by UUID) has a definition that outlives a shutdown. Raises Gone."""
+        """Whether the guest (by UUID) has a persistent definition. Raises Gone."""
         return self._ask_domain(f"guest {guest}", guest, lambda domain: bool(domain.isPersistent()))
 
     def definition(self, guest: str) -> str:
@@ -143,9 +144,9 @@ class Libvirt:
         return domain_xml.cputune(xml) if xml else ""
 
     def restore_definition(self, target: Target, definition: str) -> None:
-        """Put the target's pin of ``definition`` (what ``definition()`` gave) back, or take the target's pin away.
+        """Restore the target's pin from ``definition`` (a result of ``definition()``), or remove it if that has none.
 
-        Everything else of the persistent definition stays, passwords included. Raises Gone, ApplyFailed.
+        The rest of the persistent definition, including passwords, stays unchanged. Raises Gone, ApplyFailed.
         """
 
         def work(domain: libvirt.virDomain) -> None:
@@ -155,19 +156,22 @@ class Libvirt:
         self._ask_domain(str(target), target.owner, work)
 
     def numatune(self, target: Target) -> str:
-        """The nodes of the guest's live numatune where they may be changed: in mode restrictive alone since libvirt
-        8.0. None is made where there is none: it could not be taken away again. Raises Gone, ApplyFailed."""
+        """The nodes of the guest's live numatune, empty where libvirt cannot change them. Raises Gone, ApplyFailed.
+
+        Since libvirt 8.0 they can be changed only in mode restrictive. pinner never creates a numatune, because it
+        could not remove it again.
+        """
         found = self._ask_domain(str(target), target.owner, lambda domain: domain.numaParameters(_LIVE))
         restrictive = found.get(libvirt.VIR_DOMAIN_NUMA_MODE) == libvirt.VIR_DOMAIN_NUMATUNE_MEM_RESTRICTIVE
         return str(found.get(libvirt.VIR_DOMAIN_NUMA_NODESET, "")) if restrictive else ""
 
     def set_numatune(self, target: Target, nodes: str) -> None:
-        """Give the guest's live numatune other nodes (virDomainSetNumaParameters). Raises Gone, ApplyFailed."""
-        wanted = {libvirt.VIR_DOMAIN_NUMA_NODESET: nodes}
-        self._ask_domain(str(target), target.owner, lambda domain: domain.setNumaParameters(wanted, _LIVE))
+        """Set the nodes of the guest's live numatune (virDomainSetNumaParameters). Raises Gone, ApplyFailed."""
+        parameters = {libvirt.VIR_DOMAIN_NUMA_NODESET: nodes}
+        self._ask_domain(str(target), target.owner, lambda domain: domain.setNumaParameters(parameters, _LIVE))
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
-        """Mark the guest (by UUID), live and in its definition, as one whose CPUs are left alone, or take the mark away
+        """Mark the guest (by UUID) as excluded, or remove the mark, in its live XML and its definition
         (virDomainSetMetadata). Raises Gone, ApplyFailed."""
 
         def work(domain: libvirt.virDomain) -> None:
@@ -179,30 +183,32 @@ class Libvirt:
 
     def _ask_domain(self, what: str, uuid: str, work: Callable[[libvirt.virDomain], T]) -> T:
         def answer() -> T:
-            return self._answer(what, lambda link: work(link.domain(uuid)), patient=True)
+            return self._answer(what, lambda link: work(link.domain(uuid)), retry=True)
 
         return _timed(self._calls, uuid, what, answer)
 
     def _ask(self, what: str, work: Callable[[libvirt.virConnect], T]) -> T:
         def answer() -> T:
-            return self._answer(what, lambda link: work(link.connection), patient=False)
+            return self._answer(what, lambda link: work(link.connection), retry=False)
 
         return _timed(self._host_calls, what, what, answer)
 
-    def _answer(self, what: str, work: Callable[[_Link], T], *, patient: bool) -> T:
-        """Do the work, once more over a new connection when the old one was lost and its outcome with it: all that is
-        asked can be repeated."""
+    def _answer(self, what: str, work: Callable[[_Link], T], *, retry: bool) -> T:
+        """Do the work, and repeat it over a new connection where the old one was lost with the work's outcome.
+
+        All calls of this class can be repeated. With ``retry`` the first connection waits for a restarted libvirtd.
+        """
         try:
             link = self._idle.pop()
         except IndexError:
-            link = self._open(patient=patient)
+            link = self._open(retry=retry)
         try:
             return self._work(link, work)
         except libvirt.libvirtError as error:
             if link.connection.isAlive():
                 raise self._translated(what, error) from None
         try:
-            return self._work(self._open(patient=True), work)
+            return self._work(self._open(retry=True), work)
         except libvirt.libvirtError as error:
             raise self._translated(what, error) from None
 
@@ -215,15 +221,15 @@ class Libvirt:
             else:
                 self._idle.clear()
 
-    def _open(self, *, patient: bool) -> _Link:
-        """A new connection; who is ``patient`` waits for a libvirtd that is restarted, unless one did so in vain."""
-        deadline = time.monotonic() + (self._calls.seconds / 2 if patient and not self._down else 0)
+    def _open(self, *, retry: bool) -> _Link:
+        """A new connection. With ``retry`` it waits for a restarted libvirtd, unless an earlier wait failed."""
+        deadline = time.monotonic() + (self._calls.seconds / 2 if retry and not self._down else 0)
         while True:
             try:
                 link = _Link(libvirt.open(self._uri))
             except libvirt.libvirtError as error:
                 if time.monotonic() >= deadline:
-                    self._down = self._down or patient
+                    self._down = self._down or retry
                     raise self._unreachable(error) from None
             else:
                 self._down = False
@@ -231,16 +237,16 @@ class Libvirt:
             time.sleep(_RETRY_SECONDS)
 
     def _translated(self, what: str, error: libvirt.libvirtError) -> PinnerError:
-        code, words = error.get_error_code(), str(error)
+        code, message = error.get_error_code(), str(error)
         if code in _DENIED:
-            return NotPermitted(what, words)
+            return NotPermitted(what, message)
         if error.get_error_domain() == libvirt.VIR_FROM_RPC:
             return self._unreachable(error)
-        if code == libvirt.VIR_ERR_NO_DOMAIN or _errno(error) == errno.ESRCH or words.endswith("is not running"):
+        if code == libvirt.VIR_ERR_NO_DOMAIN or _errno(error) == errno.ESRCH or message.endswith("is not running"):
             return Gone(what)
         if code in _BUSY:
-            return Busy(what, f"libvirt: {words}", overdue=False)
-        return ApplyFailed(what, f"libvirt: {words}", libvirt_code=code)
+            return Busy(what, f"libvirt: {message}", overdue=False)
+        return ApplyFailed(what, f"libvirt: {message}", libvirt_code=code)
 
     def _unreachable(self, error: libvirt.libvirtError) -> PinnerError:
         if error.get_error_code() in _DENIED or _errno(error) in (errno.EACCES, errno.EPERM):
@@ -249,16 +255,16 @@ class Libvirt:
         return HostUnreachable(socket.gethostname(), why)
 
 
-def _timed(calls: TimedCalls, about: str, what: str, answer: Callable[[], T]) -> T:
+def _timed(calls: TimedCalls, key: str, what: str, answer: Callable[[], T]) -> T:
     try:
-        return calls.call(about, answer)
+        return calls.call(key, answer)
     except TimeoutError:
         why = f"no answer from libvirt within {calls.seconds:g} s ([libvirt] call_timeout)"
         raise Busy(what, why, overdue=True) from None
 
 
 def _errno(error: libvirt.libvirtError) -> int:
-    """The system's error number behind VIR_ERR_SYSTEM_ERROR, 0 for another error."""
+    """The system's error number of a VIR_ERR_SYSTEM_ERROR, 0 for another error."""
     return error.get_int1() if error.get_error_code() == libvirt.VIR_ERR_SYSTEM_ERROR else 0
 
 

@@ -1,7 +1,7 @@
-"""libvirt's own news of its guests, over a connection of its own that comes back when libvirtd does.
+"""Receives libvirt's events over a separate connection, which is opened again after libvirtd restarts.
 
-Events: https://libvirt.org/html/libvirt-libvirt-domain.html (virDomainEventID). A vCPU or iothread that is plugged in
-has none: the birth of its thread tells. A pin has one, whoever set it.
+Events: https://libvirt.org/html/libvirt-libvirt-domain.html (virDomainEventID). The hot-plug of a vCPU or iothread has
+no event; the kernel's event of its new thread shows it. A pin has an event, whichever program set it.
 """
 
 import logging
@@ -22,20 +22,21 @@ from pinner.model.event import HostEventKind
 LOG = logging.getLogger(__name__)
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
-"""Seconds until libvirt is asked again when it did not answer; each wait is twice the one before."""
+"""Seconds between two attempts to connect; each wait is twice as long as the wait before."""
 _KEEPALIVE = (5, 3)
-"""A libvirtd that is silent for three times five seconds counts as gone."""
+"""The connection counts as lost after three intervals of five seconds without an answer."""
 _PIN = re.compile(r"cputune\.(emulator|vcpu|iothread)pin(\d*)")
 _TARGETS: dict[str, TargetKind] = {"emulator": "emulator", "vcpu": "vcpu", "iothread": "iothread"}
-_RESUMED_ELSEWHERE = (
+_RESUMED_AS_START = (
     libvirt.VIR_DOMAIN_EVENT_RESUMED_MIGRATED,
     libvirt.VIR_DOMAIN_EVENT_RESUMED_FROM_SNAPSHOT,
     libvirt.VIR_DOMAIN_EVENT_RESUMED_POSTCOPY,
 )
+"""After these events a guest runs here in a new QEMU process, as after a start."""
 
 
 class DomainEvent(NamedTuple):
-    """Something happened to a guest (by UUID); ``detail`` in libvirt's words."""
+    """A change of a guest (by UUID); ``detail`` is libvirt's name of the event."""
 
     kind: HostEventKind
     guest: str
@@ -43,7 +44,7 @@ class DomainEvent(NamedTuple):
 
 
 class Pinned(NamedTuple):
-    """Somebody pinned a part of a guest through libvirt, perhaps pinner itself."""
+    """A program, perhaps pinner itself, pinned a part of a guest through libvirt."""
 
     guest: str
     kind: TargetKind
@@ -52,20 +53,20 @@ class Pinned(NamedTuple):
 
 
 class Connected(NamedTuple):
-    """libvirt answers, for the first time or again; the guests (by UUID) that are active now."""
+    """libvirt answers, for the first time or again; ``guests`` are the UUIDs of the active guests."""
 
     guests: frozenset[str]
 
 
 class Disconnected(NamedTuple):
-    """libvirt does not answer any more."""
+    """The connection to libvirt was lost."""
 
 
 LibvirtSignal = DomainEvent | Pinned | Connected | Disconnected
 
 
 class LibvirtEvents:
-    """Calls ``tell`` with what libvirt says, from a thread of libvirt's, until it is closed."""
+    """Calls ``publish`` with each signal of libvirt, from one of its own threads, until it is closed."""
 
     def __init__(self, uri: str, publish: Callable[[LibvirtSignal], None]) -> None:
         self._uri = uri
@@ -73,30 +74,30 @@ class LibvirtEvents:
         self._wake = threading.Event()
         self._closing = False
         self._callbacks: list[int] = []
-        self._thread = threading.Thread(target=self._keep_connected, name="libvirt-events", daemon=True)
+        self._thread = threading.Thread(target=self._reconnect, name="libvirt-events", daemon=True)
 
     def start(self) -> None:
-        """Begin to listen, as soon as libvirt answers."""
+        """Start to connect and to receive events."""
         _event_loop()
         self._thread.start()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop receiving events and close the connection."""
         self._closing = True
         self._wake.set()
         self._thread.join()
 
-    def _keep_connected(self) -> None:
+    def _reconnect(self) -> None:
         wait = _FIRST_WAIT
         while True:
             self._wake.clear()
             if self._closing:
                 return
             try:
-                connection = self._listen()
+                connection = self._connect()
             except libvirt.libvirtError as error:
                 if wait == _FIRST_WAIT:
-                    LOG.warning("libvirt at %s does not answer, its events are missed: %s", self._uri, error)
+                    LOG.warning("libvirt at %s does not answer, so pinner misses its events: %s", self._uri, error)
                 self._wake.wait(wait)
                 wait = min(2 * wait, _LONGEST_WAIT)
                 continue
@@ -106,7 +107,7 @@ class LibvirtEvents:
             if not self._closing:
                 self._publish(Disconnected())
 
-    def _listen(self) -> libvirt.virConnect:
+    def _connect(self) -> libvirt.virConnect:
         connection = libvirt.openReadOnly(self._uri)
         try:
             connection.registerCloseCallback(lambda *_: self._wake.set(), None)
@@ -123,7 +124,7 @@ class LibvirtEvents:
         return connection
 
     def _close(self, connection: libvirt.virConnect) -> None:
-        """A connection lives for as long as something is registered with it, even when libvirtd has gone."""
+        """Close the connection. It stays open while callbacks are registered with it, even after libvirtd has ended."""
         for undo in (
             *(partial(connection.domainEventDeregisterAny, callback) for callback in self._callbacks),
             connection.unregisterCloseCallback,
@@ -146,14 +147,14 @@ class LibvirtEvents:
     def _lifecycle(self, _: object, domain: libvirt.virDomain, event: int, detail: int, __: object) -> None:
         match event:
             case libvirt.VIR_DOMAIN_EVENT_STARTED:
-                words = f"started: {_named('VIR_DOMAIN_EVENT_STARTED_', detail)}"
-                self._publish(DomainEvent("guest-started", domain.UUIDString(), words))
-            case libvirt.VIR_DOMAIN_EVENT_RESUMED if detail in _RESUMED_ELSEWHERE:
-                words = f"resumed: {_named('VIR_DOMAIN_EVENT_RESUMED_', detail)}"
-                self._publish(DomainEvent("guest-started", domain.UUIDString(), words))
+                reason = f"started: {_detail_name('VIR_DOMAIN_EVENT_STARTED_', detail)}"
+                self._publish(DomainEvent("guest-started", domain.UUIDString(), reason))
+            case libvirt.VIR_DOMAIN_EVENT_RESUMED if detail in _RESUMED_AS_START:
+                reason = f"resumed: {_detail_name('VIR_DOMAIN_EVENT_RESUMED_', detail)}"
+                self._publish(DomainEvent("guest-started", domain.UUIDString(), reason))
             case libvirt.VIR_DOMAIN_EVENT_STOPPED:
-                words = f"stopped: {_named('VIR_DOMAIN_EVENT_STOPPED_', detail)}"
-                self._publish(DomainEvent("guest-stopped", domain.UUIDString(), words))
+                reason = f"stopped: {_detail_name('VIR_DOMAIN_EVENT_STOPPED_', detail)}"
+                self._publish(DomainEvent("guest-stopped", domain.UUIDString(), reason))
 
     def _tunable(self, _: object, domain: libvirt.virDomain, parameters: dict[str, object], __: object) -> None:
         for name, value in parameters.items():
@@ -166,14 +167,13 @@ class LibvirtEvents:
         if namespace == domain_xml.PINNER:
             self._publish(DomainEvent("guest-changed", domain.UUIDString(), "metadata"))
 
-    def _changed(self, words: str) -> Callable[..., None]:
-        return lambda _, domain, *__: self._publish(DomainEvent("guest-changed", domain.UUIDString(), words))
+    def _changed(self, detail: str) -> Callable[..., None]:
+        return lambda _, domain, *__: self._publish(DomainEvent("guest-changed", domain.UUIDString(), detail))
 
 
 @cache
 def _event_loop() -> None:
-    """libvirt's own loop, in a thread for as long as the process lives: it can be begun once, before the connections
-    that it is to serve, and not be ended."""
+    """Start libvirt's event loop in a thread: once, before the connections. It cannot be stopped."""
     # Without a handler libvirt prints every error to the terminal, although it raises it too.
     libvirt.registerErrorHandler(lambda *_: None, None)
     libvirt.virEventRegisterDefaultImpl()
@@ -186,8 +186,8 @@ def _event_loop() -> None:
 
 
 @cache
-def _named(prefix: str, value: int) -> str:
-    """libvirt's word for an event's detail: restored, migrated, crashed."""
+def _detail_name(prefix: str, value: int) -> str:
+    """libvirt's name of an event's detail: restored, migrated, crashed."""
     return next(
         (
             name.removeprefix(prefix).lower().replace("_", " ")

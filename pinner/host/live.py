@@ -184,7 +184,7 @@ class LiveHost:
                 if procfs.started(ROOT, pid) == started:
                     self._qemus[guest] = pid, started
                     return pid
-        qemus = qemu.look(ROOT, {guest}).qemus
+        qemus = qemu.find(ROOT, {guest}).qemus
         if guest not in qemus:
             raise Gone(f"guest {guest}")
         self._qemus[guest] = qemus[guest], procfs.started(ROOT, qemus[guest])

@@ -1,6 +1,6 @@
-"""A process's memory moved between nodes: the sole migrate_pages.
+"""Moves a process's memory between NUMA nodes: pinner's only call of migrate_pages.
 
-Source: migrate_pages(2). The call is libnuma's, which QEMU and libvirt are linked with, so it is on every host.
+Source: migrate_pages(2). The wrapper is in libnuma, which every host has, because QEMU and libvirt are linked with it.
 """
 
 import ctypes
@@ -14,9 +14,9 @@ _WORD = 8 * ctypes.sizeof(ctypes.c_ulong)
 
 
 def migrate(pid: int, away: Collection[int], node: int) -> None:
-    """Move the process's pages from the nodes ``away`` to ``node``; returns when all has moved that can be.
+    """Move the process's pages from the nodes ``away`` to ``node``; returns when all movable pages have moved.
 
-    Raises Gone, NotPermitted, and ApplyFailed where the kernel refuses or the node has no room left.
+    Raises Gone, NotPermitted, and ApplyFailed where the kernel refuses or the node has too little free memory.
     """
     if not away:
         return
@@ -26,7 +26,7 @@ def migrate(pid: int, away: Collection[int], node: int) -> None:
         library = ctypes.CDLL("libnuma.so.1", use_errno=True)
     except OSError as error:
         raise ApplyFailed(what, f"libnuma cannot be loaded: {error}") from None
-    # The kernel takes one bit less than it is told of.
+    # The kernel reads one bit less than the size says.
     size = ctypes.c_ulong(bits + 1)
     if library.migrate_pages(ctypes.c_int(pid), size, _mask(away, bits), _mask([node], bits)) >= 0:
         return
@@ -34,11 +34,12 @@ def migrate(pid: int, away: Collection[int], node: int) -> None:
         case errno.ESRCH:
             raise Gone(f"process {pid}")
         case errno.EPERM:
-            raise NotPermitted(what, "moving it needs root or CAP_SYS_NICE")
+            raise NotPermitted(what, "moving memory needs root or CAP_SYS_NICE")
         case errno.ENOMEM:
-            raise ApplyFailed(what, f"node {node} has too little free memory for what lies on {sorted(away)}")
+            nodes = ", ".join(map(str, sorted(away)))
+            raise ApplyFailed(what, f"node {node} has too little free memory for the pages on nodes {nodes}")
         case number:
-            raise ApplyFailed(what, f"the kernel does not move it to node {node}: {os.strerror(number)}")
+            raise ApplyFailed(what, f"the kernel does not move the pages to node {node}: {os.strerror(number)}")
 
 
 def _mask(nodes: Collection[int], bits: int) -> ctypes.Array[ctypes.c_ulong]:

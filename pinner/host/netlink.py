@@ -1,7 +1,7 @@
-"""The kernel's own news, over netlink sockets: programs and threads that begin, and CPUs that come and go.
+"""Receives the kernel's events over netlink sockets: new programs and threads, and CPUs that go online or offline.
 
 Sources: the kernel's include/uapi/linux/connector.h, cn_proc.h and filter.h, and lib/kobject_uevent.c. Both sockets
-never block. What does not come from the kernel itself is not heeded: any process may send to a netlink socket.
+never block. Messages of other senders are ignored, because any process may send to a netlink socket.
 """
 
 import ctypes
@@ -19,9 +19,9 @@ from pinner.model.errors import NotPermitted
 
 _BUFFER = 8192
 _QUEUE = 1 << 20
-"""Bytes that the kernel keeps for us: some thousand births."""
+"""Bytes of the socket's receive buffer: enough for some thousand events."""
 _BATCH = 512
-"""Messages read at once; the others wait for the next look, for more than one source is to be heard."""
+"""Messages per call; the rest is read by the next call, so that one source does not delay the others."""
 
 _CONNECTOR, _UEVENT = 11, 15
 _KERNEL_UEVENTS = 1
@@ -31,61 +31,61 @@ _DONE, _LISTEN = 3, 1
 """NLMSG_DONE, PROC_CN_MCAST_LISTEN."""
 _ACKNOWLEDGED, _FORK, _EXEC, _COMM = 0x0, 0x1, 0x2, 0x200
 _ANSWERS, _KIND, _DATA = 28, 36, 52
-"""Where a message has the number that it answers (ack of struct cn_msg), its kind of event, and that event's own data:
-the thread and the process that it is of; of a birth these are the parent's, and the child's follow."""
+"""Offsets in a message of the number that it answers (ack of struct cn_msg), the kind of event, and the event's data.
+The data are thread id and process id; of a fork they are the parent's, and the child's follow."""
 _ANSWER_SECONDS = 1.0
 
 _SO_ATTACH_FILTER = 26
 _LOAD, _TO_X, _IF_EQUAL, _IF_X, _RETURN = 0x20, 0x07, 0x15, 0x1D, 0x06
-"""Classic BPF: load a word of the message, keep it in X, compare with a constant or with X, give the verdict."""
+"""Classic BPF: load a word of the message, copy it to X, compare with a constant or with X, return the result."""
 _CPU = re.compile(rb"(online|offline|add|remove)@/devices/system/cpu/cpu(\d+)\0")
 
 
-class Born(NamedTuple):
-    """A thread of a process that had others already."""
+class ThreadCreated(NamedTuple):
+    """A process created a thread besides its main thread."""
 
     pid: int
     tid: int
 
 
-class Began(NamedTuple):
-    """A process began a program (exec), or its main thread took another name."""
+class ProgramStarted(NamedTuple):
+    """A process started a program (exec), or its main thread changed its name."""
 
     pid: int
 
 
 class CpuChanged(NamedTuple):
-    """A CPU went ``online`` or ``offline``, was plugged in (``add``) or taken out (``remove``)."""
+    """A CPU went ``online`` or ``offline``, was plugged in (``add``) or unplugged (``remove``)."""
 
     cpu: int
     action: str
 
 
-class Lost(NamedTuple):
-    """Some of ``what`` was told faster than it was read, and the kernel threw it away."""
+class EventsLost(NamedTuple):
+    """The kernel dropped some events of the kind ``what``, because pinner did not read them in time."""
 
     what: str
 
 
-class _Listener:
-    """Whoever hears a netlink socket."""
+class _NetlinkSource:
+    """A netlink socket that a selector can watch."""
 
     _socket: socket.socket
 
     def fileno(self) -> int:
-        """For a selector."""
+        """The file descriptor, for a selector."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Close the socket."""
         self._socket.close()
 
 
-class ProcessEvents(_Listener):
-    """Births of threads and begins of programs on the whole machine.
+class ProcessEvents(_NetlinkSource):
+    """New threads and started programs on the whole machine.
 
-    Raises NotPermitted where the kernel tells none: without root, in a container (another user or process id
-    namespace than the machine's first), or built without CONFIG_PROC_EVENTS.
+    Raises NotPermitted where the kernel sends no such events: without root, in a container (a user or process id
+    namespace other than the machine's first), or in a kernel without CONFIG_PROC_EVENTS.
     """
 
     def __init__(self) -> None:
@@ -95,24 +95,24 @@ class ProcessEvents(_Listener):
             raise NotPermitted("process events", f"the kernel's process connector cannot be opened: {error}") from None
         try:
             self._subscribe()
-            _attach(self._socket, _births_and_begins())
+            _attach(self._socket, _event_filter())
         except OSError as error:
             self._socket.close()
             raise NotPermitted("process events", f"the kernel's process connector does not answer: {error}") from None
 
-    def read(self) -> Iterator[Born | Began | Lost]:
-        """What has happened since the last look."""
+    def read(self) -> Iterator[ThreadCreated | ProgramStarted | EventsLost]:
+        """The events since the previous call."""
         for message in _messages(self._socket):
             if not message:
-                yield Lost("process events")
+                yield EventsLost("process events")
                 continue
             _, pid, child, child_pid = struct.unpack_from("=4I", message, _DATA)
-            yield Born(child_pid, child) if _kind(message) == _FORK else Began(pid)
+            yield ThreadCreated(child_pid, child) if _kind(message) == _FORK else ProgramStarted(pid)
 
     def _subscribe(self) -> None:
-        """Ask, and see the kernel agree: where it does not want to tell, it does not answer either.
+        """Subscribe, and wait for the kernel's answer. A kernel that refuses may not answer at all.
 
-        What it tells other listeners is heard all the same, its answers to them too: ours bears our number.
+        The socket also receives the kernel's answers to other programs; the answer to pinner has pinner's number.
         """
         number = int.from_bytes(os.urandom(3))
         body = struct.pack("=4I2HI", *_PROCESSES, 0, number, 4, 0, _LISTEN)
@@ -130,8 +130,8 @@ class ProcessEvents(_Listener):
             raise OSError(refused, os.strerror(refused))
 
 
-class CpuEvents(_Listener):
-    """CPUs that go offline or come online (kernel's Documentation/core-api/cpu_hotplug.rst: uevents of subsystem cpu).
+class CpuEvents(_NetlinkSource):
+    """CPUs that go offline or online (kernel's Documentation/core-api/cpu_hotplug.rst: uevents of subsystem cpu).
 
     Raises NotPermitted where no such socket can be opened.
     """
@@ -140,13 +140,13 @@ class CpuEvents(_Listener):
         try:
             self._socket = _open(_UEVENT, _KERNEL_UEVENTS)
         except OSError as error:
-            raise NotPermitted("CPU events", f"the kernel's uevents cannot be heard: {error}") from None
+            raise NotPermitted("CPU events", f"the socket of the kernel's uevents cannot be opened: {error}") from None
 
-    def read(self) -> Iterator[CpuChanged | Lost]:
-        """What has happened since the last look."""
+    def read(self) -> Iterator[CpuChanged | EventsLost]:
+        """The events since the previous call."""
         for message in _messages(self._socket):
             if not message:
-                yield Lost("CPU events")
+                yield EventsLost("CPU events")
             elif found := _CPU.match(message):
                 yield CpuChanged(int(found[2]), found[1].decode())
 
@@ -163,7 +163,7 @@ def _open(protocol: int, groups: int) -> socket.socket:
 
 
 def _messages(source: socket.socket) -> Iterator[bytes]:
-    """The kernel's messages that wait, at most _BATCH of them; an empty one where some were lost."""
+    """The kernel's waiting messages, at most _BATCH; an empty message where some were lost."""
     for _ in range(_BATCH):
         try:
             message, (sender, _groups) = source.recvfrom(_BUFFER)
@@ -181,15 +181,15 @@ def _kind(message: bytes) -> int:
     return _at(message, _KIND)
 
 
-def _at(message: bytes, place: int) -> int:
-    (value,) = struct.unpack_from("=I", message, place)
+def _at(message: bytes, offset: int) -> int:
+    (value,) = struct.unpack_from("=I", message, offset)
     return int(value)
 
 
-def _births_and_begins() -> list[tuple[int, int, int, int]]:
-    """Lets a thread's birth, an exec and a main thread's new name through: (operation, then, else, constant) each.
+def _event_filter() -> list[tuple[int, int, int, int]]:
+    """The filter that accepts a new thread, an exec and a main thread's new name: (operation, then, else, constant).
 
-    A host forks and ends processes all the time, and the kernel throws those away before they wake us.
+    A host forks and ends processes all the time. The kernel drops these events before they wake pinner.
     """
     thread, process, child, child_process = range(_DATA, _DATA + 16, 4)
     accept, drop = (_RETURN, 0, 0, 0xFFFF), (_RETURN, 0, 0, 0)
@@ -216,11 +216,12 @@ def _births_and_begins() -> list[tuple[int, int, int, int]]:
 
 
 def _word(value: int) -> int:
-    """The constant that a loaded word equals: BPF reads words in the network's order, the kernel wrote in its own."""
+    """The value as BPF loads it: BPF reads words in network byte order, the kernel writes them in host byte order."""
     return int.from_bytes(value.to_bytes(4, sys.byteorder), "big")
 
 
 def _attach(source: socket.socket, program: list[tuple[int, int, int, int]]) -> None:
     code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
-    held = ctypes.create_string_buffer(code, len(code))
-    source.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", len(program), ctypes.addressof(held)))
+    # The buffer must exist until the kernel has copied it, so a variable refers to it.
+    buffer = ctypes.create_string_buffer(code, len(code))
+    source.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", len(program), ctypes.addressof(buffer)))

@@ -1,4 +1,4 @@
-"""nova.conf, read by oslo.config as Nova itself reads it: its ``.d`` folder, old option names and all.
+"""Reads nova.conf with oslo.config, as Nova itself does, including its ``.d`` folder and deprecated option names.
 
 Sources: nova/conf/compute.py and notifications.py; oslo_messaging/notify/notifier.py.
 """
@@ -12,7 +12,7 @@ from oslo_config import cfg
 from pinner.model.nova import NovaConf
 
 DEFAULT = (Path("/etc/nova/nova.conf"),)
-"""Where Nova's own packages put it. Only there may it be missing: then the host is none of Nova's."""
+"""The path of Nova's packages. Only this file may be missing: then Nova does not run on the host."""
 
 _OPTIONS: dict[str | None, list[cfg.Opt]] = {
     None: [cfg.StrOpt("vcpu_pin_set", default="")],
@@ -30,9 +30,9 @@ _OPTIONS: dict[str | None, list[cfg.Opt]] = {
 
 
 def read(files: Sequence[Path]) -> NovaConf | None:
-    """What the files say together, the later ones winning; None where they are Nova's default and none is there.
+    """The options of all files; a later file overrides an earlier one. None where DEFAULT does not exist.
 
-    What cannot be read or parsed is told in ``error``, not raised: a host can be looked at all the same.
+    A file that cannot be read or parsed is reported in ``error`` and not raised, so that a snapshot is still possible.
     """
     if tuple(files) == DEFAULT and not DEFAULT[0].exists():
         return None
@@ -40,8 +40,8 @@ def read(files: Sequence[Path]) -> NovaConf | None:
 
 
 @lru_cache(maxsize=4)
-def _read(files: tuple[Path, ...], _now: tuple[object, ...]) -> NovaConf:
-    """Read anew when a file has changed: a host that keeps a policy is looked at often."""
+def _read(files: tuple[Path, ...], _stamps_now: tuple[object, ...]) -> NovaConf:
+    """Cached until a file changes, because a policy controller reads the configuration often."""
     names = tuple(map(str, files))
     conf = cfg.ConfigOpts()
     for group, options in _OPTIONS.items():
@@ -71,7 +71,7 @@ def _folders(files: Sequence[Path]) -> list[Path]:
 
 
 def _stamps(path: Path) -> tuple[object, ...]:
-    """What changes when the file does, or one in the folder."""
+    """Inode, time and size of the file, or of the folder and its files: they change when a file is changed."""
     try:
         found = [path.stat(), *(each.stat() for each in sorted(path.glob("*")))]
     except OSError as error:

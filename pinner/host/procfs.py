@@ -1,9 +1,9 @@
-"""Processes and threads, read from /proc (or a captured one): pure readers, and the two samples behind every load.
+"""Reads processes and threads from /proc (or a captured one), and measures their loads between two samples.
 
-Source: the kernel's Documentation/filesystems/proc.rst. What ends while it is read is left out. A thread's name is its
-``comm``, whatever bytes it holds; undecodable ones come out escaped.
+Source: the kernel's Documentation/filesystems/proc.rst. Processes and threads that end meanwhile are left out. A
+thread's name is its ``comm``, which may contain any bytes; undecodable bytes are escaped.
 
-Ten thousand threads are usual on a compute host: paths are strings and files are read by bare system calls here.
+A compute host often has ten thousand threads. For speed, paths are strings here and files are read by system calls.
 """
 
 import os
@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pinner.host.cpusets import rows
+from pinner.host.cpusets import parse_rows
 from pinner.host.files import Folder, decode, numbers, read
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid
@@ -21,7 +21,7 @@ from pinner.model.process import Immovable, Process, Thread
 
 PF_KTHREAD = 0x00200000
 PF_NO_SETAFFINITY = 0x04000000
-"""Flags of /proc/TID/stat (include/linux/sched.h): a kernel thread; one whose affinity the kernel refuses to change."""
+"""Flags of /proc/TID/stat (include/linux/sched.h): a kernel thread; a thread whose affinity cannot be changed."""
 
 HERTZ = os.sysconf("SC_CLK_TCK")
 """Clock ticks a second."""
@@ -30,9 +30,9 @@ _VANISHED = (OSError, ValueError, IndexError, Invalid)
 
 
 class Stat(NamedTuple):
-    """The fields of /proc/PID/stat or /proc/PID/task/TID/stat that matter here.
+    """The fields of /proc/PID/stat or /proc/PID/task/TID/stat that pinner uses.
 
-    ``ticks`` is user and system time in clock ticks; of a process, that of its ended threads too.
+    ``ticks`` is user and system time in clock ticks; for a process it includes its ended threads.
     """
 
     name: str
@@ -42,14 +42,14 @@ class Stat(NamedTuple):
 
 
 class StatSample(NamedTuple):
-    """A stat file as it was at a moment of the caller's clock, in seconds."""
+    """The content of a stat file, and the time of the read in seconds of the caller's clock."""
 
     stat: bytes
     at: float
 
 
 def started(root: Path, pid: int) -> int:
-    """When a process or thread began, in clock ticks after boot. Raises Gone."""
+    """The start time of a process or thread, in clock ticks after boot. Raises Gone."""
     try:
         return parse_stat(read(f"{root}/proc/{pid}/stat")).started
     except _VANISHED:
@@ -57,7 +57,7 @@ def started(root: Path, pid: int) -> int:
 
 
 def threads_of(root: Path, pid: int) -> tuple[Thread, ...]:
-    """The threads of one process by ascending id, loads not measured. Raises Gone."""
+    """The threads of one process by ascending id, without loads. Raises Gone."""
     threads = Sampler(root).threads(pid)
     if not threads:
         raise Gone(f"process {pid}")
@@ -69,7 +69,7 @@ def sample(
 ) -> tuple[Process, ...]:
     """Every process by ascending pid, with its threads and their loads over ``seconds`` (0: not measured).
 
-    ``clock`` gives seconds that only grow, and ``sleep`` lets them pass. Holds other than ``per-cpu`` are not set.
+    ``clock`` returns monotonic seconds. No ``immovable_reason`` other than ``per-cpu`` is set.
     """
     sampler = Sampler(root, clock)
     if seconds > 0:
@@ -79,7 +79,7 @@ def sample(
 
 
 def parse_stat(data: bytes) -> Stat:
-    """Read a stat file; the name ends at the last parenthesis, whatever it holds. Raises ValueError, IndexError."""
+    """Parse a stat file; the name may contain parentheses and ends at the last one. Raises ValueError, IndexError."""
     end = data.rindex(b")")
     fields = data[end + 2 :].split(None, 20)
     name = decode(data[data.index(b"(") + 1 : end])
@@ -87,10 +87,10 @@ def parse_stat(data: bytes) -> Stat:
 
 
 class Sampler:
-    """Two looks at every process and thread: the first notes CPU time, the second reads all and knows the load.
+    """Takes two samples of every process and thread: the first reads CPU times, the second all facts and the loads.
 
-    A kernel thread is a process of one thread. A process's own stat counts the threads that ended between the looks.
-    All files of a process are opened below its folder, held open: no other process of the same id mixes in.
+    A kernel thread is a process of one thread. A process's stat includes threads that ended between the samples.
+    All files of a process are opened relative to its open folder, so that a new process of the same id is not mixed in.
     """
 
     def __init__(self, root: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -98,11 +98,11 @@ class Sampler:
         self._clock = clock
         self._processes: dict[str, StatSample] = {}
         self._threads: dict[str, StatSample] = {}
-        self._began: float | None = None
+        self._first_at: float | None = None
 
     def first(self) -> None:
-        """Note what every process and thread has used so far."""
-        self._began = self._clock()
+        """Take the first sample: the CPU time of every process and thread so far."""
+        self._first_at = self._clock()
         for pid in numbers(self._proc):
             try:
                 with Folder(f"{self._proc}/{pid}") as folder:
@@ -115,7 +115,7 @@ class Sampler:
                 continue
 
     def second(self) -> tuple[Process, ...]:
-        """Every process that lives now, by ascending pid."""
+        """Take the second sample: every process by ascending pid."""
         return tuple(process for pid in numbers(self._proc) if (process := self._process(pid)))
 
     def threads(self, pid: int) -> tuple[Thread, ...]:
@@ -166,10 +166,10 @@ class Sampler:
         return Thread(int(tid), stat.started, stat.name, affinity, load, run, delay, immovable_reason)
 
     def _load(self, before: StatSample | None, data: bytes, now: Stat) -> float:
-        # Most threads sleep all the while, and their stat is the same to the byte.
-        if self._began is None or (before and before.stat == data):
+        # Most threads sleep between the samples, and their stat files do not change at all.
+        if self._first_at is None or (before and before.stat == data):
             return 0.0
-        ticks, since = now.ticks, self._began
+        ticks, since = now.ticks, self._first_at
         if before and (then := parse_stat(before.stat)).started == now.started:
             ticks, since = now.ticks - then.ticks, before.at
         elapsed = self._clock() - since
@@ -178,8 +178,8 @@ class Sampler:
 
 @lru_cache(maxsize=4096)
 def parse_unit(cgroup: bytes) -> str:
-    """The innermost systemd unit of a /proc/PID/cgroup file, else the longest path in it; empty at the root."""
-    found = rows(cgroup)
+    """The innermost systemd unit in a /proc/PID/cgroup file, else the longest path in it; empty for the root cgroup."""
+    found = parse_rows(cgroup)
     for controllers, path in found:
         if controllers in ("name=systemd", ""):
             for part in reversed(path.split("/")):
@@ -193,7 +193,7 @@ def _command(cmdline: bytes) -> str:
 
 
 def parse_affinity(status: bytes) -> CpuSet:
-    """Where a thread may run: Cpus_allowed_list of its status file. Raises ValueError, Invalid."""
+    """A thread's affinity: Cpus_allowed_list of its status file. Raises ValueError, Invalid."""
     start = status.index(b"\nCpus_allowed_list:") + 19
     return _cpus(status[start : status.index(b"\n", start)])
 

@@ -1,7 +1,7 @@
-"""QEMU's processes and threads as /proc shows them.
+"""Finds QEMU's processes and threads in /proc.
 
-libvirt tells no thread id without marking the guest as tampered with, so threads are told apart by the names that QEMU
-gives them (``-name debug-threads=on``, which libvirt always passes).
+libvirt reports no thread id without marking the guest as tainted. So pinner identifies threads by their names, which
+QEMU sets with ``-name debug-threads=on``; libvirt always passes this option.
 """
 
 import re
@@ -20,12 +20,13 @@ _IOTHREAD = re.compile(r"IO iothread(\d+)", re.ASCII)
 _EXECUTABLE = re.compile("qemu|kvm")
 
 _Found = tuple[int, int]
-"""A process: when it started, and its id."""
+"""Start time and id of a process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """One look at /proc: QEMU's process id by the guest's UUID, and kernel threads that work for it by that id."""
+    """The result of one scan of /proc: QEMU's process id by the guest's UUID, and its vhost and kvm-pit threads by that
+    id."""
 
     qemus: Mapping[str, int]
     vhost_threads: Mapping[int, tuple[Thread, ...]]
@@ -33,7 +34,7 @@ class Processes:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The threads of one QEMU process by what they do."""
+    """The threads of one QEMU process by role."""
 
     vcpus: Mapping[int, Thread]
     iothreads: Mapping[int, Thread]
@@ -41,7 +42,7 @@ class Roles:
 
 
 def role(name: str) -> tuple[TargetKind, int | None]:
-    """What a thread of QEMU does, by its name: a vCPU or iothread by number, else the emulator's work."""
+    """The role of a QEMU thread, by its name: a vCPU or iothread with its number, else the emulator."""
     if vcpu := _VCPU.fullmatch(name):
         return "vcpu", int(vcpu[1])
     if iothread := _IOTHREAD.fullmatch(name):
@@ -50,12 +51,12 @@ def role(name: str) -> tuple[TargetKind, int | None]:
 
 
 def is_emulator(name: str) -> bool:
-    """Whether a thread of QEMU with this name does the emulator's work."""
+    """Whether a QEMU thread of this name is an emulator thread."""
     return role(name)[0] == "emulator"
 
 
 def roles(threads: Iterable[Thread]) -> Roles:
-    """The threads by role; those that nobody may move (see affinity.masks) have none."""
+    """The threads by role; per-CPU threads, which cannot be moved (see affinity.masks), have none."""
     vcpus: dict[int, Thread] = {}
     iothreads: dict[int, Thread] = {}
     emulator: list[Thread] = []
@@ -72,8 +73,8 @@ def roles(threads: Iterable[Thread]) -> Roles:
     return Roles(vcpus, iothreads, tuple(emulator))
 
 
-def look(root: Path, uuids: Collection[str]) -> Processes:
-    """Find the QEMU processes of these guests, and all helpers. A guest whose process is not there is left out."""
+def find(root: Path, uuids: Collection[str]) -> Processes:
+    """The QEMU processes of these guests, and all vhost and kvm-pit threads. A guest without a process is left out."""
     vhost_threads: dict[int, tuple[Thread, ...]] = {}
     likely: list[_Found] = []
     others: list[_Found] = []
@@ -93,7 +94,7 @@ def look(root: Path, uuids: Collection[str]) -> Processes:
 
 
 def memory_per_node(root: Path, pid: int) -> dict[int, int]:
-    """Resident KiB by node (/proc/PID/numa_maps); empty where the kernel does not tell. Slow for a large guest."""
+    """Resident KiB by node (/proc/PID/numa_maps); empty where it cannot be read. Slow for a large guest."""
     found: dict[int, int] = {}
     for line in (files.text(root / f"proc/{pid}/numa_maps") or "").splitlines():
         fields = dict(field.split("=", 1) for field in line.split() if "=" in field)
@@ -105,7 +106,8 @@ def memory_per_node(root: Path, pid: int) -> dict[int, int]:
 
 
 def _by_uuid(root: Path, processes: Iterable[_Found], uuids: Collection[str]) -> dict[str, int]:
-    """Where several processes show one UUID the oldest has it: an impostor must have read it from QEMU."""
+    """The process id of each UUID. Where several processes have one UUID in their command line, the oldest is QEMU: a
+    process that fakes it must have copied it from QEMU, and so is younger."""
     found: dict[str, int] = {}
     for _, pid in sorted(processes):
         try:

@@ -1,32 +1,32 @@
-"""What the process connector would tell, found by looking at /proc again and again: where the kernel tells nothing."""
+"""Finds new programs and threads by scanning /proc repeatedly, on hosts without the kernel's process connector."""
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from pinner.host import files, procfs
-from pinner.host.netlink import Began, Born
+from pinner.host.netlink import ProgramStarted, ThreadCreated
 
 
 class Scan:
-    """Satisfies what is read of ProcessEvents. It misses what begins and ends between two looks."""
+    """A substitute for ProcessEvents. It misses programs and threads that start and end between two scans."""
 
     def __init__(self, root: Path) -> None:
         self._proc = f"{root}/proc"
         self._processes = self._scan()
         self._threads: dict[int, frozenset[int]] = {}
 
-    def read(self, with_threads: Collection[int]) -> Iterator[Born | Began]:
-        """What began since the last look; births only of threads of these processes."""
+    def read(self, with_threads: Collection[int]) -> Iterator[ThreadCreated | ProgramStarted]:
+        """The programs that started since the previous scan, and the new threads of the processes ``with_threads``."""
         known, self._processes = self._processes, self._scan()
-        for pid, seen in self._processes.items():
-            if known.get(pid) != seen:
-                yield Began(pid)
+        for pid, found in self._processes.items():
+            if known.get(pid) != found:
+                yield ProgramStarted(pid)
         before, self._threads = self._threads, {pid: self._tasks(pid) for pid in with_threads}
         for pid in before.keys() & self._threads.keys():
-            yield from (Born(pid, tid) for tid in sorted(self._threads[pid] - before[pid]))
+            yield from (ThreadCreated(pid, tid) for tid in sorted(self._threads[pid] - before[pid]))
 
     def _scan(self) -> dict[int, tuple[int, str]]:
-        """When each process began, and its name."""
+        """Start time and name of each process."""
         found = {}
         for pid in files.numbers(self._proc):
             try:

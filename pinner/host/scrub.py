@@ -1,8 +1,8 @@
-"""Takes out of a captured machine what tells who runs what on it. Pure.
+"""Removes names from a captured machine that identify its users, guests or programs. Pure.
 
-Left as they are: kernel threads, and of QEMU the executable's name and its threads' names (CPU 0/KVM), without which
-nobody could tell a guest from a daemon. The kernel's own command line keeps its arguments' names, and the values of
-those that matter here; what is init's goes.
+Unchanged are kernel threads, QEMU's executable name and the names of its threads (CPU 0/KVM), because they distinguish
+a guest from a daemon. The kernel's command line keeps the names of all its arguments, and the values of those that
+pinner reads; init's arguments are removed.
 """
 
 from itertools import count, takewhile
@@ -18,7 +18,7 @@ _STATUS = (b"Cpus_allowed", b"Mems_allowed")
 
 
 class Scrubber:
-    """Scrubs a machine file by file; the same unit gets the same name each time."""
+    """Scrubs a machine file by file; the same unit gets the same new name each time."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
@@ -26,9 +26,9 @@ class Scrubber:
         self._qemus: set[str] = set()
 
     def scrubbed(self, name: PurePath, data: bytes) -> bytes | None:
-        """What to save of a file of this name (below the root); None: nothing.
+        """The scrubbed content of a file with this name (below the root); None where the file must not be saved.
 
-        A process's ``cmdline`` has to come before its other files.
+        A process's ``cmdline`` must be scrubbed before its other files.
         """
         match name.parts:
             case ("proc", "cmdline"):
@@ -41,7 +41,7 @@ class Scrubber:
             case ("proc", pid, "task", tid, file):
                 return self._of_thread(pid, f"process-{pid}" if tid == pid else f"thread-{tid}", file, data)
             case ("sys", "class", "net", _, "mtu"):
-                # All that is saved of an interface without a device: a tap, which is named after its guest's port.
+                # This is the only file of an interface without a device: a tap, whose name contains the guest's port.
                 return None
         return data
 

@@ -1,4 +1,4 @@
-"""All that tells of a host's changes, behind one selector: nothing runs until one of them speaks."""
+"""All sources of signals about this host, behind one selector: the watcher sleeps until a source has a signal."""
 
 import logging
 import os
@@ -9,15 +9,15 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Protocol, TypeVar
 
-from pinner.host.inotify import Inotify, Written
+from pinner.host.inotify import FileWritten, Inotify
 from pinner.host.libvirt_events import LibvirtEvents, LibvirtSignal
-from pinner.host.netlink import Began, Born, CpuChanged, CpuEvents, Lost, ProcessEvents
+from pinner.host.netlink import CpuChanged, CpuEvents, EventsLost, ProcessEvents, ProgramStarted, ThreadCreated
 from pinner.host.scan import Scan
 from pinner.model.errors import NotPermitted
 
 LOG = logging.getLogger(__name__)
 
-HostSignal = Born | Began | CpuChanged | Lost | Written | LibvirtSignal
+HostSignal = ThreadCreated | ProgramStarted | CpuChanged | EventsLost | FileWritten | LibvirtSignal
 
 
 class _Source(Protocol):
@@ -32,13 +32,14 @@ S = TypeVar("S", bound=_Source)
 
 
 class Sources:
-    """libvirt, the kernel's births, its CPUs, and writes to files, from the first to the last line of a ``with``.
+    """The signals of libvirt, and the kernel's events of new programs, new threads, CPUs and written files.
 
-    What the kernel refuses to tell is logged and done without, but for births, which ``look`` then looks for.
+    A context manager. A source that the kernel refuses is logged and left out. Without the process connector ``rescan``
+    finds new programs and threads.
     """
 
     def __init__(self, uri: str, root: Path) -> None:
-        """``uri`` is libvirt's; births are looked for below ``root``."""
+        """``uri`` is libvirt's; ``rescan`` reads /proc below ``root``."""
         self._uri = uri
         self._root = root
         self._received: SimpleQueue[LibvirtSignal] = SimpleQueue()
@@ -49,8 +50,8 @@ class Sources:
         self._selector.register(self._wake, selectors.EVENT_READ, self._read_libvirt)
         self._inotify = self._open(Inotify, "writes to cpusets")
         self._open(CpuEvents, "CPUs that go offline or come online")
-        births = self._open(ProcessEvents, "programs and threads that begin")
-        self._scan = Scan(root) if births is None else None
+        process_events = self._open(ProcessEvents, "new programs and threads")
+        self._scan = Scan(root) if process_events is None else None
         self._libvirt = LibvirtEvents(uri, self._receive)
 
     def __enter__(self) -> "Sources":
@@ -62,25 +63,25 @@ class Sources:
         self._undo.close()
 
     def wake(self) -> None:
-        """End a ``wait`` that is under way, from another thread."""
+        """End a running ``wait``, from another thread."""
         os.eventfd_write(self._wake, 1)
 
     def watch(self, files: Iterable[str]) -> None:
-        """Tell of writes to these files, and to no others."""
+        """Report writes to these files, and to no others."""
         if self._inotify is not None and (refused := self._inotify.watch(files)):
             LOG.warning(
-                "fs.inotify.max_user_watches is too low: writes to %s and %d other files are not told",
+                "fs.inotify.max_user_watches is too low: the kernel does not report writes to %s and %d other files",
                 refused[0],
                 len(refused) - 1,
             )
 
     def wait(self, seconds: float) -> Iterator[HostSignal]:
-        """What happens next, at most ``seconds`` from now."""
+        """The next signals; none after ``seconds`` without a signal."""
         for key, _ in self._selector.select(seconds):
             yield from key.data()
 
-    def rescan(self, with_threads: Collection[int]) -> Iterator[Born | Began]:
-        """What began since the last look, births of these processes only, where the kernel does not tell of it."""
+    def rescan(self, with_threads: Collection[int]) -> Iterator[ThreadCreated | ProgramStarted]:
+        """See Scan.read; no signals where the process connector works."""
         if self._scan is not None:
             yield from self._scan.read(with_threads)
 
@@ -88,14 +89,14 @@ class Sources:
         try:
             source = kind()
         except NotPermitted as error:
-            LOG.warning("%s: %s are found late, by looking at the host every few seconds", error, what)
+            LOG.warning("%s: pinner finds %s later, when it checks the host", error, what)
             return None
         self._undo.callback(source.close)
         self._selector.register(source, selectors.EVENT_READ, source.read)
         return source
 
     def _receive(self, signal: LibvirtSignal) -> None:
-        """libvirt's thread leaves word and goes on."""
+        """Queue a signal from libvirt's thread."""
         self._received.put(signal)
         self.wake()
 

@@ -1,4 +1,4 @@
-"""A machine's topology from a root path: ``/``, or a folder that holds its captured proc/ and sys/."""
+"""Reads a machine's topology from a root path: ``/``, or a folder with its captured proc/ and sys/."""
 
 from pathlib import Path
 
@@ -10,15 +10,15 @@ from pinner.model.topology import Device, Topology
 
 
 def read_topology(root: Path) -> Topology:
-    """CPUs, nodes, level-3 domains, devices and the kernel. A file that is missing or malformed tells nothing.
+    """CPUs, nodes, level-3 domains, devices and the kernel. A missing or malformed file counts as an unknown value.
 
-    Raises Invalid, naming ``root``, where there is no CPU at all.
+    Raises Invalid for ``root`` where no CPU is found below it.
     """
     return _topology(root, read_devices(root))
 
 
 def read_fingerprint(root: Path) -> str:
-    """Topology.fingerprint as of now, without a look at the devices: it leaves them out. Raises Invalid likewise."""
+    """The current Topology.fingerprint. It does not use devices, so they are not read. Raises Invalid likewise."""
     return _topology(root, ()).fingerprint
 
 

@@ -1,4 +1,4 @@
-"""CPUs from /sys/devices/system/cpu.
+"""Reads the CPUs from /sys/devices/system/cpu.
 
 Source: the kernel's Documentation/admin-guide/cputopology.rst and ABI/testing/sysfs-devices-system-cpu.
 """
@@ -19,21 +19,21 @@ _SIBLINGS = (
     (cpu_list, "thread_siblings_list"),
     (cpu_mask, "thread_siblings"),
 )
-"""The same set under its names of Linux 5.3 and before."""
+"""The same set under its names since Linux 5.3 and before."""
 
 
 def present(root: Path) -> Mapping[int, Path]:
-    """Every CPU that is plugged in, with its folder. Raises Invalid where ``root`` holds none."""
+    """Every present CPU with its folder. Raises Invalid where none is found below ``root``."""
     folders = numbered(root / FOLDER, "cpu")
     listed = cpu_list(root / FOLDER / "present") or CpuSet.of(folders)
     cpus = {cpu: folders[cpu] for cpu in listed if cpu in folders}
     if not cpus:
-        raise Invalid("root", str(root), f"a folder with {FOLDER}/cpu0 and so on below it, which is missing there")
+        raise Invalid("root", str(root), f"a folder that contains {FOLDER}/cpu0 and so on, which it does not")
     return cpus
 
 
 def online(root: Path) -> CpuSet:
-    """The present CPUs that run threads. Raises Invalid where ``root`` holds no CPU."""
+    """The present CPUs that are online. Raises Invalid where none is found below ``root``."""
     cpus = present(root)
     listed = cpu_list(root / FOLDER / "online")
     if listed:
@@ -44,9 +44,9 @@ def online(root: Path) -> CpuSet:
 def read_cpus(
     root: Path, nodes: Iterable[Node], l3_domains: tuple[CpuSet, ...], partitioned: CpuSet
 ) -> tuple[Cpu, ...]:
-    """Every present CPU by ascending id. Of an offline CPU the kernel tells no place.
+    """Every present CPU by ascending id. The kernel does not report node, socket or core of an offline CPU.
 
-    ``partitioned`` are the CPUs of isolated cpuset partitions; they count as isolated like those of ``isolcpus``.
+    ``partitioned`` are the CPUs of isolated cpuset partitions; they count as isolated, like those of ``isolcpus``.
     """
     running = online(root)
     isolated = (cpu_list(root / FOLDER / "isolated") or CpuSet()) | partitioned
@@ -72,7 +72,7 @@ def read_cpus(
 
 
 def read_l3_domains(root: Path) -> tuple[CpuSet, ...]:
-    """The sets of online CPUs that share a level-3 cache, by lowest CPU; none where no such cache is reported."""
+    """The sets of online CPUs that share a level-3 cache, by lowest CPU; none where the kernel reports no level 3."""
     running = online(root)
     domains: list[CpuSet] = []
     known: set[int] = set()

@@ -1,4 +1,4 @@
-"""NUMA nodes from /sys/devices/system/node (ABI/stable/sysfs-devices-node)."""
+"""Reads the NUMA nodes from /sys/devices/system/node (ABI/stable/sysfs-devices-node)."""
 
 import re
 from collections.abc import Mapping
@@ -15,18 +15,18 @@ _HUGEPAGES = re.compile(r"hugepages-(\d{1,12})kB", re.ASCII)
 
 
 def read_nodes(root: Path) -> tuple[Node, ...]:
-    """Every node by ascending id. A kernel without NUMA has no node folder: then all is node 0.
+    """Every node by ascending id. A kernel without NUMA has no node folder: then the whole machine is node 0.
 
-    Where nodes overlap (broken firmware), a CPU belongs to the first that lists it; ``overlaps`` tells.
+    Where nodes overlap (broken firmware), a CPU belongs to the first node that lists it; see ``overlaps``.
     """
     folders = numbered(root / FOLDER, "node")
     if not folders:
         return (_whole_machine(root),)
     nodes = []
-    unclaimed = sysfs_cpus.online(root)
+    unassigned = sysfs_cpus.online(root)
     for id_, folder in folders.items():
-        cpus = _listed(folder) & unclaimed
-        unclaimed -= cpus
+        cpus = _listed(folder) & unassigned
+        unassigned -= cpus
         total, free = _memory(folder / "meminfo")
         distances = _distances(folder, tuple(folders))
         nodes.append(Node(id_, cpus, total, free, distances, _hugepages(folder / "hugepages")))
@@ -34,17 +34,17 @@ def read_nodes(root: Path) -> tuple[Node, ...]:
 
 
 def overlaps(root: Path) -> tuple[str, ...]:
-    """What is wrong with the nodes as the kernel lists them, a sentence for each node that claims another's CPUs."""
+    """A sentence for each node that lists CPUs of an earlier node."""
     owner: dict[int, int] = {}
     found = []
     for id_, folder in numbered(root / FOLDER, "node").items():
         cpus = _listed(folder)
-        taken = CpuSet.of(cpu for cpu in cpus if cpu in owner)
-        if taken:
-            others = sorted({owner[cpu] for cpu in taken})
-            names = ", ".join(map(str, others))
-            found.append(f"node {id_} lists CPUs {taken} that node {names} has: they count as the latter's")
-        owner |= dict.fromkeys(cpus - taken, id_)
+        duplicates = CpuSet.of(cpu for cpu in cpus if cpu in owner)
+        if duplicates:
+            others = sorted({owner[cpu] for cpu in duplicates})
+            nodes = f"node{'s' if len(others) > 1 else ''} {', '.join(map(str, others))}"
+            found.append(f"node {id_} lists CPUs {duplicates} of {nodes}; pinner uses the first node that lists a CPU")
+        owner |= dict.fromkeys(cpus - duplicates, id_)
     return tuple(found)
 
 
@@ -58,7 +58,7 @@ def _listed(folder: Path) -> CpuSet:
 
 
 def _memory(meminfo: Path) -> tuple[int, int]:
-    """Total and free KiB; 0 where the kernel does not say."""
+    """Total and free KiB; 0 where the kernel does not report them."""
     content = text(meminfo) or ""
     found = dict(re.findall(r"(MemTotal|MemFree):\s+(\d{1,18}) kB", content, re.ASCII))
     return int(found.get("MemTotal", 0)), int(found.get("MemFree", 0))
@@ -66,7 +66,7 @@ def _memory(meminfo: Path) -> tuple[int, int]:
 
 def _distances(folder: Path, nodes: tuple[int, ...]) -> Mapping[int, int]:
     values = (text(folder / "distance") or "").split()
-    # The row has one value per online node and no ids; another count cannot be told apart.
+    # The row has one value per online node and no ids. With another count the values cannot be assigned to nodes.
     if len(values) != len(nodes) or not all(value.isdecimal() for value in values):
         return {}
     return dict(zip(nodes, map(int, values), strict=True))

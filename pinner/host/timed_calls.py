@@ -1,7 +1,7 @@
-"""Calls that may hang, made so that their callers wait no longer than agreed.
+"""Calls with a timeout, for work that may hang.
 
-A call that is under way cannot be taken back, and its answer may come late. So the calls about one thing are made one
-after the other, in the order in which they were asked for, the overdue ones too: what is undone stays undone.
+A running call cannot be cancelled, and it may end late. So all calls with the same key, overdue calls too, run one
+after the other in the order of the requests. This way a late change never runs after its undo.
 """
 
 import threading
@@ -11,39 +11,41 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_IN_VAIN = 2
-"""How often a thing that does not answer is waited for: for a call, and for what undoes it."""
+_MAX_TIMEOUTS = 2
+"""After so many timeouts in a row, calls with the same key do not wait: one for a call, and one for its undo."""
 
 
 class TimedCalls:
-    """Makes each call in a thread of its own. May be used by several threads."""
+    """Makes each call in a new thread. Several threads may use one object."""
 
     def __init__(self, seconds: float) -> None:
-        """Every call is waited for so long."""
+        """``seconds`` is the timeout of every call."""
         self.seconds = seconds
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._last: dict[str, threading.Thread] = {}
-        """The latest call about each thing, while it is under way or overdue."""
-        self._in_vain: dict[str, int] = {}
+        """The latest call of each key, while it runs or is overdue."""
+        self._timeouts: dict[str, int] = {}
 
-    def call(self, about: str, work: Callable[[], T]) -> T:
-        """Do the work when all earlier calls about the same thing are done. Raises what it raises, and TimeoutError:
-        it is done all the same, later."""
+    def call(self, key: str, work: Callable[[], T]) -> T:
+        """Do the work after all earlier calls with the same key, and return its result or raise its error.
+
+        Raises TimeoutError where it is not done in time; the work is not cancelled, and is done later.
+        """
         answer: Future[T] = Future()
-        with self._guard:
-            earlier = self._last.get(about)
-            in_vain = self._in_vain.get(about, 0) if earlier is not None and earlier.is_alive() else 0
-            thread = threading.Thread(target=_work, args=(work, answer, earlier), name=f"call {about}", daemon=True)
+        with self._lock:
+            earlier = self._last.get(key)
+            timeouts = self._timeouts.get(key, 0) if earlier is not None and earlier.is_alive() else 0
+            thread = threading.Thread(target=_work, args=(work, answer, earlier), name=f"call {key}", daemon=True)
             thread.start()
-            self._last[about] = thread
-        thread.join(self.seconds if in_vain < _IN_VAIN else 0)
-        with self._guard:
+            self._last[key] = thread
+        thread.join(self.seconds if timeouts < _MAX_TIMEOUTS else 0)
+        with self._lock:
             if thread.is_alive():
-                self._in_vain[about] = in_vain + 1
+                self._timeouts[key] = timeouts + 1
                 raise TimeoutError
-            self._in_vain.pop(about, None)
-            if self._last.get(about) is thread:
-                del self._last[about]
+            self._timeouts.pop(key, None)
+            if self._last.get(key) is thread:
+                del self._last[key]
         return answer.result()
 
 
@@ -52,5 +54,5 @@ def _work(work: Callable[[], T], answer: "Future[T]", earlier: threading.Thread 
         earlier.join()
     try:
         answer.set_result(work())
-    except BaseException as error:  # handed to the caller, whatever it is
+    except BaseException as error:  # the caller's thread raises it again
         answer.set_exception(error)

@@ -1,4 +1,4 @@
-"""Which processes and files of a host are watched: found anew when guests came or went."""
+"""Finds the processes and files of this host to watch. The search is repeated after a guest starts or stops."""
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -12,7 +12,7 @@ from pinner.model.change import TargetKind
 
 
 class Owner(NamedTuple):
-    """The part of a guest that a cpuset is for."""
+    """The part of a guest that a cpuset confines."""
 
     guest: str
     kind: TargetKind
@@ -21,32 +21,33 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What ``find`` found."""
+    """The processes and files to watch."""
 
     qemus: Mapping[int, str]
     """QEMU's process ids with their guest's UUID."""
     named: Mapping[int, str]
-    """Process ids with the name that they were asked for by."""
+    """Process ids with their watched names."""
     files: Mapping[str, Owner | None]
-    """The files of cpusets, each with the part of a guest that it belongs to."""
+    """The files of cpusets, each with the part of a guest that its cpuset confines."""
 
 
 def find(root: Path, mount: Mount, guests: Collection[str], names: Collection[str]) -> Watched:
-    """What is to be watched for these guests (by UUID) and for the processes of these names."""
-    qemus = {pid: uuid for uuid, pid in qemu.look(root, guests).qemus.items()} if guests else {}
+    """The processes and cpusets of these guests (by UUID), and of the processes with these names."""
+    qemus = {pid: uuid for uuid, pid in qemu.find(root, guests).qemus.items()} if guests else {}
     named = {pid: name for pid, name in names_of_all(root) if name in names} if names else {}
     found: dict[str, Owner | None] = {}
     for pid in (*qemus, *named):
-        found |= dict.fromkeys(_files(cpusets.around(root, mount, pid)))
+        found |= dict.fromkeys(_files(cpusets.folders_of(root, mount, pid)))
     for pid, uuid in qemus.items():
         found |= _of_guest(root, mount, pid, uuid)
     return Watched(qemus, named, found)
 
 
 def misplaced(root: Path, pid: int, tids: Iterable[int]) -> tuple[str, ...]:
-    """The names of those threads born to a QEMU that may not be where they belong: a vCPU or iothread that was plugged
-    in, and a thread of the emulator that was born to one of these, whose mask it has then. Those that ended are left
-    out."""
+    """The names of new QEMU threads that may be misplaced; threads that ended are left out.
+
+    These are hot-plugged vCPUs and iothreads, and emulator threads that one of these created: they inherit its mask.
+    """
     found = []
     for tid in tids:
         try:
@@ -59,7 +60,7 @@ def misplaced(root: Path, pid: int, tids: Iterable[int]) -> tuple[str, ...]:
 
 
 def names_of_all(root: Path) -> Iterator[tuple[int, str]]:
-    """Every process's id and name."""
+    """The id and name of every process."""
     for pid in map(int, files.numbers(f"{root}/proc")):
         yield pid, name_of(root, pid)
 
@@ -73,7 +74,7 @@ def name_of(root: Path, pid: int) -> str:
 
 
 def _of_guest(root: Path, mount: Mount, pid: int, uuid: str) -> dict[str, Owner | None]:
-    innermost = next(iter(cpusets.around(root, mount, pid)), None)
+    innermost = next(iter(cpusets.folders_of(root, mount, pid)), None)
     found: dict[str, Owner | None] = {}
     for folder, part in cpusets.parts(cpusets.of_guest(innermost)) if innermost else ():
         found |= dict.fromkeys(_files([folder]), Owner(uuid, *part) if part else None)

@@ -116,7 +116,7 @@ def _timed(restart: Callable[[], Callable[[], bool]]) -> float:
 
 def _qemu(domain: libvirt.virDomain) -> int:
     uuid = domain.UUIDString()
-    return qemu.look(ROOT, {uuid}).qemus[uuid]
+    return qemu.find(ROOT, {uuid}).qemus[uuid]
 
 
 if __name__ == "__main__":

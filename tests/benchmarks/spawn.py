@@ -61,7 +61,7 @@ class Spawner:
         connection = libvirt.open(self._uri)
         xml = private_libvirt.guest_xml(f"bench-{uuid.uuid4()}", memory_mib=32, iothreads=0)
         domain = connection.createXML(xml, libvirt.VIR_DOMAIN_START_PAUSED)
-        pid = qemu.look(ROOT, {domain.UUIDString()}).qemus[domain.UUIDString()]
+        pid = qemu.find(ROOT, {domain.UUIDString()}).qemus[domain.UUIDString()]
         try:
             yield domain, pid
         finally:

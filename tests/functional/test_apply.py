@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import private_libvirt
 import pytest
-from support.kernel import BEARING, THREADS, cpuset, masks, process, started
+from support.kernel import THREAD_CHURN, THREADS, cpuset, masks, process, started
 from support.real_guests import (
     FIRST,
     ONLINE,
@@ -74,7 +74,7 @@ def test_libvirt_knows_of_it(host, journal, start_guest, libvirtd):
 
 @pytest.mark.fault(8)
 def test_threads_that_are_born_all_the_time(host, journal):
-    with process(BEARING) as pid:
+    with process(THREAD_CHURN) as pid:
         plan = plan_of(host, [change(host, daemon(pid), FIRST)])
         assert apply(plan, host, journal).state == "applied"
         for _ in range(20):
@@ -140,8 +140,8 @@ def test_a_change_that_fails_takes_the_others_back(host, journal, start_guest):
         last = [change(host, daemon(free), SECOND), change(host, daemon(bound), SECOND)]
         run = apply(plan_of(host, [*whole(host, guest), *last]), host, journal)
         assert run.state == "undone"
-        assert f"asked for CPUs {SECOND}" in run.error
-        assert f"its cpuset {path} confines it" in run.error
+        assert f"requested CPUs {SECOND}" in run.error
+        assert f"cpuset {path} confines the thread" in run.error
         now = masks(guest.pid) | masks(free) | masks(bound)
         assert now == only(before, now)
         assert [state for state, _ in entries(journal)] == ["undone"] * 5 + ["failed"]

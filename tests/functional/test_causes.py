@@ -37,7 +37,7 @@ def test_another_writer_through_libvirt(start_guest, host, libvirtd):
     private_libvirt.virsh(libvirtd, "emulatorpin", guest.name, str(SECOND), "--live")
     assert explained(host, emulator(guest), FIRST) == (
         "libvirt",
-        f"another writer had libvirt pin it to CPUs {SECOND}",
+        f"another libvirt client pinned it to CPUs {SECOND}",
     )
 
 
@@ -47,7 +47,7 @@ def test_a_cpuset_written_behind_libvirts_back(start_guest, host):
     host.pin(vcpu(guest), FIRST, persist=False)
     path = cpuset_of(guest.vcpus[0].thread.tid).lstrip("/")
     (cpuset_mount(Path("/")).folder / path / "cpuset.cpus").write_text(str(SECOND))
-    assert explained(host, vcpu(guest), FIRST) == ("cpuset", f"cpuset {path} was given CPUs {SECOND}")
+    assert explained(host, vcpu(guest), FIRST) == ("cpuset", f"another program wrote CPUs {SECOND} to cpuset {path}")
 
 
 def test_an_affinity_set_behind_everybodys_back(start_guest, host):
@@ -55,7 +55,7 @@ def test_an_affinity_set_behind_everybodys_back(start_guest, host):
     os.sched_setaffinity(guest.vcpus[0].thread.tid, SECOND)
     cause, detail = explained(host, vcpu(guest), FIRST)
     assert cause == "unknown"
-    assert detail.startswith("somebody set its threads' affinity, as taskset does")
+    assert detail.startswith("another program set its threads' affinity, for example taskset")
 
 
 def test_a_service_in_a_narrower_cpuset(host):

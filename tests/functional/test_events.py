@@ -14,7 +14,7 @@ from support.real_guests import FIRST, SECOND, cpuset_of, emulator, iothread, vc
 
 from pinner import wiring
 from pinner.agent.host_event_queue import HostEventQueue
-from pinner.host.events import Events
+from pinner.host.events import HostWatcher
 from pinner.host.kernel import cpuset_mount
 from pinner.model.cpuset import CpuSet
 
@@ -70,7 +70,7 @@ def nap(tmp_path):
 @pytest.fixture
 def event_queue(libvirtd, host, placed):
     made = HostEventQueue(wiring.now)
-    events = Events(libvirtd, host.own_pins, made, lambda: placed)
+    events = HostWatcher(libvirtd, host.own_pins, made, lambda: placed)
     events.start()
     yield made
     events.close()
@@ -113,7 +113,7 @@ def test_what_is_plugged_in(libvirtd, start_guest, listener):
     guest = start_guest(vcpus=3, plugged=1, paused=False)
     listener.skip()
     private_libvirt.virsh(libvirtd, "setvcpus", guest.name, "2", "--live")
-    assert listener.hear("guest-changed", guest.uuid).startswith("born: CPU 1/")
+    assert listener.hear("guest-changed", guest.uuid).startswith("new threads: CPU 1/")
     private_libvirt.virsh(libvirtd, "iothreadadd", guest.name, "2", "--live")
     assert "IO iothread2" in listener.hear("guest-changed", guest.uuid)
 

@@ -16,7 +16,7 @@ from support.real_guests import ONLINE
 from pinner import wiring
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.host import qemu
-from pinner.host.events import Events
+from pinner.host.events import HostWatcher
 from pinner.host.own_pins import OwnPins
 
 pytestmark = [
@@ -55,14 +55,14 @@ def destination(tmp_path_factory):
 def news(destination):
     """What the destination's agent tells."""
     made = HostEventQueue(wiring.now)
-    events = Events(destination, OwnPins(), made, lambda: ())
+    events = HostWatcher(destination, OwnPins(), made, lambda: ())
     events.start()
     yield made
     events.close()
 
 
 def pid_of(uuid):
-    return qemu.look(ROOT, {uuid}).qemus[uuid]
+    return qemu.find(ROOT, {uuid}).qemus[uuid]
 
 
 @pytest.mark.parametrize("released", [True, False])

@@ -114,6 +114,6 @@ def test_a_daemon_whose_unit_is_confined_is_not_half_moved(plain, allowed):
         made = plan(plain, processes=(pid,), housekeeping="0-1")
         run, state = apply(plain, made)
         assert state.startswith("undone")
-        assert "confined.service confines it" in state
+        assert "confined.service confines the thread" in state
         assert "stuck" not in {entry.state for entry in served(plain).entries(run)}
         assert wrong(before, masks(plain)) == []

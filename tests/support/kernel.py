@@ -1,4 +1,4 @@
-"""What the kernel says of threads, read apart from pinner's own readers; and real processes to try pinning on."""
+"""Facts about threads, read from the kernel without pinner's readers, and real processes for tests of pinning."""
 
 import os
 import re
@@ -16,7 +16,7 @@ print("ready", flush=True)
 threading.Event().wait()
 """
 
-BEARING = """
+THREAD_CHURN = """
 import threading, time
 def live(depth):
     if depth:
@@ -27,7 +27,7 @@ while True:
     threading.Thread(target=live, args=(5,), daemon=True).start()
     time.sleep(0.002)
 """
-"""Threads that are born all the time, by the main thread and by each other, and end soon."""
+"""The main thread and its threads create new threads all the time, and these end soon."""
 
 
 def allowed(tid: int) -> str:
@@ -43,7 +43,7 @@ def names(pid: int) -> dict[int, str]:
 
 
 def masks(pid: int) -> dict[int, str]:
-    """The mask of every thread of a process; what ends meanwhile is left out."""
+    """The mask of every thread of a process; threads that end meanwhile are left out."""
     found = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         with suppress(OSError):
@@ -52,13 +52,13 @@ def masks(pid: int) -> dict[int, str]:
 
 
 def started(pid: int) -> int:
-    """Field 22 of the stat file."""
+    """The start time of a process: field 22 of its stat file."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
 
 
 @contextmanager
 def process(code: str) -> Iterator[int]:
-    """A Python program that has printed a line; its process id."""
+    """A running Python program that has printed a line; gives its process id."""
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as running:
         try:
             assert running.stdout is not None
@@ -70,7 +70,7 @@ def process(code: str) -> Iterator[int]:
 
 @contextmanager
 def cpuset(cpus: str, pid: int) -> Iterator[str]:
-    """Confine a process to a cpuset of its own; gives the cpuset's path, or the empty string where none can be made."""
+    """Confine a process to a new cpuset; gives the cpuset's path, empty where no cpuset can be created."""
     v1, v2 = Path("/sys/fs/cgroup/cpuset"), Path("/sys/fs/cgroup")
     name = f"pinner-test-{os.getpid()}"
     try:

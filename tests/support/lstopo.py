@@ -1,4 +1,4 @@
-"""hwloc's lstopo, an independent reader of the same machine."""
+"""hwloc's lstopo, a program that reads the same machine independently of pinner."""
 
 import os
 import subprocess
@@ -14,17 +14,17 @@ OPTIONS = ("--disallowed", "--filter", "all", "--of", "xml")
 
 
 class Lstopo:
-    """What lstopo says of one machine: objects by type, and what they hold."""
+    """lstopo's report of one machine: its objects by type, their CPU sets and the node distances."""
 
     def __init__(self, xml: bytes) -> None:
         self.tree = etree.fromstring(xml, etree.XMLParser(resolve_entities=False, load_dtd=False))
 
     @classmethod
     def of(cls, root: Path) -> Self:
-        """Of a captured machine."""
+        """The report of a captured machine."""
         command = ["lstopo", "--input", str(root), "--if", "fsroot", *OPTIONS]
-        told = subprocess.run(command, capture_output=True, check=True, env=os.environ | {"HWLOC_HIDE_ERRORS": "2"})
-        return cls(told.stdout)
+        done = subprocess.run(command, capture_output=True, check=True, env=os.environ | {"HWLOC_HIDE_ERRORS": "2"})
+        return cls(done.stdout)
 
     def all(self, kind: str) -> list[etree._Element]:
         return self.tree.findall(f".//object[@type='{kind}']")

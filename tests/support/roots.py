@@ -1,4 +1,4 @@
-"""Hand-made roots: a few files below a folder, as /proc and /sys have them."""
+"""Hand-made root folders with a few files of /proc and /sys."""
 
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def process(
     cgroup: str = "0::/system.slice/busy.service\n",
     threads: tuple[int, ...] = (),
 ) -> Path:
-    """A process whose threads are itself and ``threads``; each has its ticks."""
+    """A process with a main thread and ``threads``; each thread has ``ticks``."""
     home = f"proc/{pid}"
     status = f"Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t{cpus}\nMems_allowed_list:\t0\n"
     files: dict[str, str | bytes] = {f"{home}/cgroup": cgroup, f"{home}/cmdline": command}

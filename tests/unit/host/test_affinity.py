@@ -1,4 +1,4 @@
-"""The kernel itself is tried: on processes of our own, and on a kernel thread that cannot be moved."""
+"""Affinities set in the real kernel: on the tests' own processes, and on a kernel thread that cannot be moved."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ needs_two = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
-def test_every_thread_can_be_read_and_moved_alone():
+def test_one_thread_of_a_process_is_read_and_pinned():
     with process(THREADS.format(count=3)) as pid:
         before = masks(pid)
         assert len(before) == 3
@@ -40,20 +40,20 @@ def test_a_reused_id_is_not_touched():
         assert masks(pid) == before
 
 
-def test_one_that_has_ended_is_gone():
+def test_a_thread_that_has_ended_is_gone():
     with process(THREADS.format(count=1)) as pid:
-        born = started(pid)
+        start_time = started(pid)
     with pytest.raises(Gone):
-        affinity.set_affinity(ThreadMask(pid, born, CpuSet.of(ONLINE[:1])))
+        affinity.set_affinity(ThreadMask(pid, start_time, CpuSet.of(ONLINE[:1])))
     with pytest.raises(Gone):
         affinity.mask(pid)
 
 
-def test_a_thread_that_nobody_may_move_is_no_target():
-    (fixed,) = (int(folder.name) for folder in Path("/proc").glob("[0-9]*") if comm(folder) == "migration/0")
-    assert affinity.mask(fixed).cpus == CpuSet.of([0])
+def test_masks_leave_out_per_cpu_threads():
+    (per_cpu,) = (int(folder.name) for folder in Path("/proc").glob("[0-9]*") if comm(folder) == "migration/0")
+    assert affinity.mask(per_cpu).cpus == CpuSet.of([0])
     with pytest.raises(Gone):
-        affinity.masks(fixed)
+        affinity.masks(per_cpu)
 
 
 def comm(folder):
@@ -65,13 +65,13 @@ def comm(folder):
 @pytest.mark.fault(11)
 @pytest.mark.parametrize("beyond", [1023, 1024, 4096, 8191])
 def test_a_mask_is_granted_whole_or_not_at_all(beyond: int):
-    """Python's masks reach any CPU number; the kernel drops those that it lacks without a word."""
+    """Python accepts any CPU number; the kernel silently drops CPUs that the host lacks."""
     with process(THREADS.format(count=1)) as pid:
         before = allowed(pid)
-        asked = CpuSet.of([ONLINE[0], beyond])
+        requested = CpuSet.of([ONLINE[0], beyond])
         with pytest.raises(ApplyFailed) as error:
-            affinity.set_affinity(ThreadMask(pid, started(pid), asked))
-        assert error.value.details["asked"] == str(asked)
+            affinity.set_affinity(ThreadMask(pid, started(pid), requested))
+        assert error.value.details["asked"] == str(requested)
         assert error.value.details["granted"] == str(ONLINE[0])
         assert allowed(pid) == before
 
@@ -79,20 +79,20 @@ def test_a_mask_is_granted_whole_or_not_at_all(beyond: int):
 @pytest.mark.fault(7)
 @needs_two
 @needs_root
-@pytest.mark.parametrize("asked", [CpuSet.of(ONLINE[:2]), CpuSet.of(ONLINE[1:2])], ids=["restricted", "refused"])
-def test_a_cpuset_that_confines_is_named(asked: CpuSet):
+@pytest.mark.parametrize("requested", [CpuSet.of(ONLINE[:2]), CpuSet.of(ONLINE[1:2])], ids=["reduced", "refused"])
+def test_the_error_names_the_cpuset_that_confines_a_thread(requested: CpuSet):
     with process(THREADS.format(count=1)) as pid, cpuset(str(ONLINE[0]), pid) as path:
         if not path:
-            pytest.skip("no cpuset can be made here")
-        with pytest.raises(ApplyFailed, match=f"its cpuset {path} confines it"):
-            affinity.set_affinity(ThreadMask(pid, started(pid), asked))
+            pytest.skip("this test cannot create a cpuset on this machine")
+        with pytest.raises(ApplyFailed, match=f": cpuset {path} confines the thread"):
+            affinity.set_affinity(ThreadMask(pid, started(pid), requested))
         assert allowed(pid) == str(ONLINE[0])
 
 
 @needs_root
-def test_a_kernel_thread_that_belongs_to_its_cpu():
+def test_the_error_names_a_per_cpu_kernel_thread():
     bound = next(int(path.parent.name) for path in Path("/proc").glob("[0-9]*/comm") if _is_bound(path))
-    with pytest.raises(ApplyFailed, match="belongs to its CPU"):
+    with pytest.raises(ApplyFailed, match="is bound to its CPU"):
         affinity.set_affinity(ThreadMask(bound, started(bound), CpuSet.of([8191, ONLINE[-1] + 1])))
 
 
@@ -105,8 +105,8 @@ def _is_bound(comm: Path) -> bool:
 
 @needs_root
 @needs_two
-def test_without_the_right():
-    """Another user's thread may not be moved: tried by a process that gives up root."""
+def test_a_process_without_root_cannot_pin_the_thread_of_another_user():
+    """A child process gives up root and then tries."""
     with process(THREADS.format(count=1)) as pid:
         code = (
             "import os; os.setgid(65534); os.setuid(65534)\n"

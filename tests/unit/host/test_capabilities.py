@@ -5,7 +5,7 @@ from pinner.host.capabilities import disagreements, parse
 from pinner.host.sysfs import read_topology
 from pinner.model.errors import Invalid
 
-AGREED = """<capabilities><host><cpu/><topology><cells num='2'>
+SAME = """<capabilities><host><cpu/><topology><cells num='2'>
 <cell id='0'><memory unit='KiB'>2048</memory><pages unit='KiB' size='4'>512</pages>
  <distances><sibling id='0' value='10'/><sibling id='2' value='21'/></distances>
  <cpus num='4'><cpu id='0' socket_id='0' core_id='0' siblings='0,4'/><cpu id='2' siblings='2,6'/>
@@ -15,35 +15,47 @@ AGREED = """<capabilities><host><cpu/><topology><cells num='2'>
 </cells></topology></host></capabilities>"""
 
 
-def test_cells():
-    zero, two = parse(AGREED)
+def test_the_cells_are_parsed():
+    zero, two = parse(SAME)
     assert (zero.id, str(zero.cpus), zero.memory_kib, zero.distances) == (0, "0,2,4,6", 2048, {0: 10, 2: 21})
     assert (two.id, str(two.cpus), str(two.siblings[5]), two.distances) == (2, "1,3,5", "1,5", {})
 
 
-def test_agreement(tmp_path):
-    assert disagreements(read_topology(two_nodes(tmp_path)), AGREED) == ()
+def test_equal_topologies_give_no_warning(tmp_path):
+    assert disagreements(read_topology(two_nodes(tmp_path)), SAME) == ()
 
 
 @pytest.mark.parametrize(
-    ("said", "instead", "warning"),
+    ("text", "replacement", "warning"),
     [
-        ("<cpu id='3' siblings='3'/>", "", "node 2: libvirt lists CPUs 1,5, sysfs 1,3,5"),
-        (">2048</memory><p", ">999</memory><p", "node 0: libvirt says 999 KiB of memory, sysfs 2048"),
-        ("value='21'", "value='20'", "node 0: libvirt says distances {0: 10, 2: 20}, sysfs {0: 10, 2: 21}"),
-        ("id='3' siblings='3'", "id='3' siblings='3,7'", "CPU 3: libvirt says its core has CPUs 3,7, sysfs 3"),
-        ("cell id='2'", "cell id='1'", "libvirt lists nodes 0-1, sysfs 0,2"),
+        ("<cpu id='3' siblings='3'/>", "", "node 2: libvirt reports CPUs 1,5; sysfs reports CPUs 1,3,5"),
+        (
+            ">2048</memory><p",
+            ">999</memory><p",
+            "node 0: libvirt reports 999 KiB of memory; sysfs reports 2048 KiB",
+        ),
+        (
+            "value='21'",
+            "value='20'",
+            "node 0: libvirt reports distances {0: 10, 2: 20}; sysfs reports distances {0: 10, 2: 21}",
+        ),
+        (
+            "id='3' siblings='3'",
+            "id='3' siblings='3,7'",
+            "CPU 3: libvirt reports CPUs 3,7 in its core; sysfs reports CPUs 3",
+        ),
+        ("cell id='2'", "cell id='1'", "libvirt reports nodes 0-1; sysfs reports nodes 0,2"),
         ("<memory unit='KiB'>2048</memory>\n", "", ""),
     ],
 )
-def test_disagreements(tmp_path, said, instead, warning):
-    assert said in AGREED
-    told = AGREED.replace(said, instead)
-    assert disagreements(read_topology(two_nodes(tmp_path)), told) == ((warning,) if warning else ())
+def test_each_difference_is_a_warning(tmp_path, text, replacement, warning):
+    assert text in SAME
+    changed = SAME.replace(text, replacement)
+    assert disagreements(read_topology(two_nodes(tmp_path)), changed) == ((warning,) if warning else ())
 
 
-@pytest.mark.parametrize("text", ["", "<capabilities>", "<a><b></a>", AGREED.replace("cell id='0'", "cell id='x'")])
-def test_what_is_no_capabilities(text):
+@pytest.mark.parametrize("text", ["", "<capabilities>", "<a><b></a>", SAME.replace("cell id='0'", "cell id='x'")])
+def test_other_text_is_refused(text):
     with pytest.raises(Invalid, match="capabilities"):
         parse(text)
 
@@ -51,6 +63,6 @@ def test_what_is_no_capabilities(text):
 def test_entities_are_not_resolved(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("2048")
-    hostile = f"<!DOCTYPE c [<!ENTITY x SYSTEM 'file://{secret}'>]>" + AGREED.replace(">2048<", ">&x;<")
+    hostile = f"<!DOCTYPE c [<!ENTITY x SYSTEM 'file://{secret}'>]>" + SAME.replace(">2048<", ">&x;<")
     with pytest.raises(Invalid, match="capabilities"):
         parse(hostile)

@@ -1,4 +1,4 @@
-"""A captured machine is read as the machine itself is, and scrubbed it tells no name."""
+"""A captured machine gives the same snapshot as the machine itself, and a scrubbed capture contains no names."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -71,7 +71,7 @@ def snapshot(root):
     return take_snapshot(root, "host", None, sample_seconds=0, now=lambda: moment)
 
 
-def test_it_is_read_as_the_machine_itself(root, tmp_path):
+def test_a_capture_gives_the_same_snapshot_as_the_machine(root, tmp_path):
     capture(root, tmp_path / "copy", scrub=False)
     first = snapshot(root)
     assert snapshot(tmp_path / "copy") == first
@@ -83,12 +83,12 @@ def test_it_is_read_as_the_machine_itself(root, tmp_path):
     assert [process.name for process in first.processes] == ["payroll", "qemu-system-x86", "vhost-20"]
 
 
-def test_scrubbed_it_tells_no_name(root, tmp_path):
+def test_a_scrubbed_capture_contains_no_names(root, tmp_path):
     copy = tmp_path / "copy"
     capture(root, copy, scrub=True)
     for path in copy.rglob("*"):
-        told = bytes(path.relative_to(copy)) + (path.read_bytes() if path.is_file() else b"")
-        assert not [secret for secret in SECRETS if secret in told], path
+        name_and_content = bytes(path.relative_to(copy)) + (path.read_bytes() if path.is_file() else b"")
+        assert not [secret for secret in SECRETS if secret in name_and_content], path
     first, second = snapshot(root), snapshot(copy)
     ours = [device for device in first.topology.devices if device.name != "tap0"]
     assert second.topology.kernel.command_line == "root= isolcpus=3 nohz-full=3"
@@ -111,32 +111,32 @@ def test_scrubbed_it_tells_no_name(root, tmp_path):
         ]
 
 
-def test_this_machine(tmp_path):
+def test_a_capture_of_this_machine_has_its_fingerprint(tmp_path):
     capture(Path("/"), tmp_path / "copy", scrub=False)
     assert read_topology(tmp_path / "copy").fingerprint == read_topology(Path("/")).fingerprint
 
 
-def test_it_is_open_to_its_owner_only(root, tmp_path):
+def test_only_the_owner_can_read_a_capture(root, tmp_path):
     capture(root, tmp_path / "copy", scrub=False)
     assert (tmp_path / "copy").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_folder_that_holds_something_is_left_alone(root, tmp_path):
-    (tmp_path / "kept").mkdir()
-    (tmp_path / "kept/file").write_text("mine")
+def test_a_folder_that_is_not_empty_is_refused(root, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/file").write_text("mine")
     with pytest.raises(Invalid, match="a new or empty folder"):
-        capture(root, tmp_path / "kept", scrub=False)
-    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["file"]
+        capture(root, tmp_path / "full", scrub=False)
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize("folder", ["file", "file/below"])
-def test_a_folder_that_cannot_be_made_is_told(root, tmp_path, folder):
+def test_a_folder_that_cannot_be_created_is_refused(root, tmp_path, folder):
     (tmp_path / "file").write_text("")
     with pytest.raises(Invalid, match="a folder that can be written"):
         capture(root, tmp_path / folder, scrub=False)
 
 
-def test_a_root_without_cpus_is_told_before_anything_is_made(tmp_path):
+def test_a_root_without_cpus_is_refused_before_the_folder_is_created(tmp_path):
     with pytest.raises(Invalid, match="root"):
         capture(tmp_path, tmp_path / "copy", scrub=False)
     assert not (tmp_path / "copy").exists()

@@ -1,15 +1,15 @@
 import pytest
 from support.values import cpus
 
-from pinner.host import evidence
-from pinner.host.causes import Cpuset, Seen, Unit, explained
+from pinner.host.causes import Cpuset, Evidence, Unit, with_cause
+from pinner.host.evidence import parse_unit
 from pinner.model.change import Target, ThreadMask
 from pinner.model.drift import Drift
 
 SLICE = Cpuset("machine.slice", cpus("0-3"))
 SCOPE = Cpuset("machine.slice/g1.scope", cpus(""))
 VCPU = Cpuset("machine.slice/g1.scope/libvirt/vcpu0", cpus("7"), part=True)
-MISPLACED = "somebody set its threads' affinity, as taskset does"
+UNKNOWN = "another program set its threads' affinity, for example taskset"
 SERVICE = Cpuset("system.slice/busyd.service", cpus(""))
 
 
@@ -19,76 +19,76 @@ def drift(actual, expected="7", *, kind="vcpu", cause="unknown"):
 
 
 @pytest.mark.parametrize(
-    ("actual", "seen", "cause", "detail"),
+    ("actual", "evidence", "cause", "detail"),
     [
-        ("0-3", Seen((VCPU, SCOPE, SLICE)), "cpuset", "cpuset machine.slice allows only CPUs 0-3"),
+        ("0-3", Evidence((VCPU, SCOPE, SLICE)), "cpuset", "cpuset machine.slice allows only CPUs 0-3"),
         (
             "0-3",
-            Seen((VCPU, SCOPE, SLICE), units={"machine.slice": Unit(cpus("0-3"))}),
+            Evidence((VCPU, SCOPE, SLICE), units={"machine.slice": Unit(cpus("0-3"))}),
             "systemd",
             "AllowedCPUs=0-3 of machine.slice",
         ),
         (
             "0-3",
-            Seen((VCPU, SLICE), units={"machine.slice": Unit(cpus("0-4"))}),
+            Evidence((VCPU, SLICE), units={"machine.slice": Unit(cpus("0-4"))}),
             "cpuset",
             "cpuset machine.slice allows only CPUs 0-3",
         ),
         (
             "6",
-            Seen((Cpuset("g1/vcpu0", cpus("6"), part=True),), pin=cpus("6")),
+            Evidence((Cpuset("g1/vcpu0", cpus("6"), part=True),), pin=cpus("6")),
             "libvirt",
-            "another writer had libvirt pin it to CPUs 6",
+            "another libvirt client pinned it to CPUs 6",
         ),
         (
             "6",
-            Seen((Cpuset("g1/vcpu0", cpus("6"), part=True),), pin=cpus("7")),
+            Evidence((Cpuset("g1/vcpu0", cpus("6"), part=True),), pin=cpus("7")),
             "cpuset",
-            "cpuset g1/vcpu0 was given CPUs 6",
+            "another program wrote CPUs 6 to cpuset g1/vcpu0",
         ),
-        ("6", Seen((VCPU,), pin=cpus("7")), "unknown", MISPLACED),
-        ("6", Seen((Cpuset("g1/vcpu0", cpus("0-7"), part=True),)), "unknown", MISPLACED),
+        ("6", Evidence((VCPU,), pin=cpus("7")), "unknown", UNKNOWN),
+        ("6", Evidence((Cpuset("g1/vcpu0", cpus("0-7"), part=True),)), "unknown", UNKNOWN),
         (
             "0-7",
-            Seen((Cpuset("g1/vcpu0", cpus("0-7"), part=True),)),
+            Evidence((Cpuset("g1/vcpu0", cpus("0-7"), part=True),)),
             "cpuset",
-            "cpuset g1/vcpu0 was given CPUs 0-7",
+            "another program wrote CPUs 0-7 to cpuset g1/vcpu0",
         ),
         (
             "5",
-            Seen((SERVICE,), units={"busyd.service": Unit(affinity=cpus("5"))}),
+            Evidence((SERVICE,), units={"busyd.service": Unit(affinity=cpus("5"))}),
             "systemd",
             "CPUAffinity=5 of busyd.service",
         ),
         (
             "6",
-            Seen((SERVICE,), units={"busyd.service": Unit(affinity=cpus("5"))}, running=frozenset({"tuned"})),
+            Evidence((SERVICE,), units={"busyd.service": Unit(affinity=cpus("5"))}, running=frozenset({"tuned"})),
             "balancer",
-            "tuned runs here and moves threads",
+            "services on this host move threads: tuned",
         ),
         (
             "6",
-            Seen(running=frozenset({"numad", "tuned", "irqbalance"})),
+            Evidence(running=frozenset({"numad", "tuned", "irqbalance"})),
             "balancer",
-            "numad and tuned runs here and moves threads",
+            "services on this host move threads: numad, tuned",
         ),
         (
             "6",
-            Seen(running=frozenset({"irqbalance"})),
+            Evidence(running=frozenset({"irqbalance"})),
             "unknown",
-            f"{MISPLACED}; irqbalance runs here, but moves interrupts only",
+            f"{UNKNOWN}; irqbalance runs too, but moves only interrupts",
         ),
     ],
 )
-def test_the_first_cause_that_fits(actual, seen, cause, detail):
-    found = explained(drift(actual), seen)
+def test_the_first_cause_that_fits_is_given(actual, evidence, cause, detail):
+    found = with_cause(drift(actual), evidence)
     assert (found.cause, found.detail) == (cause, detail)
 
 
-def test_a_cause_that_is_known_stays():
-    seen = Seen((SLICE,))
+def test_a_known_cause_is_unchanged():
+    evidence = Evidence((SLICE,))
     for known in (drift("0-3", cause="restarted"), Drift(Target("workqueue", "", None, "w"), cpus("0"), (), "unknown")):
-        assert explained(known, seen) == known
+        assert with_cause(known, evidence) == known
 
 
 @pytest.mark.parametrize(
@@ -100,5 +100,5 @@ def test_a_cause_that_is_known_stays():
         ("", Unit()),
     ],
 )
-def test_what_systemd_says_of_a_unit(text, unit):
-    assert evidence.parse_unit(text) == unit
+def test_the_settings_of_a_systemd_unit_are_parsed(text, unit):
+    assert parse_unit(text) == unit

@@ -1,4 +1,4 @@
-"""States of cgroups in a tree made by hand; a real kernel's are in tests/lab."""
+"""States of cgroups in a hand-made tree; tests/lab has those of a real kernel."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Cpusets of guests and services as both versions of cgroups lay them out, in trees made by hand."""
+"""Cpusets of guests and services in hand-made trees of cgroup v1 and v2."""
 
 import pytest
 from support import roots
@@ -21,24 +21,24 @@ LAYOUTS = {
 
 @pytest.fixture(params=LAYOUTS.values(), ids=LAYOUTS)
 def host(request, tmp_path):
-    """A guest with two vCPUs and an iothread, and a service: root, mount, the guest's path, what lies between."""
-    base, rows, mount, guest, between = request.param
+    """A guest with two vCPUs and an iothread, and a service: root, mount, the guest's path, the folder of its parts."""
+    base, rows, mount, guest, parts_folder = request.param
     files = dict(base)
-    for part in ("", *(f"{between}/{name}" for name in ("emulator", "vcpu0", "vcpu1", "iothread1"))):
+    for part in ("", *(f"{parts_folder}/{name}" for name in ("emulator", "vcpu0", "vcpu1", "iothread1"))):
         files[f"{mount}{guest}{part}/cpuset.cpus"] = "0-3\n"
     roots.write(tmp_path, files)
     command = b"/usr/bin/qemu-system-x86_64\0-uuid\0" + UUID.encode() + b"\0"
-    emulator = rows.format(f"{guest}{between}/emulator")
+    emulator = rows.format(f"{guest}{parts_folder}/emulator")
     roots.process(tmp_path, 400, name=b"qemu-system-x86", command=command, cgroup=emulator)
     roots.process(tmp_path, 500, name=b"busyd", cgroup=rows.format("/system.slice/busyd.service"))
-    roots.process(tmp_path, 501, name=b"rootling", cgroup=rows.format("/"))
-    for pid, name in ((400, "qemu-system-x86"), (500, "busyd"), (501, "rootling")):
+    roots.process(tmp_path, 501, name=b"unconfined", cgroup=rows.format("/"))
+    for pid, name in ((400, "qemu-system-x86"), (500, "busyd"), (501, "unconfined")):
         (tmp_path / f"proc/{pid}/comm").write_text(f"{name}\n")
-    return tmp_path, cpuset_mount(tmp_path), guest, between
+    return tmp_path, cpuset_mount(tmp_path), guest, parts_folder
 
 
-def test_a_guests_cpusets_are_told_by_part(host):
-    root, mount, guest, between = host
+def test_each_cpuset_of_a_guest_has_its_part(host):
+    root, mount, guest, parts_folder = host
     found = watched.find(root, mount, {UUID}, ())
     assert found.qemus == {400: UUID}
     cpus = {
@@ -46,7 +46,7 @@ def test_a_guests_cpusets_are_told_by_part(host):
         for path, owner in found.files.items()
         if path.endswith("/cpuset.cpus")
     }
-    inside = f"{guest}{between}"
+    inside = f"{guest}{parts_folder}"
     assert {path: owner and (owner.kind, owner.part) for path, owner in cpus.items()} == {
         guest.rpartition("/")[0]: None,
         guest: None,
@@ -59,22 +59,22 @@ def test_a_guests_cpusets_are_told_by_part(host):
     assert {owner.guest for owner in cpus.values() if owner} == {UUID}
 
 
-def test_a_services_cpusets_are_those_above_it(host):
+def test_the_cpusets_of_a_service_are_its_cgroup_and_the_parents(host):
     root, mount, *_ = host
-    found = watched.find(root, mount, (), {"busyd", "rootling"})
-    assert (found.qemus, found.named) == ({}, {500: "busyd", 501: "rootling"})
+    found = watched.find(root, mount, (), {"busyd", "unconfined"})
+    assert (found.qemus, found.named) == ({}, {500: "busyd", 501: "unconfined"})
     assert [path.removeprefix(f"{mount.folder}/") for path in found.files if path.endswith("cpuset.cpus")] == [
         "system.slice/busyd.service/cpuset.cpus",
         "system.slice/cpuset.cpus",
     ]
 
 
-def test_nobody_is_asked_for(host):
+def test_nothing_is_watched_without_guests_and_names(host):
     root, mount, *_ = host
     assert watched.find(root, mount, (), ()) == watched.Watched({}, {}, {})
 
 
-def test_a_host_without_the_controller(host):
+def test_without_the_cpuset_controller_no_files_are_watched(host):
     root, *_ = host
     (root / "proc/mounts").write_text("")
     found = watched.find(root, cpuset_mount(root), {UUID}, {"busyd"})
@@ -94,5 +94,5 @@ def test_a_host_without_the_controller(host):
         ("machine-qemu.scope", None),
     ],
 )
-def test_parts_by_folder(name, part):
+def test_the_folder_name_gives_the_part(name, part):
     assert cpusets.part_of(name) == part

@@ -7,21 +7,21 @@ TIMES = st.lists(st.tuples(st.floats(0, 100), st.sampled_from("abc")), max_size=
 
 
 @given(TIMES)
-def test_all_that_came_is_given_out_once_and_never_late(times):
+def test_every_value_is_returned_once_and_in_time(times):
     debouncer: Debouncer[str, float] = Debouncer(0.5)
-    came = sorted(times)
-    told: list[tuple[str, float]] = []
-    for now, key in [*came, (1000.0, "a")]:
+    added = sorted(times)
+    returned: list[tuple[str, float]] = []
+    for now, key in [*added, (1000.0, "a")]:
         while (wait := debouncer.wait(now, 9.0)) == 0.0:
-            told += [(key, at) for key, held in debouncer.due(now) for at in held]
+            returned += [(key, at) for key, values in debouncer.due(now) for at in values]
         assert wait <= 9.0
-        for key_due, held in debouncer.due(now):
-            raise AssertionError(f"{key_due} {held} was due without a wait of 0")
+        for key_due, values in debouncer.due(now):
+            raise AssertionError(f"{key_due} {values} was due without a wait of 0")
         debouncer.add(key, now, now)
-    assert sorted(told) == sorted((key, at) for at, key in came)
+    assert sorted(returned) == sorted((key, at) for at, key in added)
 
 
-def test_a_burst_is_one_and_waits_for_its_first():
+def test_a_burst_is_returned_together_by_the_time_of_its_first_value():
     debouncer: Debouncer[str, int] = Debouncer(0.1)
     for number, now in enumerate((10.0, 10.04, 10.08)):
         debouncer.add("g1", number, now)

@@ -43,7 +43,7 @@ def iothread(part: int) -> Target:
     return Target("iothread", "u", part, "web")
 
 
-def test_a_domain_in_full():
+def test_all_fields_of_a_domain():
     domain = domain_xml.parse(FULL)
     assert domain.memory_kib == 2097152
     assert domain.vcpus == (0, 1, 2, 3)
@@ -70,14 +70,13 @@ def nova(specs: dict[str, str] | None = None, properties: dict[str, str] | None 
     images = "".join(
         f'<nova:property name="{name}">{text}</nova:property>' for name, text in (properties or {}).items()
     )
-    told = "" if specs is None else f"<nova:extraSpecs>{rows}</nova:extraSpecs>"
-    return domain_xml.parse(NOVA.format(specs=told, properties=f"<nova:properties>{images}</nova:properties>"))
+    element = "" if specs is None else f"<nova:extraSpecs>{rows}</nova:extraSpecs>"
+    return domain_xml.parse(NOVA.format(specs=element, properties=f"<nova:properties>{images}</nova:properties>"))
 
 
 @pytest.mark.parametrize("specs", [None, {}, {"pinner:excluded": "yes", "hw:mem_page_size": "large", "trait:X": ""}])
-def test_the_extra_specs_of_the_flavor(specs):
-    told = nova(specs).nova
-    assert told == NovaIdentity("web", "shop", "ann", "m1.small", specs or {})
+def test_the_identity_has_the_extra_specs_of_the_flavor(specs):
+    assert nova(specs).nova == NovaIdentity("web", "shop", "ann", "m1.small", specs or {})
 
 
 @pytest.mark.parametrize(
@@ -95,23 +94,23 @@ def test_the_extra_specs_of_the_flavor(specs):
         (None, {}, False),
     ],
 )
-def test_who_has_dedicated_cpus(specs, properties, dedicated):
+def test_flavor_or_image_request_dedicated_cpus(specs, properties, dedicated):
     assert nova(specs, properties).dedicated is dedicated
 
 
-def test_a_domain_that_says_little():
+def test_defaults_of_a_domain_with_few_elements():
     domain = domain_xml.parse("<domain><vcpu>1</vcpu><iothreads>2</iothreads></domain>")
     assert (domain.vcpus, domain.cpuset, domain.emulator_pin) == ((0,), None, None)
     assert domain.iothreads == (1, 2)
     assert domain.taps == domain.pci == ()
 
 
-def test_a_pin_that_does_not_parse():
+def test_a_pin_that_does_not_parse_is_refused():
     with pytest.raises(Invalid, match="vcpupin"):
         domain_xml.parse("<domain><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='many'/></cputune></domain>")
 
 
-def test_entities_are_not_followed(tmp_path):
+def test_entities_are_not_resolved(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("42")
     bomb = f"<!DOCTYPE d [<!ENTITY x SYSTEM '{secret.as_uri()}'>]><domain><memory>1</memory><name>&x;</name></domain>"
@@ -129,7 +128,7 @@ def test_entities_are_not_followed(tmp_path):
         (iothread(7), "<iothreadpin iothread='2' cpuset='9'/>", "vcpupin 4, vcpupin 6-7, emulatorpin 1-2"),
     ],
 )
-def test_only_the_targets_own_pin_is_put_back(target, saved, pins):
+def test_only_the_pin_of_the_target_is_restored(target, saved, pins):
     tree = etree.fromstring(domain_xml.with_pin_of(FULL, target, saved and f"<cputune>{saved}</cputune>"))
     found = [f"{pin.tag} {pin.get('cpuset')}" for pin in tree.find("cputune") if pin.tag != "shares"]
     assert ", ".join(found) == pins
@@ -137,7 +136,7 @@ def test_only_the_targets_own_pin_is_put_back(target, saved, pins):
     assert len(tree.find("devices")) == 5
 
 
-def test_an_empty_cputune_goes():
+def test_an_empty_cputune_is_removed():
     pinned = "<domain><cputune><emulatorpin cpuset='1'/></cputune></domain>"
     assert domain_xml.cputune(domain_xml.with_pin_of(pinned, emulator(), "")) == ""
     assert domain_xml.cputune("<domain/>") == ""
@@ -159,7 +158,7 @@ def tune(pins: dict[Target, int]) -> str:
 
 
 @given(before=PINS, now=PINS)
-def test_target_by_target_a_definition_comes_back(before, now):
+def test_restoring_all_targets_restores_the_definition(before, now):
     head = "<domain><vcpu>2</vcpu><iothreads>1</iothreads>"
     xml = f"{head}{tune(now)}</domain>"
     for target in (emulator(), vcpu(0), vcpu(1), iothread(1)):

@@ -17,7 +17,7 @@ from pinner.model.cpuset import CpuSet
         (b"\xff\xfe", None),
     ],
 )
-def test_numbers(tmp_path, content, expected):
+def test_number_in_a_file(tmp_path, content, expected):
     (tmp_path / "file").write_bytes(content)
     assert files.number(tmp_path / "file") == expected
 
@@ -26,7 +26,7 @@ def test_numbers(tmp_path, content, expected):
     ("content", "expected"),
     [(b"0-2,8\n", "0-2,8"), (b"\n", ""), (b"(null)\n", None), (b"\0\n", None), (b"0-99999\n", None), (b"3-1", None)],
 )
-def test_lists(tmp_path, content, expected):
+def test_cpu_list_in_a_file(tmp_path, content, expected):
     (tmp_path / "file").write_bytes(content)
     found = files.cpu_list(tmp_path / "file")
     assert (None if found is None else str(found)) == expected
@@ -44,39 +44,39 @@ def test_lists(tmp_path, content, expected):
         (b"f" * 2049, None),
     ],
 )
-def test_masks(tmp_path, content, expected):
+def test_cpu_mask_in_a_file(tmp_path, content, expected):
     (tmp_path / "file").write_bytes(content)
     found = files.cpu_mask(tmp_path / "file")
     assert (None if found is None else str(found)) == expected
 
 
 @pytest.mark.parametrize("reader", [files.text, files.number, files.cpu_list, files.cpu_mask])
-def test_what_cannot_be_read_is_none(tmp_path, reader):
+def test_a_file_that_cannot_be_read_is_none(tmp_path, reader):
     assert reader(tmp_path / "missing") is None
     assert reader(tmp_path) is None
 
 
-def test_a_long_file_is_read_whole(tmp_path):
+def test_a_long_file_is_read_to_its_end(tmp_path):
     cpus = CpuSet.of(range(0, 8192, 2))
     (tmp_path / "file").write_text(str(cpus))
     assert len(str(cpus)) > 16384
     assert files.cpu_list(tmp_path / "file") == cpus
 
 
-def test_numbered_entries_only(tmp_path):
+def test_only_numbered_entries_are_returned(tmp_path):
     for name in ("cpu0", "cpu10", "cpu2", "cpufreq", "cpu", "cpu-1", "xcpu3", "gpu7", "cpu٣"):
         (tmp_path / name).mkdir()
     assert list(files.numbered(tmp_path, "cpu")) == [0, 2, 10]
     assert files.numbered(tmp_path / "missing", "cpu") == {}
 
 
-def test_undecodable_text_can_be_written_again(tmp_path):
+def test_undecodable_bytes_are_escaped(tmp_path):
     (tmp_path / "file").write_bytes(b"a\xffb")
     assert files.text(tmp_path / "file") == "a\\xffb"
 
 
 def test_a_file_of_many_records_is_read_to_its_end():
-    """numa_maps comes a page at a time."""
+    """The kernel returns numa_maps one page per read."""
     path = "/proc/self/numa_maps"
     assert len(files.read(path)) < len(files.read(path, records=True))
     assert files.read(path, records=True).splitlines()[-1].startswith(b"7ff")

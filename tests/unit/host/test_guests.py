@@ -1,4 +1,4 @@
-"""Which guests Nova pinned, by the XML that it writes (nova/virt/libvirt/driver.py), with and without metadata."""
+"""The guests that Nova pinned, found in its XML (nova/virt/libvirt/driver.py), with or without metadata."""
 
 import pytest
 from support.roots import two_nodes
@@ -15,8 +15,8 @@ XML = """<domain><vcpu>3</vcpu><iothreads>1</iothreads>
 def domain(pins: tuple[str, ...], emulator: str, specs: dict[str, str] | None) -> domain_xml.Domain:
     rows = "".join(f'<nova:extraSpec name="{name}">{text}</nova:extraSpec>' for name, text in (specs or {}).items())
     vcpus = "".join(f'<vcpupin vcpu="{number}" cpuset="{pin}"/>' for number, pin in enumerate(pins))
-    told = f"<nova:extraSpecs>{rows}</nova:extraSpecs>" if specs is not None else ""
-    return domain_xml.parse(XML.format(specs=told, pins=vcpus, emulator=emulator))
+    element = f"<nova:extraSpecs>{rows}</nova:extraSpecs>" if specs is not None else ""
+    return domain_xml.parse(XML.format(specs=element, pins=vcpus, emulator=emulator))
 
 
 DEDICATED = {"hw:cpu_policy": "dedicated"}
@@ -36,14 +36,14 @@ ISOLATE, SHARE = ({"hw:emulator_threads_policy": policy} for policy in ("isolate
     ids=["dedicated", "mixed", "isolate", "share", "realtime"],
 )
 @pytest.mark.parametrize("metadata", [True, False], ids=["with metadata", "without"])
-def test_what_nova_pinned(tmp_path, metadata, pins, emulator, specs, cpus, floating):
+def test_the_cpus_of_a_guest_that_nova_pinned(tmp_path, metadata, pins, emulator, specs, cpus, floating):
     found = domain(pins, emulator, specs if metadata else None)
     (guest,) = pinned_by_nova(two_nodes(tmp_path), [ActiveDomain("u", "web", "running", found, found)])
     assert (guest.name, str(guest.cpus), guest.floating) == ("web", cpus, floating)
 
 
 @pytest.mark.parametrize("metadata", [True, False], ids=["with metadata", "without"])
-def test_where_pinner_put_qemus_own_threads_is_not_novas_doing(tmp_path, metadata):
+def test_pinners_live_emulator_pin_does_not_change_novas_policy(tmp_path, metadata):
     specs = DEDICATED if metadata else None
     live, defined = domain(("4", "5", "6"), "1", specs), domain(("4", "5", "6"), "4-6", specs)
     (guest,) = pinned_by_nova(two_nodes(tmp_path), [ActiveDomain("u", "web", "running", live, defined)])
@@ -51,11 +51,11 @@ def test_where_pinner_put_qemus_own_threads_is_not_novas_doing(tmp_path, metadat
 
 
 @pytest.mark.parametrize("specs", [None, {}, {"hw:cpu_policy": "shared"}])
-def test_who_is_not_pinned(tmp_path, specs):
+def test_a_guest_without_dedicated_cpus_is_not_listed(tmp_path, specs):
     found = domain(("0-3", "0-3", "0-3"), "0-3", specs)
     assert list(pinned_by_nova(two_nodes(tmp_path), [ActiveDomain("u", "web", "running", found, found)])) == []
 
 
-def test_a_single_pin_of_somebody_who_is_not_nova(tmp_path):
+def test_a_pinned_guest_without_novas_metadata_is_not_listed(tmp_path):
     found = domain_xml.parse("<domain><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='4'/></cputune></domain>")
     assert list(pinned_by_nova(two_nodes(tmp_path), [ActiveDomain("u", "web", "running", found, found)])) == []

@@ -17,7 +17,7 @@ def make(pid, name="daemon", command="/usr/sbin/daemon -f", masks=("0-7",), kern
     return Process(pid, 1, name, "" if kernel else command, "", kernel, 0.0, threads)
 
 
-def holds(*processes, guests=(), own=(), baseline=ALL, placed=()):
+def reasons(*processes, guests=(), own=(), baseline=ALL, placed=()):
     found = classify(processes, guests=guests, own=own, baseline=baseline, placed=placed)
     assert [replace(process, immovable_reason="", threads=()) for process in found] == [
         replace(process, immovable_reason="", threads=()) for process in processes
@@ -44,35 +44,36 @@ QEMU = make(100, "qemu-system-x86", "/usr/bin/qemu-system-x86_64 -name guest=a",
         (make(10, "vhost-100"), ("", [""])),
     ],
 )
-def test_each_hold(process, expected):
-    assert holds(process, QEMU)[0] == expected
+def test_each_immovable_reason(process, expected):
+    assert reasons(process, QEMU)[0] == expected
 
 
-def test_a_guest_by_libvirts_word_whatever_its_executable():
-    assert holds(make(10, command="/opt/vmm"), make(11, "vhost-10", kernel=True), guests={10}) == [
+def test_a_process_that_libvirt_reports_is_a_guest_whatever_its_executable():
+    assert reasons(make(10, command="/opt/vmm"), make(11, "vhost-10", kernel=True), guests={10}) == [
         ("guest", ["guest"]),
         ("guest", ["guest"]),
     ]
 
 
-def test_pinner_itself():
-    assert holds(make(10, masks=("0-7", "1")), own={10}) == [("pinner", ["pinner", "pinner"])]
+def test_pinners_own_process_is_immovable():
+    assert reasons(make(10, masks=("0-7", "1")), own={10}) == [("pinner", ["pinner", "pinner"])]
 
 
-def test_what_pinner_placed_is_nobodys_intent():
+def test_a_mask_that_pinner_set_is_not_restricted():
     placed = (CpuSet.parse("0-3"),)
-    assert holds(make(10, masks=("0-3", "0-2")), placed=placed) == [("", ["", "restricted"])]
+    assert reasons(make(10, masks=("0-3", "0-2")), placed=placed) == [("", ["", "restricted"])]
 
 
-def test_narrower_than_a_baseline_that_is_itself_narrow():
-    assert holds(make(10, masks=("0-3", "0-7", "0-2")), baseline=CpuSet.parse("0-3")) == [("", ["", "", "restricted"])]
+def test_a_mask_is_compared_with_the_baseline_and_not_with_all_cpus():
+    process = make(10, masks=("0-3", "0-7", "0-2"))
+    assert reasons(process, baseline=CpuSet.parse("0-3")) == [("", ["", "", "restricted"])]
 
 
-def test_a_worker_of_io_uring_cannot_be_moved_but_its_process_can():
+def test_a_process_with_an_io_uring_worker_is_movable_without_the_worker():
     process = make(10, masks=("0-7", "0-7"))
     main, worker = process.threads
     process = replace(process, threads=(main, replace(worker, immovable_reason="per-cpu")))
-    assert holds(process) == [("", ["", "per-cpu"])]
+    assert reasons(process) == [("", ["", "per-cpu"])]
 
 
 @pytest.mark.parametrize(
@@ -89,5 +90,5 @@ def test_a_worker_of_io_uring_cannot_be_moved_but_its_process_can():
         ("", False),
     ],
 )
-def test_which_commands_are_qemu(command, expected):
+def test_qemu_is_identified_by_its_executable(command, expected):
     assert is_qemu(command) is expected

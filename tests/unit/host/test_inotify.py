@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from support.kernel import THREADS, cpuset, process
 
-from pinner.host.inotify import Inotify, Written
+from pinner.host.inotify import FileWritten, Inotify
 from pinner.host.kernel import cpuset_mount
 
 
@@ -14,7 +14,7 @@ def inotify():
         yield made
 
 
-def test_writes_to_watched_files_are_told_once(inotify, tmp_path):
+def test_writes_to_watched_files_are_reported_once(inotify, tmp_path):
     watched, other = tmp_path / "watched", tmp_path / "other"
     for file in (watched, other):
         file.write_text("0")
@@ -23,11 +23,11 @@ def test_writes_to_watched_files_are_told_once(inotify, tmp_path):
         watched.write_text(text)
         other.write_text(text)
     watched.read_text()
-    assert list(inotify.read()) == [Written(str(watched))]
+    assert list(inotify.read()) == [FileWritten(str(watched))]
     assert list(inotify.read()) == []
 
 
-def test_a_file_that_is_watched_no_more_is_silent(inotify, tmp_path):
+def test_a_file_that_is_no_longer_watched_is_not_reported(inotify, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     for file in (first, second):
         file.write_text("0")
@@ -35,10 +35,10 @@ def test_a_file_that_is_watched_no_more_is_silent(inotify, tmp_path):
     inotify.watch([str(second)])
     first.write_text("1")
     second.write_text("1")
-    assert list(inotify.read()) == [Written(str(second))]
+    assert list(inotify.read()) == [FileWritten(str(second))]
 
 
-def test_a_file_that_was_made_again(inotify, tmp_path):
+def test_a_file_that_was_created_again_is_watched_after_a_new_call(inotify, tmp_path):
     file = tmp_path / "file"
     file.write_text("0")
     inotify.watch([str(file)])
@@ -47,14 +47,14 @@ def test_a_file_that_was_made_again(inotify, tmp_path):
     inotify.watch([str(file)])
     list(inotify.read())
     file.write_text("2")
-    assert list(inotify.read()) == [Written(str(file))]
+    assert list(inotify.read()) == [FileWritten(str(file))]
 
 
-def test_a_write_to_a_cgroups_cpuset_is_told(inotify):
+def test_a_write_to_the_cpuset_of_a_cgroup_is_reported(inotify):
     with process(THREADS.format(count=1)) as pid, cpuset("0", pid) as path:
         if not path:
-            pytest.skip("no cpuset can be made here")
+            pytest.skip("this test cannot create a cpuset on this machine")
         file = cpuset_mount(Path("/")).folder / path.lstrip("/") / "cpuset.cpus"
         inotify.watch([str(file)])
         file.write_text("0")
-        assert list(inotify.read()) == [Written(str(file))]
+        assert list(inotify.read()) == [FileWritten(str(file))]

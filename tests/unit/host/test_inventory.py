@@ -19,8 +19,8 @@ from pinner.model.snapshot import Snapshot
 QEMU = Guest("uuid", "vm", "running", 100, (), Emulator(CpuSet(), ()), (), (), 1024, {})
 
 
-class GuestHint:
-    """Stands for libvirt where its answers must be wrong: no real libvirtd gives such."""
+class FakeLibvirt:
+    """Replaces libvirt for answers that a real libvirtd never gives."""
 
     def __init__(self, capabilities="<capabilities/>"):
         self.xml = capabilities
@@ -36,7 +36,7 @@ def snapshot(root, libvirt=None, **options):
     return take_snapshot(root, "h1", libvirt, sample_seconds=0, now=lambda: NOON, **options)
 
 
-def test_all_that_a_planner_sees(tmp_path):
+def test_a_snapshot_in_full(tmp_path):
     two_nodes(tmp_path)
     process(tmp_path, 1, cpus="0-5,7")
     process(tmp_path, 10, cpus="4")
@@ -45,7 +45,7 @@ def test_all_that_a_planner_sees(tmp_path):
     process(tmp_path, 100, command=b"/opt/vmm\0")
     kernel_thread(tmp_path, 101, b"vhost-100")
     placed = (CpuSet.parse("0-1"),)
-    found = snapshot(tmp_path, GuestHint(), own={12}, placed=placed, sets=NovaSets(CpuSet.parse("6")))
+    found = snapshot(tmp_path, FakeLibvirt(), own={12}, placed=placed, sets=NovaSets(CpuSet.parse("6")))
     assert (found.host, found.taken_at, found.sample_seconds) == ("h1", NOON, 0)
     assert (str(found.baseline), str(found.dedicated), found.placed) == ("0-5", "6", placed)
     assert found.guests == (QEMU,)
@@ -59,7 +59,7 @@ def test_all_that_a_planner_sees(tmp_path):
         (100, "guest", "guest"),
         (101, "guest", "guest"),
     ]
-    assert found.warnings == ("libvirt lists nodes , sysfs 0,2",)
+    assert found.warnings == ("libvirt reports no nodes; sysfs reports nodes 0,2",)
     assert codec.load(Snapshot, codec.dump(found)) == found
 
 
@@ -68,7 +68,7 @@ def test_a_captured_machine_without_processes(tmp_path):
     assert (found.processes, found.guests, str(found.baseline), found.warnings) == ((), (), "0-6", ())
 
 
-def test_nobody_waits_for_a_captured_machine(tmp_path):
+def test_no_load_is_measured_on_a_captured_machine(tmp_path):
     def sleep(seconds):
         raise AssertionError(f"slept {seconds} s")
 
@@ -76,7 +76,7 @@ def test_nobody_waits_for_a_captured_machine(tmp_path):
     assert found.sample_seconds == 0
 
 
-def test_loads_of_the_live_machine():
+def test_loads_of_the_live_machine_are_measured():
     slept = []
     found = take_snapshot(Path("/"), "h1", None, sample_seconds=0.5, now=lambda: NOON, sleep=slept.append)
     assert (found.sample_seconds, slept) == (0.5, [0.5])
@@ -84,24 +84,24 @@ def test_loads_of_the_live_machine():
 
 def test_contradictions_are_warnings(tmp_path):
     root = two_nodes(tmp_path, {f"{NODE}/node2/cpulist": "0-1,3,5"})
-    first, second = snapshot(root, GuestHint("no XML")).warnings
-    assert first == "node 2 lists CPUs 0 that node 0 has: they count as the latter's"
+    first, second = snapshot(root, FakeLibvirt("no XML")).warnings
+    assert first == "node 2 lists CPUs 0 of node 0; pinner uses the first node that lists a CPU"
     assert second.startswith("capabilities: 'no XML' is not valid")
 
 
-def test_the_baseline_where_pinner_placed_process_1(tmp_path):
+def test_the_baseline_ignores_a_mask_of_process_1_that_pinner_set(tmp_path):
     root = process(two_nodes(tmp_path, {f"{CPU}/isolated": "5-6"}), 1, cpus="0-1")
     topology = read_topology(root)
     assert str(baseline_of(root, topology)) == "0-1"
     assert str(baseline_of(root, topology, (CpuSet.parse("0-1"),))) == "0-4"
 
 
-def test_no_machine_at_all(tmp_path):
+def test_a_root_without_cpus_is_refused(tmp_path):
     with pytest.raises(Invalid, match="cpu0"):
         snapshot(tmp_path)
 
 
-def test_the_live_machine():
+def test_a_snapshot_of_the_live_machine():
     found = snapshot(Path("/"), own={os.getpid()})
     mine = next(process for process in found.processes if process.pid == os.getpid())
     assert (mine.immovable_reason, mine.threads[0].affinity.ids) == ("pinner", os.sched_getaffinity(0))
@@ -112,7 +112,7 @@ def test_the_live_machine():
 
 
 @pytest.mark.skipif(not shutil.which("qemu-system-x86_64"), reason="QEMU is not installed")
-def test_a_real_qemu_that_libvirt_does_not_know():
+def test_a_real_qemu_that_libvirt_does_not_know_is_a_guest():
     command = ["qemu-system-x86_64", "-machine", "none", "-display", "none", "-nodefaults", "-S", "-monitor", "stdio"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as qemu:
         qemu.stdout.readline()
@@ -123,7 +123,7 @@ def test_a_real_qemu_that_libvirt_does_not_know():
 
 
 @pytest.mark.parametrize(
-    ("told", "conf", "dedicated", "shared"),
+    ("own_sets", "conf", "dedicated", "shared"),
     [
         (NovaSets(), None, "", ""),
         (NovaSets(), NovaConf((), "4-7,^5", " 0-3,, "), "4,6-7", "0-3"),
@@ -132,9 +132,9 @@ def test_a_real_qemu_that_libvirt_does_not_know():
         (NovaSets(), NovaConf((), "4-x", "0-3"), "", ""),
         (NovaSets(CpuSet.parse("2")), NovaConf(("/etc/nova/nova.conf",), error="no right"), "2", ""),
     ],
-    ids=["nothing", "nova.conf", "pinner's own first", "of old", "that does not parse", "that cannot be read"],
+    ids=["nothing", "nova.conf", "pinner's own first", "vcpu_pin_set", "invalid set", "unreadable file"],
 )
-def test_novas_sets(tmp_path, told, conf, dedicated, shared):
-    found = snapshot(two_nodes(tmp_path), sets=told, nova=conf)
+def test_novas_cpu_sets_of_a_snapshot(tmp_path, own_sets, conf, dedicated, shared):
+    found = snapshot(two_nodes(tmp_path), sets=own_sets, nova=conf)
     assert (str(found.dedicated), str(found.shared), found.nova) == (dedicated, shared, conf)
     assert codec.load(Snapshot, codec.dump(found)) == found

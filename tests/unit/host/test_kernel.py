@@ -21,7 +21,7 @@ GROUP = "sys/fs/cgroup"
         ("", "", "none"),
     ],
 )
-def test_where_the_cpuset_controller_is(tmp_path, mounts, controllers, version):
+def test_the_version_of_the_cpuset_controller(tmp_path, mounts, controllers, version):
     write(tmp_path, {"proc/mounts": mounts, f"{GROUP}/cgroup.controllers": controllers})
     assert read_kernel(tmp_path).cgroup == version
 
@@ -42,14 +42,14 @@ def test_a_mount_point_with_a_space(tmp_path):
         ("custom", V2, False),
     ],
 )
-def test_where_isolated_partitions_can_be_made(tmp_path, release, mounts, possible):
+def test_isolated_partitions_need_cgroup_v2_and_linux_5_15(tmp_path, release, mounts, possible):
     write(
         tmp_path, {"proc/mounts": mounts, f"{GROUP}/cgroup.controllers": "cpuset", "proc/sys/kernel/osrelease": release}
     )
     assert read_kernel(tmp_path).partitions is possible
 
 
-def test_the_release_of_a_machine_captured_without_it(tmp_path):
+def test_the_release_is_read_from_proc_version_where_osrelease_is_missing(tmp_path):
     write(tmp_path, {"proc/version": "Linux version 5.3.0-rc7 (someone@somewhere) #4 SMP"})
     assert read_kernel(tmp_path).release == "5.3.0-rc7"
     assert read_kernel(tmp_path / "empty").release == ""
@@ -59,7 +59,7 @@ def partition(folder: str, state: str, cpus: str) -> dict[str, str]:
     return {f"{GROUP}/{folder}/cpuset.cpus.partition": state, f"{GROUP}/{folder}/cpuset.cpus.effective": cpus}
 
 
-def test_isolated_partitions(tmp_path):
+def test_cpus_of_valid_isolated_partitions(tmp_path):
     write(
         tmp_path,
         {"proc/mounts": V2, f"{GROUP}/cgroup.controllers": "cpuset"}

@@ -1,4 +1,4 @@
-"""Every captured machine, read by pinner and by hwloc's lstopo: two independent readers of the same tree."""
+"""Compares pinner with hwloc's lstopo, an independent program, on every captured machine."""
 
 import os
 import subprocess
@@ -20,15 +20,15 @@ NAMES = sorted(path.name.removesuffix(".tar.bz2") for path in Path(MACHINES or "
 pytestmark = pytest.mark.skipif(not MACHINES, reason="PINNER_MACHINES does not name the folder of captured machines")
 
 OVERLAPPING = "8em64t-2s2ca2c-buggynuma"
-"""Its firmware gives every CPU to all of its 8 nodes. hwloc drops all nodes but the first, and their memory with them;
-pinner keeps the memory: the other nodes have no CPU then."""
+"""Its firmware assigns every CPU to all 8 nodes. hwloc drops all nodes except the first, together with their memory;
+in pinner the other nodes have their memory and no CPU."""
 
 MODULES = "64amd64-4s2n4ca2co"
-"""Two cores of an AMD Bulldozer module share its front end and floating-point unit. The kernel calls them siblings,
-hwloc (by cpuinfo's family) cores of their own. For pinning the kernel's word is the right one: they contend."""
+"""Two cores of an AMD Bulldozer module share its front end and floating-point unit. For the kernel they are siblings,
+for hwloc (by cpuinfo's family) separate cores. pinner uses the kernel's view, because the cores share resources."""
 
 NO_DIR = "2arm-2c"
-"""A kernel without NUMA: no node folder. Both readers make one node of the whole machine."""
+"""A kernel without NUMA has no node folder. For both programs the whole machine is one node."""
 
 
 def by(topology: Topology, *fields: str) -> set[CpuSet]:
@@ -76,10 +76,10 @@ def test_nodes_and_their_memory(machine):
     with_cpus = {node.cpus for node in topology.nodes if node.cpus}
     for id_, node in reported.items():
         assert ours[id_].memory_kib * 1024 == int(node.get("local_memory", 0))
-        # hwloc gives a node without CPUs those that are nearest to it; pinner leaves it without.
+        # hwloc reports the nearest CPUs for a node without CPUs; in pinner the node has none.
         near = cpus(node)
         assert ours[id_].cpus == near or (
-            not ours[id_].cpus and all(held <= near or not held & near for held in with_cpus)
+            not ours[id_].cpus and all(local <= near or not local & near for local in with_cpus)
         )
     assert {cpu.id: cpu.node for cpu in topology.cpus if cpu.node is not None} == {
         cpu: node.id for node in topology.nodes for cpu in node.cpus
@@ -114,7 +114,7 @@ def test_packages_and_dies(machine):
     name, topology, lstopo, _ = machine
     packages = {cpus(package): package.get("os_index") for package in lstopo.all("Package")}
     if name == "256ppc-8n8s4t":
-        # The kernel says package -1, "unknown"; hwloc makes one of every core, without a number.
+        # The kernel reports package -1, "unknown"; hwloc makes every core a package without a number.
         assert set(packages.values()) == {None}
         assert {cpu.socket for cpu in topology.cpus} == {None}
         return
@@ -123,7 +123,7 @@ def test_packages_and_dies(machine):
         if cpu.online:
             ours[cpu.socket].add(cpu.id)
     assert {CpuSet.of(group): str(socket) for socket, group in ours.items()} == packages
-    # hwloc reports dies only where a package has several.
+    # hwloc reports dies only for a package with several.
     assert lstopo.sets("Die") <= by(topology, "socket", "die")
 
 
@@ -155,21 +155,21 @@ def test_devices(machine):
         class_, model, *_ = device.attrib["pci_type"].split()
         assert mine.description == f"{class_} {model.strip('[]')}"
         if mine.node is not None:
-            # hwloc hangs all behind a host bridge where the bridge says that it is, which may be nowhere in particular.
-            near = cpus(next(above for above in device.iterancestors("object") if "cpuset" in above.attrib))
+            # hwloc places devices behind a host bridge at the bridge's location, which may be the whole machine.
+            near = cpus(next(parent for parent in device.iterancestors("object") if "cpuset" in parent.attrib))
             assert near in (node_cpus[mine.node], topology.online)
-    # hwloc leaves out a bridge that leads to no bus.
+    # hwloc leaves out a bridge without a bus behind it.
     left_out = {name for kind, name in ours if kind == "pci"} - {device.attrib["pci_busid"] for device in functions}
     assert all(ours["pci", name].description.startswith("0604 ") for name in left_out)
     for device in (device for device in lstopo.all("OSDev") if device.attrib["osdev_type"] == "2"):
-        behind = next(above for above in device.iterancestors("object") if above.attrib["type"] == "PCIDev")
+        function = next(parent for parent in device.iterancestors("object") if parent.attrib["type"] == "PCIDev")
         mine = ours["net", device.attrib["name"]]
-        assert mine.description == behind.attrib["pci_busid"]
-        assert mine.node == ours["pci", behind.attrib["pci_busid"]].node
+        assert mine.description == function.attrib["pci_busid"]
+        assert mine.node == ours["pci", function.attrib["pci_busid"]].node
 
 
 @pytest.mark.parametrize("scrub", [False, True])
-def test_a_capture_of_it_is_the_same_machine(machine, tmp_path, scrub):
+def test_a_capture_of_a_captured_machine_is_the_same_machine(machine, tmp_path, scrub):
     _, topology, _, root = machine
     assert capture(root, tmp_path / "copy", scrub=scrub) > 10
     again = read_topology(tmp_path / "copy")

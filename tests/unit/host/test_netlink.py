@@ -1,4 +1,4 @@
-"""The kernel itself is tried: its process connector and its uevents."""
+"""The real kernel's process connector and uevents."""
 
 import os
 import socket
@@ -10,9 +10,16 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from support.kernel import BEARING, process
+from support.kernel import THREAD_CHURN, process
 
-from pinner.host.netlink import Began, Born, CpuChanged, CpuEvents, Lost, ProcessEvents
+from pinner.host.netlink import (
+    CpuChanged,
+    CpuEvents,
+    EventsLost,
+    ProcessEvents,
+    ProgramStarted,
+    ThreadCreated,
+)
 from pinner.model.errors import NotPermitted
 
 CPU = max(os.sched_getaffinity(0))
@@ -27,7 +34,7 @@ def opened(kind):
 
 
 def read(source, until, seconds=5.0):
-    """All that is told until ``until`` is among it."""
+    """The events that ``source`` reports, up to and including ``until``."""
     found = []
     deadline = time.monotonic() + seconds
     while until not in found and time.monotonic() < deadline:
@@ -36,30 +43,30 @@ def read(source, until, seconds=5.0):
     return found
 
 
-def test_programs_and_threads_that_begin_are_told():
+def test_new_programs_and_threads_are_reported():
     with opened(ProcessEvents) as events:
         child = subprocess.Popen(["true"])
         child.wait()
         thread = threading.Thread(target=time.sleep, args=(0,))
         thread.start()
         thread.join()
-        born = Born(os.getpid(), thread.native_id)
-        found = read(events, born)
-    assert Began(child.pid) in found
-    assert born in found
+        created = ThreadCreated(os.getpid(), thread.native_id)
+        found = read(events, created)
+    assert ProgramStarted(child.pid) in found
+    assert created in found
 
 
-def test_forks_and_ends_are_not_told():
+def test_forks_and_exits_are_not_reported():
     with opened(ProcessEvents) as events:
         children = [os.posix_spawn("/bin/true", ["true"], {}) for _ in range(5)]
         for child in children:
             os.waitpid(child, 0)
         time.sleep(0.1)
         found = [each for each in events.read() if each.pid in children]
-    assert sorted(found) == sorted(Began(child) for child in children)
+    assert sorted(found) == sorted(ProgramStarted(child) for child in children)
 
 
-def test_a_main_threads_new_name_is_told_but_not_another_threads():
+def test_a_new_name_is_reported_for_the_main_thread_only():
     code = (
         "import threading, pathlib, sys; print('ready', flush=True); sys.stdin.readline()\n"
         "other = threading.Thread(target=lambda: pathlib.Path('/proc/thread-self/comm').write_text('other'))\n"
@@ -72,25 +79,26 @@ def test_a_main_threads_new_name_is_told_but_not_another_threads():
         events = undo.enter_context(opened(ProcessEvents))
         child.stdin.write(b"\n")
         child.stdin.flush()
-        found = read(events, Began(child.pid))
+        found = read(events, ProgramStarted(child.pid))
         child.communicate(b"\n")
         found += events.read()
     mine = [each for each in found if each.pid == child.pid]
-    assert [type(each) for each in mine if isinstance(each, Began)] == [Began]
+    assert [type(each) for each in mine if isinstance(each, ProgramStarted)] == [ProgramStarted]
 
 
-def test_what_is_told_faster_than_it_is_read_is_lost_and_said_so():
-    with opened(ProcessEvents) as events, process(BEARING):
+def test_lost_events_are_reported():
+    """The process creates threads faster than the test reads their events."""
+    with opened(ProcessEvents) as events, process(THREAD_CHURN):
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             time.sleep(2)
             found = list(events.read())
-            if Lost("process events") in found:
+            if EventsLost("process events") in found:
                 break
-        assert Lost("process events") in found
+        assert EventsLost("process events") in found
 
 
-def test_a_container_is_told_so_although_it_hears_what_others_are_told():
+def test_a_container_is_refused_although_its_socket_receives_answers_to_others():
     code = (
         "from pinner.host.netlink import ProcessEvents\n"
         "from pinner.model.errors import NotPermitted\n"
@@ -98,7 +106,7 @@ def test_a_container_is_told_so_although_it_hears_what_others_are_told():
         "except NotPermitted as error: print(error)\n"
     )
     contained = ["unshare", "--user", "--map-root-user", sys.executable, "-c", code]
-    with opened(ProcessEvents), process(BEARING):
+    with opened(ProcessEvents), process(THREAD_CHURN):
         done = subprocess.run(contained, capture_output=True)
     if b"unshare" in done.stderr:
         pytest.skip("no user namespaces here")
@@ -107,8 +115,8 @@ def test_a_container_is_told_so_although_it_hears_what_others_are_told():
 
 @pytest.mark.skipif(not os.access(UEVENT, os.W_OK), reason="needs the right to write a uevent file")
 @pytest.mark.parametrize("action", ["offline", "online"])
-def test_cpus_are_told(action):
-    """The kernel sends the event of an action when it is asked to (ABI/testing/sysfs-uevent); no CPU is touched."""
+def test_cpu_changes_are_reported(action):
+    """The kernel sends an action's event when a program writes its name (ABI/testing/sysfs-uevent); no CPU changes."""
     with opened(CpuEvents) as events:
         UEVENT.write_text("change")
         UEVENT.write_text(action)
@@ -116,9 +124,9 @@ def test_cpus_are_told(action):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_a_process_that_plays_the_kernel_is_not_heeded():
-    with opened(CpuEvents) as events, socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, 15) as liar:
-        liar.bind((0, 0))
-        liar.sendto(b"offline@/devices/system/cpu/cpu0\0ACTION=offline\0", (0, 1))
+def test_messages_of_other_processes_are_ignored():
+    with opened(CpuEvents) as events, socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, 15) as forger:
+        forger.bind((0, 0))
+        forger.sendto(b"offline@/devices/system/cpu/cpu0\0ACTION=offline\0", (0, 1))
         time.sleep(0.1)
         assert list(events.read()) == []

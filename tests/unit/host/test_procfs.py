@@ -20,7 +20,7 @@ BUSY = "import threading\nprint('ready', flush=True)\nwhile True: pass"
 
 
 class FakeClock:
-    """A clock that only sleeping moves, and what happens meanwhile."""
+    """A clock that advances only in ``sleep``, which also calls ``meanwhile``."""
 
     def __init__(self, meanwhile=lambda: None):
         self.time = 50.0
@@ -61,7 +61,7 @@ def test_a_name_ends_at_the_last_parenthesis(name, expected):
 
 
 @given(st.binary(max_size=15))
-def test_any_name_leaves_the_numbers_alone(name):
+def test_any_name_gives_the_same_numbers(name):
     assert procfs.parse_stat(stat(7, name, ticks=9, started=4, flags=64))[1:] == (64, 9, 4)
 
 
@@ -74,11 +74,11 @@ def test_loads_are_per_cent_of_one_cpu(tmp_path):
 
     found = sampled(tmp_path, meanwhile)[10]
     assert [(thread.tid, thread.load) for thread in found.threads] == [(10, 50.0), (11, 50.0)]
-    # One thread of it ran for a second and ended: only the process's own counter knows.
+    # A thread that ran for a second and ended is counted only in the stat of its process.
     assert found.load == 150.0
 
 
-def test_what_a_process_is(tmp_path):
+def test_all_fields_of_a_process(tmp_path):
     process(tmp_path, 10, name=b"a\nb", command=b"/bin/x\0two words\0\xff\0", cpus="0,2-3", started=77)
     found = sampled(tmp_path, seconds=0)[10]
     assert (found.name, found.started, found.command, found.unit, found.kernel, found.load, found.immovable_reason) == (
@@ -105,13 +105,13 @@ def test_kernel_threads(tmp_path):
     assert [thread.immovable_reason for pid in (2, 20) for thread in found[pid].threads] == ["", "per-cpu"]
 
 
-def test_a_reused_id_is_somebody_else(tmp_path):
+def test_a_reused_id_is_another_process(tmp_path):
     process(tmp_path, 10, ticks=ticks(90), started=1)
     found = sampled(tmp_path, lambda: process(tmp_path, 10, ticks=ticks(1), started=2))[10]
     assert (found.load, found.threads[0].load, found.started) == (50.0, 50.0, 2)
 
 
-def test_the_new_have_used_what_they_used_since_birth(tmp_path):
+def test_the_load_of_new_processes_and_threads_counts_from_their_start(tmp_path):
     process(tmp_path, 10, ticks=ticks(1))
 
     def meanwhile():
@@ -125,7 +125,7 @@ def test_the_new_have_used_what_they_used_since_birth(tmp_path):
 
 @pytest.mark.parametrize("lost", ["stat", "status", "task/10/stat", "task/10/status"])
 @pytest.mark.parametrize("content", [None, b"", b"cut (of"])
-def test_what_vanishes_while_it_is_read_is_not_there(tmp_path, lost, content):
+def test_a_process_that_vanishes_during_the_read_is_left_out(tmp_path, lost, content):
     process(tmp_path, 10)
     process(tmp_path, 20)
 
@@ -136,7 +136,7 @@ def test_what_vanishes_while_it_is_read_is_not_there(tmp_path, lost, content):
             path.write_bytes(content)
 
     found = sampled(tmp_path, meanwhile)
-    # Of a process its threads' status is read, and not its own.
+    # The status files of the threads are read, and not that of the process.
     assert set(found) == ({10, 20} if lost == "status" else {20})
 
 
@@ -168,7 +168,7 @@ def test_a_root_without_processes(tmp_path):
         ("junk\n", ""),
     ],
 )
-def test_units(cgroup, unit):
+def test_the_unit_of_a_cgroup_file(cgroup, unit):
     assert procfs.parse_unit(cgroup.encode()) == unit
 
 
@@ -180,12 +180,12 @@ def busy():
         child.kill()
 
 
-def test_a_real_process_that_is_busy(busy):
+def test_the_load_of_a_real_busy_process(busy):
     before, began = procfs.threads_of(LIVE, busy.pid)[0].run_ns, time.monotonic()
     found = procfs.sample(LIVE, 1.0, time.sleep, time.monotonic)
     mine = next(process for process in found if process.pid == busy.pid)
     (thread,) = mine.threads
-    # It may have to share its CPU with others: the scheduler's own count, in nanoseconds, says how much it got.
+    # The process may share its CPU with others. The scheduler counts in nanoseconds how much CPU time it received.
     ran = (thread.run_ns - before) / 1e7 / (time.monotonic() - began)
     assert thread.load == pytest.approx(ran, abs=10)
     assert mine.load == pytest.approx(ran, abs=10)
@@ -208,12 +208,12 @@ def test_the_threads_of_a_real_process():
             thread.join()
     assert {thread.native_id for thread in threads} <= {thread.tid for thread in found}
     assert [thread.tid for thread in found] == sorted(thread.tid for thread in found)
-    # Ids begin anew at some time, so the first thread may not have the lowest.
+    # Ids wrap around, so the main thread may not have the lowest id.
     first = next(thread for thread in found if thread.tid == os.getpid())
     assert first.started == procfs.started(LIVE, os.getpid())
 
 
-def test_a_real_process_that_has_ended():
+def test_a_real_process_that_has_ended_is_gone():
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     with pytest.raises(Gone, match=str(child.pid)):
@@ -222,7 +222,7 @@ def test_a_real_process_that_has_ended():
         procfs.started(LIVE, child.pid)
 
 
-def test_processes_come_and_go_while_they_are_read():
+def test_processes_that_start_and_end_during_a_sample_are_no_error():
     done = threading.Event()
 
     def churn():

@@ -31,19 +31,19 @@ def process(root: Path, pid: int, name: str, *words: str, started: int = 50) -> 
         ("", ("emulator", None)),
     ],
 )
-def test_roles_by_name(name, role):
+def test_the_thread_name_gives_the_role(name, role):
     assert qemu.role(name) == role
 
 
 @pytest.mark.fault(14)
-def test_a_guests_process_and_its_helpers(tmp_path):
+def test_a_guests_process_and_its_vhost_and_kvm_threads(tmp_path):
     roots.kernel_thread(tmp_path, 2, b"kthreadd")
     process(tmp_path, 400, "qemu-system-x86", "/usr/bin/qemu-system-x86_64", "-uuid", UUID, "-S")
     roots.kernel_thread(tmp_path, 500, b"vhost-400")
     roots.kernel_thread(tmp_path, 501, b"kvm-pit/400")
     process(tmp_path, 502, "vhost-400", "/bin/impostor")
     roots.kernel_thread(tmp_path, 503, b"vhost-401")
-    found = qemu.look(tmp_path, {UUID})
+    found = qemu.find(tmp_path, {UUID})
     assert found.qemus == {UUID: 400}
     assert {pid: [thread.tid for thread in threads] for pid, threads in found.vhost_threads.items() if threads} == {
         400: [500, 501],
@@ -51,22 +51,22 @@ def test_a_guests_process_and_its_helpers(tmp_path):
     }
 
 
-def test_a_qemu_of_another_name_is_found_too(tmp_path):
+def test_a_qemu_process_of_another_name_is_found_too(tmp_path):
     process(tmp_path, 300, "qemu-system-x86", "qemu-system-x86_64", "-uuid", "another")
     process(tmp_path, 400, "wrapped", "/opt/wrapped", "-name", "x", "-uuid", UUID)
-    assert qemu.look(tmp_path, {UUID}).qemus == {UUID: 400}
+    assert qemu.find(tmp_path, {UUID}).qemus == {UUID: 400}
 
 
-def test_the_oldest_of_several_has_the_uuid(tmp_path):
+def test_the_oldest_process_with_the_uuid_is_qemu(tmp_path):
     process(tmp_path, 300, "qemu-system-x86", "impostor", "-uuid", UUID, started=90)
     process(tmp_path, 400, "qemu-system-x86", "qemu-system-x86_64", "-uuid", UUID, started=50)
-    assert qemu.look(tmp_path, {UUID}).qemus == {UUID: 400}
+    assert qemu.find(tmp_path, {UUID}).qemus == {UUID: 400}
 
 
 @pytest.mark.parametrize("words", [(), ("qemu", "-uuid"), ("qemu", UUID), ("qemu", "-uuid", UUID[:-1])])
-def test_one_that_does_not_show_the_uuid_is_not_it(tmp_path, words):
+def test_a_process_without_the_uuid_is_not_found(tmp_path, words):
     process(tmp_path, 400, "qemu-system-x86", *words)
-    assert qemu.look(tmp_path, {UUID}).qemus == {}
+    assert qemu.find(tmp_path, {UUID}).qemus == {}
 
 
 def test_memory_per_node(tmp_path):
@@ -80,8 +80,8 @@ def test_memory_per_node(tmp_path):
     assert qemu.memory_per_node(tmp_path, 400) == {0: 3 * 4 + 2 * 2048, 2: 7 * 4}
 
 
-def test_a_worker_that_nobody_may_move_has_no_role():
-    """io_uring's, before Linux 6.3."""
+def test_a_per_cpu_worker_has_no_role():
+    """io_uring's workers are such threads before Linux 6.3."""
     worker = Thread(tid=401, started=60, name="iou-wrk-400", affinity=CpuSet.of([0, 1]), immovable_reason="per-cpu")
     main = replace(worker, tid=400, name="qemu-system-x86", immovable_reason="")
     assert qemu.roles([main, worker]).emulator == (main,)

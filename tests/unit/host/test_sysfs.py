@@ -16,7 +16,7 @@ def cpu(topology, id_):
     return next(cpu for cpu in topology.cpus if cpu.id == id_)
 
 
-def test_ids_are_the_kernels(tmp_path):
+def test_ids_are_those_of_the_kernel(tmp_path):
     topology = read_topology(two_nodes(tmp_path))
     assert [(node.id, str(node.cpus), dict(node.distances)) for node in topology.nodes] == [
         (0, "0,2,4,6", {0: 10, 2: 21}),
@@ -29,12 +29,12 @@ def test_ids_are_the_kernels(tmp_path):
     assert (topology.kernel.release, topology.kernel.command_line) == ("6.1.0-13-amd64", "quiet isolcpus=3")
 
 
-def test_an_offline_cpu_has_no_place(tmp_path):
+def test_an_offline_cpu_has_no_node_or_core(tmp_path):
     seven = cpu(read_topology(two_nodes(tmp_path)), 7)
     assert (seven.online, seven.node, seven.socket, seven.core, str(seven.siblings)) == (False, None, None, None, "7")
 
 
-def test_isolated_tickless_and_governed(tmp_path):
+def test_isolated_cpus_nohz_full_and_governor(tmp_path):
     topology = read_topology(
         two_nodes(
             tmp_path,
@@ -49,7 +49,7 @@ def test_isolated_tickless_and_governed(tmp_path):
     assert [cpu.governor for cpu in topology.cpus] == [None, None, "performance", *[None] * 5]
 
 
-def test_without_the_lists_of_newer_kernels(tmp_path):
+def test_masks_are_read_where_older_kernels_have_no_lists(tmp_path):
     for id_, mask in ((0, "00000000,00000005"), (2, "00000000,00000005"), (1, "00000002")):
         write(tmp_path, {f"{CPU}/cpu{id_}/topology/thread_siblings": mask, f"{CPU}/cpu{id_}/online": "1\n"})
     write(tmp_path, {f"{CPU}/cpu1/online": "0\n", f"{NODE}/node5/cpumap": "7\n"})
@@ -59,7 +59,7 @@ def test_without_the_lists_of_newer_kernels(tmp_path):
     assert [(node.id, str(node.cpus), node.memory_kib) for node in topology.nodes] == [(5, "0,2", 0)]
 
 
-def test_level_3_is_found_by_level_and_not_by_place(tmp_path):
+def test_a_level_3_cache_is_found_by_level_and_not_by_index(tmp_path):
     files = {}
     for id_ in range(7):
         files[f"{CPU}/cpu{id_}/cache/index0/level"] = "1\n"
@@ -99,7 +99,7 @@ def test_nodes_without_cpus_or_memory_and_huge_pages(tmp_path):
     assert (nine.id, nine.cpus, nine.memory_kib, nine.free_kib) == (9, CpuSet(), 4096, 4095)
     assert nine.hugepages == (HugePages(2048, 2, 1),)
     assert (ten.id, ten.cpus, ten.memory_kib, ten.distances) == (10, CpuSet(), 0, {})
-    # The rows of nodes 0 and 2 have two values for four nodes now: nobody can tell whose they are.
+    # The rows of nodes 0 and 2 have two values for four nodes, so the values cannot be assigned to nodes.
     assert [dict(node.distances) for node in topology.nodes] == [{}] * 4
 
 
@@ -107,7 +107,7 @@ def test_a_cpu_belongs_to_the_first_node_that_lists_it(tmp_path):
     root = two_nodes(tmp_path, {f"{NODE}/node2/cpulist": "0-1,3,5\n"})
     topology = read_topology(root)
     assert strings(node.cpus for node in topology.nodes) == ["0,2,4,6", "1,3,5"]
-    assert overlaps(root) == ("node 2 lists CPUs 0 that node 0 has: they count as the latter's",)
+    assert overlaps(root) == ("node 2 lists CPUs 0 of node 0; pinner uses the first node that lists a CPU",)
 
 
 def test_a_kernel_without_numa_has_one_node(tmp_path):
@@ -128,7 +128,7 @@ def test_a_root_without_cpus_is_refused(tmp_path, files):
 
 
 @pytest.mark.parametrize("junk", [b"", b"\xff\xfe\0", b"junk\n", b"-7\n", b"9" * 30, b"0-8192\n", b"ff,zz\n"])
-def test_malformed_files_tell_nothing(tmp_path, junk):
+def test_malformed_files_are_unknown_values(tmp_path, junk):
     root = two_nodes(tmp_path)
     for path in sorted((root / "sys").rglob("*")):
         if path.is_file():
@@ -139,7 +139,7 @@ def test_malformed_files_tell_nothing(tmp_path, junk):
     assert topology.fingerprint
 
 
-def test_devices_and_their_nodes(tmp_path):
+def test_devices_have_their_nodes(tmp_path):
     root = two_nodes(tmp_path)
     card = "sys/devices/pci0000:00/0000:3b:00.0"
     write(root, {f"{card}/class": "0x020000\n", f"{card}/vendor": "0x8086\n", f"{card}/device": "0x1572\n"})
@@ -164,6 +164,6 @@ def test_devices_and_their_nodes(tmp_path):
     ]
 
 
-def test_a_fingerprint_alone_is_the_topologys(tmp_path):
+def test_read_fingerprint_equals_the_fingerprint_of_the_topology(tmp_path):
     root = two_nodes(tmp_path)
     assert read_fingerprint(root) == read_topology(root).fingerprint

@@ -15,7 +15,7 @@ def gate():
     made.set()
 
 
-def test_the_answer_and_the_error_are_the_works_own():
+def test_a_call_returns_the_result_or_raises_the_error():
     calls = TimedCalls(5)
     assert calls.call("g1", lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
@@ -23,7 +23,7 @@ def test_the_answer_and_the_error_are_the_works_own():
     assert threading.active_count() == 1
 
 
-def test_a_call_that_hangs_holds_up_its_own_thing_alone(gate):
+def test_a_call_that_hangs_does_not_delay_another_key(gate):
     calls = TimedCalls(0.1)
     began = time.monotonic()
     with pytest.raises(TimeoutError):
@@ -32,8 +32,8 @@ def test_a_call_that_hangs_holds_up_its_own_thing_alone(gate):
     assert 0.1 <= time.monotonic() - began < 1
 
 
-def test_overdue_calls_are_made_in_their_order(gate):
-    """What undoes a call comes after it, whenever it is made."""
+def test_overdue_calls_run_in_the_order_of_the_requests(gate):
+    """The undo of a call runs after it, even if the call is overdue."""
     calls = TimedCalls(0.05)
     done: list[str] = []
     for name in ("change", "undo", "more"):
@@ -48,7 +48,7 @@ def test_overdue_calls_are_made_in_their_order(gate):
     assert done == ["change True", "undo True", "more True", "last"]
 
 
-def test_it_is_waited_for_twice_and_no_more(gate):
+def test_after_two_timeouts_a_call_does_not_wait(gate):
     calls = TimedCalls(0.2)
     took = []
     for _ in range(4):
@@ -61,10 +61,10 @@ def test_it_is_waited_for_twice_and_no_more(gate):
     gate.set()
     while threading.active_count() > 1:
         time.sleep(0.01)
-    assert calls.call("g1", lambda: time.sleep(0.1)) is None, "it has answered: it is waited for again"
+    assert calls.call("g1", lambda: time.sleep(0.1)) is None, "calls wait again after an answer"
 
 
-def test_who_asks_about_the_same_at_once_is_answered():
+def test_simultaneous_calls_with_one_key_all_return():
     calls = TimedCalls(5.0)
-    with ThreadPoolExecutor(8) as askers:
-        assert list(askers.map(lambda number: calls.call("g1", lambda: number), range(2000))) == list(range(2000))
+    with ThreadPoolExecutor(8) as callers:
+        assert list(callers.map(lambda number: calls.call("g1", lambda: number), range(2000))) == list(range(2000))
