@@ -31,7 +31,7 @@ def classify(
 
     @cache
     def restricted(affinity: CpuSet) -> bool:
-        # A mask outside the baseline (isolcpus) is no subset of it, but its owner chose it on purpose as well.
+        # A test for a subset would miss a thread that its owner pinned to CPUs outside the baseline (isolcpus).
         return not baseline <= affinity and affinity not in placed
 
     def reason_of(process: Process) -> Immovable:

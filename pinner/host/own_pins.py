@@ -5,8 +5,8 @@ from pinner.model.cpuset import CpuSet
 
 
 class OwnPins:
-    """pinner's latest pin of each part of a guest. They are kept in memory only: after a restart pinner checks its own
-    pins once and finds them correct."""
+    """pinner's latest pin of each part of a guest. They are in memory only: after a restart pinner checks its own pins
+    once more and finds them correct."""
 
     def __init__(self) -> None:
         self._pins: dict[str, dict[tuple[TargetKind, int | None], CpuSet]] = {}

@@ -20,23 +20,27 @@ SECOND = "proc/20/task/21"
 @pytest.fixture
 def root(tmp_path):
     """A machine with a daemon, a guest, a kernel thread, a tap, a partition and a network card."""
-    made = two_nodes(tmp_path / "machine")
+    machine = two_nodes(tmp_path / "machine")
     process(
-        made, 10, name=b"payroll", command=b"/opt/payroll\0--key=s3cret\0", cgroup="0::/system.slice/payroll.service\n"
+        machine,
+        10,
+        name=b"payroll",
+        command=b"/opt/payroll\0--key=s3cret\0",
+        cgroup="0::/system.slice/payroll.service\n",
     )
     process(
-        made,
+        machine,
         20,
         name=b"qemu-system-x86",
         command=b"/usr/bin/qemu-system-x86_64\0-name\0guest=guest-of-acme\0",
         cgroup="0::/machine.slice/machine-qemu\\x2d1\\x2dguest-of-acme.scope\n",
         threads=(21,),
     )
-    kernel_thread(made, 30, b"vhost-20", cpus="1-3")
-    stat = (made / SECOND / "stat").read_bytes()
+    kernel_thread(machine, 30, b"vhost-20", cpus="1-3")
+    stat = (machine / SECOND / "stat").read_bytes()
     card = "sys/devices/pci0000:00/0000:00:03.0"
     write(
-        made,
+        machine,
         {
             "proc/cmdline": "root=UUID=s3cret isolcpus=3 nohz-full=3 -- --listen 10.0.0.7\n",
             "proc/mounts": "10.0.0.7:/payroll /mnt nfs rw 0 0\ncgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
@@ -61,9 +65,9 @@ def root(tmp_path):
         f"{card}/net/eth0/device": "../../../0000:00:03.0",
     }
     for name, target in links.items():
-        (made / name).parent.mkdir(parents=True, exist_ok=True)
-        (made / name).symlink_to(target)
-    return made
+        (machine / name).parent.mkdir(parents=True, exist_ok=True)
+        (machine / name).symlink_to(target)
+    return machine
 
 
 def snapshot(root):

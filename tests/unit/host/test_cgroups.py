@@ -29,7 +29,7 @@ def root(tmp_path):
 
 
 def allow(root):
-    """systemd's part: it writes the CPUs, and leaves the file alone when there are none."""
+    """Replaces systemd: it writes the CPUs, and does not write an empty list."""
 
     def write(unit, cpus):
         if cpus:
@@ -38,28 +38,28 @@ def allow(root):
     return write
 
 
-def test_the_units_of_a_process_end_where_its_unit_does(root):
+def test_the_units_of_a_process_end_at_its_innermost_unit(root):
     assert cgroups.units_of(root, 7) == (Cgroup("machine.slice", "member"), Cgroup(SCOPE, "member"))
 
 
-def test_a_partition_is_made_and_unmade(root):
+def test_a_unit_becomes_isolated_and_a_member_again(root):
     folder = root / "sys/fs/cgroup" / SCOPE
     cgroups.set_partition(root, SCOPE, "isolated 4-7", allow(root))
     assert cgroups.units_of(root, 7)[1].state == "isolated 4-7"
     cgroups.set_partition(root, SCOPE, "member", allow(root))
     assert cgroups.units_of(root, 7)[1].state == "member"
-    # The kernel refuses an empty list where there are threads; every possible CPU is no limit either.
+    # The kernel refuses an empty list for a cgroup with threads; all possible CPUs are no restriction either.
     assert (folder / "cpuset.cpus").read_text() == "0-39"
 
 
-def test_what_is_read_back_must_be_what_was_asked_for(root):
+def test_a_state_that_differs_from_the_requested_one_is_an_error(root):
     with pytest.raises(ApplyFailed, match="asked for 'isolated 7,4-6', the kernel says 'isolated 4-7'"):
         cgroups.set_partition(root, SCOPE, "isolated 7,4-6", allow(root))
     with pytest.raises(Gone):
         cgroups.set_partition(root, "machine.slice/none.scope", "member", allow(root))
 
 
-def test_unbound_work_has_words_of_32_cpus(root):
+def test_the_mask_of_unbound_work_has_words_of_32_bits(root):
     assert cgroups.unbound(root) == "0-39"
     cgroups.set_unbound(root, "0-3,39")
     assert (root / UNBOUND).read_text() == "00000080,0000000f"

@@ -10,8 +10,8 @@ from pinner.host.kernel import cpuset_mount
 
 @pytest.fixture
 def inotify():
-    with closing(Inotify()) as made:
-        yield made
+    with closing(Inotify()) as opened:
+        yield opened
 
 
 def test_writes_to_watched_files_are_reported_once(inotify, tmp_path):

@@ -181,12 +181,12 @@ def busy():
 
 
 def test_the_load_of_a_real_busy_process(busy):
-    before, began = procfs.threads_of(LIVE, busy.pid)[0].run_ns, time.monotonic()
+    before, start = procfs.threads_of(LIVE, busy.pid)[0].run_ns, time.monotonic()
     found = procfs.sample(LIVE, 1.0, time.sleep, time.monotonic)
     mine = next(process for process in found if process.pid == busy.pid)
     (thread,) = mine.threads
     # The process may share its CPU with others. The scheduler counts in nanoseconds how much CPU time it received.
-    ran = (thread.run_ns - before) / 1e7 / (time.monotonic() - began)
+    ran = (thread.run_ns - before) / 1e7 / (time.monotonic() - start)
     assert thread.load == pytest.approx(ran, abs=10)
     assert mine.load == pytest.approx(ran, abs=10)
     assert mine.load > 20

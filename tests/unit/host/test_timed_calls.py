@@ -10,9 +10,9 @@ from pinner.host.timed_calls import TimedCalls
 
 @pytest.fixture
 def gate():
-    made = threading.Event()
-    yield made
-    made.set()
+    event = threading.Event()
+    yield event
+    event.set()
 
 
 def test_a_call_returns_the_result_or_raises_the_error():
@@ -25,11 +25,11 @@ def test_a_call_returns_the_result_or_raises_the_error():
 
 def test_a_call_that_hangs_does_not_delay_another_key(gate):
     calls = TimedCalls(0.1)
-    began = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(TimeoutError):
         calls.call("g1", gate.wait)
     assert calls.call("g2", lambda: 2) == 2
-    assert 0.1 <= time.monotonic() - began < 1
+    assert 0.1 <= time.monotonic() - start < 1
 
 
 def test_overdue_calls_run_in_the_order_of_the_requests(gate):
@@ -52,10 +52,10 @@ def test_after_two_timeouts_a_call_does_not_wait(gate):
     calls = TimedCalls(0.2)
     took = []
     for _ in range(4):
-        began = time.monotonic()
+        start = time.monotonic()
         with pytest.raises(TimeoutError):
             calls.call("g1", gate.wait)
-        took.append(time.monotonic() - began)
+        took.append(time.monotonic() - start)
     assert min(took[:2]) >= 0.2
     assert max(took[2:]) < 0.1
     gate.set()
