@@ -156,7 +156,7 @@ class HostWatcher:
         except OSError:
             return
         if mask not in self._placed():
-            self._sink.publish("process-born", str(pid), name)
+            self._sink.publish("process-started", str(pid), name)
             self._stale = True
 
     def _check_cpuset(self, file: str) -> None:

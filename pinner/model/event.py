@@ -61,7 +61,7 @@ HostEventKind = Literal[
     "guest-stopped",
     "guest-changed",
     "guest-event",
-    "process-born",
+    "process-started",
     "cpuset-written",
     "cpu-changed",
     "policy-set",
@@ -71,7 +71,7 @@ HostEventKind = Literal[
 guest-stopped    a guest is no more: shut off, destroyed, saved, migrated away    subject: UUID
 guest-changed    pins, metadata, a reset; a vCPU or iothread that was plugged in  subject: UUID
 guest-event       somebody told that something happened to a guest              subject: UUID
-process-born     a process of a watched name began out of place, or took the name subject: pid
+process-started  a process of a watched name began out of place, or took the name subject: pid
 cpuset-written   cpuset.cpus of a guest's or service's cgroup changed             subject: cgroup path
 cpu-changed      a CPU went offline or came online                                subject: CPU id
 policy-set       the host has another policy                                         subject: empty

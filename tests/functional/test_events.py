@@ -147,7 +147,7 @@ def test_a_guest_that_is_to_be_left_alone(libvirtd, libvirt, host, start_guest, 
 
 def test_a_process_of_a_watched_name_that_begins_out_of_place(event_queue, placed, nap):
     listener = Listener(event_queue, (nap.name,))
-    for expected in ({"process-born"}, set()):
+    for expected in ({"process-started"}, set()):
         with subprocess.Popen([nap, "0.3"]) as child:
             # Once or twice: on a busy machine the birth and the new name are told apart.
             assert {kind for kind, subject in listener.silence() if subject == str(child.pid)} == expected
@@ -160,14 +160,14 @@ def test_a_process_that_began_before_anybody_asked_for_it(event_queue, nap):
         assert event_queue.since(0, 0, (nap.name,)) == ()
         (events,) = (events for events in event_queue.since(0, 1, (nap.name,)) if events.subject == str(child.pid))
         child.kill()
-    assert events.kind == "process-born"
+    assert events.kind == "process-started"
 
 
 def test_a_process_that_takes_a_watched_name(event_queue):
     listener = Listener(event_queue, ("pinner-probe",))
     code = "open('/proc/self/comm', 'w').write('pinner-probe'); print('ready', flush=True); import time; time.sleep(9)"
     with process(code) as pid:
-        assert listener.hear("process-born", str(pid)) == "pinner-probe"
+        assert listener.hear("process-started", str(pid)) == "pinner-probe"
 
 
 def test_a_libvirtd_that_was_killed_and_comes_back(libvirtd, start_guest, listener):

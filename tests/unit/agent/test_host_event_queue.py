@@ -50,7 +50,7 @@ def test_what_was_dropped_is_told():
     events.publish("guest-started", "first")
     (first,) = events.since(0, 0.0, ())
     for number in range(KEPT + 1):
-        events.publish("process-born", str(number))
+        events.publish("process-started", str(number))
     found = events.since(first.seq, 0.0, ())
     assert (found[0].kind, len(found)) == ("lost", KEPT + 1)
     assert [each.seq for each in found] == list(range(found[0].seq, found[0].seq + KEPT + 1))

@@ -102,11 +102,11 @@ def test_a_burst_of_events_leads_to_one_reconcile(policies):
     with running_controller(policies):
         policies.wait(1)
         for number in range(20):
-            policies.event_queue.publish("process-born", str(number), "daemon")
+            policies.event_queue.publish("process-started", str(number), "daemon")
         causes = policies.wait(2)
         time.sleep(0.1)
     assert len(policies.reconciles) == 2
-    assert causes[1] == "process-born 0 daemon; process-born 1 daemon; process-born 2 daemon (and 17 more)"
+    assert causes[1] == "process-started 0 daemon; process-started 1 daemon; process-started 2 daemon (and 17 more)"
 
 
 def test_a_stopped_guest_leads_to_no_reconcile(policies):
@@ -218,7 +218,7 @@ def test_a_flood_of_events_costs_at_most_a_third_of_the_time(policies, monkeypat
 
     def slow(*call, **options):
         time.sleep(0.05)
-        policies.event_queue.publish("process-born", "1")
+        policies.event_queue.publish("process-started", "1")
         return look(*call, **options)
 
     monkeypatch.setattr(policies, "reconcile", slow)
@@ -265,7 +265,7 @@ def test_a_restarted_daemon_and_a_moved_guest_are_reconciled_within_a_second(tmp
 
         again = replace(process(900, 50.0, "0-15", name="daemon"), started=77)
         agent.taken = replace(agent.taken, processes=(again,))
-        agent.event_queue.publish("process-born", "900", "daemon")
+        agent.event_queue.publish("process-started", "900", "daemon")
         until(lambda: str(agent.masks.get(900)) == "0-1", 1.0)
 
         agent.masks[11_010] = cpus("3")

@@ -181,11 +181,11 @@ def test_a_restarted_daemon_is_placed_at_once_without_a_measurement(service, rec
     again = process(900, 50.0, "0-15", name="daemon")
     agent.taken = replace(agent.taken, processes=(replace(again, started=77),))
     agent.samples.clear()
-    assert reconciler.reconcile(HOST, "process-born 900 daemon").drifts == ()
+    assert reconciler.reconcile(HOST, "process-started 900 daemon").drifts == ()
     assert kernel(agent)["daemon"] == "0-1"
     assert not any(agent.samples)
     run = service.runs(HOST, 5, "").items[0]
-    assert (run.origin, len(service.entries(run.id))) == ("process-born 900 daemon", 1)
+    assert (run.origin, len(service.entries(run.id))) == ("process-started 900 daemon", 1)
     assert service.entries(run.id)[0].change.reason.startswith("started anew; ")
 
 
@@ -205,7 +205,7 @@ def test_a_process_named_by_the_policy_is_placed_when_it_starts(service, reconci
     assert agent.event_queue.watched == {"daemon", "worker"}
     late = replace(process(600, 0.0, "0-15", name="worker"), started=77)
     agent.taken = replace(agent.taken, processes=(*agent.taken.processes, late))
-    reconciler.reconcile(HOST, "process-born 600 worker")
+    reconciler.reconcile(HOST, "process-started 600 worker")
     run = service.runs(HOST, 5, "").items[0]
     (entry,) = service.entries(run.id)
     assert entry.change.reason == "newly placed; asked for by name"
@@ -254,7 +254,7 @@ def test_restarts_cause_no_backoff(service, reconciler, agent):
     for number in range(3 * FREE_RETRIES):
         again = replace(process(900 + number, 0.0, "0-15", name="daemon"), started=77 + number)
         agent.taken = replace(agent.taken, processes=(again,))
-        assert reconciler.reconcile(HOST, "process-born").drifts == ()
+        assert reconciler.reconcile(HOST, "process-started").drifts == ()
     assert kernel(agent)["daemon"] == "0-1"
 
 
