@@ -28,7 +28,7 @@ def present(root: Path) -> Mapping[int, Path]:
     listed = cpu_list(root / FOLDER / "present") or CpuSet.of(folders)
     cpus = {cpu: folders[cpu] for cpu in listed if cpu in folders}
     if not cpus:
-        raise Invalid("root", str(root), f"a folder that contains {FOLDER}/cpu0 and so on, which it does not")
+        raise Invalid("root", str(root), f"a folder that contains {FOLDER}/cpu0; this one contains no CPU")
     return cpus
 
 
