@@ -29,7 +29,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 # ruff: noqa: E402 - what follows is found through the path above
 import private_libvirt
 import private_rabbit
-from replace import ROOT, host
+from reconcile_latency import ROOT, host
 from support import samples
 from support.nova_listener import listening, publish
 from support.policy_host import Daemon, PolicyServer, all_on, guest_on, wait_until

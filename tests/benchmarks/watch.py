@@ -18,7 +18,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 # ruff: noqa: E402 - what follows is found through the path above
 import private_libvirt
 import psutil
-from replace import host
+from reconcile_latency import host
 
 GUESTS = 20
 PROCESSES = 300
