@@ -1,34 +1,49 @@
-"""One line of the audit trail."""
+"""The audit trail's values: actions, events, records, and the result of a check of the whole trail."""
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRecord:
-    """Who did what to what, from where, with what result. ``hash`` covers every other field, ``previous`` included,
-    so that a changed, missing or reordered record shows."""
+class AuditAction(StrEnum):
+    """Every action that pinner writes to the audit trail.
 
-    seq: int
-    at: datetime
-    actor: str
-    origin: str
-    action: str
-    """snapshot.take, plan.create, run.apply, run.change, run.rollback, run.release, run.end, policy.set,
-    guest.event, guest.exempt, drift.found, drift.backoff"""
-    host: str
-    subject: str
-    before: str
-    after: str
-    result: str
-    request_id: str
-    previous: str
-    hash: str
+    Grammar: ``noun.verb``, lower-case letters with one dot. The noun is the thing that the record is about. The verb is
+    what was done to the thing; for ``guest`` and ``drift`` it may also be what happened (event, found, backoff).
+
+    snapshot.take   a snapshot was taken and stored
+    plan.create     a plan was computed and stored
+    run.apply       an apply was started or refused
+    run.rollback    a rollback was started or refused
+    run.release     a run that gives a guest its earlier CPUs back was started or refused
+    run.change      one change of a run was made, undone, or failed
+    run.recover     recovery ended a run whose process had died
+    run.end         a run ended
+    policy.set      a host's policy was set
+    guest.event     an event of a guest was reported by libvirt's hook script, Nova or a caller
+    guest.exclude   a guest was excluded from placement, or included again
+    drift.found     drift was found on a host whose policy does not enforce
+    drift.backoff   a target was moved away again so often that pinner does not restore it for a while
+    """
+
+    SNAPSHOT_TAKE = "snapshot.take"
+    PLAN_CREATE = "plan.create"
+    RUN_APPLY = "run.apply"
+    RUN_CHANGE = "run.change"
+    RUN_ROLLBACK = "run.rollback"
+    RUN_RELEASE = "run.release"
+    RUN_RECOVER = "run.recover"
+    RUN_END = "run.end"
+    POLICY_SET = "policy.set"
+    GUEST_EVENT = "guest.event"
+    GUEST_EXCLUDE = "guest.exclude"
+    DRIFT_FOUND = "drift.found"
+    DRIFT_BACKOFF = "drift.backoff"
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, for the audit trail."""
+    """The person or program that made a call, as the audit trail names it."""
 
     actor: str
     origin: str
@@ -37,12 +52,73 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditEvent:
+    """An action before it is appended to the audit trail; the fields are those of AuditRecord."""
+
+    at: datetime
+    actor: str
+    origin: str
+    action: AuditAction
+    host: str
+    subject: str
+    before: str
+    after: str
+    result: str
+    request_id: str
+
+
+def audit_event(
+    caller: Caller,
+    at: datetime,
+    action: AuditAction,
+    host: str,
+    subject: str,
+    result: str,
+    *,
+    before: str = "",
+    after: str = "",
+) -> AuditEvent:
+    """The audit event of an action that a caller asked for."""
+    return AuditEvent(at, caller.actor, caller.origin, action, host, subject, before, after, result, caller.request_id)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """One record of the audit trail: the actor, the action, its subject and its result.
+
+    ``hash`` covers every other field, ``previous`` included, so that a changed, missing or reordered record is found.
+    """
+
+    seq: int
+    at: datetime
+    actor: str
+    origin: str
+    action: str
+    """The value of an AuditAction, or a name that an earlier version of pinner used."""
+    host: str
+    subject: str
+    before: str
+    after: str
+    result: str
+    request_id: str
+    previous: str
+    """The hash of the record before this one; empty in the first record."""
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
 class Verification:
-    """Whether the audit trail is whole. ``broken`` is the first record that is not, 0 if none; ``head`` the last hash,
-    to be kept elsewhere: a trail whose tail was cut off shows only against it."""
+    """The result of a check of the whole audit trail.
+
+    A trail whose last records were deleted is still consistent. Only a copy of ``head`` that was stored elsewhere
+    shows that records are missing.
+    """
 
     ok: bool
     records: int
+    """The number of records that were checked and found correct."""
     broken: int
+    """The number of the first wrong record; 0 if all records are correct."""
     why: str
     head: str
+    """The hash of the last correct record."""

@@ -9,14 +9,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from pinner import codec
-from pinner.model.audit import Caller
+from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.event import GuestEvent, GuestEventOutcome, GuestHint
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
 from pinner.planning.release import release
 from pinner.service.hosts import Hosts
 from pinner.service.reconciler import Reconciler
-from pinner.store.audit import audit_event
 from pinner.store.repositories import Store
 
 
@@ -44,7 +43,9 @@ class GuestEventHandler:
         result = "known" if known else "no guest of this host"
         nova = codec.dump(event.nova).decode() if event.nova else ""
         subject = f"guest {event.guest}: {summary}"
-        self._store.audit.append(audit_event(caller, self._now(), "guest.event", host, subject, result, after=nova))
+        self._store.audit.append(
+            audit_event(caller, self._now(), AuditAction.GUEST_EVENT, host, subject, result, after=nova)
+        )
         if event.kind == "gone":
             self._store.guest_hints.forget(event.guest, host)
         elif known:

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from pinner.model.audit import Caller
+from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import NotFound
 from pinner.service.hosts import Hosts
 from pinner.service.protocol import GuestExclusion
-from pinner.store.audit import audit_event
 from pinner.store.repositories import Store
 
 
@@ -28,5 +27,5 @@ class GuestExclusions:
         self._hosts.agent(host).set_excluded(found.uuid, excluded=excluded)
         result = "excluded" if excluded else "included"
         subject = f"{found.name} ({found.uuid})"
-        self._store.audit.append(audit_event(caller, self._now(), "guest.exclude", host, subject, result))
+        self._store.audit.append(audit_event(caller, self._now(), AuditAction.GUEST_EXCLUDE, host, subject, result))
         return GuestExclusion(found.uuid, found.name, excluded)

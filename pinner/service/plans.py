@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from pinner.model.audit import Caller
+from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.plan import Plan
 from pinner.model.request import Request
@@ -11,7 +11,6 @@ from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
 from pinner.planning import planner
 from pinner.planning.strategy import installed
 from pinner.service.hosts import Hosts
-from pinner.store.audit import audit_event
 from pinner.store.repositories import Store
 
 
@@ -35,7 +34,7 @@ class PlanMaker:
         """See Service.take_snapshot."""
         taken = self.observe(host, self._sample_seconds if sample_seconds is None else sample_seconds)
         key = self._store.snapshots.add(taken)
-        self._store.audit.append(audit_event(caller, self._now(), "snapshot.take", host, key, "done"))
+        self._store.audit.append(audit_event(caller, self._now(), AuditAction.SNAPSHOT_TAKE, host, key, "done"))
         return key, taken
 
     def plan(
@@ -63,7 +62,7 @@ class PlanMaker:
 
     def _record_created(self, plan: Plan, caller: Caller) -> None:
         result = f"{len(plan.changes)} changes"
-        self._store.audit.append(audit_event(caller, self._now(), "plan.create", plan.host, plan.id, result))
+        self._store.audit.append(audit_event(caller, self._now(), AuditAction.PLAN_CREATE, plan.host, plan.id, result))
 
 
 def require_installed(strategy: str) -> None:

@@ -6,13 +6,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner import codec
-from pinner.model.audit import Caller
+from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import NotFound, PinnerError, PolicyConflict
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.service.hosts import Hosts
 from pinner.service.plans import require_installed
-from pinner.store.audit import audit_event
 from pinner.store.repositories import Store
 
 
@@ -41,7 +40,7 @@ class HostPolicies:
         require_installed(policy.request.strategy)
         before = self.find(host)
         was, now = _summary(before) if before else "", self._now()
-        event = audit_event(caller, now, "policy.set", host, host, "done", before=was, after=_summary(policy))
+        event = audit_event(caller, now, AuditAction.POLICY_SET, host, host, "done", before=was, after=_summary(policy))
         self._store.policies.put(host, policy, now, event)
         with suppress(PinnerError):  # the policy is set all the same: the policy controller also reads it periodically
             agent.policy_set()

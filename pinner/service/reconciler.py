@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from pinner.model.audit import Caller
+from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.change import Change
 from pinner.model.drift import Drift, DriftReport
 from pinner.model.errors import NovaConflict, StalePlan
@@ -27,7 +27,6 @@ from pinner.service.observation import Observation, Observer
 from pinner.service.plans import PlanMaker
 from pinner.service.policies import HostPolicies
 from pinner.service.runs import RunManager
-from pinner.store.audit import audit_event
 from pinner.store.repositories import Store
 
 LOG = logging.getLogger(__name__)
@@ -197,7 +196,7 @@ class Reconciler:
             self._count(host, found)
             named = "; ".join(f"{drift.target}: {drift.detail or drift.cause}" for drift in found[:_NAMED])
             more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-            self._record(caller, "drift.found", host, f"{len(found)} targets", named + more)
+            self._record(caller, AuditAction.DRIFT_FOUND, host, f"{len(found)} targets", named + more)
 
     def _record_backoffs(self, host: str, ended: tuple[Drift, ...], caller: Caller) -> None:
         """Write to the audit trail which targets are in back-off from now on."""
@@ -206,7 +205,7 @@ class Reconciler:
             if state is not None and state.times >= backoff.FREE_RETRIES:
                 until = f"reconciled {state.times} times, skipped until {state.backoff_until.isoformat()}"
                 result = f"{drift.detail or drift.cause}: {until}"
-                self._record(caller, "drift.backoff", host, str(drift.target), result)
+                self._record(caller, AuditAction.DRIFT_BACKOFF, host, str(drift.target), result)
 
     def _report(self, host: str, seen: Observation) -> DriftReport:
         proposed = self._proposed.get(host)
@@ -222,7 +221,7 @@ class Reconciler:
             error=seen.error,
         )
 
-    def _record(self, caller: Caller, action: str, host: str, subject: str, result: str) -> None:
+    def _record(self, caller: Caller, action: AuditAction, host: str, subject: str, result: str) -> None:
         self._store.audit.append(audit_event(caller, self._now(), action, host, subject, result))
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 
+from pinner.model.audit import AuditAction, AuditEvent
 from pinner.model.change import Change, MemoryChange
 from pinner.model.journal import Entry, Run, is_final
 from pinner.model.memory import lying
 from pinner.render import counted
-from pinner.store.audit import AuditEvent
 from pinner.store.runs import Runs
 
 RECOVERY = "pinner"
@@ -53,8 +53,11 @@ class RunRecorder:
         with self._guard:
             due = self._unstored([*self._due.values(), *entries])
             self._due.clear()
-            recovered = [replace(self._event("run.recover", run.id, "", "", run.recovered), actor=RECOVERY)]
-            last = [*(recovered if run.recovered else ()), self._event("run.end", run.id, "", "", _result(run))]
+            recovered = [replace(self._event(AuditAction.RUN_RECOVER, run.id, "", "", run.recovered), actor=RECOVERY)]
+            last = [
+                *(recovered if run.recovered else ()),
+                self._event(AuditAction.RUN_END, run.id, "", "", _result(run)),
+            ]
             self._runs.end(run, due, [*self._changes(due), *last])
 
     def refuse(self, run: Run, code: str) -> None:
@@ -65,8 +68,9 @@ class RunRecorder:
         """The audit record of the request for the run."""
         run = self._run
         if run.kind == "rollback":
-            return self._event("run.rollback", f"{run.id} of {run.undoes}", "", "", result)
-        return self._event(f"run.{run.kind}", f"{run.id} of {run.plan}", "", _options(run), result)
+            return self._event(AuditAction.RUN_ROLLBACK, f"{run.id} of {run.undoes}", "", "", result)
+        action = AuditAction.RUN_RELEASE if run.kind == "release" else AuditAction.RUN_APPLY
+        return self._event(action, f"{run.id} of {run.plan}", "", _options(run), result)
 
     def _unstored(self, entries: Iterable[Entry]) -> list[Entry]:
         latest = {entry.seq: entry for entry in entries}
@@ -80,10 +84,12 @@ class RunRecorder:
         if self._run.kind == "rollback":
             before, after = after, before
         result = f"{entry.state}: {entry.summary}" if entry.summary else entry.state
-        return self._event("run.change", f"{self._run.id}: {entry.change.target}", before, after, result, entry.at)
+        return self._event(
+            AuditAction.RUN_CHANGE, f"{self._run.id}: {entry.change.target}", before, after, result, entry.at
+        )
 
     def _event(
-        self, action: str, subject: str, before: str, after: str, result: str, at: datetime | None = None
+        self, action: AuditAction, subject: str, before: str, after: str, result: str, at: datetime | None = None
     ) -> AuditEvent:
         run = self._run
         return AuditEvent(

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from pinner.model.audit import Caller
+from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import Blocked, HostUnreachable, NotFound, RunConflict, StoreUnavailable
 from pinner.model.journal import Entry, Run, RunKind, RunProgress
 from pinner.model.page import Page
@@ -17,7 +17,6 @@ from pinner.service.policies import HostPolicies
 from pinner.service.run_execution import AgentCall, RunExecution
 from pinner.service.run_follower import RunFollower
 from pinner.service.run_recorder import RunRecorder
-from pinner.store.audit import audit_event
 from pinner.store.repositories import Store
 
 LOG = logging.getLogger(__name__)
@@ -70,7 +69,9 @@ class RunManager:
         plan = self._plans.get(plan_id)
         self._hosts.require(plan.host)
         if plan.blocked:
-            refusal = audit_event(caller, self._now(), "run.apply", plan.host, plan_id, f"refused: {Blocked.code}")
+            refusal = audit_event(
+                caller, self._now(), AuditAction.RUN_APPLY, plan.host, plan_id, f"refused: {Blocked.code}"
+            )
             self._audit.append(refusal)
             raise Blocked(plan_id, plan.blocked)
         self._policies.require_permitted(plan.host, f"plan {plan_id}", plan.request)

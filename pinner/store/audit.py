@@ -1,54 +1,22 @@
-"""The audit trail: records that are only ever added, each chained to the one before by its hash."""
+"""The audit trail: records that are only appended; each record contains the hash of the record before it."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import rfc8785
 from sqlalchemy import Connection, Engine, Row, String, func, insert, select, type_coerce
 
-from pinner.model.audit import AuditRecord, Caller, Verification
+from pinner.model.audit import AuditEvent, AuditRecord, Verification
 from pinner.model.errors import Invalid
 from pinner.model.page import Page
 from pinner.store import tables
 from pinner.store.engine import reading, writing
 from pinner.store.paging import page
 
-BEGINNING = ""
-"""What the first record names as its previous hash."""
-
-
-@dataclass(frozen=True, slots=True)
-class AuditEvent:
-    """What happened, before it has its place in the chain; the fields are AuditRecord's."""
-
-    at: datetime
-    actor: str
-    origin: str
-    action: str
-    host: str
-    subject: str
-    before: str
-    after: str
-    result: str
-    request_id: str
-
-
-def audit_event(
-    caller: Caller,
-    at: datetime,
-    action: str,
-    host: str,
-    subject: str,
-    result: str,
-    *,
-    before: str = "",
-    after: str = "",
-) -> AuditEvent:
-    """What a caller asked for."""
-    return AuditEvent(at, caller.actor, caller.origin, action, host, subject, before, after, result, caller.request_id)
+NO_PREVIOUS = ""
+"""The previous hash of the first record."""
 
 
 class Audit:
@@ -58,14 +26,14 @@ class Audit:
         self._engine = engine
 
     def append(self, *events: AuditEvent) -> None:
-        """Add events in their order, in one durable transaction. Threads and processes may append at once."""
+        """Append events in their order, in one durable transaction. Threads and processes may append concurrently."""
         with writing(self._engine) as connection:
             append_events(connection, events)
 
     def list(
         self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str
     ) -> Page[AuditRecord]:
-        """Newest first; the marker is a record's ``seq``. Raises Invalid for since, limit and marker."""
+        """Records, newest first; the marker is a record's ``seq``. Raises Invalid for since, limit and marker."""
         table = tables.audit.c
         query = select(tables.audit)
         if host is not None:
@@ -78,9 +46,9 @@ class Audit:
             return page(connection, query, tables.audit, limit, marker, _record, key="seq")
 
     def verify(self) -> Verification:
-        """Check every record and every link, from the first to the last, without holding them in memory."""
+        """Check the hash of every record and its link to the record before. Records are streamed from the database."""
         with reading(self._engine) as connection:
-            previous, seq = BEGINNING, 0
+            previous, seq = NO_PREVIOUS, 0
             for row in _stream(connection):
                 why = _fault(connection, row._mapping, seq + 1, previous)
                 if why:
@@ -97,14 +65,15 @@ def _moment(since: datetime) -> str:
 
 
 def append_events(connection: Connection, events: Iterable[AuditEvent]) -> None:
-    """Add events within the caller's transaction, so that what is done is stored together with its record."""
+    """Append events within the caller's transaction, so that an action and its audit record are stored together."""
     query = select(tables.audit.c.seq, tables.audit.c.hash).order_by(tables.audit.c.seq.desc()).limit(1)
     last = connection.execute(query).one_or_none()
-    length, previous = (last.seq, last.hash) if last else (0, BEGINNING)
+    length, previous = (last.seq, last.hash) if last else (0, NO_PREVIOUS)
     rows = []
     for seq, event in enumerate(events, length + 1):
         row = {name: getattr(event, name) for name in AuditEvent.__dataclass_fields__}
-        row |= {"seq": seq, "previous": previous}
+        # A plain string: not every database driver accepts an enum.
+        row |= {"action": event.action.value, "seq": seq, "previous": previous}
         previous = row["hash"] = _hash(row | {"at": tables.utc_text(event.at)})
         rows.append(row)
     if rows:
@@ -112,30 +81,30 @@ def append_events(connection: Connection, events: Iterable[AuditEvent]) -> None:
 
 
 def _stream(connection: Connection) -> Iterator[Row[Any]]:
-    # The moment as it is written: a changed one may be no moment at all.
+    # The time is read as text, because a record that was changed may contain text that is not a time.
     raw = [type_coerce(column, String).label("at") if column.name == "at" else column for column in tables.audit.c]
     yield from connection.execute(select(*raw).order_by(tables.audit.c.seq).execution_options(yield_per=1000))
 
 
 def _fault(connection: Connection, row: Any, expected: int, previous: str) -> str:
-    """Why the row that stands in the place of record ``expected`` is not that record; empty: it is."""
+    """Why the row is not the correct record number ``expected``; empty if it is."""
     if row["seq"] != expected:
         return f"record {expected} is missing: after record {expected - 1} comes record {row['seq']}"
     if _hash(row) != row["hash"]:
         last = connection.execute(select(func.max(tables.audit.c.seq))).scalar_one()
-        # One broken record is all that is looked for, so trying every place for it is affordable.
-        places = (seq for seq in range(1, last + 2) if _hash({**row, "seq": seq}) == row["hash"])
-        written = next(places, None)
+        # The check stops at the first wrong record, so it can afford to try every number for this one.
+        numbers = (seq for seq in range(1, last + 2) if _hash({**row, "seq": seq}) == row["hash"])
+        written = next(numbers, None)
         if written is None:
-            return f"record {expected} was changed: its content does not have the hash that it carries"
+            return f"record {expected} was changed: its content does not match its hash"
         return f"record {expected} was reordered: it was written as record {written}"
     if row["previous"] != previous:
-        return f"record {expected} was not written after the record {expected - 1} that is here: one was replaced"
+        return f"record {expected} does not follow record {expected - 1}: one of the two was replaced"
     return ""
 
 
 def _hash(row: Any) -> str:
-    """SHA-256 of the canonical JSON (RFC 8785) of every field but the hash itself, ``previous`` included."""
+    """SHA-256 of the canonical JSON (RFC 8785) of every field except the hash itself; ``previous`` is included."""
     fields = {name: row[name] for name in AuditRecord.__dataclass_fields__ if name != "hash"}
     try:
         return hashlib.sha256(rfc8785.dumps(fields)).hexdigest()

@@ -6,11 +6,12 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Table, insert, select, update
 
 from pinner import codec
+from pinner.model.audit import AuditEvent
 from pinner.model.errors import NotFound
 from pinner.model.placement import Placement
 from pinner.model.policy import Policy
 from pinner.store import tables
-from pinner.store.audit import AuditEvent, append_events
+from pinner.store.audit import append_events
 from pinner.store.engine import reading, writing
 
 

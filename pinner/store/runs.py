@@ -1,4 +1,4 @@
-"""Runs and their entries: the copy at the centre, and the tables under the agent's journal."""
+"""Runs and their entries: in the central database a copy, in the agent's journal the original."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,13 +6,14 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, Update, bindparam, insert, select, update
 
 from pinner import codec
+from pinner.model.audit import AuditEvent
 from pinner.model.change import Change, MemoryChange, ThreadMask
 from pinner.model.errors import NotFound
 from pinner.model.journal import Entry, Run
 from pinner.model.memory import NodeMemory
 from pinner.model.page import Page
 from pinner.store import tables
-from pinner.store.audit import AuditEvent, append_events
+from pinner.store.audit import append_events
 from pinner.store.engine import reading, writing
 from pinner.store.paging import page
 
@@ -26,21 +27,23 @@ class Runs:
         self._engine = engine
 
     def add(self, run: Run, entries: Iterable[Entry] = (), events: Iterable[AuditEvent] = ()) -> None:
-        """Store a new run, and its audit records with it."""
+        """Store a new run with its audit records, in one transaction."""
         with writing(self._engine) as connection:
             connection.execute(insert(tables.runs).values(_run_row(run)))
             _write_entries(connection, entries)
             append_events(connection, events)
 
     def save(self, entries: Iterable[Entry], events: Iterable[AuditEvent] = ()) -> None:
-        """Store what entries have become (they may be new), and their audit records with them."""
+        """Store new and changed entries with their audit records, in one transaction."""
         with writing(self._engine) as connection:
             _write_entries(connection, entries)
             append_events(connection, events)
 
     def end(self, run: Run, entries: Iterable[Entry] = (), events: Iterable[AuditEvent] = ()) -> bool:
-        """Store a run's end, unless it has one: then nothing, and False. The end of a rollback is also the state of
-        the run that it took back."""
+        """Store the end of a run; False, and nothing is stored, if the run has ended already.
+
+        The final state of a rollback is also stored as the state of the run that was rolled back.
+        """
         with writing(self._engine) as connection:
             if not connection.execute(_update(run.id).filter_by(state="running").values(_run_row(run))).rowcount:
                 return False
@@ -51,7 +54,7 @@ class Runs:
             return True
 
     def get(self, run: str) -> Run:
-        """Raises NotFound."""
+        """The run with this id. Raises NotFound."""
         with reading(self._engine) as connection:
             row = connection.execute(select(*_RUN).filter_by(id=run)).one_or_none()
         if row is None:
@@ -59,7 +62,7 @@ class Runs:
         return Run(*row)
 
     def list(self, host: str | None, limit: int, marker: str) -> Page[Run]:
-        """Newest first, of one host or of all. Raises Invalid for limit and marker."""
+        """Runs of one host or of all hosts, newest first. Raises Invalid for limit and marker."""
         query = select(*_RUN, tables.runs.c.seq)
         if host is not None:
             query = query.filter_by(host=host)
@@ -67,21 +70,23 @@ class Runs:
             return page(connection, query, tables.runs, limit, marker, lambda row: Run(*row[: len(_RUN)]))
 
     def running(self) -> tuple[Run, ...]:
-        """The runs that have not ended, newest first."""
+        """Runs that have not ended, newest first."""
         query = select(*_RUN).filter_by(state="running").order_by(tables.runs.c.seq.desc())
         with reading(self._engine) as connection:
             return tuple(Run(*row) for row in connection.execute(query))
 
     def last_applied(self, host: str) -> Run | None:
-        """The latest apply of the host that stands; None where none does."""
+        """The host's latest apply that succeeded and was not rolled back; None if there is none."""
         query = select(*_RUN).filter_by(host=host, kind="apply", state="applied")
         with reading(self._engine) as connection:
             row = connection.execute(query.order_by(tables.runs.c.seq.desc()).limit(1)).one_or_none()
         return None if row is None else Run(*row)
 
     def recorded_changes(self, host: str, guest: str) -> tuple[Change, ...]:
-        """What runs did to the threads of a guest (by UUID) of a host and nobody took back, oldest first. Reads all
-        entries of the host."""
+        """Changes that runs made to the threads of a guest (by UUID) and that were not undone, oldest first.
+
+        Reads all entries of the host.
+        """
         runs, table = tables.runs.c, tables.entries.c
         query = (
             select(table.change)
@@ -94,7 +99,7 @@ class Runs:
         return tuple(each for each in found if isinstance(each, Change) and each.target.owner == guest)
 
     def entries(self, run: str) -> tuple[Entry, ...]:
-        """By ``seq``; none for an unknown run."""
+        """The run's entries by ``seq``; none for an unknown run."""
         query = select(tables.entries).filter_by(run=run).order_by(tables.entries.c.seq)
         with reading(self._engine) as connection:
             return tuple(_entry(row) for row in connection.execute(query))
@@ -105,7 +110,7 @@ def _update(run: str) -> Update:
 
 
 def _write_entries(connection: Connection, entries: Iterable[Entry]) -> None:
-    """Insert the entries that are new and update the others."""
+    """Insert new entries and update stored ones."""
     rows = [_entry_row(entry) for entry in entries]
     if not rows:
         return
@@ -115,15 +120,15 @@ def _write_entries(connection: Connection, entries: Iterable[Entry]) -> None:
     new = [row for row in rows if (row["run"], row["seq"]) not in stored]
     if new:
         connection.execute(insert(table), new)
-    # A bound name may not be a column's in an UPDATE.
+    # In an UPDATE, SQLAlchemy does not allow a bound parameter with the name of a column.
     prefixed = [{f"_{name}": value for name, value in row.items()} for row in rows]
     changed = [row for row in prefixed if (row["_run"], row["_seq"]) in stored]
     if changed:
         values: dict[str, Any] = {
             name: bindparam(f"_{name}") for name in rows[0] if name not in ("run", "seq", "change")
         }
-        here = (table.c.run == bindparam("_run")) & (table.c.seq == bindparam("_seq"))
-        connection.execute(update(table).where(here).values(values), changed)
+        same_entry = (table.c.run == bindparam("_run")) & (table.c.seq == bindparam("_seq"))
+        connection.execute(update(table).where(same_entry).values(values), changed)
 
 
 def _run_row(run: Run) -> dict[str, Any]:

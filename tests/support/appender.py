@@ -2,13 +2,14 @@
 
 from support.values import NOON
 
-from pinner.store.audit import Audit, AuditEvent
+from pinner.model.audit import AuditAction, AuditEvent
+from pinner.store.audit import Audit
 from pinner.store.engine import connect
 
 
 def append_pairs(url: str, actor: str, times: int) -> None:
     engine = connect(url)
-    event = AuditEvent(NOON, actor, "cli", "run.change", "h1", "process busy", "0-3", "0", "done", "req-1")
+    event = AuditEvent(NOON, actor, "cli", AuditAction.RUN_CHANGE, "h1", "process busy", "0-3", "0", "done", "req-1")
     for _ in range(times):
         Audit(engine).append(event, event)
     engine.dispose()

@@ -10,8 +10,9 @@ from sqlalchemy.exc import IntegrityError
 from support.appender import append_pairs
 from support.values import NOON
 
+from pinner.model.audit import AuditAction, AuditEvent
 from pinner.model.errors import Invalid
-from pinner.store.audit import Audit, AuditEvent, _hash
+from pinner.store.audit import Audit, _hash
 from pinner.store.repositories import open_store
 
 
@@ -20,7 +21,7 @@ def event(n=0, **other):
         "at": NOON + timedelta(seconds=n),
         "actor": "ann",
         "origin": "10.0.0.1",
-        "action": "run.change",
+        "action": AuditAction.RUN_CHANGE,
         "host": "h1",
         "subject": f"process busy ({n})",
         "before": "0-31 (12 threads)",
@@ -138,7 +139,7 @@ def test_a_record_replaced_with_a_hash_of_its_own_breaks_the_link(engine, trail)
     forge(engine, f"UPDATE audit SET actor = 'eve', hash = '{_hash(row)}' WHERE seq = 3")
     verdict = trail.verify()
     assert (verdict.ok, verdict.broken) == (False, 4)
-    assert "record 3 that is here: one was replaced" in verdict.why
+    assert "does not follow record 3: one of the two was replaced" in verdict.why
 
 
 @pytest.mark.fault(37)

@@ -7,20 +7,21 @@ from sqlalchemy import text
 from support.hosts import cpus, guest, plain, process, snapshot
 from support.values import NOON
 
+from pinner.model.audit import AuditAction, AuditEvent
 from pinner.model.errors import NotFound
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.planning import planner
 from pinner.planning.placement.record import record
-from pinner.store.audit import Audit, AuditEvent
+from pinner.store.audit import Audit
 from pinner.store.policies import Policies
 
 HOST = snapshot(plain(8), [guest(1, 2, cpus("0-7"))], [process(500, 50.0, "0-7", name="daemon")])
 PLACEMENT = record(planner.plan_from_placement(HOST, "s", Request(), None), HOST, None)
 
 
-def event(action="policy.set"):
-    return AuditEvent(NOON, "ann", "cli", action, "h1", "h1", "", "", "done", "req-1")
+def event(host="h1"):
+    return AuditEvent(NOON, "ann", "cli", AuditAction.POLICY_SET, host, "h1", "", "", "done", "req-1")
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_a_policy_is_stored_with_its_record(engine, policies):
 
 def test_a_policy_whose_record_cannot_be_written_is_not_stored(policies):
     with pytest.raises(Exception, match="NOT NULL"):
-        policies.put("h1", Policy(), NOON, event(action=None))
+        policies.put("h1", Policy(), NOON, event(host=None))
     with pytest.raises(NotFound):
         policies.get("h1")
 
