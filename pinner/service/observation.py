@@ -71,7 +71,7 @@ class Observer:
 
         Under a policy, only a placement of the policy's own request counts.
         """
-        stored = self._store.policies.placement(host)
+        stored = self._store.placements.get(host)
         run = self._store.runs.last_applied(host)
         if policy is None and run is None:
             return None
@@ -83,7 +83,7 @@ class Observer:
             if policy is None or replace(plan.request, rebalance=False) == policy.request:
                 snapshot = self._store.snapshots.get(plan.basis.snapshot)
                 placement = record(plan, snapshot, placement)
-                self._store.policies.record_placement(placement, self._now())
+                self._store.placements.put(placement, self._now())
         if placement is None or (policy is not None and placement.request != policy.request):
             return None
         return placement

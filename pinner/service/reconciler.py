@@ -179,7 +179,7 @@ class Reconciler:
         """Store the placement where it differs from the recorded one."""
         before = seen.placement
         if before is None or before.placed != placement.placed or before.roles != placement.roles:
-            self._store.policies.record_placement(placement, self._now())
+            self._store.placements.put(placement, self._now())
 
     def _count(self, host: str, ended: tuple[Drift, ...]) -> None:
         """Count for each ended drift how often its target has drifted."""

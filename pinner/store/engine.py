@@ -1,4 +1,4 @@
-"""A database and the two ways to use it: reading, and writing in one transaction that is on the disk afterwards."""
+"""A database, and the two ways to use it: a read transaction, and a durable write transaction."""
 
 import os
 import sqlite3
@@ -14,51 +14,53 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from pinner.model.errors import Invalid, StoreUnavailable
 
 BUSY_SECONDS = 10
-"""How long a transaction waits for another process's before it gives up."""
+"""How long a write transaction waits for another one before it fails."""
 
 _WAL = "PRAGMA journal_mode = WAL"
 
 
 def connect(url: str | URL) -> Engine:
-    """The engine of an SQLAlchemy URL. Of SQLite, the file and its folder are made where they are missing, for this
-    user alone, since a snapshot tells every command line of the host.
+    """The engine of an SQLAlchemy URL.
 
-    Raises Invalid for a URL that is none, StoreUnavailable where the file cannot be made.
+    For SQLite, a missing file and its folder are created. Only this user may read the file, because a snapshot contains
+    every command line of the host. Raises Invalid for a wrong URL, StoreUnavailable if the file cannot be created.
     """
     engine = load_driver(url)
-    made = engine.url
-    if made.get_backend_name() == "sqlite":
-        if not made.database or made.database == ":memory:":
-            raise Invalid("connection", str(url), "sqlite:///PATH: a database in memory is lost with its connection")
-        _make_file(Path(made.database))
+    parsed = engine.url
+    if parsed.get_backend_name() == "sqlite":
+        if not parsed.database or parsed.database == ":memory:":
+            raise Invalid(
+                "connection", str(url), "sqlite:///PATH: a database in memory is lost when its connection closes"
+            )
+        _make_file(Path(parsed.database))
         event.listen(engine, "connect", _configure)
         event.listen(engine, "begin", _begin)
     return engine
 
 
 def load_driver(url: str | URL) -> Engine:
-    """An engine of an SQLAlchemy URL, whose driver is imported and that has not opened anything. Raises Invalid for a
-    URL that is none."""
+    """An engine of an SQLAlchemy URL. The driver is imported, but no connection is opened. Raises Invalid for a wrong
+    URL."""
     try:
         return create_engine(url)
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
-        # What stands before the @ may be a password.
+        # The text before the @ may contain a password.
         shown = str(url).rpartition("@")[2]
         raise Invalid("connection", shown, f"an SQLAlchemy URL of an installed database driver ({error})") from None
 
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """A connection that sees one moment of the database. Raises StoreUnavailable."""
+    """A connection in a read transaction: it sees one consistent state of the database. Raises StoreUnavailable."""
     with _translated(engine), engine.begin() as connection:
         yield connection
 
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """A transaction that no other writer interleaves with; committed durably at the end, rolled back on an exception.
+    """A connection in a write transaction, the only one at a time on SQLite.
 
-    Raises StoreUnavailable.
+    It is committed durably at the end and rolled back on an exception. Raises StoreUnavailable.
     """
     with _translated(engine), engine.execution_options(writes=True).begin() as connection:
         yield connection
@@ -78,10 +80,10 @@ def _translated(engine: Engine) -> Iterator[None]:
 
 
 def _make_file(path: Path) -> None:
-    """Make an empty database of mode 0600 where there is none.
+    """Create an empty database of mode 0600 if the file does not exist.
 
-    A database that is in use must never be opened and closed beside SQLite: that lets go of every POSIX lock the
-    process has on it (https://www.sqlite.org/howtocorrupt.html, 2.2). So it is made under another name and linked.
+    A process must never open and close a database file without SQLite: this releases all POSIX locks that the process
+    has on the file (https://www.sqlite.org/howtocorrupt.html, 2.2). So a file with another name is created and linked.
     """
     try:
         if path.exists():
@@ -89,9 +91,10 @@ def _make_file(path: Path) -> None:
         path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         os.close(number)
-        with closing(sqlite3.connect(name)) as made:
-            # Here, where nobody else is: of two who switch it at once, SQLite lets one fail without a wait.
-            made.execute(_WAL)
+        with closing(sqlite3.connect(name)) as connection:
+            # No other process knows the file yet. If two processes switch the journal mode at the same time, SQLite
+            # lets one of them fail without waiting.
+            connection.execute(_WAL)
         with suppress(FileExistsError):
             os.link(name, path)
         Path(name).unlink()
@@ -100,7 +103,7 @@ def _make_file(path: Path) -> None:
 
 
 def _configure(connection: sqlite3.Connection, _record: object) -> None:
-    """https://www.sqlite.org/pragma.html; transactions are begun by _begin, not by Python's sqlite3 at a guess."""
+    """Set the pragmas (https://www.sqlite.org/pragma.html). _begin starts transactions, not Python's sqlite3."""
     connection.isolation_level = None
     busy = f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}"
     for pragma in (busy, _WAL, "PRAGMA synchronous = FULL", "PRAGMA foreign_keys = ON"):
@@ -108,6 +111,6 @@ def _configure(connection: sqlite3.Connection, _record: object) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    # A deferred transaction that turns to writing later fails at once when another wrote meanwhile; this one waits.
+    # A deferred transaction that starts to write later fails at once if another one wrote meanwhile; IMMEDIATE waits.
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,4 +1,4 @@
-"""What events told of guests: one row for each."""
+"""Facts about guests that are known from events alone: one row for each guest."""
 
 from datetime import datetime
 
@@ -12,38 +12,37 @@ from pinner.store.engine import reading, writing
 
 
 class GuestHints:
-    """What was told of the guests of all hosts, in one database."""
+    """The guest hints of one database, for the guests of all hosts."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def of(self, host: str) -> dict[str, GuestHint]:
-        """What was told of the guests of a host, by UUID."""
+        """The hints on the guests of a host, by guest UUID."""
         table = tables.guest_hints.c
         query = select(table.guest, table.host, table.at, table.nova, table.leaving_until).filter_by(host=host)
         with reading(self._engine) as connection:
             return {row.guest: GuestHint(row.guest, row.host, row.at, _nova(row.nova), row.leaving_until)
                     for row in connection.execute(query)}  # fmt: skip
 
-    def put(self, guest_hints: GuestHint) -> None:
-        """Store what is known of a guest, in place of what was; nothing where something later is known, of whatever
-        host."""
+    def put(self, hint: GuestHint) -> None:
+        """Store a hint, which replaces the guest's earlier one. A later hint, of this or another host, stays."""
         values = {
-            "host": guest_hints.host,
-            "at": guest_hints.at,
-            "nova": codec.dump(guest_hints.nova).decode() if guest_hints.nova else "",
-            "leaving_until": guest_hints.leaving_until,
+            "host": hint.host,
+            "at": hint.at,
+            "nova": codec.dump(hint.nova).decode() if hint.nova else "",
+            "leaving_until": hint.leaving_until,
         }
         with writing(self._engine) as connection:
-            here = tables.guest_hints.c.guest == guest_hints.guest
-            known: datetime | None = connection.execute(select(tables.guest_hints.c.at).where(here)).scalar()
-            if known is None:
-                connection.execute(insert(tables.guest_hints).values(guest=guest_hints.guest, **values))
-            elif known <= guest_hints.at:
-                connection.execute(update(tables.guest_hints).where(here).values(values))
+            same_guest = tables.guest_hints.c.guest == hint.guest
+            stored: datetime | None = connection.execute(select(tables.guest_hints.c.at).where(same_guest)).scalar()
+            if stored is None:
+                connection.execute(insert(tables.guest_hints).values(guest=hint.guest, **values))
+            elif stored <= hint.at:
+                connection.execute(update(tables.guest_hints).where(same_guest).values(values))
 
     def forget(self, guest: str, host: str) -> None:
-        """Forget a guest of a host; one that is on another host by now is kept."""
+        """Delete the hint on a guest of a host. A hint on the same guest of another host stays."""
         with writing(self._engine) as connection:
             connection.execute(delete(tables.guest_hints).filter_by(guest=guest, host=host))
 

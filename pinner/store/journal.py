@@ -1,4 +1,4 @@
-"""The agent's journal: what was done to this host, beside the agent, so that it can be undone without any server."""
+"""The agent's journal: a local record of every change made to this host, so that undo needs no server."""
 
 import fcntl
 import threading
@@ -15,51 +15,51 @@ from pinner.store import schema, tables
 from pinner.store.engine import connect, reading
 from pinner.store.runs import Runs
 
-NOTES = 64
+MAX_NOTES = 64
 """How many notes may wait for the next durable write."""
 
-_PATIENCE = 0.1
-"""Seconds that ``begin`` waits for a lock: ``interrupted`` holds it for a moment, too."""
+_LOCK_SECONDS = 0.1
+"""How long ``begin`` waits for the lock, because ``interrupted`` also takes it for a moment."""
 
-_NAMELESS = 2.0
-"""Seconds that ``begin`` waits for the holder to write its name down."""
+_RUN_ID_SECONDS = 2.0
+"""How long ``begin`` waits until the process that has the lock has stored its run."""
 
 
 class Journal:
     """Satisfies apply's Journal with a database file and a lock file in one folder.
 
-    A run holds the lock from ``begin`` to ``end``; the kernel lets it go when the process dies, so a run that is
-    ``running`` under a free lock was interrupted. The lock is flock's, which (unlike POSIX record locks, and fasteners
-    that is made of them) also keeps two journals of one process apart.
+    A run locks the file from ``begin`` to ``end``. The kernel releases the lock when the process dies, so a run in
+    state ``running`` was interrupted if the lock is free. The lock is taken with flock, because POSIX record locks (and
+    the library fasteners, which uses them) do not exclude two journals of one process from each other.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Open the journal in ``folder``, or begin one. Raises StoreUnavailable."""
+        """Open the journal in ``folder``; create it if it does not exist. Raises StoreUnavailable."""
         self._engine = connect(URL.create("sqlite", database=str(folder / "journal.sqlite")))
         schema.ensure(self._engine)
         self._runs = Runs(self._engine)
         self._lock_path = folder / "lock"
         self._lock: IO[bytes] | None = None
-        self._holder = ""
-        """The run that the lock is held for."""
+        self._locking_run = ""
+        """The id of the run for which this journal has the lock."""
         self._notes: dict[tuple[str, int], Entry] = {}
         self._guard = threading.Lock()
 
     def close(self) -> None:
-        """Close the files. A run that is still open was interrupted."""
-        self._let_go()
+        """Close the files. A run that has not ended counts as interrupted from now on."""
+        self._unlock()
         self._engine.dispose()
 
     def begin(self, run: Run, entries: tuple[Entry, ...]) -> None:
         """See apply's Journal."""
-        self._hold(run.host)
+        self._wait_for_lock(run.host)
         try:
             if interrupted := self._runs.running():
                 raise HostBusy(run.host, interrupted[0].id)
             self._runs.add(run, entries)
-            self._holder = run.id
+            self._locking_run = run.id
         except BaseException:
-            self._let_go()
+            self._unlock()
             raise
 
     def intend(self, *entries: Entry) -> None:
@@ -70,7 +70,7 @@ class Journal:
         """See apply's Journal."""
         with self._guard:
             self._notes[entry.run, entry.seq] = entry
-            full = len(self._notes) >= NOTES
+            full = len(self._notes) >= MAX_NOTES
         if full:
             self._flush()
 
@@ -79,28 +79,28 @@ class Journal:
         with self._guard:
             self._runs.end(run, self._notes.values())
             self._notes.clear()
-        self._let_go()
+        self._unlock()
 
     def leave(self, run: Run) -> None:
         """See apply's Journal."""
-        if self._holder == run.id:
-            self._let_go()
+        if self._locking_run == run.id:
+            self._unlock()
 
     def interrupted(self) -> Run | None:
         """See apply's Journal."""
         if not self._runs.running() or not self._try_lock():
             return None
         try:
-            # Again under the lock: its process may have ended it just now.
-            left = self._runs.running()
+            # Read again under the lock: the run's process may have ended it in the meantime.
+            running = self._runs.running()
         except BaseException:
-            self._let_go()
+            self._unlock()
             raise
-        if not left:
-            self._let_go()
+        if not running:
+            self._unlock()
             return None
-        self._holder = left[-1].id
-        return left[-1]
+        self._locking_run = running[-1].id
+        return running[-1]
 
     def run(self, run: str) -> Run:
         """See apply's Journal."""
@@ -112,7 +112,7 @@ class Journal:
         return self._runs.entries(run)
 
     def placed(self) -> tuple[CpuSet, ...]:
-        """See apply's Journal. What may have been given counts: an interrupted change, and one that is stuck."""
+        """See apply's Journal. Includes the masks of interrupted and stuck changes, since the process may have them."""
         table = tables.entries.c
         change = type_coerce(table.change, JSON)
         query = (
@@ -131,15 +131,15 @@ class Journal:
                 self._runs.save(due.values())
             self._notes.clear()
 
-    def _hold(self, host: str) -> None:
-        """Take the lock. Raises HostBusy that names the holder."""
+    def _wait_for_lock(self, host: str) -> None:
+        """Take the lock. Raises HostBusy with the id of the run that has it."""
         began = time.monotonic()
         while not self._try_lock():
             waited = time.monotonic() - began
-            if waited > _PATIENCE and (holders := self._runs.running()):
-                raise HostBusy(host, holders[0].id)
-            if waited > _NAMELESS:
-                raise HostBusy(host, "that has not told its name yet")
+            if waited > _LOCK_SECONDS and (running := self._runs.running()):
+                raise HostBusy(host, running[0].id)
+            if waited > _RUN_ID_SECONDS:
+                raise HostBusy(host, "(id not stored yet)")
             time.sleep(0.005)
 
     def _try_lock(self) -> bool:
@@ -155,8 +155,8 @@ class Journal:
         self._lock = file
         return True
 
-    def _let_go(self) -> None:
-        # Forgotten before it is free: from then on another thread may note its own here.
-        lock, self._lock, self._holder = self._lock, None, ""
+    def _unlock(self) -> None:
+        # The fields are cleared before the lock is released: after that, another thread may set them for its own run.
+        lock, self._lock, self._locking_run = self._lock, None, ""
         if lock is not None:
             lock.close()

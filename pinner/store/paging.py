@@ -1,4 +1,4 @@
-"""Lists cut into pages by the order of insertion, newest first."""
+"""Pages of lists, in the order of insertion, newest first."""
 
 import re
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from pinner.model.page import MAX_LIMIT, Page
 T = TypeVar("T")
 
 _NUMBER = re.compile("[0-9]{1,18}")
-"""What fits an integer of any database (64 bits)."""
+"""Numbers that fit into an integer of any database (64 bits)."""
 
 
 def page(
@@ -24,9 +24,10 @@ def page(
     read: Callable[[Row[Any]], T],
     key: str = "id",
 ) -> Page[T]:
-    """``limit`` rows of the query below the row whose column ``key`` is ``marker``; an empty marker: from the newest.
+    """The next ``limit`` rows of the query, older than the row whose column ``key`` equals ``marker``.
 
-    Raises Invalid for a limit outside 1 to MAX_LIMIT, and for a marker that no row has.
+    An empty marker starts at the newest row. Raises Invalid for a limit outside 1 to MAX_LIMIT, and for a marker that
+    no row has.
     """
     if not 1 <= limit <= MAX_LIMIT:
         raise Invalid("limit", limit, f"a number from 1 to {MAX_LIMIT}")
@@ -45,5 +46,5 @@ def _position(connection: Connection, table: Table, key: str, marker: str) -> in
         value = int(marker) if _NUMBER.fullmatch(marker) else None
     found: int | None = connection.execute(select(table.c.seq).where(column == value)).scalar()
     if found is None:
-        raise Invalid("marker", marker, "the `next` of the page before")
+        raise Invalid("marker", marker, "the `next` of the previous page")
     return found

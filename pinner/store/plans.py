@@ -1,4 +1,4 @@
-"""Plans, and what a list of them shows."""
+"""Plans, and their summaries for lists."""
 
 from datetime import datetime
 from typing import Any
@@ -23,7 +23,7 @@ class Plans:
         self._engine = engine
 
     def add(self, plan: Plan, created_at: datetime) -> bool:
-        """Store a plan, whose snapshot is stored already; whether it is new. The same plan again stays as it is."""
+        """Store a plan whose snapshot is stored already; whether the plan is new. A stored plan is never changed."""
         row = {
             "id": plan.id,
             "host": plan.host,
@@ -42,7 +42,7 @@ class Plans:
         return is_new
 
     def get(self, plan: str) -> Plan:
-        """Raises NotFound."""
+        """The plan with this id. Raises NotFound."""
         with reading(self._engine) as connection:
             body = connection.execute(select(tables.plans.c.body).filter_by(id=plan)).scalar()
         if body is None:
@@ -50,7 +50,7 @@ class Plans:
         return codec.load(Plan, body, "plan")
 
     def list(self, host: str | None, limit: int, marker: str) -> Page[PlanSummary]:
-        """Newest first, of one host or of all. Raises Invalid for limit and marker."""
+        """Summaries of plans of one host or of all hosts, newest first. Raises Invalid for limit and marker."""
         query = select(*_SUMMARY, tables.plans.c.seq)
         if host is not None:
             query = query.filter_by(host=host)

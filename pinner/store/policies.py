@@ -1,28 +1,27 @@
-"""Each host's policy, and the placement that stands there."""
+"""The policy of each host."""
 
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, insert, select, update
+from sqlalchemy import Engine, select
 
 from pinner import codec
 from pinner.model.audit import AuditEvent
 from pinner.model.errors import NotFound
-from pinner.model.placement import Placement
 from pinner.model.policy import Policy
 from pinner.store import tables
 from pinner.store.audit import append_events
 from pinner.store.engine import reading, writing
+from pinner.store.host_row import put_host_row
 
 
 class Policies:
-    """The policies and placements of one database."""
+    """The policies of one database, at most one for each host."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def get(self, host: str) -> Policy:
-        """Raises NotFound where the host has none."""
+        """The host's policy. Raises NotFound if the host has none."""
         with reading(self._engine) as connection:
             body = connection.execute(select(tables.policies.c.body).filter_by(host=host)).scalar()
         if body is None:
@@ -30,25 +29,7 @@ class Policies:
         return codec.load(Policy, body, "policy")
 
     def put(self, host: str, policy: Policy, at: datetime, event: AuditEvent) -> None:
-        """Store a host's policy in place of the one it had, and its audit record with it."""
+        """Store a host's policy, which replaces its earlier one, and append the audit event in the same transaction."""
         with writing(self._engine) as connection:
-            _replace(connection, tables.policies, host, {"set_at": at, "body": codec.dump(policy).decode()})
+            put_host_row(connection, tables.policies, host, {"set_at": at, "body": codec.dump(policy).decode()})
             append_events(connection, [event])
-
-    def placement(self, host: str) -> tuple[Placement, datetime] | None:
-        """What stands there, and since when that is known; None where nothing does."""
-        table = tables.placements.c
-        with reading(self._engine) as connection:
-            row = connection.execute(select(table.body, table.stored_at).filter_by(host=host)).one_or_none()
-        return (codec.load(Placement, row.body, "standing"), row.stored_at) if row else None
-
-    def record_placement(self, placement: Placement, at: datetime) -> None:
-        """Store what stands, in place of what stood."""
-        values = {"stored_at": at, "body": codec.dump(placement).decode()}
-        with writing(self._engine) as connection:
-            _replace(connection, tables.placements, placement.host, values)
-
-
-def _replace(connection: Connection, table: Table, host: str, values: dict[str, Any]) -> None:
-    if not connection.execute(update(table).filter_by(host=host).values(values)).rowcount:
-        connection.execute(insert(table).values(host=host, **values))

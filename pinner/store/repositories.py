@@ -1,4 +1,4 @@
-"""One database with everything that is kept in it."""
+"""The store: one database and the repositories of its nouns."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +8,7 @@ from pinner.store import schema
 from pinner.store.audit import Audit
 from pinner.store.engine import connect
 from pinner.store.guest_hints import GuestHints
+from pinner.store.placements import Placements
 from pinner.store.plans import Plans
 from pinner.store.policies import Policies
 from pinner.store.runs import Runs
@@ -23,15 +24,24 @@ class Store:
     runs: Runs
     audit: Audit
     policies: Policies
+    placements: Placements
     guest_hints: GuestHints
 
 
 @contextmanager
 def open_store(url: str) -> Iterator[Store]:
-    """The store at an SQLAlchemy URL, its schema brought up to date. Raises Invalid, StoreUnavailable."""
+    """The store at an SQLAlchemy URL, with its schema upgraded to the newest. Raises Invalid, StoreUnavailable."""
     engine = connect(url)
     try:
         schema.ensure(engine)
-        yield Store(Snapshots(engine), Plans(engine), Runs(engine), Audit(engine), Policies(engine), GuestHints(engine))
+        yield Store(
+            snapshots=Snapshots(engine),
+            plans=Plans(engine),
+            runs=Runs(engine),
+            audit=Audit(engine),
+            policies=Policies(engine),
+            placements=Placements(engine),
+            guest_hints=GuestHints(engine),
+        )
     finally:
         engine.dispose()

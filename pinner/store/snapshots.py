@@ -1,4 +1,4 @@
-"""Snapshots, each content stored once."""
+"""Snapshots: the same content is stored once."""
 
 from sqlalchemy import Engine, insert, select
 
@@ -16,7 +16,7 @@ class Snapshots:
         self._engine = engine
 
     def add(self, snapshot: Snapshot) -> str:
-        """Store a snapshot unless it is there; its id, the hash of its content."""
+        """Store a snapshot if it is not stored yet; returns its id, the hash of its content."""
         key = codec.content_hash(snapshot)
         row = {
             "id": key,
@@ -30,7 +30,7 @@ class Snapshots:
         return key
 
     def get(self, snapshot: str) -> Snapshot:
-        """Raises NotFound."""
+        """The snapshot with this id. Raises NotFound."""
         with reading(self._engine) as connection:
             body = connection.execute(select(tables.snapshots.c.body).filter_by(id=snapshot)).scalar()
         if body is None:

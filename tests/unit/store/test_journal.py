@@ -14,7 +14,7 @@ from support.values import NOON, cpus, make_entries, make_run
 
 from pinner.model.change import Target
 from pinner.model.errors import HostBusy, NotFound, StoreUnavailable
-from pinner.store.journal import NOTES, Journal
+from pinner.store.journal import MAX_NOTES, Journal
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_what_nobody_knows(journal):
 def test_an_apply_costs_few_commits(journal):
     commits = []
     event.listen(journal._engine, "commit", lambda connection: commits.append(1))
-    run, entries = make_run(), make_entries(count=NOTES - 1)
+    run, entries = make_run(), make_entries(count=MAX_NOTES - 1)
     journal.begin(run, entries)
     begun = len(commits)
     for entry in entries:
@@ -229,4 +229,4 @@ def test_a_lock_that_is_let_go_is_not_taken_from_the_next_holder(journal):
     journal._lock = AnotherIsQuick()
     journal.end(replace(make_run("run-1"), state="applied", ended_at=NOON))
     assert journal._lock is not None, "the next holder's lock was thrown away"
-    journal._let_go()
+    journal._unlock()

@@ -1,23 +1,15 @@
-"""Policies and placements come back as they were stored, one of each for a host."""
-
-from datetime import timedelta
+"""Policies are read as they were stored, at most one for each host."""
 
 import pytest
 from sqlalchemy import text
-from support.hosts import cpus, guest, plain, process, snapshot
 from support.values import NOON
 
 from pinner.model.audit import AuditAction, AuditEvent
 from pinner.model.errors import NotFound
 from pinner.model.policy import Policy
 from pinner.model.request import Request
-from pinner.planning import planner
-from pinner.planning.placement.record import record
 from pinner.store.audit import Audit
 from pinner.store.policies import Policies
-
-HOST = snapshot(plain(8), [guest(1, 2, cpus("0-7"))], [process(500, 50.0, "0-7", name="daemon")])
-PLACEMENT = record(planner.plan_from_placement(HOST, "s", Request(), None), HOST, None)
 
 
 def event(host="h1"):
@@ -29,7 +21,7 @@ def policies(engine):
     return Policies(engine)
 
 
-def test_a_policy_is_stored_with_its_record(engine, policies):
+def test_a_policy_is_stored_with_its_audit_record(engine, policies):
     with pytest.raises(NotFound, match="policy of host"):
         policies.get("h1")
     for policy in (Policy(), Policy(Request("isolated", excluded_guests=("a",), busy_threshold=1.5), "enforce")):
@@ -43,16 +35,8 @@ def test_a_policy_is_stored_with_its_record(engine, policies):
         assert connection.execute(text("SELECT count(*) FROM policies")).scalar() == 1
 
 
-def test_a_policy_whose_record_cannot_be_written_is_not_stored(policies):
+def test_a_policy_is_not_stored_if_its_audit_record_cannot_be_written(policies):
     with pytest.raises(Exception, match="NOT NULL"):
         policies.put("h1", Policy(), NOON, event(host=None))
     with pytest.raises(NotFound):
         policies.get("h1")
-
-
-def test_a_placement_comes_back_whole(policies):
-    assert policies.placement("h1") is None
-    policies.record_placement(PLACEMENT, NOON)
-    policies.record_placement(PLACEMENT, NOON + timedelta(hours=1))
-    assert policies.placement(PLACEMENT.host) == (PLACEMENT, NOON + timedelta(hours=1))
-    assert policies.placement("h2") is None

@@ -1,0 +1,31 @@
+"""The recorded placement of each host."""
+
+from datetime import datetime
+
+from sqlalchemy import Engine, select
+
+from pinner import codec
+from pinner.model.placement import Placement
+from pinner.store import tables
+from pinner.store.engine import reading, writing
+from pinner.store.host_row import put_host_row
+
+
+class Placements:
+    """The placements of one database, at most one for each host."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def get(self, host: str) -> tuple[Placement, datetime] | None:
+        """The host's placement and the time when it was stored; None if no placement is recorded."""
+        table = tables.placements.c
+        with reading(self._engine) as connection:
+            row = connection.execute(select(table.body, table.stored_at).filter_by(host=host)).one_or_none()
+        return (codec.load(Placement, row.body, "placement"), row.stored_at) if row else None
+
+    def put(self, placement: Placement, at: datetime) -> None:
+        """Store the placement of its host, which replaces the host's earlier one."""
+        values = {"stored_at": at, "body": codec.dump(placement).decode()}
+        with writing(self._engine) as connection:
+            put_host_row(connection, tables.placements, placement.host, values)

@@ -1,0 +1,28 @@
+"""Placements are read as they were stored, at most one for each host."""
+
+from datetime import timedelta
+
+import pytest
+from support.hosts import cpus, guest, plain, process, snapshot
+from support.values import NOON
+
+from pinner.model.request import Request
+from pinner.planning import planner
+from pinner.planning.placement.record import record
+from pinner.store.placements import Placements
+
+HOST = snapshot(plain(8), [guest(1, 2, cpus("0-7"))], [process(500, 50.0, "0-7", name="daemon")])
+PLACEMENT = record(planner.plan_from_placement(HOST, "s", Request(), None), HOST, None)
+
+
+@pytest.fixture
+def placements(engine):
+    return Placements(engine)
+
+
+def test_a_placement_is_read_as_it_was_stored(placements):
+    assert placements.get("h1") is None
+    placements.put(PLACEMENT, NOON)
+    placements.put(PLACEMENT, NOON + timedelta(hours=1))
+    assert placements.get(PLACEMENT.host) == (PLACEMENT, NOON + timedelta(hours=1))
+    assert placements.get("h2") is None
