@@ -1,4 +1,4 @@
-"""alembic's entry: runs the migrations on the connection that pinner.store.schema hands over, in its transaction."""
+"""alembic's entry point: runs the migrations on the connection of pinner.store.schema, in its transaction."""
 
 from alembic import context
 

@@ -1,7 +1,7 @@
-"""Which schema a database has, and bringing it to this version's.
+"""The schema revision of a database, and upgrades to the revision of this version.
 
-The migrations are alembic's and ship inside the package, so no alembic.ini is needed. alembic is imported only when a
-database must change: to find out that none must takes one query.
+The migrations use alembic and are part of the package, so no alembic.ini is needed. alembic is imported only when a
+database must be changed; the check whether it must be takes one query.
 """
 
 from collections.abc import Iterator
@@ -17,27 +17,27 @@ from pinner.store.engine import reading, writing
 if TYPE_CHECKING:
     from alembic.config import Config
 
-NEWEST = "0005"
+NEWEST = "0006"
 """The revision that this code reads and writes."""
 
 EMPTY = "base"
-"""alembic's word for a database without any table."""
+"""alembic's name for the revision of a database without tables."""
 
 
 def current(engine: Engine) -> str:
-    """The database's revision; EMPTY where no table is. Raises StoreUnavailable."""
+    """The database's revision; EMPTY if it has no tables. Raises StoreUnavailable."""
     with reading(engine) as connection:
         return _current(connection)
 
 
 def ensure(engine: Engine) -> None:
-    """Bring an empty or older database to NEWEST. Raises StoreUnavailable for one that a newer pinner made."""
+    """Upgrade an empty or older database to NEWEST. Raises StoreUnavailable for a database of a newer pinner."""
     if current(engine) != NEWEST:
         upgrade(engine)
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
-    """Upgrade in one transaction. Raises StoreUnavailable (newer than this code), Invalid (no such revision)."""
+    """Upgrade in one transaction. Raises StoreUnavailable (database of a newer pinner), Invalid (unknown revision)."""
     from alembic import command
 
     with writing(engine) as connection, _config(connection, revision) as config:
@@ -45,7 +45,7 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
 
 
 def downgrade(engine: Engine, revision: str) -> None:
-    """Downgrade in one transaction; ``base`` drops every table. Raises StoreUnavailable, Invalid."""
+    """Downgrade in one transaction; ``base`` drops all tables. Raises StoreUnavailable, Invalid."""
     from alembic import command
 
     with writing(engine) as connection, _config(connection, revision) as config:
@@ -60,7 +60,11 @@ def _current(connection: Connection) -> str:
 
 @contextmanager
 def _config(connection: Connection, revision: str) -> Iterator["Config"]:
-    """alembic's configuration for this connection, once the database and the revision are known to it."""
+    """alembic's configuration for this connection.
+
+    Raises StoreUnavailable if the database has a revision that this version does not know, Invalid for an unknown
+    ``revision``.
+    """
     from alembic.config import Config
     from alembic.script import ScriptDirectory
 

@@ -1,7 +1,7 @@
-"""The tables. ``seq`` is the order of insertion, by which lists run and pages are cut; it needs no clock.
+"""The tables. ``seq`` is the order of insertion; lists and pages are ordered by it, because it needs no clock.
 
-The database at the centre and the agent's journal have the same schema, and so one path of migrations; a journal uses
-``runs`` and ``entries`` only. Values that are never searched by their parts are kept whole, as the codec writes them.
+The central database and the agent's journal have the same schema, and so the same migrations; a journal uses only
+``runs`` and ``entries``. A value whose parts are never searched is stored whole, as JSON text that the codec writes.
 """
 
 from datetime import UTC, datetime
@@ -11,23 +11,25 @@ from sqlalchemy.types import TypeDecorator
 
 
 class UtcText(TypeDecorator[datetime]):
-    """An aware moment as ISO 8601 in UTC to the microsecond: of one width, so that text order is time order, and the
-    same on every database."""
+    """A column of aware datetimes, stored as ISO 8601 text in UTC with microseconds.
+
+    All texts have the same width, so their order is the order of time on every database.
+    """
 
     impl = String(32)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        """To the database; see ``utc_text``."""
+        """The text to store for a datetime; see ``utc_text``."""
         return None if value is None else utc_text(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        """From the database."""
+        """The datetime that a stored text stands for."""
         return None if value is None else datetime.fromisoformat(value)
 
 
 def utc_text(moment: datetime) -> str:
-    """An aware moment as ``2026-11-21T10:11:12.123456+00:00``."""
+    """An aware datetime as text, such as ``2026-11-21T10:11:12.123456+00:00``."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
@@ -105,7 +107,7 @@ policies = Table(
 )
 
 placements = Table(
-    "standings",
+    "placements",
     metadata,
     Column("host", String(255), primary_key=True),
     Column("stored_at", UtcText, nullable=False),
@@ -113,14 +115,14 @@ placements = Table(
 )
 
 guest_hints = Table(
-    "told",
+    "guest_hints",
     metadata,
     Column("guest", String(36), primary_key=True),
     Column("host", String(255), nullable=False),
     Column("at", UtcText, nullable=False),
     Column("nova", Text, nullable=False),
     Column("leaving_until", UtcText),
-    Index("told_of_host", "host"),
+    Index("guest_hints_of_host", "host"),
 )
 
 audit = Table(

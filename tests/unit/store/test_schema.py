@@ -1,5 +1,11 @@
+"""The schema, its migrations, and databases that earlier versions of pinner wrote."""
+
+import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -12,6 +18,7 @@ from pinner import codec
 from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.store import schema
 from pinner.store.engine import connect, reading, writing
+from pinner.store.repositories import open_store
 from pinner.store.runs import Runs
 from pinner.store.tables import metadata, utc_text
 
@@ -33,7 +40,7 @@ def test_newest_is_the_head_of_the_migrations(engine):
         assert ScriptDirectory.from_config(config).get_heads() == [schema.NEWEST]
 
 
-def test_up_and_down(bare):
+def test_upgrade_and_downgrade(bare):
     assert schema.current(bare) == schema.EMPTY
     schema.upgrade(bare)
     assert schema.current(bare) == schema.NEWEST
@@ -45,7 +52,7 @@ def test_up_and_down(bare):
     assert schema.current(bare) == "0001"
 
 
-def test_what_is_older_than_moved_memory_still_reads(bare):
+def test_runs_from_before_the_migration_of_memory_are_readable(bare):
     schema.upgrade(bare, "0001")
     run, (entry,) = make_run(), make_entries(count=1)
     with writing(bare) as connection:
@@ -67,6 +74,101 @@ def test_what_is_older_than_moved_memory_still_reads(bare):
     assert Runs(bare).entries("run-1") == (entry,)
 
 
+REVISION_0005 = Path(__file__).with_name("revision_0005.sql")
+"""A dump of a database that the last version of pinner with revision 0005 wrote: one host with two guests, a plan, a
+policy, a placement, a guest hint, and a run that changed a process, an emulator, a vhost thread and memory."""
+GUEST = "00000000-0000-4000-8000-000000000001"
+KINDS = ["process", "process", "emulator", "vhost", "vcpu", "vcpu"]
+
+
+@pytest.fixture
+def old(tmp_path):
+    file = tmp_path / "old.sqlite"
+    with closing(sqlite3.connect(file)) as raw:
+        raw.executescript(REVISION_0005.read_text())
+    made = connect(f"sqlite:///{file}")
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def upgraded(old):
+    with open_store(old.url.render_as_string()) as store:
+        yield store
+
+
+def rows(engine, table, columns="*"):
+    with reading(engine) as connection:
+        return [tuple(row) for row in connection.execute(text(f"SELECT {columns} FROM {table}"))]
+
+
+def unread(stored, read, path=""):
+    """Paths of the fields that are stored, but are not part of the value that was read."""
+    if isinstance(stored, dict):
+        for name, field in stored.items():
+            yield from unread(field, read[name], f"{path}.{name}") if name in read else [f"{path}.{name}"]
+    elif isinstance(stored, list):
+        for number, (one, other) in enumerate(zip(stored, read, strict=True)):
+            yield from unread(one, other, f"{path}.{number}")
+    elif stored != read:
+        yield f"{path}: {stored!r} is read as {read!r}"
+
+
+def test_an_earlier_plan_is_readable(old, upgraded):
+    (summary,) = upgraded.plans.list("h1", 5, "").items
+    plan = upgraded.plans.get(summary.id)
+    request = plan.request
+    assert (request.rebalance, request.excluded_guests, request.excluded_processes) == (True, ("g9",), ("backup",))
+    assert plan.rebalance is not None
+    assert len(plan.skipped) == 4
+    assert [change.target.kind for change in plan.changes] == KINDS
+    ((body,),) = rows(old, "plans", "body")
+    assert list(unread(json.loads(body), codec.plain(plan))) == []
+
+
+def test_an_earlier_snapshot_is_readable_under_its_id(old, upgraded):
+    ((plan,),) = rows(old, "plans", "id")
+    snapshot = upgraded.snapshots.get(upgraded.plans.get(plan).basis.snapshot)
+    first, second = snapshot.guests
+    assert [thread.immovable_reason for thread in first.vhost_threads] == ["guest"]
+    assert (first.excluded, second.excluded) == (False, True)
+    assert first.nova.extra_specs == {"hw:cpu_policy": "shared", "hold": "narrowed", "exempt": "yes"}
+    assert [thread.immovable_reason for thread in snapshot.processes[1].threads] == ["", "restricted"]
+    assert snapshot.processes[3].immovable_reason == "pinner"
+    ((body,),) = rows(old, "snapshots", "body")
+    assert list(unread(json.loads(body), codec.plain(snapshot))) == []
+
+
+def test_an_earlier_policy_and_placement_are_readable(old, upgraded):
+    policy = upgraded.policies.get("h1")
+    placement, stored_at = upgraded.placements.get("h1")
+    assert (policy.mode, policy.request.excluded_processes, policy.request.rebalance) == ("enforce", ("backup",), False)
+    assert (placement.request, stored_at) == (policy.request, NOON)
+    assert sorted(placed.target.kind for placed in placement.placed) == sorted(KINDS)
+    for table, value in (("policies", policy), ("placements", placement)):
+        ((body,),) = rows(old, table, "body")
+        assert list(unread(json.loads(body), codec.plain(value))) == []
+
+
+def test_entries_hints_and_audit_records_of_an_earlier_version_are_readable(upgraded):
+    assert [entry.change.target.kind for entry in upgraded.runs.entries("run-1")] == [*KINDS[:4], "memory"]
+    hint = upgraded.guest_hints.of("h1")[GUEST]
+    assert (hint.at, hint.nova.instance) == (NOON, "vm-1")
+    records = upgraded.audit.list(None, None, None, 5, "").items
+    assert [record.action for record in records] == ["guest.exempt", "run.apply", "policy.set"]
+    assert upgraded.audit.verify().ok
+
+
+def test_a_downgrade_restores_every_earlier_name(old):
+    renamed = ("snapshots", "plans", "policies", "entries")
+    before = {table: rows(old, table) for table in (*renamed, "standings", "told", "audit")}
+    schema.upgrade(old, "0006")
+    assert all(rows(old, table) != before[table] for table in renamed)
+    assert rows(old, "guest_hints") == before["told"]
+    schema.downgrade(old, "0005")
+    assert {table: rows(old, table) for table in before} == before
+
+
 def test_ensure_twice(bare):
     schema.ensure(bare)
     schema.ensure(bare)
@@ -74,10 +176,10 @@ def test_ensure_twice(bare):
 
 
 @pytest.mark.parametrize("call", [schema.ensure, schema.upgrade, lambda engine: schema.downgrade(engine, "base")])
-def test_a_newer_schema_is_left_alone(engine, call):
+def test_a_newer_schema_is_not_changed(engine, call):
     with writing(engine) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(StoreUnavailable, match=r"9999 was made by a newer pinner; this one knows 0005"):
+    with pytest.raises(StoreUnavailable, match=rf"9999 was made by a newer pinner; this one knows {schema.NEWEST}"):
         call(engine)
     assert schema.current(engine) == "9999"
 
@@ -90,7 +192,7 @@ def test_an_unknown_revision(engine, call, revision):
     assert schema.current(engine) == schema.NEWEST
 
 
-def test_a_current_database_needs_no_alembic(engine):
+def test_alembic_is_not_imported_for_a_current_database(engine):
     code = (
         "import sys; from pinner.store import schema; from pinner.store.engine import connect;"
         f"schema.ensure(connect({engine.url.render_as_string()!r})); sys.exit('alembic' in sys.modules)"
@@ -98,7 +200,7 @@ def test_a_current_database_needs_no_alembic(engine):
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_processes_that_upgrade_at_once(tmp_path):
+def test_processes_can_upgrade_at_the_same_time(tmp_path):
     code = (
         "from pinner.store import schema; from pinner.store.engine import connect;"
         f"e = connect('sqlite:///{tmp_path}/db'); schema.ensure(e); print(schema.current(e))"
