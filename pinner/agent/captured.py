@@ -1,4 +1,4 @@
-"""The agent of a captured machine: it can be looked at, and planned for, but not changed."""
+"""The agent of a captured machine: plans can be made for it, but it cannot be changed."""
 
 from collections.abc import Callable
 from typing import NoReturn
@@ -13,47 +13,52 @@ from pinner.model.snapshot import Snapshot
 
 
 class CapturedAgent:
-    """Satisfies Agent for a folder that holds a machine's proc/ and sys/."""
+    """Satisfies Agent for a folder with a copy of a machine's proc/ and sys/."""
 
-    def __init__(self, take: Callable[[float], Snapshot]) -> None:
-        self._take = take
+    def __init__(self, take_snapshot: Callable[[float], Snapshot]) -> None:
+        self._take_snapshot = take_snapshot
 
-    def snapshot(self, sample_seconds: float) -> Snapshot:  # noqa: ARG002 - nothing runs there that could be measured
+    def snapshot(self, sample_seconds: float) -> Snapshot:  # noqa: ARG002 - no process runs, so there is no load
         """See Agent."""
-        return self._take(0.0)
+        return self._take_snapshot(0.0)
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> NoReturn:  # noqa: ARG002
         """Raises Invalid."""
         raise Invalid("host", plan.host, "a live host: a captured machine cannot be changed")
 
     def rollback(self, run: Run, progress: Progress) -> NoReturn:  # noqa: ARG002
-        """Raises NotFound: nothing was ever done here."""
+        """Raises NotFound, because a captured machine has no runs."""
         raise NotFound("run", run.undoes)
 
     def run(self, run: str) -> NoReturn:
-        """Raises NotFound: nothing was ever done here."""
+        """Raises NotFound, because a captured machine has no runs."""
         raise NotFound("run", run)
 
     def entries(self, run: str) -> tuple[Entry, ...]:  # noqa: ARG002
-        """None."""
+        """No entries, because a captured machine has no runs."""
         return ()
 
-    def host_events(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[HostEvent, ...]:  # noqa: ARG002
-        """None: nothing happens here."""
+    def host_events(
+        self,
+        after: int,  # noqa: ARG002
+        timeout: float,  # noqa: ARG002
+        process_names: tuple[str, ...],  # noqa: ARG002
+    ) -> tuple[HostEvent, ...]:
+        """No events, because a captured machine does not change."""
         return ()
 
-    def knows(self, guest: str) -> bool:
+    def has_guest(self, guest: str) -> bool:
         """See Agent."""
         return any(each.uuid == guest for each in self.snapshot(0.0).guests)
 
-    def publish_guest_event(self, guest: str, words: str) -> None:
-        """Nobody waits for news here."""
+    def publish_guest_event(self, guest: str, detail: str) -> None:
+        """Does nothing, because no caller waits for events of a captured machine."""
 
-    def policy_set(self) -> None:
-        """Nobody waits for news here."""
+    def publish_policy_set(self) -> None:
+        """Does nothing, because no caller waits for events of a captured machine."""
 
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
-        """As they are: nobody is there to be asked."""
+        """The drifts unchanged, because a captured machine does not show their causes."""
         return drifts
 
     def set_excluded(self, guest: str, *, excluded: bool) -> NoReturn:  # noqa: ARG002

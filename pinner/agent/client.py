@@ -1,4 +1,4 @@
-"""The unprivileged half's way to the agent: an Agent whose calls cross the Unix socket."""
+"""The client of an agent in another process: an Agent whose calls go through the Unix socket."""
 
 import socket
 from multiprocessing.connection import Connection
@@ -17,7 +17,7 @@ from pinner.model.snapshot import Snapshot
 
 
 class AgentClient:
-    """Satisfies Agent. Every call opens a connection of its own, so that a long one holds up no other."""
+    """Satisfies Agent. Every call opens its own connection, so that a long call does not delay others."""
 
     def __init__(self, host: str, path: Path) -> None:
         self._host = host
@@ -43,30 +43,31 @@ class AgentClient:
         """See Agent."""
         return tuple(codec.read(Entry, entry) for entry in self._call(call="entries", run=run))
 
-    def host_events(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[HostEvent, ...]:
+    def host_events(self, after: int, timeout: float, process_names: tuple[str, ...]) -> tuple[HostEvent, ...]:
         """See Agent."""
-        return codec.read(tuple[HostEvent, ...], self._call(call="news", after=after, timeout=timeout, names=names))
+        found = self._call(call="host_events", after=after, timeout=timeout, process_names=process_names)
+        return codec.read(tuple[HostEvent, ...], found)
 
-    def knows(self, guest: str) -> bool:
+    def has_guest(self, guest: str) -> bool:
         """See Agent."""
-        return codec.read(bool, self._call(call="knows", guest=guest))
+        return codec.read(bool, self._call(call="has_guest", guest=guest))
 
-    def publish_guest_event(self, guest: str, words: str) -> None:
+    def publish_guest_event(self, guest: str, detail: str) -> None:
         """See Agent."""
-        self._call(call="tell", guest=guest, words=words)
+        self._call(call="publish_guest_event", guest=guest, detail=detail)
 
-    def policy_set(self) -> None:
+    def publish_policy_set(self) -> None:
         """See Agent."""
-        self._call(call="policy_set")
+        self._call(call="publish_policy_set")
 
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """See Agent."""
-        asked = [codec.plain(drift) for drift in drifts]
-        return codec.read(tuple[Drift, ...], self._call(call="explain", drifts=asked))
+        given = [codec.plain(drift) for drift in drifts]
+        return codec.read(tuple[Drift, ...], self._call(call="explain", drifts=given))
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
         """See Agent."""
-        self._call(call="set_exempt", guest=guest, excluded=excluded)
+        self._call(call="set_excluded", guest=guest, excluded=excluded)
 
     def _call(self, progress: Progress | None = None, **call: object) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Where a host's news is gathered: its sources tell, the agent's callers wait."""
+"""The queue of a host's events: event sources publish to it, and the agent's callers wait for events."""
 
 import threading
 from collections import deque
@@ -7,56 +7,57 @@ from datetime import datetime
 
 from pinner.model.event import HostEvent, HostEventKind
 
-KEPT = 1024
-"""How many news are kept for a caller that is slow to ask."""
+CAPACITY = 1024
+"""How many events are stored for a caller that asks seldom; older events are dropped."""
 
 
 class HostEventQueue:
-    """News in their order. Sources call ``tell`` from threads of their own; it never blocks and never raises."""
+    """Events in their order. Sources call ``publish`` from their own threads; it never blocks and never raises."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
-        self._kept: deque[HostEvent] = deque(maxlen=KEPT)
-        # The clock's milliseconds are ahead of every number that an earlier agent gave: less than one news each.
+        self._events: deque[HostEvent] = deque(maxlen=CAPACITY)
+        # Milliseconds of the clock are greater than every number of an earlier agent, which published less than one
+        # event in a millisecond.
         self._last = int(now().timestamp() * 1000)
-        self._moved = threading.Condition()
+        self._changed = threading.Condition()
         self._open = True
         self._watched: frozenset[str] = frozenset()
         self._on_watched: Callable[[], None] = lambda: None
 
     @property
     def watched(self) -> frozenset[str]:
-        """The process names (comm) whose births are asked for; of others a source tells nothing."""
+        """The process names (comm) whose starts a source publishes; it does not publish starts of other processes."""
         return self._watched
 
     def on_watched(self, call: Callable[[], None]) -> None:
-        """Have ``call`` called whenever other names are asked for."""
+        """Call ``call`` whenever the watched process names change."""
         self._on_watched = call
 
     def publish(self, kind: HostEventKind, subject: str, detail: str = "") -> None:
-        """Something happened just now; see NewsKind."""
-        with self._moved:
+        """Append an event that has just happened; see HostEventKind."""
+        with self._changed:
             self._last += 1
-            self._kept.append(HostEvent(self._last, self._now(), kind, subject, detail))
-            self._moved.notify_all()
+            self._events.append(HostEvent(self._last, self._now(), kind, subject, detail))
+            self._changed.notify_all()
 
-    def since(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[HostEvent, ...]:
-        """See Agent.news."""
-        if self._watched != (asked := frozenset(names)):
-            self._watched = asked
+    def since(self, after: int, timeout: float, process_names: tuple[str, ...]) -> tuple[HostEvent, ...]:
+        """Events with a number above ``after``. See Agent.host_events."""
+        if self._watched != (names := frozenset(process_names)):
+            self._watched = names
             self._on_watched()
-        with self._moved:
-            self._moved.wait_for(lambda: self._has_newer(after) or not self._open, timeout)
-            found = tuple(event for event in self._kept if event.seq > after)
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_newer(after) or not self._open, timeout)
+            found = tuple(event for event in self._events if event.seq > after)
             if after and found and found[0].seq > after + 1:
                 return (HostEvent(found[0].seq - 1, found[0].at, "lost", ""), *found)
             return found
 
     def close(self) -> None:
-        """Let everybody go who waits, now and from now on."""
-        with self._moved:
+        """End every wait: calls of ``since`` that wait now return, and later calls do not wait."""
+        with self._changed:
             self._open = False
-            self._moved.notify_all()
+            self._changed.notify_all()
 
     def _has_newer(self, after: int) -> bool:
-        return bool(self._kept) and self._kept[-1].seq > after
+        return bool(self._events) and self._events[-1].seq > after

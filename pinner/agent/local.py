@@ -1,4 +1,4 @@
-"""The agent in this process: the embedded default, and what an agent's server serves."""
+"""The agent in this process: used directly by default, or through an agent's server."""
 
 import logging
 from collections.abc import Callable
@@ -20,9 +20,9 @@ LOG = logging.getLogger(__name__)
 
 
 class Machine(Host, Protocol):
-    """A host, with what no apply needs."""
+    """A host, with the methods that Agent needs in addition to those of an apply."""
 
-    def knows(self, guest: str) -> bool:
+    def has_guest(self, guest: str) -> bool:
         """See Agent."""
 
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
@@ -37,15 +37,15 @@ class LocalAgent:
 
     def __init__(
         self,
-        take: Callable[[float], Snapshot],
+        take_snapshot: Callable[[float], Snapshot],
         host: Machine,
         journal: Journal,
         now: Callable[[], datetime],
         event_queue: HostEventQueue,
         policy: Policy = "back",
     ) -> None:
-        """``take`` makes a snapshot from two samples that lie so many seconds apart; ``policy`` is recovery's."""
-        self._take = take
+        """``take_snapshot`` gets the seconds between its two samples; ``policy`` tells recovery how to end an apply."""
+        self._take_snapshot = take_snapshot
         self._host = host
         self._journal = journal
         self._now = now
@@ -53,18 +53,17 @@ class LocalAgent:
         self._policy = policy
 
     def recover(self) -> None:
-        """Settle the run that a process left open, if there is one: when the agent starts, and before it is asked for
-        another one."""
+        """End the run whose process died, if there is one. Called when the agent starts, and before each new run."""
         if run := recover(self._host, self._journal, self._policy, self._now):
             LOG.warning("run %s was %s (%s)", run.id, run.recovered, run.state)
 
     def close(self) -> None:
-        """Let everybody go who waits for news."""
+        """End every wait for host events."""
         self._event_queue.close()
 
     def snapshot(self, sample_seconds: float) -> Snapshot:
         """See Agent."""
-        return self._take(sample_seconds)
+        return self._take_snapshot(sample_seconds)
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
         """See Agent."""
@@ -88,19 +87,19 @@ class LocalAgent:
         """See Agent."""
         return self._journal.entries(run)
 
-    def host_events(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[HostEvent, ...]:
+    def host_events(self, after: int, timeout: float, process_names: tuple[str, ...]) -> tuple[HostEvent, ...]:
         """See Agent."""
-        return self._event_queue.since(after, timeout, names)
+        return self._event_queue.since(after, timeout, process_names)
 
-    def knows(self, guest: str) -> bool:
+    def has_guest(self, guest: str) -> bool:
         """See Agent."""
-        return self._host.knows(guest)
+        return self._host.has_guest(guest)
 
-    def publish_guest_event(self, guest: str, words: str) -> None:
+    def publish_guest_event(self, guest: str, detail: str) -> None:
         """See Agent."""
-        self._event_queue.publish("guest-event", guest, words)
+        self._event_queue.publish("guest-event", guest, detail)
 
-    def policy_set(self) -> None:
+    def publish_policy_set(self) -> None:
         """See Agent."""
         self._event_queue.publish("policy-set", "")
 

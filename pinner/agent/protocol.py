@@ -1,4 +1,4 @@
-"""What the service may ask of a host's agent, wherever the agent runs."""
+"""The calls that the service makes to the agent of a host, in the same process or in another one."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -10,56 +10,61 @@ from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
 
 Progress = Callable[[Entry, int], None]
-"""Called with an entry and how many entries the run has: once with an intent when the run is in the journal and
-nothing is touched yet, then after every change."""
+"""Called with an entry and the number of entries of the run. The first call has an ``intent``: the run is in the
+journal and nothing has been changed yet. After that, there is one call after every change."""
 
 
 class Agent(Protocol):
-    """The one that touches a host. Every call returns when its work is done."""
+    """The part of pinner that reads and changes a host. Every call returns when its work is done."""
 
     def snapshot(self, sample_seconds: float) -> Snapshot:
-        """Take a snapshot; ``sample_seconds`` lie between its two samples. Raises HostUnreachable, NotPermitted."""
+        """A new snapshot, from two samples ``sample_seconds`` apart. Raises HostUnreachable, NotPermitted."""
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
-        """Make the plan so, or leave the host as it was; the run that comes back has ended.
+        """Make all changes of the plan, or leave the host unchanged; returns the run, which has ended.
 
-        Raises StalePlan, Blocked, HostBusy or Invalid before anything is touched (then there is no journal of the
-        run). A change that fails later is no exception but a run that ended ``undone``, its error in it.
+        Raises StalePlan, Blocked, HostBusy or Invalid before anything is changed; then the journal does not contain the
+        run. If a later change fails, no exception is raised: the run ends as ``undone`` and contains the error.
         """
 
     def rollback(self, run: Run, progress: Progress) -> Run:
-        """Take back the run named ``run.undoes``, in reverse order, exactly. Raises NotFound, RunConflict, HostBusy."""
+        """Undo every change of the run ``run.undoes`` in reverse order. Raises NotFound, RunConflict, HostBusy."""
 
     def run(self, run: str) -> Run:
-        """The journal's word on a run. Raises NotFound where it knows none: then the run changed nothing."""
+        """The run with this id, as the journal has it. Raises NotFound; then the run changed nothing."""
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """The journal's entries of a run."""
 
-    def host_events(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[HostEvent, ...]:
-        """What happened on the host since the news with number ``after``, in order; 0: all that is still kept.
+    def host_events(self, after: int, timeout: float, process_names: tuple[str, ...]) -> tuple[HostEvent, ...]:
+        """Host events with a number above ``after``, in order; 0 returns all events that the agent still has.
 
-        Waits until there is some, at most ``timeout`` seconds, and gives none then; a captured machine gives none at
-        once, and an agent that ends lets its callers go. Births of processes are told only of ``names``
-        (comm), which hold until the next call. Where news was lost the first one says so. What pinner itself changes is
-        no news.
+        Waits for an event, at most ``timeout`` seconds, and returns none after that. The agent of a captured machine
+        returns none at once, and an agent that ends lets all waiting calls return. Starts of processes are reported
+        only for ``process_names`` (comm), which apply until the next call. If events were lost, the first event says
+        so. Changes that pinner makes itself are not reported.
         """
 
-    def knows(self, guest: str) -> bool:
+    def has_guest(self, guest: str) -> bool:
         """Whether libvirt has the guest (by UUID), active or not. Raises NotPermitted, HostUnreachable, Busy."""
 
-    def publish_guest_event(self, guest: str, words: str) -> None:
-        """Somebody told that something happened to a guest (by UUID): to whoever waits for news that is news. Raises
+    def publish_guest_event(self, guest: str, detail: str) -> None:
+        """Publish a host event: Nova, a hook or a caller reported an event of the guest (by UUID). Raises
         HostUnreachable."""
 
-    def policy_set(self) -> None:
-        """The host has another policy: to whoever waits for news that is news. Raises HostUnreachable."""
+    def publish_policy_set(self) -> None:
+        """Publish a host event: the host has a new policy. Raises HostUnreachable."""
 
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
-        """The same drifts, those of cause ``unknown`` with the cause that the host can tell now (Cause, Drift.detail):
-        cpusets above their threads, systemd's settings, what is running, who wrote pins. Reads only; never raises for
-        what it cannot find out."""
+        """The same drifts, where each cause ``unknown`` is replaced by the cause that the host shows now, if any.
+
+        Reads the cpusets above the threads, systemd's settings, the running balancers, and the writers of pins (Cause,
+        Drift.detail). Changes nothing; a cause that cannot be read raises no exception.
+        """
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
-        """Write into the guest's metadata (by UUID; live, and in its definition where it has one) that its CPUs are to
-        be left alone, or that they are not: Guest.exempt. Raises Gone, NotPermitted, HostUnreachable."""
+        """Write into the guest's metadata (by UUID) whether it is excluded from placement (Guest.excluded).
+
+        Writes the live metadata, and the persistent definition if the guest has one. Raises Gone, NotPermitted,
+        HostUnreachable.
+        """

@@ -1,11 +1,11 @@
-"""The agent's wire on one machine: JSON messages over a Unix socket, one call a connection.
+"""The messages between an agent and its callers: JSON over a Unix socket, one call in each connection.
 
     -> {"call": NAME, ...arguments}
     <- {"progress": Entry, "total": N}     any number of times
     <- {"result": VALUE} or {"error": {"code", "message", "details"}}
 
-Messages are JSON text inside multiprocessing.connection's length-framed bytes; nothing is ever unpickled, for the
-agent is root and its caller is not.
+Messages are JSON text in the length-framed bytes of multiprocessing.connection. Nothing is ever unpickled, because the
+agent runs as root and its caller does not.
 """
 
 import json
@@ -15,16 +15,16 @@ from typing import Any
 from pinner import codec
 
 MAX_MESSAGE = 256 * 1024 * 1024
-"""Bytes; the snapshot of a host with 10,000 threads takes about 3 MiB."""
+"""Bytes. The snapshot of a host with 10,000 threads takes about 3 MiB."""
 
 
 def send(peer: Connection, **parts: object) -> None:
-    """Send one message; values are written by the codec."""
+    """Send one message. The codec writes the values."""
     body = b",".join(json.dumps(name).encode() + b":" + codec.dump(value) for name, value in parts.items())
     peer.send_bytes(b"{" + body + b"}")
 
 
 def receive(peer: Connection) -> dict[str, Any]:
-    """The next message. Raises EOFError when the peer has gone."""
+    """The next message. Raises EOFError if the peer has disconnected."""
     message: dict[str, Any] = json.loads(peer.recv_bytes(MAX_MESSAGE))
     return message

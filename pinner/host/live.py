@@ -131,7 +131,7 @@ class LiveHost:
         """See Host."""
         memory.migrate(self._first_thread(target), away, node)
 
-    def knows(self, guest: str) -> bool:
+    def has_guest(self, guest: str) -> bool:
         """See Machine."""
         try:
             self._libvirt.persistent(guest)

@@ -67,25 +67,29 @@ HostEventKind = Literal[
     "policy-set",
     "lost",
 ]
-"""guest-started    a guest runs: started, restored, migrated in                     subject: UUID
-guest-stopped    a guest is no more: shut off, destroyed, saved, migrated away    subject: UUID
-guest-changed    pins, metadata, a reset; a vCPU or iothread that was plugged in  subject: UUID
-guest-event       somebody told that something happened to a guest              subject: UUID
-process-started  a process of a watched name began out of place, or took the name subject: pid
-cpuset-written   cpuset.cpus of a guest's or service's cgroup changed             subject: cgroup path
-cpu-changed      a CPU went offline or came online                                subject: CPU id
-policy-set       the host has another policy                                         subject: empty
-lost             news was lost (too much of it, a source was interrupted)         subject: empty"""
+"""guest-started    a guest runs: it was started, restored or migrated in             subject: UUID
+guest-stopped    a guest has stopped: shut off, destroyed, saved, migrated away    subject: UUID
+guest-changed    pins or metadata changed, a reset, a vCPU or iothread plugged in  subject: UUID
+guest-event      Nova, a hook or a caller reported an event of a guest             subject: UUID
+process-started  a process started with a watched name, or took one, and its
+                 affinity is not one that pinner set                               subject: pid
+cpuset-written   cpuset.cpus of the cgroup of a guest or service changed           subject: cgroup path
+cpu-changed      a CPU went offline or came online                                 subject: CPU id
+policy-set       the host has a new policy                                         subject: empty
+lost             events were lost: too many at once, or a source was interrupted   subject: empty"""
 
 
 @dataclass(frozen=True, slots=True)
 class HostEvent:
-    """Something happened on a host that may have moved a thread. It only says when to look: what is so now is read
-    from the kernel. ``seq`` grows by one, across restarts of the agent too."""
+    """An event on a host that may have moved a thread.
+
+    It only says when to check the host; the affinities are always read from the kernel. ``seq`` grows by one with each
+    event, and it also grows when the agent restarts.
+    """
 
     seq: int
     at: datetime
     kind: HostEventKind
     subject: str
     detail: str = ""
-    """For people: libvirt's event and reason, the tunable that was set, the process's name."""
+    """Text for people: libvirt's event and reason, the tunable that was set, or the name of the process."""

@@ -39,7 +39,7 @@ class GuestEventHandler:
         # An event from a clock that is ahead must not make all later events seem old.
         event = replace(event, at=min(event.at, self._now()))
         summary = f"{event.event}, reported by {event.source}"
-        known = agent.knows(event.guest)
+        known = agent.has_guest(event.guest)
         result = "known" if known else "no guest of this host"
         nova = codec.dump(event.nova).decode() if event.nova else ""
         subject = f"guest {event.guest}: {summary}"

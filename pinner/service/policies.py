@@ -43,7 +43,7 @@ class HostPolicies:
         event = audit_event(caller, now, AuditAction.POLICY_SET, host, host, "done", before=was, after=_summary(policy))
         self._store.policies.put(host, policy, now, event)
         with suppress(PinnerError):  # the policy is set all the same: the policy controller also reads it periodically
-            agent.policy_set()
+            agent.publish_policy_set()
         return policy
 
     def require_permitted(self, host: str, what: str, request: Request | None) -> None:

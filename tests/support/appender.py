@@ -1,4 +1,4 @@
-"""A writer of the audit trail that can be started as a process of its own."""
+"""A writer of the audit trail that a test can start in a separate process."""
 
 from support.values import NOON
 

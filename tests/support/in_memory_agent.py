@@ -1,8 +1,8 @@
 """An agent whose host is a dictionary.
 
-The agent is the boundary to the machine: the service is tested in front of it, because what the service promises
-(refusals at once, a copy of every change, an end to be followed) needs hosts that refuse, break off and dawdle at
-chosen moments, which a real one does not. The journal and the store are real.
+Tests of the service use it, because they need a host that refuses, fails or waits at chosen moments; a real host does
+not. They check that refusals are raised at once, that every change is copied, and that a run can be followed to its
+end. The journal and the store are real.
 """
 
 import threading
@@ -26,7 +26,7 @@ from pinner.store.journal import Journal
 
 
 class InMemoryAgent:
-    """Does what it is told, change by change; ``gate`` is passed before each one."""
+    """Makes one change after the other, and acquires ``gate`` before each of them."""
 
     def __init__(self, folder: Path, snapshot: Snapshot, now: Callable[[], datetime]) -> None:
         self.journal = Journal(folder)
@@ -40,7 +40,7 @@ class InMemoryAgent:
         self.event_queue = HostEventQueue(now)
         self.samples: list[float] = []
         self.measures = False
-        """Whether loads are there only after a sample, as on a real host."""
+        """Whether a snapshot without a sample has no loads, as on a real host."""
         self.cause: Cause = "unknown"
         self.excluded: dict[str, bool] = {}
 
@@ -59,20 +59,20 @@ class InMemoryAgent:
         for entry in intents[:1]:
             progress(entry, len(intents))
         for entry in intents:
-            self._pass(entry)
+            self._wait_for_gate(entry)
             self.masks |= {mask.tid: entry.change.after for mask in entry.change.before}
             self._note(replace(entry, state="done", at=self.now()), len(intents), progress)
         return self._end(run, "applied")
 
     def rollback(self, run: Run, progress: Progress) -> Run:
         if self.run(run.undoes).state not in ("applied", "failed"):
-            raise RunConflict(run.undoes, self.run(run.undoes).state, "only an applied run can be taken back")
+            raise RunConflict(run.undoes, self.run(run.undoes).state, "only an applied run can be rolled back")
         entries = self.entries(run.undoes)
         self.journal.begin(run, ())
         for entry in entries[:1]:
             progress(entry, len(entries))
         for entry in reversed(entries):
-            self._pass(entry)
+            self._wait_for_gate(entry)
             self.masks |= {mask.tid: mask.cpus for mask in entry.change.before}
             self._note(replace(entry, state="undone", at=self.now()), len(entries), progress)
         return self._end(run, "rolled_back")
@@ -83,16 +83,16 @@ class InMemoryAgent:
     def entries(self, run: str) -> tuple[Entry, ...]:
         return self.journal.entries(run)
 
-    def host_events(self, after: int, timeout: float, names: tuple[str, ...]) -> tuple[HostEvent, ...]:
-        return self.event_queue.since(after, timeout, names)
+    def host_events(self, after: int, timeout: float, process_names: tuple[str, ...]) -> tuple[HostEvent, ...]:
+        return self.event_queue.since(after, timeout, process_names)
 
-    def knows(self, guest: str) -> bool:
+    def has_guest(self, guest: str) -> bool:
         return any(each.uuid == guest for each in self.taken.guests)
 
-    def publish_guest_event(self, guest: str, words: str) -> None:
-        self.event_queue.publish("guest-event", guest, words)
+    def publish_guest_event(self, guest: str, detail: str) -> None:
+        self.event_queue.publish("guest-event", guest, detail)
 
-    def policy_set(self) -> None:
+    def publish_policy_set(self) -> None:
         self.event_queue.publish("policy-set", "")
 
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
@@ -101,7 +101,7 @@ class InMemoryAgent:
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
         self.excluded[guest] = excluded
 
-    def _pass(self, entry: Entry) -> None:
+    def _wait_for_gate(self, entry: Entry) -> None:
         if entry.seq == self.break_after:
             raise self.broken
         assert self.gate.acquire(timeout=10)

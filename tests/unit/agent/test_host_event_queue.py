@@ -1,64 +1,64 @@
-"""News is kept in order, waited for, and never lost in silence."""
+"""Host events are returned in order, callers wait for them, and the loss of an event is reported."""
 
 import threading
 from datetime import timedelta
 
 from support.values import NOON
 
-from pinner.agent.host_event_queue import KEPT, HostEventQueue
+from pinner.agent.host_event_queue import CAPACITY, HostEventQueue
 
 
-def room() -> HostEventQueue:
+def make_queue() -> HostEventQueue:
     return HostEventQueue(lambda: NOON)
 
 
-def test_news_comes_in_order_and_once():
-    events = room()
-    events.publish("guest-started", "a")
-    events.publish("guest-changed", "a", "vcpupin")
-    first, second = events.since(0, 0.0, ())
-    assert [(each.kind, each.detail) for each in (first, second)] == [
+def test_events_are_returned_in_order_and_once():
+    queue = make_queue()
+    queue.publish("guest-started", "a")
+    queue.publish("guest-changed", "a", "vcpupin")
+    first, second = queue.since(0, 0.0, ())
+    assert [(event.kind, event.detail) for event in (first, second)] == [
         ("guest-started", ""),
         ("guest-changed", "vcpupin"),
     ]
     assert second.seq == first.seq + 1
-    assert events.since(first.seq, 0.0, ()) == (second,)
-    assert events.since(second.seq, 0.0, ()) == ()
+    assert queue.since(first.seq, 0.0, ()) == (second,)
+    assert queue.since(second.seq, 0.0, ()) == ()
 
 
-def test_a_caller_is_woken_by_news():
-    events, heard = room(), []
-    waiting = threading.Thread(target=lambda: heard.extend(events.since(0, 10.0, ())))
+def test_an_event_ends_a_wait():
+    queue, received = make_queue(), []
+    waiting = threading.Thread(target=lambda: received.extend(queue.since(0, 10.0, ())))
     waiting.start()
-    events.publish("cpu-changed", "3", "offline")
+    queue.publish("cpu-changed", "3", "offline")
     waiting.join(5)
-    assert [each.subject for each in heard] == ["3"]
+    assert [event.subject for event in received] == ["3"]
 
 
-def test_closing_lets_everybody_go():
-    events = room()
-    waiting = threading.Thread(target=lambda: events.since(0, 30.0, ()))
+def test_close_ends_every_wait():
+    queue = make_queue()
+    waiting = threading.Thread(target=lambda: queue.since(0, 30.0, ()))
     waiting.start()
-    events.close()
+    queue.close()
     waiting.join(5)
     assert not waiting.is_alive()
-    assert events.since(0, 30.0, ()) == ()
+    assert queue.since(0, 30.0, ()) == ()
 
 
-def test_what_was_dropped_is_told():
-    events = room()
-    events.publish("guest-started", "first")
-    (first,) = events.since(0, 0.0, ())
-    for number in range(KEPT + 1):
-        events.publish("process-started", str(number))
-    found = events.since(first.seq, 0.0, ())
-    assert (found[0].kind, len(found)) == ("lost", KEPT + 1)
-    assert [each.seq for each in found] == list(range(found[0].seq, found[0].seq + KEPT + 1))
-    assert events.since(found[0].seq, 0.0, ()) == found[1:]
+def test_dropped_events_are_reported_as_lost():
+    queue = make_queue()
+    queue.publish("guest-started", "first")
+    (first,) = queue.since(0, 0.0, ())
+    for number in range(CAPACITY + 1):
+        queue.publish("process-started", str(number))
+    found = queue.since(first.seq, 0.0, ())
+    assert (found[0].kind, len(found)) == ("lost", CAPACITY + 1)
+    assert [event.seq for event in found] == list(range(found[0].seq, found[0].seq + CAPACITY + 1))
+    assert queue.since(found[0].seq, 0.0, ()) == found[1:]
 
 
-def test_a_new_agents_numbers_are_higher_than_an_old_ones():
-    old = room()
+def test_a_new_agent_continues_with_higher_numbers():
+    old = make_queue()
     old.publish("guest-started", "a")
     new = HostEventQueue(lambda: NOON + timedelta(seconds=1))
     new.publish("guest-stopped", "a")
@@ -67,10 +67,10 @@ def test_a_new_agents_numbers_are_higher_than_an_old_ones():
     assert (lost.kind, first.kind) == ("lost", "guest-stopped")
 
 
-def test_sources_hear_when_others_are_asked_for():
-    events = room()
-    asked: list[frozenset[str]] = []
-    events.on_watched(lambda: asked.append(events.watched))
+def test_the_source_is_called_when_the_watched_names_change():
+    queue = make_queue()
+    watched: list[frozenset[str]] = []
+    queue.on_watched(lambda: watched.append(queue.watched))
     for names in (("a",), ("a",), ("b", "a"), ("a", "b"), ()):
-        events.since(0, 0.0, names)
-    assert asked == [{"a"}, {"a", "b"}, frozenset()]
+        queue.since(0, 0.0, names)
+    assert watched == [{"a"}, {"a", "b"}, frozenset()]

@@ -1,4 +1,4 @@
-"""The agent's socket, for real: a server and a client in one process, with the in-memory agent behind them."""
+"""The agent's socket: a server and a client in one process, with the in-memory agent behind the server."""
 
 import socket
 import stat
@@ -23,9 +23,9 @@ PLAN = make_plan(changes=(make_change(100), make_change(200)))
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[InMemoryAgent]:
-    made = InMemoryAgent(tmp_path / "journal", make_snapshot(), lambda: NOON)
-    yield made
-    made.journal.close()
+    agent = InMemoryAgent(tmp_path / "journal", make_snapshot(), lambda: NOON)
+    yield agent
+    agent.journal.close()
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def client(path: Path) -> AgentClient:
 
 
 def raw(path: Path, text: bytes) -> dict[str, object]:
-    """What the server answers to these bytes."""
+    """The server's answer to these bytes."""
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     peer.connect(str(path))
     with Connection(peer.detach()) as connection:
@@ -50,19 +50,19 @@ def raw(path: Path, text: bytes) -> dict[str, object]:
         return wire.receive(connection)
 
 
-def test_values_arrive_as_they_left(client: AgentClient, agent: InMemoryAgent) -> None:
+def test_values_arrive_as_they_were_sent(client: AgentClient, agent: InMemoryAgent) -> None:
     assert client.snapshot(1.5) == agent.snapshot(1.5)
 
 
-def test_an_apply_tells_its_progress_and_ends_with_its_run(client: AgentClient, agent: InMemoryAgent) -> None:
-    told = []
-    run = client.apply(PLAN, make_run(), lambda entry, total: told.append((entry.seq, entry.state, total)))
+def test_an_apply_reports_progress_and_returns_its_run(client: AgentClient, agent: InMemoryAgent) -> None:
+    progress = []
+    run = client.apply(PLAN, make_run(), lambda entry, total: progress.append((entry.seq, entry.state, total)))
     assert run.state == "applied"
-    assert told == [(1, "intent", 2), (1, "done", 2), (2, "done", 2)]
+    assert progress == [(1, "intent", 2), (1, "done", 2), (2, "done", 2)]
     assert client.run(run.id) == agent.run(run.id) == run
     assert client.entries(run.id) == agent.entries(run.id)
-    back = client.rollback(make_run("run-2", kind="rollback", undoes=run.id), lambda *_: None)
-    assert back.state == "rolled_back"
+    rollback = client.rollback(make_run("run-2", kind="rollback", undoes=run.id), lambda *_: None)
+    assert rollback.state == "rolled_back"
 
 
 def test_an_error_arrives_with_its_type_and_details(client: AgentClient, agent: InMemoryAgent) -> None:
@@ -75,7 +75,7 @@ def test_an_error_arrives_with_its_type_and_details(client: AgentClient, agent: 
         client.run("run-9")
 
 
-def test_an_unexpected_failure_tells_nothing_of_the_inside(
+def test_an_unexpected_failure_is_logged_and_its_details_are_not_sent(
     client: AgentClient, agent: InMemoryAgent, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent.break_after, agent.broken = 2, ZeroDivisionError("secret")
@@ -85,7 +85,7 @@ def test_an_unexpected_failure_tells_nothing_of_the_inside(
     assert "ZeroDivisionError: secret" in caplog.text
 
 
-def test_news_drift_and_marks_cross_the_socket(client: AgentClient, agent: InMemoryAgent) -> None:
+def test_host_events_drift_and_exclusions_go_through_the_socket(client: AgentClient, agent: InMemoryAgent) -> None:
     agent.event_queue.publish("guest-started", "uuid-1", "booted")
     (first,) = client.host_events(0, 5.0, ("sshd",))
     assert (first.kind, first.subject, first.detail, first.at) == ("guest-started", "uuid-1", "booted", NOON)
@@ -94,19 +94,19 @@ def test_news_drift_and_marks_cross_the_socket(client: AgentClient, agent: InMem
 
     agent.cause = "balancer"
     change = make_change(100)
-    known = Drift(change.target, change.after, change.before, "restarted")
-    assert [drift.cause for drift in client.explain((known, replace(known, cause="unknown")))] == [
+    restarted = Drift(change.target, change.after, change.before, "restarted")
+    assert [drift.cause for drift in client.explain((restarted, replace(restarted, cause="unknown")))] == [
         "restarted",
         "balancer",
     ]
-    agent.taken = sample_snapshot()
-    told = agent.taken.guests[0].uuid
-    assert [client.knows(guest) for guest in (told, "nobody")] == [True, False]
-    client.publish_guest_event(told, "rebooted")
-    (news,) = client.host_events(first.seq, 0.0, ())
-    assert (news.kind, news.subject, news.detail) == ("guest-event", told, "rebooted")
-    client.policy_set()
-    assert [each.kind for each in client.host_events(news.seq, 0.0, ())] == ["policy-set"]
+    agent.taken = seen()
+    guest = agent.taken.guests[0].uuid
+    assert [client.has_guest(each) for each in (guest, "no-such-guest")] == [True, False]
+    client.publish_guest_event(guest, "rebooted")
+    (second,) = client.host_events(first.seq, 0.0, ())
+    assert (second.kind, second.subject, second.detail) == ("guest-event", guest, "rebooted")
+    client.publish_policy_set()
+    assert [event.kind for event in client.host_events(second.seq, 0.0, ())] == ["policy-set"]
     client.set_excluded("uuid-1", excluded=True)
     assert agent.excluded == {"uuid-1": True}
 
@@ -121,13 +121,15 @@ def test_news_drift_and_marks_cross_the_socket(client: AgentClient, agent: InMem
         (b'["a", "list"]', "internal"),
     ],
 )
-def test_a_bad_call_is_answered_and_harms_nobody(path: Path, client: AgentClient, text: bytes, code: str) -> None:
+def test_a_wrong_call_gets_an_error_and_the_server_continues(
+    path: Path, client: AgentClient, text: bytes, code: str
+) -> None:
     answer = raw(path, text)
     assert answer["error"]["code"] == code  # type: ignore[index]
     assert client.snapshot(0).host == "h1"
 
 
-def test_a_caller_that_leaves_does_not_stop_its_run(path: Path, client: AgentClient, agent: InMemoryAgent) -> None:
+def test_a_caller_that_disconnects_does_not_stop_its_run(path: Path, client: AgentClient, agent: InMemoryAgent) -> None:
     agent.gate.acquire()
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     peer.connect(str(path))
@@ -140,11 +142,11 @@ def test_a_caller_that_leaves_does_not_stop_its_run(path: Path, client: AgentCli
     assert client.run("run-1").state == "applied"
 
 
-def test_the_socket_is_its_users_alone(path: Path) -> None:
+def test_only_its_user_may_open_the_socket(path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_server_that_ended_is_unreachable(tmp_path: Path, agent: InMemoryAgent) -> None:
+def test_a_server_that_has_ended_is_unreachable(tmp_path: Path, agent: InMemoryAgent) -> None:
     server = AgentServer(agent, tmp_path / "agent.sock", user=-1)
     server.start()
     server.close()

@@ -95,7 +95,7 @@ def test_a_policy_is_set_also_while_the_agent_does_not_answer(service, agent, mo
     def unreachable():
         raise HostUnreachable(HOST, "its agent is away")
 
-    monkeypatch.setattr(agent, "policy_set", unreachable)
+    monkeypatch.setattr(agent, "publish_policy_set", unreachable)
     service.set_policy(HOST, ENFORCE, ANN)
     assert service.policy(HOST) == ENFORCE
 
