@@ -1,6 +1,6 @@
-"""Values to JSON and back: for the store, the agent's wire, snapshot files and REST alike.
+"""Values to JSON and back, for the store, the agent's socket, snapshot files and REST.
 
-pydantic reads the model's dataclasses as they are, so there is no second definition of any of them.
+pydantic reads the dataclasses of the model directly, so no value is defined twice.
 """
 
 import hashlib
@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
-"""The reader and writer of one type."""
+"""The reader and writer of one type, created once for each type."""
 
 
 def dump(value: object) -> bytes:
-    """A value as compact JSON in UTF-8. The same value gives the same bytes."""
+    """A value as compact JSON in UTF-8. Equal values give equal bytes."""
     return adapter(type(value)).dump_json(value)
 
 
@@ -30,7 +30,7 @@ def plain(value: object) -> Any:
 
 
 def load(kind: type[T], text: bytes | str, field: str = "body") -> T:
-    """Read a value. Raises Invalid that names the first wrong place below ``field``."""
+    """The value that a JSON text contains. Raises Invalid, which names the first wrong field below ``field``."""
     try:
         value: T = adapter(kind).validate_json(text)
         return value
@@ -39,17 +39,17 @@ def load(kind: type[T], text: bytes | str, field: str = "body") -> T:
 
 
 def read(kind: type[T], value: object, field: str = "body") -> T:
-    """A value from what ``plain`` gives. Raises Invalid like ``load``."""
+    """The value that ``plain`` wrote as dicts and lists. Raises Invalid like ``load``."""
     try:
-        made: T = adapter(kind).validate_python(value)
-        return made
+        result: T = adapter(kind).validate_python(value)
+        return result
     except ValidationError as error:
         raise invalid(error, field) from None
 
 
 def invalid(error: ValidationError, field: str) -> Invalid:
-    """pydantic's complaint as ours: the first wrong place (below ``field``, where one is given), its value and what
-    would be right."""
+    """A validation error of pydantic as Invalid: the first wrong field (below ``field``, if given), its value, and the
+    expected value."""
     first = error.errors(include_url=False)[0]
     where = ".".join(part for part in (field, *map(str, first["loc"])) if part)
     return Invalid(where, _short(first["input"]), first["msg"])

@@ -1,4 +1,4 @@
-"""A clock that goes on by looking at it."""
+"""A clock that advances each time it is read."""
 
 import threading
 from datetime import datetime, timedelta
@@ -7,7 +7,7 @@ from support.values import NOON
 
 
 class Clock:
-    """Every look at it is a step later; threads may look at once."""
+    """Each reading is one step later than the one before. Several threads may read it."""
 
     def __init__(self, step: timedelta) -> None:
         self.at = NOON

@@ -1,4 +1,4 @@
-"""The whole way from the service to the kernel and back, for a real process whose threads have masks of their own."""
+"""From the service to the kernel and back, for a real process whose threads have different masks."""
 
 import os
 import uuid
@@ -31,13 +31,13 @@ pytestmark = pytest.mark.skipif(len(CPUS) < 2, reason="to move a thread takes tw
 
 @pytest.fixture
 def journal(tmp_path):
-    with closing(Journal(tmp_path / "agent")) as made:
-        yield made
+    with closing(Journal(tmp_path / "agent")) as journal:
+        yield journal
 
 
 @pytest.fixture
 def host():
-    # No guest is touched, so that no libvirtd needs to answer.
+    # The tests change no guest, so no libvirtd is needed.
     return LiveHost(Libvirt("qemu:///system"))
 
 
@@ -52,14 +52,14 @@ def agent(host, journal):
 
 @pytest.fixture
 def service(agent, store):
-    made = compose({"h1": agent}, store, lambda: datetime.now(UTC), lambda: uuid.uuid4().hex[:12], 0.0)
-    with closing(made):
-        yield made.service
+    composed = compose({"h1": agent}, store, lambda: datetime.now(UTC), lambda: uuid.uuid4().hex[:12], 0.0)
+    with closing(composed):
+        yield composed.service
 
 
 @pytest.fixture
 def busy():
-    """A process of three threads, the last of which may run on the last CPU only."""
+    """A process of three threads; the last thread may run only on the last CPU."""
     with process(THREADS.format(count=3)) as pid:
         os.sched_setaffinity(max(masks(pid)), CPUS[-1:])
         yield pid
@@ -67,18 +67,18 @@ def busy():
 
 @pytest.fixture
 def plan(store, host, busy):
-    """Moves the process to the first CPU."""
+    """A plan that moves the process to the first CPU."""
     target = Target("process", str(busy), started(busy), "busy")
     before = tuple(ThreadMask(mask.tid, mask.started, mask.cpus) for mask in host.masks(target))
     change = Change(target, before, CpuSet.of(CPUS[:1]), "it is busy")
     key = store.snapshots.add(make_snapshot())
     basis = Basis(key, NOON, host.fingerprint())
-    made = replace(make_plan("plan-1", key, (change,)), basis=basis)
-    store.plans.add(made, NOON)
-    return made
+    plan = replace(make_plan("plan-1", key, (change,)), basis=basis)
+    store.plans.add(plan, NOON)
+    return plan
 
 
-def test_there_and_back_thread_by_thread(service, journal, plan, busy):
+def test_a_rollback_restores_the_mask_of_each_thread(service, journal, plan, busy):
     before = masks(busy)
     assert len(set(before.values())) == 2
     run = service.apply(plan.id, False, ANN)
@@ -88,8 +88,8 @@ def test_there_and_back_thread_by_thread(service, journal, plan, busy):
     assert service.entries(run.id) == journal.entries(run.id)
 
     undo = service.rollback(run.id, ANN)
-    told = list(service.follow(undo.id))
-    assert [(p.entry and p.entry.state, p.done, p.total) for p in told] == [("undone", 1, 1), (None, 1, 1)]
+    progress = list(service.follow(undo.id))
+    assert [(p.entry and p.entry.state, p.done, p.total) for p in progress] == [("undone", 1, 1), (None, 1, 1)]
     assert masks(busy) == before
     assert [each.run(one.id).state for each in (service, journal) for one in (run, undo)] == ["rolled_back"] * 4
     assert journal.placed() == ()
@@ -108,7 +108,7 @@ def test_a_second_apply_changes_nothing(service, plan, busy):
     assert len(set(masks(busy).values())) == 2
 
 
-def test_a_stale_plan_is_refused_with_what_moved(service, journal, plan, busy):
+def test_a_stale_plan_is_refused_and_the_error_names_the_moved_targets(service, journal, plan, busy):
     os.sched_setaffinity(busy, CPUS[1:2])
     before = masks(busy)
     with pytest.raises(StalePlan) as caught:
@@ -120,7 +120,7 @@ def test_a_stale_plan_is_refused_with_what_moved(service, journal, plan, busy):
     assert (journal.run(run.id).state, journal.entries(run.id)) == ("failed", ())
 
 
-def test_a_refused_run_cannot_be_taken_back(service, plan, busy):
+def test_a_refused_run_cannot_be_rolled_back(service, plan, busy):
     os.sched_setaffinity(busy, CPUS[1:2])
     with pytest.raises(StalePlan):
         service.apply(plan.id, False, ANN)
@@ -129,14 +129,14 @@ def test_a_refused_run_cannot_be_taken_back(service, plan, busy):
         service.rollback(run.id, ANN)
 
 
-@pytest.mark.parametrize("verb", ["recover", "apply", "rollback", "run"])
-def test_what_a_dead_process_left_is_settled_first(agent, journal, plan, busy, verb):
+@pytest.mark.parametrize("call", ["recover", "apply", "rollback", "run"])
+def test_the_run_of_a_dead_process_is_recovered_first(agent, journal, plan, busy, call):
     before = masks(busy)
-    left = make_run("run-dead", plan=plan.id)
-    journal.begin(left, tuple(Entry("run-dead", 1, change, "intent", NOON) for change in plan.changes))
-    journal.leave(left)
+    interrupted = make_run("run-dead", plan=plan.id)
+    journal.begin(interrupted, tuple(Entry("run-dead", 1, change, "intent", NOON) for change in plan.changes))
+    journal.leave(interrupted)
     os.sched_setaffinity(busy, CPUS[:1])
-    match verb:
+    match call:
         case "recover":
             agent.recover()
         case "run":

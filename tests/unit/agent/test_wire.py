@@ -99,7 +99,7 @@ def test_host_events_drift_and_exclusions_go_through_the_socket(client: AgentCli
         "restarted",
         "balancer",
     ]
-    agent.taken = seen()
+    agent.taken = sample_snapshot()
     guest = agent.taken.guests[0].uuid
     assert [client.has_guest(each) for each in (guest, "no-such-guest")] == [True, False]
     client.publish_guest_event(guest, "rebooted")
