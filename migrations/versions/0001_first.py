@@ -1,6 +1,6 @@
 """The first schema: snapshots, plans, runs with their entries, and the audit trail.
 
-A migration tells what was true when it was made, so it repeats the tables instead of importing them.
+A migration describes the schema of its own time, so it repeats the tables instead of importing them.
 """
 
 import sqlalchemy as sa
@@ -15,7 +15,7 @@ MOMENT = sa.String(32)
 
 
 def upgrade() -> None:
-    """Make every table."""
+    """Create every table."""
     _snapshots_and_plans()
     _runs_and_entries()
     _audit()

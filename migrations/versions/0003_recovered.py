@@ -1,4 +1,4 @@
-"""What recovery made of a run whose process died."""
+"""Add the result of the recovery of a run whose process died."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """No run from before was recovered."""
+    """No earlier run was recovered."""
     op.add_column("runs", sa.Column("recovered", sa.Text, nullable=False, server_default=""))
 
 

@@ -1,4 +1,4 @@
-"""Policies of hosts, and the placements that stand there."""
+"""Add the policies and the recorded placements of hosts."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """No host has a policy."""
+    """No host has a policy yet."""
     op.create_table(
         "policies",
         sa.Column("host", sa.String(255), primary_key=True),
@@ -24,6 +24,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """The policies are lost; what they placed stays where it is."""
+    """The policies and placements are lost; threads keep their affinities."""
     op.drop_table("standings")
     op.drop_table("policies")

@@ -1,4 +1,4 @@
-"""What events told of guests."""
+"""Add the facts about guests that are known from events alone."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """Nothing was told yet."""
+    """No fact is known yet."""
     op.create_table(
         "told",
         sa.Column("guest", sa.String(36), primary_key=True),
@@ -21,5 +21,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """It is lost; the next events tell it again."""
+    """The facts are lost; later events bring them again."""
     op.drop_table("told")

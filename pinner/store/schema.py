@@ -75,7 +75,9 @@ def _config(connection: Connection, revision: str) -> Iterator["Config"]:
         known = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
         if (found := _current(connection)) not in (EMPTY, *known):
             url = connection.engine.url.render_as_string()
-            raise StoreUnavailable(url, f"its schema {found} was made by a newer pinner; this one knows {NEWEST}")
+            raise StoreUnavailable(
+                url, f"its schema {found} was created by a newer pinner; this version knows {NEWEST}"
+            )
         if revision not in ("head", EMPTY, *known):
             raise Invalid("revision", revision, f"head, base or one of {', '.join(reversed(known))}")
         yield config

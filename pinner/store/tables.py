@@ -24,7 +24,7 @@ class UtcText(TypeDecorator[datetime]):
         return None if value is None else utc_text(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        """The datetime that a stored text stands for."""
+        """The datetime of a stored text."""
         return None if value is None else datetime.fromisoformat(value)
 
 

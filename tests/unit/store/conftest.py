@@ -6,7 +6,7 @@ from pinner.store.engine import connect
 
 @pytest.fixture
 def engine(tmp_path):
-    made = connect(f"sqlite:///{tmp_path}/db/pinner.sqlite")
-    schema.ensure(made)
-    yield made
-    made.dispose()
+    engine = connect(f"sqlite:///{tmp_path}/db/pinner.sqlite")
+    schema.ensure(engine)
+    yield engine
+    engine.dispose()

@@ -1,3 +1,5 @@
+"""The audit trail: its chain of hashes, its filters and pages, and what a check finds."""
+
 import multiprocessing
 import threading
 from datetime import datetime, timedelta, timezone
@@ -34,13 +36,13 @@ def event(n=0, **other):
 
 @pytest.fixture
 def trail(engine):
-    made = Audit(engine)
-    made.append(*(event(n) for n in range(1, 7)))
-    return made
+    audit = Audit(engine)
+    audit.append(*(event(n) for n in range(1, 7)))
+    return audit
 
 
 def forge(engine, *statements):
-    """Change the table as one who owns the file could: the triggers are no defence against that, the chain is."""
+    """Change the table as the owner of the file can. The triggers do not prevent that, but the chain reveals it."""
     with engine.begin() as connection:
         for verb in ("update", "delete"):
             connection.execute(text(f"DROP TRIGGER audit_refuses_{verb}"))
@@ -57,13 +59,13 @@ def test_records_are_chained(trail):
     assert verdict.head == records[0].hash
 
 
-def test_the_hash_is_over_canonical_json(trail):
-    """A value fixed here, so that a later version cannot quietly hash otherwise and break every trail there is."""
+def test_the_hash_is_computed_over_canonical_json(trail):
+    """The value is fixed, because a later version that computes hashes differently would break every stored trail."""
     first = trail.list(None, None, None, 50, "").items[-1]
     assert first.hash == "184be992ac601e0c3ea75116bad62a28a822bb40fb6dac62f54ca9bd53c8ab8c"
 
 
-def test_an_empty_trail_is_whole(engine):
+def test_an_empty_trail_is_valid(engine):
     verdict = Audit(engine).verify()
     assert (verdict.ok, verdict.records, verdict.head) == (True, 0, "")
 
@@ -85,7 +87,7 @@ def test_an_unknown_marker(trail, marker):
 
 
 @pytest.mark.parametrize("hours", [14, -14])
-def test_a_moment_that_has_no_utc(trail, hours):
+def test_a_time_without_an_equivalent_in_utc(trail, hours):
     edge = datetime.min if hours > 0 else datetime.max
     with pytest.raises(Invalid, match="since"):
         trail.list(None, None, edge.replace(tzinfo=timezone(timedelta(hours=hours))), 5, "")
@@ -132,7 +134,7 @@ def test_verify_names_the_first_broken_record(engine, trail, statements, broken,
     assert verdict.records == broken - 1
 
 
-def test_a_record_replaced_with_a_hash_of_its_own_breaks_the_link(engine, trail):
+def test_a_replaced_record_with_a_correct_hash_breaks_the_link(engine, trail):
     with engine.connect() as connection:
         row = dict(connection.execute(text("SELECT * FROM audit WHERE seq = 3")).one()._mapping)
     row["actor"] = "eve"
@@ -143,7 +145,7 @@ def test_a_record_replaced_with_a_hash_of_its_own_breaks_the_link(engine, trail)
 
 
 @pytest.mark.fault(37)
-def test_a_cut_tail_shows_against_the_head(engine, trail):
+def test_the_head_reveals_that_the_last_records_were_deleted(engine, trail):
     head = trail.verify().head
     forge(engine, "DELETE FROM audit WHERE seq > 4")
     verdict = trail.verify()
@@ -155,21 +157,21 @@ WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 
 
 @pytest.fixture(scope="module")
-def growing(tmp_path_factory):
+def shared_trail(tmp_path_factory):
     with open_store(f"sqlite:///{tmp_path_factory.mktemp('audit')}/db") as store:
         yield store.audit
 
 
 @settings(deadline=None, max_examples=50)
 @given(subject=WORDS, before=WORDS)
-def test_any_text_survives_and_verifies(growing, subject, before):
-    growing.append(event(subject=subject, before=before))
-    (record,) = growing.list(None, None, None, 1, "").items
+def test_any_text_is_stored_unchanged_and_verified(shared_trail, subject, before):
+    shared_trail.append(event(subject=subject, before=before))
+    (record,) = shared_trail.list(None, None, None, 1, "").items
     assert (record.subject, record.before) == (subject, before)
-    assert growing.verify().ok
+    assert shared_trail.verify().ok
 
 
-def test_threads_and_processes_may_append_at_once(engine):
+def test_threads_and_processes_may_append_at_the_same_time(engine):
     url, times = engine.url.render_as_string(), 15
     spawn = multiprocessing.get_context("spawn")
     workers = [spawn.Process(target=append_pairs, args=(url, f"process {n}", times)) for n in range(2)]

@@ -1,3 +1,5 @@
+"""The engine: SQLite's settings, its file, and the errors of a database that cannot be used."""
+
 import os
 import sqlite3
 import stat
@@ -24,7 +26,7 @@ def test_sqlite_is_set_up_for_durability(engine):
         assert pragma(connection, "busy_timeout") >= 5000
 
 
-def test_file_and_folder_are_for_their_owner(tmp_path):
+def test_only_the_owner_may_read_the_file_and_its_folder(tmp_path):
     connect(f"sqlite:///{tmp_path}/deep/er/db.sqlite").dispose()
     assert stat.S_IMODE((tmp_path / "deep/er").stat().st_mode) == 0o750
     assert stat.S_IMODE((tmp_path / "deep/er/db.sqlite").stat().st_mode) == 0o600
@@ -39,33 +41,33 @@ def test_file_and_folder_are_for_their_owner(tmp_path):
         ("nosuchdb://bob:secret@host/db", "host/db"),
     ],
 )
-def test_a_bad_url_is_refused_and_shows_no_password(url, shown):
+def test_the_error_of_a_wrong_url_contains_no_password(url, shown):
     with pytest.raises(Invalid) as caught:
         connect(url)
     assert caught.value.details["value"] == shown
     assert "secret" not in str(caught.value)
 
 
-def test_a_file_that_is_no_database(tmp_path):
+def test_a_file_that_is_not_a_database(tmp_path):
     (tmp_path / "db").write_text("these are not the bytes of a database" * 100)
     engine = connect(f"sqlite:///{tmp_path}/db")
     with pytest.raises(StoreUnavailable, match="not a database"), reading(engine):
         pass
 
 
-def test_a_folder_in_the_place_of_the_file(tmp_path):
+def test_a_folder_instead_of_a_file(tmp_path):
     engine = connect(f"sqlite:///{tmp_path}")
     with pytest.raises(StoreUnavailable, match="unable to open"), reading(engine):
         pass
 
 
-def test_a_folder_that_cannot_be_made(tmp_path):
+def test_a_folder_that_cannot_be_created(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreUnavailable, match="Not a directory"):
         connect(f"sqlite:///{tmp_path}/file/deeper/db")
 
 
-def test_a_lock_that_is_not_released_is_a_typed_error(engine, monkeypatch):
+def test_a_lock_that_is_not_released_raises_store_unavailable(engine, monkeypatch):
     monkeypatch.setattr("pinner.store.engine.BUSY_SECONDS", 0.05)
     engine.dispose()
     other = sqlite3.connect(engine.url.database)
@@ -89,7 +91,7 @@ def test_an_exception_rolls_back(engine):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_a_file_of_another_user():
-    """Outside tmp_path, whose folders no other user may enter."""
+    """The file is outside tmp_path, because other users may not enter its folders."""
     with tempfile.TemporaryDirectory() as folder:
         engine = connect(f"sqlite:///{folder}/db")
         schema.ensure(engine)

@@ -1,3 +1,5 @@
+"""The agent's journal: runs and entries, the lock of the host, and interrupted runs."""
+
 import os
 import signal
 import sqlite3
@@ -19,8 +21,8 @@ from pinner.store.journal import MAX_NOTES, Journal
 
 @pytest.fixture
 def journal(tmp_path):
-    with closing(Journal(tmp_path / "agent")) as made:
-        yield made
+    with closing(Journal(tmp_path / "agent")) as journal:
+        yield journal
 
 
 def ended(run, state="applied"):
@@ -41,7 +43,7 @@ def test_a_run_from_begin_to_end(journal, tmp_path):
         assert again.entries(run.id) == tuple(done)
 
 
-def test_what_nobody_knows(journal):
+def test_an_unknown_run(journal):
     with pytest.raises(NotFound):
         journal.run("nope")
     assert journal.entries("nope") == ()
@@ -60,7 +62,7 @@ def test_an_apply_costs_few_commits(journal):
     assert len(commits) == begun + 1
 
 
-def test_intend_writes_at_once_and_takes_the_notes_along(journal, tmp_path):
+def test_intend_writes_at_once_and_also_writes_waiting_notes(journal, tmp_path):
     run, entries = make_run(), make_entries()
     journal.begin(run, entries)
     first = replace(entries[0], state="done")
@@ -73,8 +75,8 @@ def test_intend_writes_at_once_and_takes_the_notes_along(journal, tmp_path):
     journal.end(ended(run))
 
 
-def test_a_second_run_is_told_who_holds_the_host(journal, tmp_path):
-    """In the same journal, and through another one of the same process."""
+def test_the_error_of_a_second_run_names_the_first_run(journal, tmp_path):
+    """The second run is begun in the same journal, and in another journal of the same process."""
     journal.begin(make_run("run-1"), ())
     with closing(Journal(tmp_path / "agent")) as other:
         for each in (journal, other):
@@ -89,7 +91,7 @@ def test_a_second_run_is_told_who_holds_the_host(journal, tmp_path):
         other.end(ended(make_run("run-3")))
 
 
-def test_of_threads_that_begin_at_once_one_wins(tmp_path):
+def test_one_of_several_threads_that_begin_at_the_same_time_gets_the_host(tmp_path):
     journals = [Journal(tmp_path / "agent") for _ in range(6)]
     won, refused, ready = [], [], threading.Barrier(6)
 
@@ -120,7 +122,7 @@ from support.values import make_entries, make_run
 from pinner.store.journal import Journal
 journal = Journal(Path(sys.argv[1]))
 journal.begin(make_run("run-dead"), make_entries("run-dead"))
-print("held", flush=True)
+print("begun", flush=True)
 time.sleep(60)
 """
 
@@ -132,17 +134,17 @@ def holder(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path / "agent")], stdout=subprocess.PIPE, text=True, env=environment
     )
-    assert process.stdout.readline().strip() == "held"
+    assert process.stdout.readline().strip() == "begun"
     yield process
     process.kill()
     process.wait()
     process.stdout.close()
 
 
-def test_a_killed_process_lets_the_host_go_but_its_run_stays_open(journal, holder):
+def test_a_killed_process_releases_the_host_and_its_run_stays_open(journal, holder):
     with pytest.raises(HostBusy, match="run-dead"):
         journal.begin(make_run("run-2"), ())
-    assert journal.interrupted() is None, "its process is at work"
+    assert journal.interrupted() is None, "its process is still running"
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     with pytest.raises(HostBusy, match="run-dead"):
@@ -155,7 +157,7 @@ def test_a_killed_process_lets_the_host_go_but_its_run_stays_open(journal, holde
     journal.end(ended(make_run("run-2")))
 
 
-def test_an_interrupted_run_is_held_for_one_at_a_time(journal, holder, tmp_path):
+def test_only_one_caller_at_a_time_gets_an_interrupted_run(journal, holder, tmp_path):
     holder.kill()
     holder.wait()
     with closing(Journal(tmp_path / "agent")) as other:
@@ -166,11 +168,11 @@ def test_an_interrupted_run_is_held_for_one_at_a_time(journal, holder, tmp_path)
         journal.leave(found)
         assert other.interrupted() == found
         journal.leave(found)
-        assert journal.interrupted() is None, "what another holds cannot be left"
+        assert journal.interrupted() is None, "leave has no effect on a lock that another journal has"
         other.leave(found)
 
 
-def test_a_run_whose_end_cannot_be_written_is_left_open(journal, tmp_path, monkeypatch):
+def test_a_run_stays_open_if_its_end_cannot_be_written(journal, tmp_path, monkeypatch):
     run = make_run()
     journal.begin(run, make_entries())
 
@@ -182,13 +184,13 @@ def test_a_run_whose_end_cannot_be_written_is_left_open(journal, tmp_path, monke
         with pytest.raises(StoreUnavailable, match="disk is full"):
             journal.end(ended(run))
     with closing(Journal(tmp_path / "agent")) as other:
-        assert other.interrupted() is None, "it still holds the host, to take its changes back"
+        assert other.interrupted() is None, "the journal still has the lock, so that the changes can be undone"
         journal.leave(run)
         assert other.interrupted() == run
         other.leave(run)
 
 
-def test_placed_counts_masks_that_may_be_there(journal):
+def test_placed_returns_every_mask_that_a_process_may_have(journal):
     run = make_run()
     states = ("done", "done", "intent", "stuck", "undone", "failed", "gone")
     entries = make_entries(count=len(states))
@@ -204,7 +206,7 @@ def test_placed_counts_masks_that_may_be_there(journal):
     assert journal.placed() == ()
 
 
-def test_the_lock_is_free_again_when_the_disk_refuses(journal, tmp_path, monkeypatch):
+def test_the_lock_is_released_if_the_run_cannot_be_stored(journal, tmp_path, monkeypatch):
     monkeypatch.setattr("pinner.store.engine.BUSY_SECONDS", 0.05)
     journal.close()
     with closing(Journal(tmp_path / "agent")) as other:
@@ -216,17 +218,17 @@ def test_the_lock_is_free_again_when_the_disk_refuses(journal, tmp_path, monkeyp
         other.end(ended(make_run("run-2")))
 
 
-def test_a_lock_that_is_let_go_is_not_taken_from_the_next_holder(journal):
-    """Once it is free another thread holds it; what that one noted must not be overwritten."""
+def test_a_released_lock_does_not_overwrite_the_lock_of_the_next_run(journal):
+    """As soon as the lock is free, another thread may take it. The fields that this thread sets must stay."""
     journal.begin(make_run("run-1"), make_entries("run-1"))
     ours = journal._lock
 
-    class AnotherIsQuick:
+    class LockTakenAtOnce:
         def close(self):
             ours.close()
             assert journal._try_lock()
 
-    journal._lock = AnotherIsQuick()
+    journal._lock = LockTakenAtOnce()
     journal.end(replace(make_run("run-1"), state="applied", ended_at=NOON))
-    assert journal._lock is not None, "the next holder's lock was thrown away"
+    assert journal._lock is not None, "the lock of the next run was lost"
     journal._unlock()

@@ -1,3 +1,5 @@
+"""Snapshots, plans and runs are read as they were stored, and listed in pages."""
+
 from dataclasses import replace
 from datetime import timedelta
 
@@ -28,7 +30,7 @@ def runs(engine):
     return Runs(engine)
 
 
-def test_a_snapshot_is_stored_once_per_content(engine, snapshots):
+def test_equal_snapshots_are_stored_once(engine, snapshots):
     one = make_snapshot()
     first, second, other = snapshots.add(one), snapshots.add(replace(one)), snapshots.add(make_snapshot(minute=1))
     assert first == second != other
@@ -44,13 +46,13 @@ def test_an_unknown_id(engine, kind, table):
 
 
 @pytest.mark.parametrize("table", [Snapshots, Plans, Runs])
-def test_an_id_that_is_no_text(engine, table):
-    """What Python makes of a byte on the command line that is not UTF-8."""
+def test_an_id_that_is_not_valid_text(engine, table):
+    """Python decodes a byte of the command line that is not UTF-8 to such a character."""
     with pytest.raises(Invalid, match="UTF-8"):
         table(engine).get("run-\udc80")
 
 
-def test_a_plan_comes_back_whole(snapshots, plans):
+def test_a_plan_is_read_as_it_was_stored(snapshots, plans):
     plan = make_plan(snapshot=snapshots.add(make_snapshot()), changes=(make_change(threads=3),), blocked="reboot")
     plans.add(plan, NOON)
     plans.add(plan, NOON + timedelta(hours=1))
@@ -68,7 +70,7 @@ def test_a_plan_comes_back_whole(snapshots, plans):
 
 def test_pages_are_newest_first_and_complete(snapshots, plans):
     basis = snapshots.add(make_snapshot())
-    # The clock goes backwards: the order is of insertion, not of time.
+    # The times decrease, because pages have the order of insertion, not of time.
     for n in range(7):
         plans.add(make_plan(f"plan-{n}", basis, host=f"h{n % 2}"), NOON - timedelta(minutes=n))
     seen, marker, pages = [], "", 0
@@ -83,14 +85,14 @@ def test_pages_are_newest_first_and_complete(snapshots, plans):
     assert plans.list("elsewhere", 2, "").items == ()
 
 
-def test_a_page_that_is_just_full_is_the_last(runs):
+def test_a_full_last_page_has_no_next_page(runs):
     for n in range(2):
         runs.add(make_run(f"run-{n}"))
     assert runs.list(None, 2, "").next == ""
 
 
 @pytest.mark.parametrize("limit", [0, -1, MAX_LIMIT + 1])
-def test_a_bad_limit(runs, limit):
+def test_a_wrong_limit(runs, limit):
     with pytest.raises(Invalid, match="limit"):
         runs.list(None, limit, "")
 
@@ -101,7 +103,7 @@ def test_an_unknown_marker(plans, runs):
             table.list(None, 5, "nope")
 
 
-def test_runs_and_their_entries_follow_what_happens(runs):
+def test_runs_and_their_entries_are_updated(runs):
     run, entries = make_run(persist=True), make_entries()
     runs.add(run, entries)
     assert (runs.get("run-1"), runs.entries("run-1"), runs.running()) == (run, entries, (run,))
@@ -120,14 +122,14 @@ def test_runs_and_their_entries_follow_what_happens(runs):
     assert runs.entries("nope") == ()
 
 
-def test_a_moment_keeps_its_microsecond_and_its_zone(runs):
+def test_a_time_is_stored_with_microseconds_and_zone(runs):
     run = make_run(started_at=NOON + timedelta(microseconds=1))
     runs.add(run)
     assert runs.get(run.id).started_at == run.started_at
     assert runs.get(run.id).started_at.utcoffset() == timedelta(0)
 
 
-def test_the_end_of_a_rollback_ends_the_run_that_it_took_back_too(runs):
+def test_the_end_of_a_rollback_is_also_the_end_of_the_run_that_it_undoes(runs):
     runs.add(make_run(state="applied"))
     undo = make_run("run-2", kind="rollback", undoes="run-1")
     runs.add(undo)

@@ -25,9 +25,9 @@ from pinner.store.tables import metadata, utc_text
 
 @pytest.fixture
 def bare(tmp_path):
-    made = connect(f"sqlite:///{tmp_path}/bare.sqlite")
-    yield made
-    made.dispose()
+    engine = connect(f"sqlite:///{tmp_path}/bare.sqlite")
+    yield engine
+    engine.dispose()
 
 
 def test_metadata_and_migrations_agree(engine):
@@ -86,9 +86,9 @@ def old(tmp_path):
     file = tmp_path / "old.sqlite"
     with closing(sqlite3.connect(file)) as raw:
         raw.executescript(REVISION_0005.read_text())
-    made = connect(f"sqlite:///{file}")
-    yield made
-    made.dispose()
+    engine = connect(f"sqlite:///{file}")
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture
@@ -179,7 +179,9 @@ def test_ensure_twice(bare):
 def test_a_newer_schema_is_not_changed(engine, call):
     with writing(engine) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(StoreUnavailable, match=rf"9999 was made by a newer pinner; this one knows {schema.NEWEST}"):
+    with pytest.raises(
+        StoreUnavailable, match=rf"9999 was created by a newer pinner; this version knows {schema.NEWEST}"
+    ):
         call(engine)
     assert schema.current(engine) == "9999"
 
