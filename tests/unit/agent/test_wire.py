@@ -13,7 +13,9 @@ from support.in_memory_service import sample_snapshot
 from support.values import NOON, make_change, make_plan, make_run, make_snapshot
 
 from pinner.agent import wire
+from pinner.agent.calls import HANDLERS
 from pinner.agent.client import AgentClient
+from pinner.agent.protocol import Agent
 from pinner.agent.server import AgentServer
 from pinner.model.drift import Drift
 from pinner.model.errors import HostUnreachable, NotFound, PinnerError, StalePlan
@@ -48,6 +50,10 @@ def raw(path: Path, text: bytes) -> dict[str, object]:
     with Connection(peer.detach()) as connection:
         connection.send_bytes(text)
         return wire.receive(connection)
+
+
+def test_the_server_answers_every_method_of_agent() -> None:
+    assert set(HANDLERS) == {name for name in vars(Agent) if not name.startswith("_")}
 
 
 def test_values_arrive_as_they_were_sent(client: AgentClient, agent: InMemoryAgent) -> None:
