@@ -4,7 +4,6 @@ from apiflask import APIBlueprint
 from flask import Response
 from pydantic import RootModel
 
-from pinner import render
 from pinner.api.context import caller, pinner
 from pinner.api.openapi import TEXT, links, may_raise, media_type
 from pinner.api.schemas import HostPageQuery, NewApply, NewPlan, PlanQuery
@@ -25,10 +24,10 @@ from pinner.model.errors import (
 from pinner.model.journal import Run
 from pinner.model.page import Page
 from pinner.model.plan import Plan, PlanSummary
-from pinner.planning import shell
+from pinner.render import shell, text
 
 bp = APIBlueprint("plans", __name__, tag="Plans")
-RENDERERS = {"shell": shell.render, "text": render.plan}
+RENDERERS = {"shell": shell.render, "text": text.render}
 
 
 @bp.post("/hosts/<host>/plans")

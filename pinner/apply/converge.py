@@ -1,4 +1,4 @@
-"""Reading a target again until no thread of it is astray: one pass misses what is born meanwhile."""
+"""Moving a target's misplaced threads until there are none: one pass misses threads that are born meanwhile."""
 
 from collections.abc import Callable
 
@@ -10,10 +10,10 @@ PASSES = 10
 def converge(
     misplaced: Callable[[], list[ThreadMask]], move: Callable[[list[ThreadMask]], None]
 ) -> tuple[ThreadMask, ...]:
-    """Read the strays and move them, until there are none; those that are left after ten passes.
+    """Read the misplaced threads and move them, until there are none; return those that are left after ten passes.
 
-    Once there was one, two readings in a row must find none: while the threads are listed a stray can bear another and
-    end before its turn, and only the next list shows that one.
+    Once there was one, two readings in a row must find none: while the threads are listed, a misplaced thread can
+    create another and end before the list comes to it, and only the next list shows the new one.
     """
     needed = 1
     left: list[ThreadMask] = []

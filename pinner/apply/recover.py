@@ -1,7 +1,7 @@
-"""Settles the run that its process left open: killed, or without power, or without a disk to write to.
+"""Recovers the run that its process left open: killed, or without power, or without a disk to write to.
 
-Every change is judged by the kernel, for the journal may lag behind it. What is written is safe to be written again, so
-a recovery that is killed is simply recovered.
+Every change is judged by the kernel, because the journal may lag behind it. Everything that recovery writes is safe to
+be written again, so a recovery that is killed is simply started again.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,23 +9,22 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Literal
 
+from pinner.apply import steps
 from pinner.apply.ports import Host, Journal
-from pinner.apply.staleness import key, masks_of
 from pinner.apply.transaction import Transaction, undoable
-from pinner.model.change import SETTINGS, MemoryChange
 from pinner.model.errors import PinnerError
 from pinner.model.journal import Entry, Run
 
 Policy = Literal["back", "forward"]
-"""What becomes of an interrupted apply; an interrupted rollback is always finished."""
+"""Whether an interrupted apply is undone or finished; an interrupted rollback is always finished."""
 
 
 def recover(host: Host, journal: Journal, policy: Policy, now: Callable[[], datetime]) -> Run | None:
-    """Settle the run that is open though nobody works at it; None where there is none.
+    """Recover the open run whose process has ended; None where there is none.
 
-    Going forward ends like an apply: what cannot be made is taken back with all the rest. What recovery can neither
-    make nor take back is ``stuck``, and the run ``failed``: it can be rolled back later. Raises StoreUnavailable: the
-    run stays open.
+    Going forward ends like an apply: if a change cannot be made, it is undone together with all others. A change that
+    recovery can neither make nor undo is ``stuck``, and the run ``failed``: it can be rolled back later. Raises
+    StoreUnavailable: then the run stays open.
     """
     run = journal.interrupted()
     if run is None:
@@ -42,8 +41,8 @@ def _resolve(run: Run, host: Host, journal: Journal, policy: Policy, now: Callab
 
     undone = journal.run(run.undoes) if run.kind == "rollback" else run
     entries = journal.entries(undone.id)
-    # An apply that had begun to give up has told so: then a change had failed, which is not tried again. And without
-    # an entry it had not begun.
+    # An entry in another state shows that the apply had begun to undo: then a change had failed, and is not tried
+    # again. And without an entry the apply had changed nothing.
     if (
         run.kind == "apply"
         and policy == "forward"
@@ -51,31 +50,25 @@ def _resolve(run: Run, host: Host, journal: Journal, policy: Policy, now: Callab
         and all(each.state in ("intent", "done", "gone") for each in entries)
     ):
         return transaction(entries).make()
-    repin = _under_way(entries, host)
-    # A half made setting first: it may have widened the masks of all that come after it.
-    settings = [each.seq for each in entries if each.seq in repin and each.change.target.kind in SETTINGS]
-    back = transaction(sorted(undoable(undone, entries), key=lambda entry: entry.seq not in settings))
-    return back.undo(repin=repin) if undone is run else back.roll_back(persist=undone.persist, repin=repin)
+    under_way = _under_way(entries, host)
+    # A half made change of a state first: it may have widened the masks that all changes after it set.
+    first = [each.seq for each in entries if each.seq in under_way and steps.resets_masks(each.change)]
+    back = transaction(sorted(undoable(undone, entries), key=lambda entry: entry.seq not in first))
+    if undone is run:
+        return back.undo(under_way=under_way)
+    return back.roll_back(persist=undone.persist, under_way=under_way)
 
 
 def _under_way(entries: Sequence[Entry], host: Host) -> frozenset[int]:
-    """The ``seq`` of the changes for which a call of the dead process may still be with libvirtd: as changes are made
-    in order and taken back in reverse, the last that shows on the host, and the next one that could."""
+    """The ``seq`` of the changes for which a call of the dead process may still be with libvirtd. Changes are made in
+    order and undone in reverse, so these are the last one that shows on the host, and the next one that could."""
     alive = [entry for entry in entries if entry.state != "gone"]
-    shown = [position for position, entry in enumerate(alive) if _shows(entry, host)]
-    last = max(shown, default=-1)
+    begun = [position for position, entry in enumerate(alive) if _is_begun(entry, host)]
+    last = max(begun, default=-1)
     return frozenset(entry.seq for entry in alive[max(last, 0) : last + 2])
 
 
-def _shows(entry: Entry, host: Host) -> bool:
-    change = entry.change
-    if isinstance(change, MemoryChange):
-        return False
+def _is_begun(entry: Entry, host: Host) -> bool:
     with suppress(PinnerError):
-        if change.target.kind in SETTINGS:
-            return host.state(change.target) == change.states[1]
-        before = masks_of(change.before)
-        return any(
-            thread.cpus == change.after != before.get(key(thread), change.after) for thread in host.masks(change.target)
-        )
+        return steps.is_begun(entry.change, host)
     return False

@@ -1,4 +1,4 @@
-"""Following a run to its end: progress on stderr, what it came to on stdout."""
+"""Following a run to its end: progress on stderr, the result on stdout."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -8,24 +8,23 @@ from rich.table import Table
 from pinner import codec
 from pinner.cli.context import Context
 from pinner.cli.output import cells, cpu_cell, facts, moment, plain_list, print_json, table
-from pinner.cli.places import ends
 from pinner.model.journal import Entry, Run
-from pinner.model.memory import mib
-from pinner.render import visible
+from pinner.model.text import mib
+from pinner.render import before_and_after, visible
 from pinner.service.protocol import Service
 
 STYLES = {"failed": "red", "stuck": "bold red", "gone": "yellow", "undone": "yellow"}
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C after a run was started; the text says what became of it."""
+    """Ctrl-C after a run was started; the text says how the run goes on, or how it ended."""
 
 
 def follow(context: Context, pinner: Service, start: Callable[[], Run]) -> Run:
-    """Start a run and show its changes as they end; the run as it ended.
+    """Start a run, show its changes as they end, and return the run as it ended.
 
-    Raises Interrupted on Ctrl-C. A run of this process is brought to its end first, for a host is not left half-way;
-    a server's run goes on without us.
+    Raises Interrupted on Ctrl-C. A run of this process is brought to its end first, so that no host is left half
+    changed; a server's run goes on without this process.
     """
     run = None
     try:
@@ -37,13 +36,13 @@ def follow(context: Context, pinner: Service, start: Callable[[], Run]) -> Run:
                 _show(context, progress.entry, len(shown), progress.total)
     except KeyboardInterrupt:
         if run is None:
-            raise Interrupted("interrupted; `pinner run list` tells whether a run was started") from None
+            raise Interrupted("interrupted; `pinner run list` shows whether a run was started") from None
         raise Interrupted(_outcome(context, pinner, run)) from None
     return pinner.run(run.id)
 
 
 def _outcome(context: Context, pinner: Service, run: Run) -> str:
-    """What becomes of a run that is no longer watched."""
+    """How a run goes on, or how it ended, after Ctrl-C."""
     if context.url:
         return f"interrupted; run {run.id} goes on at {context.url} (see it: pinner run show {run.id})"
     context.note(f"interrupted; run {run.id} is brought to its end first")
@@ -53,7 +52,7 @@ def _outcome(context: Context, pinner: Service, run: Run) -> str:
 
 
 def _show(context: Context, entry: Entry, number: int, total: int) -> None:
-    # Counted here: a run may be ahead of its words by the time that they are printed.
+    # Counted here: the run may be further than this message by the time that it is printed.
     line = f"[{number:>{len(str(total))}}/{total}] {entry.state:<6} {_change(entry)}"
     if entry.summary:
         line += f": {entry.summary}"
@@ -61,9 +60,10 @@ def _show(context: Context, entry: Entry, number: int, total: int) -> None:
 
 
 def _change(entry: Entry) -> str:
-    before, after = ends(entry.change)
-    went = (after, before) if entry.state == "undone" else (before, after)
-    return f"{entry.change.target}  {went[0]} -> {went[1]}"
+    before, after = before_and_after(entry.change)
+    if entry.state == "undone":
+        before, after = after, before
+    return f"{entry.change.target}  {before} -> {after}"
 
 
 def show_run(context: Context, run: Run, entries: tuple[Entry, ...], *, every: bool) -> None:
@@ -93,7 +93,7 @@ def show_run(context: Context, run: Run, entries: tuple[Entry, ...], *, every: b
         return
     drawn = table("#", "STATE", "WHAT", "BEFORE", "AFTER", "ERROR", right=("#",))
     for entry in shown:
-        before, after = ends(entry.change)
+        before, after = before_and_after(entry.change)
         drawn.add_row(
             *cells(entry.seq),
             *cells(entry.state, style=STYLES.get(entry.state, "")),
@@ -104,7 +104,7 @@ def show_run(context: Context, run: Run, entries: tuple[Entry, ...], *, every: b
 
 
 def _memory(entries: tuple[Entry, ...]) -> Table:
-    """What moved and what stayed, by the kernel's count before and after."""
+    """How much memory moved and how much stayed, by the kernel's numbers before and after."""
     numbers = ("NODE", "BEFORE", "MOVED AWAY", "THERE NOW")
     drawn = table("MEMORY OF", *numbers, right=numbers)
     for entry in entries:

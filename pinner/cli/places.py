@@ -1,32 +1,19 @@
-"""Where threads may run, in the few words that a table cell has room for."""
+"""CPU masks and targets in the few words that fit into a table cell."""
 
-from collections import Counter
 from collections.abc import Iterable
 
-from pinner.model.change import Change, MemoryChange, Target
+from pinner.model.change import PlannedChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.memory import lying
-from pinner.render import counted
+from pinner.model.text import affinities
+from pinner.render import before_and_after
 
 SHOWN = 3
-"""Masks that a cell names; the rest is counted."""
+"""Masks that a cell names; the others are counted."""
 
 
 def masks(sets: Iterable[CpuSet]) -> str:
-    """``0-31`` where all threads agree, else the commonest masks with how many threads have them."""
-    counts = Counter(sets)
-    if len(counts) <= 1:
-        return str(next(iter(counts), "-")) or "-"
-    shown = [f"{cpus} ({counted(count, 'thread')})" for cpus, count in counts.most_common(SHOWN)]
-    more = len(counts) - len(shown)
-    return "; ".join(shown) + (f"; {more} more" if more else "")
-
-
-def ends(change: Change | MemoryChange) -> tuple[str, str]:
-    """What a change found, and what it wants."""
-    if isinstance(change, MemoryChange):
-        return lying(change.before), change.goal
-    return change.states[0] or masks(mask.cpus for mask in change.before), change.goal
+    """``0-31`` where all threads have the same mask, else the commonest masks with their numbers of threads."""
+    return affinities(sets, SHOWN)
 
 
 def part(targets: Iterable[Target]) -> str:
@@ -40,24 +27,23 @@ def part(targets: Iterable[Target]) -> str:
         case "partition" | "workqueue" | "emulator" | "memory":
             return first.kind
         case "vhost":
-            return f"helper thread {numbers}"
+            return f"vhost thread {numbers}"
         case "vcpu":
             return f"vCPU {numbers}"
         case "iothread":
             return f"iothread {numbers}"
 
 
-def alike(changes: Iterable[Change]) -> list[list[Change]]:
-    """Neighbouring changes of one owner and kind that go from and to the same CPUs for the same reason, together."""
-    groups: list[list[Change]] = []
+def alike(changes: Iterable[PlannedChange]) -> list[list[PlannedChange]]:
+    """The changes in groups: neighbours of one owner and kind, with the same CPUs before and after and one reason."""
+    groups: list[list[PlannedChange]] = []
     for change in changes:
-        if groups and _sort(groups[-1][-1]) == _sort(change) and change.target.kind != "process":
+        if groups and _likeness(groups[-1][-1]) == _likeness(change) and change.target.kind != "process":
             groups[-1].append(change)
         else:
             groups.append([change])
     return groups
 
 
-def _sort(change: Change) -> tuple[object, ...]:
-    before = frozenset(mask.cpus for mask in change.before)
-    return (change.target.kind, change.target.owner, before, change.after, change.reason)
+def _likeness(change: PlannedChange) -> tuple[object, ...]:
+    return (change.target.kind, change.target.owner, *before_and_after(change), change.reason)

@@ -3,7 +3,7 @@
 import sys
 from argparse import Namespace
 
-from pinner import codec, render
+from pinner import codec
 from pinner.cli.context import Context, pick_host
 from pinner.cli.options import (
     captured,
@@ -20,7 +20,7 @@ from pinner.cli.parser import Commands, Parser, add_command, add_noun
 from pinner.cli.plantable import show_plan
 from pinner.model.errors import Invalid
 from pinner.model.plan import Plan
-from pinner.planning import shell
+from pinner.render import shell, text
 
 FORMATS = ("table", "json", "shell", "text")
 
@@ -143,6 +143,6 @@ def print_plan(context: Context, plan: Plan, form: str) -> None:
         case "shell":
             sys.stdout.write(shell.render(plan))
         case "text":
-            sys.stdout.write(render.plan(plan))
+            sys.stdout.write(text.render(plan))
         case _:
             show_plan(context, plan)

@@ -5,17 +5,16 @@ from collections.abc import Iterable
 from rich.table import Table
 from rich.text import Text
 
-from pinner import render
 from pinner.cli.context import Context
 from pinner.cli.output import cells, cpu_cell, facts, moment, table
-from pinner.cli.places import alike, masks, part
-from pinner.model.memory import lying, mib
+from pinner.cli.places import alike, part
 from pinner.model.plan import GuestMemory, Isolation, LeftOut, Plan, Score
-from pinner.render import visible
+from pinner.model.text import memory_by_node, mib
+from pinner.render import before_and_after, text, visible
 
 
 def show_plan(context: Context, plan: Plan) -> None:
-    """Print a plan: its sets, its changes, what it leaves out and why, its scores."""
+    """Print a plan: its CPU sets, its changes, the targets that it leaves out with the reasons, its scores."""
     out = context.out
     for part_ in (
         heading(plan),
@@ -36,7 +35,7 @@ def show_plan(context: Context, plan: Plan) -> None:
 
 
 def heading(plan: Plan) -> Table:
-    """What was asked, from what, and the resolved sets."""
+    """The request, the basis of the plan, and the resolved CPU sets."""
     request = plan.request
     return facts(
         ("plan", plan.id),
@@ -47,24 +46,25 @@ def heading(plan: Plan) -> Table:
         ("emulator", f"{plan.roles.emulator or 'none'} (asked for: {request.emulator})"),
         ("vCPUs", plan.roles.vcpu or "none"),
         *(("note", note) for note in plan.roles.notes),
-        *([("rebalance", render.rebalance(plan.rebalance))] if plan.rebalance else []),
+        *([("rebalance", text.rebalance(plan.rebalance))] if plan.rebalance else []),
     )
 
 
 def changes(plan: Plan) -> Table | Text:
-    """Every change as before -> after with its reason; vCPUs that go the same way share a line."""
+    """Every change as before -> after with its reason; vCPUs with the same change share a line."""
     if not plan.changes:
         return Text("nothing to do: everything is where this plan wants it")
     drawn = table("OF", "WHAT", "BEFORE", "", "AFTER", "WHY", whole=("BEFORE", "", "AFTER"))
     for group in alike(plan.changes):
         first = group[0]
+        before, after = before_and_after(first)
         drawn.add_row(
             *cells(
                 first.target.name,
                 part(change.target for change in group),
-                cpu_cell(first.states[0] or masks(mask.cpus for change in group for mask in change.before)),
+                cpu_cell(before),
                 "->",
-                cpu_cell(first.goal),
+                cpu_cell(after),
                 first.reason,
             )
         )
@@ -72,18 +72,18 @@ def changes(plan: Plan) -> Table | Text:
 
 
 def memory(guests: Iterable[GuestMemory]) -> Table | None:
-    """Where guests' memory lies, and how much of it is remote; None where the kernel tells none."""
+    """Guests' memory by node, and how much of it is remote; None where the kernel gives no numbers."""
     numbers = ("REMOTE NOW", "REMOTE PLANNED")
     drawn = table("MEMORY OF", "LIES ON", *numbers, "ITS NODE", right=numbers, whole=numbers)
     for guest in guests:
         remote = (mib(guest.remote_now_kib), mib(guest.remote_kib))
         home = "none of its own" if guest.home is None else f"node {guest.home}"
-        drawn.add_row(*cells(guest.target.name, lying(guest.per_node), *remote, home))
+        drawn.add_row(*cells(guest.target.name, memory_by_node(guest.per_node), *remote, home))
     return drawn if drawn.row_count else None
 
 
 def left_out(title: str, items: Iterable[LeftOut]) -> Table | None:
-    """What the plan does not touch; None where there is nothing of the kind."""
+    """The targets that the plan leaves out, with the reasons; None where there are none."""
     rows = [cells(item.name, item.why) for item in items]
     if not rows:
         return None
@@ -94,7 +94,7 @@ def left_out(title: str, items: Iterable[LeftOut]) -> Table | None:
 
 
 def isolation(needed: Isolation) -> Table:
-    """What the kernel has to be told, and whether it knows."""
+    """The kernel arguments that isolate the CPUs, and whether this boot has them."""
     missing = needed.wanted - needed.present
     state = f"{needed.wanted}: this boot isolates " + (f"all but {missing}" if missing else "all of them")
     return facts(

@@ -115,13 +115,16 @@ def drifts(found: tuple[Drift, ...]) -> Table | None:
         return None
     drawn = table("OF", "WHAT", "BELONGS ON", "IS ON", "CAUSE", "", whole=("BELONGS ON", "IS ON", "CAUSE"))
     for drift in found:
-        now, wanted = drift.states
+        if drift.states is None:
+            expected, actual = str(drift.expected), masks(mask.cpus for mask in drift.actual)
+        else:
+            actual, expected = map(str, drift.states)
         drawn.add_row(
             *cells(
                 drift.target.name,
                 part([drift.target]),
-                cpu_cell(wanted or drift.expected),
-                cpu_cell(now or masks(mask.cpus for mask in drift.actual)),
+                cpu_cell(expected),
+                cpu_cell(actual),
                 drift.cause,
                 _note(drift),
             )

@@ -1,19 +1,22 @@
 """Cgroup v2 partitions of systemd's units, and the CPUs of unbound kernel work: their states read and set.
 
 Sources: the kernel's Documentation/admin-guide/cgroup-v2.rst (cpuset.cpus.partition) and core-api/workqueue.rst, and
-systemd.resource-control(5). systemd owns the units' cpuset.cpus, so it is told of the CPUs (AllowedCPUs=) and keeps
-them over a daemon-reload; cpuset.cpus.partition it does not know, and pinner writes it.
+systemd.resource-control(5). systemd owns the units' cpuset.cpus, so pinner sets them through systemd (AllowedCPUs=).
+systemd preserves them over a daemon-reload. It does not know cpuset.cpus.partition, so pinner writes that file.
 """
 
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import get_args
 
 from pinner.host import files
 from pinner.host.cpusets import CPUS, PARTITION, UNITS, path_of
 from pinner.host.kernel import UNBOUND, cpuset_mount
+from pinner.model.change import PartitionKind, PartitionState
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import ApplyFailed, Gone, NotPermitted
+from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted
 from pinner.model.guest import Cgroup
 
 _SYSTEMD_SECONDS = 30
@@ -21,65 +24,71 @@ _SYSTEMD_SECONDS = 30
 POSSIBLE = "sys/devices/system/cpu/possible"
 """Every CPU that this boot can have."""
 
+_KINDS: dict[str, PartitionKind] = {kind: kind for kind in get_args(PartitionKind)}
+_PARTITION = re.compile(r"(?P<kind>[a-z]+)(?: (?P<invalid>invalid)(?: \((?P<why>.*)\))?)?")
+"""What cpuset.cpus.partition holds: ``isolated``, or ``isolated invalid (why)``; older kernels give no reason."""
+
 
 def units_of(root: Path, pid: int) -> tuple[Cgroup, ...]:
-    """The units that hold a process, outermost first; none without the cpuset controller of cgroup v2."""
+    """The units that contain a process, outermost first; none without the cpuset controller of cgroup v2."""
     mount, possible = cpuset_mount(root), files.cpu_list(root / POSSIBLE)
     if mount.version != "v2":
         return ()
     try:
         units = _units(path_of(root, pid).lstrip("/"))
         return tuple(Cgroup(unit, partition(mount.folder / unit, possible)) for unit in units)
-    except (OSError, Gone):
+    except (OSError, Gone, Invalid):
         return ()
 
 
-def partition(folder: Path, possible: CpuSet | None) -> str:
-    """A cgroup's kind (member, root, isolated; with the kernel's reason where it is invalid) and its own CPUs.
+def partition(folder: Path, possible: CpuSet | None) -> PartitionState:
+    """The partition state of a cgroup, from the kernel's files.
 
-    All ``possible`` CPUs are no limit, as none are: a cgroup that holds threads cannot be given back its empty list
-    (ENOSPC). Raises Gone where there is no such cgroup.
+    All ``possible`` CPUs are no limit, like an empty list: the empty list of a cgroup that contains threads cannot be
+    restored (ENOSPC). Raises Gone where there is no such cgroup, Invalid for a kind of partition that is not known.
     """
-    kind, cpus = files.text(folder / PARTITION), files.cpu_list(folder / CPUS)
-    if kind is None or cpus is None:
+    text, cpus = files.text(folder / PARTITION), files.cpu_list(folder / CPUS)
+    if text is None or cpus is None:
         raise Gone(f"cgroup {folder.name}")
-    return f"{kind} {cpus if cpus != possible else ''}".strip()
+    found = _PARTITION.fullmatch(text)
+    if found is None or found["kind"] not in _KINDS:
+        raise Invalid(PARTITION, text, "member, root or isolated")
+    invalid = (found["why"] or "the kernel gives no reason") if found["invalid"] else ""
+    return PartitionState(_KINDS[found["kind"]], CpuSet() if cpus == possible else cpus, invalid)
 
 
-def set_partition(root: Path, path: str, state: str, allow: Callable[[str, CpuSet], None]) -> None:
+def set_partition(root: Path, path: str, state: PartitionState, allow: Callable[[str, CpuSet], None]) -> None:
     """Give the cgroup at ``path`` below the mount a state, and read it back.
 
-    ``allow`` tells systemd of a unit's CPUs. Raises Gone, NotPermitted, ApplyFailed.
+    ``allow`` has systemd give a unit its CPUs. Raises Gone, NotPermitted, ApplyFailed, Invalid.
     """
     folder, possible = cpuset_mount(root).folder / path, files.cpu_list(root / POSSIBLE)
     partition(folder, possible)
-    kind, _, listed = state.partition(" ")
-    cpus = CpuSet.parse(listed)
-    if kind == "member":
-        _write(folder / PARTITION, kind)
-    allow(folder.name, cpus)
-    if files.cpu_list(folder / CPUS) != cpus:
-        # systemd leaves the file alone when it is told of no CPU.
-        _write(folder / CPUS, str(cpus or possible))
-    if kind != "member":
-        _write(folder / PARTITION, kind)
+    if state.kind == "member":
+        _write(folder / PARTITION, state.kind)
+    allow(folder.name, state.cpus)
+    if files.cpu_list(folder / CPUS) != state.cpus:
+        # systemd does not write the file where a unit's list of CPUs is empty.
+        _write(folder / CPUS, str(state.cpus or possible))
+    if state.kind != "member":
+        _write(folder / PARTITION, state.kind)
     if (now := partition(folder, possible)) != state:
-        raise ApplyFailed(f"partition {path}", f"asked for {state!r}, the kernel says {now!r}", granted=now)
+        raise ApplyFailed(f"partition {path}", f"asked for '{state}', the kernel says '{now}'", granted=str(now))
 
 
-def unbound(root: Path) -> str:
-    """The CPUs of unbound work as a list. Raises Gone where the kernel does not tell."""
+def unbound(root: Path) -> CpuSet:
+    """The CPUs of unbound work. Raises Gone where the kernel does not give them."""
     cpus = files.cpu_mask(root / UNBOUND)
     if cpus is None:
         raise Gone("the kernel's work queues")
-    return str(cpus)
+    return cpus
 
 
-def set_unbound(root: Path, cpus: str) -> None:
+def set_unbound(root: Path, cpus: CpuSet) -> None:
     """Give unbound work these CPUs and read them back. Raises Gone, NotPermitted, ApplyFailed."""
-    _write(root / UNBOUND, CpuSet.parse(cpus).mask())
+    _write(root / UNBOUND, cpus.mask())
     if (now := unbound(root)) != cpus:
-        raise ApplyFailed("workqueue", f"asked for CPUs {cpus}, the kernel says {now}", granted=now)
+        raise ApplyFailed("workqueue", f"asked for CPUs {cpus}, the kernel says {now}", granted=str(now))
 
 
 def allow(unit: str, cpus: CpuSet) -> None:
@@ -94,7 +103,8 @@ def allow(unit: str, cpus: CpuSet) -> None:
 
 
 def _units(path: str) -> Iterator[str]:
-    """The path of each unit on the way; what a unit keeps below itself (libvirt's vcpu0) is its own affair."""
+    """The path of each unit that contains the cgroup at ``path``; folders below a unit (libvirt's vcpu0) are the unit's
+    own."""
     parts = path.split("/")
     for number, name in enumerate(parts, start=1):
         if not name.endswith(UNITS):

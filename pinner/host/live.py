@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import assert_never
 
 from pinner.host import affinity, cgroups, evidence, files, memory, procfs, qemu
 from pinner.host.guests import pinned_by_nova
@@ -11,7 +12,7 @@ from pinner.host.libvirt import Libvirt
 from pinner.host.own_pins import OwnPins
 from pinner.host.sysfs import read_fingerprint
 from pinner.model.bounds import Bounds
-from pinner.model.change import Target, TargetKind, ThreadMask
+from pinner.model.change import PartitionState, State, Target, TargetKind, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift
 from pinner.model.errors import ApplyFailed, Gone, Invalid
@@ -29,8 +30,8 @@ class LiveHost:
         """``sets`` gives Nova's CPU sets as they are configured now."""
         self._libvirt = libvirt
         self._sets = sets
-        self._qemus: dict[str, tuple[int, int]] = {}
-        """Process id and start time by guest."""
+        self._qemus: dict[str, ThreadKey] = {}
+        """The first thread of QEMU by guest: its id is the process id."""
         self._singles: dict[Target, ThreadMask] = {}
         """The thread of each target that is one thread of QEMU."""
         self.own_pins = OwnPins()
@@ -70,8 +71,8 @@ class LiveHost:
         raise Invalid("target", str(target), "a part unless it is an emulator")
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
-        """See Host. CPUs that are absent or offline are refused before libvirt is asked: it drops them silently, and
-        a pin that it refuses may have changed the host all the same."""
+        """See Host. CPUs that are absent or offline are refused before libvirt is called: libvirt drops them silently,
+        and a pin that it refuses may have changed the host all the same."""
         online = self.online()
         if not cpus <= online:
             raise ApplyFailed(str(target), f"CPUs {cpus - online} are not online (online: {online})")
@@ -82,18 +83,21 @@ class LiveHost:
         """See Host."""
         affinity.set_affinity(thread)
 
-    def state(self, target: Target) -> str:
+    def state(self, target: Target) -> State:
         """See Host."""
         if target.kind == "workqueue":
             return cgroups.unbound(ROOT)
         return cgroups.partition(cpuset_mount(ROOT).folder / target.owner, files.cpu_list(ROOT / cgroups.POSSIBLE))
 
-    def set_state(self, target: Target, state: str) -> None:
+    def set_state(self, target: Target, state: State) -> None:
         """See Host."""
-        if target.kind == "workqueue":
-            cgroups.set_unbound(ROOT, state)
-        else:
-            cgroups.set_partition(ROOT, target.owner, state, cgroups.allow)
+        match state:
+            case CpuSet():
+                cgroups.set_unbound(ROOT, state)
+            case PartitionState():
+                cgroups.set_partition(ROOT, target.owner, state, cgroups.allow)
+            case _:
+                assert_never(state)
 
     def parts(self, guest: str) -> frozenset[tuple[TargetKind, int]]:
         """See Host."""
@@ -148,7 +152,7 @@ class LiveHost:
         self._libvirt.set_excluded(guest, excluded=excluded)
 
     def _first_thread(self, target: Target) -> int:
-        """QEMU's process id, if it is still the one that the target means. Raises Gone."""
+        """QEMU's process id, if QEMU is still the process of the target. Raises Gone."""
         pid = self._qemu(target.owner)
         if procfs.started(ROOT, pid) != target.part:
             raise Gone(str(target))
@@ -161,7 +165,7 @@ class LiveHost:
         return affinity.masks(pid)
 
     def _single_of_qemu(self, target: Target, part: int) -> ThreadMask:
-        """The thread of a vCPU or iothread; QEMU's threads are searched for it only once while it lives."""
+        """The thread of a vCPU or iothread; the thread is searched for only once while it lives."""
         if target in self._singles:
             known = self._singles.pop(target)
             with suppress(Gone):
@@ -177,22 +181,22 @@ class LiveHost:
         return self._singles[target]
 
     def _qemu(self, guest: str) -> int:
-        """QEMU's process id; it is searched for only once while the process lives. Raises Gone."""
+        """QEMU's process id; the process is searched for only once while it lives. Raises Gone."""
         if guest in self._qemus:
-            pid, started = self._qemus.pop(guest)
+            known = self._qemus.pop(guest)
             with suppress(Gone):
-                if procfs.started(ROOT, pid) == started:
-                    self._qemus[guest] = pid, started
-                    return pid
+                if procfs.started(ROOT, known.tid) == known.started:
+                    self._qemus[guest] = known
+                    return known.tid
         qemus = qemu.find(ROOT, {guest}).qemus
         if guest not in qemus:
             raise Gone(f"guest {guest}")
-        self._qemus[guest] = qemus[guest], procfs.started(ROOT, qemus[guest])
+        self._qemus[guest] = ThreadKey(qemus[guest], procfs.started(ROOT, qemus[guest]))
         return qemus[guest]
 
 
 def _movable() -> tuple[ThreadMask, ...]:
-    """Every thread of the machine that does not belong to its CPU, by ascending id."""
+    """Every thread of the machine except per-CPU kernel threads, by ascending id."""
     processes = procfs.Sampler(ROOT).second()
     threads = (thread for process in processes for thread in process.threads if thread.immovable_reason != "per-cpu")
     found = (ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)

@@ -1,4 +1,4 @@
-"""What a plan that hands CPUs out must keep clear of."""
+"""The limits of a plan that allocates CPUs."""
 
 from dataclasses import dataclass, field
 
@@ -7,8 +7,8 @@ from pinner.model.nova import NovaOwns
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """As of one moment."""
+    """What Nova owns and which guests are excluded, as of one moment."""
 
     nova: NovaOwns = field(default_factory=NovaOwns)
     excluded: frozenset[str] = frozenset()
-    """The active guests (by UUID) that are marked as ones whose CPUs are left alone (Guest.exempt)."""
+    """The active guests (by UUID) that are marked so that pinner does not place them (Guest.excluded)."""

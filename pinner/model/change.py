@@ -1,37 +1,33 @@
-"""The things that have an affinity of their own, and the changes that a plan makes to them."""
+"""The targets that have an affinity or a state of their own, and the kinds of change that are made to them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple, assert_never
 
 from pinner.model.cpuset import CpuSet
 
 TargetKind = Literal["emulator", "vcpu", "iothread", "vhost", "process", "memory", "workqueue", "partition"]
 
-SETTINGS: tuple[TargetKind, ...] = ("workqueue", "partition")
-"""What has a state instead of threads."""
-
 PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
 """The parts of a guest that libvirt itself knows: it pins them and remembers their pins, they have a place in the
-guest's definition, and they are the same parts after a restart. Helpers and memory it does not know."""
+guest's definition, and they are the same parts after a restart. libvirt does not know vhost threads and memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A thing that has an affinity of its own.
+    """A thing that has an affinity or a state of its own.
 
     kind      owner        part                changed through
     emulator  guest uuid   None                virDomainPinEmulator
     vcpu      guest uuid   vCPU number         virDomainPinVcpuFlags
     iothread  guest uuid   libvirt's id        virDomainPinIOThread
-    helper    guest uuid   thread id           sched_setaffinity (libvirt cannot)
+    vhost     guest uuid   thread id           sched_setaffinity (libvirt cannot)
     process   process id   start time          sched_setaffinity of every thread
     memory    guest uuid   QEMU's start time   virDomainSetNumaParameters, migrate_pages
     workqueue (none)       None                the kernel's CPUs for unbound work
     partition cgroup path  None                systemd's AllowedCPUs=, cpuset.cpus.partition
 
-    The last two have no threads of their own but a state, in words: ``0-3`` of the work queues, ``member``,
-    ``root 2-7`` or ``isolated 4-7`` of a cgroup.
+    The last two have a State instead of threads.
     """
 
     kind: TargetKind
@@ -41,12 +37,23 @@ class Target:
     """The guest's or process's name, for people."""
 
     def __str__(self) -> str:
-        if self.kind == "process":
-            return f"process {self.name} ({self.owner})"
-        if self.kind in SETTINGS:
-            return f"{self.kind} {self.name}"
-        part = "" if self.part is None or self.kind == "memory" else f" {self.part}"
-        return f"guest {self.name} {self.kind}{part}"
+        match self.kind:
+            case "process":
+                return f"process {self.name} ({self.owner})"
+            case "workqueue" | "partition":
+                return f"{self.kind} {self.name}"
+            case "emulator" | "memory":
+                return f"guest {self.name} {self.kind}"
+            case "vcpu" | "iothread" | "vhost":
+                return f"guest {self.name} {self.kind} {self.part}"
+        assert_never(self.kind)
+
+
+class ThreadKey(NamedTuple):
+    """The name of a thread: its id and its start time, so that a reused id is not mistaken for it."""
+
+    tid: int
+    started: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,29 +64,64 @@ class ThreadMask:
     started: int
     cpus: CpuSet
 
+    @property
+    def key(self) -> ThreadKey:
+        """The name of the thread."""
+        return ThreadKey(self.tid, self.started)
+
+
+def masks_of(threads: Iterable[ThreadMask]) -> dict[ThreadKey, CpuSet]:
+    """Each thread's mask by the name of the thread."""
+    return {thread.key: thread.cpus for thread in threads}
+
+
+PartitionKind = Literal["member", "root", "isolated"]
+
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One step of a plan: the target's threads, each with the mask it has, and the mask all of them get.
+class PartitionState:
+    """The state of a cgroup v2 cpuset: the kind of its partition, and its own CPUs."""
 
-    A target that has a state has no ``before`` but ``states``, what it is and what it becomes; ``after`` are its CPUs.
-    """
+    kind: PartitionKind
+    cpus: CpuSet
+    """None: the cgroup has no limit of its own."""
+    invalid: str = ""
+    """The kernel's reason why the partition is invalid; empty: it is valid."""
+
+    def __str__(self) -> str:
+        invalid = f"invalid ({self.invalid})" if self.invalid else ""
+        return " ".join(filter(None, (self.kind, invalid, str(self.cpus))))
+
+
+State = PartitionState | CpuSet
+"""What a target without threads has: a partition its PartitionState, the work queues their CPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityChange:
+    """A target's threads, each with the mask that it has, and the mask that all of them get."""
 
     target: Target
     before: tuple[ThreadMask, ...]
     after: CpuSet
     reason: str
-    states: tuple[str, str] = ("", "")
+    kind: Literal["affinity"] = "affinity"
 
-    @property
-    def goal(self) -> str:
-        """What it leads to, for people: the state that the target gets, or the CPUs that its threads get."""
-        return self.states[1] or str(self.after)
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """A target without threads, the state that it has, and the state that it gets."""
+
+    target: Target
+    before: State
+    after: State
+    reason: str
+    kind: Literal["state"] = "state"
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryChange:
-    """One step of an apply with migrate_memory: what of a guest's memory lies elsewhere goes to ``node``."""
+    """A guest's memory on other nodes than ``node``, which moves to ``node``. An apply with migrate_memory makes it."""
 
     target: Target
     before: Mapping[int, int]
@@ -88,8 +130,21 @@ class MemoryChange:
     numatune: str
     """The nodes of the guest's live numatune where libvirt may change them; empty: only the kernel is asked."""
     reason: str
+    kind: Literal["memory"] = "memory"
 
-    @property
-    def goal(self) -> str:
-        """What it leads to, for people."""
-        return f"node {self.node}"
+
+PlannedChange = AffinityChange | StateChange
+"""The kinds of change that a plan has. An apply adds the changes of memory, which it reads when it begins."""
+
+Change = AffinityChange | StateChange | MemoryChange
+"""Every kind of change. It is closed: code that tells the kinds apart matches all of them, with assert_never."""
+
+
+def cpus_of(state: State) -> CpuSet:
+    """The CPUs that a state names."""
+    match state:
+        case CpuSet():
+            return state
+        case PartitionState():
+            return state.cpus
+    assert_never(state)

@@ -1,10 +1,10 @@
-"""Drift: what stands against what the kernel says. And the news by which it is found at once."""
+"""Drift: the difference between the recorded placement and the host's actual affinities."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from pinner.model.change import Target, ThreadMask
+from pinner.model.change import State, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan import LeftOut
 from pinner.model.policy import Mode
@@ -23,50 +23,51 @@ Cause = Literal[
     "libvirt",
     "unknown",
 ]
-"""Told by comparing a snapshot with what stands:
-arrived    it is new here, or is placed first         restarted  it was started anew (guest or process)
+"""Found by comparing a snapshot with the recorded placement:
+arrived    the target is new here, or placed first    restarted  the guest or process was started anew
 hotplug    the vCPU or iothread was plugged in since  thread     threads were born since
-offline    CPUs of its place went offline or came on  moved      to make room for another guest
+offline    CPUs of its place went offline or online   moved      to make room for another guest
 busy       the process became busy since
-Told by the host (Agent.explain):
-cpuset     a cpuset above it was written              systemd    its unit's AllowedCPUs= or CPUAffinity= says so
-balancer   irqbalance, tuned or numad runs            libvirt    another writer pinned it through libvirt
-unknown    the same threads have other masks, and nothing tells why"""
+Found on the host (Agent.explain):
+cpuset     a cpuset above the thread was written      systemd    AllowedCPUs= or CPUAffinity= of its unit
+balancer   irqbalance, tuned or numad runs            libvirt    another program pinned the target through libvirt
+unknown    the same threads have other masks, and no known cause was found"""
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A target that is not where it belongs."""
+    """A target whose affinity or state differs from the recorded placement."""
 
     target: Target
     expected: CpuSet
     actual: tuple[ThreadMask, ...]
-    """Those of its threads that may run elsewhere, with the kernel's word on where; none for a target with a state."""
+    """The threads that may run elsewhere, with their masks from the kernel; none for a target with a state."""
     cause: Cause
     detail: str = ""
     """The cause in words: which cpuset, which service, since when. Empty where the cause says it all."""
-    states: tuple[str, str] = ("", "")
-    """Of a target with a state: what it is and what it should be."""
+    states: tuple[State, State] | None = None
+    """Of a target with a state: the actual state, and the expected one."""
     times: int = 0
-    """How often it was put back lately, only to be moved again; where nothing is enforced: how often it was found."""
+    """How often this drift was corrected lately and came back; under a policy that does not enforce: how often it was
+    found."""
     backoff_until: datetime | None = None
-    """It flaps: until then it is left alone."""
+    """Until this moment the policy does not correct this drift, because it came back too often."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriftReport:
-    """How far a host is from what stands there. Without a policy and without a placement nothing drifts."""
+    """All drifts of a host. A host without a policy and without a recorded placement has none."""
 
     host: str
     at: datetime
     mode: Mode | None
-    """The policy's; None: the host has none, and drift is from the last applied plan."""
+    """The policy's; None: the host has no policy, and drift is measured from the last applied plan."""
     placement: str
-    """The plan of the standing placement; empty: nothing stands."""
+    """The plan of the recorded placement; empty: none is recorded."""
     drifts: tuple[Drift, ...]
     unplaced: tuple[LeftOut, ...] = ()
     """Guests for which the policy has no place, with the numbers."""
     proposed: str = ""
-    """The plan that would end the drift, where the mode is ``propose`` and there is something to do."""
+    """The plan that would end the drift, where the mode is ``propose`` and something is to be changed."""
     error: str = ""
-    """Why the policy cannot be kept as it is; empty: it can."""
+    """Why the policy cannot be applied as it is; empty: it can."""

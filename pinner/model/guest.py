@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
+from pinner.model.change import PartitionState
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.process import Thread
 
@@ -89,10 +90,10 @@ class NovaIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """A cgroup v2 of a systemd unit: its path below the mount, and its state as Target tells it."""
+    """A cgroup v2 of a systemd unit: its path below the mount, and its state."""
 
     path: str
-    state: str
+    state: PartitionState
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,32 +1,33 @@
-"""What was done to a host: runs and their entries."""
+"""The record of the changes that were made to a host: runs and their entries."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from pinner.model.change import Change, MemoryChange, ThreadMask
+from pinner.model.change import Change, ThreadMask
 from pinner.model.memory import NodeMemory, moved_text
 
 EntryState = Literal["intent", "done", "gone", "failed", "undone", "stuck"]
-"""intent  written down, perhaps made          done    made, and the kernel read back
-gone    its guest, process or thread ended     failed  not made; the prior masks were verified
-undone  the prior masks are back               stuck   could not be undone, ``error`` says why"""
+"""intent  written to the journal, perhaps made     done    made, and read back from the kernel
+gone    its guest, process or thread ended       failed  not made; the prior masks were verified
+undone  the prior masks are restored             stuck   could not be undone, ``error`` says why"""
 
 RunKind = Literal["apply", "rollback", "release"]
-"""release: an apply that gives a guest back the CPUs that it had, before it is migrated away; nothing stands by it."""
+"""release: an apply that restores a guest's prior CPUs before it is migrated away; it is not recorded as a placement.
+"""
 RunState = Literal["running", "applied", "undone", "rolled_back", "rolled_back_partly", "failed"]
-"""running; applied: the host is as planned; undone: a change failed and the host is as it was;
-rolled_back, rolled_back_partly (something was gone, or is stuck): of a rollback, and of the run it took back;
-failed: refused before any change, or (with stuck entries) something could not be undone."""
+"""running; applied: the host is as planned; undone: a change failed and the host is as before the run;
+rolled_back, rolled_back_partly (a change was gone, or is stuck): of a rollback, and of the run that it undid;
+failed: refused before any change, or (with stuck entries) a change could not be undone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One change of a run. ``found`` are threads born while it was made, each with its mask before pinner's."""
+    """One change of a run. ``found`` are threads born while the change was made, each with its prior mask."""
 
     run: str
     seq: int
-    change: Change | MemoryChange
+    change: Change
     state: EntryState
     at: datetime
     error: str = ""
@@ -34,11 +35,11 @@ class Entry:
     definition: str = ""
     """With --persist: the pins (<cputune>) of the guest's persistent definition before the change, as XML."""
     memory: tuple[NodeMemory, ...] = ()
-    """Of a change of memory that was made: what has moved and what has not."""
+    """Of a change of memory that was made: how much moved and how much stayed."""
 
     @property
     def summary(self) -> str:
-        """What there is to say of it, for people: what went wrong, or what memory has moved."""
+        """The entry's result for people: its error, or how much memory moved; often empty."""
         return self.error or (moved_text(self.memory) if self.state == "done" else "")
 
 
@@ -58,23 +59,23 @@ class Run:
     ended_at: datetime | None = None
     persist: bool = False
     undoes: str = ""
-    """Of a rollback: the run that it takes back."""
+    """Of a rollback: the run that it undoes."""
     error: str = ""
     migrate_memory: bool = False
     """Whether guests' memory was to follow their vCPUs."""
     recovered: str = ""
-    """Where the process that carried it out died: what recovery made of it, in words."""
+    """Of a run whose process died: the result of its recovery, in words."""
 
 
 def is_final(run: Run, entry: Entry) -> bool:
-    """Whether the run is through with this entry (of its own, or of the run that it takes back)."""
+    """Whether the run will not change the entry (its own, or one of the run that it undoes) any more."""
     return entry.state != "intent" and not (run.kind == "rollback" and entry.state == "done")
 
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far a run is: ``done`` of ``total`` entries have ended, ``entry`` is the latest (None in the last word,
-    which tells only that the run ended)."""
+    """How far a run is: ``done`` of ``total`` entries have ended, ``entry`` is the latest (None in the last message,
+    which says only that the run ended)."""
 
     run: Run
     done: int

@@ -1,20 +1,22 @@
-"""A guest's memory on its way from node to node."""
+"""How much of a guest's memory a run moved from node to node."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from pinner.model.text import mib
+
 
 @dataclass(frozen=True, slots=True)
 class NodeMemory:
-    """What became of a guest's memory on one node, in KiB from numa_maps before and after: ``before_kib`` is
-    ``moved_kib`` and ``stayed_kib`` together."""
+    """A guest's memory on one node before and after a move, in KiB from numa_maps: ``before_kib`` is the sum of
+    ``moved_kib`` and ``stayed_kib``."""
 
     node: int
     before_kib: int
     moved_kib: int
-    """How much less it is now; below 0: how much has come."""
+    """How much less the node has now; below 0: how much more."""
     stayed_kib: int
-    """How much lies there now."""
+    """How much the node has now."""
 
 
 def compared(before: Mapping[int, int], after: Mapping[int, int]) -> tuple[NodeMemory, ...]:
@@ -25,19 +27,9 @@ def compared(before: Mapping[int, int], after: Mapping[int, int]) -> tuple[NodeM
     )
 
 
-def mib(kib: int) -> str:
-    """KiB as MiB for people; less than one stays in KiB."""
-    return f"{kib} KiB" if abs(kib) < 1024 else f"{kib / 1024:.1f} MiB"
-
-
-def lying(per_node: Mapping[int, int]) -> str:
-    """Memory by node for people: ``node 0: 12 MiB, node 1: 500 MiB``."""
-    return ", ".join(f"node {node}: {mib(kib)}" for node, kib in sorted(per_node.items())) or "nowhere"
-
-
 def moved_text(parts: Iterable[NodeMemory]) -> str:
-    """What moved and what stayed, for people: ``node 1: 500 MiB moved, 2 MiB stayed``; nodes that gained are left
-    out."""
+    """How much moved and how much stayed, for people: ``node 1: 500 MiB moved, 2 MiB stayed``; without the nodes that
+    gained memory."""
     return "; ".join(
         f"node {part.node}: {mib(part.moved_kib)} moved, {mib(part.stayed_kib)} stayed"
         for part in parts

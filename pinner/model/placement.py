@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from pinner.model.change import Target
+from pinner.model.change import Target, ThreadKey
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan import Roles
 from pinner.model.request import Request
@@ -11,34 +11,35 @@ from pinner.model.request import Request
 
 @dataclass(frozen=True, slots=True)
 class PlacedTarget:
-    """A target with its place, and the threads that it had when it got it, each by id and start time."""
+    """A target with its CPUs, and the threads that it had when it was placed."""
 
     target: Target
     cpus: CpuSet
-    threads: tuple[tuple[int, int], ...]
-    """None while it has not been given its place yet."""
+    threads: tuple[ThreadKey, ...]
+    """None while the target is not placed yet."""
     unit: str = ""
-    """Of a process: its systemd unit, by which (and its name) it is known after a restart."""
+    """Of a process: its systemd unit. Together with its name, the unit identifies the process after a restart."""
     command: str = ""
-    """Of a process that no service unit names: its command line, for the same."""
+    """Of a process that no service unit names: its command line, for the same purpose."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The placement that stands on a host: what drift is measured against, and what incremental plans keep to."""
+    """The placement recorded after a plan has been applied. Drift is measured against it, and later plans of the same
+    request preserve it."""
 
     host: str
     plan: str
-    """The plan that it comes from."""
+    """The plan that was applied."""
     at: datetime
     request: Request
     roles: Roles
     placed: tuple[PlacedTarget, ...]
-    """Every target of the plan; also some that are not there now, so that they come back to their place."""
+    """Every target of the plan, and some targets that are absent now: they get their old CPUs when they return."""
     since: int
-    """The latest start time (clock ticks after boot) of a process then: what began later was born since."""
+    """The latest start time (clock ticks after boot) of any process at that moment: later ones are new."""
 
     @property
     def places(self) -> frozenset[tuple[Target, CpuSet]]:
-        """Who belongs where, whatever its threads."""
+        """Each target with its CPUs, without its threads."""
         return frozenset((each.target, each.cpus) for each in self.placed)

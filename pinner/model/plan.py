@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from pinner.model.change import Change, Target
+from pinner.model.change import PlannedChange, State, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.request import Request
 
@@ -17,8 +17,8 @@ class Wanted:
     target: Target
     cpus: CpuSet
     reason: str
-    state: str = ""
-    """Of a target without threads: the state it should have."""
+    state: State | None = None
+    """Of a target without threads: the state that it should have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Plan:
     roles: Roles
     wanted: tuple[Wanted, ...]
     """Where every placed target belongs, whether it is there already or not."""
-    changes: tuple[Change, ...]
+    changes: tuple[PlannedChange, ...]
     """What of it is not so yet; empty: nothing to do."""
     unplaced: tuple[LeftOut, ...]
     """Guests that the strategy could not place."""

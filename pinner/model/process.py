@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from pinner.model.change import ThreadKey
 from pinner.model.cpuset import CpuSet
 
 Immovable = Literal["", "per-cpu", "guest", "pinner", "restricted"]
@@ -31,6 +32,11 @@ class Thread:
     delay_ns: int | None = None
     """Time on a CPU and time waiting for one since the thread began (/proc/TID/schedstat); None without schedstats."""
     immovable_reason: Immovable = ""
+
+    @property
+    def key(self) -> ThreadKey:
+        """The name of the thread."""
+        return ThreadKey(self.tid, self.started)
 
 
 @dataclass(frozen=True, slots=True)

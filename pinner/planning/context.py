@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pinner.model.change import Target
+from pinner.model.change import State, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NotFound
 from pinner.model.guest import Guest, nova_cpus
@@ -42,7 +42,7 @@ class Context:
     """The processes to place."""
     threads: Mapping[Target, tuple[Thread, ...]]
     """Everything that may be placed, with the threads that this concerns."""
-    settings: Mapping[Target, str]
+    settings: Mapping[Target, State]
     """What has a state instead of threads, with its state."""
     skipped: tuple[LeftOut, ...]
     placement: Placement | None

@@ -1,6 +1,6 @@
-"""What is wanted, less what is so already: the changes."""
+"""The changes: the difference between the wanted affinities and states and the actual ones."""
 
-from pinner.model.change import Change, TargetKind, ThreadMask
+from pinner.model.change import AffinityChange, PlannedChange, StateChange, TargetKind, ThreadMask
 from pinner.model.plan import Wanted
 from pinner.planning.context import Context
 
@@ -13,24 +13,24 @@ _ORDER: dict[TargetKind, int] = {
     "workqueue": 3,
     "partition": 4,
 }
-"""First the host's processes clear the room, then QEMU's own threads; vCPUs move last of the threads, into quiet CPUs.
-Partitions close behind them, each after the one that holds it."""
+"""First the host's processes leave the CPUs, then QEMU's own threads move; vCPUs move last of the threads, to CPUs that
+are quiet by then. Partitions come after all threads, each after its parent."""
 
 
-def changes(context: Context, wanted: tuple[Wanted, ...]) -> tuple[Change, ...]:
-    """A change for each target of which at least one thread may run elsewhere than wanted.
+def changes(context: Context, wanted: tuple[Wanted, ...]) -> tuple[PlannedChange, ...]:
+    """A change for each target whose state, or the mask of at least one thread, differs from the wanted one.
 
-    ``before`` has every thread of the target, also those that are right already, so that an undo is exact.
+    ``before`` has every thread of the target, also those that have the wanted mask, so that an undo is exact.
     """
-    found = []
+    found: list[PlannedChange] = []
     for want in sorted(wanted, key=lambda want: _ORDER[want.target.kind]):
-        if want.state:
+        if want.state is not None:
             before = context.settings[want.target]
             if before != want.state:
-                found.append(Change(want.target, (), want.cpus, want.reason, (before, want.state)))
+                found.append(StateChange(want.target, before, want.state, want.reason))
             continue
         threads = context.threads[want.target]
         if any(thread.affinity != want.cpus for thread in threads):
             masks = tuple(ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)
-            found.append(Change(want.target, masks, want.cpus, want.reason))
+            found.append(AffinityChange(want.target, masks, want.cpus, want.reason))
     return tuple(found)

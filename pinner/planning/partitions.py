@@ -1,8 +1,9 @@
-"""Cgroup v2 partitions and the work queues' CPUs: what they are, and the commands that change them."""
+"""Cgroup v2 partitions and the work queues' CPUs: their states, and the commands that change them."""
 
 from collections.abc import Iterator
+from typing import assert_never
 
-from pinner.model.change import Target
+from pinner.model.change import PartitionState, State, Target
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
@@ -13,11 +14,13 @@ _POSSIBLE = "/sys/devices/system/cpu/possible"
 _WORKQUEUE = "/sys/devices/virtual/workqueue/cpumask"
 
 
-def settings(snapshot: Snapshot) -> dict[Target, str]:
-    """Everything that has a state, with its state: the cgroups of the guests' units, and the work queues."""
-    found = {cgroup_target(cgroup.path): cgroup.state for guest in snapshot.guests for cgroup in guest.cgroups}
+def settings(snapshot: Snapshot) -> dict[Target, State]:
+    """Every target that has a state, with its state: the cgroups of the guests' units, and the work queues."""
+    found: dict[Target, State] = {
+        cgroup_target(cgroup.path): cgroup.state for guest in snapshot.guests for cgroup in guest.cgroups
+    }
     unbound = snapshot.topology.kernel.unbound
-    return found | ({WORK: str(unbound)} if unbound else {})
+    return found | ({WORK: unbound} if unbound else {})
 
 
 def cgroup_target(path: str) -> Target:
@@ -26,24 +29,31 @@ def cgroup_target(path: str) -> Target:
 
 
 def partitioned(snapshot: Snapshot, request: Request) -> CpuSet:
-    """The CPUs in partitions of guests' units, where the request is about those: it may share them out anew."""
+    """The CPUs in partitions of guests' units, where the request is for live isolation: it may allocate them anew."""
     if request.isolation != "live":
         return CpuSet()
-    states = (cgroup.state.split(" ") for guest in snapshot.guests for cgroup in guest.cgroups)
-    return union(CpuSet.parse(state[1]) for state in states if len(state) == 2 and state[0] in ("root", "isolated"))
+    states = (cgroup.state for guest in snapshot.guests for cgroup in guest.cgroups)
+    return union(state.cpus for state in states if state.kind != "member" and not state.invalid)
 
 
-def commands(target: Target, state: str) -> Iterator[str]:
+def commands(target: Target, state: State) -> Iterator[str]:
     """The shell commands that give the target this state."""
-    if target.kind == "workqueue":
-        yield f"echo {CpuSet.parse(state).mask()} > {_WORKQUEUE}"
-        return
-    kind, _, cpus = state.partition(" ")
-    allow = f"systemctl set-property --runtime '{target.name}' AllowedCPUs={cpus}"
+    match state:
+        case CpuSet():
+            yield f"echo {state.mask()} > {_WORKQUEUE}"
+        case PartitionState():
+            yield from _partition_commands(target, state)
+        case _:
+            assert_never(state)
+
+
+def _partition_commands(target: Target, state: PartitionState) -> Iterator[str]:
+    allow = f"systemctl set-property --runtime '{target.name}' AllowedCPUs={state.cpus}"
     folder = f"{_MOUNT}/{target.owner}"
-    become = f"echo {kind} > '{folder}/cpuset.cpus.partition'"
-    if kind == "member":
-        own = cpus or f"$(cat {_POSSIBLE})"
+    become = f"echo {state.kind} > '{folder}/cpuset.cpus.partition'"
+    if state.kind == "member":
+        own = state.cpus or f"$(cat {_POSSIBLE})"
         yield from (become, allow, f"echo {own} > '{folder}/cpuset.cpus'")
     else:
-        yield from (allow, become, f"cat '{folder}/cpuset.cpus.partition'  # must say: {kind}; else it says why not")
+        check = f"cat '{folder}/cpuset.cpus.partition'  # must say: {state.kind}; else it says why not"
+        yield from (allow, become, check)

@@ -1,10 +1,10 @@
-"""A plan that gives one guest back the CPUs that it had before pinner placed it: what is carried to another host with
-it must not be a place of this one."""
+"""A plan that restores one guest's affinities from before pinner placed it: a migration must not carry a placement of
+this host to another host."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from pinner.model.change import Change, ThreadMask
+from pinner.model.change import AffinityChange, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
 from pinner.model.plan import Basis, Plan, Roles, Wanted, plan_id
@@ -18,20 +18,20 @@ from pinner.planning.score import score
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """What was done to a guest: where each thread (by id and start time) was first, and where each target was put."""
+    """The changes that were made to a guest: the first mask of each thread, and the last CPUs of each target."""
 
-    first: dict[tuple[int, int], CpuSet] = field(default_factory=dict)
+    first: dict[ThreadKey, CpuSet] = field(default_factory=dict)
     last: dict[Key, CpuSet] = field(default_factory=dict)
 
 
 def release(
-    snapshot: Snapshot, snapshot_id: str, guest: str, done: Iterable[Change], within: CpuSet, reason: str
+    snapshot: Snapshot, snapshot_id: str, guest: str, done: Iterable[AffinityChange], within: CpuSet, reason: str
 ) -> Plan:
-    """The plan. ``done`` are the changes of the guest (by UUID) that stand, oldest first; ``within`` are the CPUs that
-    its destination has, where they are known (else none), for what it lacks cannot be carried there.
+    """The plan. ``done`` are the changes of the guest (by UUID) that were not undone, oldest first. ``within`` are the
+    CPUs of its destination, where they are known (else none): only those can be restored.
 
-    What pinner never placed, or somebody else has moved since, is left. A guest that pinner did not place gives a plan
-    without changes.
+    The plan does not change targets that pinner never placed, nor targets that another program has moved since. For a
+    guest that pinner did not place it has no changes.
     """
     past = _past(done)
     online = snapshot.topology.online
@@ -44,7 +44,9 @@ def release(
         host=snapshot.host,
         request=request,
         basis=Basis(snapshot_id, snapshot.taken_at, snapshot.topology.fingerprint),
-        roles=Roles(CpuSet(), CpuSet(), CpuSet(), ("no CPUs are shared out: the guest gets back what it had",)),
+        roles=Roles(
+            CpuSet(), CpuSet(), CpuSet(), ("this plan allocates no CPUs: it restores the guest's prior affinities",)
+        ),
         wanted=tuple(Wanted(change.target, change.after, reason) for change in made),
         changes=made,
         unplaced=(),
@@ -55,26 +57,26 @@ def release(
     )
 
 
-def _past(done: Iterable[Change]) -> _Past:
+def _past(done: Iterable[AffinityChange]) -> _Past:
     past = _Past()
     for change in done:
         past.last[key(change.target)] = change.after
         for mask in change.before:
-            past.first.setdefault((mask.tid, mask.started), mask.cpus)
+            past.first.setdefault(mask.key, mask.cpus)
     return past
 
 
-def _changes(guest: Guest, past: _Past, reachable: CpuSet, reason: str) -> Iterator[Change]:
+def _changes(guest: Guest, past: _Past, reachable: CpuSet, reason: str) -> Iterator[AffinityChange]:
     for target, threads in guest_targets(guest):
         placed = past.last.get(key(target))
         if placed is None or all(thread.affinity != placed for thread in threads):
             continue
-        cpus = _had(threads, past.first) & reachable or reachable
+        cpus = _prior(threads, past.first) & reachable or reachable
         if cpus != placed:
             masks = tuple(ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)
-            yield Change(target, masks, cpus, reason)
+            yield AffinityChange(target, masks, cpus, reason)
 
 
-def _had(threads: Iterable[Thread], first: Mapping[tuple[int, int], CpuSet]) -> CpuSet:
-    """All that any of the threads could use; nothing where none of them is older than the placement."""
-    return union(first.get((thread.tid, thread.started), CpuSet()) for thread in threads)
+def _prior(threads: Iterable[Thread], first: Mapping[ThreadKey, CpuSet]) -> CpuSet:
+    """The CPUs that any of the threads had first; none where no thread is older than the placement."""
+    return union(first.get(thread.key, CpuSet()) for thread in threads)

@@ -27,7 +27,7 @@ def _wrongs(answer: Answer, context: Context) -> Iterator[str]:
     for want in answer.wanted:
         # Thousands of threads share a handful of sets: each is checked once for each kind of target.
         key = (want.target.kind, want.cpus)
-        if not want.state and key not in checked:
+        if want.state is None and key not in checked:
             checked.add(key)
             yield from _cpus(want, answer.roles, context)
     yield from _alone(answer.wanted, context)

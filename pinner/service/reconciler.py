@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner.model.audit import AuditAction, Caller, audit_event
-from pinner.model.change import Change
+from pinner.model.change import PlannedChange
 from pinner.model.drift import Drift, DriftReport
 from pinner.model.errors import NovaConflict, StalePlan
 from pinner.model.event import HostEvent
@@ -225,6 +225,6 @@ class Reconciler:
         self._store.audit.append(audit_event(caller, self._now(), action, host, subject, result))
 
 
-def _moves(plan: Plan) -> list[Change]:
+def _moves(plan: Plan) -> list[PlannedChange]:
     """The plan's changes without their reasons."""
     return [replace(change, reason="") for change in plan.changes]

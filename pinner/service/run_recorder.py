@@ -1,16 +1,13 @@
 """RunRecorder: stores the centre's copy of one run, its entries and state together with their audit records."""
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 
 from pinner.model.audit import AuditAction, AuditEvent
-from pinner.model.change import Change, MemoryChange
 from pinner.model.journal import Entry, Run, is_final
-from pinner.model.memory import lying
-from pinner.render import counted
+from pinner.render import before_and_after
 from pinner.store.runs import Runs
 
 RECOVERY = "pinner"
@@ -104,20 +101,6 @@ class RunRecorder:
             result=result,
             request_id=self._request_id,
         )
-
-
-def before_and_after(change: Change | MemoryChange) -> tuple[str, str]:
-    """The state before and after a change, for people."""
-    before = lying(change.before) if isinstance(change, MemoryChange) else masks_text(change)
-    return before, change.goal
-
-
-def masks_text(change: Change) -> str:
-    """The masks, or the state, before a change for people: ``0-31 (12 threads), 0-3 (1 thread)``."""
-    if change.states[0]:
-        return change.states[0]
-    counts = Counter(str(mask.cpus) for mask in change.before)
-    return ", ".join(f"{cpus} ({counted(count, 'thread')})" for cpus, count in counts.most_common())
 
 
 def _options(run: Run) -> str:

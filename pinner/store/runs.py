@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Engine, Row, Update, bindparam, insert, selec
 
 from pinner import codec
 from pinner.model.audit import AuditEvent
-from pinner.model.change import Change, MemoryChange, ThreadMask
+from pinner.model.change import AffinityChange, Change, ThreadMask
 from pinner.model.errors import NotFound
 from pinner.model.journal import Entry, Run
 from pinner.model.memory import NodeMemory
@@ -82,7 +82,7 @@ class Runs:
             row = connection.execute(query.order_by(tables.runs.c.seq.desc()).limit(1)).one_or_none()
         return None if row is None else Run(*row)
 
-    def recorded_changes(self, host: str, guest: str) -> tuple[Change, ...]:
+    def recorded_changes(self, host: str, guest: str) -> tuple[AffinityChange, ...]:
         """Changes that runs made to the threads of a guest (by UUID) and that were not undone, oldest first.
 
         Reads all entries of the host.
@@ -96,7 +96,7 @@ class Runs:
         )
         with reading(self._engine) as connection:
             found = [_CHANGE.validate_json(body) for body in connection.execute(query).scalars()]
-        return tuple(each for each in found if isinstance(each, Change) and each.target.owner == guest)
+        return tuple(each for each in found if isinstance(each, AffinityChange) and each.target.owner == guest)
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """The run's entries by ``seq``; none for an unknown run."""
@@ -145,7 +145,7 @@ def _entry_row(entry: Entry) -> dict[str, Any]:
 
 _FOUND = codec.adapter(tuple[ThreadMask, ...])
 _MEMORY = codec.adapter(tuple[NodeMemory, ...])
-_CHANGE = codec.adapter(Change | MemoryChange)
+_CHANGE = codec.adapter(Change)
 
 
 def _entry(row: Row[Any]) -> Entry:

@@ -28,7 +28,7 @@ from support.values import NOON, make_plan, make_run
 from pinner.apply import executor
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT, LiveHost
-from pinner.model.change import Change, Target
+from pinner.model.change import AffinityChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan import Basis, Plan
 from pinner.store.journal import Journal
@@ -67,7 +67,7 @@ def ours(uri: str, targets: list[Target], folder: Path) -> Way:
     numbers = iter(range(1_000_000))
 
     def plan(cpus: CpuSet) -> Plan:
-        changes = tuple(Change(target, host.masks(target), cpus, "a benchmark") for target in targets)
+        changes = tuple(AffinityChange(target, host.masks(target), cpus, "a benchmark") for target in targets)
         return replace(make_plan(changes=changes), basis=Basis("s", NOON, host.fingerprint()))
 
     def way(cpus: CpuSet) -> float:

@@ -26,7 +26,7 @@ from support.values import NOON, make_run
 
 from pinner.apply import executor
 from pinner.host.live import LiveHost
-from pinner.model.change import Change, ThreadMask
+from pinner.model.change import AffinityChange, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import StalePlan
 from pinner.model.journal import Entry
@@ -105,7 +105,7 @@ def test_a_reused_pid_is_not_touched(host, journal):
         before = masks(pid)
         old = replace(daemon(pid), part=started(pid) - 1)
         ghosts = tuple(ThreadMask(tid, started(pid) - 1, CpuSet.of(ONLINE)) for tid in before)
-        assert apply(plan_of(host, [Change(old, ghosts, FIRST, "a test")]), host, journal).state == "applied"
+        assert apply(plan_of(host, [AffinityChange(old, ghosts, FIRST, "a test")]), host, journal).state == "applied"
         assert entries(journal) == [("gone", f"process busyd ({pid}) is gone")]
         assert masks(pid) == before
 

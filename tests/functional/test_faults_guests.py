@@ -29,7 +29,7 @@ from support.values import NOON, make_run
 from pinner.apply import executor
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT, LiveHost
-from pinner.model.change import Change
+from pinner.model.change import AffinityChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Gone, NotPermitted, StalePlan
 from pinner.model.journal import Entry
@@ -81,7 +81,7 @@ def test_a_guest_killed_before_the_rollback_is_named(host, journal, start_guest,
     kill(guest)
     run = rollback(host, journal)
     assert run.state == "rolled_back_partly"
-    assert run.error.startswith("4 of 4 changes could not be taken back: guest ")
+    assert run.error.startswith("4 of 4 changes could not be undone: guest ")
     assert {state for state, _ in entries(journal)} == {"gone"}
     with pytest.raises(Gone):
         host.pin(vcpu(guest), FIRST, persist=False)
@@ -98,7 +98,7 @@ def test_a_cpuset_written_behind_libvirts_back_is_left_and_named(host, journal, 
     assert allowed(tid) == str(FIRST)
     run = rollback(host, journal)
     assert run.state == "rolled_back_partly"
-    assert f"thread {tid} was moved to {FIRST} by somebody else and is left there" in run.error
+    assert f"thread {tid} was moved to {FIRST} by another program and stays there" in run.error
     now = masks(guest.pid)
     assert only(now, before) == only(before | {tid: str(FIRST)}, now)
 
@@ -142,7 +142,7 @@ def test_a_vcpu_that_is_not_plugged_in_cannot_be_said_to_be_placed(host, journal
     with pytest.raises(Gone, match="vcpu 1 is gone"):
         host.masks(vcpu(guest, 1))
     assert host.parts(guest.uuid) == {("vcpu", 0), ("iothread", 1)}
-    missing = Change(vcpu(guest, 1), (), SECOND, "a test")
+    missing = AffinityChange(vcpu(guest, 1), (), SECOND, "a test")
     with pytest.raises(StalePlan, match="vcpu 1 is gone"):
         apply(plan_of(host, [missing]), host, journal)
 

@@ -125,7 +125,7 @@ def test_both_halves_are_killed(interface, libvirtd, guests):
         interface.restart()
         ended = interface.ended(run)
     assert ended["state"] == "undone"
-    assert ended["recovered"].startswith("interrupted; taken back: ")
+    assert ended["recovered"].startswith("interrupted; rolled back: ")
     now = all_masks(guests)
     assert now == only(before, now)
     told = [(record["action"], record["subject"], record["actor"]) for record in interface.get("/audit")["items"]]

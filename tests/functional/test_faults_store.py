@@ -113,7 +113,7 @@ def test_the_journals_disk_is_full_in_the_middle(tmp_path, pids):
             recover(host, journal, "back", lambda: NOON)
         (disk / "filler").unlink()
         run = recover(host, journal, "back", lambda: NOON)
-        assert (run.state, run.recovered) == ("undone", "interrupted; taken back: 2 undone")
+        assert (run.state, run.recovered) == ("undone", "interrupted; rolled back: 2 undone")
         assert all_masks(pids) == before
 
 

@@ -18,10 +18,10 @@ from support.in_memory_host import emulator, memory, vcpu, vhost
 from support.kernel import THREADS, masks, process
 from support.kills import FileHost, Work, dies
 from support.real_guests import FIRST, ONLINE, SECOND, change, daemon, plan_of, whole
-from support.values import cpus
+from support.values import MEMBER, cpus, isolated
 
 from pinner.host.live import LiveHost
-from pinner.model.change import Change, Target
+from pinner.model.change import StateChange, Target
 from pinner.model.errors import NotFound
 from pinner.model.guest import Guest
 from pinner.model.plan import GuestMemory
@@ -151,15 +151,15 @@ def modelled(tmp_path: Path) -> Environment:
     host.add(vhost(300), "0-7")
     host.add(busyd(400), "0-7", "2-5", "4")
     host.definitions["uuid-g1"] = "<cputune/>"
-    host.states |= {scope: "member", queues: "0-7"}
+    host.states |= {scope: MEMBER, queues: cpus("0-7")}
     host.per_node[memory()] = {1: 1024}
     host.numatunes[memory()] = "1"
     host.save()
     kept = file.read_bytes()
     wanted = {emulator(): "1", vcpu(0): "4-7", vhost(300): "1", busyd(400): "0"}
     settings = (
-        Change(queues, (), cpus("0-3"), "so", ("0-7", "0-3")),
-        Change(scope, (), cpus("4-7"), "so", ("member", "isolated 4-7")),
+        StateChange(queues, cpus("0-7"), cpus("0-3"), "so"),
+        StateChange(scope, MEMBER, isolated("4-7"), "so"),
     )
     plan = host.plan(*settings, *(host.change(target, after) for target, after in wanted.items()))
     plan = replace(plan, memory=(GuestMemory(memory(), {1: 1024}, 0, 0, 0),))

@@ -59,7 +59,7 @@ def test_what_somebody_moved_since_is_left_and_named(host, journal, start_guest,
     private_libvirt.virsh(libvirtd, "vcpupin", guest.name, "1", str(FIRST), "--live")
     tid = guest.vcpus[1].thread.tid
     assert rollback(host, journal).state == "rolled_back_partly"
-    assert f"thread {tid} was moved to {FIRST} by somebody else and is left there" in dict(entries(journal))["stuck"]
+    assert f"thread {tid} was moved to {FIRST} by another program and stays there" in dict(entries(journal))["stuck"]
     now = masks(guest.pid)
     assert only(now, before) == only(before | {tid: str(FIRST)}, now)
 

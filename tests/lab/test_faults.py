@@ -79,9 +79,9 @@ def test_an_undo_onto_a_cpu_that_went_offline_is_told_and_done_when_it_is_back(p
     with offline(plain, victim):
         state = rollback(plain, run)
         assert state.startswith("rolled_back_partly")
-        assert "changes could not be taken back" in state
+        assert "changes could not be undone" in state
         assert f"CPUs {victim} are not online" in state
-        assert "somebody else" not in state
+        assert "another program" not in state
     assert rollback(plain, run) == "rolled_back"
     assert wrong(before, masks(plain)) == []
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from pinner.model.change import Change
+from pinner.model.change import AffinityChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Emulator, EmulatorPolicy, Guest, IoThread, Vcpu
 from pinner.model.plan import Plan
@@ -156,7 +156,7 @@ def masked(before: Snapshot, masks: Mapping[int, CpuSet], *, by_hand: bool = Fal
     )
 
 
-def _masks(changes: Iterable[Change]) -> tuple[CpuSet, ...]:
+def _masks(changes: Iterable[AffinityChange]) -> tuple[CpuSet, ...]:
     return tuple(sorted({change.after for change in changes}, key=str))
 
 

@@ -1,7 +1,7 @@
-"""A host whose threads stand in a dictionary.
+"""A host whose threads are values in a dictionary.
 
-The executor is tried on it because what it promises is about failures at chosen moments: a refusal at the third write,
-a thread born between two readings, somebody else at work. Real guests and processes are in tests/functional.
+The executor's tests use it because they need failures at chosen moments: a refusal at the third write, a thread born
+between two readings, another program that moves threads. Real guests and processes are in tests/functional.
 """
 
 from collections.abc import Callable, Collection
@@ -10,7 +10,7 @@ from dataclasses import replace
 from support.values import cpus, make_plan
 
 from pinner.model.bounds import Bounds
-from pinner.model.change import Change, Target, ThreadMask
+from pinner.model.change import AffinityChange, PlannedChange, State, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone
 from pinner.model.nova import NovaOwns
@@ -28,13 +28,13 @@ class InMemoryHost:
         self.definitions: dict[str, str] = {}
         """Of the guests that are persistent."""
         self.marked: set[str] = set()
-        """The guests that are to be left alone."""
+        """The guests that are excluded by their metadata."""
         self.per_node: dict[Target, dict[int, int]] = {}
         self.pages_stay: dict[int, int] = {}
         """KiB on each node that the kernel does not move."""
         self.numatunes: dict[Target, str] = {}
         """Of the guests that have one which libvirt may change."""
-        self.states: dict[Target, str] = {}
+        self.states: dict[Target, State] = {}
         """Of targets that have a state; setting a partition's moves every thread to ``reset``, as Linux before 6.2."""
         self.reset = "0-7"
         self.topology = "f"
@@ -58,17 +58,17 @@ class InMemoryHost:
         return tid
 
     def move(self, tid: int, mask: str) -> None:
-        """Somebody else's doing."""
+        """Another program moves the thread."""
         self._write(tid, cpus(mask))
 
     def kernel(self) -> dict[int, str]:
         """Every thread's mask."""
         return {thread.tid: str(thread.cpus) for threads in self.threads.values() for thread in threads}
 
-    def change(self, target: Target, after: str) -> Change:
-        return Change(target, tuple(self.threads[target]), cpus(after), "so")
+    def change(self, target: Target, after: str) -> AffinityChange:
+        return AffinityChange(target, tuple(self.threads[target]), cpus(after), "so")
 
-    def plan(self, *changes: Change, blocked: str = "") -> Plan:
+    def plan(self, *changes: PlannedChange, blocked: str = "") -> Plan:
         return make_plan(changes=changes, blocked=blocked)
 
     def fingerprint(self) -> str:
@@ -91,7 +91,7 @@ class InMemoryHost:
         return tuple(self.threads[target])
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
-        self._tell((str(target), str(cpus)))
+        self._record((str(target), str(cpus)))
         if target not in self.threads:
             raise Gone(str(target))
         if persist:
@@ -102,18 +102,18 @@ class InMemoryHost:
             self._write(thread.tid, cpus)
 
     def set_mask(self, thread: ThreadMask) -> None:
-        self._tell((str(thread.tid), str(thread.cpus)))
-        if not any((thread.tid, thread.started) == (t.tid, t.started) for ts in self.threads.values() for t in ts):
+        self._record((str(thread.tid), str(thread.cpus)))
+        if not any(thread.key == known.key for threads in self.threads.values() for known in threads):
             raise Gone(f"thread {thread.tid}")
         self._write(thread.tid, thread.cpus)
 
-    def state(self, target: Target) -> str:
+    def state(self, target: Target) -> State:
         if target not in self.states:
             raise Gone(str(target))
         return self.states[target]
 
-    def set_state(self, target: Target, state: str) -> None:
-        self._tell((str(target), state))
+    def set_state(self, target: Target, state: State) -> None:
+        self._record((str(target), str(state)))
         self.states[target] = state
         for tid in self.kernel() if target.kind == "partition" else ():
             self._write(tid, cpus(self.reset))
@@ -129,7 +129,7 @@ class InMemoryHost:
         return self.definitions[guest]
 
     def restore_definition(self, target: Target, definition: str) -> None:
-        self._tell((f"definition of {target.name}", definition))
+        self._record((f"definition of {target.name}", definition))
         self.definitions[target.owner] = definition
 
     def memory(self, target: Target) -> dict[int, int]:
@@ -141,20 +141,20 @@ class InMemoryHost:
         return self.numatunes.get(target, "")
 
     def set_numatune(self, target: Target, nodes: str) -> None:
-        self._tell((f"numatune of {target.name}", nodes))
+        self._record((f"numatune of {target.name}", nodes))
         self.numatunes[target] = nodes
 
     def move_memory(self, target: Target, away: Collection[int], node: int) -> None:
-        self._tell((str(target), f"{sorted(away)} -> {node}"))
+        self._record((str(target), f"{sorted(away)} -> {node}"))
         if target not in self.per_node:
             raise Gone(str(target))
-        held = self.per_node[target]
+        per_node = self.per_node[target]
         for other in away:
-            moved = max(held.get(other, 0) - self.pages_stay.get(other, 0), 0)
-            held[other] = held.get(other, 0) - moved
-            held[node] = held.get(node, 0) + moved
+            moved = max(per_node.get(other, 0) - self.pages_stay.get(other, 0), 0)
+            per_node[other] = per_node.get(other, 0) - moved
+            per_node[node] = per_node.get(node, 0) + moved
 
-    def _tell(self, write: Write) -> None:
+    def _record(self, write: Write) -> None:
         self.before_write(write)
         self.writes.append(write)
 

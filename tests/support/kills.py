@@ -25,7 +25,7 @@ from pinner.apply.ports import Host
 from pinner.apply.recover import Policy, recover
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
-from pinner.model.change import Target, ThreadMask
+from pinner.model.change import PartitionState, State, Target, ThreadMask, cpus_of
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed
 from pinner.model.journal import Run
@@ -194,11 +194,10 @@ class FileHost(InMemoryHost):
         super().pin(target, cpus, persist=persist)
         self.save()
 
-    def set_state(self, target: Target, state: str) -> None:
+    def set_state(self, target: Target, state: State) -> None:
         """A partition gets its CPUs before its kind, and loses its kind before its CPUs."""
         if target.kind == "partition":
-            listed = state.partition(" ")[2] or self.states[target].partition(" ")[2]
-            self.states[target] = f"member {listed}".strip()
+            self.states[target] = PartitionState("member", cpus_of(state) or cpus_of(self.states[target]))
             self.save()
         super().set_state(target, state)
         self.save()

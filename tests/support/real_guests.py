@@ -16,7 +16,7 @@ from support.values import NOON, make_plan, make_run
 from pinner.apply import executor
 from pinner.host.kernel import cpuset_mount
 from pinner.host.live import ROOT, LiveHost
-from pinner.model.change import Change, Target
+from pinner.model.change import AffinityChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Guest
 from pinner.model.journal import Run
@@ -43,15 +43,15 @@ def daemon(pid: int) -> Target:
     return Target("process", str(pid), started(pid), "busyd")
 
 
-def change(host: LiveHost, target: Target, after: CpuSet) -> Change:
-    return Change(target, host.masks(target), after, "a test")
+def change(host: LiveHost, target: Target, after: CpuSet) -> AffinityChange:
+    return AffinityChange(target, host.masks(target), after, "a test")
 
 
-def plan_of(host: LiveHost, changes: Iterable[Change]) -> Plan:
+def plan_of(host: LiveHost, changes: Iterable[AffinityChange]) -> Plan:
     return replace(make_plan(changes=tuple(changes)), basis=Basis("s", NOON, host.fingerprint()))
 
 
-def whole(host: LiveHost, guest: Guest) -> list[Change]:
+def whole(host: LiveHost, guest: Guest) -> list[AffinityChange]:
     """The emulator and iothreads to the first CPU, the vCPUs to the second."""
     return [
         change(host, emulator(guest), FIRST),

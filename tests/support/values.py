@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from pinner.model.change import Change, Target, ThreadMask
+from pinner.model.change import AffinityChange, PartitionState, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Basis, Plan, Roles, Score
@@ -15,6 +15,18 @@ NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 def cpus(text: str) -> CpuSet:
     return CpuSet.parse(text)
+
+
+MEMBER = PartitionState("member", CpuSet())
+"""The state of a cgroup that is no partition and has no limit."""
+
+
+def isolated(text: str, invalid: str = "") -> PartitionState:
+    return PartitionState("isolated", cpus(text), invalid)
+
+
+def root(text: str) -> PartitionState:
+    return PartitionState("root", cpus(text))
 
 
 def make_snapshot(host: str = "h1", minute: int = 0) -> Snapshot:
@@ -31,13 +43,17 @@ def make_snapshot(host: str = "h1", minute: int = 0) -> Snapshot:
     )
 
 
-def make_change(pid: int = 100, before: str = "0-3", after: str = "0", threads: int = 1) -> Change:
+def make_change(pid: int = 100, before: str = "0-3", after: str = "0", threads: int = 1) -> AffinityChange:
     masks = tuple(ThreadMask(pid + n, 7, cpus(before)) for n in range(threads))
-    return Change(Target("process", str(pid), 7, "busy"), masks, cpus(after), "it is busy")
+    return AffinityChange(Target("process", str(pid), 7, "busy"), masks, cpus(after), "it is busy")
 
 
 def make_plan(
-    plan: str = "plan-1", snapshot: str = "s", changes: tuple[Change, ...] = (), host: str = "h1", blocked: str = ""
+    plan: str = "plan-1",
+    snapshot: str = "s",
+    changes: tuple[AffinityChange, ...] = (),
+    host: str = "h1",
+    blocked: str = "",
 ) -> Plan:
     return Plan(
         id=plan,

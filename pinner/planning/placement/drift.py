@@ -1,8 +1,9 @@
 """Drift: what a plan for what stands would change is what is not as it should be; and why, as far as snapshots tell."""
 
 from dataclasses import replace
+from typing import assert_never
 
-from pinner.model.change import Change, Target
+from pinner.model.change import AffinityChange, PlannedChange, StateChange, Target, cpus_of
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Cause, Drift
 from pinner.model.placement import PlacedTarget, Placement
@@ -36,16 +37,7 @@ def drifts(plan: Plan, placement: Placement | None, snapshot: Snapshot) -> tuple
     A cause that only the host can tell is ``unknown`` (Agent.explain). Nothing stands: all is newly placed.
     """
     reader = _Reader(placement, snapshot, plan.request)
-    return tuple(
-        Drift(
-            target=change.target,
-            expected=change.after,
-            actual=tuple(mask for mask in change.before if mask.cpus != change.after),
-            cause=reader.cause(change),
-            states=change.states,
-        )
-        for change in plan.changes
-    )
+    return tuple(_drift(change, reader) for change in plan.changes)
 
 
 def reasoned(plan: Plan, found: tuple[Drift, ...]) -> Plan:
@@ -60,6 +52,17 @@ def reasoned(plan: Plan, found: tuple[Drift, ...]) -> Plan:
     return replace(plan, changes=tuple(changes))
 
 
+def _drift(change: PlannedChange, reader: "_Reader") -> Drift:
+    cause = reader.cause(change)
+    match change:
+        case AffinityChange():
+            misplaced = tuple(mask for mask in change.before if mask.cpus != change.after)
+            return Drift(change.target, change.after, misplaced, cause)
+        case StateChange():
+            return Drift(change.target, cpus_of(change.after), (), cause, states=(change.before, change.after))
+    assert_never(change)
+
+
 class _Reader:
     """Compares a snapshot with what stands."""
 
@@ -71,29 +74,41 @@ class _Reader:
         self._managed = managed_processes(snapshot, placement) if placement else frozenset()
         self._named = request.processes
 
-    def cause(self, change: Change) -> Cause:
+    def cause(self, change: PlannedChange) -> Cause:
         """Why the change is needed."""
         target = change.target
         placed = self._placed.get(key(target))
         if placed is not None:
-            return self._since(placed, change)
+            match change:
+                case AffinityChange():
+                    return self._affinity_since(placed, change)
+                case StateChange():
+                    return self._since(placed, cpus_of(change.after)) or "unknown"
+                case _:
+                    assert_never(change)
         if target.kind == "process":
             return "restarted" if (int(target.owner), target.part) in self._managed else self._first(target)
         if target.kind in ("vcpu", "iothread") and target.owner in self._owners:
             return "hotplug"
         return "thread" if target.kind == "vhost" and target.owner in self._owners else "arrived"
 
-    def _since(self, placed: PlacedTarget, change: Change) -> Cause:
-        """Why a target that was placed is elsewhere."""
+    def _affinity_since(self, placed: PlacedTarget, change: AffinityChange) -> Cause:
+        """Why the threads of a target that was placed are elsewhere."""
         known = set(placed.threads)
         if not known and change.before:
             return self._first(placed.target)
-        if change.before and known.isdisjoint((mask.tid, mask.started) for mask in change.before):
+        if change.before and known.isdisjoint(mask.key for mask in change.before):
             return "restarted"
-        if placed.cpus != change.after:
-            return "offline" if self._resized(placed.cpus, change.after) else "moved"
-        misplaced = {(mask.tid, mask.started) for mask in change.before if mask.cpus != change.after}
+        if replaced := self._since(placed, change.after):
+            return replaced
+        misplaced = {mask.key for mask in change.before if mask.cpus != change.after}
         return "thread" if misplaced and known.isdisjoint(misplaced) else "unknown"
+
+    def _since(self, placed: PlacedTarget, after: CpuSet) -> Cause | None:
+        """Why a target that was placed gets other CPUs; None: it gets the same."""
+        if placed.cpus == after:
+            return None
+        return "offline" if self._resized(placed.cpus, after) else "moved"
 
     def _first(self, target: Target) -> Cause:
         """Of what is placed for the first time."""

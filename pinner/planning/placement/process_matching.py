@@ -19,7 +19,7 @@ def without_own_masks(snapshot: Snapshot, placement: Placement) -> Snapshot:
 
     def ours(process: Process, thread: Thread) -> bool:
         known = placements.get(instance(process))
-        return known is not None and (thread.started > placement.since or (thread.tid, thread.started) in known)
+        return known is not None and (thread.started > placement.since or thread.key in known)
 
     def without_own(process: Process) -> Process:
         if instance(process) not in placements:
@@ -105,13 +105,11 @@ def with_loads(snapshot: Snapshot, measured: Snapshot) -> Snapshot:
         before = loads.get((process.pid, process.started))
         if before is None or not before.load:
             return process
-        threads = {(thread.tid, thread.started): thread.load for thread in before.threads}
+        threads = {thread.key: thread.load for thread in before.threads}
         return replace(
             process,
             load=before.load,
-            threads=tuple(
-                replace(thread, load=threads.get((thread.tid, thread.started), 0.0)) for thread in process.threads
-            ),
+            threads=tuple(replace(thread, load=threads.get(thread.key, 0.0)) for thread in process.threads),
         )
 
     return replace(snapshot, sample_seconds=measured.sample_seconds, processes=tuple(map(load, snapshot.processes)))

@@ -43,7 +43,7 @@ def _placed(plan: Plan, snapshot: Snapshot, previous: Placement | None) -> Itera
     context = Context.of(snapshot, plan.request, previous, lenient=True)
     processes = {instance(process): process for process in snapshot.processes}
     for want in plan.wanted:
-        threads = tuple((thread.tid, thread.started) for thread in context.threads.get(want.target, ()))
+        threads = tuple(thread.key for thread in context.threads.get(want.target, ()))
         process = processes.get(key(want.target))
         unit, _, command = identity(process) if process else ("", "", "")
         yield PlacedTarget(want.target, want.cpus, threads, unit, command)

@@ -8,6 +8,7 @@ vCPU and one for QEMU's own threads, which cannot run elsewhere: there the kerne
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from pinner.model.change import PartitionState
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
 from pinner.model.plan import LeftOut, Wanted
@@ -118,10 +119,10 @@ def _partitions(context: Context, guests: list[Guest], scopes: Mapping[str, CpuS
     unbound = context.snapshot.topology.kernel.unbound
     kept = (unbound | context.allocatable.partitioned) - union(scopes.values())
     if unbound and kept:
-        yield Wanted(WORK, kept, "unbound kernel work leaves the isolated CPUs", str(kept))
+        yield Wanted(WORK, kept, "unbound kernel work leaves the isolated CPUs", kept)
     why = "takes the guests' CPUs from all else on the host"
-    yield Wanted(cgroup_target(guests[0].cgroups[0].path), whole, why, f"root {whole}")
+    yield Wanted(cgroup_target(guests[0].cgroups[0].path), whole, why, PartitionState("root", whole))
     for guest in guests:
         cpus = scopes[guest.uuid]
         why = f"no load balancing on the CPUs of guest {guest.name}"
-        yield Wanted(cgroup_target(guest.cgroups[1].path), cpus, why, f"isolated {cpus}")
+        yield Wanted(cgroup_target(guest.cgroups[1].path), cpus, why, PartitionState("isolated", cpus))

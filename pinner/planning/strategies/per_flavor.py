@@ -4,9 +4,11 @@ for them, on the CPUs that the host's strategy leaves."""
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from pinner.model.change import PartitionState
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit
 from pinner.model.guest import Guest, nova_cpus
+from pinner.model.plan import Wanted
 from pinner.planning import flavors
 from pinner.planning.context import Context
 from pinner.planning.strategies.common import place_emulator
@@ -93,7 +95,7 @@ def _merged(answer: Answer, part: _Part, host: str) -> Answer:
 
 def _with_nova_pinned(answer: Answer, context: Context) -> Answer:
     """With QEMU's own threads of the guests that Nova pinned, as far as they are to be placed: near the vCPUs."""
-    partitions = union(want.cpus for want in answer.wanted if want.state.startswith("isolated "))
+    partitions = union(want.cpus for want in answer.wanted if _is_isolated(want))
     free, allocatable = answer.roles.emulator - partitions, context.allocatable
     wanted, warnings = list(answer.wanted), list(answer.warnings)
     for guest in context.nova_pinned:
@@ -102,6 +104,13 @@ def _with_nova_pinned(answer: Answer, context: Context) -> Answer:
         if not near:
             warnings.append(f"guest {guest.name}: no CPU is left for its emulator threads beside the live partitions")
     return replace(answer, wanted=tuple(wanted), warnings=tuple(warnings))
+
+
+def _is_isolated(want: Wanted) -> bool:
+    match want.state:
+        case PartitionState(kind="isolated"):
+            return True
+    return False
 
 
 def _unused(answer: Answer, context: Context) -> Iterator[str]:

@@ -15,7 +15,7 @@ from pinner.agent.local import LocalAgent
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
 from pinner.model.audit import Caller
-from pinner.model.change import Change, Target, ThreadMask
+from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import RunConflict, StalePlan
 from pinner.model.journal import Entry
@@ -70,7 +70,7 @@ def plan(store, host, busy):
     """A plan that moves the process to the first CPU."""
     target = Target("process", str(busy), started(busy), "busy")
     before = tuple(ThreadMask(mask.tid, mask.started, mask.cpus) for mask in host.masks(target))
-    change = Change(target, before, CpuSet.of(CPUS[:1]), "it is busy")
+    change = AffinityChange(target, before, CpuSet.of(CPUS[:1]), "it is busy")
     key = store.snapshots.add(make_snapshot())
     basis = Basis(key, NOON, host.fingerprint())
     plan = replace(make_plan("plan-1", key, (change,)), basis=basis)
@@ -148,4 +148,4 @@ def test_the_run_of_a_dead_process_is_recovered_first(agent, journal, plan, busy
             with pytest.raises(RunConflict, match="run-dead is undone"):
                 agent.rollback(make_run("run-2", kind="rollback", undoes="run-dead"), lambda *_: None)
     assert masks(busy) == before
-    assert journal.run("run-dead").recovered == "interrupted; taken back: 1 undone"
+    assert journal.run("run-dead").recovered == "interrupted; rolled back: 1 undone"

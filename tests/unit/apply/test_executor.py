@@ -281,7 +281,7 @@ def test_somebody_who_moves_a_thread_between_check_and_write_is_not_overruled(ho
     host.before_read = before_read
     run = apply(plan, host, journal)
     assert run.state == "undone"
-    assert "somebody else moved it just now" in run.error
+    assert "another program moved it just now" in run.error
     assert host.kernel()[502] == "7"
 
 
@@ -379,7 +379,7 @@ def test_what_is_plugged_in_after_the_plan_makes_it_stale(host, journal, kind, m
 def test_a_guest_that_was_marked_to_be_left_alone_after_the_plan_makes_it_stale(host, journal):
     plan = wanted(the_plan(host))
     host.marked = {"uuid-g1"}
-    with pytest.raises(StalePlan, match="guest g1 is to be left alone"):
+    with pytest.raises(StalePlan, match="guest g1 is excluded by its metadata"):
         apply(plan, host, journal)
     assert not host.writes
     host.marked = set()

@@ -174,7 +174,7 @@ def test_what_cannot_be_told_apart_is_told_with_numbers(journal, before, back, s
     assert host.per_node[memory()] == back
     undone = entry(journal)
     assert undone.state == state
-    assert undone.error.startswith(f"{misplaced} do not lie where they did")
+    assert undone.error.startswith(f"{misplaced} are not on their prior node")
     assert "now node 0: " in undone.error
     assert run.state == ("rolled_back" if state == "undone" else "rolled_back_partly")
 
@@ -184,7 +184,7 @@ def test_pages_that_do_not_go_back_are_stuck(journal):
     apply(the_plan(host), host, journal)
     host.pages_stay = {HOME: 400 * MIB}
     assert rollback(host, journal).state == "rolled_back_partly"
-    assert entry(journal).error.startswith("400.0 MiB do not lie where they did")
+    assert entry(journal).error.startswith("400.0 MiB are not on their prior node")
     host.pages_stay = {}
     again = make_run("again", kind="rollback", undoes="run-1")
     assert executor.rollback(again, host, journal, lambda: NOON, lambda *_: None).state == "rolled_back"

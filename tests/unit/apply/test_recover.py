@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 from support.in_memory_host import InMemoryHost, Write, daemon, emulator, memory, vcpu
-from support.values import NOON, cpus, make_run
+from support.values import MEMBER, NOON, cpus, isolated, make_run, root
 
 from pinner.apply import executor
 from pinner.apply.recover import Policy, recover
-from pinner.model.change import Change, MemoryChange, Target
+from pinner.model.change import Change, MemoryChange, PartitionState, StateChange, Target
 from pinner.model.errors import ApplyFailed
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
@@ -34,7 +34,7 @@ def the_plan(host: InMemoryHost) -> Plan:
     return host.plan(*(host.change(target, after) for target, after in WANTED.items()))
 
 
-def leave(journal: Journal, plan: Plan, *changes: Change | MemoryChange, **run: object) -> tuple[Entry, ...]:
+def leave(journal: Journal, plan: Plan, *changes: Change, **run: object) -> tuple[Entry, ...]:
     """As by a process that died after it had begun."""
     every = (*plan.changes, *changes)
     entries = tuple(Entry("run-1", n, change, "intent", NOON) for n, change in enumerate(every, 1))
@@ -44,7 +44,7 @@ def leave(journal: Journal, plan: Plan, *changes: Change | MemoryChange, **run: 
     return entries
 
 
-def settle(host: InMemoryHost, journal: Journal, policy: Policy = "back") -> Run:
+def recovered(host: InMemoryHost, journal: Journal, policy: Policy = "back") -> Run:
     run = recover(host, journal, policy, lambda: NOON)
     assert run is not None
     assert journal.run(run.id) == run
@@ -70,10 +70,10 @@ def test_after_so_many_threads(host, journal, made, policy):
     leave(journal, the_plan(host))
     for tid in list(PLANNED)[:made]:
         host.move(tid, PLANNED[tid])
-    run = settle(host, journal, policy)
+    run = recovered(host, journal, policy)
     if policy == "back":
         assert (run.state, host.kernel()) == ("undone", host.before)
-        assert run.recovered == "interrupted; taken back: 4 undone"
+        assert run.recovered == "interrupted; rolled back: 4 undone"
         assert states(journal) == ["undone"] * 4
     else:
         assert (run.state, host.kernel()) == ("applied", PLANNED)
@@ -85,8 +85,8 @@ def test_after_so_many_threads(host, journal, made, policy):
 def test_before_anything_was_written_down_to_be_done(host, journal, policy):
     journal.begin(make_run(), ())
     journal.leave(make_run())
-    run = settle(host, journal, policy)
-    assert (run.state, run.recovered, host.writes) == ("undone", "interrupted; taken back: nothing to do", [])
+    run = recovered(host, journal, policy)
+    assert (run.state, run.recovered, host.writes) == ("undone", "interrupted; rolled back: nothing to do", [])
 
 
 @pytest.mark.parametrize("policy", ["back", "forward"])
@@ -98,7 +98,7 @@ def test_an_interrupted_rollback_is_finished(host, journal, back, policy):
     journal.leave(left)
     for tid in list(reversed(PLANNED))[:back]:
         host.move(tid, host.before[tid])
-    run = settle(host, journal, policy)
+    run = recovered(host, journal, policy)
     assert (run.id, run.state, journal.run("run-1").state) == ("run-2", "rolled_back", "rolled_back")
     assert run.recovered == "interrupted; its rollback finished: 4 undone"
     assert host.kernel() == host.before
@@ -109,7 +109,7 @@ def test_a_pin_back_that_was_interrupted_is_ours(host, journal):
     leave(journal, the_plan(host))
     for tid in (100, 101):
         host.move(tid, "0-7")
-    assert settle(host, journal).state == "undone"
+    assert recovered(host, journal).state == "undone"
     assert host.kernel() == host.before
 
 
@@ -117,7 +117,7 @@ def test_pins_that_may_be_under_way_are_made_again_and_no_others(host, journal):
     leave(journal, the_plan(host))
     for tid in (100, 101, 200):
         host.move(tid, PLANNED[tid])
-    settle(host, journal)
+    recovered(host, journal)
     pinned = [what for what, _ in host.writes if what.startswith("guest")]
     assert pinned == ["guest g1 vcpu 1", "guest g1 vcpu 0", "guest g1 emulator"]
     host.writes.clear()
@@ -128,9 +128,9 @@ def test_what_somebody_else_moved_since_is_left(host, journal, policy):
     leave(journal, the_plan(host))
     host.move(100, "1")
     host.move(200, "5")
-    run = settle(host, journal, policy)
+    run = recovered(host, journal, policy)
     assert run.state == "failed"
-    assert "thread 200 was moved to 5 by somebody else and is left there" in journal.entries("run-1")[1].error
+    assert "thread 200 was moved to 5 by another program and stays there" in journal.entries("run-1")[1].error
     assert host.kernel() == host.before | {200: "5"}
 
 
@@ -138,8 +138,8 @@ def test_what_is_gone_is_named_and_no_failure(host, journal):
     leave(journal, the_plan(host))
     host.threads.pop(vcpu(0))
     host.threads.pop(daemon(400))
-    run = settle(host, journal)
-    assert (run.state, run.recovered) == ("undone", "interrupted; taken back: 2 gone, 2 undone")
+    run = recovered(host, journal)
+    assert (run.state, run.recovered) == ("undone", "interrupted; rolled back: 2 gone, 2 undone")
     assert [entry.error for entry in journal.entries("run-1") if entry.state == "gone"] == [
         "guest g1 vcpu 0 is gone",
         "process busyd (400) is gone",
@@ -151,7 +151,7 @@ def test_an_apply_that_had_begun_to_give_up_does_not_go_forward(host, journal):
     for tid in (100, 101, 200):
         host.move(tid, PLANNED[tid])
     journal.intend(replace(entries[3], state="failed", error="not granted"))
-    assert settle(host, journal, "forward").state == "undone"
+    assert recovered(host, journal, "forward").state == "undone"
     assert host.kernel() == host.before
 
 
@@ -171,9 +171,9 @@ def test_what_cannot_go_forward_goes_back(host, journal, fails):
             raise ApplyFailed(target, "not granted")
 
     host.before_write = refuse
-    run = settle(host, journal, "forward")
+    run = recovered(host, journal, "forward")
     assert refused
-    assert (run.state, run.recovered[:24]) == ("undone", "interrupted; taken back:")
+    assert (run.state, run.recovered[:25]) == ("undone", "interrupted; rolled back:")
     assert host.kernel() == host.before
 
 
@@ -185,7 +185,7 @@ def test_without_a_disk_the_run_stays_open(host, journal, monkeypatch):
         with pytest.raises(OSError, match="full"):
             recover(host, journal, "back", lambda: NOON)
     assert host.kernel() == host.before
-    assert settle(host, journal).state == "undone"
+    assert recovered(host, journal).state == "undone"
 
 
 def _full(*_: object) -> None:
@@ -198,27 +198,27 @@ def test_the_definition(host, journal, policy):
     entries = leave(journal, host.plan(host.change(emulator(), "1")), persist=True)
     journal.intend(replace(entries[0], definition="before"))
     host.move(100, "1")
-    settle(host, journal, policy)
+    recovered(host, journal, policy)
     assert host.definitions["uuid-g1"] == ("before" if policy == "back" else "[emulator 1]")
 
 
-@pytest.mark.parametrize(("now", "ours"), [("member", True), ("member 4-7", True), ("isolated 4-7", True),
-                                           ("root 4-7", False)])  # fmt: skip
+@pytest.mark.parametrize(("now", "ours"), [(MEMBER, True), (PartitionState("member", cpus("4-7")), True),
+                                           (isolated("4-7"), True), (root("4-7"), False)])  # fmt: skip
 @pytest.mark.parametrize("policy", ["back", "forward"])
 def test_a_partition_on_its_way(host, journal, now, ours, policy):
-    change = Change(SCOPE, (), host.threads[vcpu(0)][0].cpus, "so", ("member", "isolated 4-7"))
+    change = StateChange(SCOPE, MEMBER, isolated("4-7"), "so")
     entries = leave(journal, host.plan(), change)
     host.states[SCOPE] = now
-    if now != "member":
+    if now != MEMBER:
         journal.intend(replace(entries[0], found=host.masks(SCOPE)))
         host.move(401, "0-7")
-    run = settle(host, journal, policy)
+    run = recovered(host, journal, policy)
     if not ours:
         assert (run.state, host.states[SCOPE]) == ("failed", now)
     elif policy == "back":
-        assert (run.state, host.states[SCOPE], host.kernel()) == ("undone", "member", host.before)
+        assert (run.state, host.states[SCOPE], host.kernel()) == ("undone", MEMBER, host.before)
     else:
-        assert (run.state, host.states[SCOPE]) == ("applied", "isolated 4-7")
+        assert (run.state, host.states[SCOPE]) == ("applied", isolated("4-7"))
 
 
 MIB = 1024
@@ -234,7 +234,7 @@ def test_memory_that_was_or_was_not_moved(host, journal, now, moved, policy):
     change = MemoryChange(memory(), {0: 500 * MIB, 1: 100 * MIB}, 1, "", "so")
     leave(journal, host.plan(), change)
     host.per_node[memory()] = {node: mib * MIB for node, mib in now.items()}
-    run = settle(host, journal, policy)
+    run = recovered(host, journal, policy)
     if policy == "forward":
         assert (run.state, host.per_node[memory()]) == ("applied", {0: 0, 1: 600 * MIB})
     elif moved:
@@ -245,9 +245,9 @@ def test_memory_that_was_or_was_not_moved(host, journal, now, moved, policy):
 
 def test_a_partition_that_was_not_begun_is_not_written(host, journal):
     """Even the state that it has already: that may reset every mask, and none of them is in the journal."""
-    host.states[SCOPE] = "member"
-    made = Change(SCOPE, (), cpus("4-7"), "so", ("member", "isolated 4-7"))
+    host.states[SCOPE] = MEMBER
+    made = StateChange(SCOPE, MEMBER, isolated("4-7"), "so")
     leave(journal, host.plan(made, *the_plan(host).changes))
-    assert settle(host, journal).state == "undone"
+    assert recovered(host, journal).state == "undone"
     assert [what for what, _ in host.writes if what == str(SCOPE)] == []
     assert host.kernel() == host.before

@@ -62,7 +62,7 @@ def test_a_cpu_that_went_offline_is_named_and_the_rest_given_back(host, journal)
     host.before_write = refused
     run = rollback(host, journal)
     assert (run.state, states(journal)) == ("rolled_back_partly", ["stuck"] * 3)
-    assert run.error.startswith("3 of 3 changes could not be taken back: ")
+    assert run.error.startswith("3 of 3 changes could not be undone: ")
     assert "guest g1 vcpu 0: CPUs 7 are not online (online: 0-6)" in run.error
     assert {tid: mask for tid, mask in host.kernel().items() if tid in (301, 302)} == {301: "2-5", 302: "4"}
     host.before_write = lambda write: None
@@ -77,7 +77,7 @@ def test_the_kernel_that_takes_a_cpu_offline_is_not_somebody_else(host, journal)
     host.move(pinned, "2-6")
     host.move(101, "7")
     run = rollback(host, journal)
-    assert "1 of 3 changes could not be taken back: thread 101 was moved to 7 by somebody else" in run.error
+    assert "1 of 3 changes could not be undone: thread 101 was moved to 7 by another program" in run.error
     assert states(journal) == ["stuck", "undone", "undone"]
     assert host.kernel()[pinned] == host.before[pinned]
 
@@ -89,7 +89,7 @@ def test_what_is_gone_cannot_be_given_back_and_is_named(host, journal):
     run = rollback(host, journal)
     assert (run.state, run.error) == (
         "rolled_back_partly",
-        "1 of 3 changes could not be taken back: guest g1 vcpu 0 is gone",
+        "1 of 3 changes could not be undone: guest g1 vcpu 0 is gone",
     )
     assert states(journal) == ["undone", "gone", "undone"]
     assert host.kernel() == {tid: mask for tid, mask in host.before.items() if tid not in (200, 301)}
@@ -122,13 +122,13 @@ def test_what_somebody_else_moved_is_left_and_named(host, journal):
     run = rollback(host, journal)
     assert run.state == journal.run("run-1").state == "rolled_back_partly"
     assert run.error == (
-        "2 of 3 changes could not be taken back: thread 301 was moved to 6 by somebody else and is left there; "
-        "thread 101 was moved to 7 by somebody else and is left there"
+        "2 of 3 changes could not be undone: thread 301 was moved to 6 by another program and stays there; "
+        "thread 101 was moved to 7 by another program and stays there"
     )
     assert host.kernel() == host.before | {301: "6", 101: "7"}
     emulator_entry, _, daemon_entry = journal.entries("run-1")
-    assert emulator_entry.error == "thread 101 was moved to 7 by somebody else and is left there"
-    assert daemon_entry.error == "thread 301 was moved to 6 by somebody else and is left there"
+    assert emulator_entry.error == "thread 101 was moved to 7 by another program and stays there"
+    assert daemon_entry.error == "thread 301 was moved to 6 by another program and stays there"
 
 
 def test_a_partial_rollback_can_be_finished(host, journal):

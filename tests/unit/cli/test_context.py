@@ -9,7 +9,7 @@ from pinner.cli.context import make_context
 from pinner.cli.output import cpu_cell, folded, kib
 from pinner.cli.parser import shared_options
 from pinner.cli.places import alike, masks, part
-from pinner.model.change import Change, Target, ThreadMask
+from pinner.model.change import AffinityChange, Target, ThreadMask
 
 
 def caller():
@@ -58,7 +58,7 @@ def test_masks(sets, shown):
 
 
 def change(kind, owner, number, after, before="0-7"):
-    return Change(Target(kind, owner, number, "web"), (ThreadMask(1, 1, cpus(before)),), cpus(after), "why")
+    return AffinityChange(Target(kind, owner, number, "web"), (ThreadMask(1, 1, cpus(before)),), cpus(after), "why")
 
 
 def test_changes_alike_share_a_line():
@@ -74,7 +74,7 @@ def test_changes_alike_share_a_line():
     assert [len(group) for group in groups] == [1, 3, 1, 1, 1, 1]
     parts = [part(change.target for change in group) for group in groups]
     assert parts == ["emulator", "vCPU 0-2", "vCPU 3", "vCPU 0", "process 12", "process 12"]
-    assert part([change("vhost", "u", 77, "1").target]) == "helper thread 77"
+    assert part([change("vhost", "u", 77, "1").target]) == "vhost thread 77"
     assert part([change("iothread", "u", 1, "1").target]) == "iothread 1"
 
 

@@ -1,10 +1,13 @@
 """States of cgroups in a hand-made tree; tests/lab has those of a real kernel."""
 
+import re
+
 import pytest
+from support.values import MEMBER, cpus, isolated
 
 from pinner.host import cgroups
 from pinner.host.kernel import UNBOUND
-from pinner.model.errors import ApplyFailed, Gone
+from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.guest import Cgroup
 
 SCOPE = "machine.slice/g1.scope"
@@ -39,27 +42,52 @@ def allow(root):
 
 
 def test_the_units_of_a_process_end_at_its_innermost_unit(root):
-    assert cgroups.units_of(root, 7) == (Cgroup("machine.slice", "member"), Cgroup(SCOPE, "member"))
+    assert cgroups.units_of(root, 7) == (Cgroup("machine.slice", MEMBER), Cgroup(SCOPE, MEMBER))
 
 
 def test_a_unit_becomes_isolated_and_a_member_again(root):
     folder = root / "sys/fs/cgroup" / SCOPE
-    cgroups.set_partition(root, SCOPE, "isolated 4-7", allow(root))
-    assert cgroups.units_of(root, 7)[1].state == "isolated 4-7"
-    cgroups.set_partition(root, SCOPE, "member", allow(root))
-    assert cgroups.units_of(root, 7)[1].state == "member"
+    cgroups.set_partition(root, SCOPE, isolated("4-7"), allow(root))
+    assert cgroups.units_of(root, 7)[1].state == isolated("4-7")
+    cgroups.set_partition(root, SCOPE, MEMBER, allow(root))
+    assert cgroups.units_of(root, 7)[1].state == MEMBER
     # The kernel refuses an empty list for a cgroup with threads; all possible CPUs are no restriction either.
     assert (folder / "cpuset.cpus").read_text() == "0-39"
 
 
-def test_a_state_that_differs_from_the_requested_one_is_an_error(root):
-    with pytest.raises(ApplyFailed, match="asked for 'isolated 7,4-6', the kernel says 'isolated 4-7'"):
-        cgroups.set_partition(root, SCOPE, "isolated 7,4-6", allow(root))
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        ("isolated invalid (Parent is not a partition root)", "isolated invalid (Parent is not a partition root) 4-7"),
+        ("root invalid", "root invalid (the kernel gives no reason) 4-7"),
+        ("member", "member 4-7"),
+    ],
+)
+def test_a_state_that_differs_from_the_requested_one_is_an_error(root, monkeypatch, answer, shown):
+    """A kernel that refuses a partition accepts the write, and gives its reason when the file is read."""
+    write = cgroups._write
+    refused = {"isolated": answer}
+    monkeypatch.setattr(cgroups, "_write", lambda path, text: write(path, refused.get(text, text)))
+    words = f"asked for 'isolated 4-7', the kernel says '{shown}'"
+    with pytest.raises(ApplyFailed, match=re.escape(words)) as failed:
+        cgroups.set_partition(root, SCOPE, isolated("4-7"), allow(root))
+    assert failed.value.details["granted"] == shown
+
+
+def test_a_kind_of_partition_that_is_not_known(root):
+    """The host can still be read, without the units of that guest."""
+    (root / "sys/fs/cgroup" / SCOPE / "cpuset.cpus.partition").write_text("remote\n")
+    with pytest.raises(Invalid, match="member, root or isolated"):
+        cgroups.set_partition(root, SCOPE, MEMBER, allow(root))
+    assert cgroups.units_of(root, 7) == ()
+
+
+def test_a_cgroup_that_does_not_exist(root):
     with pytest.raises(Gone):
-        cgroups.set_partition(root, "machine.slice/none.scope", "member", allow(root))
+        cgroups.set_partition(root, "machine.slice/none.scope", MEMBER, allow(root))
 
 
 def test_the_mask_of_unbound_work_has_words_of_32_bits(root):
-    assert cgroups.unbound(root) == "0-39"
-    cgroups.set_unbound(root, "0-3,39")
+    assert cgroups.unbound(root) == cpus("0-39")
+    cgroups.set_unbound(root, cpus("0-3,39"))
     assert (root / UNBOUND).read_text() == "00000080,0000000f"

@@ -3,7 +3,8 @@ import pytest
 from pinner import codec
 from pinner.model.change import MemoryChange, Target
 from pinner.model.journal import Entry
-from pinner.model.memory import NodeMemory, compared, lying, mib, moved_text
+from pinner.model.memory import NodeMemory, compared, moved_text
+from pinner.model.text import memory_by_node, mib
 
 
 def test_two_readings_are_compared_node_by_node():
@@ -22,8 +23,8 @@ def test_sizes_for_people(kib, text):
 
 
 def test_places_for_people():
-    assert lying({4: 2048, 0: 3}) == "node 0: 3 KiB, node 4: 2.0 MiB"
-    assert lying({}) == "nowhere"
+    assert memory_by_node({4: 2048, 0: 3}) == "node 0: 3 KiB, node 4: 2.0 MiB"
+    assert memory_by_node({}) == "nowhere"
 
 
 def test_a_change_of_memory_is_told_from_one_of_masks(entry_text):

@@ -4,19 +4,22 @@ from dataclasses import replace
 
 import pytest
 from support.hosts import KERNEL, cpus, guest, plain, snapshot
+from support.values import MEMBER
 
+from pinner.model.change import PartitionState, StateChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Cgroup
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.planner import plan
-from pinner.planning.shell import render
+from pinner.render import before_and_after
+from pinner.render.shell import render
 
 LIVE = Request("isolated", isolation="live")
 SLICE = "machine.slice"
 
 
-def cgroups(number: int, slice_state: str = "member", state: str = "member") -> tuple[Cgroup, ...]:
+def cgroups(number: int, slice_state: PartitionState = MEMBER, state: PartitionState = MEMBER) -> tuple[Cgroup, ...]:
     return Cgroup(SLICE, slice_state), Cgroup(f"{SLICE}/g{number}.scope", state)
 
 
@@ -30,7 +33,9 @@ def test_each_guest_gets_a_partition_within_that_of_the_slice() -> None:
     made = plan(host(4, 2), "s", LIVE)
     assert made.blocked == ""
     assert made.unplaced == ()
-    assert {change.target.owner: change.states for change in made.changes if change.states[1]} == {
+    assert {
+        change.target.owner: before_and_after(change) for change in made.changes if isinstance(change, StateChange)
+    } == {
         "": ("0-15", "0,8,10-15"),
         SLICE: ("member", "root 1-7,9-15"),
         f"{SLICE}/g1.scope": ("member", "isolated 1-5"),

@@ -1,20 +1,22 @@
-"""A plan as the commands that a careful administrator would type."""
+"""A plan as shell commands that an administrator can run by hand."""
 
 import shlex
 from collections.abc import Iterable, Iterator
+from typing import assert_never
 
-from pinner.model.change import Change, Target, ThreadMask
+from pinner.model.change import AffinityChange, StateChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan import Plan
 from pinner.planning import partitions
 from pinner.planning.processes import thread_label
+from pinner.render import before_and_after
 
 _PINS = {"emulator": "emulatorpin", "vcpu": "vcpupin", "iothread": "iothreadpin"}
 
 
 def render(plan: Plan) -> str:
-    """A shell script of virsh and taskset (util-linux) commands that makes the plan's changes live, then, as comments,
-    the commands that take them back, last change first. A blocked plan gives comments only."""
+    """A shell script of virsh and taskset (util-linux) commands that makes the plan's changes live; then, as comments,
+    the commands that undo them, last change first. A blocked plan gives comments only."""
     lines = [
         "#!/bin/sh",
         _comment(f"pinner {plan.id} for host {plan.host}, strategy {plan.request.strategy}"),
@@ -24,7 +26,7 @@ def render(plan: Plan) -> str:
     if plan.blocked:
         lines += [_comment(f"cannot be applied: {plan.blocked}"), *_isolation(plan)]
     elif plan.changes:
-        lines += ["set -eu", *_forward(plan), "", "# To take it back:", *_backward(plan)]
+        lines += ["set -eu", *_forward(plan), "", "# To undo it:", *_backward(plan)]
     else:
         lines.append("# Nothing to do.")
     return "\n".join(lines) + "\n"
@@ -33,30 +35,42 @@ def render(plan: Plan) -> str:
 def _forward(plan: Plan) -> Iterator[str]:
     for change in plan.changes:
         yield ""
-        yield _comment(f"{change.target}: {_before(change)} -> {change.goal}: {change.reason}")
-        if change.states[1]:
-            yield from partitions.commands(change.target, change.states[1])
-        else:
-            yield from _commands(plan, change.target, change.before, change.after)
+        before, after = before_and_after(change)
+        yield _comment(f"{change.target}: {before} -> {after}: {change.reason}")
+        match change:
+            case AffinityChange():
+                yield from _commands(plan, change.target, change.before, change.after)
+            case StateChange():
+                yield from partitions.commands(change.target, change.after)
+            case _:
+                assert_never(change)
 
 
 def _backward(plan: Plan) -> Iterator[str]:
     for change in reversed(plan.changes):
-        masks = {thread.cpus for thread in change.before}
-        commands: Iterable[str]
-        if change.states[0]:
-            commands = partitions.commands(change.target, change.states[0])
-        elif len(masks) == 1:
-            commands = _commands(plan, change.target, change.before, masks.pop())
-        else:
-            # Threads that differed: virsh has one pin for all of them, so each gets its own mask back by itself.
-            commands = (_taskset(thread.tid, thread.cpus) for thread in change.before)
         yield _comment(str(change.target))
+        match change:
+            case AffinityChange():
+                commands = _restoring(plan, change)
+            case StateChange():
+                commands = partitions.commands(change.target, change.before)
+            case _:
+                assert_never(change)
         yield from (f"# {command}" for command in commands)
 
 
+def _restoring(plan: Plan, change: AffinityChange) -> Iterator[str]:
+    """The commands that give each thread its mask from before the change."""
+    masks = {thread.cpus for thread in change.before}
+    if len(masks) == 1:
+        yield from _commands(plan, change.target, change.before, masks.pop())
+    else:
+        # Threads with different masks: virsh has one pin for all of them, so each thread gets a command of its own.
+        yield from (_taskset(thread.tid, thread.cpus) for thread in change.before)
+
+
 def _commands(plan: Plan, target: Target, threads: Iterable[ThreadMask], cpus: CpuSet) -> Iterator[str]:
-    """Those that give all the threads of a target one mask."""
+    """The commands that give all the threads of a target one mask."""
     if target.kind in _PINS:
         part = "" if target.part is None else f"{target.part} "
         yield f"virsh {_PINS[target.kind]} {shlex.quote(target.owner)} {part}{cpus} --live"
@@ -76,15 +90,11 @@ def _taskset(tid: int | str, cpus: CpuSet, scope: str = "") -> str:
     return f"taskset {scope}--cpu-list --pid {cpus} {shlex.quote(str(tid))}"
 
 
-def _before(change: Change) -> str:
-    return change.states[0] or " or ".join(sorted({str(thread.cpus) for thread in change.before}))
-
-
 def _isolation(plan: Plan) -> Iterator[str]:
     needs = plan.isolation
     if needs is None:
         return
-    yield "# In /etc/default/grub (it holds all of today's arguments: empty GRUB_CMDLINE_LINUX_DEFAULT), then"
+    yield "# In /etc/default/grub (with all of today's arguments: empty GRUB_CMDLINE_LINUX_DEFAULT), then"
     yield "# update-grub (on some systems grub2-mkconfig -o /boot/grub2/grub.cfg), and reboot:"
     yield _comment(needs.grub_line)
     yield _comment(f"Or live. {needs.partition_note}")
@@ -92,6 +102,6 @@ def _isolation(plan: Plan) -> Iterator[str]:
 
 
 def _comment(text: str) -> str:
-    """Names are whatever a guest's or process's owner chose: a line break would end the comment, an escape sequence
-    could rewrite the terminal."""
+    """A comment line. The owners of guests and processes choose their names: a line break in a name would end the
+    comment, an escape sequence could rewrite the terminal."""
     return "# " + "".join(character if character.isprintable() else "?" for character in text)

@@ -1,44 +1,26 @@
-"""A plan as plain text for people, safe on a terminal and in a log.
-
-Names come from guests and processes, whoever started them: what is no printable character is shown as an escape.
-"""
+"""A plan as plain text."""
 
 from collections.abc import Iterator
+from typing import assert_never
 
-from pinner.model.change import Change
-from pinner.model.memory import lying, mib
+from pinner.model.change import AffinityChange, PlannedChange, StateChange
 from pinner.model.plan import LeftOut, Plan, Rebalance, Score
+from pinner.model.text import memory_by_node, mib
+from pinner.render import before_and_after, counted, visible
 
 
-def plan(plan: Plan) -> str:
-    """The whole plan: sets, every change before -> after and why, what is not placed or touched, warnings, score."""
+def render(plan: Plan) -> str:
+    """The whole plan: CPU sets, each change with its reason, unplaced guests, skipped targets, warnings, score."""
     return "".join(f"{visible(line)}\n" for line in _lines(plan))
 
 
 def rebalance(rebalance: Rebalance) -> str:
-    """What a rebalance costs and gains, in words."""
+    """The cost and the gain of a rebalance, in words."""
     if not rebalance.threads:
         return "no guest would get other CPUs: no change"
     moves = f"{counted(rebalance.guests, 'guest')} ({counted(rebalance.threads, 'thread')}) move"
     gain = f"the score gets {rebalance.gain:.2f} lower" if rebalance.gain > 0 else "the score gets no lower"
-    return f"{moves}, {gain}" + ("" if rebalance.taken else ": not worth it, who sits well stays")
-
-
-def visible(text: str) -> str:
-    r"""The text with everything unprintable (line ends, terminal escapes, direction marks) as \x1b, \n, \u202e."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-
-
-def counted(count: int, what: str) -> str:
-    """``1 thread``, ``2 threads``."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-def before(change: Change) -> str:
-    """Where the change's threads may run now: one list, or each different one; or the state that is changed."""
-    if change.states[0]:
-        return change.states[0]
-    return " | ".join(sorted({str(thread.cpus) for thread in change.before})) or "-"
+    return f"{moves}, {gain}" + ("" if rebalance.taken else ": not worth it, no guest moves")
 
 
 def _lines(plan: Plan) -> Iterator[str]:
@@ -53,12 +35,13 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield ""
     yield f"changes: {len(plan.changes) or 'none, everything is in its place'}"
     for change in plan.changes:
-        yield f"  {change.target}: {before(change)} -> {change.goal} ({_threads(change)}; {change.reason})"
+        before, after = before_and_after(change)
+        yield f"  {change.target}: {before} -> {after} ({_scope(change)}; {change.reason})"
     for guest in plan.memory:
         remote = f"remote: {mib(guest.remote_now_kib)} now, {mib(guest.remote_kib)} as planned"
-        yield f"memory of guest {guest.target.name}: {lying(guest.per_node)}; {remote}"
+        yield f"memory of guest {guest.target.name}: {memory_by_node(guest.per_node)}; {remote}"
     yield from _left("not placed", plan.unplaced)
-    yield from _left("left alone", plan.skipped)
+    yield from _left("skipped", plan.skipped)
     yield from (f"warning: {warning}" for warning in plan.warnings)
     yield from _isolation(plan)
     yield ""
@@ -74,10 +57,13 @@ def _roles(plan: Plan) -> Iterator[str]:
     yield from (f"note: {note}" for note in roles.notes)
 
 
-def _threads(change: Change) -> str:
-    if change.states[0]:
-        return "a setting of the kernel"
-    return counted(len(change.before), "thread")
+def _scope(change: PlannedChange) -> str:
+    match change:
+        case AffinityChange():
+            return counted(len(change.before), "thread")
+        case StateChange():
+            return "a setting of the kernel"
+    assert_never(change)
 
 
 def _left(title: str, items: tuple[LeftOut, ...]) -> Iterator[str]:

@@ -1,15 +1,15 @@
-"""Partitions: set, read back, every thread's mask asserted again, and all of it taken back."""
+"""Partitions: set, read back, every thread's mask set again, and all of it undone."""
 
 import pytest
 from support.in_memory_host import InMemoryHost, daemon, vcpu
-from support.values import NOON, cpus, make_run
+from support.values import MEMBER, NOON, isolated, make_run, root
 
 from pinner.apply import executor
-from pinner.model.change import Change, Target
+from pinner.model.change import StateChange, Target
 from pinner.model.errors import ApplyFailed, StalePlan
 
 SCOPE = Target("partition", "machine.slice/g1.scope", None, "g1.scope")
-MADE = Change(SCOPE, (), cpus("4-7"), "so", ("member", "isolated 4-7"))
+MADE = StateChange(SCOPE, MEMBER, isolated("4-7"), "so")
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def host():
     host = InMemoryHost()
     host.add(vcpu(0), "0-7")
     host.add(daemon(500), "0-7", "2", "0-1")
-    host.states[SCOPE] = "member"
+    host.states[SCOPE] = MEMBER
     return host
 
 
@@ -36,14 +36,14 @@ def test_masks_survive_a_partition_and_come_back_with_it(host, journal):
     host.before_write = lambda write: seen.append((write, journal.entries("run-1")[1].found))
     host.reset = "0-3"
     assert apply(host, journal, host.change(daemon(500), "2-3"), MADE).state == "applied"
-    assert host.states[SCOPE] == "isolated 4-7"
+    assert host.states[SCOPE] == isolated("4-7")
     assert set(host.kernel().values()) == {"0-3", "2-3"}
     assert {tid: mask for tid, mask in host.kernel().items() if tid >= 200} == dict.fromkeys((200, 201, 202), "2-3")
     journaled = next(found for (what, _), found in seen if what == str(SCOPE))
     assert {str(thread.cpus) for thread in journaled} == {"0-7", "2-3"}
     host.reset = "0-7"
     assert rollback(host, journal).state == "rolled_back"
-    assert host.states[SCOPE] == "member"
+    assert host.states[SCOPE] == MEMBER
     assert host.kernel() == before
 
 
@@ -56,29 +56,29 @@ def test_a_refused_partition_leaves_everything_as_it_was(host, journal):
 
     host.before_write = refuse
     run = apply(host, journal, host.change(daemon(500), "2-3"), MADE)
-    assert (run.state, host.states[SCOPE]) == ("undone", "member")
+    assert (run.state, host.states[SCOPE]) == ("undone", MEMBER)
     assert host.kernel() == before
 
 
-def test_a_partition_that_somebody_else_made_is_stale(host, journal):
-    host.states[SCOPE] = "root 4-7"
+def test_a_partition_that_another_program_made_is_stale(host, journal):
+    host.states[SCOPE] = root("4-7")
     with pytest.raises(StalePlan, match=r"partition g1\.scope is 'root 4-7', no longer 'member'"):
         apply(host, journal, MADE)
-    assert host.states[SCOPE] == "root 4-7"
+    assert host.states[SCOPE] == root("4-7")
 
 
-def test_a_partition_that_somebody_else_changed_is_left(host, journal):
+def test_a_partition_that_another_program_changed_stays(host, journal):
     apply(host, journal, MADE)
-    host.states[SCOPE] = "root 4-7"
+    host.states[SCOPE] = root("4-7")
     assert rollback(host, journal).state == "rolled_back_partly"
-    assert host.states[SCOPE] == "root 4-7"
+    assert host.states[SCOPE] == root("4-7")
 
 
-def test_a_partition_that_the_kernel_holds_for_invalid_is_still_ours(host, journal):
+def test_a_partition_that_the_kernel_made_invalid_is_undone(host, journal):
     apply(host, journal, MADE)
-    host.states[SCOPE] = "isolated invalid (Cpu list in cpuset.cpus not exclusive) 4-7"
+    host.states[SCOPE] = isolated("4-7", "Cpu list in cpuset.cpus not exclusive")
     assert rollback(host, journal).state == "rolled_back"
-    assert host.states[SCOPE] == "member"
+    assert host.states[SCOPE] == MEMBER
 
 
 def test_a_partition_that_ended_with_its_guest_is_gone(host, journal):

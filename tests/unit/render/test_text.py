@@ -7,11 +7,13 @@ from support.hosts import cpus, guest, plain, process, snapshot
 from support.in_memory_service import EVIL
 from support.values import make_plan
 
-from pinner import render
-from pinner.model.change import Change, Target, ThreadMask
+from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.plan import LeftOut, Rebalance
 from pinner.model.request import Request
 from pinner.planning import planner
+from pinner.render import before_and_after, visible
+from pinner.render.text import rebalance as rebalance_text
+from pinner.render.text import render
 
 
 def planned(strategy):
@@ -22,7 +24,7 @@ def planned(strategy):
 
 def test_every_change_is_shown_with_before_after_and_why():
     plan = planned("shared-pool")
-    text = render.plan(plan)
+    text = render(plan)
     assert len(plan.changes) >= 4
     for change in plan.changes:
         (line,) = (line for line in text.splitlines() if line.strip().startswith(f"{change.target}:"))
@@ -35,13 +37,13 @@ def test_every_change_is_shown_with_before_after_and_why():
 
 def test_where_memory_lies_is_shown():
     seen = snapshot(plain(8, 2), [guest(1, 2, cpus("0-7"), memory={0: 1024, 1: 3072})])
-    text = render.plan(planner.plan(seen, "basis", Request("numa-local")))
+    text = render(planner.plan(seen, "basis", Request("numa-local")))
     assert "memory of guest g1: node 0: 1.0 MiB, node 1: 3.0 MiB; remote: 2.0 MiB now, 1.0 MiB as planned" in text
 
 
 def test_what_is_not_touched_is_shown_with_its_reason():
     plan = planned("shared-pool")
-    text = render.plan(plan)
+    text = render(plan)
     assert plan.skipped
     for item in (*plan.skipped, *plan.unplaced):
         assert f"  {item.name}: {item.why}\n" in text
@@ -51,7 +53,7 @@ def test_what_is_not_touched_is_shown_with_its_reason():
 
 def test_a_blocked_plan_says_so_first_and_names_the_kernel_arguments():
     plan = planned("isolated")
-    text = render.plan(plan)
+    text = render(plan)
     assert text.splitlines()[2] == f"CANNOT BE APPLIED: {plan.blocked}"
     assert plan.isolation.kernel_arguments in text
     assert plan.isolation.grub_line in text
@@ -60,14 +62,16 @@ def test_a_blocked_plan_says_so_first_and_names_the_kernel_arguments():
 
 
 def test_nothing_to_do_is_a_plan():
-    assert "changes: none, everything is in its place\n" in render.plan(make_plan())
+    assert "changes: none, everything is in its place\n" in render(make_plan())
 
 
 def test_threads_that_differ_are_all_shown():
     masks = tuple(ThreadMask(n, 1, cpus(text)) for n, text in enumerate(("4-7", "0-3", "0-3")))
-    change = Change(Target("process", "9", 1, "x"), masks, cpus("0"), "busy")
-    assert render.before(change) == "0-3 | 4-7"
-    assert "process x (9): 0-3 | 4-7 -> 0 (3 threads; busy)" in render.plan(make_plan(changes=(change,)))
+    change = AffinityChange(Target("process", "9", 1, "x"), masks, cpus("0"), "busy")
+    assert before_and_after(change) == ("0-3 (2 threads); 4-7 (1 thread)", "0")
+    assert "process x (9): 0-3 (2 threads); 4-7 (1 thread) -> 0 (3 threads; busy)" in render(
+        make_plan(changes=(change,))
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,14 +88,14 @@ def test_threads_that_differ_are_all_shown():
     ],
 )
 def test_visible(raw, shown):
-    assert render.visible(raw) == shown
+    assert visible(raw) == shown
 
 
 @given(st.text(), st.text())
 def test_no_name_reaches_a_terminal_as_it_is(name, why):
     left = (LeftOut(name, why), LeftOut(EVIL, why))
     plan = replace(make_plan(blocked=why), unplaced=left, skipped=left, warnings=(name,))
-    text = render.plan(plan)
+    text = render(plan)
     assert all(char.isprintable() or char == "\n" for char in text)
     assert len(text.splitlines()) == len(text.split("\n")) - 1
 
@@ -102,11 +106,11 @@ def test_no_name_reaches_a_terminal_as_it_is(name, why):
         (Rebalance(2, 6, 0.25, taken=True), "2 guests (6 threads) move, the score gets 0.25 lower"),
         (
             Rebalance(1, 1, -0.5, taken=False),
-            "1 guest (1 thread) move, the score gets no lower: not worth it, who sits well stays",
+            "1 guest (1 thread) move, the score gets no lower: not worth it, no guest moves",
         ),
         (Rebalance(0, 0, 0.0, taken=False), "no guest would get other CPUs: no change"),
     ],
 )
-def test_what_a_repack_costs_and_gains(rebalance, words):
-    assert render.rebalance(rebalance) == words
-    assert f"rebalance: {words}\n" in render.plan(replace(make_plan(), rebalance=rebalance))
+def test_the_cost_and_the_gain_of_a_rebalance(rebalance, words):
+    assert rebalance_text(rebalance) == words
+    assert f"rebalance: {words}\n" in render(replace(make_plan(), rebalance=rebalance))

@@ -1,7 +1,7 @@
-"""Moves guests' memory to the node of their vCPUs, and back.
+"""A change of memory: a guest's memory moves to the node of its vCPUs, and an undo moves it back.
 
-The kernel moves from nodes to a node (migrate_pages(2)), not page by page: what came from several nodes lies together
-then, and goes back to the one that had most of it.
+The kernel moves from nodes to a node (migrate_pages(2)), not page by page: memory that came from several nodes lies
+together then, and an undo moves it to the one node that had most of it.
 """
 
 from collections.abc import Mapping
@@ -11,22 +11,29 @@ from pinner.apply.ports import Host
 from pinner.model.change import MemoryChange
 from pinner.model.errors import Gone, Invalid, PinnerError, StalePlan
 from pinner.model.journal import Entry, EntryState
-from pinner.model.memory import compared, lying, mib
+from pinner.model.memory import compared
 from pinner.model.plan import Plan
+from pinner.model.text import memory_by_node, mib
 
 STUCK_SHARE = 0.05
-"""An undo after which more of a guest's memory lies elsewhere than before is stuck. Less than that is told, too: pages
-that QEMU shares with others (libraries), and what it has taken meanwhile."""
+"""An undo after which a larger share of a guest's memory than this is on a wrong node is stuck. A smaller share is
+reported, too: pages that QEMU shares with other processes (libraries), and memory that it has allocated meanwhile."""
+
+
+def before_and_after(change: MemoryChange) -> tuple[str, str]:
+    """The guest's memory by node before the change, and the node that all of it gets, for people."""
+    return memory_by_node(change.before), f"node {change.node}"
 
 
 def memory_changes(plan: Plan, host: Host) -> tuple[MemoryChange, ...]:
-    """What has to move for all placed guests, as they are now.
+    """The changes that move the memory of all placed guests, from its nodes as they are now.
 
-    Raises Invalid where the plan gives no guest a node of its own, StalePlan where such a guest has ended.
+    They are read when the run begins, so they cannot be stale. Raises Invalid where the plan gives no guest a node of
+    its own, StalePlan where such a guest has ended.
     """
     placed = [(memory.target, memory.home) for memory in plan.memory if memory.home is not None]
     if not placed:
-        why = "false: this plan gives no guest one of several NUMA nodes, so there is nowhere to move memory to"
+        why = "false: this plan gives no guest one of several NUMA nodes, so there is no node to move memory to"
         raise Invalid("migrate_memory", True, why)
     found = []
     try:
@@ -40,18 +47,18 @@ def memory_changes(plan: Plan, host: Host) -> tuple[MemoryChange, ...]:
     return tuple(found)
 
 
-class MemoryMove:
-    """One change of memory under way."""
+class MemoryStep:
+    """A change of memory under way."""
 
     def __init__(self, entry: Entry, change: MemoryChange, host: Host) -> None:
         self.entry = entry
         self.touched = False
-        """Whether anything may have been moved."""
         self._change = change
         self._host = host
 
     def make(self) -> None:
-        """Move all that lies elsewhere. What cannot be moved is reported, no failure. Raises what Host raises."""
+        """Move all memory from other nodes. Memory that cannot be moved is reported, and no failure. Raises what Host
+        raises."""
         change, host = self._change, self._host
         away = frozenset(host.memory(change.target)) - {change.node}
         self.touched = True
@@ -61,10 +68,12 @@ class MemoryMove:
         self.entry = replace(self.entry, memory=compared(change.before, host.memory(change.target)))
 
 
-def take_memory_back(entry: Entry, change: MemoryChange, host: Host) -> tuple[EntryState, str]:
-    """Move back what came: ``undone``; ``gone`` or ``stuck``, and why; with the numbers of what could not be restored.
+def undo(entry: Entry, change: MemoryChange, host: Host) -> tuple[EntryState, str]:
+    """Move the memory back: ``undone``, or ``gone`` or ``stuck`` with the reason; with the numbers of the memory that
+    could not be restored.
 
-    Where it is not known whether anything was moved, what a guest takes and frees in the meantime is no reason to.
+    Where it is not known whether anything was moved, memory that the guest allocates and frees in the meantime is no
+    reason to move any.
     """
     try:
         if change.numatune:
@@ -72,7 +81,7 @@ def take_memory_back(entry: Entry, change: MemoryChange, host: Host) -> tuple[En
         misplaced = _misplaced(change.before, host.memory(change.target))
         if misplaced > (STUCK_SHARE * sum(change.before.values()) if entry.state == "intent" else 0):
             _move_back(change, host)
-        return _compared(change, host.memory(change.target))
+        return _outcome(change, host.memory(change.target))
     except Gone as error:
         return "gone", str(error)
     except PinnerError as error:
@@ -87,20 +96,20 @@ def _move_back(change: MemoryChange, host: Host) -> None:
         host.move_memory(change.target, frozenset([change.node]), origin)
 
 
-def _compared(change: MemoryChange, now: Mapping[int, int]) -> tuple[EntryState, str]:
+def _outcome(change: MemoryChange, now: Mapping[int, int]) -> tuple[EntryState, str]:
     before = change.before
     misplaced = _misplaced(before, now)
     if not misplaced:
         return "undone", ""
     why = (
-        f"{mib(misplaced)} do not lie where they did, for pages of several nodes cannot be told apart once they lie "
-        f"together, and some do not move: before {lying(before)}; now {lying(now)}"
+        f"{mib(misplaced)} are not on their prior node: the kernel cannot separate pages of several nodes once they "
+        f"lie on one, and some pages do not move: before {memory_by_node(before)}; now {memory_by_node(now)}"
     )
     return "stuck" if misplaced > STUCK_SHARE * sum(before.values()) else "undone", why
 
 
 def _misplaced(before: Mapping[int, int], now: Mapping[int, int]) -> int:
-    """KiB on another node than before. What the guest has given back, or taken anew, is not in the wrong place."""
+    """KiB on another node than before. Memory that the guest has freed or newly allocated is not misplaced."""
     parts = compared(before, now)
     left = sum(part.moved_kib for part in parts if part.moved_kib > 0)
     come = -sum(part.moved_kib for part in parts if part.moved_kib < 0)

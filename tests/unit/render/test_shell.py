@@ -19,7 +19,7 @@ from pinner.model.process import Process, Thread
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.planner import plan
-from pinner.planning.shell import render
+from pinner.render.shell import render
 
 U1 = "00000000-0000-4000-8000-000000000001"
 

@@ -1,0 +1,111 @@
+"""The steps of a run. Each kind of change has a module that compares it with the host, makes it, undoes it and shows
+it; this one finds the module of a change.
+
+A new kind of change gets its own module, and a case in every function here.
+"""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from pinner.apply.ports import Host, Journal
+from pinner.apply.steps import affinity, memory, state
+from pinner.apply.steps.affinity import AffinityStep
+from pinner.apply.steps.memory import MemoryStep
+from pinner.apply.steps.state import StateStep
+from pinner.model.change import AffinityChange, Change, MemoryChange, PlannedChange, StateChange
+from pinner.model.journal import Entry, EntryState
+
+Step = AffinityStep | StateStep | MemoryStep
+"""One change under way: ``make`` makes it and raises where it cannot; ``entry`` is its entry as it grows; ``touched``
+says whether anything may have been written to the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """A planned change, compared with the host as it is now."""
+
+    is_made: bool
+    stale: tuple[str, ...]
+    """The differences between the host and the plan's ``before``, in words."""
+
+
+def inspect(change: PlannedChange, host: Host) -> Inspection:
+    """Compare a change with the host. Raises Gone where its target has ended."""
+    match change:
+        case AffinityChange():
+            threads = host.masks(change.target)
+            return Inspection(affinity.is_made(change, threads), affinity.is_stale(change, threads))
+        case StateChange():
+            now = host.state(change.target)
+            return Inspection(state.is_made(change, now), state.is_stale(change, now))
+    assert_never(change)
+
+
+def is_begun(change: Change, host: Host) -> bool:
+    """Whether at least a part of the change shows on the host. Raises what Host raises."""
+    match change:
+        case AffinityChange():
+            return affinity.is_begun(change, host.masks(change.target))
+        case StateChange():
+            return state.is_made(change, host.state(change.target))
+        case MemoryChange():
+            # Guests allocate and free memory all the time: the numbers prove nothing.
+            return False
+    assert_never(change)
+
+
+def resets_masks(change: Change) -> bool:
+    """Whether the kernel may change the masks of other targets' threads while this change is made or undone."""
+    match change:
+        case StateChange():
+            return True
+        case AffinityChange() | MemoryChange():
+            return False
+    assert_never(change)
+
+
+def step(entry: Entry, host: Host, journal: Journal, *, persist: bool, resumed: bool) -> Step:
+    """The step that makes the change of an entry.
+
+    ``persist`` writes pins into the guest's persistent definition too. ``resumed``: the change was begun before, so it
+    may be made, or half made.
+    """
+    match entry.change:
+        case AffinityChange() as change:
+            return AffinityStep(entry, change, host, journal, persist=persist, resumed=resumed)
+        case StateChange() as change:
+            return StateStep(entry, change, host, journal, resumed=resumed)
+        case MemoryChange() as change:
+            return MemoryStep(entry, change, host)
+    assert_never(entry.change)
+
+
+def undo(
+    entry: Entry, host: Host, *, persist: bool, force: bool = False, under_way: bool = False
+) -> tuple[EntryState, str]:
+    """Undo the change of an entry: ``undone``, or ``gone`` or ``stuck`` with the reason.
+
+    With ``persist`` the guest's persistent definition is restored too. ``force``: the change failed just now, so
+    whatever the host shows is its result. ``under_way``: the process that made the change died, so a call of it may
+    still be running.
+    """
+    match entry.change:
+        case AffinityChange() as change:
+            return affinity.undo(entry, change, host, persist=persist, force=force, repin=under_way)
+        case StateChange() as change:
+            return state.undo(entry, change, host, force=force, half_made=under_way)
+        case MemoryChange() as change:
+            return memory.undo(entry, change, host)
+    assert_never(entry.change)
+
+
+def before_and_after(change: Change) -> tuple[str, str]:
+    """What the change's target has before it, and what the change leads to, for people."""
+    match change:
+        case AffinityChange():
+            return affinity.before_and_after(change)
+        case StateChange():
+            return state.before_and_after(change)
+        case MemoryChange():
+            return memory.before_and_after(change)
+    assert_never(change)

@@ -1,0 +1,267 @@
+"""A change of affinity: every thread of a target gets one mask, and an undo restores exactly the mask that each had.
+
+libvirt cannot restore "not pinned": after an undo, a live pin that covers the former masks stays in the live XML.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from pinner.apply.converge import PASSES, converge
+from pinner.apply.ports import Host, Journal
+from pinner.model.change import PINNED, AffinityChange, ThreadKey, ThreadMask, masks_of
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.errors import ApplyFailed, Busy, Gone, PinnerError
+from pinner.model.journal import Entry, EntryState
+from pinner.model.text import affinities
+
+LOG = logging.getLogger(__name__)
+
+
+def before_and_after(change: AffinityChange) -> tuple[str, str]:
+    """The masks of the threads before the change, and the CPUs that all of them get, for people."""
+    return affinities(mask.cpus for mask in change.before), str(change.after)
+
+
+def is_made(change: AffinityChange, threads: Sequence[ThreadMask]) -> bool:
+    """Whether all threads of the target have the mask of the change."""
+    return all(thread.cpus == change.after for thread in threads)
+
+
+def is_begun(change: AffinityChange, threads: Sequence[ThreadMask]) -> bool:
+    """Whether a thread has the mask of the change that it did not have before."""
+    before = masks_of(change.before)
+    return any(thread.cpus == change.after != before.get(thread.key, change.after) for thread in threads)
+
+
+def is_stale(change: AffinityChange, threads: Sequence[ThreadMask]) -> tuple[str, ...]:
+    """The differences between the target's threads and those that the change expects, in words; empty: none.
+
+    Threads that ended, and threads that other threads of the target have created, are expected.
+    """
+    return tuple(_differences(change, threads))
+
+
+def _differences(change: AffinityChange, threads: Sequence[ThreadMask]) -> Iterator[str]:
+    before = masks_of(change.before)
+    familiar = {*before.values(), change.after}
+    if change.target.kind != "process" and not any(thread.key in before for thread in threads):
+        yield f"{change.target} has other threads: it was started anew"
+        return
+    for thread in threads:
+        known = before.get(thread.key)
+        if known is not None and thread.cpus != known:
+            yield f"{change.target} thread {thread.tid} may run on {thread.cpus}, no longer on {known}"
+        if known is None and change.target.kind != "process" and thread.cpus not in familiar:
+            yield f"{change.target} has a new thread {thread.tid} on {thread.cpus}"
+
+
+class AffinityStep:
+    """A change of affinity under way; ``entry`` grows by the threads that are found meanwhile."""
+
+    def __init__(
+        self, entry: Entry, change: AffinityChange, host: Host, journal: Journal, *, persist: bool, resumed: bool
+    ) -> None:
+        """``resumed``: the change was begun before, so any thread may have its new mask already."""
+        self.entry = entry
+        self.touched = False
+        self._resumed = resumed
+        self._change = change
+        self._host = host
+        self._journal = journal
+        self._persist = persist
+        known = (*change.before, *entry.found)
+        self._known = {thread.key for thread in known}
+        self._inherited = {thread.cpus for thread in known}
+
+    def make(self) -> None:
+        """Give every thread of the target its new mask.
+
+        Raises Gone where the target has ended, ApplyFailed where another program moved it since the plan was checked
+        (then nothing is touched) and where the kernel does not grant the mask, and the errors of libvirt.
+        """
+        change = self._change
+        threads = self._host.masks(change.target)
+        if moved := is_stale(change, self._as_begun(threads)):
+            raise ApplyFailed(str(change.target), f"another program moved it just now: {'; '.join(moved)}")
+        self._record_born(threads)
+        self.touched = True
+        if change.target.kind in PINNED:
+            self._host.pin(change.target, change.after, persist=self._persist)
+        self._converge()
+
+    def _as_begun(self, threads: tuple[ThreadMask, ...]) -> tuple[ThreadMask, ...]:
+        """The threads with their masks from before the interruption, except for masks that another program set."""
+        if not self._resumed:
+            return threads
+        before = masks_of(self._change.before)
+        made = (thread.cpus == self._change.after for thread in threads)
+        return tuple(
+            replace(thread, cpus=before.get(thread.key, thread.cpus)) if done else thread
+            for thread, done in zip(threads, made, strict=True)
+        )
+
+    def _converge(self) -> None:
+        """Move misplaced threads until there are none. libvirt's pin moves all of an emulator's threads only where the
+        cpuset controller is, else its main thread alone; and a busy process creates threads all the time."""
+        target, after = self._change.target, self._change.after
+        left = converge(lambda: list(filter(self._is_misplaced, self._host.masks(target))), self._move)
+        if left:
+            raise ApplyFailed(str(target), f"{len(left)} threads still are not on {after} after {PASSES} passes")
+
+    def _move(self, misplaced: list[ThreadMask]) -> None:
+        self._record_born(misplaced)
+        for thread in misplaced:
+            with suppress(Gone):
+                self._host.set_mask(replace(thread, cpus=self._change.after))
+
+    def _is_misplaced(self, thread: ThreadMask) -> bool:
+        """A process's thread that is neither known nor has an inherited mask was placed by another program."""
+        if thread.cpus == self._change.after:
+            return False
+        if self._change.target.kind != "process":
+            return True
+        return thread.key in self._known or thread.cpus in self._inherited
+
+    def _record_born(self, threads: Iterable[ThreadMask]) -> None:
+        """Write the masks of threads that are not in the journal to it, before these threads are touched."""
+        born = tuple(thread for thread in threads if self._is_misplaced(thread) and thread.key not in self._known)
+        if born:
+            self._known.update(thread.key for thread in born)
+            self.entry = replace(self.entry, found=(*self.entry.found, *born))
+            self._journal.intend(self.entry)
+
+
+def undo(
+    entry: Entry, change: AffinityChange, host: Host, *, persist: bool, force: bool, repin: bool
+) -> tuple[EntryState, str]:
+    """Restore the masks, and with ``persist`` the definition: ``undone``, or ``gone`` or ``stuck`` with the reason.
+
+    A thread that another program has moved since keeps that mask, and is reported. With ``force`` (the change failed
+    just now) an unknown mask is a result of the change, so it is restored too. A failed pin may have changed the
+    guest's cpuset although the masks look right, and a pin that was under way when its caller died may still be made:
+    ``force`` and ``repin`` pin again, and libvirt makes that pin after the other one.
+    """
+    problems: list[str] = []
+    gone = ""
+    try:
+        problems += _Masks(entry, change, host, force=force, repin=repin).restore()
+    except Gone as error:
+        gone = str(error)
+    except PinnerError as error:
+        problems.append(str(error))
+    if persist and change.target.kind in PINNED:
+        try:
+            host.restore_definition(change.target, entry.definition)
+        except Gone as error:
+            gone = str(error)
+        except PinnerError as error:
+            problems.append(f"the persistent definition: {error}")
+    if problems:
+        return "stuck", "; ".join(problems)
+    return ("gone", gone) if gone else ("undone", "")
+
+
+class _Masks:
+    """The mask that each thread of one target is to have after an undo, decided when the thread is first seen."""
+
+    def __init__(self, entry: Entry, change: AffinityChange, host: Host, *, force: bool, repin: bool) -> None:
+        self._target = change.target
+        self._after = change.after
+        self._reduced = change.after & host.online()
+        """The part of the change's mask that the kernel leaves while CPUs of it are offline."""
+        self._host = host
+        self._force = force
+        self._repin = repin or force
+        self._before = masks_of((*change.before, *entry.found))
+        self._usual = _usual(change)
+        self._wanted: dict[ThreadKey, CpuSet] = {}
+        self._ours = False
+        """Whether any thread is one that was pinned, or has inherited the mask of one."""
+        self._pinned: CpuSet | None = None
+        self._problems: list[str] = []
+        self._refused: dict[ThreadKey, str] = {}
+        """Why a thread cannot have its mask: the other threads get theirs all the same."""
+
+    def restore(self) -> list[str]:
+        """Give every thread its mask, and return the problems in words.
+
+        Raises what Host raises, and Gone where all threads are others now and none has the change's mask.
+        """
+        if self._repin:
+            try:
+                self._pin()
+            except Busy as error:
+                # Right masks are no proof then: an overdue call may still change them.
+                self._problems.append(str(error))
+            except PinnerError as error:
+                LOG.info("masks are restored without libvirt: %s", error)
+        left = converge(self._misplaced, self._move)
+        if left:
+            self._problems.append(
+                f"threads {', '.join(str(thread.tid) for thread in left)} do not keep the mask they had"
+            )
+        if self._refused:
+            more = f" (and {len(self._refused) - 1} more)" if len(self._refused) > 1 else ""
+            self._problems.append(next(iter(self._refused.values())) + more)
+        if not self._ours:
+            raise Gone(f"{self._target} of then (it was started anew since)")
+        return self._problems
+
+    def _misplaced(self) -> list[ThreadMask]:
+        misplaced = (thread for thread in self._host.masks(self._target) if self._prior(thread) != thread.cpus)
+        return [thread for thread in misplaced if thread.key not in self._refused]
+
+    def _move(self, misplaced: list[ThreadMask]) -> None:
+        if self._target.kind in PINNED and self._pinned is None:
+            self._pin()
+            return
+        for thread in misplaced:
+            try:
+                self._host.set_mask(replace(thread, cpus=self._prior(thread)))
+            except Gone:
+                continue
+            except ApplyFailed as error:
+                self._refused[thread.key] = str(error)
+
+    def _pin(self) -> None:
+        """Pin through libvirt to all CPUs that any thread needs, so that the cpuset allows every single mask."""
+        if self._target.kind in PINNED:
+            cpus = union(self._prior(thread) for thread in self._host.masks(self._target))
+            self._host.pin(self._target, cpus, persist=False)
+            self._pinned = cpus
+
+    def _prior(self, thread: ThreadMask) -> CpuSet:
+        """The mask to restore, decided when the thread is first seen: later its mask may be a result of ``_pin``."""
+        if thread.key not in self._wanted:
+            self._wanted[thread.key] = self._first_seen(thread)
+        return self._wanted[thread.key]
+
+    def _first_seen(self, thread: ThreadMask) -> CpuSet:
+        before = self._before.get(thread.key)
+        if before is None:
+            # Born after the change: it inherited the change's mask, or another program placed it.
+            inherited = thread.cpus in (self._after, self._reduced, self._pinned)
+            self._ours = self._ours or inherited or self._target.kind == "process"
+            return self._usual if inherited else thread.cpus
+        self._ours = True
+        if self._force or thread.cpus in (before, self._after, self._reduced) or self._on_the_way(thread.cpus):
+            return before
+        self._problems.append(f"thread {thread.tid} was moved to {thread.cpus} by another program and stays there")
+        return thread.cpus
+
+    def _on_the_way(self, cpus: CpuSet) -> bool:
+        """Whether an undo that was interrupted may have set this mask: ``_pin`` sets it on all threads, before each
+        thread gets its own."""
+        if self._target.kind not in PINNED:
+            return False
+        return union(mask for mask in self._before.values() if mask <= cpus) == cpus
+
+
+def _usual(change: AffinityChange) -> CpuSet:
+    """The mask for threads that are not in the journal: that of the process's first thread, or the commonest one."""
+    masks = {thread.tid: thread.cpus for thread in change.before}
+    most = Counter(masks.values()).most_common(1)[0][0]
+    return masks.get(int(change.target.owner), most) if change.target.kind == "process" else most

@@ -1,0 +1,155 @@
+"""A change of a state: of a cgroup partition, or of the CPUs of unbound kernel work.
+
+A partition takes CPUs from every other cgroup, and before Linux 6.2 that also resets masks that were set by hand. So
+the masks of all threads are written to the journal before the change, set again after it, and restored by an undo.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from itertools import product
+from typing import assert_never
+
+from pinner.apply.ports import Host, Journal
+from pinner.model.change import (
+    PartitionKind,
+    PartitionState,
+    State,
+    StateChange,
+    ThreadKey,
+    ThreadMask,
+    cpus_of,
+    masks_of,
+)
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import ApplyFailed, Gone, PinnerError
+from pinner.model.journal import Entry, EntryState
+
+Masks = Mapping[ThreadKey, CpuSet]
+
+
+def before_and_after(change: StateChange) -> tuple[str, str]:
+    """The state before the change, and the state that it leads to, for people."""
+    return str(change.before), str(change.after)
+
+
+def is_made(change: StateChange, now: State) -> bool:
+    """Whether the target has the state of the change."""
+    return now == change.after
+
+
+def is_stale(change: StateChange, now: State) -> tuple[str, ...]:
+    """The difference between the target's state and the one that the change expects, in words; empty: none."""
+    if now == change.before:
+        return ()
+    return (f"{change.target} is '{now}', no longer '{change.before}'",)
+
+
+class StateStep:
+    """A change of a state under way; ``entry`` grows by every thread's mask."""
+
+    def __init__(self, entry: Entry, change: StateChange, host: Host, journal: Journal, *, resumed: bool) -> None:
+        """``resumed``: the change was begun before, and may be made, or half made."""
+        self.entry = entry
+        self.touched = False
+        self._resumed = resumed
+        self._change = change
+        self._host = host
+        self._journal = journal
+
+    def make(self) -> None:
+        """Set the state, then set again what the new state allows of every thread's mask.
+
+        Raises Gone where the cgroup has ended, ApplyFailed where another program changed it since the plan was checked
+        (then nothing is touched) and where the kernel does not grant the state.
+        """
+        change = self._change
+        state = self._host.state(change.target)
+        moved = is_stale(change, state)
+        if moved and not (self._resumed and state in _on_the_way(change)):
+            raise ApplyFailed(str(change.target), f"another program changed it just now: {'; '.join(moved)}")
+        known = masks_of(self.entry.found)
+        # A mask that is known already may now be a result of the interrupted change.
+        if born := tuple(thread for thread in self._host.masks(change.target) if thread.key not in known):
+            self.entry = replace(self.entry, found=(*self.entry.found, *born))
+            self._journal.intend(self.entry)
+        self.touched = True
+        self._host.set_state(change.target, change.after)
+        before = masks_of(self.entry.found)
+        for thread in self._host.masks(change.target):
+            _set_mask(self._host, thread, before.get(thread.key, thread.cpus) & thread.cpus)
+
+
+def undo(entry: Entry, change: StateChange, host: Host, *, force: bool, half_made: bool) -> tuple[EntryState, str]:
+    """Restore the state and every thread's mask: ``undone``, or ``gone`` or ``stuck`` with the reason.
+
+    A state that another program has set since stays and is reported, unless ``force`` says that the change failed just
+    now. A thread that another program has moved since keeps its mask. ``half_made`` says that the change may have been
+    interrupted before it set the masks again: then the kernel may have widened a mask, and no other program.
+    """
+    target = change.target
+    try:
+        now = host.state(target)
+        if _written(now) not in _on_the_way(change) and not force:
+            return "stuck", f"{target} was set to '{now}' by another program and stays so"
+        known = masks_of(entry.found)
+        wanted = {
+            thread.key: _prior(known.get(thread.key, thread.cpus), change, thread, half_made=half_made or force)
+            for thread in host.masks(target)
+        }
+        # Without a mask in the journal the change was not begun; setting the state may then reset unknown masks.
+        if now != change.before or (half_made and entry.found):
+            host.set_state(target, change.before)
+        problems = _restore(host, host.masks(target), wanted)
+    except Gone as error:
+        return "gone", str(error)
+    except PinnerError as error:
+        return "stuck", str(error)
+    return ("stuck", "; ".join(problems)) if problems else ("undone", "")
+
+
+def _on_the_way(change: StateChange) -> frozenset[State]:
+    """The states between the change's two states, and these two: a partition gets its CPUs and its kind one after the
+    other."""
+    ends = frozenset({change.before, change.after})
+    match change.before, change.after:
+        case PartitionState() as before, PartitionState() as after:
+            kinds: set[PartitionKind] = {before.kind, after.kind, "member"}
+            return ends | {PartitionState(kind, cpus) for kind, cpus in product(kinds, (before.cpus, after.cpus))}
+    return ends
+
+
+def _written(state: State) -> State:
+    """The state that was written. The kernel makes a partition invalid that shares CPUs with one just undone, but no
+    other program has set it so."""
+    match state:
+        case PartitionState():
+            return replace(state, invalid="")
+        case CpuSet():
+            return state
+    assert_never(state)
+
+
+def _prior(before: CpuSet, change: StateChange, thread: ThreadMask, *, half_made: bool) -> CpuSet:
+    """The thread's mask ``before`` the change, where its present mask is a result of the change; else the latter."""
+    taken = cpus_of(change.after)
+    inside, outside = before & taken, before - taken
+    displaced = not inside or not outside or (half_made and thread.cpus >= outside)
+    return before if displaced or thread.cpus in (before, inside, outside) else thread.cpus
+
+
+def _restore(host: Host, threads: tuple[ThreadMask, ...], wanted: Masks) -> list[str]:
+    problems = []
+    for thread in threads:
+        try:
+            _set_mask(host, thread, wanted.get(thread.key, thread.cpus))
+        except PinnerError as error:
+            problems.append(str(error))
+    return problems
+
+
+def _set_mask(host: Host, thread: ThreadMask, cpus: CpuSet) -> None:
+    """Set the mask if it is another one. Where the partition leaves no CPU of a mask, the kernel's choice stays."""
+    if cpus and cpus != thread.cpus:
+        with suppress(Gone):
+            host.set_mask(replace(thread, cpus=cpus))

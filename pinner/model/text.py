@@ -1,0 +1,34 @@
+"""Small texts for people that several parts of pinner share."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from pinner.model.cpuset import CpuSet
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 thread``, ``2 threads``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def mib(kib: int) -> str:
+    """KiB as MiB; less than one stays in KiB."""
+    return f"{kib} KiB" if abs(kib) < 1024 else f"{kib / 1024:.1f} MiB"
+
+
+def memory_by_node(per_node: Mapping[int, int]) -> str:
+    """KiB by node: ``node 0: 12.0 MiB, node 1: 500.0 MiB``."""
+    return ", ".join(f"node {node}: {mib(kib)}" for node, kib in sorted(per_node.items())) or "nowhere"
+
+
+def affinities(masks: Iterable[CpuSet], shown: int | None = None) -> str:
+    """``0-31`` where all threads have the same mask, else each mask with its number of threads, the commonest first.
+
+    At most ``shown`` masks are named (None: all), and the others are counted. ``-`` where there is no thread.
+    """
+    counts = Counter(masks)
+    if len(counts) <= 1:
+        return str(next(iter(counts), "-")) or "-"
+    named = [f"{cpus} ({counted(count, 'thread')})" for cpus, count in counts.most_common(shown)]
+    more = len(counts) - len(named)
+    return "; ".join(named) + (f"; {more} more" if more else "")

@@ -1,0 +1,17 @@
+"""Plans and changes as text for people, safe on a terminal and in a log.
+
+``text`` shows a plan as plain text, ``shell`` as shell commands.
+"""
+
+from pinner.apply.steps import before_and_after
+from pinner.model.text import counted
+
+__all__ = ["before_and_after", "counted", "visible"]
+
+
+def visible(text: str) -> str:
+    r"""The text with everything unprintable (line ends, terminal escapes, direction marks) as \x1b, \n, \u202e.
+
+    Guests and processes choose their names, so a name may contain any character.
+    """
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
