@@ -26,7 +26,7 @@ def apply(plan: Plan, run: Run, host: Host, journal: Journal, now: Callable[[], 
     NovaConflict, StalePlan and Invalid before anything is touched, and StoreUnavailable where the journal can no longer
     be written: then all changes have been undone, and a recovery must end the run.
     """
-    journal.begin(run, ())
+    journal.begin(run)
     try:
         with _refusing(run, journal, now):
             # Only now that the host is locked: before, another run might have been about to end.
@@ -49,7 +49,7 @@ def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime]
     HostBusy.
     """
     _require_reversible(journal.run(run.undoes))
-    journal.begin(run, ())
+    journal.begin(run)
     try:
         with _refusing(run, journal, now):
             # Again now that the host is locked: another rollback of that run may have ended just before.

@@ -87,9 +87,9 @@ class Journal(Protocol):
     """A durable record beside the agent. Data is durable when the method returns: it survives a crash of the machine.
     But ``note`` may write as late as the next ``intend`` or ``end``: recovery reads the kernel, not the note."""
 
-    def begin(self, run: Run, entries: tuple[Entry, ...]) -> None:
-        """Lock the host and open a run with the entries that it has already. Raises HostBusy while another run is open,
-        also a run that its process left open: that one must be recovered first."""
+    def begin(self, run: Run) -> None:
+        """Lock the host and open a run. Raises HostBusy while another run is open, also a run that its process left
+        open: that one must be recovered first."""
 
     def intend(self, *entries: Entry) -> None:
         """Write entries before the host is touched: new ones, or known ones with threads that were found later (born

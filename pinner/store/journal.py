@@ -50,13 +50,13 @@ class Journal:
         self._unlock()
         self._engine.dispose()
 
-    def begin(self, run: Run, entries: tuple[Entry, ...]) -> None:
+    def begin(self, run: Run) -> None:
         """See apply's Journal."""
         self._wait_for_lock(run.host)
         try:
             if interrupted := self._runs.running():
                 raise HostBusy(run.host, interrupted[0].id)
-            self._runs.add(run, entries)
+            self._runs.add(run)
             self._locking_run = run.id
         except BaseException:
             self._unlock()

@@ -55,7 +55,8 @@ class InMemoryAgent:
         if self.refusal is not None:
             raise self.refusal
         intents = tuple(Entry(run.id, n, change, "intent", self.now()) for n, change in enumerate(plan.changes, 1))
-        self.journal.begin(run, intents)
+        self.journal.begin(run)
+        self.journal.intend(*intents)
         for entry in intents[:1]:
             progress(entry, len(intents))
         for entry in intents:
@@ -68,7 +69,7 @@ class InMemoryAgent:
         if self.run(run.undoes).state not in ("applied", "failed"):
             raise RunConflict(run.undoes, self.run(run.undoes).state, "only an applied run can be rolled back")
         entries = self.entries(run.undoes)
-        self.journal.begin(run, ())
+        self.journal.begin(run)
         for entry in entries[:1]:
             progress(entry, len(entries))
         for entry in reversed(entries):

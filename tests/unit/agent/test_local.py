@@ -133,7 +133,8 @@ def test_a_refused_run_cannot_be_rolled_back(service, plan, busy):
 def test_the_run_of_a_dead_process_is_recovered_first(agent, journal, plan, busy, call):
     before = masks(busy)
     interrupted = make_run("run-dead", plan=plan.id)
-    journal.begin(interrupted, tuple(Entry("run-dead", 1, change, "intent", NOON) for change in plan.changes))
+    journal.begin(interrupted)
+    journal.intend(*(Entry("run-dead", 1, change, "intent", NOON) for change in plan.changes))
     journal.leave(interrupted)
     os.sched_setaffinity(busy, CPUS[:1])
     match call:

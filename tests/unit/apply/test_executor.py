@@ -5,13 +5,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.in_memory_host import InMemoryHost, Write, daemon, emulator, vcpu, vhost
-from support.values import NOON, cpus, make_run
+from support.values import NOON, make_run
 
 from pinner.apply import executor
 from pinner.model.change import Target
 from pinner.model.errors import ApplyFailed, Blocked, HostBusy, HostUnreachable, Invalid, StalePlan
 from pinner.model.journal import Entry, Run
-from pinner.model.plan import Plan, Roles, Wanted
+from pinner.model.plan import Plan, Wanted
 from pinner.store.journal import Journal
 
 
@@ -170,7 +170,7 @@ def test_persist_keeps_the_definition_as_it_was(host, journal):
 
 
 def test_one_run_at_a_time(host, journal):
-    journal.begin(make_run("other"), ())
+    journal.begin(make_run("other"))
     with pytest.raises(HostBusy, match="other"):
         apply(the_plan(host), host, journal)
     assert host.writes == []
@@ -178,13 +178,13 @@ def test_one_run_at_a_time(host, journal):
 
 @pytest.mark.fault(27)
 def test_a_run_that_ends_just_before_makes_the_plan_stale(host, journal):
-    """What it changed is seen, for the host is held before it is looked at."""
+    """The apply sees its changes, because it locks the host before it reads it."""
     plan = the_plan(host)
     begin = journal.begin
 
-    def late(run: Run, entries: tuple[Entry, ...]) -> None:
+    def late(run: Run) -> None:
         host.move(200, "3")
-        begin(run, entries)
+        begin(run)
 
     journal.begin = late
     with pytest.raises(StalePlan, match="thread 200 may run on 3, no longer on 0-7"):
@@ -376,7 +376,7 @@ def test_what_is_plugged_in_after_the_plan_makes_it_stale(host, journal, kind, m
     assert apply(plan, host, journal, make_run("run-2")).state == "applied"
 
 
-def test_a_guest_that_was_marked_to_be_left_alone_after_the_plan_makes_it_stale(host, journal):
+def test_a_guest_that_was_excluded_after_the_plan_makes_it_stale(host, journal):
     plan = wanted(the_plan(host))
     host.marked = {"uuid-g1"}
     with pytest.raises(StalePlan, match="guest g1 is excluded by its metadata"):
@@ -386,8 +386,8 @@ def test_a_guest_that_was_marked_to_be_left_alone_after_the_plan_makes_it_stale(
     assert apply(plan, host, journal, make_run("run-2")).state == "applied"
 
 
-def test_a_guest_that_is_to_be_left_alone_gets_back_what_it_had(host, journal):
-    """It was marked after it had been placed, and is being migrated away."""
+def test_a_release_changes_an_excluded_guest(host, journal):
+    """The guest was excluded after it had been placed, and is being migrated away."""
     host.marked = {"uuid-g1"}
-    release = replace(wanted(the_plan(host)), roles=Roles(cpus(""), cpus(""), cpus("")))
+    release = replace(wanted(the_plan(host)), purpose="release")
     assert apply(release, host, journal).state == "applied"

@@ -39,7 +39,8 @@ def leave(journal: Journal, plan: Plan, *changes: Change, **run: object) -> tupl
     every = (*plan.changes, *changes)
     entries = tuple(Entry("run-1", n, change, "intent", NOON) for n, change in enumerate(every, 1))
     left = make_run(**run)
-    journal.begin(left, entries)
+    journal.begin(left)
+    journal.intend(*entries)
     journal.leave(left)
     return entries
 
@@ -83,7 +84,7 @@ def test_after_so_many_threads(host, journal, made, policy):
 
 @pytest.mark.parametrize("policy", ["back", "forward"])
 def test_before_anything_was_written_down_to_be_done(host, journal, policy):
-    journal.begin(make_run(), ())
+    journal.begin(make_run())
     journal.leave(make_run())
     run = recovered(host, journal, policy)
     assert (run.state, run.recovered, host.writes) == ("undone", "interrupted; rolled back: nothing to do", [])
@@ -94,7 +95,7 @@ def test_before_anything_was_written_down_to_be_done(host, journal, policy):
 def test_an_interrupted_rollback_is_finished(host, journal, back, policy):
     executor.apply(the_plan(host), make_run(), host, journal, lambda: NOON, lambda *_: None)
     left = make_run("run-2", kind="rollback", undoes="run-1")
-    journal.begin(left, ())
+    journal.begin(left)
     journal.leave(left)
     for tid in list(reversed(PLANNED))[:back]:
         host.move(tid, host.before[tid])

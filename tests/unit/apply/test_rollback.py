@@ -211,7 +211,7 @@ def test_what_cannot_be_rolled_back(host, journal):
 
 def test_a_running_run_cannot_be_rolled_back(host, journal, tmp_path):
     other = Journal(tmp_path)
-    other.begin(make_run("run-9"), ())
+    other.begin(make_run("run-9"))
     with pytest.raises(RunConflict, match="run-9 is running"):
         rollback(host, journal, undoes="run-9")
     other.end(make_run("run-9", state="undone"))

@@ -31,7 +31,8 @@ def ended(run, state="applied"):
 
 def test_a_run_from_begin_to_end(journal, tmp_path):
     run, entries = make_run(), make_entries()
-    journal.begin(run, entries)
+    journal.begin(run)
+    journal.intend(*entries)
     assert (journal.run(run.id), journal.entries(run.id)) == (run, entries)
     done = [replace(entry, state="done") for entry in entries]
     for entry in done:
@@ -53,7 +54,8 @@ def test_an_apply_costs_few_commits(journal):
     commits = []
     event.listen(journal._engine, "commit", lambda connection: commits.append(1))
     run, entries = make_run(), make_entries(count=MAX_NOTES - 1)
-    journal.begin(run, entries)
+    journal.begin(run)
+    journal.intend(*entries)
     begun = len(commits)
     for entry in entries:
         journal.note(replace(entry, state="done"))
@@ -64,7 +66,8 @@ def test_an_apply_costs_few_commits(journal):
 
 def test_intend_writes_at_once_and_also_writes_waiting_notes(journal, tmp_path):
     run, entries = make_run(), make_entries()
-    journal.begin(run, entries)
+    journal.begin(run)
+    journal.intend(*entries)
     first = replace(entries[0], state="done")
     journal.note(first)
     second = replace(entries[1], found=entries[2].change.before)
@@ -77,17 +80,17 @@ def test_intend_writes_at_once_and_also_writes_waiting_notes(journal, tmp_path):
 
 def test_the_error_of_a_second_run_names_the_first_run(journal, tmp_path):
     """The second run is begun in the same journal, and in another journal of the same process."""
-    journal.begin(make_run("run-1"), ())
+    journal.begin(make_run("run-1"))
     with closing(Journal(tmp_path / "agent")) as other:
         for each in (journal, other):
             with pytest.raises(HostBusy, match="held by run run-1") as caught:
-                each.begin(make_run("run-2"), ())
+                each.begin(make_run("run-2"))
             assert caught.value.details == {"host": "h1", "run": "run-1"}
             with pytest.raises(NotFound):
                 each.run("run-2")
         assert other.run("run-1").state == "running"
         journal.end(ended(make_run("run-1")))
-        other.begin(make_run("run-3"), ())
+        other.begin(make_run("run-3"))
         other.end(ended(make_run("run-3")))
 
 
@@ -98,7 +101,7 @@ def test_one_of_several_threads_that_begin_at_the_same_time_gets_the_host(tmp_pa
     def race(n):
         ready.wait()
         try:
-            journals[n].begin(make_run(f"run-{n}"), ())
+            journals[n].begin(make_run(f"run-{n}"))
             won.append(f"run-{n}")
         except HostBusy as error:
             refused.append(error.details["run"])
@@ -121,7 +124,8 @@ from pathlib import Path
 from support.values import make_entries, make_run
 from pinner.store.journal import Journal
 journal = Journal(Path(sys.argv[1]))
-journal.begin(make_run("run-dead"), make_entries("run-dead"))
+journal.begin(make_run("run-dead"))
+journal.intend(*make_entries("run-dead"))
 print("begun", flush=True)
 time.sleep(60)
 """
@@ -143,17 +147,17 @@ def holder(tmp_path):
 
 def test_a_killed_process_releases_the_host_and_its_run_stays_open(journal, holder):
     with pytest.raises(HostBusy, match="run-dead"):
-        journal.begin(make_run("run-2"), ())
+        journal.begin(make_run("run-2"))
     assert journal.interrupted() is None, "its process is still running"
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     with pytest.raises(HostBusy, match="run-dead"):
-        journal.begin(make_run("run-2"), ())
+        journal.begin(make_run("run-2"))
     assert journal.interrupted() == make_run("run-dead")
     assert journal.entries("run-dead") == make_entries("run-dead")
     journal.end(ended(make_run("run-dead"), "undone"))
     assert journal.interrupted() is None
-    journal.begin(make_run("run-2"), ())
+    journal.begin(make_run("run-2"))
     journal.end(ended(make_run("run-2")))
 
 
@@ -164,7 +168,7 @@ def test_only_one_caller_at_a_time_gets_an_interrupted_run(journal, holder, tmp_
         found = journal.interrupted()
         assert other.interrupted() is None
         with pytest.raises(HostBusy, match="run-dead"):
-            other.begin(make_run("run-2"), ())
+            other.begin(make_run("run-2"))
         journal.leave(found)
         assert other.interrupted() == found
         journal.leave(found)
@@ -174,7 +178,8 @@ def test_only_one_caller_at_a_time_gets_an_interrupted_run(journal, holder, tmp_
 
 def test_a_run_stays_open_if_its_end_cannot_be_written(journal, tmp_path, monkeypatch):
     run = make_run()
-    journal.begin(run, make_entries())
+    journal.begin(run)
+    journal.intend(*make_entries())
 
     def full(*_):
         raise StoreUnavailable("journal.sqlite", "database or disk is full")
@@ -196,7 +201,8 @@ def test_placed_returns_every_mask_that_a_process_may_have(journal):
     entries = make_entries(count=len(states))
     guest = replace(entries[1].change, target=Target("vcpu", "uuid", 0, "g1"), after=cpus("2"))
     entries = (entries[0], replace(entries[1], change=guest), *entries[2:])
-    journal.begin(run, entries)
+    journal.begin(run)
+    journal.intend(*entries)
     for entry, state in zip(entries, states, strict=True):
         journal.note(replace(entry, state=state))
     journal.end(ended(run))
@@ -213,14 +219,15 @@ def test_the_lock_is_released_if_the_run_cannot_be_stored(journal, tmp_path, mon
         with closing(sqlite3.connect(tmp_path / "agent/journal.sqlite")) as raw:
             raw.execute("BEGIN IMMEDIATE")
             with pytest.raises(StoreUnavailable, match="locked"):
-                journal.begin(make_run("run-1"), ())
-        other.begin(make_run("run-2"), ())
+                journal.begin(make_run("run-1"))
+        other.begin(make_run("run-2"))
         other.end(ended(make_run("run-2")))
 
 
 def test_a_released_lock_does_not_overwrite_the_lock_of_the_next_run(journal):
     """As soon as the lock is free, another thread may take it. The fields that this thread sets must stay."""
-    journal.begin(make_run("run-1"), make_entries("run-1"))
+    journal.begin(make_run("run-1"))
+    journal.intend(*make_entries("run-1"))
     ours = journal._lock
 
     class LockTakenAtOnce:
