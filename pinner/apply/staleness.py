@@ -23,7 +23,7 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[PlannedChange, ...]
         raise Blocked(plan.id, plan.blocked)
     if host.fingerprint() != plan.basis.fingerprint:
         raise StalePlan(plan.id, ("the host's CPUs, nodes or kernel arguments have changed",))
-    bounds = host.bounds() if plan.wanted and plan.hands_out else Bounds()
+    bounds = host.bounds() if plan.wanted and plan.purpose == "place" else Bounds()
     require_clear(plan.wanted, bounds.nova, emulators=plan.request.nova_emulators)
     gone: list[str] = []
     moved: list[str] = []

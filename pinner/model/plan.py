@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Literal
 
 from pinner.model.change import PlannedChange, State, Target
 from pinner.model.cpuset import CpuSet
@@ -111,6 +112,11 @@ class Rebalance:
     """Whether the plan does it; where it gains nothing, the plan leaves who sits well."""
 
 
+Purpose = Literal["place", "release"]
+"""place    the plan allocates CPUs to guests and processes
+release  the plan restores a guest's prior affinities and allocates nothing, so other owners of CPUs do not limit it"""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A placement, computed from one snapshot by pure code: the same snapshot and request give the same plan."""
@@ -138,11 +144,7 @@ class Plan:
     """Of every guest whose memory the kernel tells by node."""
     rebalance: Rebalance | None = None
     """Where a rebalance was asked for."""
-
-    @property
-    def hands_out(self) -> bool:
-        """Whether it hands CPUs out; else a guest only gets back what it had."""
-        return bool(self.roles.cpus)
+    purpose: Purpose = "place"
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ def release(
         warnings=(),
         score_before=score(snapshot, request.busy_threshold, {}),
         score_after=score(snapshot, request.busy_threshold, planned),
+        purpose="release",
     )
 
 

@@ -97,9 +97,9 @@ def test_what_novas_stays_clear_of_is_applied(host, journal):
     assert apply(plan, host, journal) == "applied"
 
 
-def test_a_guest_gets_back_what_it_had_though_nova_dedicates_some_of_it(host, journal):
-    """As before it is migrated away: those are the masks that Nova gave it."""
-    plan = replace(the_plan(host, {vcpu(0): "0-5", vcpu(1): "0-5"}), roles=Roles(cpus(""), cpus(""), cpus("")))
+def test_a_release_may_use_cpus_that_nova_dedicates(host, journal):
+    """They are the masks that Nova gave the guest before pinner placed it."""
+    plan = replace(the_plan(host, {vcpu(0): "0-5", vcpu(1): "0-5"}), purpose="release")
     host.novas = NovaOwns(NovaSets(cpus("4-5")))
     assert apply(plan, host, journal) == "applied"
 
