@@ -74,10 +74,10 @@ def changes(plan: Plan) -> Table | Text:
 def memory(guests: Iterable[GuestMemory]) -> Table | None:
     """Guests' memory by node, and how much of it is remote; None where the kernel gives no numbers."""
     numbers = ("REMOTE NOW", "REMOTE PLANNED")
-    drawn = table("MEMORY OF", "LIES ON", *numbers, "ITS NODE", right=numbers, whole=numbers)
+    drawn = table("MEMORY OF", "BY NODE", *numbers, "HOME NODE", right=numbers, whole=numbers)
     for guest in guests:
         remote = (mib(guest.remote_now_kib), mib(guest.remote_kib))
-        home = "none of its own" if guest.home is None else f"node {guest.home}"
+        home = "none" if guest.home is None else f"node {guest.home}"
         drawn.add_row(*cells(guest.target.name, memory_by_node(guest.per_node), *remote, home))
     return drawn if drawn.row_count else None
 
@@ -108,7 +108,7 @@ def isolation(needed: Isolation) -> Table:
 
 def scores(before: Score, after: Score) -> Table:
     """The objective's parts, now and as planned."""
-    drawn = table("SCORE (0 = nothing fights)", "NOW", "PLANNED", right=("NOW", "PLANNED"))
+    drawn = table("SCORE (0 = no conflict)", "NOW", "PLANNED", right=("NOW", "PLANNED"))
     names = [*before.parts, *(name for name in after.parts if name not in before.parts)]
     for name in names:
         drawn.add_row(*cells(name, f"{before.parts.get(name, 0):.2f}", f"{after.parts.get(name, 0):.2f}"))

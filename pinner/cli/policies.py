@@ -110,10 +110,10 @@ def show_drift(context: Context, arguments: Namespace) -> int:
 
 
 def drifts(found: tuple[Drift, ...]) -> Table | None:
-    """Each target that is not where it belongs; None where there is none."""
+    """Each target that differs from the recorded placement; None where there is none."""
     if not found:
         return None
-    drawn = table("OF", "WHAT", "BELONGS ON", "IS ON", "CAUSE", "", whole=("BELONGS ON", "IS ON", "CAUSE"))
+    drawn = table("OF", "WHAT", "EXPECTED", "ACTUAL", "CAUSE", "", whole=("EXPECTED", "ACTUAL", "CAUSE"))
     for drift in found:
         if drift.states is None:
             expected, actual = str(drift.expected), masks(mask.cpus for mask in drift.actual)
@@ -135,18 +135,18 @@ def drifts(found: tuple[Drift, ...]) -> Table | None:
 def _note(drift: Drift) -> str:
     notes = [drift.detail] if drift.detail else []
     if drift.times:
-        notes.append(f"put back {drift.times} times")
+        notes.append(f"corrected {drift.times} times")
     if drift.backoff_until:
-        notes.append(f"left alone until {moment(drift.backoff_until)}")
+        notes.append(f"backoff until {moment(drift.backoff_until)}")
     return "; ".join(notes)
 
 
 def _summary(report: DriftReport) -> str:
     if not report.placement and report.mode is None:
-        return f"host {report.host}: nothing stands, no policy and no applied plan"
+        return f"host {report.host}: no policy and no recorded placement"
     policy = f"policy {report.mode}" if report.mode else "no policy"
-    since = f", as plan {report.placement} placed it" if report.placement else ", nothing placed yet"
-    drift = f"{counted(len(report.drifts), 'target')} drifted" if report.drifts else "nothing drifts"
+    since = f", as plan {report.placement} placed it" if report.placement else ", no placement recorded yet"
+    drift = f"{counted(len(report.drifts), 'target')} drifted" if report.drifts else "no drift"
     return f"host {report.host}: {policy}{since}: {drift}"
 
 

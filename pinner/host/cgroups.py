@@ -26,7 +26,7 @@ POSSIBLE = "sys/devices/system/cpu/possible"
 
 _KINDS: dict[str, PartitionKind] = {kind: kind for kind in get_args(PartitionKind)}
 _PARTITION = re.compile(r"(?P<kind>[a-z]+)(?: (?P<invalid>invalid)(?: \((?P<why>.*)\))?)?")
-"""What cpuset.cpus.partition holds: ``isolated``, or ``isolated invalid (why)``; older kernels give no reason."""
+"""The content of cpuset.cpus.partition: ``isolated``, or ``isolated invalid (why)``; older kernels give no reason."""
 
 
 def units_of(root: Path, pid: int) -> tuple[Cgroup, ...]:

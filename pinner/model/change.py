@@ -137,7 +137,7 @@ PlannedChange = AffinityChange | StateChange
 """The kinds of change that a plan has. An apply adds the changes of memory, which it reads when it begins."""
 
 Change = AffinityChange | StateChange | MemoryChange
-"""Every kind of change. It is closed: code that tells the kinds apart matches all of them, with assert_never."""
+"""Every kind of change. It is closed: code that distinguishes the kinds matches all of them, with assert_never."""
 
 
 def cpus_of(state: State) -> CpuSet:

@@ -17,7 +17,7 @@ from pinner.model.nova import NovaOwns
 from pinner.model.plan import Plan
 
 Write = tuple[str, str]
-"""What was written: a target or a thread id, and the CPUs."""
+"""A write to the host: a target or a thread id, and the CPUs."""
 
 
 class InMemoryHost:

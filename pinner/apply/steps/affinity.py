@@ -201,7 +201,7 @@ class _Masks:
         left = converge(self._misplaced, self._move)
         if left:
             self._problems.append(
-                f"threads {', '.join(str(thread.tid) for thread in left)} do not keep the mask they had"
+                f"threads {', '.join(str(thread.tid) for thread in left)} do not stay on their prior mask"
             )
         if self._refused:
             more = f" (and {len(self._refused) - 1} more)" if len(self._refused) > 1 else ""

@@ -32,7 +32,7 @@ def the_plan(host: InMemoryHost) -> Plan:
 
 
 def wanted(plan: Plan) -> Plan:
-    """The plan with what it wants, which is what it changes."""
+    """The plan whose wanted affinities are those of its changes."""
     return replace(plan, wanted=tuple(Wanted(change.target, change.after, "so") for change in plan.changes))
 
 
@@ -50,15 +50,15 @@ def test_every_thread_ends_where_the_plan_says(journal, cpuset_controller):
     host = InMemoryHost(cpuset_controller=cpuset_controller)
     host.add(emulator(), "0-7", "0-7", "0-3")
     host.add(daemon(500), "0-7", "2-5")
-    told: list[tuple[int, str, int]] = []
+    seen: list[tuple[int, str, int]] = []
     plan = host.plan(host.change(emulator(), "1"), host.change(daemon(500), "0"))
     run = executor.apply(
-        plan, make_run(), host, journal, lambda: NOON, lambda entry, total: told.append((entry.seq, entry.state, total))
+        plan, make_run(), host, journal, lambda: NOON, lambda entry, total: seen.append((entry.seq, entry.state, total))
     )
     assert run.state == "applied"
     assert run.ended_at == NOON
     assert host.kernel() == {100: "1", 101: "1", 102: "1", 200: "0", 201: "0"}
-    assert told == [(1, "intent", 2), (1, "done", 2), (2, "done", 2)]
+    assert seen == [(1, "intent", 2), (1, "done", 2), (2, "done", 2)]
     assert journal.run("run-1") == run
     assert states(journal) == ["done", "done"]
     assert [entry.change for entry in journal.entries("run-1")] == list(plan.changes)
@@ -143,7 +143,7 @@ def test_threads_that_come_and_go_make_no_plan_stale(host, journal):
     }  # fmt: skip
 
 
-def test_a_process_that_ended_needs_no_place(host, journal):
+def test_a_process_that_ended_needs_no_cpus(host, journal):
     plan = the_plan(host)
     host.threads.pop(daemon(500))
     assert apply(plan, host, journal).state == "applied"
@@ -162,7 +162,7 @@ def test_persist_is_refused_for_a_transient_guest(host, journal):
     assert host.writes == []
 
 
-def test_persist_keeps_the_definition_as_it_was(host, journal):
+def test_persist_journals_the_definition_as_it_was(host, journal):
     host.definitions["uuid-g1"] = "<cputune/>"
     apply(the_plan(host), host, journal, make_run(persist=True))
     assert host.definitions["uuid-g1"] == "<cputune/>[emulator 1][vcpu 0: 2-7][vcpu 1: 2-7]"
@@ -269,7 +269,7 @@ def test_an_undo_that_fails_is_named(host, journal):
     assert host.kernel()[200] == "2-7"
 
 
-def test_somebody_who_moves_a_thread_between_check_and_write_is_not_overruled(host, journal):
+def test_a_thread_that_another_program_moves_between_check_and_write_stays(host, journal):
     plan = the_plan(host)
     reads: list[int] = []
 
@@ -319,7 +319,7 @@ def test_threads_that_are_born_meanwhile_are_journaled_before_they_are_moved(hos
     assert found == {born[0]: "0-7", born[1]: "2-5"}
 
 
-def test_births_without_end_are_given_up(host, journal):
+def test_births_without_end_make_the_change_fail(host, journal):
     plan = host.plan(host.change(daemon(500), "0"))
 
     def before_read(target):
@@ -342,7 +342,7 @@ TARGETS = st.lists(
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(targets=TARGETS, fails=st.integers(0, 30), controller=st.booleans())
 def test_as_planned_or_as_it_was(journal, targets, fails, controller):
-    """Whatever write fails: the host is as planned, or as it was; and what was applied can be taken back exactly."""
+    """Whichever write fails, the host is as planned, or as it was; and an applied plan can be undone exactly."""
     host = InMemoryHost(cpuset_controller=controller)
     changes = []
     for n, (kind, masks, after) in enumerate(targets):
@@ -366,7 +366,7 @@ def test_as_planned_or_as_it_was(journal, targets, fails, controller):
 
 @pytest.mark.fault(12)
 @pytest.mark.parametrize(("kind", "made"), [("vcpu", vcpu(2)), ("iothread", Target("iothread", "uuid-g1", 3, "g1"))])
-def test_what_is_plugged_in_after_the_plan_makes_it_stale(host, journal, kind, made):
+def test_a_part_that_is_plugged_in_after_the_plan_makes_it_stale(host, journal, kind, made):
     """It would float over every CPU that the plan gives to others."""
     plan = wanted(the_plan(host))
     host.add(made, "0-7")

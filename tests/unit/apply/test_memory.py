@@ -1,4 +1,4 @@
-"""Memory that follows its guest's vCPUs, and what an undo can restore of it."""
+"""Memory that follows its guest's vCPUs, and how much of it an undo can restore."""
 
 from dataclasses import replace
 
@@ -16,10 +16,10 @@ MIB = 1024
 HOME, AWAY, THIRD = 0, 1, 4
 
 
-def host_with(held, numatune=""):
+def host_with(per_node, numatune=""):
     host = InMemoryHost()
     host.add(vcpu(0), "0-7")
-    host.per_node[memory()] = dict(held)
+    host.per_node[memory()] = dict(per_node)
     if numatune:
         host.numatunes[memory()] = numatune
     return host
@@ -27,8 +27,8 @@ def host_with(held, numatune=""):
 
 def the_plan(host, home=HOME):
     plan = host.plan(host.change(vcpu(0), "0-3"))
-    held = dict(host.per_node.get(memory(), {AWAY: 1}))
-    return replace(plan, memory=(GuestMemory(memory(), held, 0, 0, home),))
+    per_node = dict(host.per_node.get(memory(), {AWAY: 1}))
+    return replace(plan, memory=(GuestMemory(memory(), per_node, 0, 0, home),))
 
 
 def apply(plan, host, journal, name="run-1"):
@@ -74,12 +74,12 @@ def test_it_is_journaled_before_it_is_made_and_after_the_pins(journal):
     ]
 
 
-def test_what_stays_is_told_and_no_failure(journal):
+def test_memory_that_stays_is_reported_and_no_failure(journal):
     host = host_with({HOME: MIB, AWAY: 300 * MIB, THIRD: 200 * MIB})
     host.pages_stay = {AWAY: 100 * MIB, THIRD: 200 * MIB}
     assert apply(the_plan(host), host, journal).state == "applied"
-    told = {part.node: (part.moved_kib, part.stayed_kib) for part in entry(journal).memory}
-    assert told == {
+    found = {part.node: (part.moved_kib, part.stayed_kib) for part in entry(journal).memory}
+    assert found == {
         HOME: (-200 * MIB, 201 * MIB),
         AWAY: (200 * MIB, 100 * MIB),
         THIRD: (0, 200 * MIB),
@@ -97,7 +97,7 @@ def test_a_second_apply_changes_nothing(journal):
     assert host.writes == []
 
 
-def test_without_the_word_no_memory_moves(journal):
+def test_without_the_option_no_memory_moves(journal):
     host = host_with({AWAY: 500 * MIB})
     executor.apply(the_plan(host), make_run(), host, journal, lambda: NOON, lambda *_: None)
     assert [str(each.change.target) for each in journal.entries("run-1")] == ["guest g1 vcpu 0"]
@@ -167,7 +167,7 @@ def test_a_guest_that_ends_meanwhile_is_gone(journal):
     ],
     ids=["libraries", "a-page", "two-sources", "most-was-at-home"],
 )
-def test_what_cannot_be_told_apart_is_told_with_numbers(journal, before, back, state, misplaced):
+def test_pages_that_cannot_be_separated_are_reported_with_numbers(journal, before, back, state, misplaced):
     host = host_with(before)
     apply(the_plan(host), host, journal)
     run = rollback(host, journal)
@@ -192,7 +192,7 @@ def test_pages_that_do_not_go_back_are_stuck(journal):
 
 
 @pytest.mark.parametrize("now", [{AWAY: 400 * MIB}, {AWAY: 500 * MIB}, {HOME: 50 * MIB, AWAY: 500 * MIB}])
-def test_memory_that_somebody_moved_back_or_freed_is_left(journal, now):
+def test_memory_that_was_moved_back_or_freed_meanwhile_stays(journal, now):
     host = host_with({AWAY: 500 * MIB})
     apply(the_plan(host), host, journal)
     host.per_node[memory()] = dict(now)

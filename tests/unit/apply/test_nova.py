@@ -81,7 +81,7 @@ def apply(plan: Plan, host: InMemoryHost, journal: Journal) -> str:
     ],
     ids=["set", "housekeeping", "shared set", "another guest", "the guest itself was resized"],
 )
-def test_what_became_novas_since_the_plan_stops_it(host, journal, owns, ours, theirs, both):
+def test_cpus_that_became_novas_after_the_plan_stop_it(host, journal, owns, ours, theirs, both):
     plan = the_plan(host, PLACES)
     host.novas = owns
     with pytest.raises(NovaConflict) as refused:
@@ -91,7 +91,7 @@ def test_what_became_novas_since_the_plan_stops_it(host, journal, owns, ours, th
 
 
 @pytest.mark.fault(15)
-def test_what_novas_stays_clear_of_is_applied(host, journal):
+def test_a_plan_beside_novas_cpus_is_applied(host, journal):
     plan = the_plan(host, PLACES)
     host.novas = NovaOwns(NovaSets(cpus("20-30"), cpus("2-7")), (NovaGuest("u2", "db", cpus("21"), floating=True),))
     assert apply(plan, host, journal) == "applied"
@@ -118,7 +118,7 @@ def test_emulator_threads_of_a_guest_that_nova_pinned(host, journal, asked, floa
 
 
 def test_a_definition_that_nova_pinned_is_not_written(host, journal):
-    """What stands there is how Nova's pins are known."""
+    """Nova's pins are read from the definition."""
     host.definitions[US] = "<cputune/>"
     host.novas = NovaOwns(guests=(NovaGuest(US, "g1", cpus("20"), floating=True),))
     plan, run = the_plan(host, {emulator(): "1"}, emulators=True), make_run(persist=True)

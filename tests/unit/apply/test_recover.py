@@ -35,7 +35,7 @@ def the_plan(host: InMemoryHost) -> Plan:
 
 
 def leave(journal: Journal, plan: Plan, *changes: Change, **run: object) -> tuple[Entry, ...]:
-    """As by a process that died after it had begun."""
+    """Leave a run open, like a process that died after it had begun."""
     every = (*plan.changes, *changes)
     entries = tuple(Entry("run-1", n, change, "intent", NOON) for n, change in enumerate(every, 1))
     left = make_run(**run)
@@ -57,7 +57,7 @@ def states(journal: Journal) -> list[str]:
     return [entry.state for entry in journal.entries("run-1")]
 
 
-def test_where_nothing_was_left_nothing_is_done(host, journal):
+def test_without_an_open_run_nothing_is_done(host, journal):
     assert recover(host, journal, "back", lambda: NOON) is None
     executor.apply(the_plan(host), make_run(), host, journal, lambda: NOON, lambda *_: None)
     host.writes.clear()
@@ -83,7 +83,7 @@ def test_after_so_many_threads(host, journal, made, policy):
 
 
 @pytest.mark.parametrize("policy", ["back", "forward"])
-def test_before_anything_was_written_down_to_be_done(host, journal, policy):
+def test_a_run_without_an_entry(host, journal, policy):
     journal.begin(make_run())
     journal.leave(make_run())
     run = recovered(host, journal, policy)
@@ -105,7 +105,7 @@ def test_an_interrupted_rollback_is_finished(host, journal, back, policy):
     assert host.kernel() == host.before
 
 
-def test_a_pin_back_that_was_interrupted_is_ours(host, journal):
+def test_an_interrupted_undo_of_a_pin_is_finished(host, journal):
     """libvirt gives an emulator's threads one mask, before each gets its own."""
     leave(journal, the_plan(host))
     for tid in (100, 101):
@@ -114,7 +114,7 @@ def test_a_pin_back_that_was_interrupted_is_ours(host, journal):
     assert host.kernel() == host.before
 
 
-def test_pins_that_may_be_under_way_are_made_again_and_no_others(host, journal):
+def test_only_pins_that_may_be_under_way_are_made_again(host, journal):
     leave(journal, the_plan(host))
     for tid in (100, 101, 200):
         host.move(tid, PLANNED[tid])
@@ -125,7 +125,7 @@ def test_pins_that_may_be_under_way_are_made_again_and_no_others(host, journal):
 
 
 @pytest.mark.parametrize("policy", ["back", "forward"])
-def test_what_somebody_else_moved_since_is_left(host, journal, policy):
+def test_threads_that_another_program_moved_since_stay(host, journal, policy):
     leave(journal, the_plan(host))
     host.move(100, "1")
     host.move(200, "5")
@@ -135,7 +135,7 @@ def test_what_somebody_else_moved_since_is_left(host, journal, policy):
     assert host.kernel() == host.before | {200: "5"}
 
 
-def test_what_is_gone_is_named_and_no_failure(host, journal):
+def test_targets_that_ended_are_named_and_no_failure(host, journal):
     leave(journal, the_plan(host))
     host.threads.pop(vcpu(0))
     host.threads.pop(daemon(400))
@@ -147,7 +147,7 @@ def test_what_is_gone_is_named_and_no_failure(host, journal):
     ]
 
 
-def test_an_apply_that_had_begun_to_give_up_does_not_go_forward(host, journal):
+def test_an_apply_that_had_begun_to_undo_does_not_go_forward(host, journal):
     entries = leave(journal, the_plan(host))
     for tid in (100, 101, 200):
         host.move(tid, PLANNED[tid])
@@ -157,8 +157,8 @@ def test_an_apply_that_had_begun_to_give_up_does_not_go_forward(host, journal):
 
 
 @pytest.mark.parametrize("fails", range(1, 5))
-def test_what_cannot_go_forward_goes_back(host, journal, fails):
-    """Also what had been made after it."""
+def test_a_run_that_cannot_go_forward_goes_back(host, journal, fails):
+    """The changes that had been made after the failed one, too."""
     entries = leave(journal, the_plan(host))
     for tid, mask in PLANNED.items():
         host.move(tid, mask)
@@ -231,7 +231,7 @@ MIB = 1024
 )
 @pytest.mark.parametrize("policy", ["back", "forward"])
 def test_memory_that_was_or_was_not_moved(host, journal, now, moved, policy):
-    """What a guest takes on one node and frees on another meanwhile is no move of ours: all would follow it."""
+    """A guest may allocate on one node and free on another meanwhile: that must not move all its memory."""
     change = MemoryChange(memory(), {0: 500 * MIB, 1: 100 * MIB}, 1, "", "so")
     leave(journal, host.plan(), change)
     host.per_node[memory()] = {node: mib * MIB for node, mib in now.items()}
@@ -245,7 +245,7 @@ def test_memory_that_was_or_was_not_moved(host, journal, now, moved, policy):
 
 
 def test_a_partition_that_was_not_begun_is_not_written(host, journal):
-    """Even the state that it has already: that may reset every mask, and none of them is in the journal."""
+    """Even writing the present state may reset every mask, and no mask is in the journal."""
     host.states[SCOPE] = MEMBER
     made = StateChange(SCOPE, MEMBER, isolated("4-7"), "so")
     leave(journal, host.plan(made, *the_plan(host).changes))

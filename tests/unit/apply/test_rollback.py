@@ -11,7 +11,7 @@ from pinner.store.journal import Journal
 
 @pytest.fixture
 def host(journal):
-    """A host with an applied run-1; ``before`` is what the kernel said."""
+    """A host with an applied run-1; ``before`` are the masks before that run."""
     host = InMemoryHost()
     host.add(emulator(), "0-7", "0-7", "0-3")
     host.add(vcpu(0), "0-7")
@@ -35,25 +35,25 @@ def states(journal: Journal) -> list[str]:
 
 
 def test_every_thread_gets_its_own_mask_back(host, journal):
-    told: list[tuple[int, str, int]] = []
+    seen: list[tuple[int, str, int]] = []
     run = executor.rollback(
         make_run("run-2", kind="rollback", undoes="run-1"),
         host,
         journal,
         lambda: NOON,
-        lambda entry, total: told.append((entry.seq, entry.state, total)),
+        lambda entry, total: seen.append((entry.seq, entry.state, total)),
     )
     assert host.kernel() == host.before
     assert run.state == journal.run("run-1").state == "rolled_back"
     assert journal.run("run-2") == run
     assert states(journal) == ["undone"] * 3
-    assert told == [(3, "done", 3), (3, "undone", 3), (2, "undone", 3), (1, "undone", 3)]
+    assert seen == [(3, "done", 3), (3, "undone", 3), (2, "undone", 3), (1, "undone", 3)]
     assert [what for what, _ in host.writes] == ["300", "301", "302", "guest g1 vcpu 0", "guest g1 emulator", "102"]
 
 
 @pytest.mark.fault(1)
-def test_a_cpu_that_went_offline_is_named_and_the_rest_given_back(host, journal):
-    """And it too, when the CPU is back and the rollback is asked for again."""
+def test_a_cpu_that_went_offline_is_named_and_the_rest_is_restored(host, journal):
+    """The rest too, when the CPU is online again and the rollback is repeated."""
 
     def refused(write: Write) -> None:
         if "7" in write[1] or write[1] == "0-7":
@@ -71,7 +71,7 @@ def test_a_cpu_that_went_offline_is_named_and_the_rest_given_back(host, journal)
 
 
 @pytest.mark.fault(1)
-def test_the_kernel_that_takes_a_cpu_offline_is_not_somebody_else(host, journal):
+def test_the_kernel_that_takes_a_cpu_offline_is_not_another_program(host, journal):
     host.offline = "7"
     (pinned,) = (thread.tid for thread in host.threads[vcpu(0)])
     host.move(pinned, "2-6")
@@ -82,8 +82,8 @@ def test_the_kernel_that_takes_a_cpu_offline_is_not_somebody_else(host, journal)
     assert host.kernel()[pinned] == host.before[pinned]
 
 
-def test_what_is_gone_cannot_be_given_back_and_is_named(host, journal):
-    """A thread that ended is its process's own affair."""
+def test_targets_that_ended_cannot_be_restored_and_are_named(host, journal):
+    """A single thread of a process may end; the process is still restored."""
     host.threads.pop(vcpu(0))
     del host.threads[daemon(300)][1]
     run = rollback(host, journal)
@@ -95,7 +95,7 @@ def test_what_is_gone_cannot_be_given_back_and_is_named(host, journal):
     assert host.kernel() == {tid: mask for tid, mask in host.before.items() if tid not in (200, 301)}
 
 
-def test_threads_born_since_get_what_their_process_had(host, journal):
+def test_threads_born_since_get_the_mask_that_their_process_had(host, journal):
     ours = host.bear(daemon(300), "0")
     placed = host.bear(daemon(300), "6")
     worker = host.bear(emulator(), "1")
@@ -116,7 +116,7 @@ def test_threads_born_during_the_rollback_too(host, journal):
 
 
 @pytest.mark.fault(27)
-def test_what_somebody_else_moved_is_left_and_named(host, journal):
+def test_threads_that_another_program_moved_stay_and_are_named(host, journal):
     host.move(301, "6")
     host.move(101, "7")
     run = rollback(host, journal)
@@ -142,10 +142,10 @@ def test_a_partial_rollback_can_be_finished(host, journal):
 
 
 def _refuse() -> None:
-    raise Busy("guest g1 vcpu 0", "another job holds the guest", overdue=False)
+    raise Busy("guest g1 vcpu 0", "another job has the guest locked", overdue=False)
 
 
-def test_a_guest_that_was_started_anew_is_not_the_one_of_then(host, journal):
+def test_a_guest_that_was_started_anew_is_not_restored(host, journal):
     host.threads[vcpu(0)] = [ThreadMask(200, 8, cpus("5"))]
     run = rollback(host, journal)
     assert run.state == "rolled_back_partly"

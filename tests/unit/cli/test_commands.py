@@ -30,7 +30,7 @@ COMMANDS = {
     "plan": "housekeeping  0 (asked for: auto)",
     "plan create": "process 90    0-3     ->  0      it is busy",
     "plan list": "shared-pool",
-    f"plan show {PLAN}": "SCORE (0 = nothing fights)",
+    f"plan show {PLAN}": "SCORE (0 = no conflict)",
     "compare": "score planned    0.00",
     f"apply {PLAN}": "state    applied",
     "apply --strategy numa-local": "numa-local",
@@ -160,7 +160,7 @@ def test_drift_says_what_and_why(applied, cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "240")
     out = cli("drift")
     assert "AllowedCPUs of web" in out.out
-    assert "put back 4 times" in out.out
+    assert "corrected 4 times" in out.out
     assert "no room" in out.out
     assert "to end it: pinner apply plan-2" in out.err
     report = codec.load(DriftReport, cli("drift", "--json").out)
@@ -168,7 +168,7 @@ def test_drift_says_what_and_why(applied, cli, monkeypatch):
 
 
 def test_drift_without_a_policy_and_a_placement(pinner, cli):
-    assert cli("drift").out == "host h1: nothing stands, no policy and no applied plan\n"
+    assert cli("drift").out == "host h1: no policy and no recorded placement\n"
 
 
 def test_pin_off_of_an_unknown_guest(pinner, cli):

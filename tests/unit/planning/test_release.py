@@ -1,4 +1,4 @@
-"""A guest gets back what it had before pinner placed it."""
+"""A release restores the affinities that a guest had before pinner placed it."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ def affinities(host):
 @pytest.mark.parametrize(
     ("within", "vcpus"), [("", ("0-7", "8-15")), ("0-3", ("0-3", "0-3")), ("0-9", ("0-7", "8-9")), ("90", None)]
 )
-def test_it_gets_back_what_it_had_as_far_as_its_destination_has_it(within, vcpus):
+def test_prior_affinities_are_restored_as_far_as_the_destination_has_the_cpus(within, vcpus):
     now, done = placed(HOST)
     plan = release(now, "s2", UUID, done, cpus(within), "it leaves")
     after = moved(now, {mask.tid: change.after for change in plan.changes for mask in change.before})
@@ -57,9 +57,10 @@ def test_it_gets_back_what_it_had_as_far_as_its_destination_has_it(within, vcpus
         assert set().union(*affinities(after).values()) <= {within, *vcpus}
     assert {change.target.owner for change in plan.changes} == {UUID}
     assert all(change.reason == "it leaves" for change in plan.changes)
+    assert (plan.purpose, planner.plan(now, "s", Request()).purpose) == ("release", "place")
 
 
-def test_placed_again_and_again_it_gets_back_the_first():
+def test_the_affinities_before_the_first_of_two_placements_are_restored():
     once, first = placed(HOST)
     elsewhere = moved(once, dict.fromkeys((thread.tid for _, each in guest_targets(once.guests[0]) for thread in each),
                                           cpus("9")))  # fmt: skip
@@ -70,17 +71,17 @@ def test_placed_again_and_again_it_gets_back_the_first():
     assert release(after, "s3", UUID, (*first, *second, *plan.changes), CpuSet(), "again").changes == ()
 
 
-def test_what_is_not_ours_is_left():
+def test_targets_that_pinner_did_not_place_stay():
     assert release(HOST, "s", UUID, (), CpuSet(), "it leaves").changes == ()
     now, done = placed(HOST)
     assert release(now, "s", "another", done, CpuSet(), "it leaves").changes == ()
-    meddled = moved(now, {HOST.guests[0].vcpus[0].thread.tid: cpus("9")})
-    plan = release(meddled, "s", UUID, done, CpuSet(), "it leaves")
+    changed = moved(now, {HOST.guests[0].vcpus[0].thread.tid: cpus("9")})
+    plan = release(changed, "s", UUID, done, CpuSet(), "it leaves")
     assert "guest g1 vcpu 0" not in {str(change.target) for change in plan.changes}
     assert "guest g1 vcpu 1" in {str(change.target) for change in plan.changes}
 
 
-def test_a_thread_that_is_younger_than_its_placement_gets_all_that_there_is():
+def test_a_thread_that_is_younger_than_its_placement_gets_all_cpus():
     now, done = placed(HOST)
     born = replace(now.guests[0].vcpus[0].thread, tid=777, started=99)
     again = replace(now.guests[0], vcpus=(replace(now.guests[0].vcpus[0], thread=born), now.guests[0].vcpus[1]))
