@@ -30,7 +30,7 @@ def file(tmp_path):
 
 @pytest.mark.parametrize(
     ("strategy", "remote", "home"),
-    [("numa-local", "100.0 MiB", "node 1"), ("shared-pool", "256.0 MiB", "none of its own")],
+    [("numa-local", "100.0 MiB", "node 1"), ("shared-pool", "256.0 MiB", "none")],
 )
 def test_a_plan_shows_remote_memory(cli, file, strategy, remote, home):
     lines = cli("plan", "--snapshot", file, "--strategy", strategy).out.splitlines()
