@@ -134,8 +134,9 @@ def snapshot(
 def applied(before: Snapshot, plan: Plan, *, by_hand: bool = False) -> Snapshot:
     """The host after the plan's changes. ``by_hand``: somebody typed its commands, so that pinner takes the processes'
     new masks for somebody's intent; otherwise it knows them for its own."""
-    masks = {thread.tid: change.after for change in plan.changes for thread in change.before}
-    moved = {change.target.part: change for change in plan.changes if change.target.kind == "process"}
+    changes = [change for change in plan.changes if isinstance(change, AffinityChange)]
+    masks = {thread.tid: change.after for change in changes for thread in change.before}
+    moved = {change.target.part: change for change in changes if change.target.kind == "process"}
     placed = before.placed if by_hand else (*before.placed, *_masks(moved.values()))
     return replace(masked(before, masks, by_hand=by_hand), placed=placed)
 

@@ -13,6 +13,7 @@ from lab.host import LabHost
 from private_libvirt import guest_xml
 
 from pinner.model.audit import Caller
+from pinner.model.change import AffinityChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import HostUnreachable
 from pinner.model.journal import Run
@@ -133,7 +134,8 @@ def masks(host: LabHost) -> Threads:
 
 def planned(before: Threads, made: Plan) -> Threads:
     """What the kernel must say when the plan is so and nothing else has changed."""
-    wanted = {(thread.tid, thread.started): change.after for change in made.changes for thread in change.before}
+    changes = [change for change in made.changes if isinstance(change, AffinityChange)]
+    wanted = {(thread.tid, thread.started): change.after for change in changes for thread in change.before}
     return {key: (name, wanted.get(key, mask)) for key, (name, mask) in before.items()}
 
 
