@@ -30,7 +30,7 @@ ROOT = Path("/")
 
 @pytest.fixture(scope="module")
 def kept(libvirtd):
-    with fresh_policy_server(libvirtd, f"[policy]\nsweep_seconds = {RESYNC}\n[host]\nsample_seconds = 0.1\n") as kept:
+    with fresh_policy_server(libvirtd, f"[policy]\nresync_seconds = {RESYNC}\n[host]\nsample_seconds = 0.1\n") as kept:
         yield kept
 
 

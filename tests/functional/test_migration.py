@@ -26,7 +26,7 @@ pytestmark = [
 
 ROOT = Path("/")
 EVERYWHERE = f"{ONLINE[0]}-{ONLINE[1]}"
-CONFIG = "[policy]\nsweep_seconds = 600\n[host]\nsample_seconds = 0.1\n"
+CONFIG = "[policy]\nresync_seconds = 600\n[host]\nsample_seconds = 0.1\n"
 
 
 @pytest.fixture(scope="module")

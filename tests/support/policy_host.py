@@ -29,7 +29,7 @@ for line in sys.stdin:
 """
 
 
-RARE_RESYNC = "[policy]\nsweep_seconds = 600\nmeasure_seconds = 600\n[host]\nsample_seconds = 0.1\n"
+RARE_RESYNC = "[policy]\nresync_seconds = 600\nmeasure_seconds = 600\n[host]\nsample_seconds = 0.1\n"
 """The configuration where what is put right, an event led to."""
 
 
