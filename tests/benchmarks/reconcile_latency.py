@@ -1,6 +1,6 @@
 """How soon what started anew is back in its place: a daemon and a guest, under a policy that is enforced.
 
-Run ``python tests/benchmarks/replace.py [RESTARTS]`` as root. `pinner serve` runs as it does in production, and the
+Run ``python tests/benchmarks/reconcile_latency.py [RESTARTS]`` as root. `pinner serve` runs as it does in production, and the
 kernel is asked for every thread's mask until all are right: of the daemon from the moment that the kernel runs it, of
 the guest from the moment that libvirt says it has started it.
 """
@@ -57,7 +57,7 @@ def daemons(kept: PolicyServer, folder: Path, restarts: int) -> list[float]:
     daemon.start()
     try:
         kept.policy("enforce", [], [daemon.name])
-        cpus = kept.settle()["housekeeping"]
+        cpus = kept.wait_settled()["housekeeping"]
 
         def restart() -> Callable[[], bool]:
             daemon.stop()
@@ -76,7 +76,7 @@ def guests(kept: PolicyServer, uri: str, restarts: int) -> list[float]:
     connection = libvirt.open(uri)
     domain = connection.lookupByName(name)
     kept.policy("enforce", [name])
-    roles = kept.settle()
+    roles = kept.wait_settled()
 
     def restart() -> Callable[[], bool]:
         # libvirt takes a second to destroy a paused guest; one that was killed is gone at once.

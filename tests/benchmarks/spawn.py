@@ -53,7 +53,7 @@ class Spawner:
         self._uri = uri
         kept.policy("enforce", [])
         with self.guest():
-            self._roles = kept.settle()
+            self._roles = kept.wait_settled()
 
     @contextlib.contextmanager
     def guest(self) -> Iterator[tuple[libvirt.virDomain, int]]:
@@ -83,7 +83,7 @@ def told(kept: PolicyServer, folder: Path, count: int, tell: Callable[[], object
             daemon.start()
             daemon.wait_ready()
         kept.policy("enforce", ["none"], [daemon.name for daemon in daemons])
-        home = kept.settle()["housekeeping"]
+        home = kept.wait_settled()["housekeeping"]
         away = next(cpu for cpu in os.sched_getaffinity(0) if str(cpu) != home)
         return [_back(daemon, home, away, tell) for daemon in daemons for _ in range(TIMES)]
     finally:

@@ -48,7 +48,7 @@ def rows(seconds: float = SECONDS) -> list[dict[str, str]]:
         return []
     with host() as (kept, uri, _), crowd(uri) as names:
         kept.policy("enforce", names)
-        kept.settle()
+        kept.wait_settled()
         parts = dict(zip(("agent", "API and policy"), map(psutil.Process, kept.pids()), strict=True))
         before = {what: _used(process) for what, process in parts.items()}
         time.sleep(seconds)

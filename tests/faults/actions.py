@@ -1,29 +1,32 @@
-"""What can happen in a story: each public method of Acts is one kind of step. Its arguments are drawn by their names
-(see stories), whatever the host is like then; it returns whether there was anybody to do it to."""
+"""The steps of a scenario: each public method of Actions is one kind of step.
+
+The arguments of a step are drawn at random by their names (see scenarios.py), before the state of the host is known.
+A step returns False where the host has no guest, daemon or plan to act on.
+"""
 
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import private_libvirt
-from faults.environment import Environment, Unsound
+from faults.environment import Environment, Violation
 from faults.helpers import Helpers
 
 
 class Actions(Helpers):
-    """Each may happen at any time."""
+    """All kinds of steps; a scenario may run any of them at any time."""
 
-    def __init__(self, stage: Environment, told: Counter[str]) -> None:
-        super().__init__(stage, told)
+    def __init__(self, environment: Environment, counts: Counter[str]) -> None:
+        super().__init__(environment, counts)
         self._plan = ""
 
-    # Guests and daemons come and go.
+    # Guests and daemons start, end and change state.
 
     def a_guest_starts(self, which: int) -> bool:
-        """From where it was saved, if it was."""
-        off = [name for name in self.stage.guests if name not in self.stage.qemus()]
+        """Start a guest, from its saved state if it has one."""
+        off = [name for name in self.environment.guests if name not in self.environment.qemus()]
         if off:
-            self.stage.virsh("start", off[which % len(off)], "--paused")
+            self.environment.virsh("start", off[which % len(off)], "--paused")
         return bool(off)
 
     def a_guest_is_destroyed(self, which: int) -> bool:
@@ -44,7 +47,7 @@ class Actions(Helpers):
     def a_guest_is_paused(self, which: int) -> bool:
         return self._virsh(which, "suspend")
 
-    def a_guest_goes_on(self, which: int) -> bool:
+    def a_guest_is_resumed(self, which: int) -> bool:
         return self._virsh(which, "resume")
 
     def a_qemu_is_killed(self, which: int) -> bool:
@@ -53,152 +56,155 @@ class Actions(Helpers):
         return bool(name)
 
     def a_daemon_restarts(self, which: int) -> bool:
-        daemon = self.stage.daemons[which % len(self.stage.daemons)]
+        daemon = self.environment.daemons[which % len(self.environment.daemons)]
         daemon.stop()
         daemon.start()
         daemon.wait_ready()
-        self.stage.disturb()
+        self.environment.mark_disturbed()
         return True
 
     def a_daemon_ends(self, which: int) -> bool:
         if daemon := self._daemon(which):
             daemon.stop()
-            self.stage.disturb()
+            self.environment.mark_disturbed()
         return daemon is not None
 
-    def a_thread_is_born(self, which: int) -> bool:
+    def a_thread_is_created(self, which: int) -> bool:
         if daemon := self._daemon(which):
-            daemon.bear()
+            daemon.create_thread()
         return daemon is not None
 
-    # Somebody else moves threads.
+    # Another program moves threads.
 
-    def somebody_pins_a_guest(self, which: int, part: int, cpu: int) -> bool:
-        """As virsh does."""
+    def another_program_pins_a_guest(self, which: int, part: int, cpu: int) -> bool:
+        """Pin a part of a guest through libvirt, as virsh does."""
         name = self._guest(which)
-        kinds = sorted({what for (whose, what), _ in self.stage.threads() if whose == name})
-        if not kinds:
+        roles = sorted({role for (owner, role), _ in self.environment.threads() if owner == name})
+        if not roles:
             return False
-        what, _, number = kinds[part % len(kinds)].partition(" ")
-        verb = {"vcpu": "vcpupin", "iothread": "iothreadpin", "emulator": "emulatorpin"}[what]
+        role, _, number = roles[part % len(roles)].partition(" ")
+        verb = {"vcpu": "vcpupin", "iothread": "iothreadpin", "emulator": "emulatorpin"}[role]
         pin = [verb, name, *([number] if number else []), str(cpu), "--live"]
-        moved = self._threads((name, kinds[part % len(kinds)]))
-        return self.stage.somebody_moves(moved, str(cpu), lambda: self.stage.virsh(*pin))
+        threads = self._threads((name, roles[part % len(roles)]))
+        return self.environment.move_from_outside(threads, str(cpu), lambda: self.environment.virsh(*pin))
 
-    def somebody_moves_a_thread_of_a_guest(self, which: int, part: int, cpu: int) -> bool:
-        """As taskset does."""
+    def another_program_moves_a_thread_of_a_guest(self, which: int, part: int, cpu: int) -> bool:
+        """Move one thread of a guest without libvirt, as taskset does."""
         return self._taskset(self._guest(which), part, cpu)
 
-    def somebody_moves_a_thread_of_a_daemon(self, which: int, part: int, cpu: int) -> bool:
+    def another_program_moves_a_thread_of_a_daemon(self, which: int, part: int, cpu: int) -> bool:
         daemon = self._daemon(which)
         return self._taskset(daemon.name if daemon else "", part, cpu)
 
-    def a_guest_is_to_be_left_alone(self, which: int, alone: bool) -> bool:
-        name = self.stage.guests[which % len(self.stage.guests)]
-        if name not in self.stage.qemus():
+    def a_guest_is_excluded(self, which: int, excluded: bool) -> bool:
+        """Exclude a guest from the policy, or include it again."""
+        name = self.environment.guests[which % len(self.environment.guests)]
+        if name not in self.environment.qemus():
             return False
-        path = f"/hosts/{self.stage.kept.host}/guests/{name}/excluded"
-        answer = self.stage.kept.http.put(path, json={"excluded": alone})
+        path = f"/hosts/{self.environment.server.host}/guests/{name}/excluded"
+        answer = self.environment.server.http.put(path, json={"excluded": excluded})
         assert answer.status_code == 200, answer.text
-        (self.stage.alone.add if alone else self.stage.alone.discard)(name)
+        (self.environment.excluded.add if excluded else self.environment.excluded.discard)(name)
         return True
 
     # Plans, applies, rollbacks, policies.
 
-    def a_plan_is_made(self, strategy: str, housekeeping: str) -> bool:
-        self._plan = self._make(strategy, housekeeping)
+    def a_plan_is_created(self, strategy: str, housekeeping: str) -> bool:
+        self._plan = self._create_plan(strategy, housekeeping)
         return bool(self._plan)
 
-    def that_plan_is_applied(self, persist: bool) -> bool:
-        """Whatever became of the host since."""
+    def the_last_plan_is_applied(self, persist: bool) -> bool:
+        """Apply the plan that was created last, although the host may have changed since."""
         if self._plan:
             self._apply(self._plan, persist)
         return bool(self._plan)
 
     def a_plan_is_applied(self, strategy: str, housekeeping: str, persist: bool) -> bool:
-        """And again, which changes nothing."""
-        plan = self._make(strategy, housekeeping)
+        """Apply a new plan twice; the second apply must change nothing."""
+        plan = self._create_plan(strategy, housekeeping)
         if not plan:
             return False
         run = self._apply(plan, persist)
-        if self.stage.mode == "enforce":
+        if self.environment.mode == "enforce":
             return True
         if run.get("state") != "applied":
-            raise Unsound("refused", f"a fresh plan is not applied: {run}")
+            raise Violation("refused", f"a new plan was not applied: {run}")
         again = self._apply(plan, persist=False)
-        if again.get("state") != "applied" or self.stage.kept.changes(again["id"]):
-            raise Unsound("second apply", f"a plan that is in place is applied with changes: {again}")
+        if again.get("state") != "applied" or self.environment.server.changes(again["id"]):
+            raise Violation("second apply", f"applying a plan a second time changed something: {again}")
         return True
 
-    def two_plans_are_applied_at_once(self, strategy: str, housekeeping: str) -> bool:
-        plans = [self._make(strategy, housekeeping), self._make("shared-pool", "auto")]
-        with ThreadPoolExecutor(2) as both:
-            for end in list(both.map(lambda plan: self._apply(plan, persist=False) if plan else {}, plans)):
-                assert end.get("state", "applied") in ("applied", "undone"), end
+    def two_plans_are_applied_concurrently(self, strategy: str, housekeeping: str) -> bool:
+        plans = [self._create_plan(strategy, housekeeping), self._create_plan("shared-pool", "auto")]
+        with ThreadPoolExecutor(2) as executor:
+            for run in list(executor.map(lambda plan: self._apply(plan, persist=False) if plan else {}, plans)):
+                assert run.get("state", "applied") in ("applied", "undone"), run
         return any(plans)
 
-    def the_last_run_is_taken_back(self) -> bool:
-        placement = [run for run in self.stage.applies() if run["state"] == "applied"]
-        for run in placement[:1]:
-            self.stage.undo(run, self.told)
-        return bool(placement)
+    def the_last_run_is_rolled_back(self) -> bool:
+        applied = [run for run in self.environment.applies() if run["state"] == "applied"]
+        for run in applied[:1]:
+            self.environment.undo(run, self.counts)
+        return bool(applied)
 
     def a_policy_is_set(self, mode: str, strategy: str, housekeeping: str) -> bool:
-        self.stage.put_policy(mode, strategy, housekeeping)
+        self.environment.put_policy(mode, strategy, housekeeping)
         return True
 
     # Faults.
 
     def pinner_restarts(self) -> bool:
-        self.stage.stop_pinner()
-        self.stage.serve()
+        self.environment.stop_pinner()
+        self.environment.start_pinner()
         return True
 
-    def pinner_is_killed(self, who: str) -> bool:
-        self._kill_pinner(who)
+    def pinner_is_killed(self, processes: str) -> bool:
+        self._kill_pinner(processes)
         return True
 
-    def pinner_is_killed_while_it_applies(self, strategy: str, housekeeping: str, who: str, milliseconds: int) -> bool:
-        plan = self._make(strategy, housekeeping)
-        with self._meanwhile(lambda: self._post("plans", plan, "apply")):
+    def pinner_is_killed_during_an_apply(
+        self, strategy: str, housekeeping: str, processes: str, milliseconds: int
+    ) -> bool:
+        plan = self._create_plan(strategy, housekeeping)
+        with self._in_background(lambda: self._post("plans", plan, "apply")):
             time.sleep(milliseconds / 1000)
-            self._kill_pinner(who)
+            self._kill_pinner(processes)
         return True
 
-    def pinner_is_killed_while_it_takes_back(self, who: str, milliseconds: int) -> bool:
-        placement = [run for run in self.stage.applies() if run["state"] == "applied"]
-        if placement:
-            with self._meanwhile(lambda: self._post("runs", placement[0]["id"], "rollback")):
+    def pinner_is_killed_during_a_rollback(self, processes: str, milliseconds: int) -> bool:
+        applied = [run for run in self.environment.applies() if run["state"] == "applied"]
+        if applied:
+            with self._in_background(lambda: self._post("runs", applied[0]["id"], "rollback")):
                 time.sleep(milliseconds / 1000)
-                self._kill_pinner(who)
-        return bool(placement)
+                self._kill_pinner(processes)
+        return bool(applied)
 
     def libvirtd_is_killed(self, milliseconds: int) -> bool:
-        self.told["kills of libvirtd"] += 1
-        with private_libvirt.killed(self.stage.uri):
+        self.counts["kills of libvirtd"] += 1
+        with private_libvirt.killed(self.environment.uri):
             time.sleep(milliseconds / 1000)
         return True
 
-    def libvirtd_is_killed_while_a_plan_is_applied(self, strategy: str, housekeeping: str, milliseconds: int) -> bool:
-        plan = self._make(strategy, housekeeping)
-        with self._meanwhile(lambda: self._post("plans", plan, "apply")):
+    def libvirtd_is_killed_during_an_apply(self, strategy: str, housekeeping: str, milliseconds: int) -> bool:
+        plan = self._create_plan(strategy, housekeeping)
+        with self._in_background(lambda: self._post("plans", plan, "apply")):
             time.sleep(milliseconds / 1000)
             self.libvirtd_is_killed(milliseconds)
         return True
 
-    def a_qemu_is_killed_while_a_plan_is_applied(self, which: int, strategy: str, milliseconds: int) -> bool:
+    def a_qemu_is_killed_during_an_apply(self, which: int, strategy: str, milliseconds: int) -> bool:
         name = self._guest(which)
         if name:
-            plan = self._make(strategy, "auto")
-            with self._meanwhile(lambda: self._post("plans", plan, "apply")):
+            plan = self._create_plan(strategy, "auto")
+            with self._in_background(lambda: self._post("plans", plan, "apply")):
                 time.sleep(milliseconds / 1000)
                 self._kill_qemu(name)
         return bool(name)
 
-    def a_guest_hangs_while_a_plan_is_applied(self, which: int, strategy: str, housekeeping: str) -> bool:
-        """Its QEMU is stopped, and a job waits for it."""
+    def a_guest_hangs_during_an_apply(self, which: int, strategy: str, housekeeping: str) -> bool:
+        """Apply a plan while a guest's QEMU is stopped and a libvirt job waits for it."""
         name = self._guest(which)
-        plan = self._make(strategy, housekeeping)
+        plan = self._create_plan(strategy, housekeeping)
         if not (name and plan):
             return False
         with self._hung(name):

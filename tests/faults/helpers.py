@@ -1,4 +1,4 @@
-"""What steps of a story are made of: choosing a guest or daemon, plans, kills."""
+"""Helpers of the steps of a scenario: choose a guest or daemon, create and apply plans, kill processes."""
 
 import os
 import signal
@@ -15,103 +15,105 @@ from faults.environment import DEADLINE, Environment, Part
 from support.policy_host import Daemon
 
 NEVER_BUSY = 1e6
-"""Per cent of a CPU: whoever is not named stays where he is."""
+"""A busy threshold in per cent of one CPU that no process reaches: only processes named in the request are moved."""
 
 
 class Helpers:
-    """``told`` counts what was killed, and how runs ended."""
+    """The shared part of all actions; ``counts`` has the number of kills, and of runs by their final state."""
 
-    def __init__(self, stage: Environment, told: Counter[str]) -> None:
-        self.stage = stage
-        self.told = told
+    def __init__(self, environment: Environment, counts: Counter[str]) -> None:
+        self.environment = environment
+        self.counts = counts
 
     def _guest(self, which: int) -> str:
-        on = sorted(self.stage.qemus())
-        return on[which % len(on)] if on else ""
+        running = sorted(self.environment.qemus())
+        return running[which % len(running)] if running else ""
 
     def _daemon(self, which: int) -> Daemon | None:
-        on = self.stage.running()
-        return on[which % len(on)] if on else None
+        running = self.environment.running()
+        return running[which % len(running)] if running else None
 
     def _virsh(self, which: int, verb: str) -> bool:
         if name := self._guest(which):
             with suppress(subprocess.CalledProcessError):
-                self.stage.virsh(verb, name)
+                self.environment.virsh(verb, name)
         return bool(name)
 
     def _guest_ends(self, which: int, verb: str, *, again: bool = False) -> bool:
         if name := self._guest(which):
-            self.stage.virsh(verb, name)
+            self.environment.virsh(verb, name)
             if again:
-                self.stage.virsh("start", name, "--paused")
-            self.stage.disturb()
+                self.environment.virsh("start", name, "--paused")
+            self.environment.mark_disturbed()
         return bool(name)
 
     def _kill_qemu(self, name: str) -> None:
-        self.told["kills of a QEMU"] += 1
-        if pid := self.stage.qemus().get(name):
+        self.counts["kills of a QEMU"] += 1
+        if pid := self.environment.qemus().get(name):
             os.kill(pid, signal.SIGKILL)
         ends = time.monotonic() + DEADLINE
-        while self.stage.virsh("domstate", name).strip() != "shut off":
+        while self.environment.virsh("domstate", name).strip() != "shut off":
             assert time.monotonic() < ends, f"libvirtd does not see the end of {name}"
             time.sleep(0.02)
-        self.stage.disturb()
+        self.environment.mark_disturbed()
 
     def _threads(self, part: Part) -> Mapping[int, Part]:
-        return {tid: whose for whose, tid in self.stage.threads() if whose == part}
+        return {tid: owner for owner, tid in self.environment.threads() if owner == part}
 
     def _taskset(self, name: str, number: int, cpu: int) -> bool:
-        threads = {tid: part for part, tid in sorted(self.stage.threads()) if part[0] == name}
+        threads = {tid: part for part, tid in sorted(self.environment.threads()) if part[0] == name}
         if not threads:
             return False
         tid = list(threads)[number % len(threads)]
-        return self.stage.somebody_moves({tid: threads[tid]}, str(cpu), lambda: os.sched_setaffinity(tid, [cpu]))
+        return self.environment.move_from_outside(
+            {tid: threads[tid]}, str(cpu), lambda: os.sched_setaffinity(tid, [cpu])
+        )
 
-    def _make(self, strategy: str, housekeeping: str) -> str:
-        """A plan for all who are there; its id, empty where it cannot be."""
+    def _create_plan(self, strategy: str, housekeeping: str) -> str:
+        """Create a plan for all running guests and daemons; its id, or an empty string without a plan to apply."""
         request = {
             "strategy": strategy,
             "housekeeping": housekeeping,
-            "guests": sorted(self.stage.qemus()),
-            "processes": [daemon.name for daemon in self.stage.running()],
+            "guests": sorted(self.environment.qemus()),
+            "processes": [daemon.name for daemon in self.environment.running()],
             "busy_threshold": NEVER_BUSY,
             "sample_seconds": 0.0,
         }
-        status, made = self.stage.post("hosts", self.stage.kept.host, "plans", **request)
-        return str(made["id"]) if status == 201 and not made["blocked"] else ""
+        status, plan = self.environment.post("hosts", self.environment.server.host, "plans", **request)
+        return str(plan["id"]) if status == 201 and not plan["blocked"] else ""
 
     def _apply(self, plan: str, persist: bool) -> dict[str, Any]:
-        """How it ended; empty: refused."""
-        status, run = self.stage.post("plans", plan, "apply", persist=persist)
+        """Apply a plan; the run once it has ended, or an empty dictionary where the apply was refused."""
+        status, run = self.environment.post("plans", plan, "apply", persist=persist)
         if status == 409:
-            self.told["refused"] += 1
+            self.counts["refused"] += 1
             return {}
-        ended = self.stage.ended(run["id"])
-        self.told[f"applies {ended['state']}"] += 1
+        ended = self.environment.wait_ended(run["id"])
+        self.counts[f"applies {ended['state']}"] += 1
         return ended
 
     def _post(self, *path: str) -> None:
-        """What is answered does not matter: somebody is killed meanwhile."""
+        """POST without checking the answer, because the server may be killed during the request."""
         with suppress(httpx.TransportError):
-            self.stage.kept.http.post("/".join(("", *path)), json={})
+            self.environment.server.http.post("/".join(("", *path)), json={})
 
     @contextmanager
-    def _meanwhile(self, work: Callable[[], None]) -> Iterator["Future[None]"]:
+    def _in_background(self, work: Callable[[], None]) -> Iterator["Future[None]"]:
         with ThreadPoolExecutor(1) as worker:
             done = worker.submit(work)
             yield done
             done.result(DEADLINE)
 
-    def _kill_pinner(self, who: str) -> None:
-        self.told["kills of pinner"] += 1
-        self.stage.kill_pinner(who)
-        self.stage.serve()
+    def _kill_pinner(self, processes: str) -> None:
+        self.counts["kills of pinner"] += 1
+        self.environment.kill_pinner(processes)
+        self.environment.start_pinner()
 
     @contextmanager
     def _hung(self, name: str) -> Iterator[None]:
-        pid = self.stage.qemus()[name]
+        pid = self.environment.qemus()[name]
         os.kill(pid, signal.SIGSTOP)
-        job = ["virsh", "-c", self.stage.uri, "qemu-monitor-command", name, '{"execute": "query-status"}']
+        job = ["virsh", "-c", self.environment.uri, "qemu-monitor-command", name, '{"execute": "query-status"}']
         with subprocess.Popen(job, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
             try:
                 time.sleep(0.3)

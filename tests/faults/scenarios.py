@@ -1,4 +1,4 @@
-"""Stories: drawn from a seed, played step by step with an audit after each, and made short when they fail."""
+"""Scenarios: drawn from a seed, run step by step with a check of the host after each, and shortened when they fail."""
 
 import inspect
 import time
@@ -10,104 +10,106 @@ from random import Random
 
 from faults.actions import Actions
 from faults.audit import Audit
-from faults.environment import Environment, Unsound
+from faults.environment import Environment, Violation
 
 STEPS = 25
 CHOICES: dict[str, tuple[object, ...]] = {
     "which": tuple(range(6)),
     "part": tuple(range(6)),
     "cpu": (0, 1),
-    "alone": (True, False),
+    "excluded": (True, False),
     "persist": (False, False, True),
     "strategy": ("shared-pool", "shared-pool", "numa-local", "isolated"),
     "housekeeping": ("auto", "0", "1"),
     "mode": ("observe", "propose", "enforce", "enforce"),
-    "who": ("both", "agent", "api"),
+    "processes": ("both", "agent", "api"),
     "milliseconds": (0, 5, 10, 20, 30, 50, 100, 300),
 }
-"""What an argument may be, by its name."""
-RARE = {"a_guest_hangs_while_a_plan_is_applied"}
-"""It takes seconds."""
-OFTEN = {"a_guest_starts", "a_plan_is_applied", "the_last_run_is_taken_back", "pinner_is_killed_while_it_applies"}
+"""The possible values of an argument, by its name."""
+RARE = {"a_guest_hangs_during_an_apply"}
+"""These steps take seconds."""
+OFTEN = {"a_guest_starts", "a_plan_is_applied", "the_last_run_is_rolled_back", "pinner_is_killed_during_an_apply"}
 
 
 @dataclass(frozen=True)
 class Step:
-    """One kind of Acts, and its arguments."""
+    """The name of a method of Actions, and its arguments."""
 
     name: str
     arguments: dict[str, object]
 
     def __str__(self) -> str:
-        given = ", ".join(f"{name}={value}" for name, value in self.arguments.items())
-        return f"{self.name.replace('_', ' ')}{f' ({given})' if given else ''}"
+        arguments = ", ".join(f"{name}={value}" for name, value in self.arguments.items())
+        return f"{self.name.replace('_', ' ')}{f' ({arguments})' if arguments else ''}"
 
 
 @dataclass
 class Outcome:
-    """How a story went; ``kind`` is empty where it was sound."""
+    """The result of a scenario; ``kind`` is empty where it passed."""
 
-    played: int = 0
+    steps_run: int = 0
     kind: str = ""
     what: str = ""
     log: str = ""
-    told: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
 
 
-def draw(seed: int, story: int, steps: int = STEPS) -> list[Step]:
-    """The same for the same numbers, whatever the host is like."""
-    random = Random(f"{seed}/{story}")
+def draw(seed: int, scenario: int, steps: int = STEPS) -> list[Step]:
+    """The steps of a scenario, which depend only on the seed and the number of the scenario."""
+    random = Random(f"{seed}/{scenario}")
     kinds = [(name, kind) for name, kind in vars(Actions).items() if not name.startswith("_")]
     weights = [1 if name in RARE else 6 if name in OFTEN else 3 for name, _ in kinds]
     drawn = []
     for name, kind in random.choices(kinds, weights, k=steps):
-        wanted = [each for each in inspect.signature(kind).parameters if each != "self"]
-        drawn.append(Step(name, {each: random.choice(CHOICES[each]) for each in wanted}))
+        parameters = [parameter for parameter in inspect.signature(kind).parameters if parameter != "self"]
+        drawn.append(Step(name, {parameter: random.choice(CHOICES[parameter]) for parameter in parameters}))
     return drawn
 
 
-def play(
+def run_scenario(
     uri: str,
     steps: Sequence[Step],
     *,
     recover: str,
     ends: float = float("inf"),
-    tell: Callable[[Step], object] = lambda _: None,
+    before_step: Callable[[Step], object] = lambda _: None,
 ) -> Outcome:
-    """Play the steps on a new stage, an audit after each; none is begun after ``ends`` (monotonic). ``tell`` hears of
-    each step before it is played."""
+    """Run the steps in a new environment and check the host after each.
+
+    No step begins after ``ends`` (monotonic time). ``before_step`` is called with each step before it runs.
+    """
     outcome = Outcome()
-    with closing(Environment(uri, recover)) as stage:
-        audit, acts = Audit(stage), Actions(stage, outcome.told)
+    with closing(Environment(uri, recover)) as environment:
+        audit, actions = Audit(environment), Actions(environment, outcome.counts)
         try:
             for step in steps:
                 if time.monotonic() > ends:
                     break
-                outcome.played += 1
-                tell(step)
-                if not getattr(acts, step.name)(**step.arguments):
-                    outcome.told["idle"] += 1
+                outcome.steps_run += 1
+                before_step(step)
+                if not getattr(actions, step.name)(**step.arguments):
+                    outcome.counts["idle"] += 1
                 audit.check()
-            audit.end(outcome.told)
+            audit.end(outcome.counts)
             audit.check()
-            stage.stop_pinner()
-        except Exception as error:  # whatever it is, it is what the story is about
-            outcome.kind = error.kind if isinstance(error, Unsound) else type(error).__name__
+            environment.stop_pinner()
+        except Exception as error:  # every kind of error is a result of the scenario
+            outcome.kind = error.kind if isinstance(error, Violation) else type(error).__name__
             outcome.what = str(error) or repr(error)
-            outcome.log = stage.last_words()
+            outcome.log = environment.last_log_lines()
     return outcome
 
 
 def shortest(steps: Sequence[int], fails: Callable[[Sequence[int]], bool]) -> list[int]:
-    """The fewest of the steps that still fail, as far as leaving some out finds it (Zeller's ddmin)."""
-    kept, parts = list(steps), 2
-    while len(kept) > 1:
-        size = -(-len(kept) // parts)
-        rests = [kept[:at] + kept[at + size :] for at in range(0, len(kept), size)]
-        if (rest := next(filter(fails, rests), None)) is not None:
-            kept, parts = rest, max(parts - 1, 2)
+    """The shortest list of steps that still fails, as found by removing some at a time (Zeller's ddmin)."""
+    failing, parts = list(steps), 2
+    while len(failing) > 1:
+        size = -(-len(failing) // parts)
+        shorter = [failing[:at] + failing[at + size :] for at in range(0, len(failing), size)]
+        if (found := next(filter(fails, shorter), None)) is not None:
+            failing, parts = found, max(parts - 1, 2)
         elif size == 1:
             break
         else:
-            parts = min(2 * parts, len(kept))
-    return kept
+            parts = min(2 * parts, len(failing))
+    return failing

@@ -27,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def kills(pytestconfig: pytest.Config) -> Counter[str]:
-    """How many processes were killed, and how their runs ended; told at the end."""
+    """The number of killed processes and of their runs by final state; printed at the end."""
     return pytestconfig.stash[KILLS]
 
 
@@ -41,7 +41,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session")
 def libvirtd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URI."""
+    """The URI of a private libvirtd."""
     if why := private_libvirt.missing():
         pytest.skip(f"needs a private libvirtd: {why}")
     with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("libvirt") / "d") as uri:
@@ -70,8 +70,11 @@ StartGuest = Callable[..., Guest]
 
 @pytest.fixture(scope="module")
 def qemus() -> Iterator[list[int]]:
-    """The QEMUs of the guests that tests of a module started (file descriptors of the processes). They end with it, so
-    that the next module's tests need not look at them, and are killed: libvirt waits a second or two for each."""
+    """File descriptors of the QEMU processes that a module's tests started.
+
+    They are killed at the end of the module, so that the tests of the next module do not observe them. SIGKILL is
+    faster than libvirt, which waits a second or two for each.
+    """
     running: list[int] = []
     yield running
     for qemu in running:
@@ -82,7 +85,7 @@ def qemus() -> Iterator[list[int]]:
 
 @pytest.fixture
 def start_guest(libvirtd: str, libvirt: Libvirt, qemus: list[int]) -> StartGuest:
-    """Starts a small guest: ``persistent`` or not, ``paused`` (it uses no CPU then) or not."""
+    """Starts a small guest, which may be ``persistent`` or not, and ``paused`` (without any use of the CPU) or not."""
 
     def start(*, persistent: bool = False, paused: bool = True, **parts: object) -> Guest:
         name = f"test-{os.getpid()}-{next(_numbers)}"

@@ -1,4 +1,4 @@
-"""Plans applied to real guests and processes and taken back: the kernel is asked, not libvirt and not pinner."""
+"""Plans applied to real guests and processes and rolled back; the tests read the masks from the kernel."""
 
 import os
 import re
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
 
 
 @pytest.mark.fault(9)
-def test_every_thread_is_where_the_plan_says_and_back_where_it_was(host, journal, start_guest):
+def test_apply_moves_every_thread_and_rollback_restores_every_mask(host, journal, start_guest):
     guest = start_guest(vcpus=2, iothreads=2)
     with process(THREADS.format(count=5)) as pid:
         tids = sorted(masks(pid))
@@ -59,8 +59,8 @@ def test_every_thread_is_where_the_plan_says_and_back_where_it_was(host, journal
         assert now == only(before, now)
 
 
-def test_libvirt_knows_of_it(host, journal, start_guest, libvirtd):
-    """Pinned through libvirt, not behind its back."""
+def test_guests_are_pinned_through_libvirt(host, journal, start_guest, libvirtd):
+    """libvirt's XML shows the pins."""
     guest = start_guest()
     apply(plan_of(host, whole(host, guest)), host, journal)
     live = private_libvirt.virsh(libvirtd, "dumpxml", guest.name)
@@ -73,7 +73,7 @@ def test_libvirt_knows_of_it(host, journal, start_guest, libvirtd):
 
 
 @pytest.mark.fault(8)
-def test_threads_that_are_born_all_the_time(host, journal):
+def test_threads_created_during_an_apply_or_rollback_are_moved_too(host, journal):
     with process(THREAD_CHURN) as pid:
         plan = plan_of(host, [change(host, daemon(pid), FIRST)])
         assert apply(plan, host, journal).state == "applied"
@@ -85,7 +85,7 @@ def test_threads_that_are_born_all_the_time(host, journal):
 
 
 @pytest.mark.parametrize("when", ["after the plan", "before the rollback"])
-def test_a_process_that_ended(host, journal, when):
+def test_an_ended_process_is_reported_as_gone(host, journal, when):
     with process(THREADS.format(count=2)) as pid:
         plan = plan_of(host, [change(host, daemon(pid), FIRST)])
         if when == "before the rollback":
@@ -100,7 +100,7 @@ def test_a_process_that_ended(host, journal, when):
 
 @pytest.mark.fault(10)
 def test_a_reused_pid_is_not_touched(host, journal):
-    """As if the process that was planned had had another start time."""
+    """The plan names the process with an earlier start time, as if its pid had been reused since."""
     with process(THREADS.format(count=2)) as pid:
         before = masks(pid)
         old = replace(daemon(pid), part=started(pid) - 1)
@@ -111,7 +111,7 @@ def test_a_reused_pid_is_not_touched(host, journal):
 
 
 @pytest.mark.fault(21)
-def test_a_guest_that_is_killed_meanwhile_is_gone_and_the_others_go_on(host, journal, start_guest, kill):
+def test_a_guest_killed_during_the_apply_is_gone_and_other_guests_are_applied(host, journal, start_guest, kill):
     first, second = start_guest(), start_guest()
     plan = plan_of(host, [*whole(host, first), *whole(host, second)])
     killed: list[bool] = []
@@ -129,8 +129,8 @@ def test_a_guest_that_is_killed_meanwhile_is_gone_and_the_others_go_on(host, jou
 
 
 @pytest.mark.fault(7)
-def test_a_change_that_fails_takes_the_others_back(host, journal, start_guest):
-    """The last process is confined to a cpuset that lacks the CPU it is to run on."""
+def test_a_failed_change_undoes_all_other_changes(host, journal, start_guest):
+    """The cpuset of the last process does not have the planned CPU."""
     guest = start_guest()
     idle = THREADS.format(count=3)
     with process(idle) as free, process(idle) as bound, cpuset(str(FIRST), bound) as path:
@@ -147,7 +147,7 @@ def test_a_change_that_fails_takes_the_others_back(host, journal, start_guest):
         assert [state for state, _ in entries(journal)] == ["undone"] * 5 + ["failed"]
 
 
-def test_a_plan_that_somebody_overtook_is_refused(host, journal, start_guest, libvirtd):
+def test_a_plan_is_refused_after_another_program_pinned_a_vcpu(host, journal, start_guest, libvirtd):
     guest = start_guest()
     plan = plan_of(host, whole(host, guest))
     private_libvirt.virsh(libvirtd, "vcpupin", guest.name, "1", str(FIRST), "--live")
@@ -157,7 +157,7 @@ def test_a_plan_that_somebody_overtook_is_refused(host, journal, start_guest, li
     assert masks(guest.pid) == before
 
 
-def test_a_guest_that_was_started_anew_is_not_the_planned_one(host, journal, start_guest, libvirtd):
+def test_a_plan_is_refused_after_its_guest_was_restarted(host, journal, start_guest, libvirtd):
     guest = start_guest(persistent=True)
     plan = plan_of(host, whole(host, guest))
     private_libvirt.virsh(libvirtd, "destroy", guest.name)
@@ -168,8 +168,8 @@ def test_a_guest_that_was_started_anew_is_not_the_planned_one(host, journal, sta
         apply(plan, host, journal, run="run-2")
 
 
-def test_two_applies_at_once(libvirt, journal, tmp_path, start_guest):
-    """One of them makes the plan so; the other one refuses, or finds all in place."""
+def test_two_concurrent_applies_leave_the_host_as_planned(libvirt, journal, tmp_path, start_guest):
+    """One apply makes the changes; the other one is refused, or has nothing to change."""
     guest = start_guest()
     plan = plan_of(LiveHost(libvirt), whole(LiveHost(libvirt), guest))
     ended: list[str] = []

@@ -1,4 +1,4 @@
-"""Drift of real guests and processes, and the cause that the host tells."""
+"""The cause of drift of real guests and processes, as far as the host shows it."""
 
 import os
 from pathlib import Path
@@ -14,8 +14,8 @@ from pinner.model.drift import Drift
 pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
 
 
-def explained(host, target, expected):
-    """Cause and detail of the target's drift."""
+def cause_and_detail(host, target, expected):
+    """The cause and detail of the target's drift."""
     actual = tuple(mask for mask in host.masks(target) if mask.cpus != expected)
     assert actual
     (found,) = host.explain((Drift(target, expected, actual, "unknown"),))
@@ -31,44 +31,44 @@ def cpuset_of(tid):
 
 
 @pytest.mark.fault(27)
-def test_another_writer_through_libvirt(start_guest, host, libvirtd):
+def test_a_pin_by_another_program_through_libvirt_is_the_cause(start_guest, host, libvirtd):
     guest = start_guest()
     host.pin(emulator(guest), FIRST, persist=False)
     private_libvirt.virsh(libvirtd, "emulatorpin", guest.name, str(SECOND), "--live")
-    assert explained(host, emulator(guest), FIRST) == (
+    assert cause_and_detail(host, emulator(guest), FIRST) == (
         "libvirt",
         f"another libvirt client pinned it to CPUs {SECOND}",
     )
 
 
 @pytest.mark.fault(20)
-def test_a_cpuset_written_behind_libvirts_back(start_guest, host):
+def test_a_cpuset_changed_without_libvirt_is_the_cause(start_guest, host):
     guest = start_guest()
     host.pin(vcpu(guest), FIRST, persist=False)
     path = cpuset_of(guest.vcpus[0].thread.tid).lstrip("/")
     (cpuset_mount(Path("/")).folder / path / "cpuset.cpus").write_text(str(SECOND))
-    assert explained(host, vcpu(guest), FIRST) == ("cpuset", f"another program wrote CPUs {SECOND} to cpuset {path}")
+    assert cause_and_detail(host, vcpu(guest), FIRST) == ("cpuset", f"another program wrote CPUs {SECOND} to cpuset {path}")
 
 
-def test_an_affinity_set_behind_everybodys_back(start_guest, host):
+def test_an_affinity_set_without_libvirt_has_an_unknown_cause(start_guest, host):
     guest = start_guest()
     os.sched_setaffinity(guest.vcpus[0].thread.tid, SECOND)
-    cause, detail = explained(host, vcpu(guest), FIRST)
+    cause, detail = cause_and_detail(host, vcpu(guest), FIRST)
     assert cause == "unknown"
     assert detail.startswith("another program set its threads' affinity, for example taskset")
 
 
-def test_a_service_in_a_narrower_cpuset(host):
+def test_a_cpuset_without_the_expected_cpus_is_the_cause(host):
     with process(THREADS.format(count=2)) as pid, cpuset(str(SECOND), pid) as path:
         if not path:
             pytest.skip("no cpuset can be made here")
-        assert explained(host, daemon(pid), FIRST) == (
+        assert cause_and_detail(host, daemon(pid), FIRST) == (
             "cpuset",
             f"cpuset {path.lstrip('/')} allows only CPUs {SECOND}",
         )
 
 
-def test_a_guest_that_has_gone_meanwhile_is_no_error(start_guest, host, kill):
+def test_a_guest_that_has_ended_causes_no_error(start_guest, host, kill):
     guest = start_guest()
     actual = host.masks(vcpu(guest))
     kill(guest)

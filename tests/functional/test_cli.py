@@ -1,4 +1,4 @@
-"""The command as a user types it: a guest pinned and unpinned, and the kernel's word on every thread of it."""
+"""The commands as a user types them; the tests read the masks of all threads from the kernel."""
 
 import json
 import os
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two CP
 
 @pytest.fixture
 def cli(libvirtd, tmp_path):
-    """Runs the command: cli("plan", "--json") -> its parsed answer; the status must be ``status``."""
+    """Runs a command and checks its status; returns the parsed JSON, or the error text if ``status`` is not 0."""
     config = tmp_path / "pinner.conf"
     config.write_text(f"[agent]\nstate_dir = {tmp_path}/state\n[libvirt]\nuri = {libvirtd}\n[host]\nname = here\n")
 
@@ -34,10 +34,10 @@ def cli(libvirtd, tmp_path):
     return run
 
 
-def test_pinned_as_planned_and_back_as_it_was(cli, start_guest):
+def test_apply_pins_as_planned_and_rollback_restores_the_masks(cli, start_guest):
     guest = start_guest()
     before = masks(guest.pid)
-    # No host process is moved: those of this machine are not the test's to touch.
+    # The high threshold prevents that the test moves other processes of this machine.
     plan = cli("plan", "--guest", guest.name, "--busy-threshold", "100000", "--sample-seconds", "0")
     assert plan["changes"]
 
@@ -48,8 +48,8 @@ def test_pinned_as_planned_and_back_as_it_was(cli, start_guest):
     assert {tid: cpus for tid, cpus in masks(guest.pid).items() if tid in planned} == planned
     assert not cli("plan", "--guest", guest.name, "--busy-threshold", "100000", "--sample-seconds", "0")["changes"]
 
-    taken_back = cli("rollback", applied["run"]["id"])
-    assert taken_back["run"]["state"] == "rolled_back"
+    undone = cli("rollback", applied["run"]["id"])
+    assert undone["run"]["state"] == "rolled_back"
     assert {tid: cpus for tid, cpus in masks(guest.pid).items() if tid in before} == before
     assert cli("audit", "verify")["ok"]
     assert {"run.apply", "run.rollback"} <= {record["action"] for record in cli("audit", "list")["items"]}
@@ -67,14 +67,14 @@ def test_a_plan_whose_guest_has_moved_is_refused(cli, start_guest):
     assert masks(guest.pid) == before
 
 
-def test_the_inventory_tells_the_guest(cli, start_guest):
+def test_the_inventory_shows_the_guest(cli, start_guest):
     guest = start_guest()
-    seen = {found["name"]: found for found in cli("inventory", "--sample-seconds", "0")["guests"]}
-    assert seen[guest.name]["uuid"] == guest.uuid
-    assert [vcpu["thread"]["tid"] for vcpu in seen[guest.name]["vcpus"]] == [v.thread.tid for v in guest.vcpus]
+    shown = {each["name"]: each for each in cli("inventory", "--sample-seconds", "0")["guests"]}
+    assert shown[guest.name]["uuid"] == guest.uuid
+    assert [vcpu["thread"]["tid"] for vcpu in shown[guest.name]["vcpus"]] == [v.thread.tid for v in guest.vcpus]
 
 
-def test_libvirt_that_does_not_run(tmp_path, cli):
+def test_the_error_says_that_libvirt_does_not_answer(tmp_path, cli):
     config = tmp_path / "other.conf"
     config.write_text(f"[agent]\nstate_dir = {tmp_path}/s\n[libvirt]\nuri = qemu+unix:///system?socket={tmp_path}/no\n")
     assert "libvirt does not answer" in cli("--config-file", config, "inventory", "--sample-seconds", "0", status=1)
@@ -82,12 +82,12 @@ def test_libvirt_that_does_not_run(tmp_path, cli):
 
 UNEVEN = """
 import os, threading, time
-def sit(cpus):
+def wait_on(cpus):
     os.sched_setaffinity(0, cpus)
     time.sleep(600)
 low, high = min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))
 for cpus in ({low}, {high}, {low, high}):
-    threading.Thread(target=sit, args=(cpus,), daemon=True).start()
+    threading.Thread(target=wait_on, args=(cpus,), daemon=True).start()
 print("ready", flush=True)
 threading.Event().wait()
 """
@@ -101,24 +101,24 @@ while True:
 
 
 def uneven() -> set[str]:
-    """The masks of UNEVEN's threads."""
+    """The masks that the threads of UNEVEN set."""
     ours = os.sched_getaffinity(0)
     return {str(CpuSet.of(cpus)) for cpus in ({min(ours)}, {max(ours)}, {min(ours), max(ours)}, ours)}
 
 
-def is_final(pid: int, distinct: set[str]) -> dict[int, str]:
-    """The process's masks, once its threads have the distinct ones that they give themselves."""
+def wait_for_masks(pid: int, expected: set[str]) -> dict[int, str]:
+    """The masks of the process's threads, once they are the expected ones."""
     deadline = time.monotonic() + 10
-    while set((found := masks(pid)).values()) != distinct:
+    while set((found := masks(pid)).values()) != expected:
         assert time.monotonic() < deadline, found
         time.sleep(0.02)
     return found
 
 
-def test_a_process_whose_threads_differ_is_moved_whole_and_comes_back_thread_by_thread(cli, start_guest):
+def test_threads_with_different_masks_are_moved_together_and_restored_one_by_one(cli, start_guest):
     guest = start_guest()
     with process(UNEVEN) as pid:
-        before = is_final(pid, uneven())
+        before = wait_for_masks(pid, uneven())
         options = ("--guest", guest.name, "--busy-threshold", "100000", "--sample-seconds", "0", "--process", str(pid))
         plan = cli("plan", *options)
         run = cli("apply", plan["id"])["run"]["id"]
@@ -127,23 +127,23 @@ def test_a_process_whose_threads_differ_is_moved_whole_and_comes_back_thread_by_
         assert masks(pid) == before
 
 
-def test_a_polling_thread_that_its_owner_pinned_is_left_alone_and_its_cpu_is_in_no_pool(cli, start_guest):
+def test_a_polling_thread_pinned_by_its_owner_is_skipped_and_its_cpu_is_in_no_pool(cli, start_guest):
     guest = start_guest()
     high = max(os.sched_getaffinity(0))
     with process(POLLING) as pid:
-        is_final(pid, {str(high)})
+        wait_for_masks(pid, {str(high)})
         plan = cli("plan", "--guest", guest.name, "--sample-seconds", "1")
-        (left,) = [one for one in plan["skipped"] if f"({pid})" in one["name"] or str(pid) in one["why"]]
-        assert str(high) in left["why"]
+        (skipped,) = [one for one in plan["skipped"] if f"({pid})" in one["name"] or str(pid) in one["why"]]
+        assert str(high) in skipped["why"]
         assert not any(change["target"]["owner"] == str(pid) for change in plan["changes"])
         for role in ("housekeeping", "emulator", "vcpu"):
             assert high not in CpuSet.parse(plan["roles"][role]), role
 
 
-def test_the_shell_commands_of_a_plan_do_the_same(cli, start_guest, libvirtd):
+def test_the_shell_commands_of_a_plan_set_the_planned_masks(cli, start_guest, libvirtd):
     guest = start_guest()
     with process(UNEVEN) as pid:
-        is_final(pid, uneven())
+        wait_for_masks(pid, uneven())
         options = ("--guest", guest.name, "--busy-threshold", "100000", "--sample-seconds", "0", "--process", str(pid))
         plan = cli("plan", *options)
         script = subprocess.run(

@@ -1,4 +1,4 @@
-"""What happens to real guests, processes and cpusets, as it is told by a real libvirtd and the kernel."""
+"""The events of real guests, processes and cpusets, from a real libvirtd and the kernel."""
 
 import os
 import shutil
@@ -20,40 +20,40 @@ from pinner.model.cpuset import CpuSet
 
 ROOT = Path("/")
 QUIET = 0.5
-"""Seconds after which what is not told will not be."""
+"""Seconds after which an event that has not arrived will not arrive."""
 
 
-class Listener:
-    """A caller of the newsroom: what it has not heard yet."""
+class Subscriber:
+    """A reader of the event queue, which reads each event once."""
 
     def __init__(self, event_queue, names=()):
         self._event_queue = event_queue
         self._names = names
-        self._heard = 0
-        self.skip()
+        self._last_seq = 0
+        self.discard()
 
-    def skip(self):
-        """What came so far is not of interest."""
+    def discard(self):
+        """Drop all events so far."""
         time.sleep(QUIET)
-        for events in self._event_queue.since(self._heard, 0, self._names):
-            self._heard = events.seq
+        for event in self._event_queue.since(self._last_seq, 0, self._names):
+            self._last_seq = event.seq
 
-    def hear(self, kind, subject, seconds=1.0):
-        """The detail of the first such news; fails where it does not come."""
-        heard, deadline = [], time.monotonic() + seconds
+    def wait_for(self, kind, subject, seconds=1.0):
+        """The detail of the first event of this kind and subject; the test fails if none arrives."""
+        arrived, deadline = [], time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
-            for events in self._event_queue.since(self._heard, left, self._names):
-                self._heard = events.seq
-                heard.append((events.kind, events.subject))
-                if heard[-1] == (kind, subject):
-                    return events.detail
-        pytest.fail(f"no {kind} of {subject} but {heard}")
+            for event in self._event_queue.since(self._last_seq, left, self._names):
+                self._last_seq = event.seq
+                arrived.append((event.kind, event.subject))
+                if arrived[-1] == (kind, subject):
+                    return event.detail
+        pytest.fail(f"no {kind} of {subject} but {arrived}")
 
-    def silence(self):
-        """All that comes in a while."""
-        found = self._event_queue.since(self._heard, QUIET, self._names)
-        self._heard = max((events.seq for events in found), default=self._heard)
-        return [(events.kind, events.subject) for events in found]
+    def drain(self):
+        """The kind and subject of all events that arrive within QUIET seconds."""
+        found = self._event_queue.since(self._last_seq, QUIET, self._names)
+        self._last_seq = max((event.seq for event in found), default=self._last_seq)
+        return [(event.kind, event.subject) for event in found]
 
 
 @pytest.fixture
@@ -62,79 +62,81 @@ def placed():
 
 
 @pytest.fixture
-def nap(tmp_path):
-    """The sleep program, under a name that no other process of the machine has."""
-    return Path(shutil.copy("/bin/sleep", tmp_path / f"nap-{os.getpid()}"))
+def sleeper(tmp_path):
+    """A copy of the sleep program, under a name that no other process of the machine has."""
+    return Path(shutil.copy("/bin/sleep", tmp_path / f"sleeper-{os.getpid()}"))
 
 
 @pytest.fixture
 def event_queue(libvirtd, host, placed):
-    made = HostEventQueue(wiring.now)
-    events = HostWatcher(libvirtd, host.own_pins, made, lambda: placed)
+    queue = HostEventQueue(wiring.now)
+    events = HostWatcher(libvirtd, host.own_pins, queue, lambda: placed)
     events.start()
-    yield made
+    yield queue
     events.close()
 
 
 @pytest.fixture
-def listener(event_queue):
-    return Listener(event_queue)
+def subscriber(event_queue):
+    return Subscriber(event_queue)
 
 
-def test_a_guests_life(libvirtd, start_guest, listener, tmp_path):
+def test_each_start_and_stop_of_a_guest_is_an_event(libvirtd, start_guest, subscriber, tmp_path):
     guest = start_guest(persistent=True)
-    assert listener.hear("guest-started", guest.uuid) == "started: booted"
+    assert subscriber.wait_for("guest-started", guest.uuid) == "started: booted"
     private_libvirt.virsh(libvirtd, "resume", guest.name)
     private_libvirt.virsh(libvirtd, "reset", guest.name)
-    assert listener.hear("guest-changed", guest.uuid) == "reset"
+    assert subscriber.wait_for("guest-changed", guest.uuid) == "reset"
     private_libvirt.virsh(libvirtd, "save", guest.name, str(tmp_path / "saved"))
-    assert listener.hear("guest-stopped", guest.uuid) == "stopped: saved"
+    assert subscriber.wait_for("guest-stopped", guest.uuid) == "stopped: saved"
     private_libvirt.virsh(libvirtd, "restore", str(tmp_path / "saved"))
-    assert listener.hear("guest-started", guest.uuid) == "started: restored"
+    assert subscriber.wait_for("guest-started", guest.uuid) == "started: restored"
     private_libvirt.virsh(libvirtd, "destroy", guest.name)
-    assert listener.hear("guest-stopped", guest.uuid) == "stopped: destroyed"
+    assert subscriber.wait_for("guest-stopped", guest.uuid) == "stopped: destroyed"
     private_libvirt.virsh(libvirtd, "undefine", guest.name)
-    assert listener.silence() == []
+    assert subscriber.drain() == []
 
 
-def test_another_writers_pins_are_told_and_ours_are_not(libvirtd, start_guest, host, listener):
+def test_only_pins_by_other_programs_are_events(libvirtd, start_guest, host, subscriber):
     guest = start_guest()
-    listener.skip()
+    subscriber.discard()
     host.pin(vcpu(guest), FIRST, persist=False)
     host.pin(emulator(guest), SECOND, persist=False)
     host.pin(iothread(guest), FIRST, persist=False)
-    assert listener.silence() == []
+    assert subscriber.drain() == []
     private_libvirt.virsh(libvirtd, "vcpupin", guest.name, "0", str(SECOND), "--live")
     private_libvirt.virsh(libvirtd, "iothreadpin", guest.name, "1", str(SECOND), "--live")
-    assert listener.hear("guest-changed", guest.uuid) == f"vcpu 0 pinned to {SECOND}; iothread 1 pinned to {SECOND}"
+    assert (
+        subscriber.wait_for("guest-changed", guest.uuid) == f"vcpu 0 pinned to {SECOND}; iothread 1 pinned to {SECOND}"
+    )
 
 
-def test_what_is_plugged_in(libvirtd, start_guest, listener):
+def test_a_new_vcpu_or_iothread_is_an_event(libvirtd, start_guest, subscriber):
     guest = start_guest(vcpus=3, plugged=1, paused=False)
-    listener.skip()
+    subscriber.discard()
     private_libvirt.virsh(libvirtd, "setvcpus", guest.name, "2", "--live")
-    assert listener.hear("guest-changed", guest.uuid).startswith("new threads: CPU 1/")
+    assert subscriber.wait_for("guest-changed", guest.uuid).startswith("new threads: CPU 1/")
     private_libvirt.virsh(libvirtd, "iothreadadd", guest.name, "2", "--live")
-    assert "IO iothread2" in listener.hear("guest-changed", guest.uuid)
+    assert "IO iothread2" in subscriber.wait_for("guest-changed", guest.uuid)
 
 
 @pytest.mark.fault(20)
-def test_a_cpuset_that_is_written_behind_libvirts_back(start_guest, host, listener):
+def test_a_cpuset_changed_without_libvirt_is_an_event(start_guest, host, subscriber):
     guest = start_guest()
     host.pin(vcpu(guest), FIRST, persist=False)
-    listener.skip()
+    subscriber.discard()
     folder = cpuset_of(next(each.thread.tid for each in guest.vcpus))
     (folder / "cpuset.cpus").write_text(str(SECOND))
     subject = str(folder.relative_to(cpuset_mount(ROOT).folder))
-    assert listener.hear("cpuset-written", subject) == f"CPUs {SECOND}"
+    assert subscriber.wait_for("cpuset-written", subject) == f"CPUs {SECOND}"
     (folder / "cpuset.cpus").write_text(str(FIRST))
-    assert listener.silence() == []
+    assert subscriber.drain() == []
 
 
-def test_a_guest_that_is_to_be_left_alone(libvirtd, libvirt, host, start_guest, listener):
+def test_excluding_a_guest_is_stored_and_is_an_event(libvirtd, libvirt, host, start_guest, subscriber):
     guest = start_guest(persistent=True)
     for excluded in (True, True, False, False):
-        listener.skip()
+        subscriber.discard()
         libvirt.set_excluded(guest.uuid, excluded=excluded)
         found = next(each for each in libvirt.guests(ROOT) if each.uuid == guest.uuid)
         assert found.excluded is (guest.uuid in host.bounds().excluded) is excluded
@@ -142,54 +144,54 @@ def test_a_guest_that_is_to_be_left_alone(libvirtd, libvirt, host, start_guest, 
             "urn:pinner:domain:1" in private_libvirt.virsh(libvirtd, "dumpxml", "--inactive", guest.name)
         ) is excluded
     libvirt.set_excluded(guest.uuid, excluded=True)
-    assert listener.hear("guest-changed", guest.uuid) == "metadata"
+    assert subscriber.wait_for("guest-changed", guest.uuid) == "metadata"
 
 
-def test_a_process_of_a_watched_name_that_begins_out_of_place(event_queue, placed, nap):
-    listener = Listener(event_queue, (nap.name,))
+def test_a_new_process_of_a_watched_name_is_an_event_where_it_is_misplaced(event_queue, placed, sleeper):
+    subscriber = Subscriber(event_queue, (sleeper.name,))
     for expected in ({"process-started"}, set()):
-        with subprocess.Popen([nap, "0.3"]) as child:
-            # Once or twice: on a busy machine the birth and the new name are told apart.
-            assert {kind for kind, subject in listener.silence() if subject == str(child.pid)} == expected
+        with subprocess.Popen([sleeper, "0.3"]) as child:
+            # One event or two: on a busy machine the new process and its new name are separate events.
+            assert {kind for kind, subject in subscriber.drain() if subject == str(child.pid)} == expected
         placed.append(CpuSet.of(os.sched_getaffinity(0)))
 
 
-def test_a_process_that_began_before_anybody_asked_for_it(event_queue, nap):
-    with subprocess.Popen([nap, "3"]) as child:
+def test_a_process_that_started_before_its_name_was_watched_is_an_event(event_queue, sleeper):
+    with subprocess.Popen([sleeper, "3"]) as child:
         time.sleep(QUIET)
-        assert event_queue.since(0, 0, (nap.name,)) == ()
-        (events,) = (events for events in event_queue.since(0, 1, (nap.name,)) if events.subject == str(child.pid))
+        assert event_queue.since(0, 0, (sleeper.name,)) == ()
+        (event,) = (event for event in event_queue.since(0, 1, (sleeper.name,)) if event.subject == str(child.pid))
         child.kill()
-    assert events.kind == "process-started"
+    assert event.kind == "process-started"
 
 
-def test_a_process_that_takes_a_watched_name(event_queue):
-    listener = Listener(event_queue, ("pinner-probe",))
+def test_a_process_that_changes_its_name_to_a_watched_one_is_an_event(event_queue):
+    subscriber = Subscriber(event_queue, ("pinner-probe",))
     code = "open('/proc/self/comm', 'w').write('pinner-probe'); print('ready', flush=True); import time; time.sleep(9)"
     with process(code) as pid:
-        assert listener.hear("process-started", str(pid)) == "pinner-probe"
+        assert subscriber.wait_for("process-started", str(pid)) == "pinner-probe"
 
 
-def test_a_libvirtd_that_was_killed_and_comes_back(libvirtd, start_guest, listener):
+def test_events_continue_after_libvirtd_was_killed_and_restarted(libvirtd, start_guest, subscriber):
     guest = start_guest()
-    listener.skip()
+    subscriber.discard()
     with private_libvirt.killed(libvirtd):
-        assert listener.silence() == []
-    assert listener.hear("lost", "", seconds=10) == "libvirt answers again"
+        assert subscriber.drain() == []
+    assert subscriber.wait_for("lost", "", seconds=10) == "libvirt answers again"
     private_libvirt.virsh(libvirtd, "vcpupin", guest.name, "0", str(SECOND), "--live")
-    assert listener.hear("guest-changed", guest.uuid) == f"vcpu 0 pinned to {SECOND}"
+    assert subscriber.wait_for("guest-changed", guest.uuid) == f"vcpu 0 pinned to {SECOND}"
 
 
-def test_listening_costs_nothing_while_nothing_happens(start_guest, listener):
+def test_waiting_for_events_uses_hardly_any_cpu_time(start_guest, subscriber):
     start_guest()
-    listener.skip()
+    subscriber.discard()
     before = time.process_time()
     time.sleep(3)
     assert time.process_time() - before < 0.03
 
 
-def test_who_only_asks_does_not_listen(libvirtd):
-    """A command without events has neither libvirt's event loop nor a thread."""
+def test_reading_guests_starts_no_event_loop(libvirtd):
+    """A command that waits for no events starts neither libvirt's event loop nor a thread."""
     code = (
         "import sys, threading; from pathlib import Path\n"
         "from pinner.host.libvirt import Libvirt\n"

@@ -1,4 +1,4 @@
-"""What becomes of a guest between a plan, its apply and its rollback; and masks that are none."""
+"""Faults of guests between a plan, its apply and its rollback, and masks that cannot be set."""
 
 import os
 import re
@@ -38,10 +38,10 @@ pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
 
 
 @pytest.mark.fault(12)
-def test_a_vcpu_plugged_in_after_the_apply_is_no_part_of_its_undo(host, journal, start_guest, libvirtd):
+def test_a_rollback_ignores_a_vcpu_that_was_plugged_in_after_the_apply(host, journal, start_guest, libvirtd):
     guest = start_guest(vcpus=2, plugged=1, paused=False)
     before = masks(guest.pid)
-    assert apply(plan_of(host, whole_of_plugged(host, guest)), host, journal).state == "applied"
+    assert apply(plan_of(host, changes_of_plugged(host, guest)), host, journal).state == "applied"
     private_libvirt.virsh(libvirtd, "setvcpus", guest.name, "2", "--live")
     assert host.parts(guest.uuid) == {("vcpu", 0), ("vcpu", 1), ("iothread", 1)}
     assert rollback(host, journal).state == "rolled_back"
@@ -49,29 +49,31 @@ def test_a_vcpu_plugged_in_after_the_apply_is_no_part_of_its_undo(host, journal,
     assert only(now, before) == only(before, now)
 
 
-def whole_of_plugged(host, guest):
+def changes_of_plugged(host, guest):
     targets = (emulator(guest), iothread(guest), vcpu(guest, 0))
     return [change(host, target, FIRST if target.kind != "vcpu" else SECOND) for target in targets]
 
 
 @pytest.mark.fault(16)
 @pytest.mark.parametrize("verb", ["destroy", "managedsave"])
-def test_a_guest_that_leaves_meanwhile_is_gone_and_the_others_go_on(host, journal, start_guest, libvirtd, verb):
-    """destroy: as when it is migrated away, its process ends and libvirt knows it no more (code 42)."""
-    stays, leaves = start_guest(), start_guest(persistent=verb == "managedsave", paused=verb == "destroy")
-    plan = plan_of(host, [*whole(host, stays), *whole(host, leaves)])
+def test_a_guest_that_ends_during_the_apply_is_gone_and_other_guests_are_applied(
+    host, journal, start_guest, libvirtd, verb
+):
+    """destroy has the effect of a migration: the process ends and libvirt has no such guest any more (code 42)."""
+    staying, leaving = start_guest(), start_guest(persistent=verb == "managedsave", paused=verb == "destroy")
+    plan = plan_of(host, [*whole(host, staying), *whole(host, leaving)])
 
     def progress(entry: Entry, total: int) -> None:
         if entry.state == "done" and entry.seq == 1:
-            private_libvirt.virsh(libvirtd, verb, leaves.name)
+            private_libvirt.virsh(libvirtd, verb, leaving.name)
 
     run = executor.apply(plan, make_run(), host, journal, lambda: NOON, progress)
     assert run.state == "applied"
     ends = {(entry.change.target.name, entry.state) for entry in journal.entries("run-1")}
-    assert ends == {(stays.name, "done"), (leaves.name, "gone")}
-    assert only(masks(stays.pid), expected(plan)) == only(expected(plan), masks(stays.pid))
-    back = rollback(host, journal)
-    assert (back.state, back.error) == ("rolled_back", "")
+    assert ends == {(staying.name, "done"), (leaving.name, "gone")}
+    assert only(masks(staying.pid), expected(plan)) == only(expected(plan), masks(staying.pid))
+    undo = rollback(host, journal)
+    assert (undo.state, undo.error) == ("rolled_back", "")
 
 
 @pytest.mark.fault(21)
@@ -88,8 +90,8 @@ def test_a_guest_killed_before_the_rollback_is_named(host, journal, start_guest,
 
 
 @pytest.mark.fault(20)
-def test_a_cpuset_written_behind_libvirts_back_is_left_and_named(host, journal, start_guest):
-    """The kernel is asked, not libvirt, which still says otherwise."""
+def test_a_rollback_names_a_thread_moved_by_its_cpuset_and_does_not_move_it(host, journal, start_guest):
+    """libvirt still reports the old pin; the kernel has the actual mask."""
     guest = start_guest()
     tid = guest.vcpus[0].thread.tid
     before = masks(guest.pid)
@@ -104,7 +106,7 @@ def test_a_cpuset_written_behind_libvirts_back_is_left_and_named(host, journal, 
 
 
 @pytest.mark.fault(22)
-def test_a_paused_guest_is_pinned_and_given_back(host, journal, start_guest, libvirtd):
+def test_a_paused_guest_is_pinned_and_rolled_back(host, journal, start_guest, libvirtd):
     guest = start_guest(paused=True)
     before = masks(guest.pid)
     assert private_libvirt.virsh(libvirtd, "domstate", guest.name).strip() == "paused"
@@ -114,7 +116,7 @@ def test_a_paused_guest_is_pinned_and_given_back(host, journal, start_guest, lib
 
 
 @pytest.mark.fault(22)
-def test_a_connection_that_may_only_read_is_told_so(libvirtd, start_guest, monkeypatch):
+def test_the_error_names_a_read_only_connection(libvirtd, start_guest, monkeypatch):
     guest = start_guest()
     monkeypatch.setattr(bindings, "open", bindings.openReadOnly)
     with pytest.raises(NotPermitted, match=r"guest \S+ vcpu 0: .*read only"):
@@ -123,21 +125,21 @@ def test_a_connection_that_may_only_read_is_told_so(libvirtd, start_guest, monke
 
 @pytest.mark.fault(23)
 @pytest.mark.parametrize("cpus", ["63", "0,63", "8191"])
-def test_a_cpu_that_is_not_there_is_refused_first(host, journal, start_guest, cpus):
-    """libvirt would say "Empty cpu list", or drop it without a word."""
+def test_an_absent_cpu_is_refused_before_any_change(host, journal, start_guest, cpus):
+    """libvirt would fail with "Empty cpu list", or ignore the CPU silently."""
     guest = start_guest()
     before = masks(guest.pid)
-    asked = CpuSet.parse(cpus)
-    with pytest.raises(ApplyFailed, match=f"CPUs {asked - CpuSet.of(ONLINE)} are not online"):
-        host.pin(vcpu(guest), asked, persist=False)
-    run = apply(plan_of(host, [change(host, emulator(guest), FIRST), change(host, vcpu(guest), asked)]), host, journal)
-    assert (run.state, f"CPUs {asked - CpuSet.of(ONLINE)} are not online" in run.error) == ("undone", True)
+    wanted = CpuSet.parse(cpus)
+    with pytest.raises(ApplyFailed, match=f"CPUs {wanted - CpuSet.of(ONLINE)} are not online"):
+        host.pin(vcpu(guest), wanted, persist=False)
+    run = apply(plan_of(host, [change(host, emulator(guest), FIRST), change(host, vcpu(guest), wanted)]), host, journal)
+    assert (run.state, f"CPUs {wanted - CpuSet.of(ONLINE)} are not online" in run.error) == ("undone", True)
     assert masks(guest.pid) == only(before, masks(guest.pid))
 
 
 @pytest.mark.fault(24)
-def test_a_vcpu_that_is_not_plugged_in_cannot_be_said_to_be_placed(host, journal, start_guest):
-    """libvirt would accept the pin, and store it."""
+def test_a_vcpu_that_is_not_plugged_in_is_gone(host, journal, start_guest):
+    """libvirt would accept and store the pin."""
     guest = start_guest(vcpus=2, plugged=1)
     with pytest.raises(Gone, match="vcpu 1 is gone"):
         host.masks(vcpu(guest, 1))
@@ -149,7 +151,7 @@ def test_a_vcpu_that_is_not_plugged_in_cannot_be_said_to_be_placed(host, journal
 
 @pytest.mark.fault(25)
 @pytest.mark.parametrize("where", ["", str(SECOND)], ids=["floats everywhere", "confined by <vcpu cpuset>"])
-def test_not_pinned_comes_back_as_the_mask_it_was(host, journal, start_guest, libvirtd, where):
+def test_a_rollback_restores_the_mask_of_an_unpinned_vcpu(host, journal, start_guest, libvirtd, where):
     """A re-pin to all CPUs would widen a vCPU that <vcpu cpuset='...'> confines."""
     name = f"test-{os.getpid()}-unpinned-{where or 'all'}"
     xml = private_libvirt.guest_xml(name)
@@ -164,8 +166,10 @@ def test_not_pinned_comes_back_as_the_mask_it_was(host, journal, start_guest, li
     assert rollback(host, journal).state == "rolled_back"
     now = masks(guest.pid)
     assert now == only(before, now)
-    assert libvirt_says(libvirtd, guest.name) == {where or str(CpuSet.of(ONLINE))}, "the trace that stays"
+    assert vcpu_pins(libvirtd, guest.name) == {where or str(CpuSet.of(ONLINE))}, (
+        "libvirt lists pins of the initial mask"
+    )
 
 
-def libvirt_says(libvirtd: str, name: str) -> set[str]:
+def vcpu_pins(libvirtd: str, name: str) -> set[str]:
     return set(re.findall(r"<vcpupin vcpu='\d' cpuset='(\S+)'", private_libvirt.virsh(libvirtd, "dumpxml", name)))

@@ -1,4 +1,4 @@
-"""What libvirt and QEMU do to an apply: they hang, they are busy, they die in the middle of a call."""
+"""Faults of libvirt and QEMU during an apply: they hang, are busy, or are killed in the middle of a call."""
 
 import os
 import signal
@@ -39,74 +39,79 @@ from pinner.model.journal import Entry
 
 pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
 
-BOUND = 1.0
+TIMEOUT = 1.0
 
 
 @pytest.fixture
-def brisk(libvirtd: str) -> LiveHost:
-    """A host whose libvirt is waited for no longer than a second."""
-    return LiveHost(Libvirt(libvirtd, BOUND))
+def bounded_host(libvirtd: str) -> LiveHost:
+    """A host with a timeout of one second for calls of libvirt."""
+    return LiveHost(Libvirt(libvirtd, TIMEOUT))
 
 
 @contextmanager
 def hung_throughout(libvirtd: str, guest: Guest) -> Iterator[None]:
-    """A guest that hangs until the end."""
-    with hung(libvirtd, guest) as asking:
+    """A guest that hangs until the end of the context, which is asserted."""
+    with hung(libvirtd, guest) as query:
         yield
-        assert asking.poll() is None, "it hung all the time"
+        assert query.poll() is None, "the guest answered before the end of the test"
 
 
 @pytest.mark.fault(18)
-def test_a_stopped_qemu_is_pinned_all_the_same(brisk, journal, start_guest):
+def test_a_stopped_qemu_can_be_pinned_and_rolled_back(bounded_host, journal, start_guest):
     guest = start_guest()
     os.kill(guest.pid, signal.SIGSTOP)
     try:
         began = time.monotonic()
-        assert apply(plan_of(brisk, whole(brisk, guest)), brisk, journal).state == "applied"
-        assert rollback(brisk, journal).state == "rolled_back"
-        assert time.monotonic() - began < BOUND
+        assert apply(plan_of(bounded_host, whole(bounded_host, guest)), bounded_host, journal).state == "applied"
+        assert rollback(bounded_host, journal).state == "rolled_back"
+        assert time.monotonic() - began < TIMEOUT
     finally:
         os.kill(guest.pid, signal.SIGCONT)
 
 
 @pytest.mark.fault(18)
-def test_a_guest_that_hangs_delays_itself_alone(brisk, journal, start_guest, libvirtd):
-    """Its change fails within the bound, and so does its undo; all others are taken back. What is left of it is taken
-    back when it goes on."""
+def test_a_hung_guest_does_not_delay_the_undo_of_others(bounded_host, journal, start_guest, libvirtd):
+    """The guest's change and its undo fail within the timeout, and all other changes are undone.
+
+    The change of the guest can be rolled back once its QEMU runs again.
+    """
     others, guest = (start_guest(), start_guest()), start_guest()
     before = {each.pid: masks(each.pid) for each in (*others, guest)}
-    plan = plan_of(brisk, [part for each in (*others, guest) for part in whole(brisk, each)])
-    told: list[tuple[str, str]] = []
+    plan = plan_of(bounded_host, [part for each in (*others, guest) for part in whole(bounded_host, each)])
+    progressed: list[tuple[str, str]] = []
 
     def progress(entry: Entry, total: int) -> None:
-        told.append((entry.change.target.name, entry.state))
+        progressed.append((entry.change.target.name, entry.state))
 
     with hung_throughout(libvirtd, guest):
         began = time.monotonic()
-        run = executor.apply(plan, make_run(), brisk, journal, lambda: NOON, progress)
+        run = executor.apply(plan, make_run(), bounded_host, journal, lambda: NOON, progress)
         took = time.monotonic() - began
         now = masks(others[0].pid) | masks(others[1].pid)
     assert (run.state, run.error) == (
         "failed",
         f"guest {guest.name} emulator: no answer from libvirt within 1 s ([libvirt] call_timeout); try again later",
     )
-    assert 2 * BOUND <= took < 2 * BOUND + 1.5
-    assert [name for name, state in told if state == "stuck"] == [guest.name]
-    assert [state for name, state in told if name != guest.name].count("undone") == 8
+    assert 2 * TIMEOUT <= took < 2 * TIMEOUT + 1.5
+    assert [name for name, state in progressed if state == "stuck"] == [guest.name]
+    assert [state for name, state in progressed if name != guest.name].count("undone") == 8
     assert now == only(before[others[0].pid] | before[others[1].pid], now)
     time.sleep(1)
-    assert rollback(brisk, journal).state == "rolled_back"
+    assert rollback(bounded_host, journal).state == "rolled_back"
     now = masks(guest.pid)
     assert now == only(before[guest.pid], now)
 
 
 @pytest.mark.fault(18)
-def test_what_was_overdue_is_undone_when_the_guest_goes_on(brisk, journal, start_guest, libvirtd):
-    """Though nobody asks for it."""
+def test_a_late_change_is_undone_when_the_guest_runs_again(bounded_host, journal, start_guest, libvirtd):
+    """The late change is undone without any request."""
     guest = start_guest()
     before = masks(guest.pid)
     with hung_throughout(libvirtd, guest):
-        assert apply(plan_of(brisk, [change(brisk, vcpu(guest), SECOND)]), brisk, journal).state == "failed"
+        assert (
+            apply(plan_of(bounded_host, [change(bounded_host, vcpu(guest), SECOND)]), bounded_host, journal).state
+            == "failed"
+        )
     time.sleep(1)
     now = masks(guest.pid)
     assert now == only(before, now)
@@ -114,22 +119,22 @@ def test_what_was_overdue_is_undone_when_the_guest_goes_on(brisk, journal, start
 
 @pytest.mark.fault(17)
 def test_a_guest_with_another_job_is_busy(start_guest, libvirtd, journal):
-    """libvirt itself gives up after 30 s (code 68); here the bound is ours. It can be tried again."""
-    host = LiveHost(Libvirt(libvirtd, BOUND / 2))
+    """libvirt itself fails after 30 s (code 68); pinner's timeout is shorter. The call can be tried again."""
+    host = LiveHost(Libvirt(libvirtd, TIMEOUT / 2))
     guest = start_guest()
     with hung_throughout(libvirtd, guest):
         with pytest.raises(Busy, match=r"no answer from libvirt within 0\.5 s") as caught:
             host.pin(vcpu(guest), FIRST, persist=False)
         assert caught.value.details["overdue"] is True
-        assert host.masks(vcpu(guest)), "reads are fine"
+        assert host.masks(vcpu(guest)), "reading the masks failed"
         assert len(Libvirt(libvirtd).guests(ROOT)) >= 1
     host.pin(vcpu(guest), FIRST, persist=False)
     assert str(host.masks(vcpu(guest))[0].cpus) == str(FIRST)
 
 
 @pytest.fixture
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Libvirt, Guest]]:
-    """A libvirtd to be killed, with a guest."""
+def own_libvirtd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Libvirt, Guest]]:
+    """A libvirtd of this test, which may kill it: its folder, a connection and a guest."""
     folder = tmp_path_factory.mktemp("own") / "d"
     with private_libvirt.private_libvirtd(folder) as uri:
         libvirt = Libvirt(uri)
@@ -143,7 +148,7 @@ def libvirtd_of(folder: Path) -> int:
 
 @contextmanager
 def restarted(folder: Path, guest: Guest) -> Iterator[None]:
-    """The libvirtd started again, as systemd does it, where its guests are."""
+    """Start the libvirtd again, as systemd does, in the mount namespace of its guests."""
     daemon = ["libvirtd", "-f", f"{folder}/etc/libvirtd.conf", "-p", f"{folder}/libvirtd.pid"]
     command = ["nsenter", "-t", str(guest.pid), "-m", "env", f"PATH={os.environ['PATH']}:/usr/sbin:/sbin", *daemon]
     quiet = subprocess.DEVNULL
@@ -155,19 +160,21 @@ def restarted(folder: Path, guest: Guest) -> Iterator[None]:
 
 
 @pytest.mark.fault(19)
-def test_libvirtd_is_killed_in_the_middle_of_a_call_and_comes_back(own, journal):
-    """The call hangs in a stopped libvirtd when that is killed: its outcome is unknown. It is made again, and read back
-    from the kernel."""
-    folder, libvirt, guest = own
+def test_an_apply_completes_after_libvirtd_was_killed_during_a_call(own_libvirtd, journal):
+    """A stopped libvirtd is killed during a call, so that its result is unknown; pinner repeats the call.
+
+    The result is read back from the kernel.
+    """
+    folder, libvirt, guest = own_libvirtd
     host = LiveHost(libvirt)
     before = masks(guest.pid)
     plan = plan_of(host, whole(host, guest))
     libvirt.persistent(guest.uuid)
     os.kill(libvirtd_of(folder), signal.SIGSTOP)
-    killing = threading.Timer(0.5, os.kill, (libvirtd_of(folder), signal.SIGKILL))
-    killing.start()
+    kill = threading.Timer(0.5, os.kill, (libvirtd_of(folder), signal.SIGKILL))
+    kill.start()
     applying = ThreadPoolExecutor(1).submit(apply, plan, host, journal)
-    killing.join()
+    kill.join()
     assert not applying.done()
     with restarted(folder, guest):
         run = applying.result(20)
@@ -181,10 +188,12 @@ def test_libvirtd_is_killed_in_the_middle_of_a_call_and_comes_back(own, journal)
 
 
 @pytest.mark.fault(19)
-def test_libvirtd_does_not_come_back(own, journal):
-    """What was done to guests cannot be taken back without libvirt, and is named; processes can, and are. When it is
-    back the rest is."""
-    folder, libvirt, guest = own
+def test_changes_of_processes_are_undone_while_libvirtd_is_down(own_libvirtd, journal):
+    """Without libvirt only the changes of processes are undone; the error names the changes of guests.
+
+    The changes of guests are rolled back once libvirtd runs again.
+    """
+    folder, libvirt, guest = own_libvirtd
     host = LiveHost(libvirt)
 
     def progress(entry: Entry, total: int) -> None:

@@ -1,6 +1,6 @@
-"""`pinner serve` is killed while an apply is under way, and two applies meet.
+"""`pinner serve` is killed during an apply, and a second apply begins during an apply.
 
-A guest that does not answer holds the apply up, so that there is time for it.
+A guest that does not answer delays the apply, which gives the test time for both.
 """
 
 import os
@@ -25,30 +25,31 @@ from pinner.model.guest import Guest
 
 pytestmark = [
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root is parted into agent and API"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the agent and the API as two processes"),
 ]
 COMMAND = [sys.executable, "-c", "import sys; from pinner.cli.main import main; sys.exit(main())"]
 
 
 @dataclass
-class Interface:
-    """The server that runs now; ``started`` begins another one over the same files."""
+class RestartableServer:
+    """A server that can be started again with the same files; ``current`` is the running one."""
 
     start: Callable[[], PinnerServer]
-    served: PinnerServer
+    current: PinnerServer
 
     def restart(self) -> None:
-        self.served = self.start()
+        self.current = self.start()
 
     def get(self, path: str, **query: object) -> Any:
-        answer = httpx.get(f"{self.served.url}/v1{path}", params=query, timeout=20)
+        answer = httpx.get(f"{self.current.url}/v1{path}", params=query, timeout=20)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     def post(self, path: str, **body: object) -> httpx.Response:
-        return httpx.post(f"{self.served.url}/v1{path}", json=body, timeout=20)
+        return httpx.post(f"{self.current.url}/v1{path}", json=body, timeout=20)
 
-    def ended(self, run: str) -> dict[str, Any]:
+    def wait_ended(self, run: str) -> dict[str, Any]:
+        """The run, once it has ended."""
         deadline = time.monotonic() + 20
         while (found := self.get(f"/runs/{run}")["run"])["state"] == "running":
             assert time.monotonic() < deadline, found
@@ -56,15 +57,15 @@ class Interface:
         return found
 
     def plan(self, *guests: Guest) -> str:
-        """No host process is moved: those of this machine are not the test's to touch."""
-        asked = {"guests": [guest.name for guest in guests], "busy_threshold": 100000.0, "sample_seconds": 0}
-        made = self.post("/hosts/here/plans", strategy="shared-pool", **asked)
-        assert made.status_code == 201, made.text
-        return str(made.json()["id"])
+        """The id of a new plan; its high threshold prevents that the test moves other processes of this machine."""
+        request = {"guests": [guest.name for guest in guests], "busy_threshold": 100000.0, "sample_seconds": 0}
+        answer = self.post("/hosts/here/plans", strategy="shared-pool", **request)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
 
 
 @pytest.fixture
-def interface(libvirtd: str) -> Iterator[Interface]:
+def server(libvirtd: str) -> Iterator[RestartableServer]:
     running: list[subprocess.Popen[str]] = []
     with tempfile.TemporaryDirectory(prefix="pinner-test-") as name:
         folder = Path(name)
@@ -81,31 +82,31 @@ def interface(libvirtd: str) -> Iterator[Interface]:
                 running.append(subprocess.Popen(command, stdout=out, stderr=out, text=True))
             return PinnerServer(running[-1], log)
 
-        yield Interface(start, start())
+        yield RestartableServer(start, start())
         for process in running:
             process.terminate()
             process.wait(20)
 
 
 @contextmanager
-def under_way(
-    interface: Interface, libvirtd: str, guests: tuple[Guest, Guest]
+def running_apply(
+    server: RestartableServer, libvirtd: str, guests: tuple[Guest, Guest]
 ) -> Iterator[tuple[str, Callable[[], None]]]:
-    """An apply that waits for the second guest; the run, and what lets it go on."""
-    plan = interface.plan(*guests)
+    """An apply that waits for the second guest: the id of its run, and a function that lets the guest run again."""
+    plan = server.plan(*guests)
     with hung(libvirtd, guests[1]):
-        asked = interface.post(f"/plans/{plan}/apply")
-        assert asked.status_code == 202, asked.text
-        run = asked.json()["id"]
+        answer = server.post(f"/plans/{plan}/apply")
+        assert answer.status_code == 202, answer.text
+        run = answer.json()["id"]
         time.sleep(1)
-        assert interface.get(f"/runs/{run}")["run"]["state"] == "running"
+        assert server.get(f"/runs/{run}")["run"]["state"] == "running"
         yield run, lambda: os.kill(guests[1].pid, signal.SIGCONT)
 
 
 @pytest.fixture
 def guests(start_guest: Callable[..., Guest]) -> tuple[Guest, Guest]:
-    made = sorted((start_guest(vcpus=1), start_guest(vcpus=1)), key=lambda guest: guest.uuid)
-    return made[0], made[1]
+    first, second = sorted((start_guest(vcpus=1), start_guest(vcpus=1)), key=lambda guest: guest.uuid)
+    return first, second
 
 
 def all_masks(guests: tuple[Guest, Guest]) -> dict[int, str]:
@@ -113,54 +114,54 @@ def all_masks(guests: tuple[Guest, Guest]) -> dict[int, str]:
 
 
 @pytest.mark.fault(32)
-def test_both_halves_are_killed(interface, libvirtd, guests):
-    """The next start takes back what was made, and the audit trail tells it."""
+def test_the_next_start_undoes_the_apply_after_agent_and_api_were_killed(server, libvirtd, guests):
+    """The next start undoes the changes and records that in the audit trail."""
     before = all_masks(guests)
-    with under_way(interface, libvirtd, guests) as (run, go_on):
-        for pid in (interface.served.process.pid, *interface.served.children()):
+    with running_apply(server, libvirtd, guests) as (run, resume_guest):
+        for pid in (server.current.process.pid, *server.current.children()):
             os.kill(pid, signal.SIGKILL)
-        interface.served.process.wait()
-        assert all_masks(guests) != before, "something had been made"
-        go_on()
-        interface.restart()
-        ended = interface.ended(run)
+        server.current.process.wait()
+        assert all_masks(guests) != before, "the apply had changed nothing before the kill"
+        resume_guest()
+        server.restart()
+        ended = server.wait_ended(run)
     assert ended["state"] == "undone"
     assert ended["recovered"].startswith("interrupted; rolled back: ")
     now = all_masks(guests)
     assert now == only(before, now)
-    told = [(record["action"], record["subject"], record["actor"]) for record in interface.get("/audit")["items"]]
-    assert ("run.recover", run, "pinner") in told
-    assert interface.get("/audit/verify")["ok"] is True
+    records = [(record["action"], record["subject"], record["actor"]) for record in server.get("/audit")["items"]]
+    assert ("run.recover", run, "pinner") in records
+    assert server.get("/audit/verify")["ok"] is True
 
 
 @pytest.mark.fault(32)
-def test_the_api_is_killed_and_its_agent_works_on(interface, libvirtd, guests):
-    """It makes the plan so, and goes then. A new API tells the end."""
+def test_the_agent_completes_the_apply_after_the_api_was_killed(server, libvirtd, guests):
+    """The agent completes the plan and then ends; a new API reports the result."""
     before = all_masks(guests)
-    with under_way(interface, libvirtd, guests) as (run, go_on):
-        (api,) = interface.served.children()
+    with running_apply(server, libvirtd, guests) as (run, resume_guest):
+        (api,) = server.current.children()
         os.kill(api, signal.SIGKILL)
         time.sleep(0.5)
-        assert interface.served.process.poll() is None
-        go_on()
-        assert interface.served.process.wait(20) != 0
-        interface.restart()
-        ended = interface.ended(run)
+        assert server.current.process.poll() is None
+        resume_guest()
+        assert server.current.process.wait(20) != 0
+        server.restart()
+        ended = server.wait_ended(run)
     assert (ended["state"], ended["error"], ended["recovered"]) == ("applied", "", "")
     planned = all_masks(guests)
     assert planned != only(before, planned)
-    back = interface.post(f"/runs/{run}/rollback").json()["id"]
-    assert interface.ended(back)["state"] == "rolled_back"
+    undo = server.post(f"/runs/{run}/rollback").json()["id"]
+    assert server.wait_ended(undo)["state"] == "rolled_back"
     now = all_masks(guests)
     assert now == only(before, now)
 
 
 @pytest.mark.fault(27)
-def test_of_two_applies_at_once_the_second_is_told_who_holds_the_host(interface, libvirtd, guests):
-    with under_way(interface, libvirtd, guests) as (run, go_on):
-        second = interface.post(f"/plans/{interface.plan(guests[0])}/apply")
+def test_the_second_of_two_concurrent_applies_is_refused_with_the_first_run(server, libvirtd, guests):
+    with running_apply(server, libvirtd, guests) as (run, resume_guest):
+        second = server.post(f"/plans/{server.plan(guests[0])}/apply")
         assert second.status_code == 409, second.text
         assert second.json()["error"]["code"] == "host_busy"
         assert second.json()["error"]["details"] == {"host": "here", "run": run}
-        go_on()
-        assert interface.ended(run)["state"] == "applied"
+        resume_guest()
+        assert server.wait_ended(run)["state"] == "applied"

@@ -1,4 +1,4 @@
-"""A disk that fills up while an apply is under way, the journal's or the central database's; and a read-only one."""
+"""The disk of the journal or of the central database becomes full or read-only during an apply."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ ANN = Caller("ann", "cli", "req-1")
 
 
 class SlowHost(LiveHost):
-    """This machine; its first write waits for ``go``."""
+    """This machine; its first write of a mask sets ``waits`` and then waits for ``go``."""
 
     def __init__(self) -> None:
         super().__init__(Libvirt("qemu:///system"))
@@ -62,7 +62,7 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 
 def fill(folder: Path) -> None:
-    """To the last byte."""
+    """Fill the file system to the last byte."""
     with (folder / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError, match="No space left"):
         while True:
             filler.write(bytes(1024))
@@ -75,7 +75,7 @@ def pids() -> Iterator[tuple[int, int]]:
         yield first, second
 
 
-def the_plan(host: LiveHost, pids: tuple[int, ...]) -> Plan:
+def plan_for(host: LiveHost, pids: tuple[int, ...]) -> Plan:
     return plan_of(host, [change(host, daemon(pid), FIRST) for pid in pids])
 
 
@@ -84,25 +84,25 @@ def all_masks(pids: tuple[int, ...]) -> dict[int, str]:
 
 
 @pytest.mark.fault(33)
-def test_the_journals_disk_is_full_before_the_apply(tmp_path, pids):
+def test_an_apply_is_refused_while_the_disk_of_the_journal_is_full(tmp_path, pids):
     before = all_masks(pids)
     host = LiveHost(Libvirt("qemu:///system"))
     with small_disk(tmp_path / "disk") as disk, closing(Journal(disk)) as journal:
         fill(disk)
         with pytest.raises(StoreUnavailable, match="disk is full"):
-            apply(the_plan(host, pids), host, journal)
+            apply(plan_for(host, pids), host, journal)
         assert all_masks(pids) == before
         (disk / "filler").unlink()
-        assert apply(the_plan(host, pids), host, journal).state == "applied"
+        assert apply(plan_for(host, pids), host, journal).state == "applied"
 
 
 @pytest.mark.fault(33)
-def test_the_journals_disk_is_full_in_the_middle(tmp_path, pids):
-    """The changes are taken back at once. The run's end is written when there is a place for it."""
+def test_changes_are_undone_when_the_disk_of_the_journal_becomes_full(tmp_path, pids):
+    """The changes are undone at once; the end of the run is written once the disk has free space."""
     before = all_masks(pids)
     host = SlowHost()
     with small_disk(tmp_path / "disk") as disk, closing(Journal(disk)) as journal, ThreadPoolExecutor(1) as worker:
-        applying = worker.submit(apply, the_plan(host, pids), host, journal)
+        applying = worker.submit(apply, plan_for(host, pids), host, journal)
         assert host.waits.wait(10)
         fill(disk)
         host.go.set()
@@ -126,7 +126,7 @@ def full(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """Every write to the database fails, also by who has it open."""
+    """Every write to the database fails, also through a file that is already open."""
     with immutable(folder / "pinner.sqlite", folder / "pinner.sqlite-wal"):
         yield
 
@@ -140,8 +140,8 @@ def immutable(*files: Path) -> Iterator[None]:
         subprocess.run(["chattr", "-i", *files], check=True)
 
 
-def heeded(folder: Path) -> bool:
-    """Whether what is immutable cannot be written by who has it open: ext4 heeds it, tmpfs does not."""
+def immutable_works(folder: Path) -> bool:
+    """Whether an open file can be made immutable here: that works on ext4, but not on tmpfs."""
     with (folder / "probe").open("wb", buffering=0) as file:
         try:
             with immutable(folder / "probe"):
@@ -152,28 +152,30 @@ def heeded(folder: Path) -> bool:
 
 
 @pytest.fixture(params=[full, read_only])
-def lost(request: pytest.FixtureRequest) -> Callable[[Path], AbstractContextManager[None]]:
+def make_unwritable(request: pytest.FixtureRequest) -> Callable[[Path], AbstractContextManager[None]]:
     return request.param
 
 
 @pytest.fixture
-def central(tmp_path: Path, lost: object) -> Iterator[Path]:
+def central_folder(tmp_path: Path, make_unwritable: object) -> Iterator[Path]:
     """The folder of the central database."""
-    if lost is full:
+    if make_unwritable is full:
         with small_disk(tmp_path / "central") as disk:
             yield disk
-    elif heeded(tmp_path):
+    elif immutable_works(tmp_path):
         yield tmp_path
     else:
-        pytest.skip("files that are open cannot be made immutable here")
+        pytest.skip("open files cannot be made immutable here")
 
 
 @pytest.mark.fault(33)
-def test_the_central_database_cannot_be_written_in_the_middle(tmp_path, central, pids, lost):
-    """The agent needs it no more once it has begun: it ends as planned, and the centre learns of it later."""
+def test_an_apply_completes_while_the_central_database_cannot_be_written(
+    tmp_path, central_folder, pids, make_unwritable
+):
+    """An apply that has begun does not need the central database: it completes, and the database is updated later."""
     host, clock = SlowHost(), [datetime.now(UTC)]
     with (
-        open_store(f"sqlite:///{central}/pinner.sqlite") as store,
+        open_store(f"sqlite:///{central_folder}/pinner.sqlite") as store,
         closing(Journal(tmp_path / "agent")) as journal,
     ):
         agent = LocalAgent(
@@ -184,25 +186,25 @@ def test_the_central_database_cannot_be_written_in_the_middle(tmp_path, central,
             HostEventQueue(lambda: datetime.now(UTC)),
         )
         basis = store.snapshots.add(make_snapshot())
-        plan = the_plan(host, pids)
+        plan = plan_for(host, pids)
         plan = replace(plan, basis=replace(plan.basis, snapshot=basis))
         store.plans.add(plan, NOON)
 
-        def serve() -> ServiceParts:
+        def start_service() -> ServiceParts:
             return compose({"h1": agent}, store, lambda: clock[0], lambda: uuid.uuid4().hex[:12], 0.0)
 
-        with closing(serve()) as parts:
+        with closing(start_service()) as parts:
             run = parts.service.apply(plan.id, False, ANN)
             assert host.waits.wait(10)
-            with lost(central):
+            with make_unwritable(central_folder):
                 host.go.set()
                 parts.close()
                 assert set(all_masks(pids).values()) == {str(FIRST)}
                 assert journal.run(run.id).state == "applied"
                 assert store.runs.get(run.id).state == "running"
         clock[0] = datetime.max.replace(tzinfo=UTC)
-        with closing(serve()) as again:
-            again.runs.catch_up()
-            assert again.service.run(run.id).state == "applied"
-            assert [entry.state for entry in again.service.entries(run.id)] == ["done", "done"]
-            assert again.service.verify_audit().ok
+        with closing(start_service()) as restarted:
+            restarted.runs.catch_up()
+            assert restarted.service.run(run.id).state == "applied"
+            assert [entry.state for entry in restarted.service.entries(run.id)] == ["done", "done"]
+            assert restarted.service.verify_audit().ok

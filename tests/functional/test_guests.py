@@ -1,4 +1,4 @@
-"""Reading guests from a real libvirt and the kernel."""
+"""Guests as pinner reads them from a real libvirt and the kernel."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ def test_threads_have_the_roles_that_qemu_names(start_guest):
     assert sorted([*parts, *emulator]) == sorted(named)
 
 
-def test_masks_are_the_kernels(start_guest, libvirtd):
+def test_masks_are_those_of_the_kernel(start_guest, libvirtd):
     guest = start_guest(vcpus=2)
     private_libvirt.virsh(libvirtd, "vcpupin", guest.name, "1", "0", "--live")
     found = next(each for each in Libvirt(libvirtd).guests(ROOT) if each.name == guest.name)
@@ -49,7 +49,7 @@ def test_masks_are_the_kernels(start_guest, libvirtd):
         assert str(thread.affinity) == kernel[thread.tid]
 
 
-def test_what_it_is(start_guest):
+def test_state_memory_and_threads_are_read(start_guest):
     paused, running = start_guest(persistent=True, memory_mib=32), start_guest(paused=False)
     assert (paused.state, paused.persistent, paused.memory_kib) == ("paused", True, 32 * 1024)
     assert (running.state, running.persistent, running.nova, running.dedicated) == ("running", False, None, False)
@@ -62,7 +62,7 @@ def test_an_unplugged_vcpu_has_no_thread(start_guest):
     assert [vcpu.thread is None for vcpu in guest.vcpus] == [False, True, True]
 
 
-def test_a_tap_with_its_counters(start_guest):
+def test_a_tap_is_read_with_its_counters(start_guest):
     if not Path("/dev/net/tun").exists():
         pytest.skip("no /dev/net/tun: QEMU can have no tap here")
     tap = f"pt{os.getpid()}"
@@ -84,7 +84,7 @@ def test_a_tap_with_its_counters(start_guest):
     ],
     ids=["by its flavor", "by its pins", "shared", "unpinned"],
 )
-def test_what_nova_wrote(start_guest, version, specs, pins, dedicated):
+def test_the_metadata_of_nova_is_read(start_guest, version, specs, pins, dedicated):
     guest = start_guest(persistent=True, extra=NOVA.format(version=version, specs=specs) + pins)
     assert guest.nova is not None
     assert (guest.nova.instance, guest.nova.flavor) == ("web", "m1.small")
@@ -93,13 +93,13 @@ def test_what_nova_wrote(start_guest, version, specs, pins, dedicated):
 
 
 def test_a_live_pin_alone_makes_no_nova_guest_dedicated(start_guest, libvirtd):
-    """pinner's own pins are live: what it did must not look like Nova's."""
+    """pinner's own pins are live pins, which must not look like pins of Nova."""
     guest = start_guest(persistent=True, extra=NOVA.format(version="1.1", specs=""))
     private_libvirt.virsh(libvirtd, "vcpupin", guest.name, "0", "0", "--live")
     assert not next(each for each in Libvirt(libvirtd).guests(ROOT) if each.name == guest.name).dedicated
 
 
-def test_one_whose_qemu_was_killed_is_left_out(start_guest, kill, libvirt):
+def test_a_guest_whose_qemu_was_killed_is_not_listed(start_guest, kill, libvirt):
     guest, other = start_guest(), start_guest()
     kill(guest)
     found = {each.uuid for each in libvirt.guests(ROOT)}
@@ -107,7 +107,7 @@ def test_one_whose_qemu_was_killed_is_left_out(start_guest, kill, libvirt):
     assert guest.uuid not in found
 
 
-def test_a_stopped_qemu_holds_nobody_up(start_guest, libvirt):
+def test_a_guest_with_a_stopped_qemu_is_read(start_guest, libvirt):
     guest = start_guest()
     os.kill(guest.pid, 19)
     try:
@@ -117,7 +117,7 @@ def test_a_stopped_qemu_holds_nobody_up(start_guest, libvirt):
         os.kill(guest.pid, 18)
 
 
-def test_another_process_with_the_uuid_on_its_command_line(start_guest, libvirt):
+def test_another_process_with_the_uuid_on_its_command_line_is_ignored(start_guest, libvirt):
     guest = start_guest()
     code = "print('ready', flush=True); input()"
     command = [sys.executable, "-c", code, "-uuid", guest.uuid]
@@ -128,7 +128,7 @@ def test_another_process_with_the_uuid_on_its_command_line(start_guest, libvirt)
     assert found.pid == guest.pid
 
 
-def test_libvirt_down(tmp_path, capfd):
+def test_the_error_names_libvirt_when_it_is_down(tmp_path, capfd):
     uri = f"qemu+unix:///system?socket={tmp_path}/none"
     with pytest.raises(
         HostUnreachable, match=r"libvirt does not answer at qemu.*; start libvirtd or set \[libvirt\] uri"
@@ -137,8 +137,8 @@ def test_libvirt_down(tmp_path, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_libvirt_that_refuses(libvirtd):
-    """libvirtd's socket is root's alone here; asked by a process that gives up root."""
+def test_the_error_says_that_libvirt_refuses_the_connection(libvirtd):
+    """Only root may use libvirtd's socket here; the process that connects has given up root."""
     socket = libvirtd.partition("socket=")[2]
     before = Path(socket).stat().st_mode
     code = (
@@ -156,7 +156,7 @@ def test_libvirt_that_refuses(libvirtd):
     assert done.stdout == f"{NotPermitted.code}\n", done.stderr
 
 
-def test_it_connects_again_after_the_connection_was_lost(libvirt, libvirtd, start_guest):
+def test_a_lost_connection_is_opened_again(libvirt, libvirtd, start_guest):
     guest = start_guest(persistent=True)
     admin = "libvirtd+unix:///system?socket=" + libvirtd.partition("socket=")[2].replace(
         "libvirt-sock", "libvirt-admin-sock"
@@ -173,7 +173,7 @@ def test_it_connects_again_after_the_connection_was_lost(libvirt, libvirtd, star
 
 
 @pytest.mark.fault(23)
-def test_what_cannot_be_pinned(start_guest, kill, host: LiveHost, libvirt: Libvirt):
+def test_errors_of_pins_name_the_cpu_or_the_missing_part(start_guest, kill, host: LiveHost, libvirt: Libvirt):
     guest = start_guest()
     absent = max(os.sched_getaffinity(0)) + 1
     vcpu = Target("vcpu", guest.uuid, 0, guest.name)
@@ -189,7 +189,7 @@ def test_what_cannot_be_pinned(start_guest, kill, host: LiveHost, libvirt: Libvi
         host.masks(vcpu)
     with pytest.raises(Gone):
         libvirt.pin(vcpu, CpuSet.of([0]), persist=False)
-    # libvirtd learns of the end a moment later.
+    # libvirtd notices the end of QEMU a moment later.
     deadline = time.monotonic() + 5
     with pytest.raises(Gone):
         while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""libvirt's hook script, run by hand and by a real libvirtd."""
+"""The hook script of libvirt, run by the test and by a real libvirtd."""
 
 import os
 import socket
@@ -33,7 +33,7 @@ class Hook:
         self.script.write_text(HOOK.read_text().replace(handover.CONFIG, f"{folder}/hook.conf"))
         self.script.chmod(0o755)
         python = folder / "python"
-        # Without -I, the first argument, so that the pinner that is tested is found.
+        # Drops the first argument, -I, so that Python finds the pinner under test.
         python.write_text(f'#!/bin/sh\nshift; PYTHONPATH={ROOT} exec {sys.executable} "$@" 2>{folder}/errors\n')
         python.chmod(0o755)
         self.configure("http://127.0.0.1:1")
@@ -42,7 +42,7 @@ class Hook:
         (self.folder / "hook.conf").write_text(f"# ours\nurl = {url}\ntoken={token}\npython = {self.folder}/python\n")
 
     def run(self, name, event, xml):
-        """Seconds that it took; it must succeed and say nothing."""
+        """Run the script, which must succeed without output; returns the seconds that it took."""
         began = time.perf_counter()
         done = subprocess.run([self.script, name, event, "begin", "-"], input=xml.encode(), capture_output=True)
         took = time.perf_counter() - began
@@ -70,32 +70,32 @@ def server(pinner):
         yield url
 
 
-def told(pinner, count=1):
+def events_of(pinner, count=1):
     until(lambda: len(pinner.events) >= count, 10)
     return [(event.guest, event.event, event.source) for event in pinner.events]
 
 
 @pytest.mark.parametrize("event", ["started", "reconnect"])
 @pytest.mark.parametrize("name", ["web", EVIL, "-n\nname", ""])
-def test_a_guest_that_started_is_told(hook, pinner, server, event, name):
+def test_a_started_guest_is_reported(hook, pinner, server, event, name):
     guest = str(uuid.uuid4())
     hook.configure(server, "s3cret")
     hook.run(name, event, XML.format(name=escape(name), guest=guest, more=""))
-    assert told(pinner) == [(guest, event, "libvirt hook")]
+    assert events_of(pinner) == [(guest, event, "libvirt hook")]
     assert not Path("/tmp/pinner-evil").exists()
 
 
-def test_huge_xml(hook, pinner, server):
+def test_huge_xml_is_accepted(hook, pinner, server):
     guest = str(uuid.uuid4())
     hook.configure(server, "s3cret")
     hook.run("web", "started", XML.format(name="web", guest=guest, more="  <x/>\n" * 2_000_000))
-    assert told(pinner) == [(guest, "started", "libvirt hook")]
+    assert events_of(pinner) == [(guest, "started", "libvirt hook")]
 
 
 @pytest.mark.parametrize(
     "event", ["prepare", "start", "stopped", "release", "migrate", "restore", "attach", "", "$(id)"]
 )
-def test_other_events_are_none_of_its_business(hook, pinner, server, event):
+def test_other_events_are_ignored(hook, pinner, server, event):
     hook.configure(server, "s3cret")
     hook.run("web", event, XML.format(name="web", guest=uuid.uuid4(), more=""))
     time.sleep(0.3)
@@ -103,7 +103,7 @@ def test_other_events_are_none_of_its_business(hook, pinner, server, event):
 
 
 @pytest.mark.parametrize("guest", ["", "$(reboot)", "x; y", "ABC"])
-def test_xml_without_a_uuid(hook, pinner, server, guest):
+def test_xml_without_a_uuid_is_ignored(hook, pinner, server, guest):
     hook.configure(server, "s3cret")
     for xml in ("", XML.format(name="web", guest=escape(guest), more=""), "\0\n" * 10):
         hook.run("web", "started", xml)
@@ -111,7 +111,7 @@ def test_xml_without_a_uuid(hook, pinner, server, guest):
     assert pinner.events == []
 
 
-def test_a_wrong_token(hook, pinner, server):
+def test_a_wrong_token_is_an_error_in_the_log(hook, pinner, server):
     hook.configure(server, "wrong")
     hook.run("web", "started", XML.format(name="web", guest=uuid.uuid4(), more=""))
     until(lambda: "401" in hook.errors(), 10)
@@ -119,19 +119,19 @@ def test_a_wrong_token(hook, pinner, server):
 
 
 @pytest.mark.parametrize("state", ["up", "down", "hanging", "no python"])
-def test_it_returns_at_once(hook, pinner, server, state):
+def test_the_script_returns_soon_in_any_state_of_pinner(hook, pinner, server, state):
     with closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as silent:
         urls = {"up": server, "hanging": f"http://127.0.0.1:{silent.getsockname()[1]}"}
         hook.configure(urls.get(state, "http://127.0.0.1:1"), "s3cret")
         if state == "no python":
             (hook.folder / "python").unlink()
         took = [hook.run("web", "started", XML.format(name="web", guest=uuid.uuid4(), more="")) for _ in range(11)]
-    # How soon is measured by tests/benchmarks/spawn.py; a machine that runs tests is busy.
+    # tests/benchmarks/spawn.py measures the exact time; the limit here allows for a machine that is busy with tests.
     assert max(took) < handover.TIMEOUT / 2, took
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_a_real_libvirtd_calls_it(tmp_path, pinner, server):
+def test_a_real_libvirtd_calls_the_script(tmp_path, pinner, server):
     if why := private_libvirt.missing():
         pytest.skip(f"needs a private libvirtd: {why}")
     with private_libvirt.private_libvirtd(tmp_path / "d") as uri:
@@ -139,7 +139,7 @@ def test_a_real_libvirtd_calls_it(tmp_path, pinner, server):
         hooks.mkdir()
         hook = Hook(hooks)
         hook.configure(server, "s3cret")
-        # libvirtd looks for hooks when it starts.
+        # libvirtd searches for hooks only when it starts.
         with private_libvirt.killed(uri):
             pass
         name = f"hook-{os.getpid()}-$(id);`x`&'"
@@ -147,14 +147,14 @@ def test_a_real_libvirtd_calls_it(tmp_path, pinner, server):
         until(lambda: private_libvirt.virsh(uri, "list") is not None, 20)
         private_libvirt.start_guest(uri, xml, paused=True)
         guest = private_libvirt.virsh(uri, "domuuid", name).strip()
-        assert told(pinner) == [(guest, "started", "libvirt hook")]
+        assert events_of(pinner) == [(guest, "started", "libvirt hook")]
         with private_libvirt.killed(uri):
             pass
-        assert told(pinner, 2)[1] == (guest, "reconnect", "libvirt hook")
+        assert events_of(pinner, 2)[1] == (guest, "reconnect", "libvirt hook")
         with closing(socket.create_server(("127.0.0.1", 0))) as silent:
             hook.configure(f"http://127.0.0.1:{silent.getsockname()[1]}")
             began = time.monotonic()
             private_libvirt.start_guest(uri, private_libvirt.guest_xml(f"hook-{os.getpid()}"), paused=True)
-            assert time.monotonic() - began < handover.TIMEOUT, "libvirt did not wait for a server that is silent"
+            assert time.monotonic() - began < handover.TIMEOUT, "libvirt waited for a server that does not answer"
             peer, _ = silent.accept()
             peer.close()

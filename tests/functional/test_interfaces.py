@@ -1,6 +1,6 @@
-"""Guests that start, return and leave, by each door: what libvirt tells, what others tell pinner, what Nova notifies.
+"""Guests that start, return and leave, reported through each interface: libvirt, the events API and Nova.
 
-There is hardly a sweep here: what is put right, an event led to, and the audit trail names it.
+The resync is rare here: every reconcile is the result of an event, which the audit trail names.
 """
 
 import copy
@@ -34,13 +34,13 @@ pytestmark = [
     pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs: one for housekeeping, the other for guests"),
 ]
 
-SOON = 3.0
+LATENCY_LIMIT = 3.0
 
 
 @pytest.fixture(scope="module")
-def kept(libvirtd):
-    with fresh_policy_server(libvirtd, RARE_RESYNC) as kept:
-        yield kept
+def server(libvirtd):
+    with fresh_policy_server(libvirtd, RARE_RESYNC) as server:
+        yield server
 
 
 @pytest.fixture
@@ -54,29 +54,29 @@ def virsh(libvirtd):
 
 
 @pytest.fixture
-def before(guest):
+def free_before(guest):
     return free(guest.pid)
 
 
 @pytest.fixture
 def daemon(tmp_path):
-    with running(tmp_path, "doors") as daemon:
+    with running(tmp_path, "interfaces") as daemon:
         yield daemon
 
 
 @pytest.fixture
-def placed(kept, guest, before, daemon):
-    """Whether a QEMU is where the policy wants it; the guest is, now."""
-    kept.policy("enforce", [guest.name], [daemon.name])
-    assert before
+def placed(server, guest, free_before, daemon):
+    """A function that says whether a QEMU is placed as the policy wants; the guest is placed when the test begins."""
+    server.policy("enforce", [guest.name], [daemon.name])
+    assert free_before
 
-    def so(pid=guest.pid):
-        roles = kept.roles()
+    def is_placed(pid=guest.pid):
+        roles = server.roles()
         return bool(roles) and guest_on(pid, roles["emulator"], roles["vcpu"])
 
-    kept.settle(so)
-    yield so
-    kept.policy("observe", [])
+    server.wait_settled(is_placed)
+    yield is_placed
+    server.policy("observe", [])
 
 
 def free(pid):
@@ -84,140 +84,140 @@ def free(pid):
     return {len(mask.split(",")) > 1 or "-" in mask for mask in masks(pid).values()} == {True}
 
 
-def disturb(daemon):
-    """Move what is placed in a way that nobody is told of; whether it is back."""
-    time.sleep(1)  # what was put right is news itself, and is looked at by then
+def misplace(daemon):
+    """Move the daemon in a way that causes no event; returns a function that says whether it is placed again."""
+    time.sleep(1)  # the last reconcile causes events itself, which are handled by then
     (home,) = set(masks(daemon.pid).values())
     os.sched_setaffinity(daemon.pid, [next(cpu for cpu in ONLINE if str(cpu) != home)])
     return lambda: all_on(daemon.pid, home)
 
 
-def assert_back(condition, seconds=SOON):
+def assert_reconciled(condition, seconds=LATENCY_LIMIT):
     took = wait_until(condition, 20)
-    assert took < seconds, f"back after {took:.3f} s"
+    assert took < seconds, f"reconciled after {took:.3f} s"
 
 
-def assert_led_to(kept, words):
-    """That the latest run is the policy's, and what it says that it was for."""
-    assert wait_until(lambda: words in kept.runs()[0]["origin"] and kept.runs()[0]["state"] == "applied", 5) < 5, [
-        run["origin"] for run in kept.runs()[:3]
+def assert_origin(server, words):
+    """Assert that the policy started the latest run, and that its origin contains these words."""
+    assert wait_until(lambda: words in server.runs()[0]["origin"] and server.runs()[0]["state"] == "applied", 5) < 5, [
+        run["origin"] for run in server.runs()[:3]
     ]
-    assert kept.runs()[0]["actor"] == "policy"
-    asked = [record for record in kept.audit() if record["action"] == "run.apply"]
-    assert words in asked[0]["origin"]
+    assert server.runs()[0]["actor"] == "policy"
+    applies = [record for record in server.audit() if record["action"] == "run.apply"]
+    assert words in applies[0]["origin"]
 
 
-def tell(kept, happened, guest, event, **parts):
+def post_event(server, happened, guest, event, **parts):
     body = {"guest": guest.uuid, "event": event, "source": "nova req-7", **parts}
-    answer = kept.http.post(f"/events/guest-{happened}", json=body)
+    answer = server.http.post(f"/events/guest-{happened}", json=body)
     assert answer.status_code == 202, answer.text
     return answer.json()
 
 
-def test_power_off_and_on(kept, guest, placed, virsh, libvirt):
+def test_a_guest_is_placed_after_power_off_and_on(server, guest, placed, virsh, libvirt):
     virsh("destroy", guest.name)
     virsh("start", guest.name, "--paused")
-    assert_back(lambda: placed(qemu_of(libvirt, guest)))
-    assert_led_to(kept, f"guest-started {guest.uuid} started: booted")
+    assert_reconciled(lambda: placed(qemu_of(libvirt, guest)))
+    assert_origin(server, f"guest-started {guest.uuid} started: booted")
 
 
-def test_suspend_and_resume(kept, guest, placed, virsh, libvirt):
-    """Nova's, by which the guest is saved; libvirt does the same at the host's shutdown."""
+def test_a_guest_is_placed_after_suspend_and_resume(server, guest, placed, virsh, libvirt):
+    """Nova's suspend saves the guest; libvirt does the same when the host shuts down."""
     virsh("managedsave", guest.name)
     virsh("start", guest.name, "--paused")
     pid = qemu_of(libvirt, guest)
     assert pid != guest.pid
-    # What was pinned is saved with it; what pinner does beyond that, the event led to.
-    runs = len(kept.runs())
-    assert_back(lambda: placed(pid))
-    if len(kept.runs()) > runs:
-        assert_led_to(kept, f"guest-started {guest.uuid} started: restored")
+    # The saved guest has its pins; pinner changes only the rest, because of the event.
+    runs = len(server.runs())
+    assert_reconciled(lambda: placed(pid))
+    if len(server.runs()) > runs:
+        assert_origin(server, f"guest-started {guest.uuid} started: restored")
 
 
-def test_pause_and_unpause_and_a_reset_move_nothing(kept, guest, placed, virsh):
-    runs = len(kept.runs())
+def test_pause_and_reset_cause_no_run(server, guest, placed, virsh):
+    runs = len(server.runs())
     for command in ("resume", "suspend", "resume", "reset"):
         virsh(command, guest.name)
-    time.sleep(SOON)
+    time.sleep(LATENCY_LIMIT)
     assert placed()
-    assert len(kept.runs()) == runs
+    assert len(server.runs()) == runs
 
 
-def test_a_rebuild_that_defines_it_anew(kept, guest, placed, virsh, libvirt, libvirtd):
-    """Resize, rebuild and hard reboot: Nova destroys it and starts it from new XML with the same UUID."""
+def test_a_rebuilt_guest_is_placed(server, guest, placed, virsh, libvirt, libvirtd):
+    """For a resize, rebuild or hard reboot Nova destroys the guest and starts it from new XML with the same UUID."""
     virsh("destroy", guest.name)
     virsh("undefine", guest.name)
     same = f"<uuid>{guest.uuid}</uuid>"
     xml = private_libvirt.guest_xml(guest.name, vcpus=1, iothreads=2, extra=same)
     private_libvirt.define_guest(libvirtd, xml, paused=True)
-    assert_back(lambda: placed(qemu_of(libvirt, guest)))
-    assert_led_to(kept, f"guest-started {guest.uuid} started: booted")
+    assert_reconciled(lambda: placed(qemu_of(libvirt, guest)))
+    assert_origin(server, f"guest-started {guest.uuid} started: booted")
 
 
-def test_a_libvirtd_that_restarts_loses_no_start(kept, guest, placed, virsh, libvirt, libvirtd, daemon):
-    time.sleep(POLL_SECONDS + 1)  # until then a look may be because of the new policy
+def test_no_start_is_missed_after_a_restart_of_libvirtd(server, guest, placed, virsh, libvirt, libvirtd, daemon):
+    time.sleep(POLL_SECONDS + 1)  # until then the new policy may be the cause of a reconcile
     with private_libvirt.killed(libvirtd):
-        back = disturb(daemon)
-    assert_back(back, 10)
-    assert_led_to(kept, "libvirt answers again")
+        is_restored = misplace(daemon)
+    assert_reconciled(is_restored, 10)
+    assert_origin(server, "libvirt answers again")
     virsh("destroy", guest.name)
     virsh("start", guest.name, "--paused")
-    assert_back(lambda: placed(qemu_of(libvirt, guest)))
-    assert_led_to(kept, f"guest-started {guest.uuid} started: booted")
+    assert_reconciled(lambda: placed(qemu_of(libvirt, guest)))
+    assert_origin(server, f"guest-started {guest.uuid} started: booted")
 
 
-def test_a_guest_that_runs_already_when_pinner_starts(libvirtd, libvirt, start_guest):
-    """Host boot, where libvirt or Nova resumes the guests before pinner is there."""
+def test_a_guest_that_started_before_pinner_is_placed(libvirtd, libvirt, start_guest):
+    """The host boots, and libvirt or Nova resumes the guests free_before pinner starts."""
     with tempfile.TemporaryDirectory(prefix="pinner-test-") as folder:
         first, second = start_guest(persistent=True), start_guest(persistent=True)
-        with policy_server(Path(folder), libvirtd, config=RARE_RESYNC) as kept:
-            kept.policy("enforce", [first.name, second.name])
-            kept.settle()
+        with policy_server(Path(folder), libvirtd, config=RARE_RESYNC) as server:
+            server.policy("enforce", [first.name, second.name])
+            server.wait_settled()
         private_libvirt.virsh(libvirtd, "destroy", second.name)
         private_libvirt.virsh(libvirtd, "start", second.name, "--paused")
-        with policy_server(Path(folder), libvirtd, config=RARE_RESYNC) as kept:
-            roles, pid = kept.roles(), qemu_of(libvirt, second)
-            assert_back(lambda: guest_on(pid, roles["emulator"], roles["vcpu"]), 20)
-            assert_led_to(kept, "started")
-            kept.policy("observe", [])
+        with policy_server(Path(folder), libvirtd, config=RARE_RESYNC) as server:
+            roles, pid = server.roles(), qemu_of(libvirt, second)
+            assert_reconciled(lambda: guest_on(pid, roles["emulator"], roles["vcpu"]), 20)
+            assert_origin(server, "started")
+            server.policy("observe", [])
 
 
-def test_an_event_that_is_told(kept, guest, placed, daemon):
-    back = disturb(daemon)
-    assert tell(kept, "started", guest, "instance.reboot.end")["known"] is True
-    assert_back(back)
-    assert_led_to(kept, f"guest-event {guest.uuid} instance.reboot.end, told by nova req-7")
-    told = next(record for record in kept.audit() if record["action"] == "guest.event")
-    assert told["subject"] == f"guest {guest.uuid}: instance.reboot.end, told by nova req-7"
-    assert (told["actor"], told["result"]) == ("local", "known")
+def test_an_event_through_the_api_causes_a_reconcile(server, guest, placed, daemon):
+    is_restored = misplace(daemon)
+    assert post_event(server, "started", guest, "instance.reboot.end")["known"] is True
+    assert_reconciled(is_restored)
+    assert_origin(server, f"guest-event {guest.uuid} instance.reboot.end, told by nova req-7")
+    record = next(record for record in server.audit() if record["action"] == "guest.event")
+    assert record["subject"] == f"guest {guest.uuid}: instance.reboot.end, told by nova req-7"
+    assert (record["actor"], record["result"]) == ("local", "known")
 
 
-def test_an_event_changes_nothing_where_the_policy_only_observes(kept, guest, placed, daemon):
-    kept.policy("observe", [guest.name], [daemon.name])
-    back = disturb(daemon)
-    runs = len(kept.runs())
-    tell(kept, "started", guest, "instance.reboot.end")
+def test_an_event_causes_no_run_in_mode_observe(server, guest, placed, daemon):
+    server.policy("observe", [guest.name], [daemon.name])
+    is_restored = misplace(daemon)
+    runs = len(server.runs())
+    post_event(server, "started", guest, "instance.reboot.end")
     time.sleep(1)
-    assert not back()
-    assert len(kept.runs()) == runs
+    assert not is_restored()
+    assert len(server.runs()) == runs
 
 
-def test_a_guest_that_leaves_and_stays_after_all(kept, guest, placed):
-    answer = tell(kept, "leaving", guest, "instance.live_migration_pre.start")
+def test_a_guest_whose_migration_is_cancelled_is_placed_again(server, guest, placed):
+    answer = post_event(server, "leaving", guest, "instance.live_migration_pre.start")
     assert free(guest.pid)
-    assert kept.http.get(f"/runs/{answer['run']}").json()["run"]["kind"] == "release"
-    tell(kept, "leaving", guest, "instance.live_migration_pre.start")
+    assert server.http.get(f"/runs/{answer['run']}").json()["run"]["kind"] == "release"
+    post_event(server, "leaving", guest, "instance.live_migration_pre.start")
     time.sleep(1)
     assert free(guest.pid)
-    assert kept.drift()["drifts"] == []
-    tell(kept, "started", guest, "instance.live_migration_rollback.end")
-    assert_back(placed)
-    assert_led_to(kept, "instance.live_migration_rollback.end")
+    assert server.drift()["drifts"] == []
+    post_event(server, "started", guest, "instance.live_migration_rollback.end")
+    assert_reconciled(placed)
+    assert_origin(server, "instance.live_migration_rollback.end")
 
 
-def test_a_guest_that_leaves_for_a_host_with_fewer_cpus(kept, guest, placed, virsh):
-    """What it carries in its XML is within what that host has."""
-    tell(kept, "leaving", guest, "instance.live_migration_pre.start", cpus=str(ONLINE[0]))
+def test_a_leaving_guest_gets_only_cpus_of_the_destination(server, guest, placed, virsh):
+    """The pins in the guest's XML name only CPUs of the destination."""
+    post_event(server, "leaving", guest, "instance.live_migration_pre.start", cpus=str(ONLINE[0]))
     assert guest_on(guest.pid, ONLINE[0], ONLINE[0])
     pins = virsh("dumpxml", guest.name).partition("<cputune>")[2].partition("</cputune>")[0]
     assert pins.count("cpuset='") == pins.count(f"cpuset='{ONLINE[0]}'") > 0
@@ -225,34 +225,34 @@ def test_a_guest_that_leaves_for_a_host_with_fewer_cpus(kept, guest, placed, vir
 
 @samples.needed
 @pytest.mark.skipif(bool(private_rabbit.missing()), reason=private_rabbit.missing())
-def test_what_nova_notifies(kept, guest, placed, daemon, tmp_path):
+def test_notifications_of_nova_cause_reconciles(server, guest, placed, daemon, tmp_path):
     def notify(name):
         sample = copy.deepcopy(samples.load(name))
-        sample["payload"]["nova_object.data"] |= {"uuid": guest.uuid, "host": kept.host}
+        sample["payload"]["nova_object.data"] |= {"uuid": guest.uuid, "host": server.host}
         sample["timestamp"] = samples.now()
         publish(rabbit.url, sample)
 
     with (
         private_rabbit.private_rabbit(tmp_path / "r") as rabbit,
-        listening(tmp_path / "l", rabbit.url, kept.url) as listener,
+        listening(tmp_path / "l", rabbit.url, server.url) as listener,
     ):
         listener.wait_for("listening")
-        back = disturb(daemon)
+        is_restored = misplace(daemon)
         notify("instance-create-end")
-        assert_back(back)
-        assert_led_to(kept, f"guest-event {guest.uuid} instance.create.end, told by nova req-")
-        seen = kept.http.get(f"/hosts/{kept.host}/guests").json()["items"]
-        (nova,) = [each["nova"] for each in seen if each["uuid"] == guest.uuid]
+        assert_reconciled(is_restored)
+        assert_origin(server, f"guest-event {guest.uuid} instance.create.end, told by nova req-")
+        guests = server.http.get(f"/hosts/{server.host}/guests").json()["items"]
+        (nova,) = [each["nova"] for each in guests if each["uuid"] == guest.uuid]
         assert (nova["flavor"], nova["extra_specs"]) == ("test_flavor", {"hw:watchdog_action": "disabled"})
         notify("instance-live_migration_pre-start")
-        assert_back(lambda: free(guest.pid))
+        assert_reconciled(lambda: free(guest.pid))
         notify("instance-live_migration_rollback-end")
-        assert_back(placed)
+        assert_reconciled(placed)
         rabbit.kill()
-        back = disturb(daemon)
+        is_restored = misplace(daemon)
         rabbit.start()
         listener.wait_for("Reconnected", 60)
         time.sleep(1)
         notify("instance-reboot-end")
-        assert_back(back)
+        assert_reconciled(is_restored)
     assert listener.quarantined() == []

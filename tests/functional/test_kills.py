@@ -1,6 +1,6 @@
 """kill -9 at every point of the journal and around every write to the host, then a recovery in a new process.
 
-PINNER_KILLS=all tries every point (make test-kills), else every so many of them.
+PINNER_KILLS=all tries every point (make test-kills); the default is every ninth point.
 """
 
 import os
@@ -16,7 +16,7 @@ import pytest
 from support.in_memory_host import daemon as busyd
 from support.in_memory_host import emulator, memory, vcpu, vhost
 from support.kernel import THREADS, masks, process
-from support.kills import FileHost, Work, dies
+from support.kills import FileHost, Work, run_forked
 from support.real_guests import FIRST, ONLINE, SECOND, change, daemon, plan_of, whole
 from support.values import MEMBER, cpus, isolated
 
@@ -36,35 +36,36 @@ ENDS = {"undone": "before", "rolled_back": "before", "applied": "planned"}
 
 @dataclass
 class Environment:
-    """A host with work to do on it."""
+    """A host and the work to do on it."""
 
     work: Work
-    seen: Callable[[], object]
-    """What the host is like now."""
-    put_back: Callable[[], None]
+    observe: Callable[[], object]
+    """Returns the current state of the host."""
+    restore: Callable[[], None]
     before: object = None
     planned: object = None
     kills: Counter[str] = field(default_factory=Counter)
-    """How many, and how the runs ended."""
+    """The number of kills, and of runs by their final state."""
 
-    def run(self, what: str) -> str:
-        """The state of a run by the journal; empty: it knows none."""
+    def run_state(self, run: str) -> str:
+        """The state of a run in the journal; empty for an unknown run."""
         with closing(Journal(self.work.folder)) as journal:
             try:
-                return journal.run(what).state
+                return journal.run(run).state
             except NotFound:
                 return ""
 
-    def dies(self, what: str, at: int) -> bool:
-        died = dies(self.work, what, at)
-        self.kills["kills"] += died
-        return died
+    def run_killed_at(self, point: int, method: str) -> bool:
+        """Run one of Work's methods and kill it at this point; whether the process reached the point."""
+        killed = run_forked(self.work, method, point)
+        self.kills["kills"] += killed
+        return killed
 
-    def is_final(self, run: str = "run-1") -> None:
-        """The host is as the journal says, and nothing is left to recover."""
-        state = self.run(run) or ("applied" if run == "back" else "undone")
+    def check_consistent(self, run: str = "run-1") -> None:
+        """Check that the host is as the journal says, and that the run has a final state."""
+        state = self.run_state(run) or ("applied" if run == "back" else "undone")
         assert state in ENDS, f"{run} is {state}: {self.errors()}"
-        assert self.seen() == getattr(self, ENDS[state])
+        assert self.observe() == getattr(self, ENDS[state])
         self.kills[state] += 1
 
     def errors(self) -> list[str]:
@@ -72,40 +73,39 @@ class Environment:
             return [journal.run("run-1").error, *(entry.error for entry in journal.entries("run-1"))]
 
     def reset(self) -> None:
-        """The host as before, and an empty journal."""
-        self.put_back()
-        assert self.seen() == self.before
+        """Restore the host and empty the journal."""
+        self.restore()
+        assert self.observe() == self.before
         for path in self.work.folder.glob("journal.sqlite*"):
             path.unlink()
         shutil.copy(self.work.folder / "empty" / "journal.sqlite", self.work.folder)
 
 
 @contextmanager
-def staged(stage: Environment) -> Iterator[Environment]:
-    """The stage with all that it can become learnt."""
-    empty = stage.work.folder / "empty"
+def prepared(environment: Environment) -> Iterator[Environment]:
+    """The environment with its states before and after an apply recorded."""
+    empty = environment.work.folder / "empty"
     Journal(empty).close()
-    shutil.copy(empty / "journal.sqlite", stage.work.folder)
-    stage.before = stage.seen()
-    assert not dies(replace(stage.work, refused=0), "apply")
-    stage.planned = stage.seen()
-    assert stage.planned != stage.before
-    stage.reset()
-    yield stage
+    shutil.copy(empty / "journal.sqlite", environment.work.folder)
+    environment.before = environment.observe()
+    assert not run_forked(replace(environment.work, refused=0), "apply")
+    environment.planned = environment.observe()
+    assert environment.planned != environment.before
+    environment.reset()
+    yield environment
 
 
-@pytest.fixture(params=["real", "modelled"])
-def stage(request: pytest.FixtureRequest, kills: Counter[str]) -> Iterator[Environment]:
-    """``real``: this machine with a libvirtd. ``modelled``: what a machine with one node and cgroup v1 lacks."""
-    made = request.getfixturevalue(request.param)
-    with staged(made) as stage:
-        yield stage
-        kills.update(stage.kills)
+@pytest.fixture(params=["real", "simulated"])
+def environment(request: pytest.FixtureRequest, kills: Counter[str]) -> Iterator[Environment]:
+    """``real``: this machine with a libvirtd. ``simulated``: a host with two NUMA nodes and cgroup v2 partitions."""
+    with prepared(request.getfixturevalue(request.param)) as environment:
+        yield environment
+        kills.update(environment.kills)
 
 
 @pytest.fixture
 def real(tmp_path: Path, host: LiveHost, libvirtd: str, start_guest: Callable[..., Guest]) -> Iterator[Environment]:
-    """Two processes of threads with masks of their own, one of which stands for a vhost thread, and a guest."""
+    """A guest and two processes, one in the role of a vhost thread; their threads have different masks."""
     guest = start_guest(vcpus=2, persistent=True)
     worker = next(thread.tid for thread in guest.emulator.threads if thread.tid != guest.pid)
     with process(THREADS.format(count=4)) as pid, process(THREADS.format(count=1)) as vhost:
@@ -117,12 +117,12 @@ def real(tmp_path: Path, host: LiveHost, libvirtd: str, start_guest: Callable[..
                 os.sched_setaffinity(tid, [cpu])
 
         spread()
-        stays = masks(guest.pid) | masks(pid) | masks(vhost)
+        initial = masks(guest.pid) | masks(pid) | masks(vhost)
 
-        def seen() -> object:
+        def observe() -> object:
             now = masks(guest.pid) | masks(pid) | masks(vhost)
-            assert {tid for tid in stays if tid not in now} <= set(masks(guest.pid)) | set(stays)
-            return {tid: now[tid] for tid in stays if tid in now}, host.definition(guest.uuid)
+            assert {tid for tid in initial if tid not in now} <= set(masks(guest.pid)) | set(initial)
+            return {tid: now[tid] for tid in initial if tid in now}, host.definition(guest.uuid)
 
         changes = [
             change(host, daemon(pid), FIRST),
@@ -131,17 +131,17 @@ def real(tmp_path: Path, host: LiveHost, libvirtd: str, start_guest: Callable[..
         ]
         work = Work(tmp_path, libvirtd, plan_of(host, changes), persist=True)
 
-        def put_back() -> None:
-            if seen() != before:
-                dies(work, "rollback")
+        def restore() -> None:
+            if observe() != before:
+                run_forked(work, "rollback")
 
-        before = seen()
-        yield Environment(work, seen, put_back)
+        before = observe()
+        yield Environment(work, observe, restore)
 
 
 @pytest.fixture
-def modelled(tmp_path: Path) -> Environment:
-    """Every kind of change: also work queues, a partition, and memory with a numatune."""
+def simulated(tmp_path: Path) -> Environment:
+    """A host and a plan with every kind of change, including work queues, a partition, and memory with a numatune."""
     file = tmp_path / "host"
     host = FileHost(file)
     scope = Target("partition", "g1.scope", None, "g1.scope")
@@ -155,7 +155,7 @@ def modelled(tmp_path: Path) -> Environment:
     host.per_node[memory()] = {1: 1024}
     host.numatunes[memory()] = "1"
     host.save()
-    kept = file.read_bytes()
+    initial = file.read_bytes()
     wanted = {emulator(): "1", vcpu(0): "4-7", vhost(300): "1", busyd(400): "0"}
     settings = (
         StateChange(queues, cpus("0-7"), cpus("0-3"), "so"),
@@ -164,59 +164,61 @@ def modelled(tmp_path: Path) -> Environment:
     plan = host.plan(*settings, *(host.change(target, after) for target, after in wanted.items()))
     plan = replace(plan, memory=(GuestMemory(memory(), {1: 1024}, 0, 0, 0),))
     work = Work(tmp_path, file, plan, persist=True, migrate_memory=True)
-    return Environment(work, lambda: FileHost(file).seen(), lambda: file.write_bytes(kept) and None)
+    return Environment(work, lambda: FileHost(file).changeable_state(), lambda: file.write_bytes(initial) and None)
 
 
 @pytest.mark.fault(32)
 @pytest.mark.parametrize("policy", ["back", "forward"])
-def test_an_apply_killed_at_every_point(stage, policy):
-    for at in count(0, STRIDE):
-        died = stage.dies("apply", at)
-        assert not dies(stage.work, policy)
-        stage.is_final()
-        stage.reset()
-        if not died:
+def test_an_apply_killed_at_any_point_is_recovered(environment, policy):
+    for point in count(0, STRIDE):
+        killed = environment.run_killed_at(point, "apply")
+        assert not run_forked(environment.work, policy)
+        environment.check_consistent()
+        environment.reset()
+        if not killed:
             break
 
 
 @pytest.mark.fault(32)
 @pytest.mark.parametrize("policy", ["back", "forward"])
-def test_an_apply_killed_while_it_takes_back_what_it_made(stage, policy):
-    """Its last process refuses, so that every change before it is undone."""
-    last = next(change for change in reversed(stage.work.plan.changes) if change.target.kind in ("vhost", "process"))
-    stage.work = replace(stage.work, refused=last.before[-1].tid)
-    for at in count(0, STRIDE):
-        died = stage.dies("apply", at)
-        stage.work = replace(stage.work, refused=0)
-        assert not dies(stage.work, policy)
-        stage.is_final()
-        stage.reset()
-        stage.work = replace(stage.work, refused=last.before[-1].tid)
-        if not died:
+def test_an_apply_killed_during_its_undo_is_recovered(environment, policy):
+    """The last process refuses its change, so that the apply undoes every change before it."""
+    last = next(
+        change for change in reversed(environment.work.plan.changes) if change.target.kind in ("vhost", "process")
+    )
+    environment.work = replace(environment.work, refused=last.before[-1].tid)
+    for point in count(0, STRIDE):
+        killed = environment.run_killed_at(point, "apply")
+        environment.work = replace(environment.work, refused=0)
+        assert not run_forked(environment.work, policy)
+        environment.check_consistent()
+        environment.reset()
+        environment.work = replace(environment.work, refused=last.before[-1].tid)
+        if not killed:
             break
 
 
 @pytest.mark.fault(32)
-def test_a_rollback_killed_at_every_point(stage):
-    for at in count(0, STRIDE):
-        assert not dies(stage.work, "apply")
-        died = stage.dies("rollback", at)
-        assert not dies(stage.work, "back")
-        stage.is_final("back")
-        stage.reset()
-        if not died:
+def test_a_rollback_killed_at_any_point_is_recovered(environment):
+    for point in count(0, STRIDE):
+        assert not run_forked(environment.work, "apply")
+        killed = environment.run_killed_at(point, "rollback")
+        assert not run_forked(environment.work, "back")
+        environment.check_consistent("back")
+        environment.reset()
+        if not killed:
             break
 
 
 @pytest.mark.fault(32)
 @pytest.mark.parametrize("policy", ["back", "forward"])
 @pytest.mark.parametrize("first", [12, 25])
-def test_a_recovery_killed_at_every_point(stage, policy, first):
-    for at in count(0, STRIDE):
-        assert stage.dies("apply", first)
-        died = stage.dies(policy, at)
-        assert not dies(stage.work, policy)
-        stage.is_final()
-        stage.reset()
-        if not died:
+def test_a_recovery_killed_at_any_point_is_recovered(environment, policy, first):
+    for point in count(0, STRIDE):
+        assert environment.run_killed_at(first, "apply")
+        killed = environment.run_killed_at(point, policy)
+        assert not run_forked(environment.work, policy)
+        environment.check_consistent()
+        environment.reset()
+        if not killed:
             break

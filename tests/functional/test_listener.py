@@ -1,4 +1,4 @@
-"""`pinner-nova-listener` with a real RabbitMQ and pinner's REST, and all that may go wrong between them."""
+"""`pinner-nova-listener` with a real RabbitMQ and pinner's REST API, and the faults of each of them."""
 
 import copy
 import subprocess
@@ -28,7 +28,7 @@ def rabbit(tmp_path_factory):
 
 
 class Pinner(InMemoryService):
-    """Two hosts, and the samples' guest on both."""
+    """A service with the hosts of Nova's samples."""
 
     def hosts(self):
         return ("compute", "host2", "h1")
@@ -60,25 +60,25 @@ def create_end(**data):
     return sample
 
 
-def test_every_sample_arrives_and_nobody_loses_his_copy(rabbit, pinner, listener):
-    with another_queue(rabbit.url) as his:
+def test_every_sample_arrives_and_another_queue_gets_all_of_them_too(rabbit, pinner, listener):
+    with another_queue(rabbit.url) as messages:
         for file in samples.FILES:
             publish(rabbit.url, samples.load(file.stem))
         until(lambda: len(pinner.events) == 14, 10, lambda: listener.log)
-        until(lambda: his() == len(samples.FILES), 5)
-    told = {event.event: event for event in pinner.events}
-    assert len(told) == 14
-    assert told["instance.live_migration_pre.start"].kind == "leaving"
-    assert str(told["instance.live_migration_pre.start"].cpus) == "0-3", "what host2 has"
-    assert told["instance.delete.end"].kind == "gone"
-    create = told["instance.create.end"]
+        until(lambda: messages() == len(samples.FILES), 5)
+    events = {event.event: event for event in pinner.events}
+    assert len(events) == 14
+    assert events["instance.live_migration_pre.start"].kind == "leaving"
+    assert str(events["instance.live_migration_pre.start"].cpus) == "0-3", "the CPUs of host2"
+    assert events["instance.delete.end"].kind == "gone"
+    create = events["instance.create.end"]
     assert (create.guest, create.source) == (GUEST, "nova req-5b6c791d-5709-4f36-8fbe-c3e02869e35d, user fake")
     assert create.nova.extra_specs == {"hw:watchdog_action": "disabled"}
     assert {record.actor for record in pinner.records} == {"nova-listener"}
 
 
 @pytest.mark.fault(35)
-def test_poison_is_put_away_once_and_the_next_is_heard(rabbit, pinner, listener):
+def test_poison_is_quarantined_once_and_the_next_message_is_delivered(rabbit, pinner, listener):
     poison = [
         create_end(uuid="$(reboot)"),
         create_end(host="elsewhere"),
@@ -101,14 +101,14 @@ def test_poison_is_put_away_once_and_the_next_is_heard(rabbit, pinner, listener)
     why = [line["why"] for line in listener.quarantined()]
     assert sum("'elsewhere'" in each for each in why) == 1
     assert f"quarantined, {len(why)} since the start" in listener.log
-    # The sample's guest is none of this host: told, and put away too.
+    # The sample's guest does not run on this host: pinner receives the event, and the listener quarantines it.
     assert sum("is no guest of host" in each for each in why) == 1
     assert len(why) <= len(poison) + 1 + 5
     assert listener.process.poll() is None
 
 
 @pytest.mark.fault(35)
-def test_duplicates_and_any_order(rabbit, pinner, listener):
+def test_duplicates_are_delivered_in_any_order(rabbit, pinner, listener):
     names = ["instance-live_migration_post_dest-end", "instance-delete-end", "instance-create-end"] * 3
     for name in names:
         publish(rabbit.url, samples.load(name))
@@ -116,7 +116,7 @@ def test_duplicates_and_any_order(rabbit, pinner, listener):
 
 
 @pytest.mark.fault(34)
-def test_the_broker_is_killed_and_comes_back(rabbit, pinner, listener):
+def test_the_listener_reconnects_after_the_broker_was_killed(rabbit, pinner, listener):
     publish(rabbit.url, create_end())
     until(lambda: len(pinner.events) == 1, 10, lambda: listener.log)
     rabbit.kill()
@@ -127,7 +127,7 @@ def test_the_broker_is_killed_and_comes_back(rabbit, pinner, listener):
     warnings = [line for line in listener.log.splitlines() if "impl_rabbit" in line and " INFO " not in line]
     assert len(warnings) <= 2, warnings
     rabbit.start()
-    # The queue is there again when the listener is.
+    # The listener creates the queue again when it reconnects.
     listener.wait_for("Reconnected", 60)
     time.sleep(1)
     publish(rabbit.url, create_end())
@@ -135,7 +135,7 @@ def test_the_broker_is_killed_and_comes_back(rabbit, pinner, listener):
 
 
 @pytest.mark.fault(34)
-def test_the_broker_is_down_at_the_start(tmp_path, rabbit, pinner, token):
+def test_the_listener_waits_for_a_broker_that_is_down_at_its_start(tmp_path, rabbit, pinner, token):
     rabbit.stop()
     try:
         with answering(pinner, TOKENS) as url, listening(tmp_path / "l", rabbit.url, url, token) as listener:
@@ -158,14 +158,14 @@ def test_the_broker_is_down_at_the_start(tmp_path, rabbit, pinner, token):
             rabbit.start()
 
 
-def test_it_ends_at_once_while_it_waits_for_a_broker(tmp_path):
+def test_sigterm_ends_a_listener_that_waits_for_a_broker(tmp_path):
     with listening(tmp_path / "l", "rabbit://guest:guest@127.0.0.1:1/", "http://127.0.0.1:1") as listener:
         listener.wait_for("Connection failed|unreachable")
         listener.process.terminate()
         assert listener.process.wait(5) == 0
 
 
-def test_pinner_is_down_and_comes_back(tmp_path, rabbit, pinner, token):
+def test_events_wait_until_pinner_runs_again(tmp_path, rabbit, pinner, token):
     with answering(pinner, TOKENS) as url:
         port = int(url.rpartition(":")[2])
     with listening(tmp_path / "l", rabbit.url, url, token) as listener:
@@ -179,7 +179,7 @@ def test_pinner_is_down_and_comes_back(tmp_path, rabbit, pinner, token):
         assert listener.log.count("events of host compute wait") == 1
 
 
-def test_each_host_has_a_server_of_its_own(tmp_path, rabbit, token):
+def test_events_are_sent_to_the_server_of_their_host(tmp_path, rabbit, token):
     class OfOneHost(InMemoryService):
         def hosts(self):
             return ("127.0.0.1",)
@@ -193,7 +193,7 @@ def test_each_host_has_a_server_of_its_own(tmp_path, rabbit, token):
             until(lambda: pinner.events, 10, lambda: listener.log)
 
 
-def test_a_wrong_token_is_no_reason_to_hurry(tmp_path, rabbit, pinner):
+def test_events_wait_while_the_token_is_wrong(tmp_path, rabbit, pinner):
     (tmp_path / "wrong").write_text("wrong")
     with (
         answering(pinner, TOKENS) as url,
@@ -215,7 +215,7 @@ def test_a_wrong_token_is_no_reason_to_hurry(tmp_path, rabbit, pinner):
         ("[nova_listener]\ntransport_url = rabbit://h/\n[agent]\nstate_dir = /dev/null\n", "[agent] state_dir"),
     ],
 )
-def test_what_it_cannot_work_with_is_one_line(tmp_path, config, complaint):
+def test_an_error_in_the_configuration_is_one_line(tmp_path, config, complaint):
     file = tmp_path / "listener.conf"
     file.write_text(config + ("" if "[agent]" in config else f"[agent]\nstate_dir = {tmp_path}/state\n"))
     command = [sys.executable, "-c", LISTENER, "--config-file", str(file)]

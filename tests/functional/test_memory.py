@@ -1,4 +1,4 @@
-"""A real guest's memory; where it moves is seen in the lab, for this needs no second node."""
+"""The memory of a real guest on one NUMA node; the lab tests move memory between nodes."""
 
 from dataclasses import replace
 
@@ -18,14 +18,14 @@ def memory(guest):
     return Target("memory", guest.uuid, started(guest.pid), guest.name)
 
 
-def test_no_node_of_its_own_is_refused_before_anything_is_touched(host, journal, start_guest):
+def test_migrate_memory_of_a_plan_without_memory_is_refused_before_any_change(host, journal, start_guest):
     guest = start_guest()
     with pytest.raises(Invalid, match="migrate_memory: True is not valid"):
         apply(plan_of(host, [change(host, emulator(guest), FIRST)]), host, journal, migrate_memory=True)
     assert journal.entries("run-1") == ()
 
 
-def test_it_is_read_of_the_process_that_is_meant(host, start_guest, libvirtd):
+def test_the_memory_of_a_former_process_is_gone(host, start_guest, libvirtd):
     guest = start_guest(persistent=True)
     assert host.memory(memory(guest)).keys() == guest.memory_per_node.keys()
     former = memory(guest)
@@ -48,7 +48,7 @@ def test_it_is_read_of_the_process_that_is_meant(host, start_guest, libvirtd):
         (RESTRICTIVE, "0"),
     ],
 )
-def test_a_numatune_that_libvirt_may_change(libvirt, start_guest, extra, expected):
+def test_only_a_restrictive_numatune_can_be_changed(libvirt, start_guest, extra, expected):
     guest = start_guest(extra=extra)
     assert libvirt.numatune(memory(guest)) == expected
     if expected:
@@ -56,14 +56,14 @@ def test_a_numatune_that_libvirt_may_change(libvirt, start_guest, extra, expecte
         assert libvirt.numatune(memory(guest)) == "0"
 
 
-def test_a_move_to_where_it_lies_goes_the_whole_way(host, journal, start_guest):
-    """What is elsewhere is made up (this machine may have one node); the calls, the journal and the undo are real."""
+def test_memory_is_moved_journaled_and_rolled_back(host, journal, start_guest):
+    """The memory on node 1 is invented, as this machine may have one node; the calls, journal and undo are real."""
     guest = start_guest(extra=RESTRICTIVE)
-    made = plan_of(host, [])
-    made = replace(made, memory=(GuestMemory(memory(guest), {1: 5}, 0, 0, 0),))
-    told = host.memory
-    host.memory = lambda target: {**told(target), 1: 4}
-    assert apply(made, host, journal, migrate_memory=True).state == "applied"
+    plan = plan_of(host, [])
+    plan = replace(plan, memory=(GuestMemory(memory(guest), {1: 5}, 0, 0, 0),))
+    real_memory = host.memory
+    host.memory = lambda target: {**real_memory(target), 1: 4}
+    assert apply(plan, host, journal, migrate_memory=True).state == "applied"
     (entry,) = journal.entries("run-1")
     assert isinstance(entry.change, MemoryChange)
     assert (entry.change.node, entry.change.numatune, entry.change.before[1]) == (0, "0", 4)

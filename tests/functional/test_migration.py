@@ -1,6 +1,6 @@
-"""A guest that is migrated between two libvirtds of one machine: what it carries, and what its destination hears.
+"""A guest is migrated between two libvirtds of one machine: its pins on arrival, and the events at the destination.
 
-A pinner keeps the source. A second one would take the other's QEMU, of the same UUID, for its own.
+Only the source has a pinner: a second one would confuse the two QEMUs, which have the same UUID.
 """
 
 import os
@@ -31,33 +31,33 @@ CONFIG = "[policy]\nresync_seconds = 600\n[host]\nsample_seconds = 0.1\n"
 
 @pytest.fixture(scope="module")
 def libvirtd(tmp_path_factory):
-    """The source's URI: not that of other tests, whose guests a policy has to go round."""
+    """The URI of the source: a libvirtd of its own, without the guests of other tests."""
     with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("libvirt") / "d") as uri:
         yield uri
 
 
 @pytest.fixture(scope="module")
 def source(libvirtd):
-    with fresh_policy_server(libvirtd, CONFIG) as kept:
-        yield kept
+    with fresh_policy_server(libvirtd, CONFIG) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
 def destination(tmp_path_factory):
-    """The URI."""
+    """The URI of the destination."""
     with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("libvirt") / "e") as uri:
-        # The same number and name would make the same cgroup.
+        # This guest takes the first id: a guest with the same id and name in both libvirtds would share a cgroup.
         private_libvirt.start_guest(uri, private_libvirt.guest_xml(f"first-{os.getpid()}"), paused=True)
         yield uri
 
 
 @pytest.fixture
-def news(destination):
-    """What the destination's agent tells."""
-    made = HostEventQueue(wiring.now)
-    events = HostWatcher(destination, OwnPins(), made, lambda: ())
+def event_queue(destination):
+    """The queue of the host events at the destination."""
+    queue = HostEventQueue(wiring.now)
+    events = HostWatcher(destination, OwnPins(), queue, lambda: ())
     events.start()
-    yield made
+    yield queue
     events.close()
 
 
@@ -66,8 +66,8 @@ def pid_of(uuid):
 
 
 @pytest.mark.parametrize("released", [True, False])
-def test_a_live_migration(source, libvirtd, destination, news, released):
-    """Without a release the source's pins come with it: that is libvirt's doing, and why there is one."""
+def test_a_live_migration_keeps_pins_that_were_not_released(source, libvirtd, destination, event_queue, released):
+    """libvirt migrates the pins with the guest, so pinner releases the guest before a migration."""
     name = f"moves-{os.getpid()}-{released}".lower()
     source.policy("enforce", [name], housekeeping=str(ONLINE[0]))
     private_libvirt.start_guest(libvirtd, private_libvirt.guest_xml(name))
@@ -88,8 +88,8 @@ def test_a_live_migration(source, libvirtd, destination, news, released):
     assert guest_on(arrived, place, place)
     pins = private_libvirt.virsh(destination, "dumpxml", name).partition("<cputune>")[2].partition("</cputune>")[0]
     assert pins.count("cpuset='") == pins.count(f"cpuset='{place}'") > 0
-    heard = {(each.kind, each.detail) for each in news.since(0, 5, ()) if each.subject == uuid}
-    assert ("guest-started", "started: migrated") in heard
-    told = source.http.post("/events/guest-gone", json={"guest": uuid, "event": "instance.live_migration_post.end"})
-    assert told.json()["known"] is False
+    events = {(each.kind, each.detail) for each in event_queue.since(0, 5, ()) if each.subject == uuid}
+    assert ("guest-started", "started: migrated") in events
+    answer = source.http.post("/events/guest-gone", json={"guest": uuid, "event": "instance.live_migration_post.end"})
+    assert answer.json()["known"] is False
     private_libvirt.virsh(destination, "destroy", name)

@@ -1,4 +1,4 @@
-"""A guest that Nova pinned beside one that floats, on a real libvirtd and kernel: two CPUs, the second is Nova's."""
+"""A guest that Nova pinned and a guest that floats, on a real libvirtd and kernel; Nova has the second of two CPUs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ PINS = """<cputune><vcpupin vcpu='0' cpuset='{cpu}'/><vcpupin vcpu='1' cpuset='{
 
 @pytest.fixture(scope="module")
 def libvirtd(tmp_path_factory):
-    """One of its own: guests of other tests that look like Nova's would count here."""
+    """The URI of a libvirtd of its own: guests of other tests that look like Nova's would change the results."""
     if why := private_libvirt.missing():
         pytest.skip(f"needs a private libvirtd: {why}")
     with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("nova") / "d") as uri:
@@ -38,8 +38,8 @@ def libvirtd(tmp_path_factory):
 
 
 @pytest.fixture
-def novas(start_guest, libvirtd):
-    """Starts a guest as Nova does, on the second CPU."""
+def start_pinned(start_guest, libvirtd):
+    """Starts a guest that is pinned to the second CPU, as Nova does it."""
     started = []
 
     def start(specs=SPEC):
@@ -60,34 +60,34 @@ def floating(start_guest, libvirtd):
 
 
 @pytest.fixture
-def look(libvirt):
-    """The host with these guests alone: what runs beside this test must not matter."""
+def observe(libvirt):
+    """Takes a snapshot with only these guests: other guests and processes must not matter."""
 
-    def look(*guests, **sets):
-        taken = take_snapshot(LIVE, "h1", libvirt, sample_seconds=0, now=lambda: NOON, **sets)
+    def observe(*guests, **sets):
+        snapshot = take_snapshot(LIVE, "h1", libvirt, sample_seconds=0, now=lambda: NOON, **sets)
         names = {guest.name for guest in guests}
-        return replace(taken, guests=tuple(g for g in taken.guests if g.name in names), processes=())
+        return replace(snapshot, guests=tuple(g for g in snapshot.guests if g.name in names), processes=())
 
-    return look
+    return observe
 
 
 def own_threads(guest):
-    """QEMU's own."""
+    """The ids of QEMU's own threads: emulator threads and iothreads."""
     return [*(thread.tid for thread in guest.emulator.threads), *(each.thread.tid for each in guest.iothreads)]
 
 
 @pytest.mark.fault(15)
 @pytest.mark.parametrize("specs", [SPEC, ""], ids=["by its metadata", "by its pins"])
-def test_plan_apply_and_drift_never_touch_a_pinned_guest(host, journal, novas, floating, look, specs):
-    pinned = novas(specs)
+def test_plan_apply_and_drift_never_touch_a_pinned_guest(host, journal, start_pinned, floating, observe, specs):
+    pinned = start_pinned(specs)
     before = masks(pinned.pid)
-    taken = look(pinned, floating)
-    made = plan(taken, "s", Request())
-    assert {want.target.name for want in made.wanted} == {floating.name}
-    assert (made.roles.vcpu, made.roles.emulator) == (FIRST, FIRST)
-    assert apply(made, host, journal).state == "applied"
+    snapshot = observe(pinned, floating)
+    new_plan = plan(snapshot, "s", Request())
+    assert {want.target.name for want in new_plan.wanted} == {floating.name}
+    assert (new_plan.roles.vcpu, new_plan.roles.emulator) == (FIRST, FIRST)
+    assert apply(new_plan, host, journal).state == "applied"
     assert set(masks(floating.pid).values()) == {str(FIRST)}
-    again = planner.plan_from_placement(look(pinned, floating), "s", Request(), record(made, taken, None))
+    again = planner.plan_from_placement(observe(pinned, floating), "s", Request(), record(new_plan, snapshot, None))
     assert again.changes == ()
     assert masks(pinned.pid) == before
     assert rollback(host, journal).state == "rolled_back"
@@ -95,45 +95,45 @@ def test_plan_apply_and_drift_never_touch_a_pinned_guest(host, journal, novas, f
 
 
 @pytest.mark.parametrize("specs", [SPEC, ""], ids=["by its metadata", "by its pins"])
-def test_its_emulator_threads_move_where_that_is_asked_for_and_stay_there(host, journal, novas, look, specs):
-    pinned, request = novas(specs), Request(nova_emulators=True)
+def test_emulator_threads_of_a_pinned_guest_move_only_on_request(host, journal, start_pinned, observe, specs):
+    pinned, request = start_pinned(specs), Request(nova_emulators=True)
     before = masks(pinned.pid)
     assert set(before.values()) == {str(SECOND)}
-    made = plan(look(pinned), "s", request)
-    assert apply(made, host, journal).state == "applied"
+    new_plan = plan(observe(pinned), "s", request)
+    assert apply(new_plan, host, journal).state == "applied"
     assert {allowed(tid) for tid in own_threads(pinned)} == {str(FIRST)}
     assert {allowed(vcpu.thread.tid) for vcpu in pinned.vcpus} == {str(SECOND)}
-    assert plan(look(pinned), "s", request).changes == ()
+    assert plan(observe(pinned), "s", request).changes == ()
     assert rollback(host, journal).state == "rolled_back"
     assert masks(pinned.pid) == before
 
 
 @pytest.mark.fault(15)
-def test_a_resize_to_a_dedicated_flavor_races_an_apply(host, journal, floating, look, libvirtd):
-    """Nova ends the guest, defines it anew with pins, and starts it; its UUID stays."""
-    made = plan(look(floating), "s", Request())
-    assert made.changes
+def test_a_resize_to_a_dedicated_flavor_races_an_apply(host, journal, floating, observe, libvirtd):
+    """Nova ends the guest, defines it again with pins and the same UUID, and starts it."""
+    new_plan = plan(observe(floating), "s", Request())
+    assert new_plan.changes
     private_libvirt.virsh(libvirtd, "destroy", floating.name)
     pinned = METADATA.format(specs=SPEC) + PINS.format(cpu=SECOND)
     resized = private_libvirt.guest_xml(floating.name, extra=f"<uuid>{floating.uuid}</uuid>{pinned}")
     private_libvirt.define_guest(libvirtd, resized, paused=True)
     with pytest.raises(NovaConflict) as refused:
-        apply(made, host, journal)
+        apply(new_plan, host, journal)
     details = refused.value.details
     assert details["ours"].startswith(f"guest {floating.name} ")
     assert details["theirs"] == f"guest {floating.name}, to which Nova dedicates CPUs {SECOND}"
-    (now,) = look(floating).guests
+    (now,) = observe(floating).guests
     assert set(masks(now.pid).values()) == {str(SECOND)}
     assert journal.interrupted() is None
 
 
 @pytest.mark.fault(15)
-def test_a_new_pinned_guest_races_an_apply(host, journal, novas, floating, look):
-    made = plan(look(floating), "s", Request())
+def test_a_new_pinned_guest_races_an_apply(host, journal, start_pinned, floating, observe):
+    new_plan = plan(observe(floating), "s", Request())
     before = masks(floating.pid)
-    pinned = novas()
+    pinned = start_pinned()
     with pytest.raises(NovaConflict, match=f"guest {pinned.name}, to which Nova dedicates CPUs {SECOND}"):
-        apply(made, host, journal)
+        apply(new_plan, host, journal)
     assert masks(floating.pid) == before
 
 
@@ -146,17 +146,17 @@ def test_a_new_pinned_guest_races_an_apply(host, journal, novas, floating, look)
     ],
     ids=["dedicated", "shared"],
 )
-def test_nova_conf_is_read_again_before_an_apply(libvirt, journal, floating, look, tmp_path, line, theirs):
+def test_nova_conf_is_read_again_before_an_apply(libvirt, journal, floating, observe, tmp_path, line, theirs):
     file: Path = tmp_path / "nova.conf"
     file.write_text("[compute]\n")
     host = LiveHost(libvirt, lambda: configured(NovaSets(), nova_conf.read([file])))
-    made = plan(look(floating, nova=nova_conf.read([file])), "s", Request())
-    assert made.roles.vcpu >= SECOND
+    new_plan = plan(observe(floating, nova=nova_conf.read([file])), "s", Request())
+    assert new_plan.roles.vcpu >= SECOND
     before = masks(floating.pid)
     file.write_text(f"[compute]\n{line}\n")
     with pytest.raises(NovaConflict, match=theirs):
-        apply(made, host, journal)
+        apply(new_plan, host, journal)
     assert masks(floating.pid) == before
-    fresh = plan(look(floating, nova=nova_conf.read([file])), "s", Request())
+    fresh = plan(observe(floating, nova=nova_conf.read([file])), "s", Request())
     assert apply(fresh, host, journal, run="run-2").state == "applied"
     assert {allowed(vcpu.thread.tid) for vcpu in floating.vcpus} == {str(FIRST)}

@@ -1,4 +1,4 @@
-"""The private libvirtd of the tests and the demo leaves nothing behind, however it ends."""
+"""The private libvirtd of the tests and the demo leaves no process, folder or cgroup behind, however it ends."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ with private_libvirt.private_libvirtd(folder) as uri:
 
 
 @pytest.mark.parametrize("how", ["raise", "Ctrl-C", "Ctrl-C twice", "libvirtd is killed"])
-def test_nothing_is_left(tmp_path, how):
+def test_no_process_folder_or_cgroup_is_left(tmp_path, how):
     name = f"left-{os.getpid()}"
     folder = tmp_path / "d"
     with subprocess.Popen(
@@ -47,14 +47,14 @@ def test_nothing_is_left(tmp_path, how):
             for _ in how.split()[1:] or [1]:
                 running.send_signal(signal.SIGINT)
         running.wait(30)
-    assert not _lives(libvirtd, "libvirtd")
-    assert not _lives(guest, "qemu")
+    assert not _runs(libvirtd, "libvirtd")
+    assert not _runs(guest, "qemu")
     assert not folder.exists()
     assert not list(Path("/sys/fs/cgroup").glob(f"**/qemu-*{name}*"))
 
 
-def _lives(pid: int, name: str) -> bool:
-    """A process that has ended may wait for its parent to take notice; it has no command line any more."""
+def _runs(pid: int, name: str) -> bool:
+    """Whether the process runs; a process that has ended, but is not reaped yet, has no command line any more."""
     try:
         return name in Path(f"/proc/{pid}/cmdline").read_text()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Applied plans taken back on real guests: masks, and persistent definitions."""
+"""Rollbacks of applied plans on real guests: masks and persistent definitions."""
 
 import os
 import re
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
 
 
 @pytest.mark.fault(25)
-def test_a_guest_whose_emulator_threads_differ_comes_back_exactly(host, journal, start_guest):
+def test_emulator_threads_with_different_masks_are_restored_exactly(host, journal, start_guest):
     guest = start_guest()
     others = [thread.tid for thread in guest.emulator.threads if thread.tid != guest.pid]
     os.sched_setaffinity(others[0], SECOND)
@@ -40,7 +40,7 @@ def test_a_guest_whose_emulator_threads_differ_comes_back_exactly(host, journal,
     assert allowed(others[0]) == str(SECOND)
 
 
-def test_a_guest_that_was_started_anew_is_not_rolled_back(host, journal, start_guest, libvirtd):
+def test_a_restarted_guest_is_not_rolled_back(host, journal, start_guest, libvirtd):
     guest = start_guest(persistent=True)
     apply(plan_of(host, whole(host, guest)), host, journal)
     private_libvirt.virsh(libvirtd, "destroy", guest.name)
@@ -52,7 +52,7 @@ def test_a_guest_that_was_started_anew_is_not_rolled_back(host, journal, start_g
     assert allowed(pinned.tid) == str(FIRST)
 
 
-def test_what_somebody_moved_since_is_left_and_named(host, journal, start_guest, libvirtd):
+def test_a_thread_moved_by_another_program_is_named_and_not_moved(host, journal, start_guest, libvirtd):
     guest = start_guest(vcpus=2)
     before = masks(guest.pid)
     apply(plan_of(host, whole(host, guest)), host, journal)
@@ -78,7 +78,7 @@ def test_persist_writes_the_definition_and_rollback_restores_it(host, journal, s
     guest = start_guest(persistent=True, extra=tune, devices=VNC)
 
     def definition() -> str:
-        """Without the ids of iothreads: libvirt lists them from their first pin on, though they are the same."""
+        """The persistent XML without the ids of iothreads, which libvirt lists only after their first pin."""
         xml = private_libvirt.virsh(libvirtd, "dumpxml", "--inactive", "--security-info", guest.name)
         return xml.replace("  <iothreadids>\n    <iothread id='1'/>\n  </iothreadids>\n", "")
 

@@ -1,4 +1,4 @@
-"""`pinner serve` as a user starts it: a process of its own."""
+"""`pinner serve` as a user starts it, in a process of its own."""
 
 import ctypes
 import os
@@ -17,7 +17,7 @@ from support.pinner_server import PinnerServer
 
 PINNER = Path(sys.executable).with_name("pinner")
 REPOSITORY = Path(__file__).parents[2]
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root is parted into agent and API")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the agent and the API as two processes")
 
 
 Start = Callable[..., PinnerServer]
@@ -25,7 +25,7 @@ Start = Callable[..., PinnerServer]
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that the API's user can pass, which pytest's own are not."""
+    """A folder that the API's user may enter, unlike pytest's own folders."""
     with tempfile.TemporaryDirectory(prefix="pinner-test-") as name:
         Path(name).chmod(0o711)
         yield Path(name)
@@ -65,18 +65,18 @@ def uids(pid: int) -> set[str]:
 
 
 @needs_root
-def test_the_api_is_not_root_and_the_agent_is(start: Start, folder: Path) -> None:
-    served = start()
-    (api,) = served.children()
+def test_the_agent_runs_as_root_and_the_api_does_not(start: Start, folder: Path) -> None:
+    server = start()
+    (api,) = server.children()
     assert uids(api) == {"65534"}
-    assert uids(served.process.pid) == {"0"}
-    assert httpx.get(f"{served.url}/healthcheck").status_code == 200
+    assert uids(server.process.pid) == {"0"}
+    assert httpx.get(f"{server.url}/healthcheck").status_code == 200
     with pytest.raises(PermissionError):
         _as_nobody(folder / "state" / "agent" / "journal.sqlite")
 
 
 def _as_nobody(path: Path) -> None:
-    """Open a file as the API's user would."""
+    """Open a file as the API's user; raises PermissionError."""
     code = f"import os; os.setuid(65534); open({str(path)!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     if "PermissionError" in done.stderr:
@@ -84,62 +84,62 @@ def _as_nobody(path: Path) -> None:
 
 
 @needs_root
-def test_without_a_configured_state_the_api_uses_roots(start: Start) -> None:
-    """Not that of the user which it has become. The machine's own is kept out of it."""
+def test_without_a_configured_folder_the_state_of_root_is_used(start: Start) -> None:
+    """The API does not use the state of the user that it runs as; a private /var/lib protects the machine's state."""
     apart = ("unshare", "-m", "--propagation", "private", "sh", "-c", 'mount -t tmpfs none /var/lib && exec "$@"', "sh")
-    served = start(own_state=False, command=(*apart, str(PINNER)))
-    assert httpx.get(f"{served.url}/v1/audit/verify").json()["ok"] is True
-    state = Path(f"/proc/{served.process.pid}/root/var/lib/pinner")
+    server = start(own_state=False, command=(*apart, str(PINNER)))
+    assert httpx.get(f"{server.url}/v1/audit/verify").json()["ok"] is True
+    state = Path(f"/proc/{server.process.pid}/root/var/lib/pinner")
     assert (state / "api/pinner.sqlite").stat().st_uid == 65534
     assert (state / "agent/journal.sqlite").stat().st_uid == 0
 
 
-def test_the_way_to_the_host_is_open(start: Start) -> None:
-    """No libvirt runs at that address, and it is the agent that finds out."""
-    served = start()
-    host = httpx.get(f"{served.url}/v1/hosts").json()["items"][0]
-    answer = httpx.get(f"{served.url}/v1/hosts/{host}/topology")
+def test_the_api_reaches_the_agent(start: Start) -> None:
+    """No libvirt runs at that address, so an error of the agent shows that the API reaches the agent."""
+    server = start()
+    host = httpx.get(f"{server.url}/v1/hosts").json()["items"][0]
+    answer = httpx.get(f"{server.url}/v1/hosts/{host}/topology")
     assert answer.status_code == 503
     assert answer.json()["error"]["code"] == "host_unreachable"
     assert "no-libvirt" in answer.json()["error"]["message"]
 
 
 @needs_root
-@pytest.mark.parametrize("half", ["agent", "API"])
-def test_a_signal_that_any_thread_gets_ends_it(start: Start, half: str) -> None:
-    """The kernel gives a process's signal to whichever thread it likes."""
-    served = start()
-    (api,) = served.children()
-    pid = served.process.pid if half == "agent" else api
+@pytest.mark.parametrize("process", ["agent", "API"])
+def test_a_signal_to_any_thread_ends_the_server(start: Start, process: str) -> None:
+    """The kernel may deliver a signal of a process to any of its threads."""
+    server = start()
+    (api,) = server.children()
+    pid = server.process.pid if process == "agent" else api
     other = max(int(task.name) for task in Path(f"/proc/{pid}/task").iterdir())
     assert other != pid
     assert ctypes.CDLL(None).tgkill(pid, other, signal.SIGTERM) == 0
-    served.process.wait(20)
+    server.process.wait(20)
 
 
-def test_it_serves_again_after_an_end(start: Start) -> None:
-    """The second start finds the first one's files, and its leavings do not disturb it."""
-    served = start()
-    served.process.terminate()
-    assert served.process.wait(20) == 0
-    again = start()
-    assert httpx.get(f"{again.url}/v1/audit/verify").json()["ok"] is True
+def test_a_second_start_uses_the_files_of_the_first(start: Start) -> None:
+    """The second server works with the files that the first one left."""
+    server = start()
+    server.process.terminate()
+    assert server.process.wait(20) == 0
+    restarted = start()
+    assert httpx.get(f"{restarted.url}/v1/audit/verify").json()["ok"] is True
 
 
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_both_halves(start: Start, kind: signal.Signals) -> None:
-    served = start()
-    halves = served.children()
-    served.process.send_signal(kind)
-    assert served.process.wait(20) == 0
-    assert not any(Path(f"/proc/{pid}").exists() for pid in halves)
+def test_a_signal_ends_both_processes(start: Start, kind: signal.Signals) -> None:
+    server = start()
+    processes = server.children()
+    server.process.send_signal(kind)
+    assert server.process.wait(20) == 0
+    assert not any(Path(f"/proc/{pid}").exists() for pid in processes)
 
 
 @needs_root
-def test_the_api_goes_with_a_killed_agent(start: Start) -> None:
-    served = start()
-    (api,) = served.children()
-    served.process.kill()
+def test_the_api_ends_when_the_agent_is_killed(start: Start) -> None:
+    server = start()
+    (api,) = server.children()
+    server.process.kill()
     deadline = time.monotonic() + 10
     while Path(f"/proc/{api}").exists() and "Z" not in Path(f"/proc/{api}/stat").read_text().rpartition(")")[2]:
         assert time.monotonic() < deadline, "the API outlived its agent"
@@ -147,33 +147,33 @@ def test_the_api_goes_with_a_killed_agent(start: Start) -> None:
 
 
 @needs_root
-def test_the_agent_goes_with_a_killed_api(start: Start) -> None:
-    served = start()
-    (api,) = served.children()
+def test_the_agent_ends_when_the_api_is_killed(start: Start) -> None:
+    server = start()
+    (api,) = server.children()
     os.kill(api, signal.SIGKILL)
-    assert served.process.wait(20) != 0
+    assert server.process.wait(20) != 0
 
 
 @needs_root
-def test_an_installation_in_a_closed_folder_serves(start: Start, folder: Path) -> None:
-    """A checkout in root's home cannot be read once root is given up."""
+def test_an_installation_in_a_folder_of_root_works(start: Start, folder: Path) -> None:
+    """The API, which has given up root, cannot read a checkout in root's home."""
     closed = folder / "closed"
     inside = closed / "here"
     inside.mkdir(parents=True)
     closed.chmod(0o700)
     script = f'mount --bind {REPOSITORY} {inside}; mount -t tmpfs none {REPOSITORY}; shift 0; exec "$0" "$@"'
-    served = start(
+    server = start(
         command=("unshare", "--mount", "--propagation", "private", "sh", "-ec", script, f"{inside}/.venv/bin/python",
                  "-c", f"import sys; sys.path[0] = '{inside}'; from pinner.cli.main import main; sys.exit(main())"),
     )  # fmt: skip
-    (api,) = served.children()
+    (api,) = server.children()
     assert uids(api) == {"65534"}
-    host = httpx.get(f"{served.url}/v1/hosts").json()["items"][0]
-    assert httpx.get(f"{served.url}/openapi.json").status_code == 200
-    assert httpx.get(f"{served.url}/v1/hosts/{host}/guests").status_code == 503
-    assert httpx.get(f"{served.url}/v1/strategies").status_code == 200
-    assert httpx.get(f"{served.url}/v1/plans/none").status_code == 404
-    assert httpx.post(f"{served.url}/v1/hosts/{host}/plans", content=b"{").status_code in (400, 415)
+    host = httpx.get(f"{server.url}/v1/hosts").json()["items"][0]
+    assert httpx.get(f"{server.url}/openapi.json").status_code == 200
+    assert httpx.get(f"{server.url}/v1/hosts/{host}/guests").status_code == 503
+    assert httpx.get(f"{server.url}/v1/strategies").status_code == 200
+    assert httpx.get(f"{server.url}/v1/plans/none").status_code == 404
+    assert httpx.post(f"{server.url}/v1/hosts/{host}/plans", content=b"{").status_code in (400, 415)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,9 @@ def test_an_installation_in_a_closed_folder_serves(start: Start, folder: Path) -
     ],
 )
 @needs_root
-def test_what_cannot_be_served_is_one_line(folder: Path, config: str, words: tuple[str, ...], complaint: str) -> None:
+def test_an_error_in_the_configuration_is_one_line(
+    folder: Path, config: str, words: tuple[str, ...], complaint: str
+) -> None:
     file = folder / "pinner.conf"
     file.write_text(f"[agent]\nstate_dir = {folder}/state\n{config}")
     done = subprocess.run(

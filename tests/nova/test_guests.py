@@ -58,7 +58,7 @@ def placed(kept, seen):
         roles = kept.roles()
         return bool(roles) and guest_on(seen().pid, roles["emulator"], roles["vcpu"])
 
-    kept.settle(placed)
+    kept.wait_settled(placed)
     return placed
 
 

@@ -1,8 +1,8 @@
-"""Processes that apply, roll back or recover, and die by SIGKILL at a chosen point.
+"""Processes that apply, roll back or recover, and are killed by SIGKILL at a chosen point.
 
-A point lies before and after each call of the journal, before each COMMIT inside it, and before and after each write to
-the host. The processes are forks of one that has imported pinner, which saves time; each opens a connection to
-libvirt, a database connection and a lock file of its own.
+There is a point before and after each call of the journal, before each COMMIT inside it, and before and after each
+write to the host. The processes are forks of one process that has imported pinner, which saves time. Each opens its
+own connection to libvirt, database connection and lock file.
 """
 
 import multiprocessing
@@ -39,7 +39,7 @@ RECORDS = ("begin", "intend", "note", "end")
 
 @dataclass(frozen=True)
 class Work:
-    """What one process does; ``where`` is libvirt's URI, or the file of a host that is none."""
+    """The work of one process; ``where`` is libvirt's URI, or the file of a simulated host."""
 
     folder: Path
     where: str | Path
@@ -70,20 +70,23 @@ class Work:
         return FileHost(self.where) if isinstance(self.where, Path) else LiveHost(Libvirt(self.where))
 
 
-def dies(work: Work, what: str, at: int = NEVER) -> bool:
-    """Have a process do one of Work's verbs, and be killed at the point of that number; whether it came so far."""
-    forks = _forks()
-    forks.send((work, what, at))
-    assert forks.poll(60), f"{what} does not end"
-    status = forks.recv()
-    assert status in (0, -signal.SIGKILL), f"{what} ended with {status}"
+def run_forked(work: Work, method: str, kill_at: int = NEVER) -> bool:
+    """Run one of Work's methods in a process that is killed at this point; whether the process reached the point."""
+    server = _fork_server()
+    server.send((work, method, kill_at))
+    assert server.poll(60), f"{method} does not end"
+    status = server.recv()
+    assert status in (0, -signal.SIGKILL), f"{method} ended with {status}"
     return bool(status)
 
 
 @cache
-def _forks() -> Connection:
-    """To a process that has imported pinner, and forks for each work. The test's own could not: where another test has
-    started libvirt's event loop, a fork of it may find that one's locks taken for ever."""
+def _fork_server() -> Connection:
+    """The connection to a process that has imported pinner and forks for each work.
+
+    The test's own process cannot fork: where another test has started libvirt's event loop, a fork may find the locks
+    of that loop taken forever.
+    """
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
     spawn.Process(target=_fork_for_each, args=(there,), daemon=True).start()
@@ -91,51 +94,53 @@ def _forks() -> Connection:
     return here
 
 
-def _fork_for_each(asked: Connection) -> None:
+def _fork_for_each(requests: Connection) -> None:
     while True:
         try:
-            work, what, at = asked.recv()
+            work, method, kill_at = requests.recv()
         except EOFError:
             return
         if (child := os.fork()) == 0:
             try:
-                _live(work, what, at)
+                _run_child(work, method, kill_at)
             except BaseException:
                 traceback.print_exc()
                 os._exit(1)
             os._exit(0)
-        asked.send(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        requests.send(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
-def _live(work: Work, what: str, at: int) -> None:
+def _run_child(work: Work, method: str, kill_at: int) -> None:
     journal = Journal(work.folder)
     host = work.host()
-    _Death(at).lurk(journal, host, work.refused)
-    getattr(work, what)(host, journal)
+    _KillPoint(kill_at).install(journal, host, work.refused)
+    getattr(work, method)(host, journal)
     journal.close()
 
 
-class _Death:
-    def __init__(self, at: int) -> None:
-        self._left = at
+class _KillPoint:
+    """Counts the points that a process passes, and kills the process at the chosen one."""
 
-    def lurk(self, journal: Journal, host: "LiveHost | FileHost", refused: int) -> None:
-        """Wrap what writes. The objects stay what they are: each method is put over by one that counts."""
+    def __init__(self, kill_at: int) -> None:
+        self._left = kill_at
+
+    def install(self, journal: Journal, host: "LiveHost | FileHost", refused: int) -> None:
+        """Replace each method that writes, on these two objects only, by one that also counts points."""
         for name in RECORDS:
-            setattr(journal, name, self._around(getattr(journal, name)))
+            setattr(journal, name, self._counted(getattr(journal, name)))
         event.listen(journal._engine, "commit", self._commit)
         for name in WRITES:
-            setattr(host, name, self._around(getattr(host, name)))
+            setattr(host, name, self._counted(getattr(host, name)))
         if isinstance(host, FileHost):
             host.between = self._point
         if refused:
-            host.set_mask = _refuses(refused, host.set_mask)  # type: ignore[method-assign]
+            host.set_mask = _refuse_once(refused, host.set_mask)  # type: ignore[method-assign]
 
     def _commit(self, connection: object) -> None:
         if connection.get_execution_options().get("writes"):  # type: ignore[attr-defined]
             self._point()
 
-    def _around(self, call: Callable[..., object]) -> Callable[..., object]:
+    def _counted(self, call: Callable[..., object]) -> Callable[..., object]:
         def counted(*arguments: object, **named: object) -> object:
             self._point()
             result = call(*arguments, **named)
@@ -150,8 +155,8 @@ class _Death:
         self._left -= 1
 
 
-def _refuses(tid: int, call: Callable[[ThreadMask], None]) -> Callable[[ThreadMask], None]:
-    """Once: the way back is open."""
+def _refuse_once(tid: int, call: Callable[[ThreadMask], None]) -> Callable[[ThreadMask], None]:
+    """The call, which refuses this thread the first time only, so that an undo succeeds."""
     refused: list[int] = []
 
     def set_mask(thread: ThreadMask) -> None:
@@ -164,12 +169,12 @@ def _refuses(tid: int, call: Callable[[ThreadMask], None]) -> Callable[[ThreadMa
 
 
 class FileHost(InMemoryHost):
-    """A host of dictionaries in a file: it outlives the process that changed it, as a kernel does.
+    """A simulated host, stored in a file: like a kernel, it outlives the process that changed it.
 
-    For what a plain machine does not have: a second NUMA node, cgroup v2 partitions.
+    It has features that a plain machine lacks: a second NUMA node and cgroup v2 partitions.
     """
 
-    KEPT = ("threads", "definitions", "per_node", "numatunes", "states")
+    SAVED = ("threads", "definitions", "per_node", "numatunes", "states")
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -179,9 +184,9 @@ class FileHost(InMemoryHost):
             vars(self).update(pickle.loads(path.read_bytes()))
 
     def save(self) -> None:
-        """As a system call does its work, or does not."""
+        """Write the host's state atomically, as a system call either completes or has no effect."""
         new = self._path.with_suffix(".new")
-        new.write_bytes(pickle.dumps({name: vars(self)[name] for name in self.KEPT}))
+        new.write_bytes(pickle.dumps({name: vars(self)[name] for name in self.SAVED}))
         new.replace(self._path)
         self.between()
 
@@ -211,7 +216,7 @@ class FileHost(InMemoryHost):
         self.save()
 
     def move_memory(self, target: Target, away: Collection[int], node: int) -> None:
-        """Half of it, and then the rest."""
+        """Move half of the memory, and then the rest."""
         self.pages_stay = {other: self.per_node[target].get(other, 0) // 2 for other in away}
         super().move_memory(target, away, node)
         self.save()
@@ -219,7 +224,7 @@ class FileHost(InMemoryHost):
         super().move_memory(target, away, node)
         self.save()
 
-    def seen(self) -> object:
-        """All that can be changed."""
-        memory = {target: {node: kib for node, kib in held.items() if kib} for target, held in self.per_node.items()}
+    def changeable_state(self) -> object:
+        """Everything that a plan can change, to compare two states of the host."""
+        memory = {target: {node: kib for node, kib in nodes.items() if kib} for target, nodes in self.per_node.items()}
         return self.kernel(), self.definitions, memory, self.numatunes, self.states

@@ -1,4 +1,4 @@
-"""A running `pinner serve`."""
+"""A running `pinner serve`: its process, log and URL."""
 
 import re
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class PinnerServer:
-    """A running server and where it answers."""
+    """A running server and its URL."""
 
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self.process = process
@@ -20,6 +20,7 @@ class PinnerServer:
         self.url = found[0]
 
     def children(self) -> list[int]:
+        """The process ids of the server's children: the API, where the server runs as root."""
         return [
             int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         ]

@@ -1,5 +1,7 @@
-"""A host kept by a real `pinner serve`, and daemons to keep in their place. The policy names all that may be moved:
-whatever else runs on the machine stays as it is."""
+"""A real `pinner serve` with a policy for this host, and daemons for it to place.
+
+The policy names every guest and process that may be moved, so no other process of the machine is moved.
+"""
 
 import os
 import re
@@ -30,11 +32,11 @@ for line in sys.stdin:
 
 
 RARE_RESYNC = "[policy]\nresync_seconds = 600\nmeasure_seconds = 600\n[host]\nsample_seconds = 0.1\n"
-"""The configuration where what is put right, an event led to."""
+"""The configuration with a rare resync: every reconcile is then the result of an event."""
 
 
 class PolicyServer:
-    """The server, and what is asked of it."""
+    """A running server, and requests to its API."""
 
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self.process = process
@@ -46,36 +48,36 @@ class PolicyServer:
         self.http = httpx.Client(base_url=f"{self.url}/v1", timeout=30)
 
     def pids(self) -> list[int]:
-        """The agent's process, and that of the API."""
+        """The process ids of the agent and of the API."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return [self.process.pid, *map(int, children)]
 
     def policy(self, mode: str, guests: Iterable[str], processes: Iterable[str] = (), **request: object) -> None:
-        """Nobody is busy enough to be moved who is not named."""
+        """Set a policy that moves only the named guests and processes; no process reaches its busy threshold."""
         request |= {"busy_threshold": 1e6, "guests": list(guests), "processes": list(processes)}
         answer = self.http.put(f"/hosts/{self.host}/policy", json={"mode": mode, "request": request})
         assert answer.status_code == 200, answer.text
 
     def roles(self) -> dict[str, str]:
-        """The CPUs of housekeeping, emulator and vcpu in the placement that stands; empty where none does."""
+        """The CPUs of housekeeping, emulator and vcpu in the recorded placement; empty without a placement."""
         placement = self.drift()["placement"]
         return dict(self.http.get(f"/plans/{placement}").json()["roles"]) if placement else {}
 
     def drift(self) -> dict[str, Any]:
-        """The report."""
+        """The drift report."""
         answer = self.http.get(f"/hosts/{self.host}/drift")
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
-    def settle(self, placed: Callable[[], object] = lambda: True) -> dict[str, str]:
-        """The CPUs of each role, when the policy finds nothing to do and ``placed`` holds."""
+    def wait_settled(self, placed: Callable[[], object] = lambda: True) -> dict[str, str]:
+        """The CPUs of each role, once a placement is recorded, no drift is reported and ``placed()`` is true."""
 
-        def is_final() -> bool:
+        def settled() -> bool:
             time.sleep(0.5)
             report = self.drift()
             return bool(report["placement"] and not report["drifts"] and placed())
 
-        assert wait_until(is_final, 60) < 60, (self.drift(), self.log.read_text())
+        assert wait_until(settled, 60) < 60, (self.drift(), self.log.read_text())
         return self.roles()
 
     def audit(self) -> list[dict[str, Any]]:
@@ -87,12 +89,12 @@ class PolicyServer:
         return list(self.http.get("/runs", params={"limit": 500}).json()["items"])
 
     def changes(self, run: str) -> list[dict[str, Any]]:
-        """What a run changed."""
+        """The targets of a run's changes."""
         return [entry["change"]["target"] for entry in self.http.get(f"/runs/{run}").json()["entries"]]
 
 
 class Daemon:
-    """A program of three threads with a name of its own, that can be started again and again."""
+    """A program of three threads with a name of its own, which can be started many times."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name = name
@@ -111,17 +113,17 @@ class Daemon:
         return self._running is not None
 
     def start(self) -> None:
-        """Returns when the kernel runs it, before it has its threads."""
+        """Start the program and return before it has created its threads."""
         self._running = subprocess.Popen([str(self._file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def wait_ready(self) -> None:
-        """Until it has its threads."""
+        """Wait until the program has created its threads."""
         assert self._running is not None
         assert self._running.stdout is not None
         assert self._running.stdout.readline()
 
-    def bear(self) -> None:
-        """Another thread."""
+    def create_thread(self) -> None:
+        """Have the program create another thread."""
         assert self._running is not None
         assert self._running.stdin is not None
         self._running.stdin.write(b"\n")
@@ -136,7 +138,7 @@ class Daemon:
 
 @contextmanager
 def running(folder: Path, name: str) -> Iterator[Daemon]:
-    """A daemon that has its threads; it ends with the context."""
+    """A daemon with all its threads; it ends with the context."""
     daemon = Daemon(folder, f"{name}-{os.getpid()}"[:15])
     daemon.start()
     daemon.wait_ready()
@@ -148,32 +150,32 @@ def running(folder: Path, name: str) -> Iterator[Daemon]:
 
 @contextmanager
 def fresh_policy_server(uri: str, config: str) -> Iterator[PolicyServer]:
-    """A server that begins with no state and leaves none."""
+    """A server that starts without state; its state is deleted at the end."""
     with (
         tempfile.TemporaryDirectory(prefix="pinner-test-") as folder,
-        policy_server(Path(folder), uri, config=config) as kept,
+        policy_server(Path(folder), uri, config=config) as server,
     ):
-        yield kept
+        yield server
 
 
 @contextmanager
 def policy_server(folder: Path, uri: str, *, config: str = "") -> Iterator[PolicyServer]:
-    """A server for the guests of the libvirtd at ``uri``, its state below ``folder``."""
+    """A server for the guests of the libvirtd at ``uri``; its state is below ``folder``."""
     folder.chmod(0o711)
     file, log = folder / "pinner.conf", folder / "log"
     file.write_text(f"[agent]\nstate_dir = {folder}/state\n[libvirt]\nuri = {uri}\n{config}")
     command = [Path(sys.executable).with_name("pinner"), "serve", "--config-file", file, "--port", "0"]
     with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, text=True) as process:
         try:
-            kept = PolicyServer(process, log)
-            with kept.http:
-                yield kept
+            server = PolicyServer(process, log)
+            with server.http:
+                yield server
         finally:
             process.terminate()
 
 
 def wait_until(condition: Callable[[], object], seconds: float) -> float:
-    """How many seconds it took, at most ``seconds``."""
+    """Wait for the condition; the seconds it took, and ``seconds`` if it never became true."""
     began = time.perf_counter()
     while not condition():
         if time.perf_counter() - began > seconds:
@@ -183,17 +185,17 @@ def wait_until(condition: Callable[[], object], seconds: float) -> float:
 
 
 def qemu_of(libvirt: Libvirt, guest: Guest) -> int:
-    """The process id of the guest's QEMU now."""
+    """The current process id of the guest's QEMU."""
     return next(each.pid for each in libvirt.guests(ROOT) if each.uuid == guest.uuid)
 
 
 def all_on(pid: int, cpus: object) -> bool:
-    """Whether every thread of a process may run on these CPUs alone."""
+    """Whether every thread of a process may run on exactly these CPUs."""
     return set(masks(pid).values()) == {str(cpus)}
 
 
 def guest_on(pid: int, emulator: object, vcpu: object) -> bool:
-    """Whether every vCPU of a QEMU may run on the CPUs ``vcpu`` alone, and every other thread on ``emulator``."""
-    found, called = masks(pid), names(pid)
-    wanted = {tid: str(vcpu if name.startswith("CPU ") else emulator) for tid, name in called.items()}
+    """Whether every vCPU of a QEMU may run on exactly the CPUs ``vcpu``, and every other thread on ``emulator``."""
+    found, named = masks(pid), names(pid)
+    wanted = {tid: str(vcpu if name.startswith("CPU ") else emulator) for tid, name in named.items()}
     return all(found.get(tid, mask) == mask for tid, mask in wanted.items())
