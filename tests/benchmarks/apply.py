@@ -1,9 +1,9 @@
-"""What an apply costs: every pin of ten guests by pinner, by bare libvirt calls, and by a shell loop of virsh.
+"""The time of an apply: every pin of ten guests by pinner, by bare libvirt calls, and by a shell loop of virsh.
 
-Run ``python tests/benchmarks/apply.py`` as root. pinner's way is all that an apply does: the check that the plan still
-fits, the journal on disk, each pin, and the kernel read back. The bare calls run over one open connection with the
-guests looked up before; the shell loop starts one virsh for each pin. The guests are paused, so that they use no CPU.
-Every way is run in turn, several times, each moving every thread; the medians of the wall's time are compared.
+Run ``python tests/benchmarks/apply.py`` as root. pinner does a complete apply: it checks that the plan is not stale,
+writes the journal to disk, makes each pin, and reads it back from the kernel. The bare calls use one open connection
+and guests looked up before; the shell loop starts one virsh for each pin. The guests are paused, so that they use no
+CPU. All three methods run in turn, several times, and each run moves every thread; medians of wall time are compared.
 """
 
 import os
@@ -21,7 +21,7 @@ import libvirt
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "tools")]
 
-# ruff: noqa: E402 - what follows is found through the path above
+# ruff: noqa: E402 - the modules below are found through the path above
 import private_libvirt
 from support.values import NOON, make_plan, make_run
 
@@ -37,15 +37,15 @@ GUESTS = 10
 VCPUS = 4
 ROUNDS = 11
 WHERE = [CpuSet.of([cpu]) for cpu in sorted(os.sched_getaffinity(0))[:2]]
-"""Each way moves every thread from the one to the other."""
+"""Each method moves every thread from one to the other."""
 
-Way = Callable[[CpuSet], float]
-"""Pins everything to these CPUs; the milliseconds that it took."""
+Method = Callable[[CpuSet], float]
+"""Pins everything to these CPUs; returns the milliseconds that it took."""
 
 
 @contextmanager
 def guests() -> Iterator[tuple[str, list[Target]]]:
-    """The URI of a private libvirtd with the guests, and all that can be pinned of them."""
+    """The URI of a private libvirtd with the guests, and every target of them that can be pinned."""
     with (
         tempfile.TemporaryDirectory(prefix="pinner-bench-", dir="/tmp") as folder,
         private_libvirt.private_libvirtd(Path(folder) / "d") as uri,
@@ -61,7 +61,7 @@ def guests() -> Iterator[tuple[str, list[Target]]]:
         yield uri, targets
 
 
-def ours(uri: str, targets: list[Target], folder: Path) -> Way:
+def ours(uri: str, targets: list[Target], folder: Path) -> Method:
     """The executor on the live host, with its journal on disk."""
     host, journal = LiveHost(Libvirt(uri)), Journal(folder)
     numbers = iter(range(1_000_000))
@@ -70,26 +70,26 @@ def ours(uri: str, targets: list[Target], folder: Path) -> Way:
         changes = tuple(AffinityChange(target, host.masks(target), cpus, "a benchmark") for target in targets)
         return replace(make_plan(changes=changes), basis=Basis("s", NOON, host.fingerprint()))
 
-    def way(cpus: CpuSet) -> float:
-        made = plan(cpus)
+    def method(cpus: CpuSet) -> float:
+        new_plan = plan(cpus)
         run = make_run(f"run-{next(numbers)}")
         began = time.perf_counter()
-        ended = executor.apply(made, run, host, journal, lambda: NOON, lambda *_: None)
+        ended = executor.apply(new_plan, run, host, journal, lambda: NOON, lambda *_: None)
         took = time.perf_counter() - began
         assert ended.state == "applied"
         assert len(journal.entries(run.id)) == len(targets)
         return took * 1000
 
-    return way
+    return method
 
 
-def bare(uri: str, targets: list[Target]) -> Way:
-    """The same calls of libvirt and nothing else."""
+def bare(uri: str, targets: list[Target]) -> Method:
+    """The same pins by calls of libvirt and nothing else."""
     connection = libvirt.open(uri)
     domains = {target.owner: connection.lookupByUUIDString(target.owner) for target in targets}
     live = libvirt.VIR_DOMAIN_AFFECT_LIVE
 
-    def way(cpus: CpuSet) -> float:
+    def method(cpus: CpuSet) -> float:
         mask = tuple(cpu in cpus for cpu in range(max(cpus) + 1))
         began = time.perf_counter()
         for target in targets:
@@ -102,11 +102,11 @@ def bare(uri: str, targets: list[Target]) -> Way:
                 domain.pinIOThread(target.part, mask, live)
         return (time.perf_counter() - began) * 1000
 
-    return way
+    return method
 
 
-def shell(uri: str, targets: list[Target]) -> Way:
-    """What an administrator's script does."""
+def shell(uri: str, targets: list[Target]) -> Method:
+    """The same pins by a shell script, as an administrator would write it."""
     commands = {"emulator": "emulatorpin", "vcpu": "vcpupin", "iothread": "iothreadpin"}
     lines = [
         f"virsh -q -c '{uri}' {commands[target.kind]} {target.owner}"
@@ -114,25 +114,25 @@ def shell(uri: str, targets: list[Target]) -> Way:
         for target in targets
     ]
 
-    def way(cpus: CpuSet) -> float:
+    def method(cpus: CpuSet) -> float:
         began = time.perf_counter()
         subprocess.run(["sh", "-ec", "\n".join(lines), "sh", str(cpus)], check=True, capture_output=True)
         return (time.perf_counter() - began) * 1000
 
-    return way
+    return method
 
 
 def rows() -> list[dict[str, str]]:
-    """One row: medians in milliseconds, and what they are to each other; none where no guest can run."""
+    """One row with medians in milliseconds and their ratios; no row where no guest can run."""
     if why := private_libvirt.missing():
         print(f"apply is not measured: {why}", file=sys.stderr)
         return []
     with guests() as (uri, targets), tempfile.TemporaryDirectory(prefix="pinner-bench-") as folder:
-        ways = [ours(uri, targets, Path(folder)), bare(uri, targets), shell(uri, targets)]
-        for way in ways:
-            way(WHERE[-1])
-        # Three ways and two places: each way meets each place as often, and always moves.
-        runs = [[way(WHERE[(number + turn) % 2]) for turn, way in enumerate(ways)] for number in range(ROUNDS)]
+        methods = [ours(uri, targets, Path(folder)), bare(uri, targets), shell(uri, targets)]
+        for method in methods:
+            method(WHERE[-1])
+        # Three methods and two CPU sets: each method uses both sets equally often, and always moves the threads.
+        runs = [[method(WHERE[(number + turn) % 2]) for turn, method in enumerate(methods)] for number in range(ROUNDS)]
     mine, calls, virsh = (statistics.median(column) for column in zip(*runs, strict=True))
     return [
         {

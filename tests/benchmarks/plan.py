@@ -1,8 +1,8 @@
-"""What a plan costs on a host of 512 CPUs, 8 nodes and 100 guests, for each strategy, against Nova's own placement.
+"""The time of a plan for a host of 512 CPUs, 8 nodes and 100 guests, per strategy, compared with Nova's placement.
 
-Run ``python tests/benchmarks/plan.py``. Nova places one guest a call (``numa_fit_instance_to_host``, with vCPUs that
-are to be pinned), so its figure is the sum over the same guests, each call seeing what the ones before it took. A plan
-of ours is more than that: processes, emulators, the difference to what is, the rules and the score are all in it.
+Run ``python tests/benchmarks/plan.py``. Nova places one guest per call (``numa_fit_instance_to_host``, with pinned
+vCPUs), so its figure is the sum over the same guests; each call knows the CPUs that the earlier calls used. A plan of
+pinner does more: it includes processes, emulators, the difference to the current state, the rules and the score.
 """
 
 import statistics
@@ -30,7 +30,7 @@ GUESTS = 100
 
 
 def host(strategy: str) -> Snapshot:
-    """The host, as read from a file: no two threads share the very object of their affinity."""
+    """The host as read from a file, so that no two threads share one affinity object."""
     memory = 512 * GIB
     top = interleaved(CORES, NODES, memory_kib=memory)
     if strategy == "isolated":
@@ -47,18 +47,20 @@ def host(strategy: str) -> Snapshot:
 
 
 def ours(strategy: str) -> Callable[[], float]:
-    """Milliseconds for a plan of a host that is not planned yet."""
+    """A function that measures the milliseconds of a plan for a host without any placement."""
     before, request = host(strategy), Request(strategy)
-    made = plan(before, "s", request)
-    assert made.changes
-    assert not made.unplaced
-    assert not made.blocked
+    first = plan(before, "s", request)
+    assert first.changes
+    assert not first.unplaced
+    assert not first.blocked
     return lambda: timed(plan, before, "s", request)[0]
 
 
 def novas() -> Callable[[], float]:
-    """Milliseconds for Nova's placement of the same guests on the CPUs that a plan of ours gives to vCPUs: its calls
-    alone, without what it costs to book their results. Raises ImportError."""
+    """A function that measures the milliseconds of Nova's placement of the same guests; raises ImportError.
+
+    Nova may use the CPUs that a plan of pinner gives to vCPUs. The time of updating Nova's usage is not included.
+    """
     from nova import objects
     from nova.virt import hardware
 
@@ -82,7 +84,7 @@ def novas() -> Callable[[], float]:
             socket=node.id,
         )
 
-    def wish(one):
+    def wanted(one):
         return objects.InstanceNUMATopology(
             cells=[
                 objects.InstanceNUMACell(
@@ -97,12 +99,12 @@ def novas() -> Callable[[], float]:
         )
 
     def place_all() -> float:
-        there = objects.NUMATopology(cells=[cell(node) for node in before.topology.nodes])
+        host_topology = objects.NUMATopology(cells=[cell(node) for node in before.topology.nodes])
         total = 0.0
         for one in sorted(before.guests, key=lambda each: -len(each.vcpus)):
-            took, placed = timed(hardware.numa_fit_instance_to_host, there, wish(one), provider_mapping={})
+            took, placed = timed(hardware.numa_fit_instance_to_host, host_topology, wanted(one), provider_mapping={})
             assert placed is not None, one.name
-            there = hardware.numa_usage_from_instance_numa(there, placed)
+            host_topology = hardware.numa_usage_from_instance_numa(host_topology, placed)
             total += took
         return total
 
@@ -110,21 +112,21 @@ def novas() -> Callable[[], float]:
 
 
 def timed(call: Callable[..., Any], *arguments: object, **more: object) -> tuple[float, Any]:
-    """Milliseconds of CPU time that one call takes, and its answer."""
+    """The milliseconds of CPU time of one call, and its result."""
     began = time.process_time()
     answer = call(*arguments, **more)
     return (time.process_time() - began) * 1000, answer
 
 
 def rows() -> list[dict[str, str]]:
-    """One row for each strategy: medians in milliseconds, and what they are to each other."""
-    ways = {strategy: ours(strategy) for strategy in ("shared-pool", "numa-local", "isolated")}
+    """One row for each strategy: medians in milliseconds and their ratios."""
+    methods = {strategy: ours(strategy) for strategy in ("shared-pool", "numa-local", "isolated")}
     try:
-        ways["nova"] = novas()
+        methods["nova"] = novas()
     except ImportError:
         print("nova not installed", file=sys.stderr)
-    runs = [[way() for way in ways.values()] for _ in range(REPETITIONS)]
-    medians = dict(zip(ways, map(statistics.median, zip(*runs, strict=True)), strict=True))
+    runs = [[method() for method in methods.values()] for _ in range(REPETITIONS)]
+    medians = dict(zip(methods, map(statistics.median, zip(*runs, strict=True)), strict=True))
     nova = medians.pop("nova", None)
     table = []
     for strategy, mine in medians.items():

@@ -1,8 +1,8 @@
-"""How soon what started anew is back in its place: a daemon and a guest, under a policy that is enforced.
+"""The reconcile latency: the time until a restarted daemon and a restarted guest are placed by an enforced policy.
 
-Run ``python tests/benchmarks/reconcile_latency.py [RESTARTS]`` as root. `pinner serve` runs as it does in production, and the
-kernel is asked for every thread's mask until all are right: of the daemon from the moment that the kernel runs it, of
-the guest from the moment that libvirt says it has started it.
+Run ``python tests/benchmarks/reconcile_latency.py [RESTARTS]`` as root. `pinner serve` runs as it does in production.
+The benchmark reads the masks of all threads from the kernel until all are right. The time begins for the daemon when
+the kernel runs it, and for the guest when libvirt reports that it has started it.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ import libvirt
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "tools")]
 
-# ruff: noqa: E402 - what follows is found through the path above
+# ruff: noqa: E402 - the modules below are found through the path above
 import private_libvirt
 from support.policy_host import Daemon, PolicyServer, all_on, guest_on, policy_server, wait_until
 
@@ -27,37 +27,37 @@ from pinner.host import qemu
 
 RESTARTS = 200
 LONGEST = 10.0
-"""Seconds; what is not back then counts as so long."""
+"""Seconds: the recorded latency of a restart that is not reconciled by then."""
 REST = 0.1
-"""Seconds between two restarts: what the last one left to do is done."""
+"""Seconds between two restarts, in which the server completes its work for the first."""
 ROOT = Path("/")
 
 
 @contextlib.contextmanager
 def host() -> Iterator[tuple[PolicyServer, str, Path]]:
-    """A kept host with a libvirtd of its own; its URI, and a folder."""
+    """A server for this host and a libvirtd of its own; the URI of the libvirtd, and a folder."""
     with (
         tempfile.TemporaryDirectory(prefix="pinner-bench-", dir="/tmp") as name,
         private_libvirt.private_libvirtd(Path(name) / "d") as uri,
     ):
         Path(name).chmod(0o711)
-        served = Path(name) / "serve"
-        served.mkdir()
+        state = Path(name) / "serve"
+        state.mkdir()
         config = "[host]\nsample_seconds = 0.1\n"
-        # The first start makes the databases; what that takes of memory stays until the next.
-        with policy_server(served, uri, config=config):
+        # The first start creates the databases; the second one measures a server without the memory used for that.
+        with policy_server(state, uri, config=config):
             pass
-        with policy_server(served, uri, config=config) as kept:
-            yield kept, uri, Path(name)
+        with policy_server(state, uri, config=config) as server:
+            yield server, uri, Path(name)
 
 
-def daemons(kept: PolicyServer, folder: Path, restarts: int) -> list[float]:
-    """Seconds from each start of a daemon until all its threads are in place."""
+def daemons(server: PolicyServer, folder: Path, restarts: int) -> list[float]:
+    """The seconds from each start of a daemon until all its threads are placed."""
     daemon = Daemon(folder, f"bench-{os.getpid()}"[:15])
     daemon.start()
     try:
-        kept.policy("enforce", [], [daemon.name])
-        cpus = kept.wait_settled()["housekeeping"]
+        server.policy("enforce", [], [daemon.name])
+        cpus = server.wait_settled()["housekeeping"]
 
         def restart() -> Callable[[], bool]:
             daemon.stop()
@@ -69,17 +69,17 @@ def daemons(kept: PolicyServer, folder: Path, restarts: int) -> list[float]:
         daemon.stop()
 
 
-def guests(kept: PolicyServer, uri: str, restarts: int) -> list[float]:
-    """The same of a guest's stops and starts. It is paused, so that it uses no CPU."""
+def guests(server: PolicyServer, uri: str, restarts: int) -> list[float]:
+    """The seconds from each start of a guest until all its threads are placed; it is paused, so it uses no CPU."""
     name = f"bench-{os.getpid()}"
     private_libvirt.define_guest(uri, private_libvirt.guest_xml(name, memory_mib=32), paused=True)
     connection = libvirt.open(uri)
     domain = connection.lookupByName(name)
-    kept.policy("enforce", [name])
-    roles = kept.wait_settled()
+    server.policy("enforce", [name])
+    roles = server.wait_settled()
 
     def restart() -> Callable[[], bool]:
-        # libvirt takes a second to destroy a paused guest; one that was killed is gone at once.
+        # libvirt takes a second to destroy a paused guest; a killed QEMU ends at once.
         os.kill(_qemu(domain), signal.SIGKILL)
         while domain.isActive():
             time.sleep(0.005)
@@ -91,25 +91,25 @@ def guests(kept: PolicyServer, uri: str, restarts: int) -> list[float]:
 
 
 def rows(restarts: int = RESTARTS) -> list[dict[str, str]]:
-    """Two rows; none where no guest can run."""
+    """A row for the daemon and one for the guest; no rows where no guest can run."""
     if why := private_libvirt.missing():
-        print(f"re-placement is not measured: {why}", file=sys.stderr)
+        print(f"the reconcile latency is not measured: {why}", file=sys.stderr)
         return []
-    with host() as (kept, uri, folder):
-        found = {"daemon": daemons(kept, folder, restarts), "guest": guests(kept, uri, restarts)}
+    with host() as (server, uri, folder):
+        found = {"daemon": daemons(server, folder, restarts), "guest": guests(server, uri, restarts)}
     return [
         {
-            "what": f"back in place after a restart, {what}, {len(seconds)} times",
+            "what": f"reconcile latency after a restart, {subject}, {len(seconds)} times",
             "ours": f"{statistics.median(seconds) * 1000:.0f} ms, at worst "
             f"{statistics.quantiles(seconds, n=100)[98] * 1000:.0f} ms in 99 of 100",
         }
-        for what, seconds in found.items()
+        for subject, seconds in found.items()
     ]
 
 
 def _timed(restart: Callable[[], Callable[[], bool]]) -> float:
-    back = restart()
-    took = wait_until(back, LONGEST)
+    is_placed = restart()
+    took = wait_until(is_placed, LONGEST)
     time.sleep(REST)
     return took
 

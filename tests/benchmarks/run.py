@@ -11,7 +11,7 @@ BENCHMARKS = ("scan", "plan", "apply", "reconcile_latency", "spawn", "watch")
 
 
 def machine() -> str:
-    """What the figures were measured on."""
+    """The machine of the measurements: CPUs, kernel and Python."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     model = models[0] if models else platform.machine()
@@ -19,7 +19,7 @@ def machine() -> str:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run all benchmarks and print their table."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
     table = []
     for name in BENCHMARKS:

@@ -1,8 +1,8 @@
-"""What a scan costs: two samples of every process and thread, ours, psutil's, and the floor.
+"""The CPU time of a scan: two samples of every process and thread, by pinner, by psutil, and the floor.
 
-Run ``python tests/benchmarks/scan.py [THREADS ...]``. Every way is run in turn, several times, and the medians are
-compared. The floor reads the same files as ours by bare system calls, and looks into none. Nothing here waits, so that
-CPU time, user's and system's, is the whole cost; unlike the wall's it does not count what others do meanwhile.
+Run ``python tests/benchmarks/scan.py [THREADS ...]``. All three run in turn, several times, and the medians are
+compared. The floor reads the same files as pinner by bare system calls, without parsing them. No scan waits, so its
+user and system time is its whole cost; unlike wall time, CPU time does not include the work of other processes.
 """
 
 import contextlib
@@ -34,16 +34,16 @@ time.sleep(3600)
 
 
 def ours() -> None:
-    """The two looks of a snapshot, without the pause between them."""
+    """The two samples of a snapshot, without the pause between them."""
     procfs.sample(ROOT, 1.0, sleep=lambda _: None, clock=time.monotonic)
 
 
 def with_psutil() -> None:
-    """The same facts by psutil's means; of every thread it gives times and affinity, but no name and no run delay."""
-    seen = {}
+    """The same facts from psutil, which gives the times and affinity of a thread, but not its name and run delay."""
+    times = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            seen[process.pid] = (process.cpu_times(), process.threads())
+            times[process.pid] = (process.cpu_times(), process.threads())
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             process.name(), process.cmdline(), process.create_time(), process.cpu_times()
@@ -53,7 +53,7 @@ def with_psutil() -> None:
 
 
 def floor() -> None:
-    """Read what ours reads: stat of every process and thread, then everything."""
+    """Read the same files as pinner: stat of every process and thread, then all files."""
     _read_all(("stat",), ("stat",))
     _read_all(("stat", "cgroup", "cmdline"), ("stat", "status", "schedstat"))
 
@@ -81,12 +81,12 @@ def _read(path: str) -> None:
 
 
 _kernel = {str(process.pid) for process in psutil.process_iter() if process.ppid() == 2 or process.pid == 2}
-"""Kernel threads: ours reads fewer files of them, so the floor must, too."""
+"""Kernel threads: pinner reads fewer files of them, so the floor must do so, too."""
 
 
 @contextlib.contextmanager
 def threads(total: int) -> Iterator[None]:
-    """A machine with ``total`` more threads, in several processes."""
+    """Start ``total`` threads in several processes."""
     each = total // PROCESSES
     running = [
         subprocess.Popen([sys.executable, "-c", SLEEPER, str(each)], stdout=subprocess.PIPE) for _ in range(PROCESSES)
@@ -103,19 +103,19 @@ def threads(total: int) -> Iterator[None]:
             process.communicate()
 
 
-def timed(way: Callable[[], None]) -> float:
-    """Milliseconds of CPU time that one run takes."""
+def timed(method: Callable[[], None]) -> float:
+    """The milliseconds of CPU time of one run."""
     began = time.process_time()
-    way()
+    method()
     return (time.process_time() - began) * 1000
 
 
 def rows(sizes: tuple[int, ...] = SIZES) -> list[dict[str, str]]:
-    """One row for each size: medians in milliseconds, and what they are to each other."""
+    """One row for each size: medians in milliseconds and their ratios."""
     table = []
     for size in sizes:
         with threads(size):
-            runs = [[timed(way) for way in (floor, ours, with_psutil)] for _ in range(REPETITIONS)]
+            runs = [[timed(method) for method in (floor, ours, with_psutil)] for _ in range(REPETITIONS)]
         least, mine, psutils = (statistics.median(column) for column in zip(*runs, strict=True))
         table.append(
             {

@@ -1,10 +1,11 @@
-"""How soon a guest that starts is placed, and what each door takes from its word to the right place.
+"""The time until a started guest is placed, and the time from an event to the placement for each interface.
 
-Run ``python tests/benchmarks/spawn.py [STARTS]`` as root. `pinner serve` runs as it does in production under a policy
-that is enforced, and the kernel is asked for every thread's mask until all are right. By libvirt's event: guests that
-never ran before, from the moment that libvirt says it has started them, one after the other, then twenty at once. By a
-notification and by the hook script, which libvirt's event would outrun: daemons that were moved so that nobody is told,
-from the moment that the notification is published or the script called.
+Run ``python tests/benchmarks/spawn.py [STARTS]`` as root. `pinner serve` runs as it does in production, with an
+enforced policy. The benchmark reads the masks of all threads from the kernel until all are right.
+
+- Event of libvirt: new guests, from the time that libvirt reports their start; one at a time, then twenty at once.
+- Notification and hook script: daemons, from the time that the notification is published or the script called. They
+  were moved in a way that causes no event, because an event of libvirt would arrive first.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ import libvirt
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "tools")]
 
-# ruff: noqa: E402 - what follows is found through the path above
+# ruff: noqa: E402 - the modules below are found through the path above
 import private_libvirt
 import private_rabbit
 from reconcile_latency import ROOT, host
@@ -40,24 +41,24 @@ from pinner.nova import handover
 STARTS = 200
 AT_ONCE = 20
 LONGEST = 20.0
-"""Seconds; what is not in place then counts as so long."""
+"""Seconds: the recorded time of a guest or daemon that is not placed by then."""
 TIMES = 2
-"""How often one daemon is moved: what is moved more often is held to be fought over."""
+"""How often one daemon is moved: pinner backs off from a process that is moved more often."""
 HOOK = Path(__file__).parents[2] / "etc/pinner/libvirt-qemu-hook"
 
 
 class Spawner:
-    """Starts guests that never ran before, paused, so that they use no CPU."""
+    """Starts new guests; they are paused, so that they use no CPU."""
 
-    def __init__(self, kept: PolicyServer, uri: str) -> None:
+    def __init__(self, server: PolicyServer, uri: str) -> None:
         self._uri = uri
-        kept.policy("enforce", [])
+        server.policy("enforce", [])
         with self.guest():
-            self._roles = kept.wait_settled()
+            self._roles = server.wait_settled()
 
     @contextlib.contextmanager
     def guest(self) -> Iterator[tuple[libvirt.virDomain, int]]:
-        """A guest and its QEMU, while the body runs."""
+        """A running guest and the process id of its QEMU; both end with the context."""
         connection = libvirt.open(self._uri)
         xml = private_libvirt.guest_xml(f"bench-{uuid.uuid4()}", memory_mib=32, iothreads=0)
         domain = connection.createXML(xml, libvirt.VIR_DOMAIN_START_PAUSED)
@@ -70,54 +71,56 @@ class Spawner:
                 time.sleep(0.005)
 
     def spawn(self, _: object = None) -> float:
-        """Seconds until it is in place."""
+        """Start a guest; the seconds until it is placed."""
         with self.guest() as (_domain, pid):
             return wait_until(lambda: guest_on(pid, self._roles["emulator"], self._roles["vcpu"]), LONGEST)
 
 
-def told(kept: PolicyServer, folder: Path, count: int, tell: Callable[[], object]) -> list[float]:
-    """Seconds from each call of ``tell`` until a daemon that was moved is back."""
+def event_latencies(server: PolicyServer, folder: Path, count: int, send: Callable[[], object]) -> list[float]:
+    """The seconds from each call of ``send`` until a moved daemon is placed again."""
     daemons = [Daemon(folder, f"bench-{number}") for number in range(max(count // TIMES, 1))]
     try:
         for daemon in daemons:
             daemon.start()
             daemon.wait_ready()
-        kept.policy("enforce", ["none"], [daemon.name for daemon in daemons])
-        home = kept.wait_settled()["housekeeping"]
+        server.policy("enforce", ["none"], [daemon.name for daemon in daemons])
+        home = server.wait_settled()["housekeeping"]
         away = next(cpu for cpu in os.sched_getaffinity(0) if str(cpu) != home)
-        return [_back(daemon, home, away, tell) for daemon in daemons for _ in range(TIMES)]
+        return [_event_latency(daemon, home, away, send) for daemon in daemons for _ in range(TIMES)]
     finally:
         for daemon in daemons:
             daemon.stop()
 
 
-def _back(daemon: Daemon, home: str, away: int, tell: Callable[[], object]) -> float:
+def _event_latency(daemon: Daemon, home: str, away: int, send: Callable[[], object]) -> float:
     os.sched_setaffinity(daemon.pid, [away])
     began = time.perf_counter()
-    tell()
+    send()
     wait_until(lambda: all_on(daemon.pid, home), LONGEST)
     took = time.perf_counter() - began
     time.sleep(0.1)
     return took
 
 
-def notifications(kept: PolicyServer, folder: Path, guest: str, count: int) -> list[float]:
-    """Through a broker and the listener; none where either lacks."""
+def notifications(server: PolicyServer, folder: Path, guest: str, count: int) -> list[float]:
+    """The latencies of notifications through a broker and the listener; empty without a broker or samples."""
     if why := private_rabbit.missing() or ("" if samples.FILES else "PINNER_NOVA_SAMPLES does not name the samples"):
         print(f"notifications are not measured: {why}", file=sys.stderr)
         return []
     with (
         private_rabbit.private_rabbit(folder / "r") as rabbit,
-        listening(folder / "l", rabbit.url, kept.url) as listener,
+        listening(folder / "l", rabbit.url, server.url) as listener,
     ):
         listener.wait_for("listening")
         sample = copy.deepcopy(samples.load("instance-reboot-end"))
-        sample["payload"]["nova_object.data"] |= {"uuid": guest, "host": kept.host}
-        return told(kept, folder, count, lambda: publish(rabbit.url, sample | {"timestamp": samples.now()}))
+        sample["payload"]["nova_object.data"] |= {"uuid": guest, "host": server.host}
+        return event_latencies(
+            server, folder, count, lambda: publish(rabbit.url, sample | {"timestamp": samples.now()})
+        )
 
 
 class Hook:
-    """A copy of the hook script that tells of one guest."""
+    """A copy of the hook script, called for the start of one guest."""
 
     def __init__(self, folder: Path, guest: str) -> None:
         self._config = folder / "hook.conf"
@@ -126,18 +129,18 @@ class Hook:
         self._script.chmod(0o755)
         self._xml = f"<domain>\n  <uuid>{guest}</uuid>\n</domain>\n".encode()
 
-    def server(self, url: str) -> None:
-        """Whom it tells from now on."""
+    def set_server(self, url: str) -> None:
+        """Set the server that the script reports to."""
         self._config.write_text(f"url = {url}\npython = {sys.executable}\n")
 
     def call(self, _: object = None) -> float:
-        """Seconds that the script takes."""
+        """Run the script; the seconds that it takes."""
         began = time.perf_counter()
         subprocess.run([self._script, "web", "started", "begin", "-"], input=self._xml, check=True)
         return time.perf_counter() - began
 
     def calls(self, count: int) -> list[float]:
-        """The same, with a rest after each, in which what it left to do is done."""
+        """The seconds of many calls, with a pause after each in which the script's background process ends."""
         found = []
         for _ in range(count):
             found.append(self.call())
@@ -145,35 +148,35 @@ class Hook:
         return found
 
 
-def by_hook(kept: PolicyServer, folder: Path, guest: str, times: int) -> dict[str, list[float]]:
-    """Through the hook script; and what the script itself takes."""
+def by_hook(server: PolicyServer, folder: Path, guest: str, times: int) -> dict[str, list[float]]:
+    """The latencies of events through the hook script, and the times of the script itself."""
     hook = Hook(folder, guest)
-    hook.server(kept.url)
-    found = {f"told to placed by the hook script, {times} times": told(kept, folder, times, hook.call)}
+    hook.set_server(server.url)
+    found = {f"event to placed, hook script, {times} times": event_latencies(server, folder, times, hook.call)}
     with socket.create_server(("127.0.0.1", 0), backlog=times) as silent:
         port = silent.getsockname()[1]
-        for state, url in (("up", kept.url), ("down", "http://127.0.0.1:1"), ("silent", f"http://127.0.0.1:{port}")):
-            hook.server(url)
+        for state, url in (("up", server.url), ("down", "http://127.0.0.1:1"), ("silent", f"http://127.0.0.1:{port}")):
+            hook.set_server(url)
             found[f"the hook script itself, pinner {state}, {times} times"] = hook.calls(times)
     return found
 
 
 def rows(starts: int = STARTS) -> list[dict[str, str]]:
-    """A row for each door; none where no guest can run."""
+    """A row for each interface; no rows where no guest can run."""
     if why := private_libvirt.missing():
         print(f"spawns are not measured: {why}", file=sys.stderr)
         return []
     # Without a handler libvirt prints every error to the terminal, although it raises it too.
     libvirt.registerErrorHandler(lambda *_: None, None)
-    with host() as (kept, uri, folder), tempfile.TemporaryDirectory(dir=folder) as work:
-        spawner = Spawner(kept, uri)
-        found = {f"spawn to placed by libvirt's event, {starts} guests": [spawner.spawn() for _ in range(starts)]}
+    with host() as (server, uri, folder), tempfile.TemporaryDirectory(dir=folder) as work:
+        spawner = Spawner(server, uri)
+        found = {f"start to placed, event of libvirt, {starts} guests": [spawner.spawn() for _ in range(starts)]}
         with ThreadPoolExecutor(AT_ONCE) as pool:
             found[f"the same, {AT_ONCE} at once"] = list(pool.map(spawner.spawn, range(AT_ONCE)))
         with spawner.guest() as (domain, _):
             guest, times = domain.UUIDString(), max(starts, TIMES)
-            found[f"told to placed by a notification, {times} times"] = notifications(kept, Path(work), guest, times)
-            found |= by_hook(kept, Path(work), guest, times)
+            found[f"event to placed, notification, {times} times"] = notifications(server, Path(work), guest, times)
+            found |= by_hook(server, Path(work), guest, times)
     return [{"what": what, "ours": _words(seconds)} for what, seconds in found.items() if seconds]
 
 

@@ -1,8 +1,7 @@
-"""What watching costs while nothing happens: `pinner serve` with a policy that is enforced, on a host with many
-processes and guests.
+"""The cost of an enforced policy while nothing happens: `pinner serve` on a host with many processes and guests.
 
-Run ``python tests/benchmarks/watch.py [SECONDS]`` as root. CPU time, user's and system's, is what the kernel charged to
-the server's processes over that time, sweeps included; memory is what they have resident.
+Run ``python tests/benchmarks/watch.py [SECONDS]`` as root. The CPU time is the user and system time of the server's
+processes over that time, including resyncs; the memory is their resident memory.
 """
 
 import contextlib
@@ -15,7 +14,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "tools")]
 
-# ruff: noqa: E402 - what follows is found through the path above
+# ruff: noqa: E402 - the modules below are found through the path above
 import private_libvirt
 import psutil
 from reconcile_latency import host
@@ -28,7 +27,7 @@ MIB = 1 << 20
 
 @contextlib.contextmanager
 def crowd(uri: str) -> Iterator[list[str]]:
-    """Guests, paused, and processes that sleep; the guests' names."""
+    """Starts paused guests and sleeping processes; the names of the guests."""
     names = [f"bench-{os.getpid()}-{number}" for number in range(GUESTS)]
     sleepers = [subprocess.Popen(["sleep", "infinity"]) for _ in range(PROCESSES)]
     try:
@@ -42,14 +41,14 @@ def crowd(uri: str) -> Iterator[list[str]]:
 
 
 def rows(seconds: float = SECONDS) -> list[dict[str, str]]:
-    """A row for each of the server's two processes; none where no guest can run."""
+    """A row for each of the server's two processes; no rows where no guest can run."""
     if why := private_libvirt.missing():
         print(f"watching is not measured: {why}", file=sys.stderr)
         return []
-    with host() as (kept, uri, _), crowd(uri) as names:
-        kept.policy("enforce", names)
-        kept.wait_settled()
-        parts = dict(zip(("agent", "API and policy"), map(psutil.Process, kept.pids()), strict=True))
+    with host() as (server, uri, _), crowd(uri) as names:
+        server.policy("enforce", names)
+        server.wait_settled()
+        parts = dict(zip(("agent", "API and policy"), map(psutil.Process, server.pids()), strict=True))
         before = {what: _used(process) for what, process in parts.items()}
         time.sleep(seconds)
         return [

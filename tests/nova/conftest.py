@@ -1,4 +1,4 @@
-"""A real broker, and Nova's own code that tells over it."""
+"""A real broker, and Nova's own code that emits notifications through it."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def rabbit(tmp_path_factory):
-    # Not "nova" alone: this folder has that name.
+    # "nova" alone would import this folder, which has the same name.
     pytest.importorskip("nova.conf", reason="needs Nova itself (tox -e nova)")
     if why := private_rabbit.missing():
         pytest.skip(why)
@@ -21,7 +21,7 @@ def rabbit(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def emit(tmp_path_factory, rabbit):
-    """Emits one notification of a guest, as told by a host."""
+    """Emits one notification about a guest, as the publishing host does."""
     folder = tmp_path_factory.mktemp("nova")
     config = folder / "nova.conf"
     config.write_text(
@@ -37,8 +37,8 @@ def emit(tmp_path_factory, rabbit):
         assert process.stdout.readline() == "ready\n", (folder / "log").read_text()
 
         def emit(action, phase, *, publisher, host, uuid):
-            given = {"action": action, "phase": phase, "publisher": publisher, "host": host, "uuid": uuid}
-            print(json.dumps(given), file=process.stdin, flush=True)
+            notification = {"action": action, "phase": phase, "publisher": publisher, "host": host, "uuid": uuid}
+            print(json.dumps(notification), file=process.stdin, flush=True)
             assert process.stdout.readline() == "ok\n", (folder / "log").read_text()
 
         yield emit

@@ -1,7 +1,7 @@
-"""Emits notifications with Nova's own code, on an instance that no database knows.
+"""Emits notifications with Nova's own code, about an instance that is in no database.
 
-Run by an interpreter that has Nova: ``emit.py NOVA_CONF``, then one JSON object a line on stdin: ``action``,
-``phase``, ``publisher`` (the host that tells it), and of the instance ``uuid`` and ``host``. Says ``ok`` after each.
+Run ``emit.py NOVA_CONF`` by an interpreter that has Nova. It reads one JSON object per line from stdin: ``action``,
+``phase``, ``publisher`` (the publishing host), and the instance's ``uuid`` and ``host``. It prints ``ok`` after each.
 """
 
 import datetime
@@ -16,7 +16,7 @@ NOW = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.UTC)
 
 
 def instance(uuid, host):
-    """A running instance, its flavor asking something of pinner."""
+    """A running instance whose flavor requests a strategy of pinner."""
     flavor = objects.Flavor(
         flavorid="f-1", name="pinned.small", memory_mb=512, vcpus=1, root_gb=1, ephemeral_gb=0, swap=0, rxtx_factor=1.0,
         vcpu_weight=0, disabled=False, is_public=True, projects=[], description=None,
@@ -35,7 +35,7 @@ def instance(uuid, host):
 
 
 def emit(action, phase, publisher, uuid, host):
-    """One notification, as nova-compute emits it."""
+    """Emit one notification, as nova-compute does."""
     request = context.RequestContext("ann", "p-1", request_id="req-00000000-0000-4000-8000-000000000007")
     told, bdms = instance(uuid, host), objects.BlockDeviceMappingList(objects=[])
     if action == "create":
@@ -47,7 +47,7 @@ def emit(action, phase, publisher, uuid, host):
 
 
 def main():
-    """Emit what stdin says."""
+    """Emit the notifications that stdin lists."""
     conf = nova.conf.CONF
     rpc.set_defaults(control_exchange="nova")
     conf([], project="nova", default_config_files=[sys.argv[1]])

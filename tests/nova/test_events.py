@@ -1,5 +1,7 @@
-"""Every event that pinner acts on: emitted by Nova's own code over a real broker, heard by the listener, and acted on
-by the real service, on a host in memory, whose keeper hears of nothing else."""
+"""Every event that pinner acts on, emitted by Nova's own code through a real broker.
+
+The listener delivers it to the real service, whose host is in memory and causes no other events.
+"""
 
 import json
 import time
@@ -32,7 +34,7 @@ def emit(emit):
 
 
 class Pinner:
-    """The service, its host and its keeper."""
+    """The service, its host and the listener."""
 
     def __init__(self, service, agent, listener):
         self.service, self.agent, self.listener = service, agent, listener
@@ -41,29 +43,29 @@ class Pinner:
         (found,) = self.agent.snapshot(0).guests
         return {str(thread.affinity) for thread in (*found.emulator.threads, *(vcpu.thread for vcpu in found.vcpus))}
 
-    def wait_for_rest(self):
-        """Until the keeper has looked after all that it heard."""
-        looks = -1
-        while looks != len(self.agent.samples):
-            looks = len(self.agent.samples)
+    def wait_until_idle(self):
+        """Wait until the controller has handled all events and observes the host no more."""
+        observations = -1
+        while observations != len(self.agent.samples):
+            observations = len(self.agent.samples)
             time.sleep(1.0)
 
     def restart(self):
-        """As Nova does: the guest's threads are new, and anywhere."""
+        """Restart the guest, as Nova does: its threads are new and may run on all CPUs."""
         (found,) = self.agent.taken.guests
 
-        def anew(thread):
+        def restarted(thread):
             return replace(thread, started=thread.started + 1)
 
-        vcpus = tuple(replace(vcpu, thread=anew(vcpu.thread)) for vcpu in found.vcpus)
-        emulator = replace(found.emulator, threads=tuple(map(anew, found.emulator.threads)))
+        vcpus = tuple(replace(vcpu, thread=restarted(vcpu.thread)) for vcpu in found.vcpus)
+        emulator = replace(found.emulator, threads=tuple(map(restarted, found.emulator.threads)))
         self.agent.masks.clear()
         self.agent.taken = replace(self.agent.taken, guests=(replace(found, vcpus=vcpus, emulator=emulator),))
 
     def runs(self):
         return self.service.runs(HOST, 500, "").items
 
-    def heard(self):
+    def guest_events(self):
         records = self.service.audit(HOST, None, None, 500, "").items
         return [record for record in records if record.action == "guest.event"]
 
@@ -79,33 +81,33 @@ def pinner(tmp_path, rabbit):
         parts = wiring.service_parts(config, {HOST: agent}, f"sqlite:///{tmp_path}/pinner.sqlite", undo)
         service = parts.service
         service.set_policy(HOST, Policy(mode="enforce"), ANN)
-        keeper = PolicyController(parts.reconciler, HOST, resync_seconds=600, measure_seconds=600)
+        controller = PolicyController(parts.reconciler, HOST, resync_seconds=600, measure_seconds=600)
         undo.callback(agent.event_queue.close)
-        undo.callback(keeper.stop)
-        keeper.start()
+        undo.callback(controller.stop)
+        controller.start()
         url = undo.enter_context(answering(service))
         listener = undo.enter_context(listening(tmp_path / "l", rabbit.url, url))
         listener.wait_for("listening")
-        made = Pinner(service, agent, listener)
-        made.wait_for(PLACED)
-        yield made
+        pinner = Pinner(service, agent, listener)
+        pinner.wait_for(PLACED)
+        yield pinner
         assert service.verify_audit().ok
 
 
-def test_each_event_leads_to_the_right_placement_once(pinner, emit):
+def test_each_event_causes_one_run_with_the_right_placement(pinner, emit):
     for action in STARTED:
         pinner.restart()
-        runs, heard = len(pinner.runs()), len(pinner.heard())
+        runs, events = len(pinner.runs()), len(pinner.guest_events())
         emit(action, "start")
         emit(action, "end", publisher="compute2" if action == "live_migration_rollback" else HOST)
         pinner.wait_for(PLACED)
         emit(action, "end")
-        until(lambda heard=heard: len(pinner.heard()) == heard + 2, 10)
-        pinner.wait_for_rest()
+        until(lambda events=events: len(pinner.guest_events()) == events + 2, 10)
+        pinner.wait_until_idle()
         (run,) = pinner.runs()[: len(pinner.runs()) - runs]
         assert run.origin.startswith(f"guest-event {GUEST} instance.{action}.end, told by nova req-00000000-")
         assert run.actor == "policy"
-        newest = pinner.heard()[0]
+        newest = pinner.guest_events()[0]
         assert newest.subject == (
             f"guest {GUEST}: instance.{action}.end, told by nova req-00000000-0000-4000-8000-000000000007, user ann"
         )
@@ -113,7 +115,7 @@ def test_each_event_leads_to_the_right_placement_once(pinner, emit):
     assert pinner.listener.quarantined() == []
 
 
-def test_a_live_migration(pinner, emit):
+def test_a_live_migration_releases_the_guest_and_places_it_on_arrival(pinner, emit):
     emit("live_migration_pre", "start", publisher="compute2")
     pinner.wait_for(FREE)
     emit("live_migration_pre", "end", publisher="compute2")
@@ -127,7 +129,7 @@ def test_a_live_migration(pinner, emit):
     pinner.wait_for(PLACED)
 
 
-def test_a_live_migration_that_fails(pinner, emit):
+def test_a_guest_is_placed_again_after_a_failed_live_migration(pinner, emit):
     emit("live_migration_pre", "start", publisher="compute2")
     pinner.wait_for(FREE)
     emit("live_migration_rollback", "end")
@@ -135,7 +137,7 @@ def test_a_live_migration_that_fails(pinner, emit):
     assert [run.kind for run in pinner.runs()[:2]] == ["apply", "release"]
 
 
-def test_who_it_is_is_forgotten_when_it_is_deleted(pinner, emit):
+def test_the_nova_identity_is_deleted_with_the_guest(pinner, emit):
     emit("create", "end")
     until(lambda: pinner.service.observe(HOST, 0.0).guests[0].nova, 10)
     assert pinner.service.observe(HOST, 0.0).guests[0].nova.flavor == "pinned.small"
@@ -143,7 +145,7 @@ def test_who_it_is_is_forgotten_when_it_is_deleted(pinner, emit):
     until(lambda: pinner.service.observe(HOST, 0.0).guests[0].nova is None, 10)
 
 
-def test_hosts_and_guests_that_pinner_does_not_know(pinner, emit):
+def test_events_of_unknown_hosts_and_guests_are_quarantined(pinner, emit):
     emit("create", "end", host="elsewhere")
     emit("create", "end", uuid=GUEST.replace("1", "9"))
     until(lambda: len(pinner.listener.quarantined()) == 2, 10)
@@ -153,7 +155,7 @@ def test_hosts_and_guests_that_pinner_does_not_know(pinner, emit):
     }
 
 
-def test_the_broker_is_killed_between_two_events(pinner, emit, rabbit):
+def test_events_arrive_after_the_broker_was_killed(pinner, emit, rabbit):
     rabbit.kill()
     rabbit.start()
     pinner.listener.wait_for("Reconnected", 60)

@@ -1,5 +1,5 @@
-"""What Nova does to a guest, done by a real libvirtd as Nova has it done, and told by Nova's own code over a real
-broker."""
+"""Nova's actions on a guest: a real libvirtd does what Nova requests, and Nova's own code emits the notifications
+through a real broker."""
 
 import os
 import time
@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 NAME = f"nova-{os.getpid()}"
-SOON = 3.0
+LATENCY_LIMIT = 3.0
 
 
 @pytest.fixture(scope="module")
@@ -32,40 +32,42 @@ def libvirtd(tmp_path_factory):
 
 
 @pytest.fixture
-def seen(libvirtd):
-    """The guest as it is."""
+def observe(libvirtd):
+    """Reads the guest's current state."""
     return lambda: Libvirt(libvirtd).guests(ROOT)[0]
 
 
 @pytest.fixture(scope="module")
-def kept(libvirtd, rabbit, tmp_path_factory):
-    """A server, told by a listener; there is no sweep."""
+def server(libvirtd, rabbit, tmp_path_factory):
+    """A policy server that gets its events through a listener; its resync is rare."""
     with (
-        fresh_policy_server(libvirtd, RARE_RESYNC) as kept,
-        listening(tmp_path_factory.mktemp("listener"), rabbit.url, kept.url) as listener,
+        fresh_policy_server(libvirtd, RARE_RESYNC) as server,
+        listening(tmp_path_factory.mktemp("listener"), rabbit.url, server.url) as listener,
     ):
         listener.wait_for("listening")
-        kept.policy("enforce", [NAME])
-        yield kept
+        server.policy("enforce", [NAME])
+        yield server
         assert listener.quarantined() == []
 
 
 @pytest.fixture
-def placed(kept, seen):
-    """Whether the guest is where the policy wants it; it is, now."""
+def placed(server, observe):
+    """A function that says whether the guest is placed as the policy wants; it is placed when the test begins."""
 
     def placed():
-        roles = kept.roles()
-        return bool(roles) and guest_on(seen().pid, roles["emulator"], roles["vcpu"])
+        roles = server.roles()
+        return bool(roles) and guest_on(observe().pid, roles["emulator"], roles["vcpu"])
 
-    kept.wait_settled(placed)
+    server.wait_settled(placed)
     return placed
 
 
 @pytest.fixture
 def do(libvirtd):
-    """Do what libvirt is told at an action: virsh's commands, and ``define``, which starts the guest from new XML with
-    another number of vCPUs."""
+    """Runs the steps that Nova requests of libvirt for an action: commands of virsh, and ``define``.
+
+    ``define`` starts the guest from new XML with another number of vCPUs.
+    """
 
     def do(steps, guest):
         for step in steps:
@@ -79,53 +81,53 @@ def do(libvirtd):
     return do
 
 
-ANEW = "destroy undefine define"
+REDEFINE = "destroy undefine define"
 RESTART = "destroy start"
 
 
 @pytest.mark.parametrize(
     ("action", "steps"),
     [
-        pytest.param("create", ANEW, id="create"),
+        pytest.param("create", REDEFINE, id="create"),
         pytest.param("reboot", RESTART, id="hard-reboot"),
         pytest.param("reboot", "resume reset", id="soft-reboot"),
         pytest.param("power_on", RESTART, id="power-off-and-on"),
-        pytest.param("resize_finish", ANEW, id="resize"),
-        pytest.param("resize_revert", ANEW, id="resize-revert"),
-        pytest.param("rebuild", ANEW, id="rebuild"),
-        pytest.param("rescue", ANEW, id="rescue"),
-        pytest.param("unshelve", ANEW, id="unshelve"),
+        pytest.param("resize_finish", REDEFINE, id="resize"),
+        pytest.param("resize_revert", REDEFINE, id="resize-revert"),
+        pytest.param("rebuild", REDEFINE, id="rebuild"),
+        pytest.param("rescue", REDEFINE, id="rescue"),
+        pytest.param("unshelve", REDEFINE, id="unshelve"),
         pytest.param("resume", "managedsave start", id="suspend-and-resume"),
         pytest.param("unpause", "resume suspend resume", id="pause-and-unpause"),
     ],
 )
-def test_it_is_back_in_place_and_moved_once(kept, placed, seen, emit, do, action, steps):
-    guest, before = seen(), len(kept.runs())
-    tell = partial(emit, action, publisher=kept.host, host=kept.host, uuid=guest.uuid)
-    tell("start")
+def test_the_guest_is_placed_again_and_moved_once(server, placed, observe, emit, do, action, steps):
+    guest, before = observe(), len(server.runs())
+    notify = partial(emit, action, publisher=server.host, host=server.host, uuid=guest.uuid)
+    notify("start")
     do(steps.split(), guest)
-    tell("end")
-    tell("end")
+    notify("end")
+    notify("end")
     took = wait_until(placed, 20)
-    assert took < SOON, f"back after {took:.3f} s"
+    assert took < LATENCY_LIMIT, f"reconciled after {took:.3f} s"
     event = (
         f"guest {guest.uuid}: instance.{action}.end, told by nova req-00000000-0000-4000-8000-000000000007, user ann"
     )
-    assert wait_until(lambda: told(kept)[:2] == [event, event], 10) < 10, told(kept)
+    assert wait_until(lambda: guest_events(server)[:2] == [event, event], 10) < 10, guest_events(server)
     time.sleep(1)
     assert placed()
-    runs = kept.runs()
+    runs = server.runs()
     new = runs[: len(runs) - before]
     assert {(run["actor"], run["state"]) for run in new} <= {("policy", "applied")}
     assert all(guest.uuid in run["origin"] for run in new)
-    moved = Counter((it["kind"], it["owner"], it["part"]) for run in new for it in kept.changes(run["id"]))
+    moved = Counter((it["kind"], it["owner"], it["part"]) for run in new for it in server.changes(run["id"]))
     assert set(moved.values()) <= {1}
     assert {owner for _, owner, _ in moved} <= {guest.uuid}
-    again = seen().pid != guest.pid
-    assert again is ("start" in steps or "define" in steps)
-    assert bool(new) is again or "managedsave" in steps
+    restarted = observe().pid != guest.pid
+    assert restarted is ("start" in steps or "define" in steps)
+    assert bool(new) is restarted or "managedsave" in steps
 
 
-def told(kept):
+def guest_events(server):
     """The guest events in the audit trail, newest first."""
-    return [record["subject"] for record in kept.audit() if record["action"] == "guest.event"]
+    return [record["subject"] for record in server.audit() if record["action"] == "guest.event"]
