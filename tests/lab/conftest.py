@@ -1,4 +1,4 @@
-"""Lab hosts for tests, and the table of what was proven on them."""
+"""Lab hosts for tests, and the table of their results."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -7,18 +7,18 @@ import pytest
 from lab import topology
 from lab.host import LabHost
 from lab.pool import Pool
-from support.lab import daemon, guests, serve, stray
+from support.lab import daemon, guests, shell_process, start_server
 from xdist.scheduler import LoadScopeScheduling
 
-BY_SIZE = sorted(topology.known(), key=lambda name: (-len(topology.load(name).seats), name))
-"""The largest first, which take longest: where two workers share the tests, both end at about the same time."""
+BY_SIZE = sorted(topology.known(), key=lambda name: (-len(topology.load(name).positions), name))
+"""The largest topology first, because its tests take longest: then two workers end at about the same time."""
 COLUMNS = ("topology", "strategy", "planned", "applied", "kernel agrees", "rolled back", "kernel agrees", "seconds")
 PROOF = "proof"
-"""The property of a test's report that is a row of the table; a worker process tells it so to the one that prints."""
+"""The property of a test's report that contains its row of the table; a worker process sends it to the main process."""
 
 
 class ByHost(LoadScopeScheduling):
-    """Where worker processes share the tests, each gets all those that can share a host, which is slow to boot."""
+    """Gives all tests that can share a host to the same worker process, because booting a host is slow."""
 
     def _split_scope(self, nodeid: str) -> str:
         if "test_cgroup_v1" in nodeid:
@@ -33,35 +33,35 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByHost:
 
 @pytest.fixture(scope="session")
 def pool() -> Iterator[Pool]:
-    with Pool() as made:
-        yield made
+    with Pool() as pool:
+        yield pool
 
 
 @pytest.fixture(scope="session")
 def lab_host(pool: Pool) -> Callable[..., LabHost]:
-    """lab_host(topology, kernel_args, number=1): a running host, the same for the same arguments, with a server that
-    may still be starting.
+    """lab_host(topology, kernel_args, number=1) returns a running host, whose server may still be starting.
 
-    Two hosts run at a time; those with different numbers reach each other by ``address``.
+    The same arguments give the same host. Two hosts run at a time; hosts with different numbers reach each other by
+    ``address``.
     """
 
     def running(*arguments: str, number: int = 1) -> LabHost:
         host = pool.host(*arguments, number=number)
-        serve(host)
+        start_server(host)
         return host
 
     return running
 
 
 @pytest.fixture(scope="module")
-def smaller(lab_host: Callable[..., LabHost]) -> LabHost:
-    """A host of eight CPUs beside the one with sixteen; no guest has run there before test_first_guest."""
+def small_host(lab_host: Callable[..., LabHost]) -> LabHost:
+    """A second host, with eight CPUs; no guest has run there before test_first_guest."""
     return lab_host("two-socket", "nr_cpus=8", number=2)
 
 
 @pytest.fixture(scope="session", params=BY_SIZE)
 def name(request: pytest.FixtureRequest) -> str:
-    """Each topology in turn; all tests of one run before those of the next."""
+    """Each topology in turn; all tests of one topology run before those of the next."""
     return request.param
 
 
@@ -72,10 +72,10 @@ def host(name: str, lab_host: Callable[..., LabHost]) -> LabHost:
 
 @pytest.fixture(scope="module")
 def load(name: str, lab_host: Callable[..., LabHost]) -> Iterator[ExitStack]:
-    """Guests and busy daemons on the host, until this is closed."""
+    """Guests and busy daemons on the host; they end when this stack is closed."""
     host = lab_host(name)
     with ExitStack() as undo:
-        for part in (guests(host), stray(host), daemon(host, "busy")):
+        for part in (guests(host), shell_process(host), daemon(host, "busy")):
             undo.enter_context(part)
         yield undo
 
@@ -87,7 +87,7 @@ def busy(load: ExitStack, host: LabHost) -> LabHost:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    # The row is whole when the test's fixtures have ended; pytest counts that report among those without a name.
+    # The row is complete only in the report of the test's teardown, which pytest files under the empty name.
     reports = [report for kind in ("", "error") for report in terminalreporter.getreports(kind)]
     proofs = {tuple(row) for report in reports for kind, row in report.user_properties if kind == PROOF}
     rows = [COLUMNS, *sorted(proofs)]

@@ -1,7 +1,7 @@
-"""A host on cgroup v1, where a CPU that comes back stays out of the guests' cpusets."""
+"""A host on cgroup v1, where a CPU that was offline stays out of the guests' cpusets when it is online again."""
 
 import pytest
-from support.lab import apply, guests, masks, plan, rollback, served, wrong
+from support.lab import apply, guests, masks, plan, rollback, server, wrong
 
 from pinner.model.cpuset import CpuSet
 
@@ -10,11 +10,11 @@ CPU = 6
 
 
 @pytest.mark.fault(2)
-def test_a_cpu_that_came_back_is_refused_with_the_parent_cpuset_named(lab_host):
+def test_a_cpu_that_is_online_again_is_refused_with_the_name_of_the_parent_cpuset(lab_host):
     host = lab_host("two-socket", LEGACY)
     with guests(host):
-        made = plan(host)
-        run, state = apply(host, made)
+        new_plan = plan(host)
+        run, state = apply(host, new_plan)
         assert state == "applied"
         assert rollback(host, run) == "rolled_back"
         for value in (0, 1):
@@ -22,10 +22,10 @@ def test_a_cpu_that_came_back_is_refused_with_the_parent_cpuset_named(lab_host):
         lost = CpuSet.parse(host.run("cat /sys/fs/cgroup/cpuset/machine.slice/cpuset.cpus").out)
         assert CPU not in lost
         before = masks(host)
-        again = plan(host)
-        assert any(CPU in want.cpus for want in again.wanted)
-        run, state = apply(host, again)
+        second_plan = plan(host)
+        assert any(CPU in want.cpus for want in second_plan.wanted)
+        run, state = apply(host, second_plan)
         assert state.startswith("undone")
         assert "machine.slice" in state
-        assert "stuck" not in {entry.state for entry in served(host).entries(run)}
+        assert "stuck" not in {entry.state for entry in server(host).entries(run)}
         assert wrong(before, masks(host)) == []

@@ -1,9 +1,9 @@
-"""Faults that need several nodes or cgroup v2: what pinner promises then."""
+"""pinner's promises for faults that need several nodes or cgroup v2."""
 
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from support.lab import apply, daemon, guests, masks, plan, rollback, served, wrong
+from support.lab import apply, daemon, guests, masks, plan, rollback, server, wrong
 
 from pinner.model.errors import Invalid, StalePlan
 
@@ -11,7 +11,7 @@ CPUS = "/sys/devices/system/cpu"
 
 
 @pytest.fixture(scope="module")
-def plain(lab_host):
+def two_socket(lab_host):
     """A two-socket host with guests and a busy daemon."""
     host = lab_host("two-socket")
     with guests(host), daemon(host, "busy"):
@@ -20,7 +20,7 @@ def plain(lab_host):
 
 @contextmanager
 def offline(host, cpu):
-    """A CPU that is switched off meanwhile."""
+    """A CPU that is offline within the context."""
     with ExitStack() as undo:
         undo.callback(host.run, f"echo 1 > {CPUS}/cpu{cpu}/online")
         host.run(f"echo 0 > {CPUS}/cpu{cpu}/online")
@@ -28,92 +28,92 @@ def offline(host, cpu):
 
 
 @pytest.mark.fault(1)
-def test_an_offline_cpu_is_refused_beforehand(plain):
-    with offline(plain, 6):
+def test_an_offline_cpu_is_refused_in_a_plan(two_socket):
+    with offline(two_socket, 6):
         with pytest.raises(Invalid, match="6 is offline"):
-            plan(plain, emulator="4-6")
-        assert all(6 not in want.cpus for want in plan(plain, "shared-pool").wanted)
+            plan(two_socket, emulator="4-6")
+        assert all(6 not in want.cpus for want in plan(two_socket, "shared-pool").wanted)
 
 
 @pytest.mark.fault(1)
-def test_a_cpu_that_goes_offline_before_the_apply_makes_the_plan_stale(plain):
-    made = plan(plain, "numa-local")
-    before = masks(plain)
-    with offline(plain, 6), pytest.raises(StalePlan):
-        apply(plain, made)
-    assert wrong(before, masks(plain)) == []
+def test_a_cpu_that_goes_offline_before_the_apply_makes_the_plan_stale(two_socket):
+    new_plan = plan(two_socket, "numa-local")
+    before = masks(two_socket)
+    with offline(two_socket, 6), pytest.raises(StalePlan):
+        apply(two_socket, new_plan)
+    assert wrong(before, masks(two_socket)) == []
 
 
 @pytest.mark.fault(3)
-def test_a_pinned_cpu_that_goes_offline_and_returns_is_no_reason_to_roll_back(plain):
-    """Guests, which their cpuset holds, are as planned again; what Linux 6.1 forgets is found by the next plan."""
-    before = masks(plain)
-    made = plan(plain, "numa-local")
-    run, state = apply(plain, made)
+def test_a_pinned_cpu_that_was_offline_causes_no_rollback(two_socket):
+    """Guests are as planned again because of their cpusets; the next plan has the processes that Linux 6.1 resets."""
+    before = masks(two_socket)
+    new_plan = plan(two_socket, "numa-local")
+    run, state = apply(two_socket, new_plan)
     assert state == "applied"
-    victim = max(next(want.cpus for want in made.wanted if want.target.kind == "vcpu"))
-    with offline(plain, victim):
-        assert all(victim not in want.cpus for want in plan(plain, "numa-local").wanted)
-    now = masks(plain)
-    for change in made.changes:
+    victim = max(next(want.cpus for want in new_plan.wanted if want.target.kind == "vcpu"))
+    with offline(two_socket, victim):
+        assert all(victim not in want.cpus for want in plan(two_socket, "numa-local").wanted)
+    now = masks(two_socket)
+    for change in new_plan.changes:
         if change.target.kind != "process":
             live = [key for thread in change.before if (key := (thread.tid, thread.started)) in now]
             assert {now[key][1] for key in live} == {change.after}
     misplaced = [
         change.target
-        for change in made.changes
+        for change in new_plan.changes
         if change.target.name == "python3" and change.after != now[change.before[0].tid, change.before[0].started][1]
     ]
-    assert set(misplaced) <= {change.target for change in plan(plain, "numa-local").changes}
-    assert rollback(plain, run) == "rolled_back"
-    assert wrong(before, masks(plain)) == []
+    assert set(misplaced) <= {change.target for change in plan(two_socket, "numa-local").changes}
+    assert rollback(two_socket, run) == "rolled_back"
+    assert wrong(before, masks(two_socket)) == []
 
 
 @pytest.mark.fault(1)
-def test_an_undo_onto_a_cpu_that_went_offline_is_told_and_done_when_it_is_back(plain):
-    before = masks(plain)
-    made = plan(plain, "numa-local")
-    run, state = apply(plain, made)
+def test_a_rollback_names_an_offline_cpu_and_succeeds_once_the_cpu_is_online(two_socket):
+    before = masks(two_socket)
+    new_plan = plan(two_socket, "numa-local")
+    run, state = apply(two_socket, new_plan)
     assert state == "applied"
-    victim = max(next(want.cpus for want in made.wanted if want.target.kind == "vcpu"))
-    with offline(plain, victim):
-        state = rollback(plain, run)
+    victim = max(next(want.cpus for want in new_plan.wanted if want.target.kind == "vcpu"))
+    with offline(two_socket, victim):
+        state = rollback(two_socket, run)
         assert state.startswith("rolled_back_partly")
         assert "changes could not be undone" in state
         assert f"CPUs {victim} are not online" in state
         assert "another program" not in state
-    assert rollback(plain, run) == "rolled_back"
-    assert wrong(before, masks(plain)) == []
+    assert rollback(two_socket, run) == "rolled_back"
+    assert wrong(before, masks(two_socket)) == []
 
 
 @pytest.mark.fault(4)
-def test_a_slice_that_is_confined_undoes_the_apply(plain):
-    """machine.slice has AllowedCPUs: no pin outside them holds, whatever libvirt says."""
+def test_an_apply_outside_the_allowed_cpus_of_a_slice_is_undone(two_socket):
+    """machine.slice has AllowedCPUs: the kernel ignores pins outside of them, although libvirt reports success."""
     try:
-        plain.run("systemctl set-property --runtime machine.slice AllowedCPUs=0-3")
-        before = masks(plain)
-        made = plan(plain, "numa-local")
-        run, state = apply(plain, made)
+        two_socket.run("systemctl set-property --runtime machine.slice AllowedCPUs=0-3")
+        before = masks(two_socket)
+        new_plan = plan(two_socket, "numa-local")
+        run, state = apply(two_socket, new_plan)
         assert state.startswith("undone")
-        states = {entry.state for entry in served(plain).entries(run)}
+        states = {entry.state for entry in server(two_socket).entries(run)}
         assert "undone" in states
         assert "stuck" not in states
-        assert wrong(before, masks(plain)) == []
+        assert wrong(before, masks(two_socket)) == []
     finally:
-        plain.run("systemctl set-property --runtime machine.slice AllowedCPUs=")
+        two_socket.run("systemctl set-property --runtime machine.slice AllowedCPUs=")
 
 
 @pytest.mark.fault(7)
 @pytest.mark.parametrize("allowed", ["2-3", "0,2"], ids=["none of them", "some of them"])
-def test_a_daemon_whose_unit_is_confined_is_not_half_moved(plain, allowed):
-    """Left alone by itself; asked for by name, its cpuset and what the kernel grants are named."""
-    with daemon(plain, "confined", properties=f"AllowedCPUs={allowed}"):
-        pid = plain.run("systemctl show -p MainPID --value confined").out.strip()
-        assert any(pid in left.name for left in plan(plain).skipped)
-        before = masks(plain)
-        made = plan(plain, processes=(pid,), housekeeping="0-1")
-        run, state = apply(plain, made)
+def test_a_daemon_with_allowed_cpus_is_not_moved_partly(two_socket, allowed):
+    """The daemon is skipped by default; where the request names it, the error names its cpuset."""
+    with daemon(two_socket, "confined", properties=f"AllowedCPUs={allowed}"):
+        pid = two_socket.run("systemctl show -p MainPID --value confined").out.strip()
+        assert any(pid in skipped.name for skipped in plan(two_socket).skipped)
+        before = masks(two_socket)
+        new_plan = plan(two_socket, processes=(pid,), housekeeping="0-1")
+        run, state = apply(two_socket, new_plan)
         assert state.startswith("undone")
         assert "confined.service confines the thread" in state
-        assert "stuck" not in {entry.state for entry in served(plain).entries(run)}
-        assert wrong(before, masks(plain)) == []
+        assert "stuck" not in {entry.state for entry in server(two_socket).entries(run)}
+        assert wrong(before, masks(two_socket)) == []

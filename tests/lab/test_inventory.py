@@ -1,4 +1,4 @@
-"""The inventory of a lab host against what its topology file, numactl, lscpu and lstopo say."""
+"""The inventory of a lab host, compared with its topology file, numactl, lscpu and lstopo."""
 
 import csv
 import re
@@ -19,22 +19,22 @@ def found(name, lab_host):
 
 
 def groups(pairs):
-    """The CPUs that share a value."""
+    """The sets of CPUs with the same value."""
     by_value = defaultdict(set)
     for cpu, value in pairs:
         by_value[value].add(cpu)
     return {CpuSet.of(group) for group in by_value.values()}
 
 
-def test_it_is_what_the_topology_file_says(host, found):
+def test_the_inventory_matches_the_topology_file(host, found):
     shape = host.topology
     assert [node.cpus for node in found.nodes] == [node.cpus for node in shape.nodes]
     assert [tuple(node.distances.values()) for node in found.nodes] == list(shape.distances)
     assert groups((cpu.id, (cpu.socket, cpu.core)) for cpu in found.cpus) == groups(
-        (cpu, (seat.socket, seat.core)) for cpu, seat in enumerate(shape.seats)
+        (cpu, (position.socket, position.core)) for cpu, position in enumerate(shape.positions)
     )
     for node, wanted in zip(found.nodes, shape.nodes, strict=True):
-        # The kernel keeps some for itself.
+        # The kernel reserves some memory for itself.
         assert 0.75 * wanted.memory_mib <= node.memory_kib / 1024 <= wanted.memory_mib
     argument = re.search(r"isolcpus=managed_irq,domain,(\S+)", host.machine.kernel_arguments)
     assert found.isolated == found.nohz_full == CpuSet.parse(argument[1] if argument else "")
@@ -42,13 +42,13 @@ def test_it_is_what_the_topology_file_says(host, found):
 
 
 @pytest.mark.fault(40)
-def test_it_is_what_numactl_says(host, found):
-    told = host.run("numactl -H").out
-    held = dict(re.findall(r"^node (\d+) cpus: ?(.*)$", told, re.MULTILINE))
-    sizes = dict(re.findall(r"^node (\d+) size: (\d+) MB$", told, re.MULTILINE))
-    rows = re.findall(r"^ +\d+: +(.*)$", told, re.MULTILINE)
+def test_the_inventory_matches_numactl(host, found):
+    output = host.run("numactl -H").out
+    cpu_lists = dict(re.findall(r"^node (\d+) cpus: ?(.*)$", output, re.MULTILINE))
+    sizes = dict(re.findall(r"^node (\d+) size: (\d+) MB$", output, re.MULTILINE))
+    rows = re.findall(r"^ +\d+: +(.*)$", output, re.MULTILINE)
     assert {node.id: node.cpus for node in found.nodes} == {
-        int(node): CpuSet.of(map(int, cpus_.split())) for node, cpus_ in held.items()
+        int(node): CpuSet.of(map(int, cpu_list.split())) for node, cpu_list in cpu_lists.items()
     }
     assert {node.id: node.memory_kib // 1024 for node in found.nodes} == {
         int(node): int(mb) for node, mb in sizes.items()
@@ -56,9 +56,9 @@ def test_it_is_what_numactl_says(host, found):
     assert [[str(value) for value in node.distances.values()] for node in found.nodes] == [row.split() for row in rows]
 
 
-def test_it_is_what_lscpu_says(host, found):
-    told = host.run("lscpu -p=CPU,CORE,SOCKET,NODE,CACHE,ONLINE").out
-    lines = list(csv.reader(line for line in told.splitlines() if not line.startswith("#")))
+def test_the_inventory_matches_lscpu(host, found):
+    output = host.run("lscpu -p=CPU,CORE,SOCKET,NODE,CACHE,ONLINE").out
+    lines = list(csv.reader(line for line in output.splitlines() if not line.startswith("#")))
     table = {int(cpu): rest for cpu, *rest in lines}
     assert {cpu.id: (str(cpu.socket), str(cpu.node)) for cpu in found.cpus} == {
         cpu: (socket, node) for cpu, (_, socket, node, *_) in table.items()
@@ -68,7 +68,7 @@ def test_it_is_what_lscpu_says(host, found):
     assert all(online == "Y" for *_, online in table.values())
 
 
-def test_it_is_what_lstopo_says(host, found):
+def test_the_inventory_matches_lstopo(host, found):
     lstopo = Lstopo(host.run(f"lstopo {' '.join(OPTIONS)}").out.encode())
     assert {cpus(core): int(core.attrib["os_index"]) for core in lstopo.all("Core")} == {
         cpu.siblings: cpu.core for cpu in found.cpus
@@ -83,13 +83,13 @@ def test_it_is_what_lstopo_says(host, found):
     assert memory == {node.id: node.memory_kib * 1024 for node in found.nodes}
 
 
-def test_a_capture_of_it_is_the_same_machine(host, found, tmp_path):
+def test_a_capture_has_the_same_topology(host, found, tmp_path):
     pinner(host, "capture", "/tmp/captured", "--scrub")
     (tmp_path / "machine.tar.gz").write_bytes(host.run("tar -cz -C /tmp captured && rm -r /tmp/captured").output)
     subprocess.run(["tar", "-xzf", tmp_path / "machine.tar.gz", "-C", tmp_path], check=True)
-    again = read_topology(tmp_path / "captured")
-    assert (again.cpus, again.l3_domains) == (found.cpus, found.l3_domains)
-    assert [(node.id, node.cpus, node.distances) for node in again.nodes] == [
+    captured = read_topology(tmp_path / "captured")
+    assert (captured.cpus, captured.l3_domains) == (found.cpus, found.l3_domains)
+    assert [(node.id, node.cpus, node.distances) for node in captured.nodes] == [
         (node.id, node.cpus, node.distances) for node in found.nodes
     ]
     assert Lstopo.of(tmp_path / "captured").sets("Core") == {cpu.siblings for cpu in found.cpus}

@@ -1,4 +1,4 @@
-"""CPUs that this boot took from the kernel's load balancing: threads are pinned there one by one, and never float."""
+"""CPUs that boot parameters isolate from the kernel's load balancing: no thread may float over them."""
 
 import re
 
@@ -10,7 +10,7 @@ from pinner.model.errors import Invalid
 
 
 @pytest.fixture(scope="module")
-def isolating(lab_host):
+def isolated_host(lab_host):
     host = lab_host("isolated-boot")
     with guests(host):
         yield host
@@ -18,7 +18,7 @@ def isolating(lab_host):
 
 @pytest.mark.fault(30)
 @pytest.mark.parametrize(
-    ("asked", "why"),
+    ("parameters", "why"),
     [
         ({"emulator": "4-5"}, "4-5 are isolated from the kernel's scheduler"),
         ({"housekeeping": "12"}, "12 is isolated from the kernel's scheduler"),
@@ -26,22 +26,22 @@ def isolating(lab_host):
         ({"strategy": "isolated", "emulator": "12-13"}, "12-13 are isolated"),
     ],
 )
-def test_nothing_floats_where_the_kernel_does_not_balance(isolating, asked, why):
+def test_roles_on_isolated_cpus_are_refused(isolated_host, parameters, why):
     with pytest.raises(Invalid, match=re.escape(why)):
-        plan(isolating, **asked)
+        plan(isolated_host, **parameters)
 
 
 @pytest.mark.fault(28)
 @pytest.mark.parametrize("strategy", ["shared-pool", "numa-local"])
-def test_no_pool_holds_isolated_cpus(isolating, strategy):
+def test_no_pool_has_isolated_cpus(isolated_host, strategy):
     isolated = CpuSet.parse("4-7,12-15")
-    made = plan(isolating, strategy)
-    assert made.wanted
-    assert not [want for want in made.wanted if want.cpus & isolated]
+    new_plan = plan(isolated_host, strategy)
+    assert new_plan.wanted
+    assert not [want for want in new_plan.wanted if want.cpus & isolated]
 
 
 @pytest.mark.fault(29)
-def test_threads_that_share_a_cpu_without_a_tick_are_warned_of(lab_host):
+def test_a_plan_warns_of_threads_that_share_a_nohz_full_cpu(lab_host):
     host = lab_host("two-socket", "nohz_full=4-7,12-15")
     warnings = plan(host, "shared-pool").warnings
     assert any(re.search(r"^CPUs \S+ are nohz_full: .*tick comes back", warning) for warning in warnings), warnings

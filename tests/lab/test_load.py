@@ -1,4 +1,4 @@
-"""Guests that work: where the kernel let their vCPUs run, and how much."""
+"""Guests under load: the CPUs that their vCPUs used, and the CPU time that they got."""
 
 import re
 import time
@@ -15,13 +15,13 @@ WORKING = (
         "fa31c08ed8"  # cli, ds = 0
         "c7060080ebfe"  # at 0x8000: jump to itself
         "6667c7050003e0fe00450c00"  # the local APIC sends INIT to all others
-        "31c9e2fe"  # a while
-        "6667c7050003e0fe08460c00"  # and has them start at 0x8000
+        "31c9e2fe"  # waits
+        "6667c7050003e0fe08460c00"  # and starts them at 0x8000
         "ebfe"  # jump to itself
     ).ljust(510, b"\0")
     + b"\x55\xaa"
 )
-"""A guest's whole system: every vCPU works without end."""
+"""The whole system of a guest: every vCPU works without end."""
 GUEST = "alpha"
 TRACE = "/sys/kernel/tracing"
 SPIN = "while True:\n    pass\n"
@@ -29,7 +29,7 @@ SPIN = "while True:\n    pass\n"
 
 @pytest.fixture
 def host(lab_host, request):
-    """A host with one guest, paused: it would leave little of this machine to pinner."""
+    """A host with one paused guest; a running one would use most of this machine's CPU time."""
     host = lab_host(request.param)
     with guests(host, {GUEST: GUESTS[GUEST]}, WORKING):
         host.run(f"virsh -q suspend {GUEST}")
@@ -38,7 +38,7 @@ def host(lab_host, request):
 
 @contextmanager
 def working(host, tids):
-    """The guest works meanwhile, with every vCPU: its firmware, which uses one, is through."""
+    """The guest works with every vCPU: the context begins after its firmware, which uses only one."""
     host.run(f"virsh -q resume {GUEST}")
     try:
         deadline = time.monotonic() + 120
@@ -50,14 +50,16 @@ def working(host, tids):
 
 
 def vcpus(host):
-    """Thread ids of the guest's vCPUs."""
+    """The thread ids of the guest's vCPUs."""
     (guest,) = inventory(host).guests
     return [vcpu.thread.tid for vcpu in guest.vcpus]
 
 
 def cpu_time(host, tids):
-    """How many seconds each thread has run, and when that was by the host's clock. Not from schedstat: of a CPU without
-    a tick the kernel brings that up to date about once a second, while stat asks the CPU."""
+    """The seconds that each thread has run, and the time of the measurement by the host's clock.
+
+    The source is stat and not schedstat, which the kernel updates only once a second for a CPU without a tick.
+    """
     script = (
         "import os, time\n"
         "def ran(tid):\n"
@@ -70,7 +72,7 @@ def cpu_time(host, tids):
 
 
 def shares(host, tids, seconds):
-    """How much of a CPU each thread got meanwhile."""
+    """The share of a CPU that each thread got within these seconds."""
     before, began = cpu_time(host, tids)
     time.sleep(seconds)
     after, ended = cpu_time(host, tids)
@@ -78,7 +80,7 @@ def shares(host, tids, seconds):
 
 
 def switched_on(host, tids, seconds):
-    """The CPUs on which the kernel switched to or from the threads, by its own trace."""
+    """The CPUs on which the kernel switched to or from the threads, read from its trace."""
     host.run(f"cd {TRACE} && echo {' '.join(map(str, tids))} > set_event_pid && echo > trace")
     host.run(f"cd {TRACE} && echo 1 > events/sched/sched_switch/enable")
     time.sleep(seconds)
@@ -90,10 +92,10 @@ def switched_on(host, tids, seconds):
 
 @pytest.mark.parametrize("host", ["two-socket"], indirect=True)
 def test_numa_local_keeps_a_working_guest_on_its_node(host):
-    made = plan(host, "numa-local")
-    run, state = apply(host, made)
+    new_plan = plan(host, "numa-local")
+    run, state = apply(host, new_plan)
     assert state == "applied"
-    (pool,) = {want.cpus for want in made.wanted if want.target.kind == "vcpu"}
+    (pool,) = {want.cpus for want in new_plan.wanted if want.target.kind == "vcpu"}
     assert any(pool <= node.cpus for node in host.topology.nodes)
     tids = vcpus(host)
     with working(host, tids):
@@ -112,21 +114,21 @@ def test_numa_local_keeps_a_working_guest_on_its_node(host):
     indirect=["host"],
     ids=["isolated-boot", "two-socket live"],
 )
-def test_isolated_vcpus_have_a_cpu_each_while_housekeeping_is_flooded(host, isolation):
-    made = plan(host, "isolated", isolation=isolation)
-    run, state = apply(host, made)
+def test_isolated_vcpus_have_a_cpu_each_while_housekeeping_is_overloaded(host, isolation):
+    new_plan = plan(host, "isolated", isolation=isolation)
+    run, state = apply(host, new_plan)
     assert state == "applied"
     tids = vcpus(host)
     assert len(tids) == GUESTS[GUEST] == 4
-    flood = range(2 * len(made.roles.housekeeping))
+    flood = range(2 * len(new_plan.roles.housekeeping))
     try:
         for number in flood:
-            unit = f"--unit=flood{number} -p CPUAffinity={made.roles.housekeeping}"
+            unit = f"--unit=flood{number} -p CPUAffinity={new_plan.roles.housekeeping}"
             host.run(f"systemd-run -q {unit} python3 -c '{SPIN}'")
         with working(host, tids):
             got = shares(host, tids, 20)
         assert min(got) > 0.95, got
-        own = next(want.cpus for want in made.wanted if want.target.kind == "vcpu")
+        own = next(want.cpus for want in new_plan.wanted if want.target.kind == "vcpu")
         with pytest.raises(Invalid, match="isolated"):
             plan(host, emulator=str(own))
     finally:

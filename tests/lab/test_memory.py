@@ -1,4 +1,4 @@
-"""Guests' memory moved to the node of their vCPUs, counted by the kernel before and after."""
+"""A guest's memory is moved to the node of its vCPUs; the kernel's counters are compared before and after."""
 
 import json
 import time
@@ -6,14 +6,14 @@ from contextlib import contextmanager
 
 import pytest
 from private_libvirt import guest_xml
-from support.lab import apply, boot_disk, inventory, masks, plan, rollback, served, wrong
+from support.lab import apply, boot_disk, inventory, masks, plan, rollback, server, wrong
 
 MEMORY_MIB = 448
-"""Much more than QEMU's own code and libraries, which lie on either node."""
+"""Much more than the memory of QEMU's code and libraries, which may be on either node."""
 NOISE_KIB = 2048
-"""What QEMU takes or gives back between two readings."""
+"""The memory that QEMU may allocate or free between two readings."""
 LIBRARIES_KIB = 32 * 1024
-"""What QEMU's code and libraries may hold on a node where the guest's memory does not lie."""
+"""The memory of QEMU's code and libraries that may be on another node than the guest's memory."""
 
 _NUMA_MAPS = """\
 import collections, json, subprocess
@@ -31,7 +31,7 @@ print(json.dumps(found))
 
 
 def numa_maps(host):
-    """KiB by node of the guest's QEMU, without pinner."""
+    """The KiB of the guest's QEMU on each node, read without pinner."""
     return {int(node): kib for node, kib in json.loads(host.run("python3 -", stdin=_NUMA_MAPS).out).items()}
 
 
@@ -40,12 +40,12 @@ def same(one, other, noise=NOISE_KIB):
 
 
 def halted(host):
-    """Whether the guest's first CPU has come to the end of STOPPED, which the firmware loads at 0x7c00."""
+    """Whether the guest's first CPU has reached the end of STOPPED, which the firmware loads at 0x7c00."""
     return "IP=00007c02" in host.run("virsh qemu-monitor-command delta --hmp info registers").out
 
 
-def settle(host):
-    """QEMU takes memory while the firmware runs, which is slow in an emulated host, and waits now and then."""
+def wait_for_stable_memory(host):
+    """Wait until QEMU's memory does not change: it grows while the firmware runs, which is slow and has pauses."""
     for _ in range(60):
         found = numa_maps(host)
         time.sleep(3)
@@ -56,7 +56,7 @@ def settle(host):
 
 @contextmanager
 def guest(host, mode, node):
-    """Guest delta, all of whose memory is taken from ``node`` at its start."""
+    """Guest delta, which gets all its memory from ``node`` at its start."""
     disk = boot_disk(host)
     memory = (
         "<memoryBacking><allocation mode='immediate'/></memoryBacking>"
@@ -65,42 +65,42 @@ def guest(host, mode, node):
     xml = guest_xml("delta", vcpus=4, memory_mib=MEMORY_MIB, extra=memory, devices=disk)
     host.run("virsh -q create /dev/stdin", stdin=xml)
     try:
-        settle(host)
+        wait_for_stable_memory(host)
         yield
     finally:
         host.run("virsh -q destroy delta")
 
 
 @pytest.fixture(scope="module")
-def two(lab_host):
+def two_socket(lab_host):
     return lab_host("two-socket")
 
 
 @pytest.mark.fault(31)
 @pytest.mark.parametrize("mode", ["preferred", "strict", "restrictive"])
-def test_memory_follows_the_vcpus_and_goes_back(two, mode):
-    home, away = inventory(two).topology.nodes
-    with guest(two, mode, away.id):
-        before, threads = numa_maps(two), masks(two)
+def test_memory_is_moved_to_the_vcpus_and_rolled_back(two_socket, mode):
+    home, away = inventory(two_socket).topology.nodes
+    with guest(two_socket, mode, away.id):
+        before, threads = numa_maps(two_socket), masks(two_socket)
         assert before[away.id] > MEMORY_MIB * 1024
-        # The guest would stay where its memory is; so all of that node is taken for emulators.
-        made = plan(two, "numa-local", emulator=str(away.cpus))
-        (planned,) = made.memory
+        # pinner would place the guest on the node of its memory, so the request gives that node to emulators.
+        new_plan = plan(two_socket, "numa-local", emulator=str(away.cpus))
+        (planned,) = new_plan.memory
         assert planned.home == home.id
         assert same(planned.per_node, before)
         assert same({home.id: planned.remote_kib}, {home.id: before[away.id]})
-        run, state = apply(two, made, migrate_memory=True)
+        run, state = apply(two_socket, new_plan, migrate_memory=True)
         assert state == "applied"
-        after = numa_maps(two)
+        after = numa_maps(two_socket)
         assert after[home.id] >= 0.95 * sum(after.values())
-        entry = served(two).entries(run)[-1]
+        entry = server(two_socket).entries(run)[-1]
         assert entry.change.before == {part.node: part.before_kib for part in entry.memory if part.before_kib}
         assert same(entry.change.before, before)
         assert same({part.node: part.stayed_kib for part in entry.memory}, after)
         assert all(part.moved_kib + part.stayed_kib == part.before_kib for part in entry.memory)
         if mode == "restrictive":
-            assert f"numa_nodeset   : {home.id}\n" in two.run("virsh numatune delta").out
-        assert rollback(two, run) == "rolled_back"
-        assert same(numa_maps(two), before, LIBRARIES_KIB)
-        assert wrong(threads, masks(two)) == []
-        assert f"numa_nodeset   : {away.id}\n" in two.run("virsh numatune delta").out
+            assert f"numa_nodeset   : {home.id}\n" in two_socket.run("virsh numatune delta").out
+        assert rollback(two_socket, run) == "rolled_back"
+        assert same(numa_maps(two_socket), before, LIBRARIES_KIB)
+        assert wrong(threads, masks(two_socket)) == []
+        assert f"numa_nodeset   : {away.id}\n" in two_socket.run("virsh numatune delta").out

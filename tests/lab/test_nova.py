@@ -1,4 +1,4 @@
-"""A guest that Nova pinned and one that floats side by side, on a host whose nova.conf has CPU sets."""
+"""A guest that Nova pinned and floating guests, on a host whose nova.conf has CPU sets."""
 
 import json
 from contextlib import ExitStack, contextmanager
@@ -17,7 +17,7 @@ from support.lab import (
     plan,
     planned,
     rollback,
-    served,
+    server,
     wrong,
 )
 
@@ -34,7 +34,7 @@ METADATA = """<metadata><nova:instance xmlns:nova="http://openstack.org/xmlns/li
 
 @contextmanager
 def nova_conf(host, **sets):
-    """nova.conf with these sets."""
+    """A nova.conf with these sets."""
     lines = "\n".join(["[compute]", *(f"{option} = {cpus}" for option, cpus in sets.items())])
     host.run(f"mkdir -p {CONF.rpartition('/')[0]} && cat > {CONF}", stdin=f"{lines}\n")
     try:
@@ -45,7 +45,7 @@ def nova_conf(host, **sets):
 
 @contextmanager
 def pinned_guest(host, *cpus):
-    """Guest nova, each vCPU on a CPU of its own and QEMU's own threads on all of them, as Nova defines it."""
+    """Guest nova as Nova defines it: each vCPU on a CPU of its own, and QEMU's own threads on all these CPUs."""
     disk = boot_disk(host)
     every = ",".join(map(str, cpus))
     pins = "".join(f"<vcpupin vcpu='{vcpu}' cpuset='{cpu}'/>" for vcpu, cpu in enumerate(cpus))
@@ -60,7 +60,7 @@ def pinned_guest(host, *cpus):
 
 @contextmanager
 def powered_down(host, cpu):
-    """A CPU that is offline, as Nova's cpu_power_management leaves those that no guest has."""
+    """An offline CPU, like the CPUs without a guest under Nova's cpu_power_management."""
     host.run(f"echo 0 > /sys/devices/system/cpu/cpu{cpu}/online")
     try:
         yield
@@ -69,8 +69,8 @@ def powered_down(host, cpu):
 
 
 @pytest.fixture(scope="module")
-def sides(lab_host):
-    """The host, Nova's two sets, and the CPUs of its guest."""
+def nova_host(lab_host):
+    """The host with Nova's guest and floating guests, and Nova's dedicated and shared CPUs."""
     host = lab_host("two-socket")
     online = sorted(inventory(host).topology.online)
     dedicated, shared, own = CpuSet.of(online[-4:]), CpuSet.of(online[4:-4]), online[-2:]
@@ -83,45 +83,45 @@ def sides(lab_host):
 
 @pytest.mark.fault(15)
 @pytest.mark.parametrize("strategy", ["shared-pool", "numa-local"])
-def test_plan_apply_and_drift_never_touch_novas_guest_and_cpus(sides, strategy):
-    host, dedicated, shared = sides
+def test_plan_apply_and_drift_never_touch_novas_guest_and_cpus(nova_host, strategy):
+    host, dedicated, shared = nova_host
     before = masks(host)
-    made = plan(host, strategy)
-    assert {want.target.name for want in made.wanted if want.target.kind == "vcpu"} == {"alpha", "beta"}
-    assert not any(want.target.name == "nova" for want in made.wanted)
-    assert made.roles.vcpu <= shared
-    assert not made.roles.cpus & dedicated
-    run, state = apply(host, made)
+    new_plan = plan(host, strategy)
+    assert {want.target.name for want in new_plan.wanted if want.target.kind == "vcpu"} == {"alpha", "beta"}
+    assert not any(want.target.name == "nova" for want in new_plan.wanted)
+    assert new_plan.roles.vcpu <= shared
+    assert not new_plan.roles.cpus & dedicated
+    run, state = apply(host, new_plan)
     assert state == "applied"
-    assert wrong(planned(before, made), masks(host)) == []
-    served(host).set_policy(name(host), Policy(Request(strategy), "observe"), CALLER)
-    assert [str(drift.target) for drift in served(host).drift(name(host)).drifts] == []
+    assert wrong(planned(before, new_plan), masks(host)) == []
+    server(host).set_policy(name(host), Policy(Request(strategy), "observe"), CALLER)
+    assert [str(drift.target) for drift in server(host).drift(name(host)).drifts] == []
     assert rollback(host, run) == "rolled_back"
     assert wrong(before, masks(host)) == []
 
 
 @pytest.mark.fault(15)
-def test_a_set_that_grew_since_the_plan_stops_its_apply(sides):
-    host, dedicated, shared = sides
-    made, before = plan(host), masks(host)
+def test_an_apply_is_refused_after_a_set_of_nova_has_grown(nova_host):
+    host, dedicated, shared = nova_host
+    new_plan, before = plan(host), masks(host)
     grown = dedicated | CpuSet.of([max(shared)])
     with nova_conf(host, cpu_dedicated_set=grown, cpu_shared_set=shared):
         with pytest.raises(NovaConflict, match=f"cpu_dedicated_set {grown}"):
-            served(host).apply(made.id, False, CALLER)
+            server(host).apply(new_plan.id, False, CALLER)
         with pytest.raises(NovaConflict, match=f"housekeeping {max(shared)}"):
             plan(host, housekeeping=str(max(shared)))
     host.run(f"printf '[compute]\\ncpu_dedicated_set = {dedicated}\\ncpu_shared_set = {shared}\\n' > {CONF}")
     assert wrong(before, masks(host)) == []
 
 
-def test_the_check_tells_whose_what_is(sides):
-    host, dedicated, shared = sides
+def test_the_nova_check_shows_sets_guests_and_unused_cpus(nova_host):
+    host, dedicated, shared = nova_host
     with powered_down(host, min(dedicated)):
-        told = pinner(host, "nova", "check", "--json", check=False)
+        result = pinner(host, "nova", "check", "--json", check=False)
         assert not any(want.cpus & dedicated for want in plan(host).wanted)
-    report = json.loads(told.out)
+    report = json.loads(result.out)
     assert (report["dedicated"], report["shared"]) == (str(dedicated), str(shared))
     assert [(guest["name"], guest["floating"]) for guest in report["guests"]] == [("nova", True)]
     assert report["unused"] == str(min(dedicated))
     assert {"notification_format", "driver"} <= {finding["what"] for finding in report["findings"]}
-    assert told.status == 1
+    assert result.status == 1

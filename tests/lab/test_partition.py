@@ -1,4 +1,4 @@
-"""The live form of `isolated`: made on a running host, agreed by the kernel, and taken back to the last mask."""
+"""The live form of `isolated`: applied on a running host, checked in the kernel, and rolled back to every mask."""
 
 import json
 import shlex
@@ -40,70 +40,70 @@ print(",".join(map(str, sorted(used))))
 
 
 @pytest.fixture(scope="module")
-def plain(lab_host):
+def two_socket(lab_host):
     host = lab_host("two-socket")
     with guests(host), daemon(host, "busy"), daemon(host, "owned", cpu=1):
         yield host
 
 
 def settings(host):
-    """The kernel's word on the guests' cgroups and on unbound work."""
+    """The kernel's settings of the guests' cgroups and of unbound work queues."""
     return json.loads(host.run("python3 -", stdin=_SETTINGS).out)
 
 
 def ran_on(host, unit):
-    """The CPUs on which a unit's threads were seen (field 39 of /proc/TID/stat)."""
+    """The CPUs that a unit's threads were using when sampled (field 39 of /proc/TID/stat)."""
     pid = host.run(f"systemctl show -p MainPID --value {unit}").out.strip()
     return CpuSet.parse(host.run(f"python3 - {pid}", stdin=_RAN).out)
 
 
 @pytest.mark.fault(5)
-def test_a_live_partition_is_made_and_taken_back(plain):
-    before, cgroups = masks(plain), settings(plain)
-    made = plan(plain, "isolated", isolation="live")
-    assert made.blocked == ""
-    assert made.unplaced == ()
-    run, state = apply(plain, made)
+def test_a_live_partition_is_applied_and_rolled_back(two_socket):
+    before, cgroups = masks(two_socket), settings(two_socket)
+    new_plan = plan(two_socket, "isolated", isolation="live")
+    assert new_plan.blocked == ""
+    assert new_plan.unplaced == ()
+    run, state = apply(two_socket, new_plan)
     assert state == "applied"
     try:
-        isolated = the_kernel_agrees(plain, made)
-        nothing_else_runs_there(plain, isolated)
-        plain.run("systemctl daemon-reload")
-        assert the_kernel_agrees(plain, made) == isolated
-        assert [c for c in plan(plain, "isolated", isolation="live").changes if c.target.kind != "process"] == []
+        isolated = check_partitions(two_socket, new_plan)
+        check_no_other_threads(two_socket, isolated)
+        two_socket.run("systemctl daemon-reload")
+        assert check_partitions(two_socket, new_plan) == isolated
+        assert [c for c in plan(two_socket, "isolated", isolation="live").changes if c.target.kind != "process"] == []
     finally:
-        assert rollback(plain, run) == "rolled_back"
-    # The kernel takes no empty list back where threads are; all CPUs are as little of a limit.
-    everything = str(inventory(plain).topology.online)
-    assert settings(plain) == {
+        assert rollback(two_socket, run) == "rolled_back"
+    # The kernel refuses an empty list for a cgroup with threads; a list of all CPUs has the same effect.
+    everything = str(inventory(two_socket).topology.online)
+    assert settings(two_socket) == {
         path: values if path == "unbound" else [everything, *values[1:]] for path, values in cgroups.items()
     }
-    assert wrong(before, masks(plain)) == []
+    assert wrong(before, masks(two_socket)) == []
 
 
-def the_kernel_agrees(host, made):
-    """Each vCPU alone on a CPU of its guest's partition; the CPUs of all the partitions."""
+def check_partitions(host, new_plan):
+    """Check that each vCPU has a CPU of its guest's partition to itself; returns the CPUs of all partitions."""
     found = settings(host)
     slice_cpus = CpuSet.parse(found[f"{CGROUPS}/machine.slice"][0])
     assert found[f"{CGROUPS}/machine.slice"][2] == "root"
-    seats, isolated = [], CpuSet()
+    vcpu_cpus, isolated = [], CpuSet()
     for guest in inventory(host).guests:
         cpus, effective, kind = found[f"{CGROUPS}/{guest.cgroups[-1].path}"]
         assert (kind, effective) == ("isolated", cpus)
         own = [vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread]
-        assert all(len(seat) == 1 and seat <= CpuSet.parse(cpus) for seat in own)
-        seats += [cpu for seat in own for cpu in seat]
+        assert all(len(mask) == 1 and mask <= CpuSet.parse(cpus) for mask in own)
+        vcpu_cpus += [cpu for mask in own for cpu in mask]
         isolated |= CpuSet.parse(cpus)
-    assert len(seats) == len(set(seats)) == sum(GUESTS.values())
+    assert len(vcpu_cpus) == len(set(vcpu_cpus)) == sum(GUESTS.values())
     assert isolated <= slice_cpus
-    assert not made.roles.housekeeping & slice_cpus
+    assert not new_plan.roles.housekeeping & slice_cpus
     unbound = int(found["unbound"][0].replace(",", ""), 16)
     assert not [cpu for cpu in isolated if unbound >> cpu & 1]
     return isolated
 
 
-def nothing_else_runs_there(host, isolated):
-    """Six spinning threads on four CPUs, and none of them ever reaches a partition's CPUs."""
+def check_no_other_threads(host, isolated):
+    """Check that none of six spinning threads, more than there are other CPUs, ever runs on a partition's CPUs."""
     host.run(f"systemd-run -q --unit=spin python3 -c {shlex.quote(SPIN)}")
     try:
         used = ran_on(host, "spin")

@@ -1,38 +1,40 @@
-"""Every strategy on every topology: planned, applied, read back from the kernel, taken back, read back again."""
+"""Every strategy on every topology: planned, applied and rolled back, with the masks read from the kernel."""
 
 import time
 from contextlib import ExitStack
 
 import pytest
-from support.lab import apply, daemon, guests, masks, plan, planned, rollback, stray, wrong
+from support.lab import apply, daemon, guests, masks, plan, planned, rollback, shell_process, wrong
 
 
 def prove(host, strategy, row):
-    """The whole way on one host; ``row`` tells how far it came."""
+    """Plan, apply and roll back on one host; ``row`` gets the result of each step."""
     before = masks(host)
-    made = plan(host, strategy)
-    row.append("yes" if not made.blocked else "blocked")
-    assert not made.blocked
-    assert made.changes
-    run, state = apply(host, made)
+    new_plan = plan(host, strategy)
+    row.append("yes" if not new_plan.blocked else "blocked")
+    assert not new_plan.blocked
+    assert new_plan.changes
+    run, state = apply(host, new_plan)
     row.append(state)
     assert state == "applied"
     after = masks(host)
-    row.append("yes" if not wrong(planned(before, made), after) else "NO")
-    assert wrong(planned(before, made), after) == []
-    assert not {change.target for change in made.changes} & {change.target for change in plan(host, strategy).changes}
+    row.append("yes" if not wrong(planned(before, new_plan), after) else "NO")
+    assert wrong(planned(before, new_plan), after) == []
+    assert not {change.target for change in new_plan.changes} & {
+        change.target for change in plan(host, strategy).changes
+    }
     state = rollback(host, run)
     row.append(state)
     assert state == "rolled_back"
     last = masks(host)
     row.append("yes" if not wrong(before, last) else "NO")
     assert wrong(before, last) == []
-    return made
+    return new_plan
 
 
 @pytest.fixture
 def row(record_property, name, request):
-    """This test's row of the table."""
+    """This test's row of the table of results."""
     began = time.monotonic()
     cells = [name, request.node.name.partition("[")[2].split("-", 1)[-1]]
     yield cells
@@ -41,29 +43,29 @@ def row(record_property, name, request):
 
 
 @pytest.mark.parametrize("strategy", ["shared-pool", "numa-local"])
-def test_a_strategy_without_a_reboot(busy, strategy, row):
+def test_a_strategy_is_applied_without_a_reboot(busy, strategy, row):
     row[1] = strategy
-    owned = len(busy.topology.seats) - 1
+    owned = len(busy.topology.positions) - 1
     with daemon(busy, "owned", cpu=owned):
-        made = prove(busy, strategy, row)
-        assert any("owned" in left.name or str(owned) in left.why for left in made.skipped)
-        assert all(owned not in want.cpus for want in made.wanted)
+        new_plan = prove(busy, strategy, row)
+        assert any("owned" in skipped.name or str(owned) in skipped.why for skipped in new_plan.skipped)
+        assert all(owned not in want.cpus for want in new_plan.wanted)
 
 
-def test_isolation_by_boot_parameters(busy, load, name, lab_host, pool, row):
+def test_isolated_is_applied_with_boot_parameters(busy, load, name, lab_host, pool, row):
     row[1] = "isolated"
-    asked = plan(busy, "isolated")
-    if not asked.blocked:
+    proposed = plan(busy, "isolated")
+    if not proposed.blocked:
         assert "isolcpus" in busy.topology.kernel
         prove(busy, "isolated", row)
         return
-    arguments = asked.isolation.kernel_arguments
-    assert f"reboot with {arguments}" in asked.blocked
+    arguments = proposed.isolation.kernel_arguments
+    assert f"reboot with {arguments}" in proposed.blocked
     load.close()
     pool.discard(busy)
     rebooted = lab_host(name, arguments)
     with ExitStack() as undo:
-        for part in (guests(rebooted), stray(rebooted), daemon(rebooted, "busy")):
+        for part in (guests(rebooted), shell_process(rebooted), daemon(rebooted, "busy")):
             undo.enter_context(part)
-        made = prove(rebooted, "isolated", row)
-    assert made.isolation.present == asked.isolation.wanted
+        new_plan = prove(rebooted, "isolated", row)
+    assert new_plan.isolation.present == proposed.isolation.wanted

@@ -1,4 +1,4 @@
-"""What lab tests do on a lab host: start guests and daemons, call pinner, and ask the kernel."""
+"""Steps of the lab tests on a lab host: start guests and daemons, call pinner, and read masks from the kernel."""
 
 import json
 import shlex
@@ -23,10 +23,10 @@ from pinner.model.snapshot import Snapshot
 from pinner.service.remote import RemoteService
 
 GUESTS = {"alpha": 4, "beta": 2, "gamma": 1}
-"""Name to vCPUs."""
+"""The number of vCPUs of each guest, by its name."""
 _IMAGE = "/var/lib/libvirt/images/boot.img"
 STOPPED = bytes.fromhex("faf4ebfd").ljust(510, b"\0") + b"\x55\xaa"
-"""A boot sector that halts for good: emulated emulation is slow, and a guest need not work to be pinned."""
+"""A boot sector that halts forever: nested emulation is slow, and a halted guest can be pinned as well."""
 
 BUSY = """\
 import threading, time
@@ -53,7 +53,7 @@ for folder in glob.glob("/proc/[0-9]*/task/[0-9]*"):
         continue
     fields = stat[stat.rindex(")") + 2:].split()
     if int(fields[6]) & 0x04000000:
-        continue  # PF_NO_SETAFFINITY: the kernel moves it, and nobody else can
+        continue  # PF_NO_SETAFFINITY: only the kernel can move this thread
     mask = next(line.split()[1] for line in lines if line.startswith("Cpus_allowed_list"))
     found.append([int(stat.split()[0]), int(fields[19]), stat[stat.index("(") + 1:stat.rindex(")")], mask])
 print(json.dumps(found))
@@ -62,29 +62,32 @@ print(json.dumps(found))
 TOKEN = "lab-token"
 CALLER = Caller("lab", "127.0.0.1", "")
 _CONFIG = "[api]\nbind = 0.0.0.0\ntoken_file = /etc/pinner/tokens\n[libvirt]\ncall_timeout = 120\n"
-"""Everything takes its time in an emulated host."""
+"""The long timeout is needed because an emulated host is slow."""
 
 Threads = dict[tuple[int, int], tuple[str, CpuSet]]
-"""Thread id and start time to name and mask."""
+"""The name and mask of each thread, by its id and start time."""
 
 
 def pinner(host: LabHost, *words: str, check: bool = True) -> Result:
-    """One pinner command on the host."""
+    """Run one pinner command on the host."""
     return host.run(f"pinner {shlex.join(words)}", check=check)
 
 
 @cache
-def serve(host: LabHost) -> RemoteService:
-    """Begin `pinner serve` on the host, to be asked from here: starting Python for each question is slow in there."""
+def start_server(host: LabHost) -> RemoteService:
+    """Start `pinner serve` on the host and return its client.
+
+    The tests call the server from this machine, because each start of Python on an emulated host is slow.
+    """
     host.run("mkdir -p /etc/pinner && cat > /etc/pinner/pinner.conf", stdin=_CONFIG)
     host.run(f"echo lab:{TOKEN} > /etc/pinner/tokens && systemd-run -q --unit=pinner pinner serve")
     return RemoteService(host.url, TOKEN)
 
 
 @cache
-def served(host: LabHost) -> RemoteService:
-    """The host's server, when it answers."""
-    pinner = serve(host)
+def server(host: LabHost) -> RemoteService:
+    """The client of the host's server, once the server answers."""
+    pinner = start_server(host)
     deadline = time.monotonic() + 120
     while True:
         with suppress(HostUnreachable):
@@ -100,47 +103,47 @@ def name(host: LabHost) -> str:
 
 
 def inventory(host: LabHost) -> Snapshot:
-    """The host as pinner sees it; loads are not measured."""
-    return served(host).observe(name(host), 0)
+    """A snapshot of the host by pinner, without measured loads."""
+    return server(host).observe(name(host), 0)
 
 
 def plan(host: LabHost, strategy: str = "shared-pool", **parameters: Any) -> Plan:
-    """A stored plan."""
-    return served(host).plan(name(host), Request(strategy, **parameters), None, 2.0, CALLER)
+    """Create and store a plan."""
+    return server(host).plan(name(host), Request(strategy, **parameters), None, 2.0, CALLER)
 
 
-def apply(host: LabHost, made: Plan, *, migrate_memory: bool = False) -> tuple[str, str]:
-    """Apply a plan; the run's id and how it ended."""
-    return _ended(host, served(host).apply(made.id, False, CALLER, migrate_memory=migrate_memory))
+def apply(host: LabHost, new_plan: Plan, *, migrate_memory: bool = False) -> tuple[str, str]:
+    """Apply a plan; the run's id, and its final state with any error."""
+    return _ended(host, server(host).apply(new_plan.id, False, CALLER, migrate_memory=migrate_memory))
 
 
 def rollback(host: LabHost, run: str) -> str:
-    """Take a run back; how that ended."""
-    return _ended(host, served(host).rollback(run, CALLER))[1]
+    """Roll back a run; the final state of the rollback with any error."""
+    return _ended(host, server(host).rollback(run, CALLER))[1]
 
 
 def _ended(host: LabHost, run: Run) -> tuple[str, str]:
-    for _ in served(host).follow(run.id):
+    for _ in server(host).follow(run.id):
         pass
-    ended = served(host).run(run.id)
+    ended = server(host).run(run.id)
     return run.id, f"{ended.state} {ended.error}".strip()
 
 
 def masks(host: LabHost) -> Threads:
-    """The kernel's word on every thread of the host, without pinner."""
+    """The kernel's mask of every thread of the host, read without pinner."""
     found = json.loads(host.run("python3 -", stdin=_MASKS).out)
     return {(tid, started): (name, CpuSet.parse(mask)) for tid, started, name, mask in found}
 
 
-def planned(before: Threads, made: Plan) -> Threads:
-    """What the kernel must say when the plan is so and nothing else has changed."""
-    changes = [change for change in made.changes if isinstance(change, AffinityChange)]
+def planned(before: Threads, new_plan: Plan) -> Threads:
+    """The masks that the kernel must show once the plan is applied and nothing else has changed."""
+    changes = [change for change in new_plan.changes if isinstance(change, AffinityChange)]
     wanted = {(thread.tid, thread.started): change.after for change in changes for thread in change.before}
     return {key: (name, wanted.get(key, mask)) for key, (name, mask) in before.items()}
 
 
 def wrong(expected: Threads, found: Threads) -> list[str]:
-    """The threads that live and are not where they are expected."""
+    """A line for each running thread whose mask is not the expected one."""
     return [
         f"{name} ({key[0]}) is on {found[key][1]}, not on {mask}"
         for key, (name, mask) in expected.items()
@@ -149,14 +152,14 @@ def wrong(expected: Threads, found: Threads) -> list[str]:
 
 
 def boot_disk(host: LabHost, system: bytes = STOPPED) -> str:
-    """A disk that guests of the host start from, as XML; its image is on the host then."""
+    """Write the image of a boot disk to the host; the XML of the disk."""
     host.run(f"cat > {_IMAGE} && truncate -s 1M {_IMAGE}", stdin=system)
     return f"<disk type='file'><source file='{_IMAGE}'/><target dev='vda' bus='virtio'/><readonly/></disk>"
 
 
 @contextmanager
 def guests(host: LabHost, vcpus: Mapping[str, int] = GUESTS, system: bytes = STOPPED) -> Iterator[None]:
-    """Guests of so many vCPUs, running; gone afterwards."""
+    """Running guests with these numbers of vCPUs; they end with the context."""
     disk = boot_disk(host, system)
     try:
         for name, count in vcpus.items():
@@ -168,10 +171,9 @@ def guests(host: LabHost, vcpus: Mapping[str, int] = GUESTS, system: bytes = STO
 
 @contextmanager
 def daemon(host: LabHost, unit: str, *, cpu: int | None = None, properties: str = "") -> Iterator[None]:
-    """A busy daemon with a systemd unit of its own, which may have properties; with ``cpu`` its owner has pinned it
-    there."""
-    given = [properties] if properties else [] if cpu is None else [f"CPUAffinity={cpu}"]
-    words = shlex.join(["systemd-run", "-q", f"--unit={unit}", *(f"-p{each}" for each in given)])
+    """A busy daemon with its own systemd unit, which may have properties; its owner pins it to ``cpu``."""
+    options = [properties] if properties else [] if cpu is None else [f"CPUAffinity={cpu}"]
+    words = shlex.join(["systemd-run", "-q", f"--unit={unit}", *(f"-p{option}" for option in options)])
     host.run(f"{words} python3 -c {shlex.quote(BUSY)}")
     try:
         yield
@@ -180,8 +182,8 @@ def daemon(host: LabHost, unit: str, *, cpu: int | None = None, properties: str 
 
 
 @contextmanager
-def stray(host: LabHost) -> Iterator[None]:
-    """A busy process that somebody started from a shell: it has no unit of its own."""
+def shell_process(host: LabHost) -> Iterator[None]:
+    """A busy process that was started from a shell, so it has no systemd unit of its own."""
     started = host.run(f"setsid python3 -c {shlex.quote(BUSY)} > /dev/null 2>&1 < /dev/null & echo $!")
     try:
         yield

@@ -1,1 +1,1 @@
-"""The NUMA lab: virtual machines of any topology, in which pinner is proven on a real multi-node kernel."""
+"""The NUMA lab: virtual machines of any topology, in which pinner is tested on a real kernel with several nodes."""

@@ -19,7 +19,7 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a command ended; 128 and the signal's number where a signal ended it."""
+    """The result of a command; the status is 128 plus the signal's number where a signal ended the command."""
 
     status: int
     output: bytes
@@ -27,17 +27,17 @@ class Result:
 
     @property
     def out(self) -> str:
-        """What it printed."""
+        """The standard output as text."""
         return self.output.decode()
 
     @property
     def err(self) -> str:
-        """What it complained of."""
+        """The standard error as text."""
         return self.errors.decode()
 
 
 class GuestAgent:
-    """One host's agent. Not for several threads at a time."""
+    """A connection to one host's agent; only one thread may use it at a time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -46,8 +46,8 @@ class GuestAgent:
         self._buffer = b""
 
     def wait(self, alive: Callable[[], bool], deadline: float) -> None:
-        """Return when the agent answers. Raises TimeoutError at ``deadline`` (of time.monotonic), or when nobody lives
-        who could answer."""
+        """Wait until the agent answers. Raises TimeoutError at ``deadline`` (of time.monotonic), or if ``alive`` is
+        false."""
         while alive() and time.monotonic() < deadline:
             number = next(self._numbers)
             with suppress(OSError, json.JSONDecodeError):
@@ -108,6 +108,6 @@ class GuestAgent:
                 raise ConnectionError("the machine has ended")
             self._buffer += part
         line, _, self._buffer = self._buffer.partition(b"\n")
-        # A delimited answer begins with a byte that no JSON holds.
+        # A delimited answer begins with a byte that is not valid in JSON.
         answer: dict[str, Any] = json.loads(line.lstrip(b"\xff"))
         return answer

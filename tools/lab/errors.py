@@ -1,8 +1,8 @@
-"""What goes wrong in the lab, one line each."""
+"""The errors of the lab; each text is one line."""
 
 
 class LabError(RuntimeError):
-    """The lab cannot do this; the text says why, and what to do."""
+    """The lab cannot do this; the text names the reason and the remedy."""
 
 
 class Hung(LabError):

@@ -10,7 +10,7 @@ and Documentation/driver-api/early-userspace/buffer-format.rst.
 import struct
 from collections.abc import Iterator
 
-from lab.topology import LabTopology, Seat
+from lab.topology import LabTopology, Position
 
 _OEM = (b"BOCHS ", b"BXPC    ")
 """QEMU's names in its tables; a table of other names replaces nothing."""
@@ -18,11 +18,11 @@ _REVISION = 2
 """One more than QEMU's own."""
 _LOCAL_APIC, _IO_APIC = 0xFEE00000, 0xFEC00000
 _PC_INTERRUPTS = ((0, 2, 0), (5, 5, 13), (9, 9, 13), (10, 10, 13), (11, 11, 13))
-"""Source, global interrupt and flags of what QEMU's q35 machine wires differently from a plain PC."""
+"""Source, global interrupt and flags of the interrupts that QEMU's q35 machine wires differently from a plain PC."""
 
 
 def early_archive(topology: LabTopology) -> bytes:
-    """What to put before the initial ram disk: a cpio archive (newc) that holds the table alone."""
+    """A cpio archive (newc) with only the table, to be put before the initial ram disk."""
     files = (("kernel/firmware/acpi/apic.aml", madt(topology)), ("TRAILER!!!", b""))
     archive = b"".join(_member(number, name, data) for number, (name, data) in enumerate(files))
     return archive + b"\0" * (-len(archive) % 512)
@@ -37,16 +37,16 @@ def madt(topology: LabTopology) -> bytes:
     return bytes(table)
 
 
-def apic_id(topology: LabTopology, seat: Seat) -> int:
-    """A seat's APIC id as QEMU makes it: each level in as many bits as it needs."""
+def apic_id(topology: LabTopology, position: Position) -> int:
+    """The APIC id of a position as QEMU computes it: each level has as many bits as it needs."""
     thread_bits, core_bits = ((size - 1).bit_length() for size in (topology.threads, topology.cores))
-    return seat.socket << core_bits + thread_bits | seat.core << thread_bits | seat.thread
+    return position.socket << core_bits + thread_bits | position.core << thread_bits | position.thread
 
 
 def _controllers(topology: LabTopology) -> Iterator[bytes]:
-    for seat in topology.seats:
-        place = (seat.socket * topology.cores + seat.core) * topology.threads + seat.thread
-        yield struct.pack("<BBBBI", 0, 8, place, apic_id(topology, seat), 1)
+    for position in topology.positions:
+        place = (position.socket * topology.cores + position.core) * topology.threads + position.thread
+        yield struct.pack("<BBBBI", 0, 8, place, apic_id(topology, position), 1)
     yield struct.pack("<BBBBII", 1, 12, 0, 0, _IO_APIC, 0)
     for source, interrupt, flags in _PC_INTERRUPTS:
         yield struct.pack("<BBBBIH", 2, 10, 0, source, interrupt, flags)

@@ -1,4 +1,4 @@
-"""A lab host: a virtual machine that runs, takes commands and leaves nothing behind, a hung one but its console log."""
+"""A lab host: a running virtual machine that executes commands; only the console log of a hung host remains."""
 
 import compileall
 import os
@@ -22,10 +22,10 @@ from lab.topology import LabTopology
 BOOT_SECONDS = 300
 RUN_SECONDS = 300
 _STOP_SECONDS = 10
-_TOLD_BYTES = 4000
-"""How much of a hung host's console log is told."""
+_EXCERPT_BYTES = 4000
+"""The length of a hung host's console log that the error contains."""
 _OVERHEAD_MIB = 768
-"""What QEMU takes beside the machine's memory: translated code, devices."""
+"""The memory that QEMU uses beside the machine's own: translated code, devices."""
 _PROJECT = Path(__file__).parents[2]
 _SOFTWARE = ("api", "migrations", "pinner", "tools")
 _COMMAND = """\
@@ -36,7 +36,7 @@ exec python3 -c 'import sys; from pinner.cli.main import main; sys.exit(main())'
 
 
 def software(folder: Path) -> Path:
-    """A disk in ``folder`` that holds pinner from the working tree and the packages that it needs from this venv."""
+    """A disk in ``folder`` with pinner from the working tree and its packages from this venv."""
     tree, disk = folder / "software", folder / "software.ext4"
     for name in _SOFTWARE:
         shutil.copytree(_PROJECT / name, tree / "tree" / name, symlinks=True)
@@ -52,7 +52,7 @@ def software(folder: Path) -> Path:
 
 
 class LabHost:
-    """One running host. Start it in the main thread: it dies with the thread that started it."""
+    """One running host. Start it in the main thread: it ends with the thread that started it."""
 
     def __init__(
         self,
@@ -64,8 +64,10 @@ class LabHost:
         number: int = 1,
         port: int = 19000,
     ) -> None:
-        """Begin to boot; ``wait`` tells when it can be used. ``folder`` (made here) keeps its logs; a socket lies in
-        it, so that its path must be short. Raises LabError before anything is started."""
+        """Begin to boot; ``wait`` returns when the host can be used. Raises LabError before anything is started.
+
+        ``folder`` is created for the logs and a socket; its path must be short because of the socket.
+        """
         check(topology)
         self.topology = topology
         self.folder = folder
@@ -73,7 +75,7 @@ class LabHost:
         prepare(self.machine)
         self._agent = GuestAgent(folder / "agent")
         with (folder / "qemu.log").open("w") as log:
-            # The kernel ends the machine should this process be killed.
+            # The kernel ends the machine if this process is killed.
             self._process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *machine.command(self.machine)],
                 stdin=subprocess.DEVNULL,
@@ -90,11 +92,11 @@ class LabHost:
         self.close()
 
     def wait(self, seconds: float = BOOT_SECONDS) -> None:
-        """Return when the host is up. Raises Hung; then the host is killed."""
+        """Wait until the host has booted. Raises Hung; then the host is killed."""
         try:
             self._agent.wait(lambda: self._process.poll() is None, time.monotonic() + seconds)
         except TimeoutError as error:
-            ended = f"its QEMU ended with status {self._process.returncode}: {self._last_words()}"
+            ended = f"its QEMU ended with status {self._process.returncode}: {self._end_of_log()}"
             self._abort(f"did not boot in {seconds:g} s" if self._process.poll() is None else ended, error)
         self.run("systemctl is-system-running --wait", timeout=seconds, check=False)
         for device, address in (("eth0", self.address), ("eth1", machine.API)):
@@ -102,24 +104,24 @@ class LabHost:
 
     @property
     def pid(self) -> int:
-        """Its QEMU's process id."""
+        """The process id of the host's QEMU."""
         return self._process.pid
 
     @property
     def address(self) -> str:
-        """Its IP address on the lab's network."""
+        """The host's IP address on the lab's network."""
         return f"10.19.0.{self.machine.number}"
 
     @property
     def url(self) -> str:
-        """Where this machine reaches what listens on the host's port 8077."""
+        """The URL by which this machine reaches the host's port 8077."""
         return f"http://127.0.0.1:{self.machine.api}"
 
     def run(self, command: str, *, stdin: str | bytes = "", timeout: float = RUN_SECONDS, check: bool = True) -> Result:
         """Run a shell command to its end.
 
-        Raises LabError with the command's own words where it fails and ``check`` is set, and Hung where it does not
-        end in time; then the host is killed.
+        Raises LabError with the command's output if it fails and ``check`` is set. Raises Hung if it does not end in
+        time; then the host is killed.
         """
         try:
             data = stdin.encode() if isinstance(stdin, str) else stdin
@@ -131,7 +133,7 @@ class LabHost:
         return result
 
     def close(self) -> None:
-        """End the machine; what it wrote to its disk is gone, its console log stays."""
+        """End the machine; its writes to the disk are dropped, its console log remains."""
         self._agent.close()
         self._process.terminate()
         try:
@@ -141,31 +143,33 @@ class LabHost:
             self._process.wait()
 
     def _abort(self, why: str, error: Exception) -> NoReturn:
-        """End the machine, and keep its console log, which would be gone with its folder. A note tells its end, for who
-        has only what a run elsewhere printed."""
+        """End the machine and copy its console log to a file outside its folder, which will be deleted.
+
+        A note of the exception has the end of the log, for readers of a test's output on another machine.
+        """
         self.close()
         console = b""
         with suppress(FileNotFoundError):
             console = (self.folder / "console.log").read_bytes()
-        descriptor, kept = tempfile.mkstemp(prefix=f"pinner-lab-{self.topology.name}-", suffix=".log")
+        descriptor, saved = tempfile.mkstemp(prefix=f"pinner-lab-{self.topology.name}-", suffix=".log")
         with os.fdopen(descriptor, "wb") as log:
             log.write(console)
-        hung = Hung(f"lab host {self.topology.name}: {why}; console: {kept}")
-        hung.add_note(f"its console ends with\n{console[-_TOLD_BYTES:].decode(errors='replace')}")
+        hung = Hung(f"lab host {self.topology.name}: {why}; console: {saved}")
+        hung.add_note(f"its console log ends with\n{console[-_EXCERPT_BYTES:].decode(errors='replace')}")
         raise hung from error
 
-    def _last_words(self) -> str:
+    def _end_of_log(self) -> str:
         return (self.folder / "qemu.log").read_text().strip()[-400:]
 
 
 def prepare(plan: Machine) -> None:
-    """Make the machine's folder and what lies in it."""
+    """Create the machine's folder and its initial ram disk."""
     plan.folder.mkdir(parents=True, exist_ok=True)
     (plan.folder / "initrd").write_bytes(firmware.early_archive(plan.topology) + plan.image.initrd.read_bytes())
 
 
 def check(topology: LabTopology) -> None:
-    """Raise LabError, in one line, where no host of this topology can be started here."""
+    """Raise LabError, in one line, if no host of this topology can be started here."""
     if lacking := [tool for tool in ("qemu-system-x86_64", "setpriv") if shutil.which(tool) is None]:
         raise LabError(f"lab: not installed: {', '.join(lacking)} (apt install qemu-system-x86 util-linux)")
     needed = topology.memory_mib + _OVERHEAD_MIB

@@ -23,20 +23,20 @@ _PACKAGES = (
     "python3,qemu-guest-agent,qemu-system-x86,systemd-container,systemd-sysv,udev"
 )
 _OVERLAY = Path(__file__).parent / "overlay"
-"""Files that are laid over the system before its initial ram disk is made."""
-_LEFT_OUT = ("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*")
+"""Files that are copied over the system before its initial ram disk is created."""
+_EXCLUDED = ("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*")
 _UNUSED = (
     "apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer "
     "getty@tty1.service libvirt-guests.service logrotate.timer modprobe@configfs.service modprobe@dm_mod.service "
     "modprobe@drm.service modprobe@fuse.service modprobe@loop.service systemd-binfmt.service "
     "systemd-pstore.service systemd-random-seed.service"
 )
-"""What takes its time at a boot, or later, and what no test needs."""
+"""Units that take time at a boot, or later, and that no test needs."""
 _PROBE = """\
 root=$(mktemp -d) && virsh -q -c "qemu:///embed?root=$root" capabilities >/dev/null &&
 mkdir -p /var/cache/libvirt/qemu && mv "$root/cache/qemu/capabilities" /var/cache/libvirt/qemu/ && rm -r "$root"
 """
-"""libvirt asks QEMU what it can when it first needs it, which takes long in a lab host; here it is asked natively."""
+"""Fills libvirt's cache of QEMU's capabilities: without it libvirt queries them in the lab host, which takes long."""
 _HOOKS = (
     f'cp -r "{_OVERLAY}/." "$1/"',
     'chroot "$1" update-initramfs -u -k all',
@@ -46,14 +46,14 @@ _HOOKS = (
     'ln -s /opt/pinner/bin/pinner "$1/usr/local/bin/pinner"',
 )
 _SIZE_MIB = 1536
-"""Of the root file system; its file is sparse."""
+"""The size of the root file system, whose file is sparse."""
 _NEEDED_MIB = 2500
-"""While it is built: the tree and the image."""
+"""The space needed during the build, for the tree and the image."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What a lab host boots from."""
+    """The files that a lab host boots from."""
 
     root: Path
     kernel: Path
@@ -61,12 +61,12 @@ class Image:
 
 
 def cache() -> Path:
-    """Where images are kept: PINNER_LAB_CACHE, else ~/.cache/pinner-lab."""
+    """The folder of the images: PINNER_LAB_CACHE, or ~/.cache/pinner-lab by default."""
     return Path(os.environ.get("PINNER_LAB_CACHE") or Path.home() / ".cache/pinner-lab")
 
 
 def image() -> Image:
-    """The image of this recipe, built where it is not there yet. Raises LabError in one line."""
+    """The image of this recipe, built if it does not exist yet. Raises LabError in one line."""
     folder = cache() / _fingerprint()
     with _locked(cache()):
         if not folder.exists():
@@ -77,15 +77,15 @@ def image() -> Image:
 
 
 def _fingerprint() -> str:
-    """A hash of all that the image depends on, but for the packages' versions on the day it is built."""
-    recipe = hashlib.sha256(repr((_SUITE, _PACKAGES, _LEFT_OUT, _HOOKS[1:], _SIZE_MIB)).encode())
+    """A hash of everything that the image depends on, except the versions of its packages."""
+    recipe = hashlib.sha256(repr((_SUITE, _PACKAGES, _EXCLUDED, _HOOKS[1:], _SIZE_MIB)).encode())
     for path in sorted(path for path in _OVERLAY.rglob("*") if path.is_file()):
         recipe.update(f"{path.relative_to(_OVERLAY)} {path.stat().st_mode:o} ".encode() + path.read_bytes())
     return recipe.hexdigest()[:16]
 
 
 def check_tools() -> None:
-    """Raise LabError where the image cannot be built here at all."""
+    """Raise LabError if the image cannot be built here at all."""
     if lacking := [tool for tool in ("mmdebstrap", "mkfs.ext4") if shutil.which(tool, path=_path()) is None]:
         raise LabError(f"lab image: not installed: {', '.join(lacking)} (apt install mmdebstrap e2fsprogs)")
     if os.geteuid() != 0:
@@ -101,7 +101,7 @@ def _check_space() -> None:
 
 
 def _path() -> str:
-    """Where tools are: an unprivileged user's PATH lacks some."""
+    """A PATH with all folders of tools: the PATH of an unprivileged user lacks some."""
     return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 
@@ -120,13 +120,13 @@ def _build(folder: Path) -> None:
 
 def make_disk(tree: Path, disk: Path, size_mib: int) -> None:
     """An ext4 file system in a sparse file, filled from a folder. Raises LabError."""
-    # Without a journal: nobody recovers it. Made without discard, lazily: what is not written costs nothing.
+    # No journal, because the file system is never recovered. Unwritten blocks use no space in the sparse file.
     _run("mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-m", "0", "-d", str(tree), str(disk), f"{size_mib}M")
 
 
 def _options() -> Iterator[str]:
     yield from ("--quiet", "--variant=minbase", f"--include={_PACKAGES}")
-    yield from (f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT)
+    yield from (f"--dpkgopt=path-exclude={pattern}" for pattern in _EXCLUDED)
     yield from (f"--customize-hook={hook}" for hook in _HOOKS)
 
 
@@ -139,7 +139,7 @@ def _run(*command: str) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Two who want the image at the same time build it once."""
+    """Lock the cache, so that two processes build the image only once."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "lock").open("w")

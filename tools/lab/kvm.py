@@ -1,4 +1,4 @@
-"""Whether this machine really runs KVM guests: a /dev/kvm may be there and not be usable, or be very slow."""
+"""A check that this machine really runs KVM guests: /dev/kvm may exist and still be unusable or very slow."""
 
 import os
 import subprocess
@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 
 _SECONDS = 3
-"""A processor that runs the guest itself needs under one, its firmware included."""
+"""A processor that runs the guest natively needs less than one second, including the firmware."""
 _DONE = 33
-"""QEMU's exit status when the guest writes 16 to its debug port: twice that and one."""
+"""QEMU's exit status when the guest writes 16 to its debug port: twice the value plus one."""
 _PROBE = (
     bytes.fromhex(
         "66b900000010"  # ecx = 2^28
@@ -25,7 +25,7 @@ _PROBE = (
 
 @cache
 def usable() -> bool:
-    """Run a guest that has something to do, and see it end in time."""
+    """Whether a guest with some work to do ends in time under KVM."""
     if not os.access("/dev/kvm", os.W_OK):
         return False
     with tempfile.TemporaryDirectory(prefix="pinner-lab-") as folder:

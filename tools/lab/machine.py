@@ -10,27 +10,30 @@ from lab.image import Image
 from lab.topology import LabTopology
 
 CPU = "Nehalem"
-"""A model of which software emulation lacks nothing; it has a level-3 cache, and threads where the topology says so."""
+"""A model that QEMU emulates completely in software; it has a level-3 cache, and threads if the topology has them."""
 _LACKS = "mtrr=off"
-"""With memory type ranges, which mean nothing here, each CPU that comes up stops all others until they are set."""
+"""Memory type ranges have no use here, and with them each CPU that starts stops all others until they are set."""
 API = "10.0.2.15"
-"""Where a host listens for calls from this machine; QEMU's user network has it so."""
+"""The host's address for calls from this machine, as QEMU's user network defines it."""
 _KERNEL = (
     "root=/dev/vda rw console=ttyS0 panic=-1 net.ifnames=0 mitigations=off systemd.show_status=no "
     "systemd.hostname={name} systemd.machine_id={id.hex} maxcpus=1 init=/usr/local/sbin/all-cpus"
 )
-"""The kernel finds its devices with one CPU, and the others come up before anything else begins: QEMU 7.2's emulated
-CPUs lose their devices, or QEMU ends, when one of them moves a device's memory while others run (mended in 8.1)."""
+"""The kernel detects its devices with one CPU, and starts the other CPUs before all other programs: in QEMU 7.2
+emulated CPUs lose their devices, or QEMU ends, when one CPU moves a device's memory while others run (fixed in 8.1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """All that a host's QEMU is told. ``number`` tells hosts of one network apart, from 1; ``port`` is the network, and
-    ``api`` the port of this machine that reaches the host's port 8077, none where it is 0."""
+    """The parameters of a host's QEMU.
+
+    ``number`` is unique among the hosts of one network and begins with 1; ``port`` identifies the network. ``api`` is
+    the port of this machine that reaches the host's port 8077; 0 means none.
+    """
 
     topology: LabTopology
     kernel: str
-    """Arguments beside those of the topology."""
+    """Kernel arguments in addition to those of the topology."""
     number: int
     port: int
     folder: Path
@@ -42,20 +45,20 @@ class Machine:
 
     @property
     def id(self) -> uuid.UUID:
-        """The machine's, different for each of a network."""
+        """The machine's UUID, unique in its network."""
         return uuid.UUID(int=0x9144E2 << 96 | 4 << 76 | 8 << 60 | self.number)
 
     @property
     def kernel_arguments(self) -> str:
         """The whole kernel command line."""
         own = _KERNEL.format(name=f"lab{self.number}", id=self.id)
-        # Who sits at the console wants a prompt there; of a host that hangs it is to tell how far it came.
+        # An interactive console has a login prompt; otherwise the console log shows how far a hung host has booted.
         console = "loglevel=4" if self.interactive else "systemd.mask=serial-getty@ttyS0.service"
         return " ".join(filter(None, (own, console, self.topology.kernel, self.kernel)))
 
 
 def command(machine: Machine) -> list[str]:
-    """The command."""
+    """QEMU's command line for this machine."""
     return ["qemu-system-x86_64", *_host(machine), *_cpus(machine.topology), *_nodes(machine.topology)]
 
 
@@ -82,13 +85,13 @@ def _host(machine: Machine) -> Iterator[str]:
 
 
 def _cpus(topology: LabTopology) -> Iterator[str]:
-    """One CPU at the start and the others as devices: then a socket may hold fewer than the largest."""
+    """One CPU at the start and the others as devices, so that sockets may have different numbers of CPUs."""
     shape = (topology.sockets, topology.cores, topology.threads)
     total = shape[0] * shape[1] * shape[2]
     yield from ("-cpu", f"{CPU},{_LACKS}")
     yield from ("-smp", f"cpus=1,maxcpus={total},sockets={shape[0]},cores={shape[1]},threads={shape[2]}")
-    for seat in topology.seats[1:]:
-        yield from ("-device", f"{CPU}-x86_64-cpu,{_address(seat.socket, seat.core, seat.thread)}")
+    for position in topology.positions[1:]:
+        yield from ("-device", f"{CPU}-x86_64-cpu,{_address(position.socket, position.core, position.thread)}")
 
 
 def _nodes(topology: LabTopology) -> Iterator[str]:
@@ -98,9 +101,9 @@ def _nodes(topology: LabTopology) -> Iterator[str]:
         if memory:
             yield from ("-object", f"memory-backend-ram,id=memory{number},size={node.memory_mib}M")
         yield from ("-numa", f"node,nodeid={number}{memory}")
-    homes = {(seat.socket, seat.core, seat.thread): seat.node for seat in topology.seats}
+    homes = {(position.socket, position.core, position.thread): position.node for position in topology.positions}
     for place in product(range(topology.sockets), range(topology.cores), range(topology.threads)):
-        # QEMU wants a node for empty places, too.
+        # QEMU requires a node for unused positions, too.
         yield from ("-numa", f"cpu,node-id={homes.get(place, 0)},{_address(*place)}")
     for here, row in enumerate(topology.distances):
         for there, distance in enumerate(row):

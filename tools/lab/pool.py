@@ -1,4 +1,4 @@
-"""The lab hosts of a session: each is booted once, and the one that was used least lately makes room for another."""
+"""The lab hosts of a session: each is booted once; the least recently used one ends when another one is needed."""
 
 import shutil
 import tempfile
@@ -11,11 +11,11 @@ from lab import topology
 from lab.host import LabHost, software
 
 _NETWORKS = (19000, 29000)
-"""Ports for networks; one of a session's own, told by its folder's inode."""
+"""The range of ports for networks; a session's port is computed from the inode of its folder."""
 
 
 class Pool:
-    """Hosts by topology and kernel arguments; those that run at a time reach each other by ``LabHost.address``."""
+    """Hosts by topology and kernel arguments; running hosts reach each other by ``LabHost.address``."""
 
     def __init__(self, limit: int = 2) -> None:
         self._limit = limit
@@ -35,12 +35,12 @@ class Pool:
         shutil.rmtree(self._folder)
 
     def host(self, name: str, kernel: str = "", *, number: int = 1) -> LabHost:
-        """The host of this topology, kernel arguments and number, running; booted where it is not.
+        """The running host of this topology, kernel arguments and number; it is booted if needed.
 
-        Raises LabError, and Hung where it does not boot.
+        Raises LabError, and Hung if the host does not boot.
         """
         shape = topology.load(name)
-        key = (shape.nodes, shape.distances, shape.seats, f"{shape.kernel} {kernel}".strip(), number)
+        key = (shape.nodes, shape.distances, shape.positions, f"{shape.kernel} {kernel}".strip(), number)
         if key not in self._hosts:
             self._make_room()
             self._hosts[key] = self._boot(shape, kernel, number)

@@ -1,4 +1,4 @@
-"""make lab: a shell on a lab host that has pinner from the working tree. Its disk is thrown away at the end."""
+"""make lab: a shell on a lab host with pinner from the working tree. Changes of its disk are lost at the end."""
 
 import argparse
 import subprocess
@@ -15,7 +15,7 @@ from lab.machine import Machine
 
 
 def main() -> int:
-    """Boot the host that was asked for, its console at this terminal."""
+    """Boot the requested host with its console at this terminal."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("topology", nargs="?", default="two-socket", help=f"{', '.join(topology.known())}, or a .toml")
     parser.add_argument("--kernel", default="", help="arguments for the kernel")
@@ -25,12 +25,14 @@ def main() -> int:
         check(shape)
         with tempfile.TemporaryDirectory(prefix="pinner-lab-", dir="/tmp") as name:
             folder = Path(name)
-            made = Machine(
+            chosen = Machine(
                 shape, arguments.kernel, 1, 19000, folder, image(), software(folder), usable(), interactive=True
             )
-            prepare(made)
-            print(f"lab: booting {shape.name}: {len(shape.seats)} CPUs, {len(shape.nodes)} nodes (Ctrl-a x ends it)")
-            return subprocess.run(machine.command(made)).returncode
+            prepare(chosen)
+            print(
+                f"lab: booting {shape.name}: {len(shape.positions)} CPUs, {len(shape.nodes)} nodes (Ctrl-a x ends it)"
+            )
+            return subprocess.run(machine.command(chosen)).returncode
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
         return 2

@@ -1,12 +1,12 @@
-"""The shape of a lab host, read from a TOML file: pure, and checked before anything is started.
+"""The topology of a lab host, read from a TOML file. Pure; it is checked before anything is started.
 
 threads = 2                      hardware threads of a core
-step = 16                        how far their numbers lie apart: CPU 3 and CPU 19 are one core
+step = 16                        the distance of their numbers: CPU 3 and CPU 19 are one core
 distances = [[10, 21], [21, 10]] a row for each node
-kernel = "isolcpus=4-7"          arguments for the kernel; none where it is left out
+kernel = "isolcpus=4-7"          arguments for the kernel; optional
 [[node]]                         the first is node 0, and so on; nodes without CPUs come last
-socket = 0                       left out where the node has no CPU
-cpus = "0-7"                     the kernel's numbers for them
+socket = 0                       omitted for a node without CPUs
+cpus = "0-7"                     the kernel's numbers of the CPUs
 memory_mib = 1024                0: a node without memory
 """
 
@@ -26,8 +26,8 @@ _NODE_KEYS = {"socket", "cpus", "memory_mib"}
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """Where a CPU sits in the machine."""
+class Position:
+    """The socket, core, thread and node of a CPU."""
 
     socket: int
     core: int
@@ -46,24 +46,24 @@ class LabNode:
 
 @dataclass(frozen=True, slots=True)
 class LabTopology:
-    """A lab host's shape. ``seats`` lie in the order of the kernel's CPU numbers: seats[3] is CPU 3."""
+    """A lab host's topology. ``positions`` are in the order of the kernel's CPU numbers: positions[3] is CPU 3."""
 
     name: str
     nodes: tuple[LabNode, ...]
     distances: tuple[tuple[int, ...], ...]
-    seats: tuple[Seat, ...]
+    positions: tuple[Position, ...]
     threads: int
     kernel: str = ""
 
     @property
     def sockets(self) -> int:
-        """How many sockets there are."""
-        return 1 + max(seat.socket for seat in self.seats)
+        """The number of sockets."""
+        return 1 + max(position.socket for position in self.positions)
 
     @property
     def cores(self) -> int:
-        """The cores of the largest socket."""
-        return 1 + max(seat.core for seat in self.seats)
+        """The number of cores of the largest socket."""
+        return 1 + max(position.core for position in self.positions)
 
     @property
     def memory_mib(self) -> int:
@@ -72,7 +72,7 @@ class LabTopology:
 
 
 def known() -> tuple[str, ...]:
-    """The names of the topologies that come with the lab."""
+    """The names of the included topologies."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 
@@ -82,13 +82,13 @@ def load(name: str) -> LabTopology:
     try:
         return parse(path.read_text(), path.stem)
     except FileNotFoundError:
-        raise LabError(f"topology {name}: there is none; known: {', '.join(known())}, or a path to a .toml") from None
+        raise LabError(f"topology {name}: not found; known: {', '.join(known())}, or a path to a .toml") from None
     except (OSError, UnicodeDecodeError) as error:
         raise LabError(f"topology {name}: {path} cannot be read: {error}") from None
 
 
 def parse(text: str, name: str) -> LabTopology:
-    """A topology from TOML. Raises LabError that names what does not parse, or contradicts itself."""
+    """A topology from TOML. Raises LabError that names the invalid or contradictory part."""
     try:
         data = tomllib.loads(text)
         _require(data.keys() <= _KEYS, f"unknown keys: {', '.join(sorted(data.keys() - _KEYS))}")
@@ -97,14 +97,14 @@ def parse(text: str, name: str) -> LabTopology:
         _check_nodes(nodes)
         distances = _distances(_typed(data, "distances", list, []), len(nodes))
         return LabTopology(
-            name, nodes, distances, _seats(nodes, threads, step), threads, _typed(data, "kernel", str, "")
+            name, nodes, distances, _positions(nodes, threads, step), threads, _typed(data, "kernel", str, "")
         )
     except (tomllib.TOMLDecodeError, Invalid, _Contradiction) as error:
         raise LabError(f"topology {name}: {error}") from None
 
 
 class _Contradiction(Exception):
-    """The file says something that no machine can be."""
+    """The file describes a machine that is not possible."""
 
 
 def _require(holds: bool, otherwise: str) -> None:
@@ -156,14 +156,14 @@ def _distances(rows: list[Any], count_: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(row) for row in rows)
 
 
-def _seats(nodes: tuple[LabNode, ...], threads: int, step: int) -> tuple[Seat, ...]:
-    """Cores by socket, in the order of their lowest CPU."""
+def _positions(nodes: tuple[LabNode, ...], threads: int, step: int) -> tuple[Position, ...]:
+    """The positions of all CPUs; the cores of a socket are numbered in the order of their lowest CPU."""
     _require(threads > 0 and step > 0, "threads and step are at least 1")
     cores = {node.socket: count() for node in nodes}
-    seats: dict[int, Seat] = {}
+    positions: dict[int, Position] = {}
     home = {cpu: number for number, node in enumerate(nodes) for cpu in node.cpus}
     for cpu in sorted(home):
-        if cpu in seats:
+        if cpu in positions:
             continue
         node, socket = home[cpu], nodes[home[cpu]].socket
         assert socket is not None
@@ -171,8 +171,8 @@ def _seats(nodes: tuple[LabNode, ...], threads: int, step: int) -> tuple[Seat, .
         for thread in range(threads):
             sibling = cpu + thread * step
             _require(home.get(sibling) == node, f"CPU {sibling}, a sibling of {cpu}, is not on its node {node}")
-            _require(sibling not in seats, f"CPU {sibling} is a sibling of two cores")
-            seats[sibling] = Seat(socket, core, thread, node)
-    sockets = {seat.socket for seat in seats.values()}
-    _require(sockets == set(range(len(sockets))) and seats[0].socket == 0, "sockets run from 0, where CPU 0 is")
-    return tuple(seats[cpu] for cpu in sorted(seats))
+            _require(sibling not in positions, f"CPU {sibling} is a sibling of two cores")
+            positions[sibling] = Position(socket, core, thread, node)
+    sockets = {position.socket for position in positions.values()}
+    _require(sockets == set(range(len(sockets))) and positions[0].socket == 0, "sockets run from 0, where CPU 0 is")
+    return tuple(positions[cpu] for cpu in sorted(positions))

@@ -1,11 +1,11 @@
-"""Topologies of the lab: those that come with it, and those that contradict themselves."""
+"""Topologies of the lab: the included ones, and files that contradict themselves."""
 
 import struct
 
 import pytest
 from lab import firmware, topology
 from lab.errors import LabError
-from lab.topology import Seat
+from lab.topology import Position
 
 from pinner.model.cpuset import CpuSet
 
@@ -24,23 +24,27 @@ TWO = f'distances = [[10, 20], [20, 10]]\n{NODE}[[node]]\nsocket = 1\ncpus = "4-
         ("big", 8, 64, (8, 4, 2)),
     ],
 )
-def test_those_that_come_with_the_lab(name, nodes, cpus, shape):
-    made = topology.load(name)
-    assert (len(made.nodes), len(made.seats), (made.sockets, made.cores, made.threads)) == (nodes, cpus, shape)
+def test_the_included_topologies_are_loaded(name, nodes, cpus, shape):
+    loaded = topology.load(name)
+    assert (len(loaded.nodes), len(loaded.positions), (loaded.sockets, loaded.cores, loaded.threads)) == (
+        nodes,
+        cpus,
+        shape,
+    )
     assert name in topology.known()
 
 
-def test_siblings_may_lie_far_apart():
-    seats = topology.load("interleaved").seats
-    assert seats[0] == Seat(socket=0, core=0, thread=0, node=0)
-    assert seats[16] == Seat(socket=0, core=0, thread=1, node=0)
-    assert seats[1] == Seat(socket=1, core=0, thread=0, node=2)
-    assert seats[8].node == 1
+def test_siblings_may_have_distant_numbers():
+    positions = topology.load("interleaved").positions
+    assert positions[0] == Position(socket=0, core=0, thread=0, node=0)
+    assert positions[16] == Position(socket=0, core=0, thread=1, node=0)
+    assert positions[1] == Position(socket=1, core=0, thread=0, node=2)
+    assert positions[8].node == 1
 
 
 def test_isolated_boot_is_two_socket_with_arguments():
     plain, isolated = topology.load("two-socket"), topology.load("isolated-boot")
-    assert (plain.seats, plain.nodes, plain.distances) == (isolated.seats, isolated.nodes, isolated.distances)
+    assert (plain.positions, plain.nodes, plain.distances) == (isolated.positions, isolated.nodes, isolated.distances)
     assert isolated.kernel.startswith("isolcpus=")
 
 
@@ -67,7 +71,7 @@ def test_isolated_boot_is_two_socket_with_arguments():
         (f"distances = [[10]]\n[[node]]\n{NODE}", "node 0: neither CPUs nor memory"),
     ],
 )
-def test_a_contradiction_is_told_in_one_line(text, why):
+def test_a_contradiction_is_an_error_in_one_line(text, why):
     with pytest.raises(LabError) as caught:
         topology.parse(text, "x")
     assert str(caught.value).startswith("topology x: ")
@@ -75,20 +79,20 @@ def test_a_contradiction_is_told_in_one_line(text, why):
     assert "\n" not in str(caught.value)
 
 
-def test_a_name_that_is_none_tells_the_known_ones():
-    with pytest.raises(LabError, match="topology nowhere: there is none; known: big, interleaved"):
+def test_the_error_for_an_unknown_name_lists_the_known_names():
+    with pytest.raises(LabError, match="topology nowhere: not found; known: big, interleaved"):
         topology.load("nowhere")
 
 
-def test_a_file_of_ones_own(tmp_path):
+def test_a_topology_is_loaded_from_a_file(tmp_path):
     (tmp_path / "mine.toml").write_text(ONE)
     assert topology.load(str(tmp_path / "mine.toml")).nodes[0].cpus == CpuSet.of(range(4))
 
 
 @pytest.mark.parametrize("name", topology.known())
 def test_the_firmware_lists_each_cpu_once_in_order(name):
-    made = topology.load(name)
-    table = firmware.madt(made)
+    loaded = topology.load(name)
+    table = firmware.madt(loaded)
     assert sum(table) & 0xFF == 0
     assert struct.unpack_from("<4sI", table) == (b"APIC", len(table))
     entries, at = [], 44
@@ -96,7 +100,7 @@ def test_the_firmware_lists_each_cpu_once_in_order(name):
         if table[at] == 0:
             entries.append(table[at + 3])
         at += table[at + 1]
-    assert entries == [firmware.apic_id(made, seat) for seat in made.seats]
-    assert len(set(entries)) == len(made.seats)
-    assert firmware.early_archive(made).startswith(b"070701")
-    assert len(firmware.early_archive(made)) % 512 == 0
+    assert entries == [firmware.apic_id(loaded, position) for position in loaded.positions]
+    assert len(set(entries)) == len(loaded.positions)
+    assert firmware.early_archive(loaded).startswith(b"070701")
+    assert len(firmware.early_archive(loaded)) % 512 == 0
