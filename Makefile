@@ -1,12 +1,12 @@
-# make demo   see pinner place three guests and undo it (KEEP=1 leaves the service running)
+# make demo   watch pinner place three guests and roll back (KEEP=1 leaves the service running)
 # make test   run every test
-# make setup  what both share: Debian packages, .venv
+# make setup  install the Debian packages and .venv that all other targets need
 # make bench  measure scan, plan and apply
-# make test-kills  kill -9 at every point of an apply, a rollback, a recovery
-# make test-faults  random stories of guests, daemons, plans and kills, the host audited after each step (SEED=7 MINUTES=10)
-# make faults  every fault of docs/faults.md with its tests and their results (LAB=1: the lab's, too)
+# make test-kills  SIGKILL at every point of an apply, a rollback and a recovery
+# make test-faults  random scenarios of guests, daemons, plans and kills; the host is checked after each step (SEED=7 MINUTES=10)
+# make faults  write docs/faults.md: every fault with its tests and their results (LAB=1: also the tests of the lab)
 # make lab    a shell on a virtual machine with several NUMA nodes (TOPOLOGY=two-socket)
-# make test-lab  prove every strategy on every topology of the lab (ARGS="-k two-socket")
+# make test-lab  test every strategy on every topology of the lab (ARGS="-k two-socket")
 
 PYTHON ?= /usr/bin/python3
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo --preserve-env=PINNER_MACHINES,PINNER_NOVA_SAMPLES,PINNER_LAB_CACHE)
@@ -27,13 +27,13 @@ setup: .venv/.ready
 demo: setup
 	@$(SUDO) .venv/bin/python tools/demo.py $(if $(KEEP),--keep) $(ARGS)
 
-#: Two at a time where no thread of the host is touched. Who asks for some tests gets one run.
-beside := tests/functional/test_listener.py tests/functional/test_private_libvirt.py
+#: These tests move no thread of the host, so two of them run at a time. ARGS selects tests, which run in one process.
+parallel := tests/functional/test_listener.py tests/functional/test_private_libvirt.py
 
 test: setup
 ifeq ($(ARGS),)
-	$(SUDO) .venv/bin/python -m pytest $(beside) tests/unit -n 2 --dist worksteal
-	$(SUDO) .venv/bin/python -m pytest tests/functional $(addprefix --ignore=,$(beside))
+	$(SUDO) .venv/bin/python -m pytest $(parallel) tests/unit -n 2 --dist worksteal
+	$(SUDO) .venv/bin/python -m pytest tests/functional $(addprefix --ignore=,$(parallel))
 else
 	$(SUDO) .venv/bin/python -m pytest $(ARGS)
 endif

@@ -1,4 +1,4 @@
-"""pinner's main job from nothing to an exact undo, as a user does it: `make demo`, `make demo KEEP=1`."""
+"""A demonstration of pinner, from the inventory of a host to an exact rollback: `make demo`, `make demo KEEP=1`."""
 
 import argparse
 import json
@@ -12,20 +12,20 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import demo_environment as stage
+import demo_environment as environment
 import httpx
 from demo_environment import say
 
 SPAN_SECONDS = 8
-"""Over which run delay is measured, before and after alike."""
+"""The time over which run delay is measured, before and after the apply."""
 STRATEGIES = ("shared-pool", "numa-local", "isolated")
 
 Threads = dict[str, dict[int, Any]]
-"""What a thread is for (guest and role) to its threads by id, as pinner's inventory tells them."""
+"""The threads of each guest and role, by thread id, as pinner's inventory shows them."""
 
 
 class Demo:
-    """The play: each step is a call of the REST API, or of the CLI against the same server."""
+    """The steps of the demo: each one calls the REST API, or the CLI against the same server."""
 
     def __init__(self, url: str, guests: tuple[str, ...], daemon: int) -> None:
         self.url = url
@@ -49,12 +49,12 @@ class Demo:
             raise SystemExit(f"{answer.request.method} {answer.request.url}: {answer.status_code} {answer.text}")
         return answer.json()
 
-    def cli(self, *words: str, ends: tuple[int, ...] = (0,)) -> None:
-        """Run the CLI before the spectator's eyes; it is to end with one of these statuses."""
+    def cli(self, *words: str, statuses: tuple[int, ...] = (0,)) -> None:
+        """Print and run a command of the CLI, which must end with one of these statuses."""
         print(f"\n$ pinner {' '.join(words)}", flush=True)
-        command = [str(stage.BIN / "pinner"), *words]
+        command = [str(environment.BIN / "pinner"), *words]
         done = subprocess.run(command, check=False, env={**os.environ, "PINNER_URL": self.url})
-        if done.returncode not in ends:
+        if done.returncode not in statuses:
             raise SystemExit(f"pinner {words[0]} ended with status {done.returncode}")
 
     def own_guests(self) -> list[Any]:
@@ -73,7 +73,7 @@ class Demo:
         return found
 
     def masks(self, pids: list[int]) -> dict[int, str]:
-        """The kernel's word, read here and now from /proc: thread id to Cpus_allowed_list."""
+        """Cpus_allowed_list of every thread, by thread id, read from /proc."""
         found = {}
         for pid in pids:
             for task in Path(f"/proc/{pid}/task").iterdir():
@@ -82,7 +82,7 @@ class Demo:
         return found
 
     def measure(self) -> dict[str, float]:
-        """Per role: milliseconds a second that its threads were ready to run and had to wait for a CPU."""
+        """By role, the milliseconds per second that its threads were ready to run and waited for a CPU."""
         first, began = self.threads(), time.monotonic()
         drops = self._drops()
         print(f"   measuring for {SPAN_SECONDS} s ", end="", flush=True)
@@ -106,7 +106,7 @@ class Demo:
         }
 
     def undo(self) -> None:
-        """Take back every run that still holds: the spectator's own too, and what a Ctrl-C left."""
+        """Roll back every applied run, including runs of the user and runs that Ctrl-C interrupted."""
         for run in self.get("/v1/runs")["items"]:
             while run["state"] == "running":
                 time.sleep(0.1)
@@ -114,40 +114,40 @@ class Demo:
             if run["kind"] == "apply" and run["state"] == "applied":
                 self.cli("rollback", run["id"])
 
-    def play(self) -> None:
-        """All of it."""
-        say("Inventory: what is on this host")
+    def run(self) -> None:
+        """Run all steps of the demo."""
+        say("Inventory of this host")
         self.cli("inventory", "--sample-seconds", "2")
-        say("The three strategies side by side, from one snapshot")
+        say("Comparison of the three strategies, planned from one snapshot")
         self.cli("compare", "--sample-seconds", "2", *self._scope())
-        say("Before: how long the guests' threads wait for a CPU")
+        say("Before: the time that the guests' threads wait for a CPU")
         before = self.measure()
         pids = [guest["pid"] for guest in self.own_guests()] + [self.daemon]
         masks = self.masks(pids)
 
-        say("shared-pool, planned over REST and applied live")
+        say("Plan and apply shared-pool over REST, while the guests run")
         plan = self.post(f"/v1/hosts/{self.host}/plans", strategy="shared-pool", guests=self.guests, sample_seconds=2)
         self.cli("topology", "--plan", plan["id"])
         run = self.apply(plan)
         self.kernel_agrees(plan, pids)
 
-        say("After: the same measure over an equal span")
+        say("After: the same measurement, for the same time")
         self.compare(before, self.measure())
 
         say("The audit trail")
         self.cli("audit", "list", "--limit", "12")
         self.cli("audit", "verify")
 
-        say("Rollback: every thread gets back the mask it had")
-        # In part, where a busy process of this machine has ended since; the kernel tells of what is left.
-        self.cli("rollback", run, ends=(0, 1))
+        say("Rollback: every thread gets its previous mask again")
+        # Status 1 if a busy process of this machine has ended since; the masks of the other threads are checked.
+        self.cli("rollback", run, statuses=(0, 1))
         self.kernel_undone(masks, self.masks(pids))
 
     def _scope(self) -> list[str]:
         return [word for guest in self.guests for word in ("--guest", guest)]
 
     def apply(self, plan: Any) -> str:
-        """Apply and follow the run over REST; its id."""
+        """Apply a plan and follow its run over REST; the run's id."""
         run = self.post(f"/v1/plans/{plan['id']}/apply")["id"]
         with self.http.stream("GET", f"/v1/runs/{run}/events") as events:
             for line in events.iter_lines():
@@ -173,8 +173,8 @@ class Demo:
             )
 
     def kernel_agrees(self, plan: Any, pids: list[int]) -> None:
-        """Hold /proc against the plan, thread by thread."""
-        say("What the kernel now says (Cpus_allowed_list of every thread in /proc)")
+        """Compare the masks in /proc with the plan, thread by thread."""
+        say("Check in the kernel (Cpus_allowed_list of every thread in /proc)")
         roles = {tid: role for role, threads in self.threads().items() for tid in threads}
         wanted = {self._role(want["target"]): want["cpus"] for want in plan["wanted"]}
         wrong = 0
@@ -198,7 +198,7 @@ class Demo:
                 return f"{target['name']} {kind} {target['part']}"
 
     def compare(self, before: dict[str, float], after: dict[str, float]) -> None:
-        """Print both measures."""
+        """Print both measurements."""
         print(f"   {'ms of waiting in each second':<44}{'before':>9}{'after':>9}")
         for role, value in before.items():
             print(f"   {role:<44}{value:9.2f}{after[role]:9.2f}")
@@ -208,17 +208,17 @@ class Demo:
 
     @staticmethod
     def kernel_undone(before: dict[int, str], after: dict[int, str]) -> None:
-        """Hold /proc against what it said at first."""
+        """Compare the masks in /proc with those before the apply."""
         same = sum(after[tid] == mask for tid, mask in before.items() if tid in after)
         gone = len(before.keys() - after.keys())
-        print(f"   kernel: {same} of {len(before)} threads have the mask they had ({gone} ended meanwhile)")
+        print(f"   kernel: {same} of {len(before)} threads have their previous mask ({gone} threads have ended)")
         if same + gone != len(before):
             raise SystemExit("the rollback was not exact")
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the play by the same way: through every ``finally``."""
+    """End the demo on Ctrl-C and SIGTERM by an exception, so that every ``finally`` runs."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -228,71 +228,71 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print("\ninterrupted: everything was put back", flush=True)
+        print("\ninterrupted: everything was undone", flush=True)
         raise SystemExit(130) from None
 
 
-def perform(kept: int | None) -> None:
-    """Set the stage, play, clear the stage. ``kept`` is the pipe to tell that the service stays (None: it ends)."""
+def run_demo(ready: int | None) -> None:
+    """Set up, run the demo, clean up. With a pipe ``ready`` the service stays, and a byte in the pipe says so."""
     began = time.monotonic()
     with interruptible(), ExitStack() as stack:
-        say("Setting the stage")
-        folder = stack.enter_context(stage.scratch())
-        uri = stack.enter_context(stage.any_libvirtd(folder))
-        guests = stack.enter_context(stage.guests(uri, folder))
-        daemon = stack.enter_context(stage.busy_daemon())
-        url = stack.enter_context(stage.service(folder, uri))
+        say("Setup")
+        folder = stack.enter_context(environment.scratch())
+        uri = stack.enter_context(environment.any_libvirtd(folder))
+        guests = stack.enter_context(environment.guests(uri, folder))
+        daemon = stack.enter_context(environment.busy_daemon())
+        url = stack.enter_context(environment.service(folder, uri))
         demo = Demo(url, guests, daemon)
         stack.callback(demo.undo)
-        demo.play()
-        print(f"\n   that took {time.monotonic() - began:.0f} s")
-        if kept is not None:
-            _keep(url, kept)
-        say("Clearing the stage")
-    print("   guests, daemon, service and their files are gone")
+        demo.run()
+        print(f"\n   the demo took {time.monotonic() - began:.0f} s")
+        if ready is not None:
+            _wait_for_signal(url, ready)
+        say("Cleanup")
+    print("   the guests, the daemon, the service and their files are removed")
 
 
-def _keep(url: str, kept: int) -> None:
-    pinner = stage.BIN / "pinner"
-    say(f"The service stays, with its guests and the daemon, at {url}")
+def _wait_for_signal(url: str, ready: int) -> None:
+    pinner = environment.BIN / "pinner"
+    say(f"The service continues to run, with the guests and the daemon, at {url}")
     print(f"   export PINNER_URL={url}")
     print(f"   {pinner} compare")
     print(f"   {pinner} apply --strategy shared-pool")
     print(f"   {pinner} topology")
-    print(f"   kill {os.getpid()}      # ends all of it and cleans up", flush=True)
-    os.write(kept, b".")
+    print(f"   kill {os.getpid()}      # ends all of them and cleans up", flush=True)
+    os.write(ready, b".")
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
     signal.pause()
 
 
-def keep() -> int:
-    """Play in a session of its own, which outlives this process once all is shown."""
-    told, tell = os.pipe()
-    player = os.fork()
-    if player == 0:
-        os.close(told)
+def run_in_background() -> int:
+    """Run the demo in a session of its own, whose service continues to run when this process ends."""
+    receiver, sender = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(receiver)
         os.setsid()
-        perform(tell)
+        run_demo(sender)
         return 0
-    os.close(tell)
-    signal.signal(signal.SIGINT, lambda *_: os.kill(player, signal.SIGTERM))
-    if os.read(told, 1):
+    os.close(sender)
+    signal.signal(signal.SIGINT, lambda *_: os.kill(child, signal.SIGTERM))
+    if os.read(receiver, 1):
         return 0
-    return os.waitstatus_to_exitcode(os.waitpid(player, 0)[1])
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def main() -> int:
-    """Parse and perform."""
+    """Parse the arguments and run the demo."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--keep", action="store_true", help="leave the service running and say how to reach and end it")
+    parser.add_argument("--keep", action="store_true", help="leave the service running; print how to use and end it")
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         parser.error("pinning other users' processes and guests needs root: sudo make demo")
     if arguments.keep:
-        return keep()
-    perform(None)
+        return run_in_background()
+    run_demo(None)
     return 0
 
 

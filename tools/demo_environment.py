@@ -1,5 +1,7 @@
-"""What the demo plays on: a libvirtd, three small guests, a busy daemon and pinner's own service. All of it ends with
-the context managers here, in whatever way the demo ends."""
+"""The environment of the demo: a libvirtd, three small guests, a busy daemon and pinner's own service.
+
+The context managers here end all of them, however the demo ends.
+"""
 
 import os
 import re
@@ -32,8 +34,10 @@ BOOT_SECTOR = (
     ).ljust(510, b"\0")
     + b"\x55\xaa"
 )
-"""A guest's whole system: it wakes 250 times a second and works for a quarter of a million cycles each time, a few
-per cent of a CPU in all, as a guest does that forwards packets."""
+"""The whole system of a guest: it wakes 250 times a second and works for a quarter of a million cycles each time.
+
+That is a few per cent of a CPU, similar to a guest that forwards packets.
+"""
 
 DAEMON = """
 import hashlib, threading
@@ -48,13 +52,13 @@ threading.Event().wait()
 
 
 def say(text: str) -> None:
-    """Tell what happens now."""
+    """Print the heading of the next step."""
     print(f"\n\033[1m== {text}\033[0m" if sys.stdout.isatty() else f"\n== {text}", flush=True)
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder that is gone afterwards. Short, since sockets lie in it; open to pass, since the API is not root."""
+    """A temporary folder. Its path is short because of sockets, and the API, which is not root, may enter it."""
     with tempfile.TemporaryDirectory(prefix="pinner-demo-", dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -63,23 +67,23 @@ def scratch() -> Iterator[Path]:
 
 @contextmanager
 def any_libvirtd(folder: Path) -> Iterator[str]:
-    """The URI of the libvirtd that runs, else of a private one that ends with the demo."""
+    """The URI of the running libvirtd, or of a private one that ends with the demo."""
     system = "qemu:///system"
     with suppress(subprocess.SubprocessError):
         subprocess.run(["virsh", "-c", system, "version"], check=True, capture_output=True, timeout=10)
-        print(f"libvirtd runs already: {system}")
+        print(f"libvirtd is running already: {system}")
         yield system
         return
-    print("no libvirtd runs: starting a private one (its own folders and sockets)", flush=True)
+    print("libvirtd is not running: starting a private one with its own folders and sockets", flush=True)
     with libvirt.private_libvirtd(folder / "libvirt") as uri:
         yield uri
 
 
 @contextmanager
 def guests(uri: str, folder: Path) -> Iterator[tuple[str, ...]]:
-    """Three transient guests of two vCPUs, with an iothread and, where the machine can, a tap; gone afterwards."""
+    """Three transient guests of two vCPUs, with an iothread and, if possible, a tap; they end with the context."""
     kind = "kvm" if libvirt.kvm_works(uri) else "qemu"
-    print(f"guests run under {'KVM' if kind == 'kvm' else 'TCG: a KVM guest does not really start here'}")
+    print(f"guests run under {'KVM' if kind == 'kvm' else 'TCG, because a KVM guest does not start here'}")
     image = folder / "guest.img"
     image.write_bytes(BOOT_SECTOR.ljust(1 << 20, b"\0"))
     image.chmod(0o644)
@@ -108,7 +112,7 @@ def _devices(image: Path, number: int) -> str:
 
 @contextmanager
 def ended(process: subprocess.Popen[str], seconds: float = 20) -> Iterator[subprocess.Popen[str]]:
-    """The process, which is asked to end afterwards, and made to when it does not."""
+    """The process; it gets SIGTERM at the end of the context, and SIGKILL if it does not end in time."""
     try:
         yield process
     finally:
@@ -125,13 +129,13 @@ def busy_daemon() -> Iterator[int]:
     """A host daemon of four busy threads; its process id."""
     command = [sys.executable, "-c", DAEMON]
     with ended(subprocess.Popen(command, text=True, start_new_session=True)) as process:
-        print(f"busy daemon: process {process.pid}, 4 threads that hash without end", flush=True)
+        print(f"busy daemon: process {process.pid}, 4 threads that compute hashes all the time", flush=True)
         yield process.pid
 
 
 @contextmanager
 def service(folder: Path, uri: str) -> Iterator[str]:
-    """`pinner serve` with a configuration of its own; its URL. Its log lies in ``folder``."""
+    """The URL of a `pinner serve` with a configuration of its own; its log is in ``folder``."""
     config = folder / "pinner.conf"
     config.write_text(f"[libvirt]\nuri = {uri}\n[agent]\nstate_dir = {folder}/state\n")
     log = folder / "pinner.log"
@@ -144,5 +148,5 @@ def service(folder: Path, uri: str) -> Iterator[str]:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(f"pinner serve did not start:\n{log.read_text()}")
             time.sleep(0.1)
-        print(f"pinner serves at {found[0]}", flush=True)
+        print(f"pinner serve is running at {found[0]}", flush=True)
         yield found[0]

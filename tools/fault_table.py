@@ -1,8 +1,8 @@
-"""A pytest plugin (``make faults``): runs the tests marked ``fault(row)`` and writes what became of each row.
+"""A pytest plugin (``make faults``): runs the tests marked ``fault(row)`` and writes a table of their results.
 
     pytest -p fault_table -m fault --faults docs/faults.md tests/unit tests/functional tests/lab
 
-Tests of the lab take virtual machines and minutes: without ``--lab`` they are listed as not run.
+Tests of the lab need virtual machines and many minutes: without ``--lab`` they are listed as not run.
 """
 
 from collections import Counter, defaultdict
@@ -14,8 +14,8 @@ from fault_rows import ROWS
 HEAD = """\
 # Faults, promises and their tests
 
-Written by `make faults` (`make faults LAB=1` runs the lab's, too). Where: P on a plain machine with libvirtd and QEMU,
-L in the lab, K with KVM hardware. A row without a test says so.
+Written by `make faults` (`make faults LAB=1` also runs the tests of the lab). Where: P on a plain machine with libvirtd
+and QEMU, L in the lab, K with KVM hardware. A row without a test has the result "not tested".
 
 | # | fault | promise | where | test | result |
 |---|---|---|---|---|---|
@@ -23,13 +23,13 @@ L in the lab, K with KVM hardware. A row without a test says so.
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where to, and how much."""
-    parser.addoption("--faults", type=Path, required=True, help="where the table goes")
-    parser.addoption("--lab", action="store_true", help="run the lab's tests, too")
+    """Add the options of the table."""
+    parser.addoption("--faults", type=Path, required=True, help="the file of the table")
+    parser.addoption("--lab", action="store_true", help="also run the tests of the lab")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin an empty table."""
+    """Register the plugin with an empty table."""
     config.pluginmanager.register(_Table(config.getoption("--faults"), lab=config.getoption("--lab")))
 
 
@@ -38,7 +38,7 @@ class _Table:
         self._path = path
         self._lab = lab
         self._tests: defaultdict[int, list[str]] = defaultdict(list)
-        """By row, in the order of their collection."""
+        """The tests of each row, in the order of their collection."""
         self._results: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     @pytest.hookimpl(tryfirst=True)
@@ -67,12 +67,12 @@ class _Table:
             terminalreporter.write_line(f"{number:>2} {where:3} {result:20} {fault[:50]:50} {test}")
 
     def _rows(self) -> list[tuple[str, ...]]:
-        made = []
+        rows = []
         for row in ROWS:
-            for place, test in enumerate(self._tests[row.number] or [""]):
-                about = (str(row.number), row.fault, row.promise, row.where) if place == 0 else ("", "", "", "")
-                made.append((*about, f"`{test}`" if test else "", self._result(test)))
-        return made
+            for index, test in enumerate(self._tests[row.number] or [""]):
+                about = (str(row.number), row.fault, row.promise, row.where) if index == 0 else ("", "", "", "")
+                rows.append((*about, f"`{test}`" if test else "", self._result(test)))
+        return rows
 
     def _result(self, test: str) -> str:
         if not test:
@@ -82,5 +82,5 @@ class _Table:
 
 
 def _name(nodeid: str) -> str:
-    """A test by its file below tests/ and its name; its parameters are counted together."""
+    """The name of a test with its file below tests/, without parameters, so that all its cases are counted together."""
     return nodeid.partition("[")[0].removeprefix("tests/").replace("::", " ")

@@ -1,7 +1,7 @@
-"""A libvirtd of one's own, for tests and the demo: it touches nothing of the system's and leaves nothing behind.
+"""A private libvirtd for tests and the demo: it changes nothing of the system's libvirtd and leaves nothing behind.
 
-Needs root, libvirtd, QEMU and util-linux's ``unshare``. The daemon runs in a mount namespace of its own, with folders
-of its own bind-mounted over the system's; what is started in that namespace (QEMU too) is found again by it.
+Needs root, libvirtd, QEMU and util-linux's ``unshare``. The daemon runs in a mount namespace of its own, where its own
+folders are bind-mounted over the system's. The namespace identifies all processes that it started, including QEMU.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ class Unusable(RuntimeError):
 
 
 def missing() -> str:
-    """Why no private libvirtd can run here; empty: it can."""
+    """The reason why no private libvirtd can run here; empty if it can."""
     if os.geteuid() != 0:
         return "not root"
     lacking = [name for name in ("libvirtd", "virsh", "unshare", EMULATOR) if shutil.which(name, path=_path()) is None]
@@ -53,10 +53,10 @@ def missing() -> str:
 
 @contextlib.contextmanager
 def private_libvirtd(folder: Path) -> Iterator[str]:
-    """Run a libvirtd below ``folder`` (made here, removed at the end; keep its path short, a socket lies in it).
+    """Run a libvirtd below ``folder`` (created here, with a short path because of a socket) and return its URI.
 
-    Gives its URI. At the end, also after an exception or Ctrl-C, its guests, itself and its empty cgroups are gone.
-    Guests' names must be unique on the machine: cgroups are named after them.
+    At the end, also after an exception or Ctrl-C, guests, daemon, empty cgroups and folder are removed. The names of
+    guests must be unique on the machine, because cgroups are named after them.
     """
     if why := missing():
         raise Unusable(why)
@@ -76,7 +76,7 @@ def uri(folder: Path) -> str:
 
 @contextlib.contextmanager
 def killed(uri: str) -> Iterator[None]:
-    """The daemon of this URI, killed (SIGKILL) while the body runs, and started again after it; its guests go on."""
+    """Kill the daemon of this URI (SIGKILL) for the duration of the context, then start it again; its guests run on."""
     folder = Path(uri.partition("socket=")[2]).parent.parent
     pid = int((folder / "libvirtd.pid").read_text())
     with Path(f"/proc/{pid}/ns/mnt").open() as namespace:
@@ -88,8 +88,8 @@ def killed(uri: str) -> Iterator[None]:
             yield
         finally:
             inside = ["nsenter", f"--mount=/proc/self/fd/{namespace.fileno()}", "env", f"PATH={_path()}"]
-            again = [*inside, "libvirtd", "--daemon", *_files(folder)]
-            subprocess.run(again, check=True, capture_output=True, pass_fds=[namespace.fileno()])
+            command = [*inside, "libvirtd", "--daemon", *_files(folder)]
+            subprocess.run(command, check=True, capture_output=True, pass_fds=[namespace.fileno()])
 
 
 def guest_xml(
@@ -103,8 +103,8 @@ def guest_xml(
     extra: str = "",
     devices: str = "",
 ) -> str:
-    """A small diskless guest as domain XML. ``kind`` is qemu (TCG) or kvm; ``plugged`` of its vCPUs are there from the
-    start; ``extra`` goes into <domain>, ``devices`` into <devices>."""
+    """The domain XML of a small diskless guest. ``kind`` is qemu (TCG) or kvm; ``plugged`` is the number of vCPUs at
+    the start; ``extra`` is put into <domain>, ``devices`` into <devices>."""
     return (
         f"<domain type='{kind}'><name>{name}</name><memory unit='MiB'>{memory_mib}</memory>"
         f"<vcpu current='{plugged or vcpus}'>{vcpus}</vcpu><iothreads>{iothreads}</iothreads>{extra}"
@@ -114,7 +114,7 @@ def guest_xml(
 
 
 def virsh(uri: str, *arguments: str, stdin: str = "") -> str:
-    """Run one virsh command and give its output. Raises CalledProcessError, virsh's words in its ``stderr``."""
+    """Run one virsh command and return its output. Raises CalledProcessError with virsh's message in ``stderr``."""
     command = ["virsh", "-q", "-c", uri, *arguments]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, check=True).stdout
 
@@ -125,14 +125,14 @@ def start_guest(uri: str, xml: str, *, paused: bool = False) -> None:
 
 
 def define_guest(uri: str, xml: str, *, paused: bool = False) -> None:
-    """Define a guest that outlives its shutdown, and start it."""
+    """Define a persistent guest and start it."""
     virsh(uri, "define", "/dev/stdin", stdin=xml)
     name = ElementTree.fromstring(xml).findtext("name", "")  # noqa: S314 - the caller's own XML
     virsh(uri, "start", name, *(["--paused"] if paused else []))
 
 
 def kvm_works(uri: str) -> bool:
-    """Whether a KVM guest really runs here: starts one, for it may fail although /dev/kvm is there."""
+    """Whether a KVM guest really runs here; one is started, as it may fail although /dev/kvm exists."""
     name = f"kvm-probe-{os.getpid()}"
     try:
         start_guest(uri, guest_xml(name, kind="kvm", vcpus=1, iothreads=0))
@@ -149,7 +149,7 @@ def kvm_works(uri: str) -> bool:
 
 
 def _start(stack: contextlib.ExitStack, folder: Path) -> None:
-    """Start the daemon; ``stack`` learns how to undo each step."""
+    """Start the daemon; ``stack`` gets a callback that undoes each step."""
     created = [path for path in map(Path, FOLDERS.values()) if not path.exists()]
     stack.callback(_remove_empty, created)
     stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -212,7 +212,7 @@ def _last_words(folder: Path) -> str:
 
 @contextlib.contextmanager
 def _namespace_of(daemon: subprocess.Popen[bytes]) -> Iterator[int]:
-    """The daemon's mount namespace, by inode; held open, so that the number cannot be given to another."""
+    """The inode of the daemon's mount namespace; the open file prevents that the number is reused."""
     deadline = time.monotonic() + _STOP_SECONDS
     while daemon.poll() is None and _mount_namespace(daemon.pid) == _mount_namespace(os.getpid()):
         if time.monotonic() > deadline:
@@ -220,8 +220,8 @@ def _namespace_of(daemon: subprocess.Popen[bytes]) -> Iterator[int]:
         time.sleep(0.01)
     if daemon.poll() is not None:
         raise Unusable(f"unshare or mount failed with status {daemon.returncode}")
-    with Path(f"/proc/{daemon.pid}/ns/mnt").open() as held:
-        yield os.fstat(held.fileno()).st_ino
+    with Path(f"/proc/{daemon.pid}/ns/mnt").open() as file:
+        yield os.fstat(file.fileno()).st_ino
 
 
 def _mount_namespace(pid: int) -> int:
@@ -232,7 +232,7 @@ def _mount_namespace(pid: int) -> int:
 
 
 def _end_guests(namespace: int, daemon: subprocess.Popen[bytes]) -> None:
-    """End what the daemon started: all others in its namespace, QEMU included (which outlives its libvirtd)."""
+    """End all other processes in the daemon's namespace, including QEMUs, which do not end with libvirtd."""
     for kind in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + _STOP_SECONDS
         while guests := [pid for pid in _processes(namespace) if pid != daemon.pid]:
@@ -259,15 +259,15 @@ def _end(daemon: subprocess.Popen[bytes]) -> None:
 
 
 def _machine_cgroups() -> Iterator[Path]:
-    """The cgroups below which libvirt makes one for each guest, of every controller."""
+    """The cgroups, of every controller, below which libvirt creates one for each guest."""
     for pattern in ("machine*", "*/machine*"):
         yield from CGROUPS.glob(pattern)
 
 
 def _remove_cgroups(folder: Path, before: set[Path]) -> None:
-    """Remove the cgroups of the daemon's guests, by their names, and those above that were not there ``before``.
+    """Remove the cgroups of the daemon's guests, found by name, and their parents that did not exist ``before``.
 
-    The kernel refuses those that are in use.
+    The kernel refuses to remove a cgroup that is in use.
     """
     guests = [glob.escape(log.stem) for log in folder.glob("log/qemu/*.log")]
     for top in list(_machine_cgroups()):
@@ -288,7 +288,7 @@ def _remove_empty(folders: Iterable[Path]) -> None:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C must not leave guests behind (only the main thread may say so)."""
+    """Ignore further Ctrl-C and SIGTERM, so that no guest remains; only the main thread can set signal handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""A RabbitMQ of one's own: a port, a folder and an Erlang port mapper that nobody else uses, ended with its caller."""
+"""A private RabbitMQ with a port, a folder and an Erlang port mapper of its own; it ends with its caller."""
 
 import contextlib
 import os
@@ -20,31 +20,31 @@ class Unusable(RuntimeError):
 
 
 def missing() -> str:
-    """Why no broker can run here; empty: it can."""
+    """The reason why no broker can run here; empty if it can."""
     return "" if _script() and shutil.which("epmd") else "not installed: rabbitmq-server"
 
 
 class Rabbit:
-    """A broker that can be killed and started again; what is durable is still there then."""
+    """A broker that can be killed and started again; durable queues and messages remain."""
 
     def __init__(self, folder: Path) -> None:
-        """``folder`` is its own."""
+        """``folder`` must not be used by any other process."""
         self.folder = folder
         self.port, self._mapper_port, self._dist_port = _free_ports(3)
         self._running: list[subprocess.Popen[bytes]] = []
 
     @property
     def url(self) -> str:
-        """The transport URL, as oslo.messaging takes it."""
+        """The transport URL in the form of oslo.messaging."""
         return f"rabbit://guest:guest@127.0.0.1:{self.port}/"
 
     @property
     def running(self) -> bool:
-        """Whether it was started and not ended since."""
+        """Whether the broker was started and has not been ended since."""
         return bool(self._running)
 
     def start(self) -> None:
-        """Returns when it takes connections. Raises Unusable."""
+        """Start the broker and wait until it accepts connections. Raises Unusable."""
         environment = self._environment()
         with (self.folder / "output").open("ab") as output:
             for command in (["epmd", "-address", "127.0.0.1"], [str(_script())]):
@@ -65,11 +65,11 @@ class Rabbit:
             time.sleep(0.1)
 
     def kill(self) -> None:
-        """End it at once (SIGKILL)."""
+        """End the broker at once (SIGKILL)."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """End it in peace."""
+        """End the broker in an orderly way (SIGTERM)."""
         self._end(signal.SIGTERM)
 
     def _end(self, kind: signal.Signals) -> None:
@@ -106,7 +106,7 @@ class Rabbit:
             "RABBITMQ_CONF_ENV_FILE": str(folder / "none"),
             "RABBITMQ_CONFIG_FILE": str(folder / "none"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
-            # Then the script becomes the broker, and does not only start it.
+            # With this setting the script executes the broker in its own process instead of starting another one.
             "RABBITMQ_ALLOW_INPUT": "true",
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-noinput +S 1:1 +sbwt none",
         }
@@ -114,7 +114,7 @@ class Rabbit:
 
 @contextlib.contextmanager
 def private_rabbit(folder: Path) -> Iterator[Rabbit]:
-    """A broker that runs while the body does. Raises Unusable."""
+    """A broker that runs for the duration of the context. Raises Unusable."""
     folder.mkdir(parents=True)
     rabbit = Rabbit(folder)
     try:
@@ -125,7 +125,7 @@ def private_rabbit(folder: Path) -> Iterator[Rabbit]:
 
 
 def _script() -> Path | None:
-    """Debian's own wrapper would become another user."""
+    """The server's script itself, because Debian's wrapper changes to another user."""
     return next(_SERVERS.glob("rabbitmq_server-*/sbin/rabbitmq-server"), None)
 
 

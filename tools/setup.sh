@@ -24,7 +24,7 @@ missing=$(.venv/bin/bindep -b test || true)
 [ -z "$missing" ] || install $missing
 case "$missing" in
 *rabbitmq-server*)
-    # The tests start a broker of their own; Debian's package starts one that everybody can reach.
+    # The tests start their own broker; the one that Debian's package starts accepts connections from other machines.
     [ ! -d /run/systemd/system ] || $SUDO systemctl --quiet disable --now rabbitmq-server
     ;;
 esac
