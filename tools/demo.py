@@ -49,13 +49,13 @@ class Demo:
             raise SystemExit(f"{answer.request.method} {answer.request.url}: {answer.status_code} {answer.text}")
         return answer.json()
 
-    def cli(self, *words: str, statuses: tuple[int, ...] = (0,)) -> None:
+    def cli(self, *arguments: str, statuses: tuple[int, ...] = (0,)) -> None:
         """Print and run a command of the CLI, which must end with one of these statuses."""
-        print(f"\n$ pinner {' '.join(words)}", flush=True)
-        command = [str(environment.BIN / "pinner"), *words]
+        print(f"\n$ pinner {' '.join(arguments)}", flush=True)
+        command = [str(environment.BIN / "pinner"), *arguments]
         done = subprocess.run(command, check=False, env={**os.environ, "PINNER_URL": self.url})
         if done.returncode not in statuses:
-            raise SystemExit(f"pinner {words[0]} ended with status {done.returncode}")
+            raise SystemExit(f"pinner {arguments[0]} ended with status {done.returncode}")
 
     def own_guests(self) -> list[Any]:
         """The demo's guests in pinner's inventory."""

@@ -196,16 +196,16 @@ def _wait_until_it_answers(daemon: subprocess.Popen[bytes], folder: Path) -> Non
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
         if daemon.poll() is not None:
-            raise Unusable(f"libvirtd ended with status {daemon.returncode}: {_last_words(folder)}")
+            raise Unusable(f"libvirtd ended with status {daemon.returncode}: {_end_of_log(folder)}")
         if (folder / "sock/libvirt-sock").exists():
             with contextlib.suppress(subprocess.CalledProcessError):
                 virsh(uri(folder), "domcapabilities")
                 return
         time.sleep(0.1)
-    raise Unusable(f"libvirtd does not answer after {_START_SECONDS} s: {_last_words(folder)}")
+    raise Unusable(f"libvirtd does not answer after {_START_SECONDS} s: {_end_of_log(folder)}")
 
 
-def _last_words(folder: Path) -> str:
+def _end_of_log(folder: Path) -> str:
     log = folder / "libvirtd.log"
     return log.read_text()[-400:] if log.exists() else "it wrote no log"
 

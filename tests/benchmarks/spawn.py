@@ -177,10 +177,10 @@ def rows(starts: int = STARTS) -> list[dict[str, str]]:
             guest, times = domain.UUIDString(), max(starts, TIMES)
             found[f"event to placed, notification, {times} times"] = notifications(server, Path(work), guest, times)
             found |= by_hook(server, Path(work), guest, times)
-    return [{"what": what, "ours": _words(seconds)} for what, seconds in found.items() if seconds]
+    return [{"what": what, "ours": _text(seconds)} for what, seconds in found.items() if seconds]
 
 
-def _words(seconds: list[float]) -> str:
+def _text(seconds: list[float]) -> str:
     worst = statistics.quantiles(seconds, n=100)[98] if len(seconds) > AT_ONCE else max(seconds)
     often = "in 99 of 100" if len(seconds) > AT_ONCE else ""
     return f"{statistics.median(seconds) * 1000:.0f} ms, at worst {worst * 1000:.0f} ms {often}".rstrip()

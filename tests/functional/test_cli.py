@@ -22,9 +22,9 @@ def cli(libvirtd, tmp_path):
     config = tmp_path / "pinner.conf"
     config.write_text(f"[agent]\nstate_dir = {tmp_path}/state\n[libvirt]\nuri = {libvirtd}\n[host]\nname = here\n")
 
-    def run(*words, status=0):
+    def run(*arguments, status=0):
         done = subprocess.run(
-            [*PINNER, "--json", "--config-file", config, *words], capture_output=True, text=True, check=False
+            [*PINNER, "--json", "--config-file", config, *arguments], capture_output=True, text=True, check=False
         )
         assert done.returncode == status, done.stderr
         assert "Traceback" not in done.stderr

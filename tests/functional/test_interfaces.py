@@ -97,14 +97,14 @@ def assert_reconciled(condition, seconds=LATENCY_LIMIT):
     assert took < seconds, f"reconciled after {took:.3f} s"
 
 
-def assert_origin(server, words):
-    """Assert that the policy started the latest run, and that its origin contains these words."""
-    assert wait_until(lambda: words in server.runs()[0]["origin"] and server.runs()[0]["state"] == "applied", 5) < 5, [
+def assert_origin(server, text):
+    """Assert that the policy started the latest run, and that its origin contains this text."""
+    assert wait_until(lambda: text in server.runs()[0]["origin"] and server.runs()[0]["state"] == "applied", 5) < 5, [
         run["origin"] for run in server.runs()[:3]
     ]
     assert server.runs()[0]["actor"] == "policy"
     applies = [record for record in server.audit() if record["action"] == "run.apply"]
-    assert words in applies[0]["origin"]
+    assert text in applies[0]["origin"]
 
 
 def post_event(server, happened, guest, event, **parts):

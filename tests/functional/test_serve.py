@@ -36,7 +36,7 @@ def start(folder: Path) -> Iterator[Start]:
     running: list[subprocess.Popen[str]] = []
 
     def begin(
-        *words: str, config: str = "", own_state: bool = True, command: tuple[str, ...] = (str(PINNER),)
+        *arguments: str, config: str = "", own_state: bool = True, command: tuple[str, ...] = (str(PINNER),)
     ) -> PinnerServer:
         file = folder / "pinner.conf"
         state = f"state_dir = {folder}/state\n" if own_state else ""
@@ -44,7 +44,7 @@ def start(folder: Path) -> Iterator[Start]:
         log = folder / "log"
         with log.open("w") as out:
             process = subprocess.Popen(
-                [*command, "serve", "--config-file", str(file), "--port", "0", *words],
+                [*command, "serve", "--config-file", str(file), "--port", "0", *arguments],
                 stdout=out,
                 stderr=out,
                 text=True,
@@ -177,7 +177,7 @@ def test_an_installation_in_a_folder_of_root_works(start: Start, folder: Path) -
 
 
 @pytest.mark.parametrize(
-    ("config", "words", "complaint"),
+    ("config", "arguments", "complaint"),
     [
         ("", ("--bind", "0.0.0.0"), "bind: '0.0.0.0'"),
         ("[api]\nuser = root\n", (), "user: 'root'"),
@@ -188,12 +188,12 @@ def test_an_installation_in_a_folder_of_root_works(start: Start, folder: Path) -
 )
 @needs_root
 def test_an_error_in_the_configuration_is_one_line(
-    folder: Path, config: str, words: tuple[str, ...], complaint: str
+    folder: Path, config: str, arguments: tuple[str, ...], complaint: str
 ) -> None:
     file = folder / "pinner.conf"
     file.write_text(f"[agent]\nstate_dir = {folder}/state\n{config}")
     done = subprocess.run(
-        [PINNER, "serve", "--config-file", file, "--port", "0", *words], capture_output=True, text=True, timeout=30
+        [PINNER, "serve", "--config-file", file, "--port", "0", *arguments], capture_output=True, text=True, timeout=30
     )
     assert done.returncode == 2
     assert complaint in done.stderr

@@ -13,7 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 BY_SIZE = sorted(topology.known(), key=lambda name: (-len(topology.load(name).positions), name))
 """The largest topology first, because its tests take longest: then two workers end at about the same time."""
 COLUMNS = ("topology", "strategy", "planned", "applied", "kernel agrees", "rolled back", "kernel agrees", "seconds")
-PROOF = "proof"
+RESULT = "result"
 """The property of a test's report that contains its row of the table; a worker process sends it to the main process."""
 
 
@@ -89,9 +89,9 @@ def busy(load: ExitStack, host: LabHost) -> LabHost:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     # The row is complete only in the report of the test's teardown, which pytest files under the empty name.
     reports = [report for kind in ("", "error") for report in terminalreporter.getreports(kind)]
-    proofs = {tuple(row) for report in reports for kind, row in report.user_properties if kind == PROOF}
-    rows = [COLUMNS, *sorted(proofs)]
+    results = {tuple(row) for report in reports for kind, row in report.user_properties if kind == RESULT}
+    rows = [COLUMNS, *sorted(results)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    terminalreporter.section("proven in the lab")
+    terminalreporter.section("results of the lab")
     for row in rows:
         terminalreporter.write_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))

@@ -7,7 +7,7 @@ import pytest
 from support.lab import apply, daemon, guests, masks, plan, planned, rollback, shell_process, wrong
 
 
-def prove(host, strategy, row):
+def verify(host, strategy, row):
     """Plan, apply and roll back on one host; ``row`` gets the result of each step."""
     before = masks(host)
     new_plan = plan(host, strategy)
@@ -39,7 +39,7 @@ def row(record_property, name, request):
     cells = [name, request.node.name.partition("[")[2].split("-", 1)[-1]]
     yield cells
     cells += ["-"] * (7 - len(cells))
-    record_property("proof", [*cells, f"{time.monotonic() - began:.0f}"])
+    record_property("result", [*cells, f"{time.monotonic() - began:.0f}"])
 
 
 @pytest.mark.parametrize("strategy", ["shared-pool", "numa-local"])
@@ -47,7 +47,7 @@ def test_a_strategy_is_applied_without_a_reboot(busy, strategy, row):
     row[1] = strategy
     owned = len(busy.topology.positions) - 1
     with daemon(busy, "owned", cpu=owned):
-        new_plan = prove(busy, strategy, row)
+        new_plan = verify(busy, strategy, row)
         assert any("owned" in skipped.name or str(owned) in skipped.why for skipped in new_plan.skipped)
         assert all(owned not in want.cpus for want in new_plan.wanted)
 
@@ -57,7 +57,7 @@ def test_isolated_is_applied_with_boot_parameters(busy, load, name, lab_host, po
     proposed = plan(busy, "isolated")
     if not proposed.blocked:
         assert "isolcpus" in busy.topology.kernel
-        prove(busy, "isolated", row)
+        verify(busy, "isolated", row)
         return
     arguments = proposed.isolation.kernel_arguments
     assert f"reboot with {arguments}" in proposed.blocked
@@ -67,5 +67,5 @@ def test_isolated_is_applied_with_boot_parameters(busy, load, name, lab_host, po
     with ExitStack() as undo:
         for part in (guests(rebooted), shell_process(rebooted), daemon(rebooted, "busy")):
             undo.enter_context(part)
-        new_plan = prove(rebooted, "isolated", row)
+        new_plan = verify(rebooted, "isolated", row)
     assert new_plan.isolation.present == proposed.isolation.wanted

@@ -37,13 +37,13 @@ def instance(uuid, host):
 def emit(action, phase, publisher, uuid, host):
     """Emit one notification, as nova-compute does."""
     request = context.RequestContext("ann", "p-1", request_id="req-00000000-0000-4000-8000-000000000007")
-    told, bdms = instance(uuid, host), objects.BlockDeviceMappingList(objects=[])
+    server, bdms = instance(uuid, host), objects.BlockDeviceMappingList(objects=[])
     if action == "create":
-        utils.notify_about_instance_create(request, told, publisher, phase=phase, bdms=bdms)
+        utils.notify_about_instance_create(request, server, publisher, phase=phase, bdms=bdms)
     elif action == "rebuild":
-        utils.notify_about_instance_rebuild(request, told, publisher, phase=phase, bdms=bdms)
+        utils.notify_about_instance_rebuild(request, server, publisher, phase=phase, bdms=bdms)
     else:
-        utils.notify_about_instance_action(request, told, publisher, action=action, phase=phase, bdms=bdms)
+        utils.notify_about_instance_action(request, server, publisher, action=action, phase=phase, bdms=bdms)
 
 
 def main():

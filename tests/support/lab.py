@@ -68,9 +68,9 @@ Threads = dict[tuple[int, int], tuple[str, CpuSet]]
 """The name and mask of each thread, by its id and start time."""
 
 
-def pinner(host: LabHost, *words: str, check: bool = True) -> Result:
+def pinner(host: LabHost, *arguments: str, check: bool = True) -> Result:
     """Run one pinner command on the host."""
-    return host.run(f"pinner {shlex.join(words)}", check=check)
+    return host.run(f"pinner {shlex.join(arguments)}", check=check)
 
 
 @cache
@@ -173,8 +173,8 @@ def guests(host: LabHost, vcpus: Mapping[str, int] = GUESTS, system: bytes = STO
 def daemon(host: LabHost, unit: str, *, cpu: int | None = None, properties: str = "") -> Iterator[None]:
     """A busy daemon with its own systemd unit, which may have properties; its owner pins it to ``cpu``."""
     options = [properties] if properties else [] if cpu is None else [f"CPUAffinity={cpu}"]
-    words = shlex.join(["systemd-run", "-q", f"--unit={unit}", *(f"-p{option}" for option in options)])
-    host.run(f"{words} python3 -c {shlex.quote(BUSY)}")
+    command = shlex.join(["systemd-run", "-q", f"--unit={unit}", *(f"-p{option}" for option in options)])
+    host.run(f"{command} python3 -c {shlex.quote(BUSY)}")
     try:
         yield
     finally:

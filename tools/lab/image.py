@@ -1,4 +1,4 @@
-"""The lab host's system: a Debian with libvirt and QEMU, built once and kept by the content of its recipe.
+"""The lab host's system: a Debian with libvirt and QEMU, built once for each recipe, by a hash of its content.
 
 Needs root, mmdebstrap, e2fsprogs and Debian's packages; takes about a minute and a half. What comes out is a root file
 system that is never written to again, a kernel and an initial ram disk.
@@ -133,8 +133,8 @@ def _options() -> Iterator[str]:
 def _run(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PATH": _path()})
     if done.returncode:
-        words = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        raise LabError(f"lab image: {command[0]} failed: {words[-1] if words else done.returncode}")
+        lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        raise LabError(f"lab image: {command[0]} failed: {lines[-1] if lines else done.returncode}")
 
 
 @contextmanager
