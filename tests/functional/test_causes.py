@@ -47,7 +47,10 @@ def test_a_cpuset_changed_without_libvirt_is_the_cause(start_guest, host):
     host.pin(vcpu(guest), FIRST, persist=False)
     path = cpuset_of(guest.vcpus[0].thread.tid).lstrip("/")
     (cpuset_mount(Path("/")).folder / path / "cpuset.cpus").write_text(str(SECOND))
-    assert cause_and_detail(host, vcpu(guest), FIRST) == ("cpuset", f"another program wrote CPUs {SECOND} to cpuset {path}")
+    assert cause_and_detail(host, vcpu(guest), FIRST) == (
+        "cpuset",
+        f"another program wrote CPUs {SECOND} to cpuset {path}",
+    )
 
 
 def test_an_affinity_set_without_libvirt_has_an_unknown_cause(start_guest, host):

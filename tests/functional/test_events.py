@@ -70,10 +70,10 @@ def sleeper(tmp_path):
 @pytest.fixture
 def event_queue(libvirtd, host, placed):
     queue = HostEventQueue(wiring.now)
-    events = HostWatcher(libvirtd, host.own_pins, queue, lambda: placed)
-    events.start()
+    watcher = HostWatcher(libvirtd, host.own_pins, queue, lambda: placed)
+    watcher.start()
     yield queue
-    events.close()
+    watcher.close()
 
 
 @pytest.fixture

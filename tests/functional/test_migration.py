@@ -55,10 +55,10 @@ def destination(tmp_path_factory):
 def event_queue(destination):
     """The queue of the host events at the destination."""
     queue = HostEventQueue(wiring.now)
-    events = HostWatcher(destination, OwnPins(), queue, lambda: ())
-    events.start()
+    watcher = HostWatcher(destination, OwnPins(), queue, lambda: ())
+    watcher.start()
     yield queue
-    events.close()
+    watcher.close()
 
 
 def pid_of(uuid):
