@@ -186,9 +186,9 @@ def test_an_event_through_the_api_causes_a_reconcile(server, guest, placed, daem
     is_restored = misplace(daemon)
     assert post_event(server, "started", guest, "instance.reboot.end")["known"] is True
     assert_reconciled(is_restored)
-    assert_origin(server, f"guest-event {guest.uuid} instance.reboot.end, told by nova req-7")
+    assert_origin(server, f"guest-event {guest.uuid} instance.reboot.end, reported by nova req-7")
     record = next(record for record in server.audit() if record["action"] == "guest.event")
-    assert record["subject"] == f"guest {guest.uuid}: instance.reboot.end, told by nova req-7"
+    assert record["subject"] == f"guest {guest.uuid}: instance.reboot.end, reported by nova req-7"
     assert (record["actor"], record["result"]) == ("local", "known")
 
 
@@ -240,7 +240,7 @@ def test_notifications_of_nova_cause_reconciles(server, guest, placed, daemon, t
         is_restored = misplace(daemon)
         notify("instance-create-end")
         assert_reconciled(is_restored)
-        assert_origin(server, f"guest-event {guest.uuid} instance.create.end, told by nova req-")
+        assert_origin(server, f"guest-event {guest.uuid} instance.create.end, reported by nova req-")
         guests = server.http.get(f"/hosts/{server.host}/guests").json()["items"]
         (nova,) = [each["nova"] for each in guests if each["uuid"] == guest.uuid]
         assert (nova["flavor"], nova["extra_specs"]) == ("test_flavor", {"hw:watchdog_action": "disabled"})

@@ -105,11 +105,11 @@ def test_each_event_causes_one_run_with_the_right_placement(pinner, emit):
         until(lambda events=events: len(pinner.guest_events()) == events + 2, 10)
         pinner.wait_until_idle()
         (run,) = pinner.runs()[: len(pinner.runs()) - runs]
-        assert run.origin.startswith(f"guest-event {GUEST} instance.{action}.end, told by nova req-00000000-")
+        assert run.origin.startswith(f"guest-event {GUEST} instance.{action}.end, reported by nova req-00000000-")
         assert run.actor == "policy"
         newest = pinner.guest_events()[0]
         assert newest.subject == (
-            f"guest {GUEST}: instance.{action}.end, told by nova req-00000000-0000-4000-8000-000000000007, user ann"
+            f"guest {GUEST}: instance.{action}.end, reported by nova req-00000000-0000-4000-8000-000000000007, user ann"
         )
         assert json.loads(newest.after)["extra_specs"] == {"pinner:strategy": "numa-local"}
     assert pinner.listener.quarantined() == []

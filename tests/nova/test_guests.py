@@ -110,9 +110,8 @@ def test_the_guest_is_placed_again_and_moved_once(server, placed, observe, emit,
     notify("end")
     took = wait_until(placed, 20)
     assert took < LATENCY_LIMIT, f"reconciled after {took:.3f} s"
-    event = (
-        f"guest {guest.uuid}: instance.{action}.end, told by nova req-00000000-0000-4000-8000-000000000007, user ann"
-    )
+    source = "nova req-00000000-0000-4000-8000-000000000007, user ann"
+    event = f"guest {guest.uuid}: instance.{action}.end, reported by {source}"
     assert wait_until(lambda: guest_events(server)[:2] == [event, event], 10) < 10, guest_events(server)
     time.sleep(1)
     assert placed()
