@@ -160,7 +160,7 @@ def test_drift_says_what_and_why(applied, cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "240")
     out = cli("drift")
     assert "AllowedCPUs of web" in out.out
-    assert "corrected 4 times" in out.out
+    assert "recurred 4 times" in out.out
     assert "no room" in out.out
     assert "to end it: pinner apply plan-2" in out.err
     report = codec.load(DriftReport, cli("drift", "--json").out)
