@@ -118,7 +118,7 @@ ROWS: dict[str, Callable[[Plan], object]] = {
     "emulator": lambda plan: plan.roles.emulator or "none",
     "vCPUs": lambda plan: plan.roles.vcpu or "none",
     "changes": lambda plan: len(plan.changes),
-    "unplaced guests": lambda plan: ", ".join(item.name for item in plan.unplaced) or "none",
+    "unplaced guests": lambda plan: ", ".join(item.label for item in plan.unplaced) or "none",
     "skipped": lambda plan: len(plan.skipped),
     "warnings": lambda plan: len(plan.warnings),
     "score now": lambda plan: f"{plan.score_before.total:.2f}",

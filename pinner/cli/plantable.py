@@ -84,7 +84,7 @@ def memory(guests: Iterable[GuestMemory]) -> Table | None:
 
 def left_out(title: str, items: Iterable[LeftOut]) -> Table | None:
     """The targets that the plan leaves out, with the reasons; None where there are none."""
-    rows = [cells(item.name, item.why) for item in items]
+    rows = [cells(item.label, item.why) for item in items]
     if not rows:
         return None
     drawn = table(title, "WHY")

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, assert_never
 
 from pinner.model.cpuset import CpuSet
 
-TargetKind = Literal["emulator", "vcpu", "iothread", "vhost", "process", "memory", "workqueue", "partition"]
+TargetKind = Literal["emulator", "vcpu", "iothread", "vhost", "process", "memory", "workqueue", "partition", "guest"]
 
 PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
 """The parts of a guest that libvirt itself knows: it pins them and remembers their pins, they have a place in the
@@ -26,8 +26,9 @@ class Target:
     memory    guest uuid   QEMU's start time   virDomainSetNumaParameters, migrate_pages
     workqueue (none)       None                the kernel's CPUs for unbound work
     partition cgroup path  None                systemd's AllowedCPUs=, cpuset.cpus.partition
+    guest     guest uuid   None                nothing: it names a guest that a plan leaves out
 
-    The last two have a State instead of threads.
+    A work queue and a partition have a State instead of threads.
     """
 
     kind: TargetKind
@@ -40,7 +41,7 @@ class Target:
         match self.kind:
             case "process":
                 return f"process {self.name} ({self.owner})"
-            case "workqueue" | "partition":
+            case "workqueue" | "partition" | "guest":
                 return f"{self.kind} {self.name}"
             case "emulator" | "memory":
                 return f"guest {self.name} {self.kind}"

@@ -39,10 +39,18 @@ class Roles:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A guest, process or thread that the plan does not touch, and why, with the numbers."""
+    """A guest, a process or some of its threads that the plan does not touch, and why, with the numbers."""
 
-    name: str
+    target: Target
+    """Of kind guest for a guest as a whole."""
     why: str
+    threads: tuple[int, ...] = ()
+    """The thread ids that are left out while the target's other threads are placed; empty: the whole target."""
+
+    @property
+    def label(self) -> str:
+        """What is left out, for people. Code compares ``target`` and ``threads`` instead."""
+        return f"{self.target} thread {', '.join(map(str, self.threads))}" if self.threads else str(self.target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,8 +83,8 @@ class Context:
             threads=dict(_threads(ours, nova_pinned)) | {move.target: move.threads for move in moves},
             settings=settings(snapshot),
             skipped=(
-                *(LeftOut(f"guest {guest.name}", _why_left(guest, allocatable, request)) for guest in theirs),
-                *(LeftOut(f"guest {guest.name} vcpu {vcpu}", DEFERRED) for guest in ours for vcpu in unplugged(guest)),
+                *(LeftOut(guest_target(guest), _why_left(guest, allocatable, request)) for guest in theirs),
+                *(LeftOut(vcpu_target(guest, vcpu), DEFERRED) for guest in ours for vcpu in unplugged(guest)),
                 *staying(snapshot, request),
             ),
             placement=placement,
@@ -126,6 +126,16 @@ def unplugged(guest: Guest) -> list[int]:
     return [vcpu.id for vcpu in guest.vcpus if vcpu.thread is None]
 
 
+def guest_target(guest: Guest) -> Target:
+    """The guest as a whole: what a plan that leaves it out names."""
+    return Target("guest", guest.uuid, None, guest.name)
+
+
+def vcpu_target(guest: Guest, vcpu: int) -> Target:
+    """The guest's vCPU of this number."""
+    return Target("vcpu", guest.uuid, vcpu, guest.name)
+
+
 def guest_targets(guest: Guest) -> Iterator[tuple[Target, tuple[Thread, ...]]]:
     """All of a guest that has an affinity of its own, with its threads; what has no thread now is left out."""
     if guest.emulator.threads:
@@ -137,7 +147,7 @@ def guest_targets(guest: Guest) -> Iterator[tuple[Target, tuple[Thread, ...]]]:
             yield Target("iothread", guest.uuid, iothread.id, guest.name), (iothread.thread,)
     for vcpu in guest.vcpus:
         if vcpu.thread:
-            yield Target("vcpu", guest.uuid, vcpu.id, guest.name), (vcpu.thread,)
+            yield vcpu_target(guest, vcpu.id), (vcpu.thread,)
 
 
 def _threads(ours: Iterable[Guest], nova_pinned: Iterable[Guest]) -> Iterator[tuple[Target, tuple[Thread, ...]]]:

@@ -111,7 +111,7 @@ def _answer(strategies: Mapping[str, Strategy], context: Context) -> tuple[Answe
         score(context.snapshot, threshold, _masks(stay, leaving)).total
         - score(context.snapshot, threshold, _masks(answer, context)).total
     )
-    unplaced_now, homeless_now = ({left.name for left in each.unplaced} for each in (answer, stay))
+    unplaced_now, homeless_now = ({left.target for left in each.unplaced} for each in (answer, stay))
     taken = unplaced_now < homeless_now or (unplaced_now == homeless_now and gain > 0)
     threads = sum(len(context.threads.get(target, ())) for target in moved)
     guests = len({target.owner for target in moved if target.kind == "vcpu"})

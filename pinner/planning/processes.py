@@ -92,17 +92,14 @@ def staying(snapshot: Snapshot, request: Request) -> Iterator[LeftOut]:
         if process.immovable_reason == "per-cpu" and not asked:
             per_cpu.append(process)
         elif is_excluded_process(process, request):
-            yield LeftOut(str(process_target(process)), f"{process.load:.1f} % of one CPU; it is exempt")
+            yield LeftOut(process_target(process), f"{process.load:.1f} % of one CPU; it is exempt")
         elif process.immovable_reason == "guest":
             if asked:
-                yield LeftOut(str(process_target(process)), "it belongs to a guest and is placed with it")
+                yield LeftOut(process_target(process), "it belongs to a guest and is placed with it")
         else:
             yield from _held_threads(process, asked=asked)
     if per_cpu:
-        busiest = max(per_cpu, key=lambda process: process.load)
-        total = sum(process.load for process in per_cpu)
-        why = f"each belongs to its CPU; together {total:.1f} % of one CPU, most of it {busiest.name}"
-        yield LeftOut(f"{len(per_cpu)} busy per-CPU kernel threads", why)
+        yield _busiest(per_cpu)
 
 
 def process_target(process: Process) -> Target:
@@ -110,9 +107,14 @@ def process_target(process: Process) -> Target:
     return Target("process", str(process.pid), process.started, process.name)
 
 
-def thread_label(target: Target, tid: int | str) -> str:
-    """What the plan calls threads of a process that stay while the process's others move."""
-    return f"{target} thread {tid}"
+def _busiest(per_cpu: list[Process]) -> LeftOut:
+    """One entry for all busy per-CPU kernel threads: a host can have hundreds, and none can be moved."""
+    busiest = max(per_cpu, key=lambda process: process.load)
+    why = f"{busiest.load:.1f} % of one CPU; a per-CPU kernel thread cannot leave its CPU"
+    if len(per_cpu) > 1:
+        total = sum(process.load for process in per_cpu)
+        why += f"; it is the busiest of {len(per_cpu)} such threads, which together use {total:.1f} % of one CPU"
+    return LeftOut(process_target(busiest), why)
 
 
 def _held_threads(process: Process, *, asked: bool) -> Iterator[LeftOut]:
@@ -130,11 +132,9 @@ def _held_threads(process: Process, *, asked: bool) -> Iterator[LeftOut]:
             "restricted": f"somebody gave it CPUs {mask} on purpose; name it among those to move to have it moved",
             "guest": "it belongs to a guest and is placed with it",
         }[immovable_reason]
-        if immovable_reason == "pinner" or len(threads) == len(process.threads):
-            name = str(target)
-        else:
-            name = thread_label(target, ", ".join(str(thread.tid) for thread in threads))
-        yield LeftOut(name, f"{load:.1f} % of one CPU; {why}")
+        whole = immovable_reason == "pinner" or len(threads) == len(process.threads)
+        tids = () if whole else tuple(thread.tid for thread in threads)
+        yield LeftOut(target, f"{load:.1f} % of one CPU; {why}", tids)
 
 
 def _restrictions(snapshot: Snapshot, request: Request) -> Iterable[RestrictedAffinity]:

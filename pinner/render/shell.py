@@ -8,7 +8,6 @@ from pinner.model.change import AffinityChange, StateChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan import Plan
 from pinner.planning import partitions
-from pinner.planning.processes import thread_label
 from pinner.render import before_and_after
 
 _PINS = {"emulator": "emulatorpin", "vcpu": "vcpupin", "iothread": "iothreadpin"}
@@ -82,8 +81,7 @@ def _commands(plan: Plan, target: Target, threads: Iterable[ThreadMask], cpus: C
 
 
 def _some_stay(plan: Plan, target: Target) -> bool:
-    label = thread_label(target, "")
-    return any(left.name.startswith(label) for left in plan.skipped)
+    return any(left.target == target and left.threads for left in plan.skipped)
 
 
 def _taskset(tid: int | str, cpus: CpuSet, scope: str = "") -> str:

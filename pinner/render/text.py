@@ -69,7 +69,7 @@ def _scope(change: PlannedChange) -> str:
 def _left(title: str, items: tuple[LeftOut, ...]) -> Iterator[str]:
     if items:
         yield f"{title}: {len(items)}"
-        yield from (f"  {item.name}: {item.why}" for item in items)
+        yield from (f"  {item.label}: {item.why}" for item in items)
 
 
 def _isolation(plan: Plan) -> Iterator[str]:

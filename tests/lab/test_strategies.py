@@ -48,7 +48,7 @@ def test_a_strategy_is_applied_without_a_reboot(busy, strategy, row):
     owned = len(busy.topology.positions) - 1
     with daemon(busy, "owned", cpu=owned):
         new_plan = verify(busy, strategy, row)
-        assert any("owned" in skipped.name or str(owned) in skipped.why for skipped in new_plan.skipped)
+        assert any("owned" in skipped.label or str(owned) in skipped.why for skipped in new_plan.skipped)
         assert all(owned not in want.cpus for want in new_plan.wanted)
 
 

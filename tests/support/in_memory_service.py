@@ -10,6 +10,7 @@ from support.values import NOON, cpus, make_change, make_entries, make_plan, mak
 
 from pinner import codec
 from pinner.model.audit import AuditRecord, Caller, Verification
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift, DriftReport
 from pinner.model.errors import Blocked, Invalid, NotFound, RunConflict, StalePlan
@@ -26,6 +27,7 @@ from pinner.service.protocol import GuestExclusion, StrategyInfo
 
 EVIL = "web\n\x1b[31m<b>\u2028\u202e'"
 """A name with a line break, a terminal escape, markup, a line separator and a direction mark."""
+UNPLACED = Target("guest", "00000000-0000-4000-8000-000000000009", None, EVIL)
 STRATEGIES = tuple(
     StrategyInfo(name, f"the strategy {name}", ("guests",)) for name in ("shared-pool", "numa-local", "isolated")
 )
@@ -108,7 +110,7 @@ class InMemoryService:
             if absent:
                 raise Invalid(field, value, f"CPUs of this host; it has no {absent}")
         changes = (make_change(90, after="0"), make_change(1000, before="0-3", after="1", threads=2))
-        left_out = (LeftOut(EVIL, f"the reason is {EVIL}"),)
+        left_out = (LeftOut(UNPLACED, f"the reason is {EVIL}"),)
         plan = make_plan(str(uuid.uuid4()), codec.content_hash(basis), changes, host)
         plan = replace(plan, request=request, unplaced=left_out, skipped=left_out, warnings=(f"warning {EVIL}",))
         self.stored[plan.id] = plan
@@ -200,7 +202,7 @@ class InMemoryService:
         drift = Drift(
             target, change.after, change.before, "systemd", f"AllowedCPUs of {EVIL}", times=4, backoff_until=NOON
         )
-        return DriftReport(host, NOON, policy.mode, "plan-1", (drift,), (LeftOut(EVIL, "no room"),), "plan-2", EVIL)
+        return DriftReport(host, NOON, policy.mode, "plan-1", (drift,), (LeftOut(UNPLACED, "no room"),), "plan-2", EVIL)
 
     def set_excluded(self, host: str, guest: str, excluded: bool, caller: Caller) -> GuestExclusion:
         (found,) = self.observe(host, 0.0).guests

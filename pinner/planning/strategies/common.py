@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Guest
 from pinner.model.plan import Roles, Wanted
-from pinner.planning.context import Context, guest_targets, plugged
+from pinner.planning.context import Context, guest_targets, plugged, vcpu_target
 
 _BESIDE = {
     "emulator": "QEMU's own threads, off the vCPUs' CPUs",
@@ -33,13 +32,13 @@ def place_emulator(guest: Guest, cpus: CpuSet) -> Iterator[Wanted]:
 def float_over(guest: Guest, cpus: CpuSet, reason: str) -> Iterator[Wanted]:
     """Each vCPU that is plugged onto all of ``cpus``."""
     for vcpu in plugged(guest):
-        yield Wanted(Target("vcpu", guest.uuid, vcpu, guest.name), cpus, reason)
+        yield Wanted(vcpu_target(guest, vcpu), cpus, reason)
 
 
 def pin(guest: Guest, cpus: Mapping[int, int], reason: str) -> Iterator[Wanted]:
     """Each vCPU onto one CPU; ``cpus`` has the CPU by the vCPU's number."""
     for vcpu, cpu in cpus.items():
-        yield Wanted(Target("vcpu", guest.uuid, vcpu, guest.name), CpuSet.of([cpu]), reason)
+        yield Wanted(vcpu_target(guest, vcpu), CpuSet.of([cpu]), reason)
 
 
 def floating_warnings(context: Context, roles: Roles) -> Iterable[str]:

@@ -9,7 +9,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
 from pinner.model.plan import LeftOut
-from pinner.planning.context import Context, plugged
+from pinner.planning.context import Context, guest_target, plugged
 from pinner.planning.exclusions import own_cpus
 from pinner.planning.strategies import node_choice
 
@@ -65,7 +65,7 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
             try:
                 free_cpus, places = _displace(context, pool, free_cpus, guest, places)
             except NoFit:
-                unplaced.append(LeftOut(f"guest {guest.name}", error.message))
+                unplaced.append(LeftOut(guest_target(guest), error.message))
     return Allocation(places, tuple(unplaced))
 
 

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pinner.model.plan import LeftOut, Roles
 from pinner.planning import isolation
-from pinner.planning.context import Context, plugged
+from pinner.planning.context import Context, guest_target, plugged
 from pinner.planning.roles import Resolved
 from pinner.planning.strategies import isolated_live, node_choice
 from pinner.planning.strategies.common import pin, place_emulator, place_host_processes
@@ -53,12 +53,12 @@ def _not_isolated(context: Context, resolved: Resolved) -> Answer:
     """What would have to be isolated first; guests stay untouched, and those that would not fit then are told apart."""
     roles, exclusive = resolved.roles, context.allocatable.exclusive
     needs = isolation.describe(context.snapshot.topology.kernel, roles.vcpu, exclusive)
-    never = {left.name: left for left in allocate(context, roles.vcpu).unplaced}
+    never = {left.target: left for left in allocate(context, roles.vcpu).unplaced}
     unplaced = (
         never.get(
-            f"guest {guest.name}",
+            guest_target(guest),
             LeftOut(
-                f"guest {guest.name}",
+                guest_target(guest),
                 f"its {len(plugged(guest))} vCPUs need isolated CPUs of one node; this boot isolates {len(exclusive)} "
                 f"of the {len(roles.vcpu)} wanted ({roles.vcpu})",
             ),

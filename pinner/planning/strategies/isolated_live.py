@@ -13,7 +13,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
 from pinner.model.plan import LeftOut, Wanted
 from pinner.planning import isolation
-from pinner.planning.context import Context
+from pinner.planning.context import Context, guest_target
 from pinner.planning.partitions import WORK, cgroup_target
 from pinner.planning.roles import Resolved
 from pinner.planning.strategies import node_choice
@@ -94,7 +94,7 @@ def _homeless(
     for guest in context.guests:
         if guest.uuid in places and guest.uuid not in hosts:
             why = f"its own threads need a CPU of the emulator set for themselves, and all {len(hosts)} are given away"
-            yield LeftOut(f"guest {guest.name}", why)
+            yield LeftOut(guest_target(guest), why)
 
 
 def _obstacle(context: Context, guests: list[Guest], left: CpuSet) -> str:

@@ -6,7 +6,7 @@ from typing import ClassVar
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import NoFit
 from pinner.model.plan import LeftOut
-from pinner.planning.context import Context, plugged
+from pinner.planning.context import Context, guest_target, plugged
 from pinner.planning.strategies import node_choice
 from pinner.planning.strategies.common import float_over, floating_warnings, place_emulator, place_host_processes
 from pinner.planning.strategy import COMMON, Answer
@@ -60,7 +60,7 @@ def _choose(
         try:
             node = node_choice.choose(context.snapshot, guest, capacity, free, here)
         except NoFit as error:
-            unplaced.append(LeftOut(f"guest {guest.name}", error.message))
+            unplaced.append(LeftOut(guest_target(guest), error.message))
             continue
         chosen[guest.uuid] = node
         free[node] -= len(plugged(guest))

@@ -10,7 +10,7 @@ from pinner.model.errors import Invalid, NoFit
 from pinner.model.guest import Guest, nova_cpus
 from pinner.model.plan import Wanted
 from pinner.planning import flavors
-from pinner.planning.context import Context
+from pinner.planning.context import Context, guest_target
 from pinner.planning.strategies.common import place_emulator
 from pinner.planning.strategy import Answer, Strategy
 
@@ -70,9 +70,8 @@ def _part(strategy: Strategy, context: Context, host: Answer) -> _Part:
         return refused(str(error.details.get("why", error.message)))
     if answer.blocked:
         return refused(answer.blocked)
-    unplaced = {left.name: left.why for left in answer.unplaced}
-    named = {guest.uuid: f"guest {guest.name}" for guest in context.guests}
-    back = {uuid: unplaced[name] for uuid, name in named.items() if name in unplaced}
+    unplaced = {left.target: left.why for left in answer.unplaced}
+    back = {guest.uuid: unplaced[target] for guest in context.guests if (target := guest_target(guest)) in unplaced}
     return _Part(strategy.name, context.guests, answer, back)
 
 

@@ -58,7 +58,7 @@ def test_numa_local_auto_takes_a_slice_of_each_node() -> None:
 def test_numa_local_names_the_numbers_of_a_guest_that_fits_no_node() -> None:
     made = plan(host(nodes=2, vcpus=17), "s", Request("numa-local", **LITERAL))
     why = "asked for 17 CPUs, 16 are free: no NUMA node has more than 16 of the CPUs that vCPUs may use"
-    assert [(left.name, left.why) for left in made.unplaced] == [("guest g1", why), ("guest g2", why)]
+    assert [(left.label, left.why) for left in made.unplaced] == [("guest g1", why), ("guest g2", why)]
     assert table(made) == {"process daemon (300)": "0-3"}
 
 
@@ -83,7 +83,7 @@ def test_isolated_on_a_boot_without_isolation_says_how_and_moves_no_guest(sets: 
     assert made.isolation.kernel_arguments == ARGUMENTS
     assert made.isolation.grub_line == f'GRUB_CMDLINE_LINUX="quiet {ARGUMENTS}"'
     assert ARGUMENTS in made.blocked
-    assert [left.name for left in made.unplaced] == ["guest g1", "guest g2"]
+    assert [left.label for left in made.unplaced] == ["guest g1", "guest g2"]
     assert {change.target.kind for change in made.changes} == {"process"}
 
 

@@ -124,7 +124,7 @@ def test_a_pinned_guest_stays_and_its_cpus_are_in_no_pool(
     assert not union((made.roles.housekeeping, made.roles.emulator, made.roles.vcpu)) & cpus(theirs)
     moved = {kind for kind in ("emulator", "iothread", "vhost") if placed(made, "g1", kind)}
     assert moved == ({"emulator", "iothread", "vhost"} if emulators and not policy else set())
-    (why,) = [left.why for left in made.skipped if left.name == "guest g1"]
+    (why,) = [left.why for left in made.skipped if left.label == "guest g1"]
     assert why.startswith(f"Nova dedicates CPUs {theirs} to it")
     assert ("hw:emulator_threads_policy" in why) == (emulators and bool(policy))
     assert ("its emulator threads alone are placed" in why) == (emulators and not policy)
@@ -152,7 +152,7 @@ def test_an_exempt_flavor(word: str) -> None:
     host = snapshot(TWO, [flavored(1, 2, excluded=word), guest(2, 2, TWO.online)])
     made = plan(host, "s", Request())
     assert (placed(made, "g1"), len(placed(made, "g2"))) == ([], 2)
-    assert [(left.name, left.why) for left in made.skipped] == [
+    assert [(left.label, left.why) for left in made.skipped] == [
         ("guest g1", "its flavor says to leave it alone (pinner:excluded)")
     ]
 

@@ -71,7 +71,7 @@ def test_a_guest_that_nova_pinned_is_not_touched_and_its_cpus_are_not_handed_out
     made = plan(snapshot(plain(32), guests), "s", Request())
     assert {want.target.name for want in made.wanted} == {"g2"}
     assert str(made.roles.vcpu) == "10-31"
-    assert [(left.name, left.why) for left in made.skipped] == [("guest g1", "Nova dedicates CPUs 8-9 to it")]
+    assert [(left.label, left.why) for left in made.skipped] == [("guest g1", "Nova dedicates CPUs 8-9 to it")]
 
 
 def test_of_a_mixed_guest_only_the_vcpus_with_a_cpu_of_their_own_count_as_dedicated() -> None:
@@ -94,7 +94,7 @@ def test_a_host_with_nothing_on_it_has_a_plan_with_nothing_to_do() -> None:
 @pytest.mark.fault(24)
 def test_a_vcpu_that_is_not_plugged_in_is_deferred() -> None:
     made = plan(snapshot(plain(32), [guest(1, 2, cpus("0-31"), unplugged=1)]), "s", Request())
-    assert [left.name for left in made.skipped] == ["guest g1 vcpu 2"]
+    assert [left.label for left in made.skipped] == ["guest g1 vcpu 2"]
     assert made.skipped[0].why.startswith("deferred: it is not plugged in")
     assert [want.target.part for want in made.wanted if want.target.kind == "vcpu"] == [0, 1]
 

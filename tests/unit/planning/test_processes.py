@@ -19,7 +19,7 @@ def moved(made: Plan) -> dict[str, list[tuple[int, str]]]:
 
 
 def stays(made: Plan) -> dict[str, str]:
-    return {left.name: left.why for left in made.skipped}
+    return {left.label: left.why for left in made.skipped}
 
 
 @pytest.mark.parametrize("strategy", ["shared-pool", "numa-local", "isolated"])
@@ -62,8 +62,9 @@ def test_what_cannot_move_is_listed_but_for_a_guests_own_processes() -> None:
     made = plan(snapshot(plain(32), [], processes), "s", Request())
     assert made.changes == ()
     assert stays(made) == {
-        "2 busy per-CPU kernel threads": (
-            "each belongs to its CPU; together 39.0 % of one CPU, most of it ksoftirqd/1"
+        "process ksoftirqd/1 (3)": (
+            "30.0 % of one CPU; a per-CPU kernel thread cannot leave its CPU; "
+            "it is the busiest of 2 such threads, which together use 39.0 % of one CPU"
         ),
         "process pinner (10)": "80.0 % of one CPU; pinner itself",
         "process ceph-osd (40)": (

@@ -109,7 +109,7 @@ def test_a_plan_speaks_of_what_is_there_and_of_each_guest_once(host: Snapshot, a
         assert all(threads[one.tid].affinity == one.cpus for one in change.before)
         assert any(one.cpus != change.after for one in change.before)
     placed = {guests[want.target.owner].name for want in made.wanted if want.target.kind == "vcpu"}
-    unplaced = {left.name.removeprefix("guest ") for left in made.unplaced}
+    unplaced = {left.target.name for left in made.unplaced}
     asked_for = [g for g in host.guests if g.name in (request.guests or (g.name,)) and not flavors.excluded(g)]
     scope = {g.name for g in asked_for if not g.dedicated}
     novas = {g.uuid: g for g in asked_for if g.dedicated}

@@ -46,7 +46,7 @@ def test_what_is_not_touched_is_shown_with_its_reason():
     text = render(plan)
     assert plan.skipped
     for item in (*plan.skipped, *plan.unplaced):
-        assert f"  {item.name}: {item.why}\n" in text
+        assert f"  {item.label}: {item.why}\n" in text
     for warning in (*plan.warnings, *plan.roles.notes):
         assert warning in text
 
@@ -93,7 +93,11 @@ def test_visible(raw, shown):
 
 @given(st.text(), st.text())
 def test_no_name_reaches_a_terminal_as_it_is(name, why):
-    left = (LeftOut(name, why), LeftOut(EVIL, why))
+    left = tuple(
+        LeftOut(Target(kind, "1", None, text), why, threads)
+        for text in (name, EVIL)
+        for kind, threads in (("guest", ()), ("process", (1, 2)))
+    )
     plan = replace(make_plan(blocked=why), unplaced=left, skipped=left, warnings=(name,))
     text = render(plan)
     assert all(char.isprintable() or char == "\n" for char in text)

@@ -19,6 +19,7 @@ from support.values import NOON, make_change
 
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.model.audit import Caller
+from pinner.model.change import Target
 from pinner.model.drift import Drift, DriftReport
 from pinner.model.errors import HostUnreachable, NotFound
 from pinner.model.event import HostEvent
@@ -120,7 +121,7 @@ def test_a_stopped_guest_leads_to_no_reconcile(policies):
 
 
 def test_a_stopped_guest_leads_to_a_reconcile_where_a_guest_is_unplaced(policies):
-    policies.unplaced = (LeftOut("guest g1", "no room"),)
+    policies.unplaced = (LeftOut(Target("guest", "1", None, "g1"), "no room"),)
     with running_controller(policies):
         policies.wait(1)
         policies.event_queue.publish("guest-stopped", "1")

@@ -400,7 +400,7 @@ def test_a_blocked_policy_reports_why_and_lists_the_unplaced_guest(service, reco
     service.set_policy(HOST, Policy(Request("isolated"), "enforce"), ANN)
     report = reconciler.reconcile(HOST, "resync")
     assert "not isolated" in report.error
-    assert [left.name for left in report.unplaced] == ["guest g1"]
+    assert [left.label for left in report.unplaced] == ["guest g1"]
     assert kernel(agent) == FREE
 
 

@@ -44,7 +44,7 @@ def test_smt_require_without_hardware_threads_places_nobody() -> None:
     host = snapshot(plain(32, isolated="8-31"), [guest(1, 4, cpus("0-7"))])
     made = plan(host, "s", Request("isolated", smt="require"))
     why = "asked for 4 CPUs, 0 are free: no NUMA node has more than 0 of the CPUs that vCPUs may use"
-    assert [(left.name, left.why) for left in made.unplaced] == [("guest g1", why)]
+    assert [(left.label, left.why) for left in made.unplaced] == [("guest g1", why)]
     assert made.changes == ()
 
 
@@ -75,7 +75,7 @@ def test_guests_that_are_not_placed_keep_their_cpus_to_themselves() -> None:
     host = snapshot(plain(32, isolated="8-31"), [guest(1, 2, cpus("0-7")), *others])
     made = plan(host, "s", Request("isolated", guests=("g1", "g3")))
     assert seats(made) == {"g1": [11, 12]}
-    assert [(left.name, left.why) for left in made.skipped] == [("guest g3", "Nova dedicates CPUs 10 to it")]
+    assert [(left.label, left.why) for left in made.skipped] == [("guest g3", "Nova dedicates CPUs 10 to it")]
 
 
 def test_all_of_a_guest_is_on_the_node_of_its_memory() -> None:

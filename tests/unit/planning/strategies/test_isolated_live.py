@@ -69,7 +69,7 @@ def test_a_host_that_cannot_have_partitions_is_told_why(odd: object, why: str) -
 
 def test_a_guest_without_an_emulator_cpu_of_its_own_is_unplaced() -> None:
     made = plan(host(1, 1, 1), "s", LIVE)
-    assert [left.name for left in made.unplaced] == ["guest g3"]
+    assert [left.label for left in made.unplaced] == ["guest g3"]
     assert "need a CPU of the emulator set for themselves" in made.unplaced[0].why
 
 
