@@ -1,4 +1,8 @@
-"""What no plan may do, checked on every strategy's answer, whoever wrote the strategy."""
+"""The rules that every strategy's answer must follow, also that of a plug-in.
+
+An answer is complete where each guest that the strategy got to place is either placed, with all its parts, or listed as
+unplaced, once. Otherwise a plug-in that forgets a guest would pass as "nothing to do".
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -6,23 +10,71 @@ from itertools import combinations
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.nova import require_clear
+from pinner.model.nova import QEMUS_OWN, require_clear
 from pinner.model.plan import Roles, Wanted
-from pinner.planning.context import Context
+from pinner.planning.context import Context, guest_target, guest_targets
 from pinner.planning.strategy import Answer
 
 
 def check(name: str, answer: Answer, context: Context) -> None:
-    """Raises NovaConflict where the answer of the strategy ``name`` crosses what Nova owns, and Invalid with the first
-    thing that is wrong in it otherwise."""
+    """Check the whole answer of the strategy ``name``. Raises NovaConflict where it crosses what Nova owns, and Invalid
+    with the first broken rule otherwise."""
+    check_guests(name, answer, context)
+    _refuse(name, _wrongs(answer, context))
+
+
+def check_guests(name: str, answer: Answer, context: Context) -> None:
+    """Check that the answer is complete, and names only targets that may be placed. Raises like ``check``."""
     require_clear(answer.wanted, context.allocatable.nova, emulators=context.request.nova_emulators)
-    for wrong in _wrongs(answer, context):
-        raise Invalid("strategy", name, f"a strategy that keeps the rules; its answer does not: {wrong}")
+    _refuse(name, _incomplete(answer, context))
+
+
+def _refuse(name: str, wrongs: Iterator[str]) -> None:
+    for wrong in wrongs:
+        raise Invalid("strategy", name, f"a strategy whose answer follows the rules; in this answer {wrong}")
+
+
+def _incomplete(answer: Answer, context: Context) -> Iterator[str]:
+    yield from _unplaced(answer, context)
+    yield from _others(answer.wanted, context)
+    yield from _targets(answer.wanted, context)
+    unplaced = {left.target for left in answer.unplaced}
+    wanted = {want.target for want in answer.wanted}
+    for guest in context.guests:
+        parts = [target for target, _ in guest_targets(guest)]
+        missing = [target for target in parts if target not in wanted]
+        if guest_target(guest) in unplaced:
+            if len(missing) < len(parts):
+                yield f"{guest_target(guest)} is both placed and listed as unplaced"
+        elif parts and missing == parts:
+            yield f"{guest_target(guest)} is neither placed nor listed as unplaced"
+        elif missing:
+            more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+            yield f"{guest_target(guest)} is placed only in part: {missing[0]}{more} has no place"
+
+
+def _unplaced(answer: Answer, context: Context) -> Iterator[str]:
+    guests = {guest_target(guest) for guest in context.guests}
+    for target, times in Counter(left.target for left in answer.unplaced).items():
+        if target not in guests:
+            yield f"{target} is listed as unplaced, but is not among the guests to place"
+        if times > 1:
+            yield f"{target} is listed as unplaced {times} times"
+
+
+def _others(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
+    """Guests that the strategy did not get to place: skipped ones, and those of another strategy of the same plan."""
+    ours = {guest.uuid for guest in context.guests}
+    theirs = {guest.uuid for guest in context.snapshot.guests} - ours
+    nova_pinned = {guest.uuid for guest in context.nova_pinned}
+    for want in wanted:
+        target = want.target
+        if target.owner in theirs and not (target.owner in nova_pinned and target.kind in QEMUS_OWN):
+            yield f"{target} is placed, but is not among the guests to place"
 
 
 def _wrongs(answer: Answer, context: Context) -> Iterator[str]:
     yield from _roles(answer.roles)
-    yield from _targets(answer.wanted, context)
     checked: set[tuple[str, CpuSet]] = set()
     for want in answer.wanted:
         # Thousands of threads share a handful of sets: each is checked once for each kind of target.

@@ -9,7 +9,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit
 from pinner.model.guest import Guest, nova_cpus
 from pinner.model.plan import Wanted
-from pinner.planning import flavors
+from pinner.planning import flavors, rules
 from pinner.planning.context import Context, guest_target
 from pinner.planning.strategies.common import place_emulator
 from pinner.planning.strategy import Answer, Strategy
@@ -32,14 +32,14 @@ def place(context: Context, strategies: Mapping[str, Strategy]) -> Answer:
     host = strategies[context.request.strategy]
     groups = _groups(context, strategies)
     ours = {guest.uuid for guest in groups.pop(host.name, ())}
-    answer = host.place(_only(context, ours))
+    answer = _complete(host, _only(context, ours))
     joined = replace(context, joined=answer.roles)
     parts = [
         _part(strategies[name], _only(joined, {guest.uuid for guest in guests}), answer)
         for name, guests in groups.items()
     ]
     if back := {uuid for part in parts for uuid in part.back}:
-        answer = host.place(_only(context, ours | back))
+        answer = _complete(host, _only(context, ours | back))
     for part in parts:
         answer = _merged(answer, part, host.name)
     answer = _with_nova_pinned(answer, context)
@@ -58,6 +58,14 @@ def _only(context: Context, guests: Collection[str]) -> Context:
     return replace(context, guests=tuple(guest for guest in context.guests if guest.uuid in guests))
 
 
+def _complete(strategy: Strategy, context: Context) -> Answer:
+    """The strategy's answer. Raises Invalid with the strategy's name where its answer forgets or doubles a guest: once
+    the answers are merged, nothing tells which strategy did."""
+    answer = strategy.place(context)
+    rules.check_guests(strategy.name, answer, context)
+    return answer
+
+
 def _part(strategy: Strategy, context: Context, host: Answer) -> _Part:
     def refused(why: str) -> _Part:
         return _Part(strategy.name, context.guests, None, {guest.uuid: why for guest in context.guests})
@@ -70,6 +78,7 @@ def _part(strategy: Strategy, context: Context, host: Answer) -> _Part:
         return refused(str(error.details.get("why", error.message)))
     if answer.blocked:
         return refused(answer.blocked)
+    rules.check_guests(strategy.name, answer, context)
     unplaced = {left.target: left.why for left in answer.unplaced}
     back = {guest.uuid: unplaced[target] for guest in context.guests if (target := guest_target(guest)) in unplaced}
     return _Part(strategy.name, context.guests, answer, back)

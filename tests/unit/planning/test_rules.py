@@ -1,5 +1,6 @@
 """A strategy from elsewhere that breaks a rule gets no plan."""
 
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import ClassVar
 
@@ -8,34 +9,47 @@ from support.hosts import cpus, guest, process, snapshot, topology
 
 from pinner.model.change import Target
 from pinner.model.errors import Invalid, NovaConflict
-from pinner.model.plan import Roles, Wanted
+from pinner.model.guest import NovaIdentity
+from pinner.model.plan import LeftOut, Roles, Wanted
 from pinner.model.request import Request
-from pinner.planning.context import Context
+from pinner.planning.context import Context, guest_targets
 from pinner.planning.planner import plan
 from pinner.planning.strategy import Answer
 
-UUID = "00000000-0000-4000-8000-000000000001"
+UUID, UUID_2 = (f"00000000-0000-4000-8000-{number:012d}" for number in (1, 2))
 VCPU_0, VCPU_1 = Target("vcpu", UUID, 0, "g1"), Target("vcpu", UUID, 1, "g1")
 EMULATOR = Target("emulator", UUID, None, "g1")
 ROLES = Roles(cpus("0-3"), cpus("4-7"), cpus("8-31"))
 
 
 class Fixed:
-    """Answers what it was given."""
+    """Answers what it was given, and places the rest of its guests as the rules ask: without fault."""
 
     name: ClassVar[str] = "fixed"
     summary: ClassVar[str] = "Always the same."
     parameters: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, *wanted: tuple[Target, str], roles: Roles = ROLES) -> None:
-        self._answer = Answer(roles, tuple(Wanted(target, cpus(text), "because") for target, text in wanted))
+    def __init__(
+        self,
+        *wanted: tuple[Target, str],
+        roles: Roles = ROLES,
+        forgets: Collection[Target] = (),
+        unplaced: Iterable[Target] = (),
+    ) -> None:
+        self._roles = roles
+        self._wanted = tuple(Wanted(target, cpus(text), "because") for target, text in wanted)
+        self._forgets = {*forgets, *(want.target for want in self._wanted)}
+        self._unplaced = tuple(LeftOut(target, "no room") for target in unplaced)
 
     def place(self, context: Context) -> Answer:
-        return self._answer
+        rest = (target for each in context.guests for target, _ in guest_targets(each) if target not in self._forgets)
+        pool = self._roles.vcpu & context.allocatable.shared
+        placed = (Wanted(target, pool if target.kind == "vcpu" else self._roles.emulator, "rest") for target in rest)
+        return Answer(self._roles, (*self._wanted, *placed), self._unplaced)
 
 
 def host():
-    """CPUs 0-31: 10 is claimed, 11 Nova's, 19 offline, 20-31 isolated."""
+    """CPUs 0-31: process 300 has 10 for itself, 11 is Nova's, 19 is offline, 20-31 are isolated."""
     return snapshot(
         topology({0: [[c] for c in range(32)]}, offline="19", isolated="20-31"),
         [guest(1, 2, cpus("0-18"))],
@@ -65,13 +79,187 @@ def host():
         ),
     ],
 )
-def test_broken_rules(strategy: Fixed, wrong: str) -> None:
+def test_an_answer_that_breaks_a_rule_gets_no_plan(strategy: Fixed, wrong: str) -> None:
     with pytest.raises(Invalid, match=wrong) as refused:
         plan(host(), "s", Request("fixed"), {"fixed": strategy})
     assert (refused.value.details["field"], refused.value.details["value"]) == ("strategy", "fixed")
 
 
-def test_an_answer_that_keeps_the_rules_becomes_a_plan() -> None:
+G1, G2 = Target("guest", UUID, None, "g1"), Target("guest", UUID_2, None, "g2")
+ABSENT = Target("guest", UUID.replace("1", "9"), None, "g9")
+PARTS_OF_G1 = (VCPU_0, VCPU_1, EMULATOR, Target("iothread", UUID, 1, "g1"), Target("vhost", UUID, 11_600, "g1"))
+PARTS_OF_G2 = (
+    *(Target("vcpu", UUID_2, vcpu, "g2") for vcpu in (0, 1)),
+    Target("emulator", UUID_2, None, "g2"),
+    Target("iothread", UUID_2, 1, "g2"),
+    Target("vhost", UUID_2, 12_600, "g2"),
+)
+
+
+def two_guests():
+    """Guest g1 has one part of each kind, and a vCPU that is not plugged in; of g2's it is the same."""
+    guests = [guest(n, 2, cpus("0-18"), iothreads=1, vhost_threads=1, unplugged=1) for n in (1, 2)]
+    return replace(host(), guests=tuple(guests))
+
+
+COMPLETE = [
+    pytest.param(Fixed(), id="both placed"),
+    pytest.param(Fixed(forgets=PARTS_OF_G1, unplaced=[G1]), id="g1 unplaced"),
+]
+
+
+@pytest.mark.parametrize("strategy", COMPLETE)
+def test_an_answer_that_places_each_guest_or_lists_it_as_unplaced_becomes_a_plan(strategy: Fixed) -> None:
+    made = plan(two_guests(), "s", Request("fixed"), {"fixed": strategy})
+    placed = {want.target.name for want in made.wanted}
+    assert placed | {left.target.name for left in made.unplaced} == {"g1", "g2"}
+
+
+INCOMPLETE = [
+    pytest.param(Fixed(forgets=PARTS_OF_G1), "guest g1 is neither placed nor listed as unplaced", id="forgotten"),
+    pytest.param(
+        Fixed(forgets=PARTS_OF_G1, unplaced=[ABSENT]),
+        "guest g9 is listed as unplaced, but is not among the guests to place",
+        id="unplaced under an unknown name",
+    ),
+    pytest.param(
+        Fixed(forgets=PARTS_OF_G1, unplaced=[replace(G1, name="g9")]),
+        "guest g9 is listed as unplaced, but is not among the guests to place",
+        id="unplaced under a wrong name",
+    ),
+    pytest.param(
+        Fixed(forgets=PARTS_OF_G1, unplaced=[replace(G2, name="g1")]),
+        "guest g1 is listed as unplaced, but is not among the guests to place",
+        id="unplaced under a wrong UUID",
+    ),
+    pytest.param(
+        Fixed(forgets=PARTS_OF_G1, unplaced=[G2]),
+        "guest g1 is neither placed nor listed as unplaced",
+        id="another guest is unplaced instead",
+    ),
+    pytest.param(
+        Fixed(forgets=PARTS_OF_G1, unplaced=[EMULATOR]),
+        "guest g1 emulator is listed as unplaced, but is not among the guests to place",
+        id="a part instead of the guest is unplaced",
+    ),
+    pytest.param(
+        Fixed(forgets=PARTS_OF_G1, unplaced=[G1, G1]), "guest g1 is listed as unplaced 2 times", id="twice unplaced"
+    ),
+    pytest.param(Fixed(unplaced=[G1]), "guest g1 is both placed and listed as unplaced", id="placed and unplaced"),
+    pytest.param(
+        Fixed(forgets=PARTS_OF_G1[1:], unplaced=[G1]),
+        "guest g1 is both placed and listed as unplaced",
+        id="one vCPU placed and unplaced",
+    ),
+    pytest.param(Fixed((VCPU_0, "8"), (VCPU_0, "8")), "guest g1 vcpu 0 is placed 2 times", id="wanted twice"),
+    *(
+        pytest.param(
+            Fixed(forgets=[target]), f"guest g1 is placed only in part: {target} has no place", id=f"no {target.kind}"
+        )
+        for target in PARTS_OF_G1[1:]
+    ),
+]
+
+
+@pytest.mark.parametrize(("strategy", "wrong"), INCOMPLETE)
+def test_an_answer_that_forgets_or_doubles_a_guest_gets_no_plan_and_the_guest_is_named(
+    strategy: Fixed, wrong: str
+) -> None:
+    with pytest.raises(Invalid, match=wrong) as refused:
+        plan(two_guests(), "s", Request("fixed"), {"fixed": strategy})
+    assert (refused.value.details["field"], refused.value.details["value"]) == ("strategy", "fixed")
+
+
+class Silent(Fixed):
+    """Answers nothing."""
+
+    def place(self, context: Context) -> Answer:
+        return Answer(ROLES, ())
+
+
+def test_an_answer_without_any_guest_is_no_plan_with_nothing_to_do() -> None:
+    with pytest.raises(Invalid, match="guest g1 is neither placed nor listed as unplaced"):
+        plan(two_guests(), "s", Request("fixed"), {"fixed": Silent()})
+
+
+def test_an_answer_without_any_guest_is_a_plan_where_the_host_has_no_guest() -> None:
+    assert plan(replace(host(), guests=()), "s", Request("fixed"), {"fixed": Silent()}).changes == ()
+
+
+@pytest.mark.parametrize(
+    "asked", [Request("fixed", excluded_guests=("g1",)), Request("fixed", guests=("g2",))], ids=["excluded", "others"]
+)
+@pytest.mark.parametrize(
+    ("strategy", "wrong"),
+    [
+        (Fixed((VCPU_0, "8")), "guest g1 vcpu 0 is placed, but is not among the guests to place"),
+        (Fixed(unplaced=[G1]), "guest g1 is listed as unplaced, but is not among the guests to place"),
+    ],
+    ids=["placed", "unplaced"],
+)
+def test_an_answer_that_names_a_skipped_guest_gets_no_plan(asked: Request, strategy: Fixed, wrong: str) -> None:
+    with pytest.raises(Invalid, match=wrong):
+        plan(two_guests(), "s", asked, {"fixed": strategy})
+
+
+class ForFlavors(Fixed):
+    """What flavors ask for beside the request's strategy."""
+
+    name: ClassVar[str] = "for-flavors"
+
+
+def flavored():
+    """Guest g2's flavor asks for another strategy than the request's."""
+    flavor = NovaIdentity("i", "p", "u", "f", {"pinner:strategy": "for-flavors"})
+    one, two = two_guests().guests
+    return replace(two_guests(), guests=(one, replace(two, nova=flavor)))
+
+
+def test_a_guest_whose_flavor_asks_for_another_strategy_is_complete_with_both_answers() -> None:
+    made = plan(flavored(), "s", Request("fixed"), {"fixed": Fixed(), "for-flavors": ForFlavors()})
+    assert {want.target.name for want in made.wanted} == {"g1", "g2"}
+
+
+@pytest.mark.parametrize(
+    ("strategies", "culprit", "wrong"),
+    [
+        (
+            {"fixed": Fixed(), "for-flavors": ForFlavors(forgets=PARTS_OF_G2)},
+            "for-flavors",
+            "guest g2 is neither placed nor listed as unplaced",
+        ),
+        (
+            {"fixed": Fixed(), "for-flavors": ForFlavors(forgets=PARTS_OF_G2, unplaced=[ABSENT])},
+            "for-flavors",
+            "guest g9 is listed as unplaced, but is not among the guests to place",
+        ),
+        (
+            {"fixed": Fixed(), "for-flavors": ForFlavors((VCPU_0, "8"))},
+            "for-flavors",
+            "guest g1 vcpu 0 is placed, but is not among the guests to place",
+        ),
+        (
+            {"fixed": Fixed(forgets=PARTS_OF_G1), "for-flavors": ForFlavors()},
+            "fixed",
+            "guest g1 is neither placed nor listed as unplaced",
+        ),
+        (
+            {"fixed": Fixed((PARTS_OF_G2[0], "8")), "for-flavors": ForFlavors()},
+            "fixed",
+            "guest g2 vcpu 0 is placed, but is not among the guests to place",
+        ),
+    ],
+    ids=["forgets", "mislabels", "places another's", "host's forgets", "host's places another's"],
+)
+def test_of_several_strategies_the_one_that_forgets_or_doubles_a_guest_is_named(
+    strategies: dict[str, Fixed], culprit: str, wrong: str
+) -> None:
+    with pytest.raises(Invalid, match=wrong) as refused:
+        plan(flavored(), "s", Request("fixed"), strategies)
+    assert refused.value.details["value"] == culprit
+
+
+def test_an_answer_that_breaks_no_rule_becomes_a_plan() -> None:
     made = plan(host(), "s", Request("fixed"), {"fixed": Fixed((VCPU_0, "20"), (VCPU_1, "8-9"), (EMULATOR, "4-7"))})
     assert [str(change.target) for change in made.changes] == [
         "guest g1 emulator",
@@ -94,7 +282,7 @@ def test_roles_may_merge_where_a_note_says_why() -> None:
         ((Target("vcpu", UUID.replace("1", "2"), 0, "g2"), "8"), "guest g2, to which Nova dedicates CPUs 12"),
     ],
 )
-def test_what_crosses_nova(wanted: tuple[Target, str], theirs: str) -> None:
+def test_an_answer_that_uses_what_nova_owns_gets_no_plan(wanted: tuple[Target, str], theirs: str) -> None:
     novas = guest(2, 1, cpus("0-18"), pins=["12"], dedicated=True)
     crossed = replace(host(), guests=(*host().guests, novas), shared=cpus("8-16"))
     with pytest.raises(NovaConflict) as refused:
