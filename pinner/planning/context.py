@@ -26,6 +26,35 @@ DEFERRED = "deferred: it is not plugged in, and its pin could not be read back; 
 
 
 @dataclass(frozen=True, slots=True)
+class _Scope:
+    """The guests and processes of a host, divided into those that a request places and those that it skips."""
+
+    guests: tuple[Guest, ...]
+    skipped: tuple[Guest, ...]
+    """Guests that the request asks for, but that are excluded or pinned by Nova."""
+    nova_pinned: tuple[Guest, ...]
+    """Those of the skipped guests whose QEMU's own threads are to be placed."""
+    moving: tuple[Moving, ...]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, request: Request, placement: Placement | None) -> "_Scope":
+        asked = _asked(snapshot, request)
+        ours = [guest for guest in asked if not (guest.dedicated or is_excluded_guest(guest, request))]
+        chosen = {guest.uuid for guest in ours}
+        skipped = tuple(guest for guest in asked if guest.uuid not in chosen)
+        return cls(
+            guests=tuple(ours),
+            skipped=skipped,
+            nova_pinned=tuple(guest for guest in skipped if _places_emulator(guest, request)),
+            moving=tuple(moving(snapshot, request, managed_processes(snapshot, placement) if placement else ())),
+        )
+
+    def threads(self) -> dict[Target, tuple[Thread, ...]]:
+        found = dict(_threads(self.guests, self.nova_pinned))
+        return found | {move.target: move.threads for move in self.moving}
+
+
+@dataclass(frozen=True, slots=True)
 class Context:
     """A host as a request divides it into what is ours to place and what is not."""
 
@@ -65,26 +94,22 @@ class Context:
             require_asked(snapshot, request)
         if placement is not None:
             snapshot = without_own_masks(snapshot, placement)
-        asked = _asked(snapshot, request)
-        ours = [guest for guest in asked if not (guest.dedicated or is_excluded_guest(guest, request))]
-        chosen = {guest.uuid for guest in ours}
-        theirs = [guest for guest in asked if guest.uuid not in chosen]
-        nova_pinned = tuple(guest for guest in theirs if _places_emulator(guest, request))
-        moves = tuple(moving(snapshot, request, managed_processes(snapshot, placement) if placement else ()))
+        scope = _Scope.of(snapshot, request, placement)
+        chosen = {guest.uuid for guest in scope.guests}
         allocatable = allocatable_cpus(snapshot, request, _in_use(placement))
         return cls(
             snapshot=snapshot,
             request=request,
             allocatable=allocatable,
-            guests=tuple(sorted(ours, key=lambda guest: (-len(plugged(guest)), guest.uuid))),
+            guests=tuple(sorted(scope.guests, key=lambda guest: (-len(plugged(guest)), guest.uuid))),
             others=tuple(guest for guest in snapshot.guests if guest.uuid not in chosen),
-            nova_pinned=nova_pinned,
-            moving=moves,
-            threads=dict(_threads(ours, nova_pinned)) | {move.target: move.threads for move in moves},
+            nova_pinned=scope.nova_pinned,
+            moving=scope.moving,
+            threads=scope.threads(),
             settings=settings(snapshot),
             skipped=(
-                *(LeftOut(guest_target(guest), _why_left(guest, allocatable, request)) for guest in theirs),
-                *(LeftOut(vcpu_target(guest, vcpu), DEFERRED) for guest in ours for vcpu in unplugged(guest)),
+                *(LeftOut(guest_target(guest), _why_left(guest, allocatable, request)) for guest in scope.skipped),
+                *(LeftOut(vcpu_target(guest, vcpu), DEFERRED) for guest in scope.guests for vcpu in unplugged(guest)),
                 *staying(snapshot, request),
             ),
             placement=placement,
@@ -114,6 +139,15 @@ class Context:
         if self.request.rebalance:
             return {}
         return {vcpu.id: vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread}
+
+
+def target_threads(
+    snapshot: Snapshot, request: Request, placement: Placement | None
+) -> Mapping[Target, tuple[Thread, ...]]:
+    """Every target that the request may place, with the threads that this concerns: ``Context.threads`` alone."""
+    if placement is not None:
+        snapshot = without_own_masks(snapshot, placement)
+    return _Scope.of(snapshot, request, placement).threads()
 
 
 def plugged(guest: Guest) -> list[int]:

@@ -43,6 +43,16 @@ def describe(kernel: Kernel, wanted: CpuSet, present: CpuSet) -> Isolation:
     )
 
 
+def no_partitions(kernel: Kernel) -> str:
+    """Why this kernel, which has no cgroup v2 partitions, has none."""
+    here = {
+        "v1": "it is mounted as cgroup v1",
+        "v2": "the kernel is older",
+        "none": "it is not mounted",
+    }[kernel.cgroup]
+    return f"Needs the cpuset controller of cgroup v2 on Linux 5.15 or later; here ({kernel.release}) {here}."
+
+
 def arguments(cpus: CpuSet) -> str:
     """The kernel's arguments that isolate ``cpus`` from the next boot on."""
     return f"isolcpus=managed_irq,domain,{cpus} nohz_full={cpus} rcu_nocbs={cpus}"
@@ -89,11 +99,7 @@ def _partition(kernel: Kernel, wanted: CpuSet, present: CpuSet) -> tuple[tuple[s
     if wanted <= present:
         return (), "Not needed: the CPUs are isolated now."
     if not kernel.partitions:
-        where = {"v1": "is mounted as cgroup v1", "v2": "is older", "none": "is not mounted"}[kernel.cgroup]
-        return (
-            (),
-            f"Needs the cpuset controller of cgroup v2 on Linux 5.15 or later; here ({kernel.release}) it {where}.",
-        )
+        return (), no_partitions(kernel)
     commands = (
         "echo +cpuset > /sys/fs/cgroup/cgroup.subtree_control",
         f"mkdir -p {_PARTITION}",

@@ -7,7 +7,7 @@ from pinner.model.change import PINNED
 from pinner.model.placement import PlacedTarget, Placement
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
-from pinner.planning.context import Context
+from pinner.planning.context import target_threads
 from pinner.planning.placement.process_matching import identity, identity_of, instance, key
 
 ABSENT = 256
@@ -40,10 +40,10 @@ def record(plan: Plan, snapshot: Snapshot, previous: Placement | None, *, applie
 
 
 def _placed(plan: Plan, snapshot: Snapshot, previous: Placement | None) -> Iterator[PlacedTarget]:
-    context = Context.of(snapshot, plan.request, previous, lenient=True)
+    threads_of = target_threads(snapshot, plan.request, previous)
     processes = {instance(process): process for process in snapshot.processes}
     for want in plan.wanted:
-        threads = tuple(thread.key for thread in context.threads.get(want.target, ()))
+        threads = tuple(thread.key for thread in threads_of.get(want.target, ()))
         process = processes.get(key(want.target))
         unit, _, command = identity(process) if process else ("", "", "")
         yield PlacedTarget(want.target, want.cpus, threads, unit, command)

@@ -103,7 +103,7 @@ def _obstacle(context: Context, guests: list[Guest], left: CpuSet) -> str:
     parents = {guest.cgroups[0].path for guest in guests if len(guest.cgroups) == _UNIT_DEPTH}
     misplaced = [guest.name for guest in guests if len(guest.cgroups) != _UNIT_DEPTH]
     if not kernel.partitions:
-        return isolation.describe(kernel, context.allocatable.online, CpuSet()).partition_note
+        return isolation.no_partitions(kernel)
     if misplaced:
         return f"guests {', '.join(misplaced)} are not in a scope of a slice with the cpuset controller"
     if len(parents) > 1:
