@@ -14,7 +14,7 @@ from typing import Any
 from pinner.model.errors import Invalid
 
 MAX_CPUS = 8192
-"""The largest NR_CPUS of any kernel build (x86 MAXSMP); a number at or above it is a slip of the pen."""
+"""The largest NR_CPUS of any kernel build (x86 MAXSMP); a number at or above it is a typing error."""
 
 _WORD = 32
 """Bits of a word in the kernel's masks."""
@@ -106,8 +106,8 @@ def union(sets: Iterable[CpuSet]) -> CpuSet:
 
 @lru_cache(maxsize=128)
 def _read(text: str, field: str) -> frozenset[int]:
-    """A host's thousands of threads share a few masks: each is read once, and equal ones are then one object, which
-    makes comparing them quick, too."""
+    """The CPUs of a list. A host's thousands of threads share a few masks: each is read once, and equal ones are one
+    object, which is quick to compare."""
     included: set[int] = set()
     excluded: set[int] = set()
     for part in text.strip().split(",") if text.strip() else ():

@@ -1,6 +1,6 @@
 """Every error that pinner raises on purpose: a stable public code, a sentence, and its numbers.
 
-A door (REST, CLI) shows ``code``, ``str(error)`` and ``details``; none of them needs to know more.
+An interface (REST, CLI) shows ``code``, ``str(error)`` and ``details``; it needs no other knowledge of an error.
 """
 
 from collections.abc import Mapping
@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 
 class PinnerError(Exception):
-    """The base of them all.
+    """The base class of all errors.
 
-    ``message`` is one sentence for a person, ``details`` what a program needs to act on it.
+    ``message`` is one sentence for a person, ``details`` are the data that a program needs.
     """
 
     code: ClassVar[str] = "internal"
@@ -22,7 +22,7 @@ class PinnerError(Exception):
 
 
 class Invalid(PinnerError):
-    """The caller's input is wrong: ``field`` names it, ``value`` is what came, ``expected`` what would be right."""
+    """Wrong input: ``field`` names it, ``value`` is the wrong value, ``expected`` describes a valid one."""
 
     code = "invalid"
 
@@ -33,7 +33,7 @@ class Invalid(PinnerError):
 
 
 class NotFound(PinnerError):
-    """Nothing of this ``kind`` (host, strategy, guest, process, plan, run, snapshot) has that ``name``."""
+    """No object of this ``kind`` (host, strategy, guest, process, plan, run, snapshot) has that ``name``."""
 
     code = "not_found"
 
@@ -43,7 +43,7 @@ class NotFound(PinnerError):
 
 
 class NoFit(PinnerError):
-    """The host cannot hold what was asked: how many CPUs were ``asked``, how many are ``free``, and ``why``."""
+    """The host lacks the CPUs: how many were ``asked`` for, how many are ``free``, and ``why``."""
 
     code = "no_fit"
 
@@ -52,7 +52,7 @@ class NoFit(PinnerError):
 
 
 class StalePlan(PinnerError):
-    """The host is no longer what the plan was made for; ``moved`` names each thing that changed."""
+    """The host has changed since the plan was made; ``moved`` names each change."""
 
     code = "stale_plan"
 
@@ -61,7 +61,7 @@ class StalePlan(PinnerError):
 
 
 class Blocked(PinnerError):
-    """The plan says itself why it cannot be applied as it is (for instance: a reboot is needed)."""
+    """The plan cannot be applied as it is, and gives the reason (for instance: a reboot is needed)."""
 
     code = "plan_blocked"
 
@@ -70,16 +70,16 @@ class Blocked(PinnerError):
 
 
 class HostBusy(PinnerError):
-    """Another run holds the host; ``run`` names it."""
+    """Another run is working on the host; ``run`` names it."""
 
     code = "host_busy"
 
     def __init__(self, host: str, run: str) -> None:
-        super().__init__(f"host {host} is held by run {run}, wait until it has ended", host=host, run=run)
+        super().__init__(f"run {run} is working on host {host}; wait until it ends", host=host, run=run)
 
 
 class RunConflict(PinnerError):
-    """The run is in a state that does not allow what was asked."""
+    """The run is in a state that does not allow the request."""
 
     code = "run_conflict"
 
@@ -88,20 +88,20 @@ class RunConflict(PinnerError):
 
 
 class PolicyConflict(PinnerError):
-    """The host's policy is enforced, and would take back at once what was asked."""
+    """The host's policy is enforced, and would undo the requested change at once."""
 
     code = "policy_conflict"
 
     def __init__(self, host: str, what: str) -> None:
         super().__init__(
-            f"host {host}: its policy is enforced and would take {what} back; set its mode to propose or observe first",
+            f"host {host}: its policy is enforced and would undo {what}; first set its mode to propose or observe",
             host=host,
             what=what,
         )
 
 
 class NovaConflict(PinnerError):
-    """What pinner was to do (``ours``) crosses what Nova owns (``theirs``) on these ``cpus``."""
+    """An action of pinner (``ours``) would use ``cpus`` that belong to Nova (``theirs``)."""
 
     code = "nova_conflict"
 
@@ -110,7 +110,7 @@ class NovaConflict(PinnerError):
 
 
 class ApplyFailed(PinnerError):
-    """A change did not take; ``target`` names it. What was done before it has been undone, or is listed."""
+    """A change failed; ``target`` names it. Earlier changes of the run are undone, or listed."""
 
     code = "apply_failed"
 
@@ -119,9 +119,9 @@ class ApplyFailed(PinnerError):
 
 
 class Busy(PinnerError):
-    """A guest, or its libvirt, did not answer in time, or has another job to end first: to be tried again.
+    """A guest or its libvirt did not answer in time, or has another job to end first: try again.
 
-    Where ``overdue``, the call was made and its outcome is open.
+    ``overdue``: the call was made, and its outcome is not known.
     """
 
     code = "busy"
@@ -131,7 +131,7 @@ class Busy(PinnerError):
 
 
 class Gone(PinnerError):
-    """The guest, process or thread does not exist (any more)."""
+    """The guest, process or thread does not exist, or no longer exists."""
 
     code = "gone"
 
@@ -140,7 +140,7 @@ class Gone(PinnerError):
 
 
 class HostUnreachable(PinnerError):
-    """The host's agent or its libvirt does not answer; ``why`` says which, and what to do."""
+    """The host's agent or its libvirt does not answer; ``why`` says which, and the remedy."""
 
     code = "host_unreachable"
 
@@ -149,11 +149,11 @@ class HostUnreachable(PinnerError):
 
 
 class Unanswered(HostUnreachable):
-    """The host's agent was asked, and ended before it answered: it may have done all of it, a part, or nothing."""
+    """The host's agent ended before it answered a request: it may have done all of it, a part, or nothing."""
 
 
 class NotPermitted(PinnerError):
-    """The host refuses: pinner lacks a right it needs; ``why`` says which, and how to get it."""
+    """pinner lacks a right on the host; ``why`` says which, and how to get it."""
 
     code = "not_permitted"
 
@@ -171,12 +171,12 @@ class StoreUnavailable(PinnerError):
 
 
 def document(error: PinnerError) -> dict[str, Any]:
-    """The error as plain data, to be sent over a wire."""
+    """The error as plain data, for a connection."""
     return {"code": error.code, "message": error.message, "details": dict(error.details)}
 
 
 def revive(code: str, message: str, details: Mapping[str, Any]) -> PinnerError:
-    """The error that a peer sent: the class that has its code (PinnerError where none has), as it was raised there."""
+    """The error that a peer sent, of the class with its code (PinnerError where no class has it)."""
     kinds = {kind.code: kind for kind in PinnerError.__subclasses__()}
     kind = kinds.get(code, PinnerError)
     error = kind.__new__(kind)

@@ -1,4 +1,7 @@
-"""What others tell of guests: libvirt's hook script, Nova. They say when to look, never that something is so."""
+"""Events of guests and hosts, from libvirt, its hook script, Nova and the kernel.
+
+An event only says when to read the host: the state itself is always read from libvirt and the kernel.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,52 +11,52 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.guest import NovaIdentity
 
 GuestEventKind = Literal["started", "leaving", "gone"]
-"""started  it runs here now, anew or again: it is to be placed
-leaving  it is about to be migrated away: it gets back the CPUs that it had, and is left alone
-gone     it will not come back to this host: what was told of it is forgotten"""
+"""started  the guest runs on this host now, for the first time or again: place it
+leaving  it is about to be migrated away: restore the CPUs that it had before, then skip it
+gone     it will not return to this host: forget its hints"""
 
 
 @dataclass(frozen=True, slots=True)
 class GuestEvent:
-    """Something happened to a guest, as somebody tells who cannot be asked again."""
+    """An event of a guest, reported by a sender that cannot be asked again."""
 
     guest: str
     """UUID."""
     kind: GuestEventKind
     event: str
-    """In the teller's words: ``instance.reboot.end``, libvirt's ``started``."""
+    """The sender's name of the event: ``instance.reboot.end``, libvirt's ``started``."""
     source: str
-    """Who told it, for the audit trail: ``nova req-...``, ``libvirt hook``."""
+    """The sender, for the audit trail: ``nova req-...``, ``libvirt hook``."""
     at: datetime
-    """When it happened. What happened before something that is known already changes nothing of that."""
+    """When it happened. An event that is older than the latest known one has no effect."""
     nova: NovaIdentity | None = None
     cpus: CpuSet = CpuSet()
-    """Of ``leaving``: the CPUs that its destination has, where they are known; else none."""
+    """For ``leaving``: the CPUs of its destination, if they are known; else none."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuestHint:
-    """What is known of a guest by events alone."""
+    """The facts about a guest that are known only from events."""
 
     guest: str
     host: str
     at: datetime
-    """Of the latest event."""
+    """The time of the latest event."""
     nova: NovaIdentity | None = None
     leaving_until: datetime | None = None
-    """It is being migrated away; after this moment that is no longer believed."""
+    """The guest is being migrated away; after this time the hint is void."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuestEventOutcome:
-    """What came of an event."""
+    """The outcome of an event."""
 
     host: str
     guest: str
     known: bool
-    """Whether the guest is one of the host's; the event of another has no effect."""
+    """Whether the host has the guest; otherwise the event has no effect."""
     run: str
-    """Of ``leaving``: the run that gave the guest back the CPUs that it had; empty where pinner had not placed it."""
+    """For ``leaving``: the run that restored the guest's earlier CPUs; empty where pinner had not placed the guest."""
 
 
 HostEventKind = Literal[

@@ -1,4 +1,4 @@
-"""Guests as libvirt and the kernel see them now. Only active guests have threads, and only they are placed."""
+"""Guests as libvirt and the kernel report them. pinner places only active guests: the others have no threads."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,11 +13,11 @@ _PCPUS = re.compile(r"resources([1-9][0-9]*)?:PCPU")
 """The extra spec that asks for dedicated CPUs as a resource, by Nova's own pattern."""
 
 DEDICATING = ("dedicated", "mixed")
-"""The values of hw:cpu_policy under which vCPUs have CPUs of their own: all of them, or some."""
+"""The values of hw:cpu_policy that give CPUs of their own to all vCPUs (dedicated) or to some (mixed)."""
 
 EmulatorPolicy = Literal["", "isolate", "share"]
-"""Where Nova pins QEMU's own threads (hw:emulator_threads_policy): to a CPU that it dedicates to them, to the host's
-cpu_shared_set, or empty: wherever their guest's vCPUs are."""
+"""Where Nova pins QEMU's own threads (hw:emulator_threads_policy): isolate = to a CPU that it dedicates to them,
+share = to the host's cpu_shared_set, empty = to the CPUs of the guest's vCPUs."""
 _EMULATOR_POLICIES: tuple[EmulatorPolicy, ...] = get_args(EmulatorPolicy)
 
 GuestState = Literal["running", "blocked", "paused", "shutdown", "crashed", "suspended", "unknown"]
@@ -30,7 +30,7 @@ class Vcpu:
     id: int
     thread: Thread | None
     pin: CpuSet
-    """What libvirt remembers; Thread.affinity is what holds."""
+    """The pin that libvirt has stored; Thread.affinity is the one in force."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Emulator:
     pin: CpuSet
     threads: tuple[Thread, ...]
     policy: EmulatorPolicy = ""
-    """Of a guest that Nova pinned."""
+    """The policy of a guest that Nova pinned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +66,14 @@ class Tap:
 
 @dataclass(frozen=True, slots=True)
 class NovaIdentity:
-    """What Nova tells of the instance, in the domain's metadata or in a notification; empty where it does not."""
+    """The instance as Nova describes it, in the domain's metadata or in a notification; a field can be empty."""
 
     instance: str
     project: str
     user: str
     flavor: str
     extra_specs: Mapping[str, str] = field(default_factory=dict)
-    """The flavor's; in the metadata since Nova 32."""
+    """The flavor's extra specs; in the metadata since Nova 32."""
 
     @property
     def dedicates(self) -> bool:
@@ -83,7 +83,7 @@ class NovaIdentity:
 
     @property
     def emulator_policy(self) -> EmulatorPolicy:
-        """What the flavor asks for QEMU's own threads."""
+        """The policy that the flavor asks for QEMU's own threads."""
         asked = self.extra_specs.get("hw:emulator_threads_policy", "")
         return next((policy for policy in _EMULATOR_POLICIES if policy == asked), "")
 
@@ -109,7 +109,7 @@ class Guest:
     emulator: Emulator
     iothreads: tuple[IoThread, ...]
     vhost_threads: tuple[Thread, ...]
-    """Kernel threads that work for it outside its process (vhost-PID before Linux 6.4, kvm-pit/PID)."""
+    """Kernel threads of the guest outside its QEMU process (vhost-PID before Linux 6.4, kvm-pit/PID)."""
     memory_kib: int
     memory_per_node: Mapping[int, int]
     """Node id to resident KiB of the QEMU process (/proc/PID/numa_maps)."""
@@ -117,20 +117,20 @@ class Guest:
     pci: tuple[str, ...] = ()
     """Addresses of passed-through PCI devices."""
     persistent: bool = False
-    """Whether libvirt keeps a definition of it that outlives a shutdown."""
+    """Whether libvirt has a definition of it that outlives a shutdown."""
     nova: NovaIdentity | None = None
     dedicated: bool = False
-    """Nova pinned its vCPUs: they and their CPUs are not ours."""
+    """Nova pinned its vCPUs: pinner uses neither them nor their CPUs."""
     excluded: bool = False
-    """Its metadata says, under pinner's XML namespace, that its CPUs are to be left alone."""
+    """Its metadata excludes it, under pinner's XML namespace."""
     leaving: bool = False
-    """It is being migrated away, as somebody told."""
+    """An event says that it is being migrated away."""
     cgroups: tuple[Cgroup, ...] = ()
-    """The units that hold it, outermost first; none where the cpuset controller of cgroup v2 is not on for them."""
+    """The cgroups of its systemd units, outermost first; none where their cpuset controller of cgroup v2 is off."""
 
 
 def with_nova_identity(guest: Guest, identity: NovaIdentity) -> Guest:
-    """The guest with an identity that Nova told elsewhere than in its metadata, and what follows from it."""
+    """The guest with an identity from a notification of Nova, and with the pinning that follows from it."""
     return replace(
         guest,
         nova=identity,
@@ -146,10 +146,10 @@ def nova_cpus(guest: Guest, online: CpuSet) -> CpuSet:
 
 
 def dedicated_cpus(vcpus: Iterable[CpuSet], emulator: CpuSet, policy: EmulatorPolicy, online: CpuSet) -> CpuSet:
-    """What a guest's pins say of the CPUs that Nova dedicates to it.
+    """The CPUs that Nova dedicates to a guest, by the guest's pins.
 
-    A guest of Nova's mixed policy has vCPUs with a CPU of their own beside some that share many: only the former are
-    dedicated. Without any of the former, every pin that is narrower than the host counts.
+    With Nova's mixed policy, some vCPUs have a CPU of their own and others share many CPUs: only the former CPUs are
+    dedicated. Where no vCPU has a CPU of its own, every pin that has fewer CPUs than the host counts.
     """
     pins = list(vcpus)
     own = union(pin for pin in pins if len(pin) == 1) or union(pin for pin in pins if pin and not online <= pin)

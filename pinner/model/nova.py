@@ -1,4 +1,4 @@
-"""Nova on a host: what its configuration says, whose CPUs are its own, and what no plan may cross."""
+"""Nova on a host: its configuration, the CPUs that it owns, and the check that no plan uses them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,22 +9,22 @@ from pinner.model.errors import Invalid, NovaConflict
 from pinner.model.plan import Wanted
 
 QEMUS_OWN: tuple[TargetKind, ...] = ("emulator", "vhost", "iothread")
-"""What of a guest Nova lets float where no hw:emulator_threads_policy says otherwise."""
+"""The parts of a guest that Nova does not pin, unless a hw:emulator_threads_policy asks for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class NovaSets:
-    """The host's CPUs by Nova's configuration; empty: not set."""
+    """The CPU sets of Nova's configuration; empty: not set."""
 
     dedicated: CpuSet = CpuSet()
-    """cpu_dedicated_set: for vCPUs with a CPU of their own."""
+    """cpu_dedicated_set: the CPUs for vCPUs with a CPU of their own."""
     shared: CpuSet = CpuSet()
-    """cpu_shared_set: for all other vCPUs."""
+    """cpu_shared_set: the CPUs for all other vCPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class NovaConf:
-    """nova.conf as far as it matters here, in its own words; empty: it does not say it."""
+    """The options of nova.conf that pinner uses, as written there; empty: not set."""
 
     files: tuple[str, ...]
     dedicated: str = ""
@@ -32,7 +32,7 @@ class NovaConf:
     shared: str = ""
     """[compute] cpu_shared_set"""
     pin_set: str = ""
-    """[DEFAULT] vcpu_pin_set, of old: for all vCPUs, pinned or not."""
+    """[DEFAULT] vcpu_pin_set of older releases: for all vCPUs, pinned or not."""
     format: str = ""
     """[notifications] notification_format"""
     topics: tuple[str, ...] = ()
@@ -43,8 +43,8 @@ class NovaConf:
     """Why it could not be read."""
 
     def sets(self) -> NovaSets:
-        """The CPU sets; of old, vcpu_pin_set was the shared one. Raises Invalid, naming the option, for one that does
-        not parse or holds no CPU, and where the file could not be read."""
+        """The CPU sets; vcpu_pin_set, if set, is the shared one. Raises Invalid with the option's name for a list that
+        does not parse or has no CPU, and where the file could not be read."""
         if self.error:
             raise Invalid("nova.conf", ", ".join(self.files), self.error)
         shared = cpus(self.pin_set, "vcpu_pin_set") or cpus(self.shared, "cpu_shared_set")
@@ -52,10 +52,10 @@ class NovaConf:
 
 
 def configured(ours: NovaSets, conf: NovaConf | None) -> NovaSets:
-    """Nova's sets: those that pinner was told itself (``ours``), and each that it was not told by nova.conf.
+    """Nova's sets: those of pinner's own configuration (``ours``), and nova.conf's where a set is empty there.
 
-    pinner's own go first, since they are set by hand where nova.conf cannot be read or does not say it all. Raises
-    Invalid where nova.conf should say one and cannot.
+    pinner's own sets come first, because an administrator sets them where nova.conf cannot be read or lacks them.
+    Raises Invalid where a set of nova.conf is needed and cannot be read.
     """
     if conf is None or (ours.dedicated and ours.shared):
         return ours
@@ -66,7 +66,7 @@ def configured(ours: NovaSets, conf: NovaConf | None) -> NovaSets:
 def cpus(text: str, option: str) -> CpuSet:
     """Read a CPU list as Nova does (nova.virt.hardware.parse_cpu_spec): blanks and empty parts do not matter.
 
-    Raises Invalid for one that does not parse, and for one that says something and holds no CPU.
+    Raises Invalid for a list that does not parse, and for one that is not empty but has no CPU.
     """
     found = CpuSet.parse(",".join(part for part in "".join(text.split()).split(",") if part), option)
     if text.strip() and not found:
@@ -81,7 +81,7 @@ class NovaGuest:
     uuid: str
     name: str
     cpus: CpuSet
-    """Those that Nova dedicates to it."""
+    """The CPUs that Nova dedicates to it."""
     floating: bool
     """Whether Nova gives QEMU's own threads no CPUs of their own: then a request may move them."""
 
@@ -91,22 +91,22 @@ class NovaGuest:
 
 @dataclass(frozen=True, slots=True)
 class NovaOwns:
-    """What of a host is Nova's."""
+    """The CPUs and guests of a host that Nova owns."""
 
     sets: NovaSets = NovaSets()
     guests: tuple[NovaGuest, ...] = ()
 
     @property
     def dedicated(self) -> CpuSet:
-        """The CPUs that nobody else may use."""
+        """The CPUs that pinner may not use."""
         return self.sets.dedicated | union(guest.cpus for guest in self.guests)
 
     def for_vcpus(self, cpus: CpuSet) -> CpuSet:
-        """Those of ``cpus`` that floating vCPUs may use."""
+        """The CPUs of ``cpus`` that floating vCPUs may use."""
         return cpus & self.sets.shared if self.sets.shared else cpus
 
     def owners_of(self, cpus: CpuSet) -> Iterator[tuple[str, CpuSet]]:
-        """Who dedicates CPUs of ``cpus``, for people, and which."""
+        """Each owner of CPUs of ``cpus``, for people, with these CPUs."""
         if both := cpus & self.sets.dedicated:
             yield f"Nova's cpu_dedicated_set {self.sets.dedicated}", both
         for guest in self.guests:
@@ -115,10 +115,10 @@ class NovaOwns:
 
 
 def require_clear(wanted: Iterable[Wanted], owns: NovaOwns, *, emulators: bool) -> None:
-    """Raises NovaConflict with the first of ``wanted`` that crosses what Nova owns. ``emulators``: QEMU's own threads
-    of guests that Nova pinned may be placed, where Nova lets them float."""
+    """Raises NovaConflict with the first of ``wanted`` that uses CPUs or guests of Nova. ``emulators``: QEMU's own
+    threads of guests that Nova pinned may be placed, where Nova does not pin them."""
     guests = {guest.uuid: guest for guest in owns.guests}
-    # Thousands of threads share a handful of sets: each is looked at once.
+    # Thousands of threads share a handful of sets: each is checked once.
     clear: set[tuple[bool, CpuSet]] = set()
     for want in wanted:
         kind = want.target.kind

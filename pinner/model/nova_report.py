@@ -1,4 +1,4 @@
-"""What `pinner nova check` tells of a host."""
+"""The report of `pinner nova check`."""
 
 from dataclasses import dataclass
 
@@ -6,35 +6,35 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.nova import NovaGuest
 
 DEFAULT_TOPIC = "versioned_notifications"
-"""Nova's, on which others may listen, too."""
+"""Nova's default topic. Other programs may listen to it too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where pinner's listener gets Nova's notifications from: [nova_listener] of its configuration."""
+    """The source of Nova's notifications for pinner's listener: [nova_listener] of its configuration."""
 
     topics: tuple[str, ...] = (DEFAULT_TOPIC,)
     pool: str = "pinner"
-    """A queue of its own beside those of others; empty: none."""
+    """The name of pinner's own queue beside those of other listeners; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is misconfigured."""
+    """A setting that is wrong, and its correction."""
 
     what: str
     """The option, guest or service."""
     why: str
-    """What is wrong with it, with the values."""
+    """Why it is wrong, with the values."""
     remedy: str
-    """The line to change, as it should be, or the command."""
+    """The corrected line, or a command."""
     where: str
-    """The file and the section that the line stands in; empty for a command."""
+    """The file and the section of the line; empty for a command."""
 
 
 @dataclass(frozen=True, slots=True)
 class NovaReport:
-    """Who may use which CPUs of a host, and what is misconfigured."""
+    """The CPUs that Nova and pinner may use on a host, and the settings that are wrong."""
 
     host: str
     files: tuple[str, ...]
@@ -44,11 +44,11 @@ class NovaReport:
     shared: CpuSet
     """cpu_shared_set; none: it is not set."""
     guests: tuple[NovaGuest, ...]
-    """Those that Nova pinned."""
+    """The guests that Nova pinned."""
     unused: CpuSet
     """Nova's CPUs that are offline now, for instance because Nova powered them down."""
     for_vcpus: CpuSet
-    """The CPUs that pinner may let vCPUs float over, less housekeeping and emulators."""
+    """The CPUs that pinner may use for floating vCPUs; housekeeping and emulators take their CPUs from them too."""
     for_others: CpuSet
-    """The CPUs that pinner may give to busy processes and emulator threads, too."""
+    """The CPUs that pinner may use for busy processes and emulator threads."""
     findings: tuple[Finding, ...]

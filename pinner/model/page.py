@@ -1,4 +1,4 @@
-"""Part of a list, and how long a part may be."""
+"""Part of a list, and the limits of its length."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar

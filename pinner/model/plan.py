@@ -1,4 +1,4 @@
-"""A plan: what would change on a host, from what to what, and why."""
+"""A plan: the changes on a host, each with the affinity before and after, and its reason."""
 
 import hashlib
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ class Wanted:
     cpus: CpuSet
     reason: str
     state: State | None = None
-    """Of a target without threads: the state that it should have."""
+    """The wanted state of a target without threads; None for one with threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The CPU sets as resolved. On a small host sets coincide; ``notes`` says which and why."""
+    """The CPU sets as resolved. On a small host sets share CPUs; ``notes`` says which and why."""
 
     housekeeping: CpuSet
     emulator: CpuSet
@@ -33,7 +33,7 @@ class Roles:
 
     @property
     def cpus(self) -> CpuSet:
-        """Those of all roles."""
+        """The CPUs of all roles."""
         return self.housekeeping | self.emulator | self.vcpu
 
 
@@ -55,25 +55,28 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """What ``isolated`` needs of the kernel, and whether this boot has it."""
+    """The kernel settings that the strategy ``isolated`` needs, and whether this boot has them."""
 
     wanted: CpuSet
     present: CpuSet
-    """Those of the wanted CPUs that are isolated now."""
+    """The wanted CPUs that are isolated now."""
     kernel_arguments: str
     """isolcpus=managed_irq,domain,LIST nohz_full=LIST rcu_nocbs=LIST"""
     grub_line: str
-    """The line for /etc/default/grub that keeps today's arguments."""
+    """The line for /etc/default/grub, with the current arguments."""
     partition: tuple[str, ...]
     """Shell commands that isolate the wanted CPUs live in a cgroup v2 partition; none where the kernel has none."""
     partition_note: str
-    """What the live form gives and lacks, or why it cannot be had here."""
+    """The effects and limits of the live form, or why this host cannot have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuestMemory:
-    """Where a guest's memory lies. Remote is what lies on another node than the vCPU that asks for it, on average, as
-    each vCPU spreads evenly over the CPUs that it may use: under one node for all vCPUs, what lies off that node."""
+    """The nodes of a guest's memory.
+
+    Memory is remote to a vCPU that runs on another node. Each vCPU spreads evenly over the CPUs that it may use, and
+    the number is the mean over all vCPUs: if one node has them all, it is the memory on the other nodes.
+    """
 
     target: Target
     """Of kind memory."""
@@ -83,13 +86,13 @@ class GuestMemory:
     remote_kib: int
     """As planned, while no memory is moved."""
     home: int | None
-    """The node that the plan gives to all its vCPUs, to which its memory can be moved; None: it gives no single one,
-    or the host has no other node with memory."""
+    """The node on which the plan places all its vCPUs, so that its memory can move there. None where the plan uses
+    several nodes, or the host has no other node with memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The one objective, lower is better, 0 is a host where nothing fights: ``parts`` add up to ``total``."""
+    """The value of the objective: lower is better, 0 means that no threads compete. ``parts`` add up to ``total``."""
 
     total: float
     parts: Mapping[str, float]
@@ -97,27 +100,27 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a plan was computed from."""
+    """The snapshot from which a plan was computed."""
 
     snapshot: str
     """The snapshot's content hash."""
     taken_at: datetime
     fingerprint: str
-    """Topology.fingerprint then."""
+    """Topology.fingerprint of that snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebalance:
-    """What placing all guests anew costs and gains, compared with leaving who sits well."""
+    """The cost and gain of placing all guests anew, compared with leaving well placed guests where they are."""
 
     guests: int
     """How many guests get other CPUs."""
     threads: int
-    """How many threads of theirs move."""
+    """How many threads of these guests move."""
     gain: float
     """How much lower the score gets."""
     taken: bool
-    """Whether the plan does it; where it gains nothing, the plan leaves who sits well."""
+    """Whether the plan places all guests anew; where that gains nothing, well placed guests stay."""
 
 
 Purpose = Literal["place", "release"]
@@ -135,23 +138,23 @@ class Plan:
     basis: Basis
     roles: Roles
     wanted: tuple[Wanted, ...]
-    """Where every placed target belongs, whether it is there already or not."""
+    """The CPUs of every placed target, whether its threads run there already or not."""
     changes: tuple[PlannedChange, ...]
-    """What of it is not so yet; empty: nothing to do."""
+    """The changes that the host still needs; empty: nothing to do."""
     unplaced: tuple[LeftOut, ...]
     """Guests that the strategy could not place."""
     skipped: tuple[LeftOut, ...]
-    """Busy processes, threads and guests that are not ours to move."""
+    """Busy processes, threads and guests that pinner does not move."""
     warnings: tuple[str, ...]
     score_before: Score
     score_after: Score
     isolation: Isolation | None = None
     blocked: str = field(default="")
-    """Why this plan cannot be applied as it is; empty: it can."""
+    """Why this plan cannot be applied as it is; empty where it can."""
     memory: tuple[GuestMemory, ...] = ()
-    """Of every guest whose memory the kernel tells by node."""
+    """One for each guest for which the kernel reports memory by node."""
     rebalance: Rebalance | None = None
-    """Where a rebalance was asked for."""
+    """Set where the request asks for a rebalance."""
     purpose: Purpose = "place"
 
 
@@ -168,7 +171,7 @@ class PlanSummary:
     blocked: str
 
 
-def plan_id(*made_of: bytes) -> str:
-    """``plan-`` and 16 hexadecimal digits of the SHA-256 of everything that the plan was made of."""
-    digest = hashlib.sha256(b"\n".join(made_of)).hexdigest()
+def plan_id(*inputs: bytes) -> str:
+    """``plan-`` and 16 hexadecimal digits of the SHA-256 of everything that the plan depends on."""
+    digest = hashlib.sha256(b"\n".join(inputs)).hexdigest()
     return f"plan-{digest[:16]}"

@@ -1,4 +1,4 @@
-"""What is to hold on a host for good, and what of it stands."""
+"""The policy of a host: the request that pinner applies to it again and again."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -7,15 +7,16 @@ from pinner.model.errors import Invalid
 from pinner.model.request import Request
 
 Mode = Literal["observe", "propose", "enforce"]
-"""observe  drift is reported               propose  and a plan against it is stored, for a person to apply
-enforce  and that plan is applied at once"""
+"""observe  drift is reported
+propose  drift is reported, and a plan that ends it is stored: a person applies it
+enforce  that plan is applied at once"""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A host's policy. Whom it leaves alone stands in the request (excluded_guests, excluded_processes).
+    """A host's policy. Its request names the guests and processes that it skips (excluded_guests, excluded_processes).
 
-    ``request.guests`` and ``request.processes`` may name what is not there: guests and processes come and go. Raises
+    ``request.guests`` and ``request.processes`` may name absent ones: guests and processes start and stop. Raises
     Invalid.
     """
 
@@ -26,4 +27,6 @@ class Policy:
         if self.mode not in ("observe", "propose", "enforce"):
             raise Invalid("mode", self.mode, "observe, propose or enforce")
         if self.request.rebalance:
-            raise Invalid("rebalance", True, "false: a policy moves no more than it must; plan a rebalance by hand")
+            raise Invalid(
+                "rebalance", True, "false: a policy moves as little as possible; make a plan with rebalance instead"
+            )

@@ -1,4 +1,4 @@
-"""Processes and threads of a host as measured between two samples."""
+"""Processes and threads of a host, with their load between two samples."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,30 +7,32 @@ from pinner.model.change import ThreadKey
 from pinner.model.cpuset import CpuSet
 
 Immovable = Literal["", "per-cpu", "guest", "pinner", "restricted"]
-"""Why a thread stays where it is; empty: it may be moved.
+"""Why pinner does not move a thread; empty where it may.
 
-per-cpu   a kernel thread that belongs to its CPU (PF_NO_SETAFFINITY)
-guest     QEMU or one of its vhost or kvm-pit helpers: placed with its guest
-pinner    pinner's own processes
-narrowed  somebody gave it fewer CPUs on purpose: left alone unless asked for by name
+per-cpu     a kernel thread that cannot leave its CPU (PF_NO_SETAFFINITY)
+guest       a thread of QEMU, or one of its vhost or kvm-pit threads: placed with its guest
+pinner      a thread of pinner itself
+restricted  its owner restricted it to fewer CPUs: moved only when the request names it
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """A thread, named by id and start time (clock ticks after boot, field 22 of /proc/TID/stat) so that no reused id
-    is mistaken for it."""
+    """A thread, identified by id and start time, because the kernel reuses ids.
+
+    The start time is in clock ticks after boot: field 22 of /proc/TID/stat.
+    """
 
     tid: int
     started: int
     name: str
     affinity: CpuSet
-    """The kernel's word: Cpus_allowed_list of /proc/TID/status."""
+    """The kernel's Cpus_allowed_list in /proc/TID/status."""
     load: float = 0.0
     """Per cent of one CPU over the sample."""
     run_ns: int | None = None
     delay_ns: int | None = None
-    """Time on a CPU and time waiting for one since the thread began (/proc/TID/schedstat); None without schedstats."""
+    """Time on a CPU and time waiting for one since the thread started, from /proc/TID/schedstat; None without it."""
     immovable_reason: Immovable = ""
 
     @property
@@ -55,4 +57,4 @@ class Process:
     """Per cent of one CPU over the sample, all threads together."""
     threads: tuple[Thread, ...]
     immovable_reason: Immovable = ""
-    """Why no thread of it may be moved; single threads have a hold of their own."""
+    """Why no thread of it may be moved; a thread can have a reason of its own."""

@@ -1,4 +1,4 @@
-"""What a caller asks of a strategy."""
+"""A caller's request for a plan."""
 
 import math
 from dataclasses import dataclass
@@ -18,26 +18,26 @@ class Request:
 
     strategy: str = "shared-pool"
     guests: tuple[str, ...] = ()
-    """Names or UUIDs; none: all."""
+    """Names or UUIDs of the guests to place; none: all guests."""
     processes: tuple[str, ...] = ()
-    """Names or pids of processes to move although they are idle, or although somebody narrowed their affinity."""
+    """Names or pids of processes to move although they are idle, or although their owner restricted their affinity."""
     housekeeping: str = AUTO
     emulator: str = AUTO
     """A CPU list, or ``auto``."""
     busy_threshold: float = 2.0
     """Per cent of one CPU; a process above it is busy."""
     smt: Smt = "prefer"
-    """For ``isolated``, Nova's words: prefer = use sibling threads; isolate = leave them idle; require = must exist."""
+    """For ``isolated``, as in Nova: prefer = use sibling threads; isolate = leave them idle; require = must exist."""
     isolation: Isolating = "boot"
-    """For ``isolated``: boot = CPUs that the kernel's arguments isolate; live = in cgroup v2 partitions, made now."""
+    """For ``isolated``: boot = CPUs that the kernel's arguments isolate; live = cgroup v2 partitions made now."""
     excluded_guests: tuple[str, ...] = ()
-    """Names or UUIDs of guests to leave alone; they need not be there."""
+    """Names or UUIDs of guests to skip; they may be absent."""
     excluded_processes: tuple[str, ...] = ()
-    """Names or systemd units of processes to leave alone; they need not be there."""
+    """Names or systemd units of processes to skip; they may be absent."""
     nova_emulators: bool = False
-    """Place QEMU's own threads of guests that Nova pinned, too, where Nova gives them no CPUs of their own."""
+    """Also place QEMU's own threads of guests that Nova pinned, where Nova gives these threads no CPUs of their own."""
     rebalance: bool = False
-    """Place all guests as if none sat anywhere, where that scores better. Else who sits well stays."""
+    """Place all guests anew, where that scores better; otherwise well placed guests stay."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.busy_threshold) and self.busy_threshold >= 0):

@@ -1,4 +1,4 @@
-"""A host at one moment: all that a planner sees."""
+"""The state of a host at one moment: all input of a plan."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,30 +17,31 @@ MAX_SAMPLE_SECONDS = 300.0
 class Snapshot:
     """One host, its guests and its processes, taken together.
 
-    ``processes`` holds the host's own and QEMU's; a guest's threads stand in both, with hold ``guest`` in the former.
+    ``processes`` are the host's own and QEMU's. A guest's threads are in ``guests`` too; in ``processes`` their
+    immovable_reason is ``guest``.
     """
 
     host: str
     taken_at: datetime
     sample_seconds: float
-    """How long the two samples behind every load lie apart; 0 where loads were not measured."""
+    """The time between the two samples of every load; 0 where loads were not measured."""
     topology: Topology
     guests: tuple[Guest, ...]
     processes: tuple[Process, ...]
     baseline: CpuSet
-    """The affinity that nobody narrowed: process 1's. A smaller mask was somebody's intent."""
+    """The affinity of process 1. A thread with fewer CPUs was restricted by its owner."""
     dedicated: CpuSet = CpuSet()
     """CPUs that Nova dedicates to guests on this host (cpu_dedicated_set)."""
     shared: CpuSet = CpuSet()
-    """CPUs that Nova keeps all other guests' vCPUs on (cpu_shared_set); none: it does not say."""
+    """CPUs for the vCPUs of all other guests of Nova (cpu_shared_set); none: not set."""
     nova: NovaConf | None = None
-    """nova.conf, where there is one."""
+    """nova.conf; None where the host has none."""
     placed: tuple[CpuSet, ...] = ()
-    """Masks that pinner itself gave to processes and has not taken back: not somebody else's intent."""
+    """Masks that pinner itself gave to processes and has not undone: their owners did not restrict them."""
     warnings: tuple[str, ...] = field(default=())
 
     def nova_owns(self) -> NovaOwns:
-        """What is Nova's: the sets of its configuration, and the guests that it pinned."""
+        """The CPUs of Nova: the sets of its configuration, and those of the guests that it pinned."""
         online = self.topology.online
         guests = (
             NovaGuest(guest.uuid, guest.name, nova_cpus(guest, online), not guest.emulator.policy)

@@ -1,4 +1,4 @@
-"""What a host is made of: CPUs, NUMA nodes, devices and the kernel's own settings."""
+"""The hardware of a host: CPUs, NUMA nodes and devices, with the kernel's settings."""
 
 import hashlib
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from pinner.model.cpuset import CpuSet
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """A logical CPU. An id that the kernel does not tell (an offline CPU, a bare machine) is None, never made up."""
+    """A logical CPU. An id is None where the kernel does not report it (an offline CPU, a bare machine)."""
 
     id: int
     node: int | None
@@ -18,7 +18,7 @@ class Cpu:
     die: int | None
     core: int | None
     l3: int | None
-    """Position in Topology.l3_domains; None where the kernel reports no level-3 cache."""
+    """Index in Topology.l3_domains; None where the kernel reports no level-3 cache."""
     siblings: CpuSet
     """The hardware threads of its core, itself included."""
     online: bool = True
@@ -52,7 +52,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A PCI function or a network interface, and the node it hangs on (None: the kernel does not say)."""
+    """A PCI function or a network interface, and its node (None where the kernel reports none)."""
 
     kind: Literal["pci", "net"]
     name: str
@@ -63,7 +63,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What the running kernel says of itself."""
+    """Facts about the running kernel."""
 
     release: str
     command_line: str
@@ -72,12 +72,12 @@ class Kernel:
     partitions: bool
     """Whether cgroup v2 ``isolated`` cpuset partitions can be made here (Linux 5.15 and later, cpuset on v2)."""
     unbound: CpuSet = CpuSet()
-    """The CPUs of unbound kernel work (/sys/devices/virtual/workqueue/cpumask); empty where it does not tell."""
+    """The CPUs of unbound kernel work (/sys/devices/virtual/workqueue/cpumask); empty where the file is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A host's CPUs and nodes. Ids are sparse and interleaved on real machines: look them up, compute none."""
+    """A host's CPUs and nodes. Ids are sparse and interleaved on real machines: read them, never compute them."""
 
     cpus: tuple[Cpu, ...]
     nodes: tuple[Node, ...]
@@ -107,9 +107,9 @@ class Topology:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of what a plan relies on: CPUs, their place and state, nodes and the kernel's command line.
+        """A hash of the facts that a plan depends on: CPUs, their place and state, nodes and the kernel's command line.
 
-        Free memory, governors and devices are left out: they change without making a plan wrong.
+        Free memory, governors and devices are not in it: a plan stays right when they change.
         """
         facts = [
             *(

@@ -1,4 +1,4 @@
-"""Which CPUs of a host may be handed out, and why the others may not."""
+"""Which CPUs of a host pinner may allocate, and why it may not allocate the others."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -10,16 +10,16 @@ from pinner.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class RestrictedAffinity:
-    """CPUs that somebody gave to a process of his on purpose."""
+    """The CPUs of a process or guest that its owner restricted to them."""
 
     cpus: CpuSet
     owner: str
-    """The process, for people."""
+    """The process or guest, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocatableCpus:
-    """A host's online CPUs by what stands against handing them out; the sets may overlap."""
+    """A host's online CPUs, and the sets of them that pinner may not allocate; these sets may overlap."""
 
     online: CpuSet
     offline: CpuSet
@@ -27,19 +27,19 @@ class AllocatableCpus:
     nova: NovaOwns
     restrictions: tuple[RestrictedAffinity, ...]
     nodes: Mapping[int | None, CpuSet]
-    """Online CPUs by NUMA node, by ascending id; None holds those whose node the kernel does not tell."""
+    """Online CPUs by NUMA node, by ascending id; None holds the CPUs for which the kernel reports no node."""
     cores: Mapping[int, CpuSet]
     """For each online CPU the online hardware threads of its core, itself included."""
     partitioned: CpuSet
-    """Those in partitions that this request makes itself; they are not among the isolated."""
+    """CPUs in partitions that this request makes itself; ``isolated`` does not contain them."""
     sockets: Mapping[int, int]
-    """The socket of each online CPU whose socket the kernel tells."""
+    """The socket of each online CPU for which the kernel reports one."""
 
     @classmethod
     def of(
         cls, snapshot: Snapshot, restrictions: Iterable[RestrictedAffinity], partitioned: CpuSet = CpuSet()
     ) -> "AllocatableCpus":
-        """The CPUs of a snapshot, with what processes claim of them."""
+        """The CPUs of a snapshot, less the restricted affinities."""
         topology = snapshot.topology
         online = topology.online
         nodes: dict[int | None, set[int]] = {}
@@ -61,26 +61,26 @@ class AllocatableCpus:
 
     @property
     def dedicated(self) -> CpuSet:
-        """Nova's: cpu_dedicated_set, and where guests that Nova pinned are."""
+        """The CPUs that Nova dedicates: cpu_dedicated_set, and those of guests that Nova pinned."""
         return self.nova.dedicated
 
     @property
     def restricted(self) -> CpuSet:
-        """The CPUs of all claims."""
+        """The CPUs of all restricted affinities."""
         return union(restriction.cpus for restriction in self.restrictions)
 
     @property
     def shared(self) -> CpuSet:
-        """What threads may float over: online, load-balanced, and nobody else's."""
+        """The CPUs that threads may float over: online, load-balanced, not dedicated and not restricted."""
         return self.online - self.isolated - self.dedicated - self.restricted
 
     @property
     def exclusive(self) -> CpuSet:
-        """The isolated CPUs that are nobody else's: for one vCPU each."""
+        """The isolated CPUs that are not dedicated and not restricted: each for one vCPU."""
         return self.nova.for_vcpus(self.isolated - self.dedicated - self.restricted)
 
     def without(self, cpus: CpuSet) -> "AllocatableCpus":
-        """The same host without the claims to exactly these CPUs."""
+        """The same host without the restricted affinities of exactly these CPUs."""
         return replace(
             self, restrictions=tuple(restriction for restriction in self.restrictions if restriction.cpus != cpus)
         )
@@ -96,9 +96,10 @@ class AllocatableCpus:
         return parts
 
     def objections(self, cpus: CpuSet, *, floating: bool = True) -> list[str]:
-        """Why CPUs of ``cpus`` cannot be handed out, as clauses that name them; empty: they can, but for Nova.
+        """Why pinner may not allocate CPUs of ``cpus``: clauses that name them; empty where it may. Nova's CPUs are not
+        checked here.
 
-        Isolated CPUs are an objection only to ``floating`` threads: the kernel does not balance them.
+        Isolated CPUs are refused only to ``floating`` threads: the kernel does not balance these CPUs.
         """
         kinds = (
             ("absent", cpus - self.online - self.offline),
@@ -106,7 +107,8 @@ class AllocatableCpus:
             ("isolated from the kernel's scheduler", cpus & self.isolated if floating else CpuSet()),
         )
         restrictions = (
-            (f"claimed by {restriction.owner}", cpus & restriction.cpus) for restriction in self.restrictions
+            (f"in the restricted affinity of {restriction.owner}", cpus & restriction.cpus)
+            for restriction in self.restrictions
         )
         return [
             f"{these} {'is' if len(these) == 1 else 'are'} {why}" for why, these in (*kinds, *restrictions) if these

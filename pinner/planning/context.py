@@ -1,4 +1,4 @@
-"""What a strategy gets to see: a snapshot, read for one request."""
+"""The input of a strategy: a snapshot, read for one request."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from pinner.planning.allocatable_cpus import AllocatableCpus, RestrictedAffinity
 from pinner.planning.exclusions import is_excluded_guest, is_named
 from pinner.planning.partitions import settings
 from pinner.planning.placement.process_matching import Key, key, managed_processes, without_own_masks
-from pinner.planning.processes import Moving, allocatable_cpus, disputes, moving, require_asked, staying
+from pinner.planning.processes import Moving, allocatable_cpus, moving, require_asked, restricted_since, staying
 from pinner.planning.roles import Resolved, resolve
 
-DEFERRED = "deferred: it is not plugged in, and its pin could not be read back; the next plan after that places it"
-"""Why an unplugged vCPU is left out; libvirt would accept its pin, and store it."""
+DEFERRED = "deferred: it is not plugged in, so its pin could not be verified; a plan made after the hotplug places it"
+"""Why a plan leaves out an unplugged vCPU: libvirt would accept and store its pin, but no thread would show it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,38 +56,38 @@ class _Scope:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A host as a request divides it into what is ours to place and what is not."""
+    """A host, divided into the guests and processes that a request places and those that it does not."""
 
     snapshot: Snapshot
     request: Request
     allocatable: AllocatableCpus
     guests: tuple[Guest, ...]
-    """Those to place: the largest first, so that small ones fill the gaps; then by UUID."""
+    """The guests to place, sorted by number of vCPUs, descending, so that small ones fill the gaps; then by UUID."""
     others: tuple[Guest, ...]
-    """Those to leave alone: not asked for, or pinned by Nova."""
+    """The guests that stay as they are: not asked for, excluded, or pinned by Nova."""
     nova_pinned: tuple[Guest, ...]
-    """Those of them whose vCPUs Nova pinned, and whose QEMU's own threads are to be placed."""
+    """The guests among ``others`` whose vCPUs Nova pinned, and whose QEMU threads are to be placed."""
     moving: tuple[Moving, ...]
     """The processes to place."""
     threads: Mapping[Target, tuple[Thread, ...]]
-    """Everything that may be placed, with the threads that this concerns."""
+    """Every target that may be placed, with its threads that may move."""
     settings: Mapping[Target, State]
-    """What has a state instead of threads, with its state."""
+    """Every target that has a state instead of threads, with its state."""
     skipped: tuple[LeftOut, ...]
     placement: Placement | None
-    """What stands already, to be kept to as far as it can be."""
+    """The recorded placement, which the plan follows as far as it can."""
     places: Mapping[Key, CpuSet]
-    """Where each target belongs by what stands; none where all is packed anew."""
+    """The CPUs of each target in the recorded placement; none where all guests are placed anew."""
     joined: Roles | None = None
-    """The sets of the host's strategy, where another one places these guests on the CPUs that it leaves them."""
+    """The sets of the host's strategy, where another strategy places these guests on the CPUs that it leaves."""
 
     @classmethod
     def of(
         cls, snapshot: Snapshot, request: Request, placement: Placement | None = None, *, lenient: bool = False
     ) -> "Context":
-        """Read a snapshot. Raises NotFound for a guest or process that is asked for and not there, unless ``lenient``.
+        """Read a snapshot. ``placement`` is the recorded placement of the same request.
 
-        ``standing`` is what stands of the same request.
+        Raises NotFound for a guest or process that the request names and the host lacks, unless ``lenient``.
         """
         if not lenient:
             _require_guests(snapshot, request)
@@ -108,7 +108,7 @@ class Context:
             threads=scope.threads(),
             settings=settings(snapshot),
             skipped=(
-                *(LeftOut(guest_target(guest), _why_left(guest, allocatable, request)) for guest in scope.skipped),
+                *(LeftOut(guest_target(guest), _why_skipped(guest, allocatable, request)) for guest in scope.skipped),
                 *(LeftOut(vcpu_target(guest, vcpu), DEFERRED) for guest in scope.guests for vcpu in unplugged(guest)),
                 *staying(snapshot, request),
             ),
@@ -116,26 +116,26 @@ class Context:
             places=_places(placement, request),
         )
 
-    def disputes(self) -> Iterator[RestrictedAffinity]:
-        """CPUs of what stands on which processes were put on purpose since."""
-        return disputes(self.snapshot, self.request, _in_use(self.placement))
+    def restricted_since(self) -> Iterator[RestrictedAffinity]:
+        """The CPUs of the recorded placement to which owners restricted processes since."""
+        return restricted_since(self.snapshot, self.request, _in_use(self.placement))
 
     def resolve(self, *, isolating: bool = False) -> Resolved:
         """The sets of CPUs for each role. See roles.resolve."""
-        return resolve(self.allocatable, self.request, isolating=isolating, placement=self.roles, joined=self.joined)
+        return resolve(self.allocatable, self.request, isolating=isolating, recorded=self.roles, joined=self.joined)
 
     @property
     def roles(self) -> Roles | None:
-        """The sets that stand."""
+        """The recorded sets; None where all guests are placed anew."""
         return None if self.placement is None or self.request.rebalance else self.placement.roles
 
     def recorded(self, guest: Guest) -> dict[int, CpuSet]:
-        """The place of each of the guest's vCPUs by what stands; a vCPU that has none is left out."""
+        """The recorded CPUs of each of the guest's vCPUs; a vCPU without any is left out."""
         found = {vcpu: self.places.get(("vcpu", guest.uuid, vcpu)) for vcpu in plugged(guest)}
         return {vcpu: cpus for vcpu, cpus in found.items() if cpus is not None}
 
     def current(self, guest: Guest) -> dict[int, CpuSet]:
-        """Where each of the guest's vCPUs may run now; empty where all is packed anew."""
+        """The current affinity of each of the guest's vCPUs; empty where all guests are placed anew."""
         if self.request.rebalance:
             return {}
         return {vcpu.id: vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread}
@@ -144,7 +144,7 @@ class Context:
 def target_threads(
     snapshot: Snapshot, request: Request, placement: Placement | None
 ) -> Mapping[Target, tuple[Thread, ...]]:
-    """Every target that the request may place, with the threads that this concerns: ``Context.threads`` alone."""
+    """Every target that the request may place, with its threads that may move: ``Context.threads`` alone."""
     if placement is not None:
         snapshot = without_own_masks(snapshot, placement)
     return _Scope.of(snapshot, request, placement).threads()
@@ -161,7 +161,7 @@ def unplugged(guest: Guest) -> list[int]:
 
 
 def guest_target(guest: Guest) -> Target:
-    """The guest as a whole: what a plan that leaves it out names."""
+    """The guest as a whole, which a plan names when it leaves the guest out."""
     return Target("guest", guest.uuid, None, guest.name)
 
 
@@ -171,7 +171,7 @@ def vcpu_target(guest: Guest, vcpu: int) -> Target:
 
 
 def guest_targets(guest: Guest) -> Iterator[tuple[Target, tuple[Thread, ...]]]:
-    """All of a guest that has an affinity of its own, with its threads; what has no thread now is left out."""
+    """Every part of a guest that has an affinity of its own, with its threads; a part without a thread is left out."""
     if guest.emulator.threads:
         yield Target("emulator", guest.uuid, None, guest.name), guest.emulator.threads
     for vhost in guest.vhost_threads:
@@ -206,25 +206,23 @@ def _places_emulator(guest: Guest, request: Request) -> bool:
     return request.nova_emulators and floating and not is_excluded_guest(guest, request)
 
 
-def _why_left(guest: Guest, allocatable: AllocatableCpus, request: Request) -> str:
+def _why_skipped(guest: Guest, allocatable: AllocatableCpus, request: Request) -> str:
     if guest.dedicated:
         return f"Nova dedicates CPUs {nova_cpus(guest, allocatable.online)} to it{_emulators(guest, request)}"
     if flavors.excluded(guest):
-        return f"its flavor says to leave it alone ({flavors.EXCLUDED})"
+        return f"its flavor excludes it ({flavors.EXCLUDED})"
     if guest.leaving:
         return "it is being migrated away"
-    return "its metadata says to leave its CPUs alone (pin-off)" if guest.excluded else "it is exempt"
+    return "its metadata excludes it (pin-off)" if guest.excluded else "the request excludes it (excluded_guests)"
 
 
 def _emulators(guest: Guest, request: Request) -> str:
-    """What becomes of QEMU's own threads where they were to be placed."""
+    """Whether QEMU's own threads are placed, where the request asks for that; empty where it does not."""
     if not request.nova_emulators or is_excluded_guest(guest, request):
         return ""
     if guest.emulator.policy:
-        return (
-            f"; its emulator threads stay, for Nova pins them, too (hw:emulator_threads_policy {guest.emulator.policy})"
-        )
-    return "; its emulator threads alone are placed"
+        return f"; Nova pins its emulator threads too (hw:emulator_threads_policy {guest.emulator.policy})"
+    return "; only its emulator threads are placed"
 
 
 def _require_guests(snapshot: Snapshot, request: Request) -> None:

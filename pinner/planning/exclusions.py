@@ -1,4 +1,4 @@
-"""Whom the request names, a guest's metadata or its flavor: to be left alone, or to be moved."""
+"""Which guests and processes the request, metadata or flavors exclude, and which the request asks for."""
 
 from collections.abc import Container
 
@@ -10,7 +10,7 @@ from pinner.planning import flavors
 
 
 def is_excluded_guest(guest: Guest, request: Request) -> bool:
-    """Whether the guest's CPUs are left alone."""
+    """Whether pinner does not place the guest."""
     return guest.excluded or guest.leaving or flavors.excluded(guest) or is_named(guest, request.excluded_guests)
 
 
@@ -20,17 +20,17 @@ def is_named(guest: Guest, names: Container[str]) -> bool:
 
 
 def is_excluded_process(process: Process, request: Request) -> bool:
-    """Whether the process is left alone, by its name or its systemd unit."""
+    """Whether pinner does not move the process: the request names it or its systemd unit."""
     named = request.excluded_processes
     return process.name in named or (bool(process.unit) and process.unit in named)
 
 
 def asked_for(process: Process, request: Request) -> bool:
-    """Whether the process is to be moved, busy or not: by its name or its pid."""
+    """Whether the process is to be moved, busy or not: the request names it or its pid."""
     return process.name in request.processes or str(process.pid) in request.processes
 
 
 def own_cpus(guest: Guest) -> CpuSet:
-    """The CPUs that vCPUs of the guest have for themselves: pinned one by one."""
+    """The CPUs of the guest's vCPUs that are pinned to one CPU each."""
     masks = (vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread)
     return union(mask for mask in masks if len(mask) == 1)

@@ -1,4 +1,4 @@
-"""What a guest's flavor asks of pinner, in its extra specs."""
+"""The settings for pinner in a flavor's extra specs."""
 
 from collections.abc import Collection, Iterator
 
@@ -12,28 +12,28 @@ _PREFIX = "pinner:"
 
 
 def excluded(guest: Guest) -> bool:
-    """Whether the flavor leaves the guest alone; a value that says neither yes nor no does not."""
+    """Whether the flavor excludes the guest; a value that is neither true nor false does not."""
     return strutils.bool_from_string(_specs(guest).get(EXCLUDED, ""), default=False)
 
 
 def strategy(guest: Guest, known: Collection[str]) -> str:
-    """The strategy that the flavor asks for, if it is ``known``; else none, empty."""
+    """The strategy that the flavor asks for, if it is ``known``; else empty."""
     asked = _specs(guest).get(STRATEGY, "")
     return asked if asked in known else ""
 
 
-def doubts(guest: Guest, known: Collection[str]) -> Iterator[str]:
-    """What is wrong in the flavor's words to pinner, and what would be right."""
+def warnings(guest: Guest, known: Collection[str]) -> Iterator[str]:
+    """Warnings about settings for pinner that have no effect, each with the valid ones."""
     expected = {EXCLUDED: "true or false", STRATEGY: " or ".join(sorted(known))}
     for spec, value in sorted(_specs(guest).items()):
         whose = f"guest {guest.name}: its flavor has {spec}"
         if spec.startswith(_PREFIX) and spec not in expected:
-            yield f"{whose}, which pinner does not know; it knows {' and '.join(expected)}"
-        elif (spec == STRATEGY and value not in known) or (spec == EXCLUDED and not _says(value)):
-            yield f"{whose} = {value!r}, which has no effect; right would be {expected[spec]}"
+            yield f"{whose}, which pinner does not know; valid are {' and '.join(expected)}"
+        elif (spec == STRATEGY and value not in known) or (spec == EXCLUDED and not _is_boolean(value)):
+            yield f"{whose} = {value!r}, which has no effect; valid is {expected[spec]}"
 
 
-def _says(value: str) -> bool:
+def _is_boolean(value: str) -> bool:
     try:
         strutils.bool_from_string(value, strict=True)
     except ValueError:

@@ -1,4 +1,4 @@
-"""How CPUs are taken from the kernel's scheduler: by boot parameters, or live by a cgroup.
+"""How to isolate CPUs from the kernel's scheduler: by boot parameters, or live by a cgroup.
 
 Sources: the kernel's Documentation/admin-guide/kernel-parameters.txt (isolcpus, nohz_full, rcu_nocbs) and
 cgroup-v2.rst (cpuset.cpus.partition).
@@ -15,23 +15,23 @@ from pinner.model.topology import Kernel, Topology
 _ARGUMENT = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _REPLACED = frozenset({"isolcpus", "nohz_full", "rcu_nocbs"})
 _BOOT_LOADERS_OWN = frozenset({"BOOT_IMAGE", "root", "ro", "initrd"})
-"""What GRUB adds by itself to the arguments that its configuration gives."""
+"""The arguments that GRUB adds by itself to those of its configuration."""
 
 _SHELL_SPECIAL = re.compile(r'([\\"$`])')
 _ESCAPED = r"\\\1"
-"""A shell reads /etc/default/grub; inside double quotes these characters mean something to it."""
+"""A shell reads /etc/default/grub: inside double quotes it interprets these characters."""
 
 _PARTITION = "/sys/fs/cgroup/pinner.partition"
 _LIVE = (
-    "Live until the next boot: takes the CPUs out of load balancing, but their tick (nohz_full), RCU callbacks "
-    "(rcu_nocbs) and managed interrupts stay. All other cgroups lose the CPUs: only a guest that is started inside, "
-    "with <resource><partition>/pinner</partition></resource> in its definition, can use them, and its emulator "
-    "threads stay inside, too. Before Linux 6.2 the first command resets every affinity that was set by hand."
+    "Live until the next boot: the kernel does not balance load on the CPUs, but their tick (nohz_full), RCU callbacks "
+    "(rcu_nocbs) and managed interrupts stay. All other cgroups lose the CPUs: only a guest that starts in the "
+    "partition, with <resource><partition>/pinner</partition></resource> in its definition, can use them, and its "
+    "emulator threads run there too. Before Linux 6.2 the first command resets every affinity that was set by hand."
 )
 
 
 def describe(kernel: Kernel, wanted: CpuSet, present: CpuSet) -> Isolation:
-    """What it takes to isolate ``wanted`` on a host where ``present`` are isolated."""
+    """How to isolate ``wanted`` on a host where ``present`` are isolated now."""
     commands, note = _partition(kernel, wanted, present)
     return Isolation(
         wanted=wanted,
@@ -59,39 +59,39 @@ def arguments(cpus: CpuSet) -> str:
 
 
 def grub_line(command_line: str, cpus: CpuSet) -> str:
-    """The line for /etc/default/grub: today's arguments, less what GRUB adds itself and what the new ones replace.
+    """The line for /etc/default/grub: the current arguments, less those that GRUB adds and those that are replaced.
 
-    What follows ``--`` is for init and stays last.
+    Arguments after ``--`` are for init and stay last.
     """
     found = _ARGUMENT.findall(command_line)
     for_kernel = found[: found.index("--")] if "--" in found else found
-    kept = [argument for argument in for_kernel if _name(argument) not in _REPLACED | _BOOT_LOADERS_OWN]
-    line = " ".join([*kept, arguments(cpus), *found[len(for_kernel) :]])
+    remaining = [argument for argument in for_kernel if _name(argument) not in _REPLACED | _BOOT_LOADERS_OWN]
+    line = " ".join([*remaining, arguments(cpus), *found[len(for_kernel) :]])
     return f'GRUB_CMDLINE_LINUX="{_SHELL_SPECIAL.sub(_ESCAPED, line)}"'
 
 
 def lacking(topology: Topology, cpus: CpuSet) -> Iterator[str]:
-    """Warnings where the kernel was told of ``isolcpus`` alone."""
-    if ticking := cpus - topology.nohz_full:
-        yield f"isolated CPUs {ticking} keep their tick: nohz_full={ticking} is not among this boot's arguments"
-        if calling := ticking - _rcu_nocbs(topology):
-            yield f"isolated CPUs {calling} run RCU callbacks: rcu_nocbs={calling} is not among this boot's arguments"
+    """Warnings about isolated CPUs whose boot arguments lack nohz_full or rcu_nocbs."""
+    if without_nohz := cpus - topology.nohz_full:
+        yield f"isolated CPUs {without_nohz} keep their timer tick: this boot has no nohz_full={without_nohz}"
+        if without_nocbs := without_nohz - _rcu_nocbs(topology):
+            yield f"isolated CPUs {without_nocbs} run RCU callbacks: this boot has no rcu_nocbs={without_nocbs}"
 
 
 def _rcu_nocbs(topology: Topology) -> CpuSet:
-    """The CPUs of the argument rcu_nocbs; those of nohz_full are relieved of callbacks without it."""
+    """The CPUs of the argument rcu_nocbs. CPUs of nohz_full run no callbacks without it."""
     lists = [a.partition("=")[2] for a in _ARGUMENT.findall(topology.kernel.command_line) if _name(a) == "rcu_nocbs"]
     if not lists:
         return CpuSet()
     try:
         return CpuSet.parse(lists[-1])
     except Invalid:
-        # "all" and "N" stand for every CPU, and so does a list the kernel reads more kindly than we do.
+        # "all" and "N" mean every CPU. A list that only the kernel can parse counts as every CPU too.
         return topology.online
 
 
 def _name(argument: str) -> str:
-    """An argument's name as the kernel compares it: - and _ are the same."""
+    """An argument's name in the form in which the kernel compares it: - and _ are the same."""
     return argument.partition("=")[0].replace("-", "_")
 
 

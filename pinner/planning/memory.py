@@ -1,4 +1,4 @@
-"""Where guests' memory lies, and how much of it would be remote."""
+"""The NUMA nodes of guests' memory, and how much of it would be remote."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +12,7 @@ from pinner.model.topology import Topology
 
 
 def guests_memory(snapshot: Snapshot, wanted: tuple[Wanted, ...]) -> tuple[GuestMemory, ...]:
-    """The memory of every guest whose nodes the kernel tells; those that are not placed stay as they are."""
+    """The memory of every guest for which the kernel reports nodes. An unplaced guest counts with its current masks."""
     placed: dict[str, dict[int | None, CpuSet]] = {}
     for want in wanted:
         if want.target.kind == "vcpu":
@@ -33,7 +33,7 @@ def guests_memory(snapshot: Snapshot, wanted: tuple[Wanted, ...]) -> tuple[Guest
 
 
 def online_by_node(topology: Topology) -> dict[int, CpuSet]:
-    """Each node's CPUs that run threads."""
+    """The online CPUs of each node."""
     online = topology.online
     return {node.id: node.cpus & online for node in topology.nodes}
 
@@ -41,8 +41,11 @@ def online_by_node(topology: Topology) -> dict[int, CpuSet]:
 def remote_vcpus(
     per_node: Mapping[int, int], masks: Iterable[CpuSet], online: CpuSet, nodes: Mapping[int, CpuSet]
 ) -> tuple[float, int]:
-    """For vCPUs with these affinities and memory of ``per_node`` KiB: the sum of each one's chance that its CPU and a
-    page lie on different nodes, and how many of them run somewhere. ``nodes`` are the online CPUs of each node."""
+    """Two numbers for vCPUs with affinities ``masks`` and memory of ``per_node`` KiB.
+
+    The first is the sum over vCPUs of the chance that the vCPU's CPU and a page lie on different nodes, the second is
+    the number of vCPUs with an online CPU. ``nodes`` are the online CPUs of each node.
+    """
     total, running = 0.0, 0
     for mask, vcpus in Counter(masks).items():
         if cpus := mask & online:
@@ -53,14 +56,14 @@ def remote_vcpus(
 
 
 def _remote_kib(guest: Guest, placed: Mapping[int | None, CpuSet], online: CpuSet, nodes: Mapping[int, CpuSet]) -> int:
-    """The mean over the vCPUs that run somewhere."""
+    """The mean over the vCPUs with an online CPU."""
     masks = (placed.get(vcpu.id, vcpu.thread.affinity) for vcpu in guest.vcpus if vcpu.thread)
     total, running = remote_vcpus(guest.memory_per_node, masks, online, nodes)
     return round(sum(guest.memory_per_node.values()) * total / running) if running else 0
 
 
 def _home(topology: Topology, cpus: CpuSet) -> int | None:
-    """The one node of these CPUs, where there is another that memory could lie on."""
+    """The one node of all these CPUs, if the host has another node with memory; else None."""
     homes = [node for node in topology.nodes if node.cpus & cpus]
     outside = cpus - union(node.cpus for node in homes)
     others = [node for node in topology.nodes if node.memory_kib and node not in homes]

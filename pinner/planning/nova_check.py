@@ -1,4 +1,4 @@
-"""What Nova owns on a host, what is left to pinner, and what of their configuration does not fit together. Pure.
+"""Which CPUs of a host Nova owns, which pinner may use, and which settings of the two conflict. Pure.
 
 Sources of the rules: Nova's nova/conf/compute.py and notifications.py, nova/virt/libvirt/driver.py, nova/rpc.py.
 """
@@ -18,15 +18,15 @@ _EXAMPLE = "4-15,^8"
 _SENDING = ("messaging", "messagingv2")
 _VERSIONED = ("versioned", "both")
 _SERVICES: Mapping[str, str] = {
-    "irqbalance": "it moves interrupts onto the CPUs of vCPUs, whatever was set by hand",
-    "numad": "it moves guests' threads and memory by itself",
+    "irqbalance": "it moves interrupts onto CPUs of vCPUs, and overrides affinities set by hand",
+    "numad": "it moves guests' threads and memory",
     "tuned": "its profiles may set the affinity of the same threads",
 }
-"""Services that move what pinner places, by their processes' names, and what they do."""
+"""Services that move the threads that pinner places, by their processes' names, and their effect."""
 
 
 def report(snapshot: Snapshot, listening: Listening) -> NovaReport:
-    """Who may use which CPUs, and every finding."""
+    """The CPUs of Nova and of pinner, and every finding."""
     owns, allocatable = snapshot.nova_owns(), allocatable_cpus(snapshot, Request())
     conf, offline = snapshot.nova, snapshot.topology.offline
     return NovaReport(
@@ -53,7 +53,7 @@ def _configured(snapshot: Snapshot) -> Iterator[Finding]:
     conf = snapshot.nova
     novas = [guest.name for guest in snapshot.guests if guest.nova is not None]
     if conf is None and novas:
-        why = f"{len(novas)} guests are Nova's ({novas[0]} is one), and its configuration is not where pinner looks"
+        why = f"Nova manages {len(novas)} guests ({novas[0]} is one), but pinner finds no nova.conf"
         yield Finding("nova_conf", why, "nova_conf = /path/of/nova.conf", OURS)
     if conf is not None and conf.error:
         why = f"it cannot be read: {conf.error}"
@@ -67,20 +67,20 @@ def _configured(snapshot: Snapshot) -> Iterator[Finding]:
 
 def _sets(snapshot: Snapshot) -> Iterator[Finding]:
     """Whether the sets fit each other, the host and the guests."""
-    told, ours = _theirs(snapshot.nova), NovaSets(snapshot.dedicated, snapshot.shared)
+    nova_sets, ours = _nova_sets(snapshot.nova), NovaSets(snapshot.dedicated, snapshot.shared)
     for option, mine, theirs in (
-        ("cpu_dedicated_set", ours.dedicated, told.dedicated),
-        ("cpu_shared_set", ours.shared, told.shared),
+        ("cpu_dedicated_set", ours.dedicated, nova_sets.dedicated),
+        ("cpu_shared_set", ours.shared, nova_sets.shared),
     ):
         if theirs and mine != theirs:
-            why = f"pinner.conf says {mine}, which wins, and nova.conf {theirs}"
-            yield Finding(option, why, f"{option} =", f"{OURS} (empty: as nova.conf says)")
+            why = f"pinner.conf has {mine}, which pinner uses, but nova.conf has {theirs}"
+            yield Finding(option, why, f"{option} =", f"{OURS} (empty: pinner uses the value of nova.conf)")
     if both := ours.dedicated & ours.shared:
-        why = f"CPUs {both} are in cpu_dedicated_set, too: a guest's own CPU would be shared"
+        why = f"CPUs {both} are also in cpu_dedicated_set: other guests would share a CPU that Nova dedicates to one"
         yield Finding("cpu_shared_set", why, f"cpu_shared_set = {ours.shared - both}", COMPUTE)
-    if snapshot.nova is not None and snapshot.nova.pin_set and told.dedicated:
-        why = "Nova does not start with both vcpu_pin_set and cpu_dedicated_set; in its place goes cpu_shared_set"
-        yield Finding("vcpu_pin_set", why, f"cpu_shared_set = {told.shared - told.dedicated}", COMPUTE)
+    if snapshot.nova is not None and snapshot.nova.pin_set and nova_sets.dedicated:
+        why = "Nova does not start with both vcpu_pin_set and cpu_dedicated_set; use cpu_shared_set instead"
+        yield Finding("vcpu_pin_set", why, f"cpu_shared_set = {nova_sets.shared - nova_sets.dedicated}", COMPUTE)
     known = snapshot.topology.online | snapshot.topology.offline
     for option, mine in (("cpu_dedicated_set", ours.dedicated), ("cpu_shared_set", ours.shared)):
         if absent := mine - known:
@@ -89,14 +89,14 @@ def _sets(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _guests(snapshot: Snapshot) -> Iterator[Finding]:
-    """Whether the guests are where the sets say."""
+    """Whether Nova's guests are on CPUs of cpu_dedicated_set."""
     conf, dedicated = snapshot.nova, snapshot.dedicated
     if not dedicated and (conf is None or conf.error or conf.pin_set):
         return
     for guest in snapshot.nova_owns().guests:
         if outside := guest.cpus - dedicated:
             why = f"Nova pinned it to CPUs {outside}, outside cpu_dedicated_set ({dedicated or 'not set'})"
-            why = f"{why}: Nova may give them to others"
+            why = f"{why}: Nova may allocate them to other guests"
             yield Finding(f"guest {guest.name}", why, f"cpu_dedicated_set = {dedicated | outside}", COMPUTE)
 
 
@@ -105,7 +105,9 @@ def _sending(conf: NovaConf | None, listening: Listening) -> Iterator[Finding]:
     if conf is None or conf.error:
         return
     if conf.format not in _VERSIONED:
-        why = f"it is {conf.format}: pinner reads versioned notifications; both keeps the others for who reads those"
+        why = (
+            f"it is {conf.format}: pinner reads versioned notifications; with both, Nova sends the unversioned ones too"
+        )
         yield Finding("notification_format", why, "notification_format = both", "nova.conf [notifications]")
     if not set(conf.drivers) & set(_SENDING):
         why = f"it is {', '.join(conf.drivers) or 'not set'}: Nova sends no notification to its broker"
@@ -115,7 +117,7 @@ def _sending(conf: NovaConf | None, listening: Listening) -> Iterator[Finding]:
         line = f"versioned_notifications_topics = {','.join((*conf.topics, *listening.topics))}"
         yield Finding("versioned_notifications_topics", why, line, "nova.conf [notifications]")
     elif not listening.pool and DEFAULT_TOPIC in listening.topics:
-        why = f"without a pool pinner takes messages of {DEFAULT_TOPIC} from everybody else who listens to it"
+        why = f"without a pool, pinner consumes messages of {DEFAULT_TOPIC} that other listeners then miss"
         yield Finding("pool", why, "pool = pinner", "pinner.conf [nova_listener]")
 
 
@@ -132,7 +134,7 @@ def _options(conf: NovaConf | None) -> Iterator[tuple[str, str]]:
         yield "vcpu_pin_set", conf.pin_set
 
 
-def _theirs(conf: NovaConf | None) -> NovaSets:
+def _nova_sets(conf: NovaConf | None) -> NovaSets:
     try:
         return conf.sets() if conf else NovaSets()
     except Invalid:

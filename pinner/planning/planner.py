@@ -1,4 +1,4 @@
-"""From a snapshot and a request to a plan: pure, so the same two always give the same plan."""
+"""Makes a plan of a snapshot and a request. Pure: the same two always give the same plan."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, replace
@@ -21,7 +21,7 @@ from pinner.planning.strategies import per_flavor
 from pinner.planning.strategy import Answer, Strategy, installed
 
 EVERYWHERE = ("strategy", "excluded_guests", "excluded_processes", "nova_emulators", "rebalance")
-"""The fields of a request that hold whatever the strategy."""
+"""The fields of a request that every plan reads, whatever the strategy."""
 
 
 def plan(
@@ -30,7 +30,7 @@ def plan(
     request: Request,
     strategies: Mapping[str, Strategy] | None = None,
 ) -> Plan:
-    """What a request would change on a host, and why.
+    """The plan of a request for a host.
 
     ``snapshot_id`` is the snapshot's content hash, ``strategies`` those to choose from by name (None: the installed
     ones). "Nothing to do" is a plan without changes. Raises NotFound for an unknown strategy, guest or process; Invalid
@@ -42,12 +42,12 @@ def plan(
 
 
 def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Placement | None) -> Plan:
-    """What it takes to make the host as the request wants it, from what stands of the same request.
+    """The plan that makes the host match the request, starting from the recorded placement of the same request.
 
-    The roles that stand are kept, and so is the place of every guest; daemons that were placed are placed again without
-    being measured. A guest that has come gets its place by the strategy; where there is none, at most two others make
-    way. Nothing stands (None): a plan like any other. Guests and processes that the request names need not be there.
-    Raises NotFound for an unknown strategy; Invalid and NoFit like any plan.
+    The recorded CPUs of roles and guests stay, and recorded daemons are placed again without being measured. The
+    strategy places a new guest; where it finds no room, it moves at most two others. Without a recorded placement
+    (None) the plan is like any other. Guests and processes that the request names need not be there. Raises NotFound
+    for an unknown strategy; Invalid and NoFit like ``plan``.
     """
     context = Context.of(snapshot, request, placement, lenient=True)
     strategies = installed()
@@ -71,8 +71,10 @@ def require_known(request: Request, strategies: Mapping[str, Strategy]) -> None:
 
 
 def build(strategies: Mapping[str, Strategy], context: Context, snapshot_id: str, name: str) -> Plan:
-    """The plan with the id ``name`` that the answer of the request's strategy, which is among these, amounts to. Raises
-    like ``plan``."""
+    """The plan with the id ``name``, made of the answer of the request's strategy. Raises like ``plan``.
+
+    The request's strategy is one of ``strategies``; flavors may ask for the others.
+    """
     snapshot, request = context.snapshot, context.request
     answer, rebalance = _answer(strategies, context)
     planned = _masks(answer, context)
@@ -90,29 +92,32 @@ def build(strategies: Mapping[str, Strategy], context: Context, snapshot_id: str
         score_before=score(snapshot, request.busy_threshold, {}),
         score_after=score(snapshot, request.busy_threshold, planned),
         isolation=answer.isolation,
-        blocked=answer.blocked or _unknown(snapshot),
+        blocked=answer.blocked or _nova_unknown(snapshot),
         memory=guests_memory(snapshot, answer.wanted),
         rebalance=rebalance,
     )
 
 
 def _answer(strategies: Mapping[str, Strategy], context: Context) -> tuple[Answer, Rebalance | None]:
-    """The strategy's answer; with a rebalance the one that leaves who sits well, unless the other one scores better, or
-    places more. Nobody who has a place loses it to somebody who has none: repeated, that would never come to rest."""
+    """The strategy's answer. For a rebalance, the answer that leaves well placed guests where they are, unless placing
+    all guests anew scores better or places more guests.
+
+    No guest loses its place to an unplaced one: repeated rebalances would then swap the two for ever.
+    """
     answer = _checked(strategies, context)
     if not context.request.rebalance:
         return answer, None
-    leaving = replace(context, request=replace(context.request, rebalance=False))
-    stay = _checked(strategies, leaving)
+    without_moves = replace(context, request=replace(context.request, rebalance=False))
+    stay = _checked(strategies, without_moves)
     now = {want.target: want.cpus for want in stay.wanted}
     moved = [want.target for want in answer.wanted if now.get(want.target) != want.cpus]
     threshold = context.request.busy_threshold
     gain = (
-        score(context.snapshot, threshold, _masks(stay, leaving)).total
+        score(context.snapshot, threshold, _masks(stay, without_moves)).total
         - score(context.snapshot, threshold, _masks(answer, context)).total
     )
-    unplaced_now, homeless_now = ({left.target for left in each.unplaced} for each in (answer, stay))
-    taken = unplaced_now < homeless_now or (unplaced_now == homeless_now and gain > 0)
+    unplaced, unplaced_if_staying = ({left.target for left in each.unplaced} for each in (answer, stay))
+    taken = unplaced < unplaced_if_staying or (unplaced == unplaced_if_staying and gain > 0)
     threads = sum(len(context.threads.get(target, ())) for target in moved)
     guests = len({target.owner for target in moved if target.kind == "vcpu"})
     return (answer if taken else stay), Rebalance(guests, threads, round(gain, 6), taken)
@@ -124,26 +129,29 @@ def _checked(strategies: Mapping[str, Strategy], context: Context) -> Answer:
     return answer
 
 
-def _unknown(snapshot: Snapshot) -> str:
-    """Why it is not known which CPUs are Nova's; empty: it is."""
+def _nova_unknown(snapshot: Snapshot) -> str:
+    """Why pinner cannot tell which CPUs Nova owns; empty where it can."""
     try:
         configured(NovaSets(snapshot.dedicated, snapshot.shared), snapshot.nova)
     except Invalid as error:
-        return f"which CPUs are Nova's is not known: {error}; mend it, or set both sets in [nova] of pinner.conf"
+        return (
+            f"pinner cannot tell which CPUs Nova owns: {error}; correct that, or set cpu_dedicated_set and "
+            "cpu_shared_set in [nova] of pinner.conf"
+        )
     return ""
 
 
 def _masks(answer: Answer, context: Context) -> dict[int, CpuSet]:
-    """What each placed thread may use, by thread id."""
+    """The planned affinity of each placed thread, by thread id."""
     return {thread.tid: want.cpus for want in answer.wanted for thread in context.threads.get(want.target, ())}
 
 
 def _warnings(context: Context, strategies: Mapping[str, Strategy]) -> Iterator[str]:
-    """What is odd about the host or the request, whatever the strategy."""
+    """Warnings about the host or the request that do not depend on the strategy."""
     snapshot, request = context.snapshot, context.request
     strategy = strategies[request.strategy]
     if not snapshot.sample_seconds:
-        yield "CPU use was not measured (a sample of 0 seconds): no process counts as busy"
+        yield "CPU use was not measured (sample_seconds is 0): no process counts as busy"
     if (
         missing := context.allocatable.online
         - context.allocatable.isolated
@@ -151,20 +159,21 @@ def _warnings(context: Context, strategies: Mapping[str, Strategy]) -> Iterator[
         - snapshot.baseline
     ):
         yield (
-            f"process 1 may not run on CPUs {missing}: systemd's CPUAffinity= or a cpuset narrows everything that it "
-            "starts, and may take CPUs from what this plan places"
+            f"process 1 may not run on CPUs {missing}: systemd's CPUAffinity= or a cpuset restricts every process that "
+            "it starts, and may remove CPUs from threads that this plan places"
         )
-    for restriction in context.disputes():
+    for restriction in context.restricted_since():
         yield (
-            f"{restriction.owner} was given CPUs {restriction.cpus} of the recorded placement on purpose; "
-            "only a rebalance leaves them to it"
+            f"the owner of {restriction.owner} restricted it to CPUs {restriction.cpus}, which the recorded placement "
+            "uses; plan a rebalance to free these CPUs for it"
         )
     for guest in snapshot.guests:
-        yield from flavors.doubts(guest, strategies)
+        yield from flavors.warnings(guest, strategies)
     for field in fields(Request):
         unread = field.name not in (*EVERYWHERE, *strategy.parameters)
         if unread and getattr(request, field.name) != field.default:
-            yield f"{field.name} {getattr(request, field.name)!r} has no effect: {strategy.name} does not read it"
+            value = getattr(request, field.name)
+            yield f"{field.name} {value!r} has no effect: the strategy {strategy.name} does not use it"
 
 
 def _id_from_placement(

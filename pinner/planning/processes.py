@@ -1,4 +1,4 @@
-"""Which processes of the host move, which stay, and which CPUs those that stay claim."""
+"""Which processes of the host move, which stay, and which CPUs the owners of some restricted them to."""
 
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,35 +18,36 @@ from pinner.planning.roles import for_housekeeping, housekeeping
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """A process to be moved: its target, those of its threads that go, and why."""
+    """A process to move: its target, its threads that may move, and why."""
 
     target: Target
     threads: tuple[Thread, ...]
     reason: str
 
 
-def allocatable_cpus(snapshot: Snapshot, request: Request, placement: CpuSet = CpuSet()) -> AllocatableCpus:
-    """The host's CPUs less what processes claim that were not asked for. Of CPUs that are in use already (``standing``)
-    no process can claim one: every taskset would shuffle the guests.
+def allocatable_cpus(snapshot: Snapshot, request: Request, in_use: CpuSet = CpuSet()) -> AllocatableCpus:
+    """The host's CPUs, less the restricted affinities of processes that were not asked for, and of excluded guests.
 
-    A mask that is just what housekeeping would be without it was given by hand to clear the vCPUs' CPUs (for instance
-    with the commands of ``shell``): it is no claim. Its lowest CPU is then the lowest that is free without it, and
-    nobody else claims any of it.
+    The CPUs that a recorded placement has ``in_use`` stay allocatable: otherwise every taskset would move the guests.
+
+    A mask that equals the housekeeping set as it would be without that mask is not taken for a restricted affinity: an
+    administrator set it to clear the vCPUs' CPUs, for instance with a plan's shell commands. Its lowest CPU is then the
+    lowest that is free without it, and no other restricted affinity has any of its CPUs.
     """
     restrictions = (
-        RestrictedAffinity(restriction.cpus - placement, restriction.owner)
+        RestrictedAffinity(restriction.cpus - in_use, restriction.owner)
         for restriction in _restrictions(snapshot, request)
     )
-    kept = (
+    restrictive = (
         *(restriction for restriction in restrictions if restriction.cpus),
         *_excluded_guests_cpus(snapshot, request),
     )
-    allocatable = AllocatableCpus.of(snapshot, kept, partitioned(snapshot, request))
-    # Nova's cpu_shared_set comes last for housekeeping, wherever it lies.
-    given = bool(snapshot.shared)
+    allocatable = AllocatableCpus.of(snapshot, restrictive, partitioned(snapshot, request))
+    # Housekeeping takes CPUs of Nova's cpu_shared_set last, so that with such a set the lowest CPU need not be first.
+    any_order = bool(snapshot.shared)
     lowest = min(for_housekeeping(allocatable, request), default=None)
     for restriction in sorted(allocatable.restrictions, key=lambda restriction: min(restriction.cpus)):
-        if request.housekeeping == AUTO and lowest is not None and min(restriction.cpus) > lowest and not given:
+        if request.housekeeping == AUTO and lowest is not None and min(restriction.cpus) > lowest and not any_order:
             break
         trial = allocatable.without(restriction.cpus)
         if not trial.restricted & restriction.cpus and housekeeping(trial, request) == restriction.cpus:
@@ -57,25 +58,25 @@ def allocatable_cpus(snapshot: Snapshot, request: Request, placement: CpuSet = C
 def moving(
     snapshot: Snapshot, request: Request, managed_processes: Container[tuple[int, int]] = ()
 ) -> Iterator[Moving]:
-    """The processes to move: busy ones, those asked for, and ``residents`` (pid and start time)."""
+    """The processes to move: busy ones, those asked for, and ``managed_processes`` (pid and start time)."""
     for process in snapshot.processes:
         asked, busy = _asked(process, request), process.load > request.busy_threshold
         stays = not (asked or busy or (process.pid, process.started) in managed_processes)
         if stays or is_excluded_process(process, request):
             continue
-        threads = tuple(thread for thread in process.threads if _hold(process, thread) in _movable(asked))
+        threads = tuple(thread for thread in process.threads if _immovable_reason(process, thread) in _movable(asked))
         if threads:
-            reason = "was busy when it was placed: off the guests' CPUs"
+            reason = "was busy when pinner placed it: stays off the guests' CPUs"
             if asked:
                 reason = "asked for by name"
             elif busy:
                 load = f"{process.load:.1f} % of one CPU, above {request.busy_threshold:g} %"
-                reason = f"busy, {load}: off the guests' CPUs"
+                reason = f"busy, {load}: moves off the guests' CPUs"
             yield Moving(process_target(process), threads, reason)
 
 
 def require_asked(snapshot: Snapshot, request: Request) -> None:
-    """Raises NotFound for a name or pid that is asked for and not there."""
+    """Raises NotFound for a name or pid that the request names and the host lacks."""
     names = {process.name for process in snapshot.processes} | {str(process.pid) for process in snapshot.processes}
     for name in request.processes:
         if name not in names:
@@ -83,7 +84,7 @@ def require_asked(snapshot: Snapshot, request: Request) -> None:
 
 
 def staying(snapshot: Snapshot, request: Request) -> Iterator[LeftOut]:
-    """What is busy or was asked for, and is left where it is; a guest's own processes are not worth a line."""
+    """Busy processes, and processes asked for, that stay where they are. A guest's busy threads are not listed."""
     per_cpu = []
     for process in snapshot.processes:
         asked = _asked(process, request)
@@ -92,12 +93,15 @@ def staying(snapshot: Snapshot, request: Request) -> Iterator[LeftOut]:
         if process.immovable_reason == "per-cpu" and not asked:
             per_cpu.append(process)
         elif is_excluded_process(process, request):
-            yield LeftOut(process_target(process), f"{process.load:.1f} % of one CPU; it is exempt")
+            yield LeftOut(
+                process_target(process),
+                f"{process.load:.1f} % of one CPU; the request excludes it (excluded_processes)",
+            )
         elif process.immovable_reason == "guest":
             if asked:
-                yield LeftOut(process_target(process), "it belongs to a guest and is placed with it")
+                yield LeftOut(process_target(process), "it belongs to a guest and is placed with that guest")
         else:
-            yield from _held_threads(process, asked=asked)
+            yield from _immovable_threads(process, asked=asked)
     if per_cpu:
         yield _busiest(per_cpu)
 
@@ -117,20 +121,20 @@ def _busiest(per_cpu: list[Process]) -> LeftOut:
     return LeftOut(process_target(busiest), why)
 
 
-def _held_threads(process: Process, *, asked: bool) -> Iterator[LeftOut]:
+def _immovable_threads(process: Process, *, asked: bool) -> Iterator[LeftOut]:
     target = process_target(process)
-    excluded_keys: dict[tuple[Immovable, CpuSet], list[Thread]] = {}
+    staying_threads: dict[tuple[Immovable, CpuSet], list[Thread]] = {}
     for thread in process.threads:
-        immovable_reason = _hold(process, thread)
+        immovable_reason = _immovable_reason(process, thread)
         if immovable_reason not in _movable(asked):
-            excluded_keys.setdefault((immovable_reason, thread.affinity), []).append(thread)
-    for (immovable_reason, mask), threads in excluded_keys.items():
+            staying_threads.setdefault((immovable_reason, thread.affinity), []).append(thread)
+    for (immovable_reason, mask), threads in staying_threads.items():
         load = sum(thread.load for thread in threads)
         why = {
-            "per-cpu": f"a kernel thread that belongs to CPU {mask}",
+            "per-cpu": f"a kernel thread that cannot leave CPU {mask}",
             "pinner": "pinner itself",
-            "restricted": f"somebody gave it CPUs {mask} on purpose; name it among those to move to have it moved",
-            "guest": "it belongs to a guest and is placed with it",
+            "restricted": f"its owner restricted it to CPUs {mask}; to move it, name it in processes (--process)",
+            "guest": "it belongs to a guest and is placed with that guest",
         }[immovable_reason]
         whole = immovable_reason == "pinner" or len(threads) == len(process.threads)
         tids = () if whole else tuple(thread.tid for thread in threads)
@@ -138,12 +142,12 @@ def _held_threads(process: Process, *, asked: bool) -> Iterator[LeftOut]:
 
 
 def _restrictions(snapshot: Snapshot, request: Request) -> Iterable[RestrictedAffinity]:
-    """One claim a mask, in the name of the first process that has it."""
+    """One restricted affinity for each mask, in the name of the first process that has it."""
     owners: dict[CpuSet, list[str]] = {}
     for process in snapshot.processes:
         if _asked(process, request):
             continue
-        masks = {thread.affinity for thread in process.threads if _hold(process, thread) == "restricted"}
+        masks = {thread.affinity for thread in process.threads if _immovable_reason(process, thread) == "restricted"}
         for mask in masks:
             owners.setdefault(mask, []).append(str(process_target(process)))
     for mask, names in owners.items():
@@ -152,26 +156,26 @@ def _restrictions(snapshot: Snapshot, request: Request) -> Iterable[RestrictedAf
             yield RestrictedAffinity(mask, names[0] + more)
 
 
-def disputes(snapshot: Snapshot, request: Request, placement: CpuSet) -> Iterator[RestrictedAffinity]:
-    """What processes would claim of CPUs that are in use already."""
+def restricted_since(snapshot: Snapshot, request: Request, in_use: CpuSet) -> Iterator[RestrictedAffinity]:
+    """The restricted affinities of processes, as far as a recorded placement has their CPUs ``in_use``."""
     return (
         RestrictedAffinity(both, restriction.owner)
         for restriction in _restrictions(snapshot, request)
-        if (both := restriction.cpus & placement)
+        if (both := restriction.cpus & in_use)
     )
 
 
 def _excluded_guests_cpus(snapshot: Snapshot, request: Request) -> Iterator[RestrictedAffinity]:
     for guest in snapshot.guests:
         if is_excluded_guest(guest, request) and (cpus := own_cpus(guest)):
-            yield RestrictedAffinity(cpus, f"guest {guest.name}, which is exempt")
+            yield RestrictedAffinity(cpus, f"guest {guest.name}, which is excluded")
 
 
 def _asked(process: Process, request: Request) -> bool:
     return asked_for(process, request) and not is_excluded_process(process, request)
 
 
-def _hold(process: Process, thread: Thread) -> Immovable:
+def _immovable_reason(process: Process, thread: Thread) -> Immovable:
     return process.immovable_reason or thread.immovable_reason
 
 

@@ -30,8 +30,8 @@ def check_guests(name: str, answer: Answer, context: Context) -> None:
 
 
 def _refuse(name: str, wrongs: Iterator[str]) -> None:
-    for wrong in wrongs:
-        raise Invalid("strategy", name, f"a strategy whose answer follows the rules; in this answer {wrong}")
+    if wrong := next(wrongs, ""):
+        raise Invalid("strategy", name, f"a strategy whose answer follows the rules; in this answer, {wrong}")
 
 
 def _incomplete(answer: Answer, context: Context) -> Iterator[str]:
@@ -84,14 +84,14 @@ def _wrongs(answer: Answer, context: Context) -> Iterator[str]:
             yield from _cpus(want, answer.roles, context)
     yield from _alone(answer.wanted, context)
     for want in answer.wanted:
-        if want.target.kind == "partition" and (kept := want.cpus & answer.roles.housekeeping):
-            yield f"{want.target} takes CPUs {kept} from housekeeping"
+        if want.target.kind == "partition" and (both := want.cpus & answer.roles.housekeeping):
+            yield f"{want.target} takes CPUs {both} from housekeeping"
 
 
 def _roles(roles: Roles) -> Iterator[str]:
     sets = (("housekeeping", roles.housekeeping), ("emulator", roles.emulator), ("vCPU", roles.vcpu))
-    for (one, ours), (other, theirs) in combinations(sets, 2):
-        if (both := ours & theirs) and not roles.notes:
+    for (one, cpus), (other, others) in combinations(sets, 2):
+        if (both := cpus & others) and not roles.notes:
             yield f"{one} and {other} share CPUs {both}, and no note says why"
 
 
@@ -100,7 +100,7 @@ def _targets(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
         if times > 1:
             yield f"{target} is placed {times} times"
         if target not in context.threads and target not in context.settings:
-            yield f"{target} is not there, or not to be moved"
+            yield f"{target} is not on the host, or not to be moved"
 
 
 def _cpus(want: Wanted, roles: Roles, context: Context) -> Iterator[str]:
@@ -112,7 +112,7 @@ def _cpus(want: Wanted, roles: Roles, context: Context) -> Iterator[str]:
         yield f"{want.target} is placed on CPUs {outside}, outside the set of its role ({allowed})"
     one_to_one = want.target.kind == "vcpu" and len(want.cpus) == 1
     if forbidden := allocatable.objections(want.cpus, floating=not one_to_one):
-        yield f"{want.target} is placed on CPUs that may not be handed out: {'; '.join(forbidden)}"
+        yield f"{want.target} is placed on CPUs that pinner may not allocate: {'; '.join(forbidden)}"
 
 
 def _alone(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
@@ -122,4 +122,4 @@ def _alone(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
         users.update(dict.fromkeys((cpus & isolated).ids, times))
     shared = CpuSet.of(cpu for cpu, times in users.items() if times > 1)
     if shared:
-        yield f"isolated CPUs {shared} get several threads each, among which the kernel does not balance"
+        yield f"isolated CPUs {shared} get several threads each, but the kernel does not balance their load"

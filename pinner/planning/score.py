@@ -1,20 +1,20 @@
-"""The one objective that plans are measured by.
+"""The objective by which plans are compared.
 
-Lower is better; 0 is a host where nothing fights. Every part is in CPUs: how many CPUs' worth of threads are in each
-other's way if every thread spreads evenly over the online CPUs that it may use. A thread of weight w that may use m
-CPUs puts w/m on each of them. That makes three densities for every CPU c:
+Lower is better; 0 means that no threads compete. The unit of every part is one CPU: the load of the threads that
+compete, if every thread spreads evenly over the online CPUs that it may use. A thread of weight w that may use m CPUs
+puts w/m on each of them. This gives three densities for every CPU c:
 
     v(c)  vCPUs, each of weight 1 (it may want a whole CPU at any moment)
-    e(c)  QEMU's side: each guest's emulator threads together, each iothread and each helper have weight 1
+    e(c)  QEMU: each guest's emulator threads together, each iothread and each vhost or kvm thread have weight 1
     h(c)  threads of busy host processes, each with its measured load (100 % of one CPU is weight 1)
 
 and these parts, which add up to the total:
 
     vcpu_vs_host      sum over c of min(v, 1) * h      host work that interrupts vCPUs
-    vcpu_vs_emulator  sum over c of min(v, 1) * e      packets and guests that wait for each other
-    emulator_vs_host  sum over c of min(e, 1) * h      host work that interrupts QEMU's
+    vcpu_vs_emulator  sum over c of min(v, 1) * e      QEMU's I/O work that interrupts vCPUs
+    emulator_vs_host  sum over c of min(e, 1) * h      host work that interrupts QEMU's I/O work
     overcommit        sum over c of max(v - 1, 0)      vCPUs beyond one a CPU
-    remote_nodes      sum over vCPUs of the chance that a CPU it may use and a page of its guest lie on different nodes
+    remote_nodes      sum over vCPUs of the chance that its CPU and a page of its guest lie on different nodes
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,14 +27,14 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning.memory import online_by_node, remote_vcpus
 
 _DIGITS = 6
-"""Enough to compare by, and few enough that the order of additions does not show."""
+"""Enough digits to compare scores, and so few that the order of additions makes no difference."""
 
 
 def score(snapshot: Snapshot, busy_threshold: float, planned: Mapping[int, CpuSet]) -> Score:
-    """The score of a host whose threads have the affinities of ``planned`` (thread id to CPUs), else those they have.
+    """The score of a host with the affinities of ``planned`` (thread id to CPUs), and current ones for other threads.
 
-    ``busy_threshold`` is in per cent of one CPU. Its time grows with the threads, and with the CPUs of each distinct
-    affinity among them.
+    ``busy_threshold`` is in per cent of one CPU. The time grows with the number of threads, and with the CPUs of
+    each distinct affinity.
     """
     online = snapshot.topology.online
 
@@ -72,7 +72,7 @@ def _beside(guest: Guest) -> Iterator[tuple[Thread, float]]:
 
 
 def _busy(snapshot: Snapshot, threshold: float) -> Iterator[tuple[Thread, float]]:
-    """The threads that could be elsewhere, of busy processes of the host, each with its load in CPUs."""
+    """The movable threads of the host's busy processes, each with its load in CPUs."""
     for process in snapshot.processes:
         if process.load > threshold and process.immovable_reason in ("", "restricted"):
             for thread in process.threads:
@@ -85,15 +85,15 @@ def _clash(disturbed: Mapping[int, float], disturbing: Mapping[int, float]) -> f
 
 
 def _density(threads: Iterator[tuple[CpuSet, float]], online: CpuSet) -> dict[int, float]:
-    """What the threads put on each CPU. They share few distinct affinities, and each of those is spread once."""
+    """The weight that the threads put on each CPU. They share few distinct affinities: each of these is spread once."""
     by_mask: dict[CpuSet, float] = {}
     for mask, weight in threads:
         by_mask[mask] = by_mask.get(mask, 0.0) + weight
     density = dict.fromkeys(online, 0.0)
     for mask, weight in by_mask.items():
-        usable = mask & online
-        for cpu in usable.ids:
-            density[cpu] += weight / len(usable)
+        possible = mask & online
+        for cpu in possible.ids:
+            density[cpu] += weight / len(possible)
     return density
 
 

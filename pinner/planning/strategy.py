@@ -1,7 +1,7 @@
-"""What a strategy is, and which are installed.
+"""The interface of a strategy, and the installed strategies.
 
-A strategy is a class without arguments, named by an entry point of the group ``pinner.strategies``; pinner's own are
-found the same way as anybody else's.
+A strategy is a class without arguments, named by an entry point of the group ``pinner.strategies``. pinner's own
+strategies and plug-ins are found the same way.
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,15 @@ from pinner.planning.context import Context
 
 GROUP = "pinner.strategies"
 COMMON = ("housekeeping", "emulator", "busy_threshold", "guests", "processes")
-"""The fields of a request that every strategy of ours reads."""
+"""The fields of a request that all of pinner's own strategies read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Where a strategy wants things, before anybody looks at where they are."""
+    """The placement that a strategy wants, whatever the host's affinities are now.
+
+    Each guest of the context is in ``wanted`` with all its parts, or once in ``unplaced``: see rules.
+    """
 
     roles: Roles
     wanted: tuple[Wanted, ...]
@@ -28,11 +31,11 @@ class Answer:
     warnings: tuple[str, ...] = ()
     isolation: Isolation | None = None
     blocked: str = ""
-    """Why the answer cannot be applied as things are; empty: it can."""
+    """Why the answer cannot be applied as the host is now; empty where it can."""
 
 
 class Strategy(Protocol):
-    """A way to share a host's CPUs out."""
+    """A way to divide a host's CPUs among guests and processes."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
@@ -41,12 +44,12 @@ class Strategy(Protocol):
     """The fields of a request that it reads."""
 
     def place(self, context: Context) -> Answer:
-        """Where everything belongs; pure. Raises Invalid for a parameter that this host cannot have, NoFit."""
+        """The wanted placement; pure. Raises Invalid for a parameter that this host cannot have, NoFit."""
 
 
 @cache
 def installed() -> dict[str, Strategy]:
-    """Every installed strategy by name. Raises PinnerError that names a plug-in which does not load."""
+    """Every installed strategy by name. Raises PinnerError, with the plug-in's name, where one does not load."""
     found = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:

@@ -42,7 +42,7 @@ def host(strategy: str) -> Snapshot:
         for n in range(GUESTS)
     ]
     processes = [process(1_000_000 + 10 * n, 5.0 if n < 20 else 0.1, *[str(floor)] * 4) for n in range(300)]
-    pmd = process(2_000_000, 100.0, str(floor), str(cpus("0")), holds=["", "restricted"])
+    pmd = process(2_000_000, 100.0, str(floor), str(cpus("0")), reasons=["", "restricted"])
     return codec.load(Snapshot, codec.dump(snapshot(top, guests, [*processes, pmd])))
 
 

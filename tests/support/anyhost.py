@@ -1,4 +1,5 @@
-"""Any host: sparse and interleaved ids, SMT, offline, isolated, dedicated and claimed CPUs, odd nodes."""
+"""Hypothesis strategies for any host: sparse and interleaved ids, SMT, nodes without CPUs or memory, and offline,
+isolated, dedicated and restricted CPUs."""
 
 from hypothesis import assume
 from hypothesis import strategies as st
@@ -63,11 +64,11 @@ def snapshots(draw):
         process(
             300 + 10 * number,
             draw(st.sampled_from([0.0, 3.0, 150.0])),
-            *(str(draw(masks)) if immovable_reason == "restricted" else str(online) for immovable_reason in holds),
-            holds=holds,
+            *(str(draw(masks)) if immovable_reason == "restricted" else str(online) for immovable_reason in reasons),
+            reasons=reasons,
         )
         for number in range(draw(st.integers(0, 4)))
-        for holds in [draw(st.lists(st.sampled_from(["", "", "restricted"]), min_size=1, max_size=3))]
+        for reasons in [draw(st.lists(st.sampled_from(["", "", "restricted"]), min_size=1, max_size=3))]
     ]
     nova = draw(st.one_of(st.just([]), st.lists(st.sampled_from(every), max_size=4)))
     shared = draw(st.one_of(st.just([]), st.just([]), st.lists(st.sampled_from(every), min_size=len(every) // 2)))

@@ -1,4 +1,4 @@
-"""Hosts that exist nowhere: snapshots to plan from, put together from a few numbers."""
+"""Made-up hosts: snapshots for plans, built from a few numbers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -33,8 +33,9 @@ def topology(
     devices: tuple[Device, ...] = (),
     sockets: Mapping[int, int] | None = None,
 ) -> Topology:
-    """Nodes given as the cores that they have, each core as its hardware threads. A socket a node, unless said."""
-    off, alone, quiet = cpus(offline), cpus(isolated), cpus(nohz_full)
+    """The nodes with their cores, each core as its hardware threads; one socket for each node unless ``sockets`` says
+    otherwise."""
+    off, alone, tickless = cpus(offline), cpus(isolated), cpus(nohz_full)
     found = []
     for node, cores in nodes.items():
         for number, core in enumerate(cores):
@@ -43,7 +44,7 @@ def topology(
                 siblings = CpuSet.of([cpu]) if cpu in off else threads - off
                 socket = (sockets or {}).get(cpu, node)
                 found.append(
-                    Cpu(cpu, node, socket, None, number, None, siblings, cpu not in off, cpu in alone, cpu in quiet)
+                    Cpu(cpu, node, socket, None, number, None, siblings, cpu not in off, cpu in alone, cpu in tickless)
                 )
     memory = {node: memory_kib if isinstance(memory_kib, int) else memory_kib.get(node, 0) for node in nodes}
     distances = {node: {other: 10 if other == node else 20 for other in nodes} for node in nodes}
@@ -65,7 +66,7 @@ def topology(
 
 
 def plain(count: int, nodes: int = 1, **more: object) -> Topology:
-    """Cores of one thread each, dealt out to the nodes in equal blocks."""
+    """Cores of one thread each, in equal blocks on the nodes."""
     block = count // nodes
     return topology({n: [[c] for c in range(n * block, (n + 1) * block)] for n in range(nodes)}, **more)
 
@@ -114,12 +115,12 @@ def guest(
     )
 
 
-def process(pid: int, load: float, *masks: str, name: str = "daemon", holds: Iterable[str] = (), **more: object):
-    """A process with a thread for each mask; its load is spread evenly over them."""
-    held = list(holds) or [""] * len(masks)
+def process(pid: int, load: float, *masks: str, name: str = "daemon", reasons: Iterable[str] = (), **more: object):
+    """A process with a thread for each mask, and with as many immovable ``reasons``; all threads have the same load."""
+    immovable = list(reasons) or [""] * len(masks)
     threads = tuple(
         Thread(pid + i, 5, name, cpus(mask), load / len(masks), immovable_reason=immovable_reason)
-        for i, (mask, immovable_reason) in enumerate(zip(masks, held, strict=True))
+        for i, (mask, immovable_reason) in enumerate(zip(masks, immovable, strict=True))
     )
     return Process(pid, 5, name, f"/usr/bin/{name}", f"{name}.service", False, load, threads, **more)
 
@@ -132,8 +133,11 @@ def snapshot(
 
 
 def applied(before: Snapshot, plan: Plan, *, by_hand: bool = False) -> Snapshot:
-    """The host after the plan's changes. ``by_hand``: somebody typed its commands, so that pinner takes the processes'
-    new masks for somebody's intent; otherwise it knows them for its own."""
+    """The host after the plan's changes.
+
+    ``by_hand``: an administrator ran the plan's commands, so that pinner takes the processes' new masks for restricted
+    affinities. Otherwise pinner knows that it set these masks itself.
+    """
     changes = [change for change in plan.changes if isinstance(change, AffinityChange)]
     masks = {thread.tid: change.after for change in changes for thread in change.before}
     moved = {change.target.part: change for change in changes if change.target.kind == "process"}
@@ -166,13 +170,13 @@ def _moved(thread: Thread, masks: Mapping[int, CpuSet]) -> Thread:
 
 
 def _moved_guest(guest: Guest, masks: Mapping[int, CpuSet]) -> Guest:
-    def part(it):
-        return replace(it, thread=_moved(it.thread, masks)) if it.thread else it
+    def moved(part):
+        return replace(part, thread=_moved(part.thread, masks)) if part.thread else part
 
     return replace(
         guest,
-        vcpus=tuple(map(part, guest.vcpus)),
-        iothreads=tuple(map(part, guest.iothreads)),
+        vcpus=tuple(map(moved, guest.vcpus)),
+        iothreads=tuple(map(moved, guest.iothreads)),
         emulator=replace(guest.emulator, threads=tuple(_moved(t, masks) for t in guest.emulator.threads)),
         vhost_threads=tuple(_moved(t, masks) for t in guest.vhost_threads),
     )

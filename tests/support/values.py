@@ -1,4 +1,4 @@
-"""Small values of the model for tests that do not care what is in them."""
+"""Small values of the model, for tests in which their content does not matter."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Somebody else moves back what is put right: noticed by counting, and backed off from ever longer. Pure."""
+"""Backs off from a target that another program moves again after each reconcile, for longer each time. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,32 +9,33 @@ from pinner.planning.placement.drift import OTHERS
 from pinner.planning.placement.process_matching import Key, key
 
 FREE_RETRIES = 3
-"""How often a target is put back at once."""
+"""How often a target is moved back without a delay."""
 
 BASE_DELAY = timedelta(seconds=5)
-"""How long it is left after that; twice as long after each further time."""
+"""The first delay after that; each further one is twice as long."""
 
 MAX_DELAY = timedelta(hours=1)
+"""The longest delay."""
 
-QUIET = timedelta(minutes=10)
-"""A target that stays put for so long, and for twice its last hold, is no longer fought over."""
+FORGET_AFTER = timedelta(minutes=10)
+"""A target that stays in place for this long, and for twice its last delay, starts without a delay again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How often a target was put back, and when last."""
+    """How often a target was moved back, and when last."""
 
     times: int
     last: datetime
 
     @property
     def backoff_until(self) -> datetime:
-        """Until when it is left where it is now."""
+        """The time before which the target is not moved back again."""
         return self.last + self._delay
 
     def is_over(self, now: datetime) -> bool:
-        """Whether the other side gave up."""
-        return now - self.last > max(QUIET, 2 * self._delay)
+        """Whether the target has stayed in place for long enough."""
+        return now - self.last > max(FORGET_AFTER, 2 * self._delay)
 
     @property
     def _delay(self) -> timedelta:
@@ -48,7 +49,7 @@ Backoffs = Mapping[Key, Backoff]
 
 
 def with_backoff(found: tuple[Drift, ...], backoffs: Backoffs, now: datetime) -> tuple[Drift, ...]:
-    """The drifts with how often each was put back already, and until when it is left."""
+    """The drifts, each with how often it was moved back already, and with the end of its back-off."""
     return tuple(
         _with_backoff(drift, backoffs[key(drift.target)], now) if _is_contested(drift, backoffs) else drift
         for drift in found
@@ -56,13 +57,18 @@ def with_backoff(found: tuple[Drift, ...], backoffs: Backoffs, now: datetime) ->
 
 
 def after_reconcile(found: tuple[Drift, ...], backoffs: Backoffs, now: datetime) -> dict[Key, Backoff]:
-    """The fights after these drifts were ended; those that are over are forgotten."""
-    going_on = {target: backoff for target, backoff in backoffs.items() if not backoff.is_over(now)}
+    """The back-offs after a reconcile of these drifts."""
+    counted = forget(backoffs, now)
     for drift in found:
         if drift.cause in OTHERS:
-            times = going_on[key(drift.target)].times if key(drift.target) in going_on else 0
-            going_on[key(drift.target)] = Backoff(times + 1, now)
-    return going_on
+            times = counted[key(drift.target)].times if key(drift.target) in counted else 0
+            counted[key(drift.target)] = Backoff(times + 1, now)
+    return counted
+
+
+def forget(backoffs: Backoffs, now: datetime) -> dict[Key, Backoff]:
+    """The back-offs without those that are over."""
+    return {target: backoff for target, backoff in backoffs.items() if not backoff.is_over(now)}
 
 
 def _is_contested(drift: Drift, backoffs: Backoffs) -> bool:

@@ -1,4 +1,5 @@
-"""Drift: what a plan for what stands would change is what is not as it should be; and why, as far as snapshots tell."""
+"""Drift: the difference between the recorded placement and the host's affinities, with its cause where a snapshot
+shows it."""
 
 from dataclasses import replace
 from typing import assert_never
@@ -13,39 +14,40 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning.placement.process_matching import key, managed_processes
 
 OTHERS: tuple[Cause, ...] = ("cpuset", "systemd", "balancer", "libvirt", "unknown")
-"""The causes that are somebody else's doing: what can flap."""
+"""The causes outside pinner and the guests: another program can move the same target again and again."""
 
-_WORDS: dict[Cause, str] = {
+_CAUSES_IN_WORDS: dict[Cause, str] = {
     "arrived": "newly placed",
-    "busy": "busy since",
-    "restarted": "started anew",
-    "hotplug": "plugged in since",
-    "thread": "threads were born since",
+    "busy": "became busy",
+    "restarted": "restarted",
+    "hotplug": "newly plugged in",
+    "thread": "has new threads",
     "offline": "CPUs went offline or came online",
-    "moved": "makes way for another guest",
+    "moved": "moves to make room for another guest",
     "cpuset": "a cpuset was written",
-    "systemd": "systemd's settings of its unit",
+    "systemd": "moved by systemd's settings of its unit",
     "balancer": "moved by a balancer",
-    "libvirt": "pinned by another writer",
-    "unknown": "moved by somebody else",
+    "libvirt": "pinned by another client of libvirt",
+    "unknown": "moved by another program",
 }
 
 
 def drifts(plan: Plan, placement: Placement | None, snapshot: Snapshot) -> tuple[Drift, ...]:
-    """One for each change of a plan that incremental.plan made of this snapshot and of what stands.
+    """One drift for each change of a plan that planner.plan_from_placement made of this snapshot and placement.
 
-    A cause that only the host can tell is ``unknown`` (Agent.explain). Nothing stands: all is newly placed.
+    A cause that a snapshot does not show is ``unknown``; Agent.explain can find it. Without a placement every target is
+    newly placed.
     """
     reader = _Reader(placement, snapshot, plan.request)
     return tuple(_drift(change, reader) for change in plan.changes)
 
 
 def reasoned(plan: Plan, found: tuple[Drift, ...]) -> Plan:
-    """The plan whose every change says what caused it."""
-    words = {key(drift.target): drift.detail or _WORDS[drift.cause] for drift in found}
+    """The plan with the cause of the drift in the reason of each change."""
+    causes = {key(drift.target): drift.detail or _CAUSES_IN_WORDS[drift.cause] for drift in found}
     changes = (
-        replace(change, reason=f"{words[key(change.target)]}; {change.reason}")
-        if key(change.target) in words
+        replace(change, reason=f"{causes[key(change.target)]}; {change.reason}")
+        if key(change.target) in causes
         else change
         for change in plan.changes
     )
@@ -64,7 +66,7 @@ def _drift(change: PlannedChange, reader: "_Reader") -> Drift:
 
 
 class _Reader:
-    """Compares a snapshot with what stands."""
+    """Compares a snapshot with the recorded placement."""
 
     def __init__(self, placement: Placement | None, snapshot: Snapshot, request: Request) -> None:
         placed = placement.placed if placement else ()
@@ -93,7 +95,7 @@ class _Reader:
         return "thread" if target.kind == "vhost" and target.owner in self._owners else "arrived"
 
     def _affinity_since(self, placed: PlacedTarget, change: AffinityChange) -> Cause:
-        """Why the threads of a target that was placed are elsewhere."""
+        """Why threads of a recorded target may run elsewhere."""
         known = set(placed.threads)
         if not known and change.before:
             return self._first(placed.target)
@@ -105,13 +107,13 @@ class _Reader:
         return "thread" if misplaced and known.isdisjoint(misplaced) else "unknown"
 
     def _since(self, placed: PlacedTarget, after: CpuSet) -> Cause | None:
-        """Why a target that was placed gets other CPUs; None: it gets the same."""
+        """Why a recorded target gets other CPUs; None where it gets the same."""
         if placed.cpus == after:
             return None
         return "offline" if self._resized(placed.cpus, after) else "moved"
 
     def _first(self, target: Target) -> Cause:
-        """Of what is placed for the first time."""
+        """The cause for a target that is placed for the first time."""
         named = target.kind != "process" or not {target.name, target.owner}.isdisjoint(self._named)
         return "arrived" if named else "busy"
 

@@ -1,4 +1,4 @@
-"""A snapshot together with what events told of its guests."""
+"""Adds to a snapshot the facts about its guests that only events report."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,25 +9,25 @@ from pinner.model.guest import Guest, NovaIdentity, with_nova_identity
 from pinner.model.snapshot import Snapshot
 
 
-def with_guest_hints(snapshot: Snapshot, told: Mapping[str, GuestHint], now: datetime) -> Snapshot:
-    """The snapshot whose guests have the identities that Nova told, where their metadata say less, and are known to be
-    leaving. ``told`` is by UUID."""
-    if not told:
+def with_guest_hints(snapshot: Snapshot, hints: Mapping[str, GuestHint], now: datetime) -> Snapshot:
+    """The snapshot with ``hints`` (by guest UUID): the Nova identity, where the guest's metadata has less of it, and
+    whether the guest is being migrated away."""
+    if not hints:
         return snapshot
-    return replace(snapshot, guests=tuple(_with(guest, told.get(guest.uuid), now) for guest in snapshot.guests))
+    return replace(snapshot, guests=tuple(_with(guest, hints.get(guest.uuid), now) for guest in snapshot.guests))
 
 
-def _with(guest: Guest, told: GuestHint | None, now: datetime) -> Guest:
-    if told is None:
+def _with(guest: Guest, hint: GuestHint | None, now: datetime) -> Guest:
+    if hint is None:
         return guest
-    if told.nova is not None:
-        guest = with_nova_identity(guest, _merged(guest.nova, told.nova))
-    return replace(guest, leaving=told.leaving_until is not None and now < told.leaving_until)
+    if hint.nova is not None:
+        guest = with_nova_identity(guest, _merged(guest.nova, hint.nova))
+    return replace(guest, leaving=hint.leaving_until is not None and now < hint.leaving_until)
 
 
-def _merged(written: NovaIdentity | None, told: NovaIdentity) -> NovaIdentity:
-    """What stands in the metadata, and where nothing stands what was told."""
+def _merged(written: NovaIdentity | None, notified: NovaIdentity) -> NovaIdentity:
+    """The identity written in the metadata; where a field is empty there, Nova's notification fills it."""
     if written is None:
-        return told
+        return notified
     fields = NovaIdentity.__dataclass_fields__
-    return NovaIdentity(**{name: getattr(written, name) or getattr(told, name) for name in fields})
+    return NovaIdentity(**{name: getattr(written, name) or getattr(notified, name) for name in fields})

@@ -1,4 +1,4 @@
-"""Recognising in a snapshot what stands, after restarts too."""
+"""Finds the processes of a recorded placement in a snapshot, after restarts too."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ Identity = tuple[str, str, str]
 
 
 def without_own_masks(snapshot: Snapshot, placement: Placement) -> Snapshot:
-    """The snapshot in which no thread that was placed counts as narrowed by its owner: somebody moved it since."""
+    """The snapshot in which no thread that pinner placed counts as restricted by its owner: its mask was pinner's."""
     placements = {key(placed.target): frozenset(placed.threads) for placed in placement.placed}
 
     def ours(process: Process, thread: Thread) -> bool:
@@ -36,29 +36,31 @@ def without_own_masks(snapshot: Snapshot, placement: Placement) -> Snapshot:
 
 
 def managed_processes(snapshot: Snapshot, placement: Placement) -> frozenset[tuple[int, int]]:
-    """The processes, by pid and start time, that belong to housekeeping without being measured anew: those that were
-    placed, and those of their unit and name that began since."""
+    """The processes, by pid and start time, that stay in housekeeping whatever their load is now.
+
+    These are the placed ones, and those of the same unit and name that started later.
+    """
     placed = [each for each in placement.placed if each.target.kind == "process"]
     instances = {key(each.target) for each in placed}
-    living = {instance(process) for process in snapshot.processes}
+    running = {instance(process) for process in snapshot.processes}
     known = {identity_of(each) for each in placed}
-    lost = known - {identity_of(each) for each in placed if key(each.target) in living}
+    restarted = known - {identity_of(each) for each in placed if key(each.target) in running}
     return frozenset(
         (process.pid, process.started)
         for process in snapshot.processes
         if instance(process) in instances
-        or identity(process) in lost
+        or identity(process) in restarted
         or (identity(process) in known and process.started > placement.since)
     )
 
 
 def pruned(snapshot: Snapshot, request: Request, placement: Placement | None) -> Snapshot:
-    """The snapshot without processes that no plan of this request looks at: small enough to be kept for every plan that
-    a policy makes. The youngest process stays, for it dates the snapshot."""
+    """The snapshot without the processes that do not affect a plan of this request: small enough to store one for every
+    plan that a policy makes. The youngest process stays, because its start time dates the snapshot."""
     managed = managed_processes(snapshot, placement) if placement else frozenset()
     youngest = max(snapshot.processes, key=lambda process: process.started, default=None)
 
-    def matters(process: Process) -> bool:
+    def affects_plan(process: Process) -> bool:
         return (
             process is youngest
             or process.load > request.busy_threshold
@@ -67,16 +69,16 @@ def pruned(snapshot: Snapshot, request: Request, placement: Placement | None) ->
             or any(thread.immovable_reason == "restricted" for thread in process.threads)
         )
 
-    return replace(snapshot, processes=tuple(filter(matters, snapshot.processes)))
+    return replace(snapshot, processes=tuple(filter(affects_plan, snapshot.processes)))
 
 
 def watched(placement: Placement) -> tuple[str, ...]:
-    """The names of the processes whose restart matters."""
+    """The names of the placed processes: a restart of one needs a reconcile."""
     return tuple(sorted({each.target.name for each in placement.placed if each.target.kind == "process"}))
 
 
 def key(target: Target) -> Key:
-    """What names a target: a process may change its name, and a guest too."""
+    """The parts of a target that identify it: the name of a process or guest may change."""
     return target.kind, target.owner, target.part
 
 
@@ -86,19 +88,19 @@ def instance(process: Process) -> Key:
 
 
 def identity(process: Process) -> Identity:
-    """By what a process is known after a restart: its service and name, else its name and command line."""
+    """The facts that stay the same when a process restarts: its service and name, else its name and command line."""
     if process.unit.endswith(".service"):
         return process.unit, process.name, ""
     return "", process.name, process.command
 
 
 def identity_of(placed: PlacedTarget) -> Identity:
-    """By what a placed process is known after a restart."""
+    """The facts that stay the same when a placed process restarts."""
     return placed.unit, placed.target.name, placed.command
 
 
 def with_loads(snapshot: Snapshot, measured: Snapshot) -> Snapshot:
-    """The snapshot with the loads of a measured one from just before; who began since has none."""
+    """The snapshot with the loads of one measured just before; a process that started since has none."""
     loads = {(process.pid, process.started): process for process in measured.processes}
 
     def load(process: Process) -> Process:

@@ -1,4 +1,4 @@
-"""What stands once a plan has been applied."""
+"""The placement recorded after a plan has been applied."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,15 +11,15 @@ from pinner.planning.context import target_threads
 from pinner.planning.placement.process_matching import identity, identity_of, instance, key
 
 ABSENT = 256
-"""How many targets that the plan does not name keep their place."""
+"""How many targets that are absent now keep their recorded CPUs."""
 
 
 def record(plan: Plan, snapshot: Snapshot, previous: Placement | None, *, applied: bool = True) -> Placement:
-    """What stands when the plan, made from this snapshot, has been applied; else what is to stand: then only targets
-    that are in their place already are known by their threads.
+    """The placement after the plan, which was made from this snapshot, has been applied.
 
-    Of ``previous``, if it is of the same request, guests and processes that are not there keep their place, and CPUs
-    that are missing for a while their role.
+    Where it is not ``applied`` yet, targets that the plan changes have no threads in the record. From ``previous``, if
+    it is of the same request, absent guests and processes keep their recorded CPUs, and CPUs that are missing for a
+    while keep their role.
     """
     request = replace(plan.request, rebalance=False)
     before = previous if previous is not None and previous.request == request else None
@@ -50,8 +50,8 @@ def _placed(plan: Plan, snapshot: Snapshot, previous: Placement | None) -> Itera
 
 
 def _absent(previous: Placement, placed: tuple[PlacedTarget, ...]) -> Iterator[PlacedTarget]:
-    """What was placed and is not in the plan: guests that are away, or whose QEMU starts and has not all threads yet,
-    and processes that have ended, or are idle when a plan is made that was not made for what stands."""
+    """The targets of the previous placement that the plan lacks: parts of guests that do not run, or whose QEMU has not
+    started all threads yet, and processes that have ended, or are idle in a plan made without the placement."""
     present = {key(each.target) for each in placed}
     names = {identity_of(each) for each in placed if each.target.kind == "process"}
     for each in previous.placed:

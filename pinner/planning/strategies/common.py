@@ -8,41 +8,41 @@ from pinner.model.plan import Roles, Wanted
 from pinner.planning.context import Context, guest_targets, plugged, vcpu_target
 
 _BESIDE = {
-    "emulator": "QEMU's own threads, off the vCPUs' CPUs",
-    "vhost": "a kernel thread that works for the guest's devices: beside its emulator",
-    "iothread": "does QEMU's I/O work, which waits for no vCPU: beside the emulator, off the vCPUs' CPUs",
+    "emulator": "QEMU's own threads run off the vCPUs' CPUs",
+    "vhost": "a kernel thread of the guest's devices runs beside its emulator",
+    "iothread": "QEMU's I/O work runs beside the emulator, off the vCPUs' CPUs",
 }
-"""Why each kind goes where the emulator goes. An iothread polls and can fill a CPU, and on a vCPU's CPU that would
-stall the guest; it is part of QEMU's work, not of the guest's."""
+"""Why each kind runs on the emulator's CPUs. An iothread polls and can use a whole CPU: on a vCPU's CPU it would stall
+the guest."""
 
 
 def place_host_processes(context: Context, roles: Roles) -> Iterator[Wanted]:
-    """The processes that move, each onto all of housekeeping."""
+    """Each process that moves, onto all housekeeping CPUs."""
     for move in context.moving:
         yield Wanted(move.target, roles.housekeeping, move.reason)
 
 
 def place_emulator(guest: Guest, cpus: CpuSet) -> Iterator[Wanted]:
-    """A guest's emulator threads, helpers and iothreads onto ``cpus``."""
+    """A guest's emulator, vhost and kvm threads and iothreads, onto ``cpus``."""
     for target, _ in guest_targets(guest):
         if target.kind in _BESIDE:
             yield Wanted(target, cpus, _BESIDE[target.kind])
 
 
 def float_over(guest: Guest, cpus: CpuSet, reason: str) -> Iterator[Wanted]:
-    """Each vCPU that is plugged onto all of ``cpus``."""
+    """Each plugged-in vCPU, onto all of ``cpus``."""
     for vcpu in plugged(guest):
         yield Wanted(vcpu_target(guest, vcpu), cpus, reason)
 
 
 def pin(guest: Guest, cpus: Mapping[int, int], reason: str) -> Iterator[Wanted]:
-    """Each vCPU onto one CPU; ``cpus`` has the CPU by the vCPU's number."""
+    """Each vCPU, onto one CPU; ``cpus`` has the CPU by the vCPU's number."""
     for vcpu, cpu in cpus.items():
         yield Wanted(vcpu_target(guest, vcpu), CpuSet.of([cpu]), reason)
 
 
 def floating_warnings(context: Context, roles: Roles) -> Iterable[str]:
-    """What to know about CPUs that several threads are to share."""
+    """Warnings about CPUs that several threads are to share."""
     shared = roles.cpus & context.snapshot.topology.nohz_full
     if shared:
-        yield f"CPUs {shared} are nohz_full: with several threads on one of them its tick comes back"
+        yield f"CPUs {shared} are nohz_full, but several threads share each of them: their timer tick does not stop"

@@ -1,4 +1,4 @@
-"""A CPU of its own for every vCPU, all of a guest on one NUMA node."""
+"""Allocates a CPU of its own to every vCPU, all of a guest on one NUMA node."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -14,12 +14,12 @@ from pinner.planning.exclusions import own_cpus
 from pinner.planning.strategies import node_choice
 
 _TRIALS = 100
-"""How many ways to make room are tried: each seats everybody anew."""
+"""How many combinations of guests are tried to make room for one: each trial allocates all guests anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuestAllocation:
-    """Where a guest sits: its node, and the CPU of each of its vCPUs by number."""
+    """A guest's node, and the CPU of each of its vCPUs by number."""
 
     node: node_choice.Node
     cpus: dict[int, int]
@@ -27,7 +27,7 @@ class GuestAllocation:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Who sits where by guest UUID, and whom no node holds."""
+    """The allocation of each guest by UUID, and the guests that fit no node."""
 
     places: dict[str, GuestAllocation]
     unplaced: tuple[LeftOut, ...]
@@ -35,18 +35,23 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A CPU for one vCPU, and all that is used up with it (with smt ``isolate`` its whole core)."""
+    """A CPU for one vCPU, and the CPUs that it uses up: with smt ``isolate`` its whole core."""
 
     cpu: int
     uses: CpuSet
 
 
 def allocate(context: Context, pool: CpuSet) -> Allocation:
-    """Seat the context's guests on the CPUs of ``pool``.
+    """Allocate CPUs of ``pool`` to the context's guests.
 
-    A guest that stands or sits as it should keeps its CPUs, so that a second plan changes nothing; the others follow,
-    the largest first. Where one does not fit, at most two others make way. Who does not fit even so is unplaced, with
-    the numbers.
+    1. A guest keeps its recorded CPUs, or else its current ones, where they are free slots of one node, one for each
+       vCPU. So a second plan changes nothing.
+    2. The other guests follow, sorted by number of vCPUs, descending, then by UUID. Each takes the first slots of the
+       best node (node_choice.choose) that has as many as it needs.
+    3. Where no node has enough slots, one or two other guests move to make room: see ``_displace``.
+    4. A guest that still has too few slots is unplaced, with the numbers.
+
+    The slots of a node are sorted by core, unused cores first, so that guests share few cores; then by CPU.
     """
     free_cpus = _FreeCpus(context, pool)
     places: dict[str, GuestAllocation] = {}
@@ -54,13 +59,13 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
         for guest in context.guests:
             if guest.uuid not in places:
                 with suppress(NoFit):
-                    places[guest.uuid] = free_cpus.keep(guest, masks_of(guest))
+                    places[guest.uuid] = free_cpus.take_pinned(guest, masks_of(guest))
     unplaced = []
     for guest in context.guests:
         if guest.uuid in places:
             continue
         try:
-            places[guest.uuid] = free_cpus.give(context, guest)
+            places[guest.uuid] = free_cpus.take_best(context, guest)
         except NoFit as error:
             try:
                 free_cpus, places = _displace(context, pool, free_cpus, guest, places)
@@ -69,8 +74,13 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
     return Allocation(places, tuple(unplaced))
 
 
+def _needs(guest: Guest) -> int:
+    """How many slots the guest needs: one for each plugged-in vCPU."""
+    return len(plugged(guest))
+
+
 class _FreeCpus:
-    """The seats of a pool by node, and which of them are free."""
+    """The free CPUs of a pool by node, as slots for one vCPU each."""
 
     def __init__(self, context: Context, pool: CpuSet) -> None:
         self._isolate = context.request.smt == "isolate"
@@ -81,81 +91,91 @@ class _FreeCpus:
 
     @property
     def free(self) -> Mapping[node_choice.Node, int]:
-        """How many seats are free on each node."""
+        """How many slots are free on each node."""
         return {node: len(slots) for node, slots in self._slots.items()}
 
-    def keep(self, guest: Guest, places: Mapping[int, CpuSet]) -> GuestAllocation:
-        """Leave the guest's vCPUs at their places. Raises NoFit where these are not free seats of one node."""
-        masks = [places.get(vcpu, CpuSet()) for vcpu in plugged(guest)]
-        cpus = [cpu for mask in masks if len(mask) == 1 for cpu in mask]
-        homes = (node for node, free in self._free.items() if free.ids.issuperset(cpus) and len(cpus) == len(masks))
-        for node in homes:
-            possible = {cpu: _Slot(cpu, slot.uses) for slot in self._slots[node] for cpu in slot.uses}
-            chosen = [possible[cpu] for cpu in cpus if cpu in possible]
-            # Two vCPUs on one CPU, or on one core that each is to have for itself, use the same CPUs twice.
-            alone = sum(len(slot.uses) for slot in chosen) == len(union(slot.uses for slot in chosen))
-            if alone and len(chosen) == len(masks):
-                return self._take(guest, node, chosen)
-        raise NoFit(len(masks), 0, "it is not pinned to free CPUs of one node, one each")
+    def take_pinned(self, guest: Guest, masks: Mapping[int, CpuSet]) -> GuestAllocation:
+        """Take the CPUs to which ``masks`` pin the guest's vCPUs. Raises NoFit where these are not free slots of one
+        node, one for each vCPU."""
+        found = [masks.get(vcpu, CpuSet()) for vcpu in plugged(guest)]
+        cpus = [cpu for mask in found if len(mask) == 1 for cpu in mask]
+        for node, free in self._free.items():
+            slots = self._slots_with(node, cpus) if free.ids.issuperset(cpus) else []
+            if _is_satisfied(guest, slots):
+                return self._take(guest, node, slots)
+        raise NoFit(_needs(guest), 0, "its vCPUs are not pinned to free CPUs of one node, one for each")
 
-    def give(self, context: Context, guest: Guest) -> GuestAllocation:
-        """Seat the guest on the node that suits it best. Raises NoFit with the numbers."""
+    def take_best(self, context: Context, guest: Guest) -> GuestAllocation:
+        """Take the first slots of the node that suits the guest best. Raises NoFit with the numbers."""
         node = node_choice.choose(context.snapshot, guest, self.free, self.free)
-        return self._take(guest, node, self._slots[node][: len(plugged(guest))])
+        return self._take(guest, node, self._slots[node][: _needs(guest)])
 
     def _take(self, guest: Guest, node: node_choice.Node, slots: list[_Slot]) -> GuestAllocation:
         self._free[node] -= union(slot.uses for slot in slots)
         self._slots[node] = self._slots_of(node)
         return GuestAllocation(node, {vcpu: slot.cpu for vcpu, slot in zip(plugged(guest), slots, strict=True)})
 
+    def _slots_with(self, node: node_choice.Node, cpus: list[int]) -> list[_Slot]:
+        """The node's free slots of these CPUs. A vCPU may be on any CPU of the core that it uses up."""
+        possible = {cpu: _Slot(cpu, slot.uses) for slot in self._slots[node] for cpu in slot.uses}
+        return [possible[cpu] for cpu in cpus if cpu in possible]
+
     def _slots_of(self, node: node_choice.Node) -> list[_Slot]:
-        """The free seats, core by core; cores that nobody uses yet come first, so that guests share few."""
+        """The node's free slots, core by core; unused cores first, so that guests share few cores."""
         free = self._free[node]
-        untouched, begun = [], []
+        unused, begun = [], []
         for core in self._cores[node]:
             if core <= free:
-                untouched += [_Slot(min(core.ids), core)] if self._isolate else _each(core)
+                unused += [_Slot(min(core.ids), core)] if self._isolate else _each(core)
             elif not self._isolate:
                 begun += _each(core & free)
-        return untouched + begun
+        return unused + begun
+
+
+def _is_satisfied(guest: Guest, slots: list[_Slot]) -> bool:
+    """Whether each vCPU of the guest has a slot that it shares with no other: two vCPUs on one CPU, or on one core that
+    each is to have for itself, use the same CPUs twice."""
+    disjoint = sum(len(slot.uses) for slot in slots) == len(union(slot.uses for slot in slots))
+    return disjoint and len(slots) == _needs(guest)
 
 
 def _displace(
     context: Context, pool: CpuSet, free_cpus: _FreeCpus, newcomer: Guest, places: Mapping[str, GuestAllocation]
 ) -> tuple[_FreeCpus, dict[str, GuestAllocation]]:
-    """The room and the places when one guest or two, with the fewest vCPUs that do, have made way for the newcomer.
-    Raises NoFit where no two of them can."""
+    """The free CPUs and the places after one or two guests, with as few vCPUs as possible, have moved to make room for
+    the newcomer. Raises NoFit where no two of them can."""
     allocated = [guest for guest in context.guests if guest.uuid in places]
-    for movers in _movers(allocated, places, free_cpus.free, len(plugged(newcomer))):
+    for movers in _movers(allocated, places, free_cpus.free, _needs(newcomer)):
         trial = _FreeCpus(context, pool)
         for guest in allocated:
             if guest not in movers:
-                trial.keep(guest, {vcpu: CpuSet.of([cpu]) for vcpu, cpu in places[guest.uuid].cpus.items()})
+                trial.take_pinned(guest, {vcpu: CpuSet.of([cpu]) for vcpu, cpu in places[guest.uuid].cpus.items()})
         with suppress(NoFit):
-            moved = {guest.uuid: trial.give(context, guest) for guest in (newcomer, *movers)}
+            moved = {guest.uuid: trial.take_best(context, guest) for guest in (newcomer, *movers)}
             return trial, {**places, **moved}
-    raise NoFit(len(plugged(newcomer)), max(free_cpus.free.values(), default=0), "nobody can make way")
+    raise NoFit(_needs(newcomer), max(free_cpus.free.values(), default=0), "no other guest can move to make room")
 
 
 def _movers(
     allocated: list[Guest], places: Mapping[str, GuestAllocation], free: Mapping[node_choice.Node, int], asked: int
 ) -> Iterator[tuple[Guest, ...]]:
-    """Who could make way: one guest or two of a node, the fewest vCPUs first. None where the host is full."""
+    """The combinations of guests that could make room: one or two of a node, sorted by their number, then by their
+    vCPUs, both ascending. None where the host is full."""
     if sum(free.values()) < asked:
         return
     found = [
-        (len(movers), sum(len(plugged(guest)) for guest in movers), tuple(guest.uuid for guest in movers), movers)
+        (len(movers), sum(map(_needs, movers)), tuple(guest.uuid for guest in movers), movers)
         for count in (1, 2)
         for movers in combinations(allocated, count)
         if len({places[guest.uuid].node for guest in movers}) == 1
-        and free[places[movers[0].uuid].node] + sum(len(plugged(guest)) for guest in movers) >= asked
+        and free[places[movers[0].uuid].node] + sum(map(_needs, movers)) >= asked
     ]
     for _, _, _, movers in sorted(found, key=lambda each: each[:3])[:_TRIALS]:
         yield movers
 
 
 def _cores(context: Context, pool: CpuSet) -> list[CpuSet]:
-    """The cores of a pool that the request's ``smt`` allows."""
+    """The cores of a pool that the request's ``smt`` allows, in order of their lowest CPU."""
     cores = context.allocatable.cores_within(pool)
     match context.request.smt:
         case "isolate":
@@ -171,5 +191,5 @@ def _each(cpus: CpuSet) -> list[_Slot]:
 
 
 def _occupied(context: Context) -> CpuSet:
-    """The CPUs that guests which stay as they are have for themselves."""
+    """The CPUs to which vCPUs of guests that stay as they are, are pinned one by one."""
     return union(own_cpus(guest) for guest in context.others)

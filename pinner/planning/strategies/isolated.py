@@ -1,4 +1,4 @@
-"""Each vCPU on a CPU of its own that the kernel's scheduler leaves alone, all of a guest on one NUMA node."""
+"""Each vCPU on a CPU of its own that is isolated from the kernel's scheduler, all of a guest on one NUMA node."""
 
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ from pinner.planning.strategy import COMMON, Answer
 
 
 class Isolated:
-    """Housekeeping and emulators on the CPUs that the kernel balances, vCPUs one by one on those that it does not."""
+    """Housekeeping and emulators on the CPUs that the kernel balances, each vCPU on a CPU that the kernel does not."""
 
     name: ClassVar[str] = "isolated"
     summary: ClassVar[str] = (
@@ -22,7 +22,7 @@ class Isolated:
     parameters: ClassVar[tuple[str, ...]] = (*COMMON, "smt", "isolation")
 
     def place(self, context: Context) -> Answer:
-        """Where this boot does not isolate what is needed, no guest is placed and the answer says what to do about it.
+        """Where this boot isolates too few CPUs, no guest is placed, and the answer says how to isolate them.
 
         Raises Invalid, NoFit (see roles.resolve).
         """
@@ -50,17 +50,20 @@ class Isolated:
 
 
 def _not_isolated(context: Context, resolved: Resolved) -> Answer:
-    """What would have to be isolated first; guests stay untouched, and those that would not fit then are told apart."""
+    """The answer where CPUs must be isolated first: no guest is placed.
+
+    A guest that would not fit even then has that as its reason.
+    """
     roles, exclusive = resolved.roles, context.allocatable.exclusive
     needs = isolation.describe(context.snapshot.topology.kernel, roles.vcpu, exclusive)
-    never = {left.target: left for left in allocate(context, roles.vcpu).unplaced}
+    never_fits = {left.target: left for left in allocate(context, roles.vcpu).unplaced}
     unplaced = (
-        never.get(
+        never_fits.get(
             guest_target(guest),
             LeftOut(
                 guest_target(guest),
-                f"its {len(plugged(guest))} vCPUs need isolated CPUs of one node; this boot isolates {len(exclusive)} "
-                f"of the {len(roles.vcpu)} wanted ({roles.vcpu})",
+                f"its {len(plugged(guest))} vCPUs need isolated CPUs on one node; this boot isolates {len(exclusive)} "
+                f"of the {len(roles.vcpu)} CPUs wanted ({roles.vcpu})",
             ),
         )
         for guest in context.guests

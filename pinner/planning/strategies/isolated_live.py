@@ -1,8 +1,9 @@
-"""The live form of ``isolated``: every guest's unit becomes an isolated cgroup v2 partition.
+"""The live form of ``isolated``: the unit of every guest becomes an isolated cgroup v2 partition.
 
-A partition's parent must be one, and partitions share no CPU (Documentation/admin-guide/cgroup-v2.rst). So the slice of
-the guests becomes a partition that holds all but housekeeping, and each guest's scope one in it, with a CPU for each
-vCPU and one for QEMU's own threads, which cannot run elsewhere: there the kernel need not balance either.
+The parent of a partition must be a partition too, and partitions share no CPU (the kernel's
+Documentation/admin-guide/cgroup-v2.rst). So the guests' slice becomes a partition with all CPUs but housekeeping's. In
+it each guest's scope becomes a partition with a CPU for each vCPU and one for QEMU's own threads, which cannot run
+outside it. With one CPU for them the kernel need not balance these threads.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,21 +23,21 @@ from pinner.planning.strategies.cpu_allocator import GuestAllocation, allocate
 from pinner.planning.strategy import Answer
 
 _UNIT_DEPTH = 2
-"""A slice and the guest's scope in it."""
+"""The number of units above a guest: its slice, and its scope in that."""
 _NOTE = (
-    "Live until the next boot or the guest's end: load balancing and unbound work leave the CPUs; their tick "
-    "(nohz_full), RCU callbacks (rcu_nocbs) and managed interrupts stay."
+    "Live until the next boot or until the guest stops: load balancing and unbound kernel work leave the CPUs. Their "
+    "tick (nohz_full), RCU callbacks (rcu_nocbs) and managed interrupts stay."
 )
 
 
 def place(context: Context, resolved: Resolved) -> Answer:
-    """The placement one to one and the partitions around it; blocked where this host cannot have them."""
+    """Each vCPU on one CPU, and a partition for each guest; blocked where this host cannot have partitions."""
     roles = replace(resolved.roles, vcpu=resolved.roles.vcpu - context.allocatable.exclusive)
     allocation = allocate(context, roles.vcpu)
-    hosts = _emulators(context, resolved, allocation.places)
-    guests = [guest for guest in context.guests if guest.uuid in hosts]
+    emulators = _emulators(context, resolved, allocation.places)
+    guests = [guest for guest in context.guests if guest.uuid in emulators]
     scopes = {
-        guest.uuid: hosts[guest.uuid] | CpuSet.of(allocation.places[guest.uuid].cpus.values()) for guest in guests
+        guest.uuid: emulators[guest.uuid] | CpuSet.of(allocation.places[guest.uuid].cpus.values()) for guest in guests
     }
     whole = (
         context.allocatable.online - context.allocatable.isolated - roles.housekeeping - context.allocatable.restricted
@@ -45,16 +46,16 @@ def place(context: Context, resolved: Resolved) -> Answer:
     for guest in guests:
         where = allocation.places[guest.uuid]
         why = f"an isolated CPU of its own; {node_choice.reason(context.snapshot, guest, where.node)}"
-        wanted += (*place_emulator(guest, hosts[guest.uuid]), *pin(guest, where.cpus, why))
-    taken = union(scopes.values())
-    blocked = _obstacle(context, guests, whole - taken)
+        wanted += (*place_emulator(guest, emulators[guest.uuid]), *pin(guest, where.cpus, why))
+    isolated = union(scopes.values())
+    blocked = _obstacle(context, guests, whole - isolated)
     if not blocked:
         wanted += _partitions(context, guests, scopes, whole)
-    needs = isolation.describe(context.snapshot.topology.kernel, taken, context.snapshot.topology.isolated)
+    needs = isolation.describe(context.snapshot.topology.kernel, isolated, context.snapshot.topology.isolated)
     return Answer(
         roles,
         tuple(wanted),
-        (*allocation.unplaced, *_homeless(context, allocation.places, hosts)),
+        (*allocation.unplaced, *_without_emulator_cpu(context, allocation.places, emulators)),
         resolved.warnings,
         replace(needs, partition=(), partition_note=_NOTE) if context.snapshot.topology.kernel.partitions else needs,
         blocked,
@@ -62,20 +63,22 @@ def place(context: Context, resolved: Resolved) -> Answer:
 
 
 def _emulators(context: Context, resolved: Resolved, places: Mapping[str, GuestAllocation]) -> dict[str, CpuSet]:
-    """A CPU for each seated guest's own threads: the one that stands, else the one that they are on where that may be,
-    else one of its node, else any. Who gets none is left out."""
+    """A CPU for QEMU's own threads of each guest, by UUID. Guests that get none are left out.
+
+    It is the recorded CPU, else the current one if it is free, else one on the guest's node, else any.
+    """
     free = resolved.roles.emulator - resolved.roles.housekeeping
     allocated = [guest for guest in context.guests if guest.uuid in places]
-    given: dict[str, CpuSet] = {}
-    for choice in (_recorded, _current, None):
+    chosen: dict[str, CpuSet] = {}
+    for preferred in (_recorded, _current, None):
         for guest in allocated:
             near = resolved.emulator_on.get(places[guest.uuid].node, free) & free or free
-            if choice is not None:
-                near = free & choice(context, guest)
-            if near and guest.uuid not in given:
-                given[guest.uuid] = CpuSet.of([min(near)])
-                free = free - given[guest.uuid]
-    return given
+            if preferred is not None:
+                near = free & preferred(context, guest)
+            if near and guest.uuid not in chosen:
+                chosen[guest.uuid] = CpuSet.of([min(near)])
+                free = free - chosen[guest.uuid]
+    return chosen
 
 
 def _recorded(context: Context, guest: Guest) -> CpuSet:
@@ -88,28 +91,32 @@ def _current(context: Context, guest: Guest) -> CpuSet:
     return union(thread.affinity for thread in guest.emulator.threads if len(thread.affinity) == 1)
 
 
-def _homeless(
-    context: Context, places: Mapping[str, GuestAllocation], hosts: Mapping[str, CpuSet]
+def _without_emulator_cpu(
+    context: Context, places: Mapping[str, GuestAllocation], emulators: Mapping[str, CpuSet]
 ) -> Iterator[LeftOut]:
     for guest in context.guests:
-        if guest.uuid in places and guest.uuid not in hosts:
-            why = f"its own threads need a CPU of the emulator set for themselves, and all {len(hosts)} are given away"
+        if guest.uuid in places and guest.uuid not in emulators:
+            why = (
+                f"its emulator threads need a CPU of the emulator set for themselves, and all {len(emulators)} are in "
+                "use; ask for a larger emulator set"
+            )
             yield LeftOut(guest_target(guest), why)
 
 
 def _obstacle(context: Context, guests: list[Guest], left: CpuSet) -> str:
-    """Why there can be no partitions; empty: there can."""
+    """Why this host cannot have the partitions; empty where it can."""
     kernel = context.snapshot.topology.kernel
     parents = {guest.cgroups[0].path for guest in guests if len(guest.cgroups) == _UNIT_DEPTH}
     misplaced = [guest.name for guest in guests if len(guest.cgroups) != _UNIT_DEPTH]
     if not kernel.partitions:
         return isolation.no_partitions(kernel)
     if misplaced:
-        return f"guests {', '.join(misplaced)} are not in a scope of a slice with the cpuset controller"
+        names = ", ".join(misplaced)
+        return f"guests {names} are not in a systemd scope of a slice with the cpuset controller of cgroup v2"
     if len(parents) > 1:
-        return f"the guests are in different slices ({', '.join(sorted(parents))}), which can share no CPU"
+        return f"the guests are in different slices ({', '.join(sorted(parents))}), whose partitions cannot share CPUs"
     if guests and not left:
-        return "no CPU would be left for guests that are not in a partition: none could be started any more"
+        return "no CPU would be left outside the guests' partitions: no other guest could start"
     return ""
 
 
@@ -117,10 +124,10 @@ def _partitions(context: Context, guests: list[Guest], scopes: Mapping[str, CpuS
     if not guests:
         return
     unbound = context.snapshot.topology.kernel.unbound
-    kept = (unbound | context.allocatable.partitioned) - union(scopes.values())
-    if unbound and kept:
-        yield Wanted(WORK, kept, "unbound kernel work leaves the isolated CPUs", kept)
-    why = "takes the guests' CPUs from all else on the host"
+    remaining = (unbound | context.allocatable.partitioned) - union(scopes.values())
+    if unbound and remaining:
+        yield Wanted(WORK, remaining, "unbound kernel work leaves the isolated CPUs", remaining)
+    why = "reserves the guests' CPUs: other processes of the host cannot use them"
     yield Wanted(cgroup_target(guests[0].cgroups[0].path), whole, why, PartitionState("root", whole))
     for guest in guests:
         cpus = scopes[guest.uuid]

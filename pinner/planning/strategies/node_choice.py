@@ -1,4 +1,4 @@
-"""Which NUMA node suits a guest."""
+"""Chooses a NUMA node for a guest."""
 
 from collections.abc import Collection, Mapping
 
@@ -8,7 +8,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning.context import plugged
 
 Node = int | None
-"""A node's id; None where the kernel tells no node."""
+"""A node's id; None where the kernel reports no nodes."""
 
 
 def choose(
@@ -18,24 +18,29 @@ def choose(
     free: Mapping[Node, int],
     here: Collection[Node] = (),
 ) -> Node:
-    """The best of the nodes where the guest fits.
+    """The best of the nodes where the guest fits. Raises NoFit with the numbers where it fits none.
 
-    It fits where ``capacity`` (CPUs for vCPUs) holds its vCPUs and the node's memory holds its own. Best is a node with
-    as many ``free`` CPUs as it has vCPUs; then the one with most of its memory and PCI devices (a share of 1 for all of
-    each, devices first where that ties); then where it is already (``here``); then with most free CPUs; then with the
-    lowest id. Raises NoFit with the numbers.
+    It fits a node with enough CPUs for its vCPUs (``capacity``) and with at least as much memory as the guest has.
+    These nodes are sorted by:
+    1. whether the guest's vCPUs fit its ``free`` CPUs;
+    2. the sum of its shares of the guest's memory and PCI devices (a share of 1 is all of them), descending;
+    3. its share of the devices, descending;
+    4. whether the guest runs there already (``here``);
+    5. the number of free CPUs, descending;
+    6. the id, ascending.
     """
     asked = len(plugged(guest))
-    roomy = [node for node in capacity if capacity[node] >= asked]
-    if not roomy:
+    large = [node for node in capacity if capacity[node] >= asked]
+    if not large:
         largest = max(capacity.values(), default=0)
         raise NoFit(asked, largest, f"no NUMA node has more than {largest} of the CPUs that vCPUs may use")
     memory = _memory(snapshot)
-    fitting = [node for node in roomy if memory.get(node, guest.memory_kib) >= guest.memory_kib]
+    fitting = [node for node in large if memory.get(node, guest.memory_kib) >= guest.memory_kib]
     if not fitting:
-        most = max(memory.get(node, 0) for node in roomy)
-        why = f"no NUMA node with as many CPUs has its {guest.memory_kib} KiB of memory; the most has {most} KiB"
-        raise NoFit(asked, max(capacity[node] for node in roomy), why)
+        most = max(memory.get(node, 0) for node in large)
+        asked_kib = guest.memory_kib
+        why = f"no NUMA node with enough CPUs has the guest's {asked_kib} KiB of memory; the largest has {most} KiB"
+        raise NoFit(asked, max(capacity[node] for node in large), why)
     pages, devices = memory_shares(guest), _device_shares(snapshot, guest)
 
     def rank(node: Node) -> tuple[bool, float, float, bool, int, bool, int]:
@@ -54,19 +59,19 @@ def choose(
 
 
 def reason(snapshot: Snapshot, guest: Guest, node: Node) -> str:
-    """What speaks for the node, for people."""
+    """Why the guest gets this node, for people."""
     if node is None:
-        return "the host tells no NUMA nodes"
+        return "the host reports no NUMA nodes"
     shares = (
         (memory_shares(guest).get(node, 0.0), "the guest's memory"),
         (_device_shares(snapshot, guest).get(node, 0.0), "its PCI devices"),
     )
-    near = " and ".join(f"{share:.0%} of {what}" for share, what in shares if share)
+    near = " and ".join(f"{share:.0%} of {resource}" for share, resource in shares if share)
     return f"node {node} has {near or 'room for the guest'}"
 
 
 def memory_shares(guest: Guest) -> dict[Node, float]:
-    """How much of the guest's resident memory lies on each node, 1 for all; empty where that is not known."""
+    """The share of the guest's resident memory on each node, 1 for all of it; empty where it is not known."""
     total = sum(guest.memory_per_node.values())
     return {node: kib / total for node, kib in guest.memory_per_node.items()} if total else {}
 
@@ -78,6 +83,6 @@ def _device_shares(snapshot: Snapshot, guest: Guest) -> dict[Node, float]:
 
 
 def _memory(snapshot: Snapshot) -> dict[Node, int]:
-    """Each node's memory in KiB; empty where no node tells any, so that a memory-less node is told from an unknown."""
+    """Each node's memory in KiB; empty where no node reports any: then memory is unknown, not missing."""
     memory: dict[Node, int] = {node.id: node.memory_kib for node in snapshot.topology.nodes}
     return memory if any(memory.values()) else {}

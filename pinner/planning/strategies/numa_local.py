@@ -13,7 +13,7 @@ from pinner.planning.strategy import COMMON, Answer
 
 
 class NumaLocal:
-    """Three sets of CPUs for the whole host, the vCPUs' one divided by node."""
+    """Three CPU sets for the whole host; the vCPU set is divided by node."""
 
     name: ClassVar[str] = "numa-local"
     summary: ClassVar[str] = (
@@ -22,7 +22,7 @@ class NumaLocal:
     parameters: ClassVar[tuple[str, ...]] = COMMON
 
     def place(self, context: Context) -> Answer:
-        """A guest that no node holds is unplaced and not touched. Raises Invalid, NoFit (see roles.resolve)."""
+        """A guest that fits no node is unplaced and not touched. Raises Invalid, NoFit (see roles.resolve)."""
         resolved = context.resolve()
         roles = resolved.roles
         pools = {node: roles.vcpu & cpus for node, cpus in context.allocatable.nodes.items()}
@@ -40,18 +40,19 @@ class NumaLocal:
 def _choose(
     context: Context, pools: Mapping[node_choice.Node, CpuSet]
 ) -> tuple[dict[str, node_choice.Node], list[LeftOut], dict[node_choice.Node, int]]:
-    """The node of each guest by UUID, those whom no node holds, and how many CPUs of each pool are left.
+    """The node of each guest by UUID, the guests that fit no node, and how many CPUs of each pool are left.
 
-    Who stands stays on his node, whatever speaks for another one; then the others choose, the largest first.
+    A recorded guest stays on its node, even where another node would be better. Then the others are placed, sorted by
+    number of vCPUs, descending.
     """
     capacity = {node: len(pool) for node, pool in pools.items() if pool}
-    free = {node: size - _taken(context, pools[node]) for node, size in capacity.items()}
+    free = {node: size - _bound_vcpus(context, pools[node]) for node, size in capacity.items()}
     chosen: dict[str, node_choice.Node] = {}
     for guest in context.guests:
-        home = _nodes_of(context.recorded(guest), pools, context)
-        if home and capacity[home[0]] >= len(plugged(guest)):
-            chosen[guest.uuid] = home[0]
-            free[home[0]] -= len(plugged(guest))
+        recorded = _nodes_of(context.recorded(guest), pools, context)
+        if recorded and capacity[recorded[0]] >= len(plugged(guest)):
+            chosen[guest.uuid] = recorded[0]
+            free[recorded[0]] -= len(plugged(guest))
     unplaced = []
     for guest in context.guests:
         if guest.uuid in chosen:
@@ -70,16 +71,18 @@ def _choose(
 def _nodes_of(
     places: Mapping[int, CpuSet], pools: Mapping[node_choice.Node, CpuSet], context: Context
 ) -> list[node_choice.Node]:
-    """The node whose pool holds all these places, as far as they are online: one or none."""
+    """The node whose pool has all these CPUs that are online: one node or none."""
     cpus = union(places.values()) & context.allocatable.online
     return [node for node, pool in pools.items() if cpus and cpus <= pool]
 
 
-def _taken(context: Context, pool: CpuSet) -> int:
-    """How many vCPUs of guests that stay as they are can run nowhere but on the pool."""
+def _bound_vcpus(context: Context, pool: CpuSet) -> int:
+    """How many vCPUs of guests that stay as they are can run only on the pool."""
     vcpus = (vcpu for guest in context.others for vcpu in guest.vcpus)
     return sum(1 for vcpu in vcpus if vcpu.thread and vcpu.thread.affinity <= pool)
 
 
 def _crowded(free: Mapping[node_choice.Node, int]) -> list[str]:
-    return [f"node {node} gets {-left} more vCPUs than it has CPUs for them" for node, left in free.items() if left < 0]
+    return [
+        f"node {node} gets {-left} more vCPUs than it has CPUs for vCPUs" for node, left in free.items() if left < 0
+    ]

@@ -1,5 +1,8 @@
-"""One plan of several strategies: the request's for the host and most guests, and others for guests whose flavor asks
-for them, on the CPUs that the host's strategy leaves."""
+"""One plan of several strategies.
+
+The request's strategy places the host's processes and most guests. Guests whose flavor asks for another strategy get
+that one, on the CPUs that the host's strategy leaves.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,18 +20,22 @@ from pinner.planning.strategy import Answer, Strategy
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What a strategy that flavors ask for makes of their guests; ``back`` has those that the host's strategy gets
-    instead, with why."""
+    """The answer of a strategy that flavors ask for.
+
+    ``refused`` has the guests, by UUID, that the host's strategy places instead, with the reason.
+    """
 
     name: str
     guests: tuple[Guest, ...]
     answer: Answer | None
-    back: Mapping[str, str]
+    refused: Mapping[str, str]
 
 
 def place(context: Context, strategies: Mapping[str, Strategy]) -> Answer:
-    """Where everything belongs. A guest that cannot have what its flavor asks for gets the host's strategy, and a
-    warning says why. Raises what the host's strategy raises."""
+    """The merged answer of all strategies. Raises what the host's strategy raises.
+
+    A guest that cannot have the strategy of its flavor gets the host's strategy, and a warning says why.
+    """
     host = strategies[context.request.strategy]
     groups = _groups(context, strategies)
     ours = {guest.uuid for guest in groups.pop(host.name, ())}
@@ -38,8 +45,8 @@ def place(context: Context, strategies: Mapping[str, Strategy]) -> Answer:
         _part(strategies[name], _only(joined, {guest.uuid for guest in guests}), answer)
         for name, guests in groups.items()
     ]
-    if back := {uuid for part in parts for uuid in part.back}:
-        answer = _complete(host, _only(context, ours | back))
+    if refused := {uuid for part in parts for uuid in part.refused}:
+        answer = _complete(host, _only(context, ours | refused))
     for part in parts:
         answer = _merged(answer, part, host.name)
     answer = _with_nova_pinned(answer, context)
@@ -67,42 +74,44 @@ def _complete(strategy: Strategy, context: Context) -> Answer:
 
 
 def _part(strategy: Strategy, context: Context, host: Answer) -> _Part:
-    def refused(why: str) -> _Part:
+    def refuse(why: str) -> _Part:
         return _Part(strategy.name, context.guests, None, {guest.uuid: why for guest in context.guests})
 
     if any(want.target.kind == "partition" for want in host.wanted):
-        return refused("the host's strategy makes live partitions, which leave no CPU to others")
+        return refuse("the host's strategy makes live partitions, which leave no CPU for another strategy")
     try:
         answer = strategy.place(context)
     except (Invalid, NoFit) as error:
-        return refused(str(error.details.get("why", error.message)))
+        return refuse(str(error.details.get("why", error.message)))
     if answer.blocked:
-        return refused(answer.blocked)
+        return refuse(answer.blocked)
     rules.check_guests(strategy.name, answer, context)
     unplaced = {left.target: left.why for left in answer.unplaced}
-    back = {guest.uuid: unplaced[target] for guest in context.guests if (target := guest_target(guest)) in unplaced}
-    return _Part(strategy.name, context.guests, answer, back)
+    refused = {guest.uuid: unplaced[target] for guest in context.guests if (target := guest_target(guest)) in unplaced}
+    return _Part(strategy.name, context.guests, answer, refused)
 
 
 def _merged(answer: Answer, part: _Part, host: str) -> Answer:
     """The host's answer with that of a part."""
-    words = f"its flavor has {flavors.STRATEGY} = {part.name!r}, but it gets {host}"
-    refused = tuple(
-        f"guest {guest.name}: {words}: {part.back[guest.uuid]}" for guest in part.guests if guest.uuid in part.back
+    asked = f"its flavor has {flavors.STRATEGY} = {part.name!r}, but it gets {host}"
+    warnings = tuple(
+        f"guest {guest.name}: {asked}: {part.refused[guest.uuid]}"
+        for guest in part.guests
+        if guest.uuid in part.refused
     )
     if part.answer is None:
-        return replace(answer, warnings=answer.warnings + refused)
+        return replace(answer, warnings=answer.warnings + warnings)
     theirs = {guest.uuid for guest in part.guests}
     return replace(
         answer,
         roles=replace(answer.roles, vcpu=answer.roles.vcpu | part.answer.roles.vcpu),
         wanted=(*answer.wanted, *(want for want in part.answer.wanted if want.target.owner in theirs)),
-        warnings=(*dict.fromkeys((*answer.warnings, *part.answer.warnings)), *refused),
+        warnings=(*dict.fromkeys((*answer.warnings, *part.answer.warnings)), *warnings),
     )
 
 
 def _with_nova_pinned(answer: Answer, context: Context) -> Answer:
-    """With QEMU's own threads of the guests that Nova pinned, as far as they are to be placed: near the vCPUs."""
+    """The answer, with QEMU's own threads of context.nova_pinned placed near their vCPUs."""
     partitions = union(want.cpus for want in answer.wanted if _is_isolated(want))
     free, allocatable = answer.roles.emulator - partitions, context.allocatable
     wanted, warnings = list(answer.wanted), list(answer.warnings)
@@ -131,5 +140,5 @@ def _unused(answer: Answer, context: Context) -> Iterator[str]:
 
 
 def _near(free: CpuSet, cpus: CpuSet, nodes: Iterable[CpuSet]) -> CpuSet:
-    """Those of the free CPUs that are on nodes of ``cpus``; all where none is."""
+    """The free CPUs on the nodes of ``cpus``; all free CPUs where none is on them."""
     return free & union(node for node in nodes if node & cpus) or free

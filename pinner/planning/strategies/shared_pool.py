@@ -1,4 +1,4 @@
-"""Every vCPU floats over all the CPUs that housekeeping and emulators leave: the default, and measured best."""
+"""The default strategy, measured best: every vCPU floats over all CPUs that housekeeping and emulators leave."""
 
 from typing import ClassVar
 
@@ -8,7 +8,7 @@ from pinner.planning.strategy import COMMON, Answer
 
 
 class SharedPool:
-    """Three sets of CPUs for the whole host."""
+    """Three CPU sets for the whole host."""
 
     name: ClassVar[str] = "shared-pool"
     summary: ClassVar[str] = (
@@ -17,11 +17,11 @@ class SharedPool:
     parameters: ClassVar[tuple[str, ...]] = COMMON
 
     def place(self, context: Context) -> Answer:
-        """Nothing is ever unplaced: the pool holds any number of vCPUs. Raises Invalid, NoFit (see roles.resolve)."""
+        """Every guest is placed: any number of vCPUs can share the pool. Raises Invalid, NoFit (see roles.resolve)."""
         resolved = context.resolve()
         roles = resolved.roles
         wanted = list(place_host_processes(context, roles))
         for guest in context.guests:
             wanted += place_emulator(guest, roles.emulator)
-            wanted += float_over(guest, roles.vcpu, "floats over every CPU left by housekeeping and emulators")
+            wanted += float_over(guest, roles.vcpu, "floats over all CPUs that housekeeping and emulators leave")
         return Answer(roles, tuple(wanted), warnings=(*resolved.warnings, *floating_warnings(context, roles)))

@@ -41,7 +41,7 @@ def test_the_grammar_of_the_kernel_and_of_nova(text, ids, printed):
         ("0-7:0/2", "must use between 1 and 2 of each group"),
     ],
 )
-def test_what_is_no_list_is_refused_by_its_part(text, why):
+def test_an_invalid_list_is_refused_and_the_invalid_part_is_named(text, why):
     with pytest.raises(Invalid) as refused:
         CpuSet.parse(text, "housekeeping")
     assert why in refused.value.message
@@ -54,7 +54,7 @@ def test_a_list_is_read_back_as_it_was_written(cpus):
 
 
 @given(sets, sets)
-def test_sets_are_combined_as_sets_are(a, b):
+def test_cpu_sets_combine_like_sets(a, b):
     assert union((a, b)) == (a | b) == CpuSet.of([*a, *b])
     assert (a & b) | (a - b) == a
     assert (a <= b) == (a - b == CpuSet())

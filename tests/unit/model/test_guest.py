@@ -16,14 +16,14 @@ def guest(**known):
         (False, {"hw:cpu_policy": "shared"}, False),
         (True, {}, True),
     ],
-    ids=["its flavor", "shared", "its pins had told it"],
+    ids=["its flavor", "shared", "by its pins"],
 )
-def test_what_a_notification_adds(before, specs, dedicated):
+def test_a_notified_flavor_can_make_a_guest_dedicated(before, specs, dedicated):
     identity = NovaIdentity("web", "shop", "ann", "m1.small", specs)
     found = with_nova_identity(guest(dedicated=before), identity)
     assert (found.nova, found.dedicated, found.name) == (identity, dedicated, "web")
 
 
-def test_an_identity_that_was_stored_without_extra_specs():
+def test_an_identity_stored_without_extra_specs_still_loads():
     stored = '{"instance": "web", "project": "shop", "user": "ann", "flavor": "m1.small"}'
     assert codec.load(NovaIdentity, stored) == NovaIdentity("web", "shop", "ann", "m1.small", {})

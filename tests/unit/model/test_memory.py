@@ -13,21 +13,21 @@ def test_two_readings_are_compared_node_by_node():
     assert moved_text(parts) == "node 1: 500 KiB moved, 0 KiB stayed"
 
 
-def test_what_did_not_move_is_told():
+def test_memory_that_stayed_is_shown():
     assert moved_text(compared({1: 2048}, {1: 2048})) == "node 1: 0 KiB moved, 2.0 MiB stayed"
 
 
 @pytest.mark.parametrize(("kib", "text"), [(0, "0 KiB"), (1023, "1023 KiB"), (1536, "1.5 MiB"), (4 << 10, "4.0 MiB")])
-def test_sizes_for_people(kib, text):
+def test_sizes_are_shown_in_kib_or_mib(kib, text):
     assert mib(kib) == text
 
 
-def test_places_for_people():
+def test_memory_is_shown_by_node():
     assert memory_by_node({4: 2048, 0: 3}) == "node 0: 3 KiB, node 4: 2.0 MiB"
     assert memory_by_node({}) == "nowhere"
 
 
-def test_a_change_of_memory_is_told_from_one_of_masks(entry_text):
+def test_a_stored_memory_change_loads_as_a_memory_change(entry_text):
     read = codec.load(Entry, entry_text)
     assert read.change == MemoryChange(Target("memory", "u", 7, "g1"), {1: 5}, 0, "0-1", "so")
 

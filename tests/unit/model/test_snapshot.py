@@ -9,31 +9,32 @@ from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 
 
-def test_a_snapshot_of_before_there_was_a_shared_set_loads():
+def test_a_snapshot_stored_without_a_shared_set_still_loads():
     now = snapshot(plain(8), [guest(1, 2, cpus("0-7"))], dedicated=cpus("7"))
     stored = json.loads(codec.dump(now))
     del stored["shared"], stored["nova"], stored["guests"][0]["emulator"]["policy"]
     assert codec.load(Snapshot, json.dumps(stored)) == now
 
 
-def test_a_request_of_before_emulators_could_be_asked_for_loads():
+def test_a_request_stored_without_nova_emulators_still_loads():
     stored = json.loads(codec.dump(Request()))
     del stored["nova_emulators"]
     assert codec.load(Request, json.dumps(stored)) == Request()
 
 
-def test_all_of_novas_is_kept():
+def test_a_stored_snapshot_contains_nova_conf_and_both_sets():
     conf = NovaConf(("/etc/nova/nova.conf",), "4-7", "0-3", "", "both", ("a", "b"), ("messagingv2",))
     now = snapshot(plain(8), dedicated=cpus("4-7"), shared=cpus("0-3"), nova=conf)
     assert codec.load(Snapshot, codec.dump(now)) == now
 
 
 @pytest.mark.parametrize(
-    ("pins", "policy", "theirs"), [(["6", "7"], "", "6-7"), (["6", "0-3"], "share", "6"), (["5-7", "5-7"], "", "5-7")]
+    ("pins", "policy", "dedicated"),
+    [(["6", "7"], "", "6-7"), (["6", "0-3"], "share", "6"), (["5-7", "5-7"], "", "5-7")],
 )
-def test_what_novas_is(pins, policy, theirs):
+def test_nova_owns_its_sets_and_the_cpus_of_guests_that_it_pinned(pins, policy, dedicated):
     pinned = guest(1, 2, cpus("0-7"), pins=pins, dedicated=True, policy=policy)
     owns = snapshot(plain(8), [pinned, guest(2, 1, cpus("0-3"))], shared=cpus("0-4")).nova_owns()
     assert owns.sets == NovaSets(shared=cpus("0-4"))
-    assert owns.guests == (NovaGuest(pinned.uuid, "g1", cpus(theirs), floating=not policy),)
-    assert owns.dedicated == cpus(theirs)
+    assert owns.guests == (NovaGuest(pinned.uuid, "g1", cpus(dedicated), floating=not policy),)
+    assert owns.dedicated == cpus(dedicated)

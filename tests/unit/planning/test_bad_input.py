@@ -1,4 +1,4 @@
-"""Everything that a planner refuses: the field, the value and the CPUs are named."""
+"""Every refusal of the planner names the field, the value and the CPUs."""
 
 import pytest
 from support.hosts import cpus, guest, plain, process, snapshot, topology
@@ -9,12 +9,12 @@ from pinner.planning.planner import plan
 
 
 def host():
-    """CPUs 0-15: 12 offline, 13 isolated, 14 Nova's, 15 of a guest that Nova pinned, 11 of a PMD thread."""
+    """CPUs 0-15: 11 of a PMD thread, 12 offline, 13 isolated, 14 Nova's, 15 of a guest that Nova pinned."""
     top = topology({0: [[c] for c in range(16)]}, offline="12", isolated="13")
     return snapshot(
         top,
         [guest(1, 1, top.online, pins=["15"], dedicated=True), guest(2, 2, top.online)],
-        [process(300, 100.0, "11", name="ovs", holds=["restricted"])],
+        [process(300, 100.0, "11", name="ovs", reasons=["restricted"])],
         dedicated=cpus("14"),
     )
 
@@ -26,12 +26,17 @@ def host():
         ("0,64-65", "64-65", "64-65 are absent"),
         ("0,12", "12", "12 is offline"),
         ("0,13", "13", "13 is isolated from the kernel's scheduler"),
-        ("0,11", "11", "11 is claimed by process ovs (300); name a process among those to move to free its CPUs"),
+        (
+            "0,11",
+            "11",
+            "11 is in the restricted affinity of process ovs (300); "
+            "to free a process's CPUs, name it in processes (--process)",
+        ),
         ("10-15", "11-15", "12 is offline; 13 is isolated"),
     ],
 )
 @pytest.mark.parametrize("strategy", ["shared-pool", "numa-local", "isolated"])
-def test_a_literal_set_names_only_cpus_that_may_be_handed_out(
+def test_a_literal_set_with_cpus_that_pinner_may_not_allocate_is_refused(
     field: str, value: str, named: str, why: str, strategy: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
@@ -52,7 +57,7 @@ def test_a_literal_set_names_only_cpus_that_may_be_handed_out(
     ],
 )
 @pytest.mark.parametrize("strategy", ["shared-pool", "numa-local", "isolated"])
-def test_a_literal_set_with_cpus_of_novas_names_both_sides(
+def test_a_literal_set_with_cpus_of_nova_is_refused_and_both_owners_are_named(
     field: str, value: str, theirs: str, both: str, strategy: str
 ) -> None:
     with pytest.raises(NovaConflict) as refused:
@@ -60,7 +65,7 @@ def test_a_literal_set_with_cpus_of_novas_names_both_sides(
     assert refused.value.details == {"ours": f"{field} {value}", "theirs": theirs, "cpus": both}
 
 
-def test_a_claimed_cpu_can_be_had_by_naming_the_process() -> None:
+def test_a_cpu_of_a_restricted_process_is_free_when_the_request_names_the_process() -> None:
     made = plan(host(), "s", Request(housekeeping="0,11", processes=("ovs",)))
     assert [(str(want.target), str(want.cpus)) for want in made.wanted if want.target.kind == "process"] == [
         ("process ovs (300)", "0,11")
@@ -74,37 +79,39 @@ def test_a_claimed_cpu_can_be_had_by_naming_the_process() -> None:
         (Request(guests=("g9",)), NotFound, "not_found", "guest: there is no 'g9'; known: g1, g2"),
         (Request(processes=("nosuchd",)), NotFound, "not_found", "process: there is no 'nosuchd'"),
         (Request(housekeeping="0-3", emulator="2-5"), Invalid, "invalid", "emulator: '2-5' is not valid"),
-        (Request(housekeeping="0-5", emulator="6-10"), NoFit, "no_fit", "no CPU is left for vCPUs of the 15 online"),
+        (Request(housekeeping="0-5", emulator="6-10"), NoFit, "no_fit", "no CPU is left for vCPUs: the 15 online CPUs"),
     ],
 )
-def test_refusals(request_: Request, kind: type[PinnerError], code: str, words: str) -> None:
+def test_a_request_that_the_host_cannot_have_is_refused_with_the_reason(
+    request_: Request, kind: type[PinnerError], code: str, words: str
+) -> None:
     with pytest.raises(kind) as refused:
         plan(host(), "s", request_)
     assert refused.value.code == code
     assert words in refused.value.message
 
 
-def test_overlapping_sets_name_the_cpus() -> None:
+def test_a_refusal_of_overlapping_sets_names_the_shared_cpus() -> None:
     with pytest.raises(Invalid) as refused:
         plan(host(), "s", Request(housekeeping="0-3", emulator="2-5"))
     assert refused.value.details["cpus"] == "2-3"
 
 
-def test_no_room_says_who_has_the_cpus() -> None:
+def test_a_refusal_for_lack_of_cpus_says_how_each_cpu_is_used() -> None:
     with pytest.raises(NoFit) as refused:
         plan(host(), "s", Request(housekeeping="0-5", emulator="6-10"))
     why = refused.value.details["why"]
-    for part in ("housekeeping 0-5", "emulator 6-10", "isolated 13", "Nova 14-15", "claimed by process ovs (300) 11"):
+    for part in ("housekeeping 0-5", "emulator 6-10", "isolated 13", "Nova 14-15", "affinity of process ovs (300) 11"):
         assert part in why
 
 
 @pytest.mark.parametrize("strategy", ["shared-pool", "numa-local", "isolated"])
-def test_a_host_whose_every_cpu_is_claimed_has_no_plan(strategy: str) -> None:
-    full = snapshot(plain(4), [], [process(300, 9.0, "0-1", "2-3", holds=["restricted", "restricted"])])
-    with pytest.raises(NoFit, match="no CPU is left for housekeeping, emulators, vCPUs of the 4 online"):
+def test_a_host_with_only_restricted_cpus_has_no_plan(strategy: str) -> None:
+    full = snapshot(plain(4), [], [process(300, 9.0, "0-1", "2-3", reasons=["restricted", "restricted"])])
+    with pytest.raises(NoFit, match="no CPU is left for housekeeping, emulators, vCPUs: the 4 online CPUs"):
         plan(full, "s", Request(strategy))
 
 
-def test_isolated_needs_a_cpu_beside_housekeeping() -> None:
-    with pytest.raises(NoFit, match="no CPU is left for vCPUs of the 1 online"):
+def test_isolated_needs_another_cpu_than_those_of_housekeeping() -> None:
+    with pytest.raises(NoFit, match="no CPU is left for vCPUs: the 1 online CPUs"):
         plan(snapshot(plain(1)), "s", Request("isolated"))

@@ -1,4 +1,4 @@
-"""The three strategies on the host of the document, CPU for CPU."""
+"""The three strategies on the documented host, CPU for CPU."""
 
 import pytest
 from support.hosts import GIB, applied, cpus, guest, interleaved, plain, process, snapshot
@@ -37,14 +37,14 @@ def everything(vcpus: int, one: str, two: str, emulator: tuple[str, str] = ("4-7
 
 
 @pytest.mark.parametrize("sets", [LITERAL, {}], ids=["literal", "auto"])
-def test_shared_pool(sets: dict[str, str]) -> None:
+def test_shared_pool_places_the_documented_sets(sets: dict[str, str]) -> None:
     made = plan(host(), "s", Request("shared-pool", **sets))
     assert (str(made.roles.housekeeping), str(made.roles.emulator), str(made.roles.vcpu)) == ("0-3", "4-7", "8-31")
     assert table(made) == everything(16, "8-31", "8-31")
     assert made.warnings == made.unplaced == made.skipped == ()
 
 
-def test_numa_local_with_the_documented_sets() -> None:
+def test_numa_local_places_the_documented_sets() -> None:
     made = plan(host(nodes=2, vcpus=8), "s", Request("numa-local", **LITERAL))
     assert table(made) == everything(8, "8-15", "16-31")
     assert made.unplaced == ()
@@ -55,7 +55,7 @@ def test_numa_local_auto_takes_a_slice_of_each_node() -> None:
     assert table(made) == everything(8, "4-15", "20-31", emulator=("2-3", "18-19"), house="0-1,16-17")
 
 
-def test_numa_local_names_the_numbers_of_a_guest_that_fits_no_node() -> None:
+def test_numa_local_gives_the_numbers_of_a_guest_that_fits_no_node() -> None:
     made = plan(host(nodes=2, vcpus=17), "s", Request("numa-local", **LITERAL))
     why = "asked for 17 CPUs, 16 are free: no NUMA node has more than 16 of the CPUs that vCPUs may use"
     assert [(left.label, left.why) for left in made.unplaced] == [("guest g1", why), ("guest g2", why)]
@@ -63,7 +63,7 @@ def test_numa_local_names_the_numbers_of_a_guest_that_fits_no_node() -> None:
 
 
 @pytest.mark.parametrize("sets", [LITERAL, {}], ids=["literal", "auto"])
-def test_isolated_on_a_boot_that_has_what_it_needs(sets: dict[str, str]) -> None:
+def test_isolated_places_each_vcpu_where_the_boot_isolates_enough_cpus(sets: dict[str, str]) -> None:
     made = plan(host(vcpus=12, isolated="8-31"), "s", Request("isolated", **sets))
     expected = everything(12, "", "")
     expected |= {f"guest g1 vcpu {v}": str(8 + v) for v in range(12)}
@@ -76,7 +76,7 @@ def test_isolated_on_a_boot_that_has_what_it_needs(sets: dict[str, str]) -> None
 
 
 @pytest.mark.parametrize("sets", [LITERAL, {}], ids=["literal", "auto"])
-def test_isolated_on_a_boot_without_isolation_says_how_and_moves_no_guest(sets: dict[str, str]) -> None:
+def test_isolated_moves_no_guest_on_a_boot_without_isolation_and_gives_the_arguments(sets: dict[str, str]) -> None:
     made = plan(host(), "s", Request("isolated", **sets))
     assert made.isolation is not None
     assert (made.isolation.wanted, made.isolation.present) == (cpus("8-31"), cpus(""))

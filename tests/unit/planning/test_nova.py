@@ -1,4 +1,4 @@
-"""What is Nova's: its CPU sets, the guests that it pinned, and what flavors ask of pinner."""
+"""Plans on a host with Nova: its CPU sets, the guests that it pinned, and flavors with settings for pinner."""
 
 import re
 from dataclasses import replace
@@ -25,8 +25,8 @@ def placed(made: Plan, name: str, kind: str = "vcpu") -> list[str]:
 
 
 def flavored(number: int, vcpus: int, **specs: str):
-    told = {f"pinner:{name}": text for name, text in specs.items()}
-    return guest(number, vcpus, TWO.online, nova=NovaIdentity("i", "p", "u", "f", told))
+    extra_specs = {f"pinner:{name}": text for name, text in specs.items()}
+    return guest(number, vcpus, TWO.online, nova=NovaIdentity("i", "p", "u", "f", extra_specs))
 
 
 # Nova's CPU sets
@@ -41,26 +41,26 @@ def test_pools_lie_inside_the_shared_set(strategy: str) -> None:
     assert set(placed(made, "g1")) <= {"4-12,20-28", "4-12", "20-28"}
 
 
-def test_housekeeping_and_emulators_take_of_the_shared_set_only_what_there_is_not_elsewhere() -> None:
+def test_housekeeping_and_emulators_use_the_shared_set_only_when_other_cpus_run_out() -> None:
     made = plan(snapshot(plain(32), [guest(1, 2, cpus("0-31"))], shared=cpus("0-29")), "s", Request())
     assert (str(made.roles.housekeeping), str(made.roles.emulator)) == ("0-1,30-31", "2-5")
     assert str(made.roles.vcpu) == "6-29"
 
 
-def test_a_node_outside_the_shared_set_gives_vcpus_nothing() -> None:
+def test_a_node_outside_the_shared_set_has_no_cpu_for_vcpus() -> None:
     made = plan(snapshot(TWO, [guest(1, 2, TWO.online)], shared=cpus("16-31")), "s", Request("numa-local"))
     assert placed(made, "g1") == [str(made.roles.vcpu)] * 2
     assert made.roles.vcpu < cpus("16-31")
     assert made.roles.housekeeping & cpus("0-15")
 
 
-def test_isolated_cpus_outside_the_shared_set_stay_empty() -> None:
+def test_isolated_cpus_outside_the_shared_set_are_not_used() -> None:
     top = plain(16, isolated="8-15")
     made = plan(snapshot(top, [guest(1, 2, cpus("0-7"))], shared=cpus("4-9")), "s", Request("isolated"))
     assert (placed(made, "g1"), str(made.roles.vcpu)) == (["8", "9"], "8-9")
 
 
-def test_a_standing_pool_shrinks_with_the_shared_set() -> None:
+def test_a_recorded_pool_shrinks_with_the_shared_set() -> None:
     host = snapshot(TWO, [guest(1, 2, TWO.online)])
     made = plan(host, "s", Request())
     now = replace(applied(host, made), shared=cpus("4-11"))
@@ -86,13 +86,13 @@ def test_cpus_that_nova_powered_down_are_not_used(strategy: str) -> None:
         (NovaConf(("/etc/nova/nova.conf",), error="Permission denied"), "/etc/nova/nova.conf.*Permission denied"),
     ],
 )
-def test_where_novas_cpus_are_not_known_nothing_can_be_applied(conf: NovaConf, why: str) -> None:
+def test_a_plan_is_blocked_where_pinner_cannot_tell_novas_cpus(conf: NovaConf, why: str) -> None:
     host = snapshot(TWO, [guest(1, 2, TWO.online)], nova=conf)
     blocked = plan(host, "s", Request()).blocked
-    assert blocked.startswith("which CPUs are Nova's is not known")
+    assert blocked.startswith("pinner cannot tell which CPUs Nova owns")
     assert re.search(why, blocked)
-    told = replace(host, dedicated=cpus("8"), shared=cpus("0-7"))
-    assert plan(told, "s", Request()).blocked == ""
+    configured = replace(host, dedicated=cpus("8"), shared=cpus("0-7"))
+    assert plan(configured, "s", Request()).blocked == ""
 
 
 # Guests that Nova pinned
@@ -127,12 +127,12 @@ def test_a_pinned_guest_stays_and_its_cpus_are_in_no_pool(
     (why,) = [left.why for left in made.skipped if left.label == "guest g1"]
     assert why.startswith(f"Nova dedicates CPUs {theirs} to it")
     assert ("hw:emulator_threads_policy" in why) == (emulators and bool(policy))
-    assert ("its emulator threads alone are placed" in why) == (emulators and not policy)
+    assert ("only its emulator threads are placed" in why) == (emulators and not policy)
     assert placed(made, "g2")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_its_emulator_threads_go_near_its_vcpus_and_stay_there(strategy: str) -> None:
+def test_emulator_threads_of_a_pinned_guest_go_near_its_vcpus_and_stay_there(strategy: str) -> None:
     top = plain(32, nodes=2, isolated="28-31") if strategy == "isolated" else TWO
     host = snapshot(top, [guest(1, 2, TWO.online, pins=["24", "25"], dedicated=True)])
     request = Request(strategy, nova_emulators=True)
@@ -144,28 +144,28 @@ def test_its_emulator_threads_go_near_its_vcpus_and_stay_there(strategy: str) ->
     assert planner.plan_from_placement(after, "s", request, record(made, host, None)).changes == ()
 
 
-# What flavors ask
+# Flavors with settings for pinner
 
 
 @pytest.mark.parametrize("word", ["true", "True", "yes", "1", "on"])
-def test_an_exempt_flavor(word: str) -> None:
+def test_a_guest_with_an_excluding_flavor_is_skipped(word: str) -> None:
     host = snapshot(TWO, [flavored(1, 2, excluded=word), guest(2, 2, TWO.online)])
     made = plan(host, "s", Request())
     assert (placed(made, "g1"), len(placed(made, "g2"))) == ([], 2)
     assert [(left.label, left.why) for left in made.skipped] == [
-        ("guest g1", "its flavor says to leave it alone (pinner:excluded)")
+        ("guest g1", "its flavor excludes it (pinner:excluded)")
     ]
 
 
 @pytest.mark.parametrize("word", ["false", "no", "0"])
-def test_a_flavor_that_is_not_exempt(word: str) -> None:
+def test_a_guest_with_a_flavor_that_does_not_exclude_it_is_placed(word: str) -> None:
     made = plan(snapshot(TWO, [flavored(1, 2, excluded=word)]), "s", Request())
     assert len(placed(made, "g1")) == 2
     assert not any("flavor" in warning for warning in made.warnings)
 
 
-def together(host: Snapshot, strategy: str) -> Plan:
-    """The plan, which a second one, and one of a policy, leaves as it is."""
+def stable_plan(host: Snapshot, strategy: str) -> Plan:
+    """The plan. A second plan after it, and a plan of a policy, have no changes."""
     made = plan(host, "s", Request(strategy))
     after = applied(host, made)
     assert plan(after, "s", Request(strategy)).changes == ()
@@ -173,30 +173,30 @@ def together(host: Snapshot, strategy: str) -> Plan:
     return made
 
 
-def test_a_guest_on_one_node_beside_a_pool() -> None:
-    made = together(snapshot(TWO, [flavored(1, 2, strategy="numa-local"), guest(2, 2, TWO.online)]), "shared-pool")
+def test_a_guest_with_the_flavor_numa_local_gets_one_node_beside_the_pool() -> None:
+    made = stable_plan(snapshot(TWO, [flavored(1, 2, strategy="numa-local"), guest(2, 2, TWO.online)]), "shared-pool")
     assert placed(made, "g2") == ["4-15,20-31"] * 2
     assert placed(made, "g1") in (["4-15"] * 2, ["20-31"] * 2)
     assert str(made.roles.vcpu) == "4-15,20-31"
 
 
-def test_a_guest_in_the_pool_beside_those_on_one_node() -> None:
-    made = together(snapshot(TWO, [flavored(1, 2, strategy="shared-pool"), guest(2, 2, TWO.online)]), "numa-local")
+def test_a_guest_with_the_flavor_shared_pool_floats_beside_guests_on_one_node() -> None:
+    made = stable_plan(snapshot(TWO, [flavored(1, 2, strategy="shared-pool"), guest(2, 2, TWO.online)]), "numa-local")
     assert placed(made, "g1") == ["4-15,20-31"] * 2
     assert placed(made, "g2") in (["4-15"] * 2, ["20-31"] * 2)
 
 
-def test_an_isolated_guest_beside_a_pool() -> None:
+def test_a_guest_with_the_flavor_isolated_gets_isolated_cpus_beside_the_pool() -> None:
     top = plain(32, nodes=2, isolated="12-15,28-31")
     host = snapshot(top, [flavored(1, 2, strategy="isolated"), guest(2, 2, TWO.online)])
-    made = together(host, "shared-pool")
+    made = stable_plan(host, "shared-pool")
     assert placed(made, "g1") == ["12", "13"]
     assert set(placed(made, "g2")) == {"4-11,20-27"}
     assert placed(made, "g1", "emulator") == [str(made.roles.emulator & cpus("0-15"))]
     assert not any("stay unused" in warning for warning in made.warnings)
 
 
-def test_a_guest_gets_what_its_flavor_asks_for_when_there_is_room() -> None:
+def test_a_guest_gets_the_strategy_of_its_flavor_when_cpus_become_free() -> None:
     host = snapshot(plain(8, isolated="7"), [flavored(1, 1, strategy="isolated"), flavored(2, 1, strategy="isolated")])
     made = plan(host, "s", Request())
     assert (placed(made, "g1"), placed(made, "g2")) == (["7"], ["2-6"])
@@ -206,10 +206,10 @@ def test_a_guest_gets_what_its_flavor_asks_for_when_there_is_room() -> None:
     assert [(str(change.target), str(change.after)) for change in later.changes] == [("guest g2 vcpu 0", "7")]
 
 
-def test_a_guest_that_floats_beside_isolated_ones() -> None:
+def test_a_guest_with_the_flavor_shared_pool_floats_beside_isolated_guests() -> None:
     top = plain(32, nodes=2, isolated="12-15,28-31")
     host = snapshot(top, [flavored(1, 2, strategy="shared-pool"), guest(2, 2, TWO.online)])
-    made = together(host, "isolated")
+    made = stable_plan(host, "isolated")
     assert set(placed(made, "g1")) == {str(top.online - top.isolated - made.roles.housekeeping - made.roles.emulator)}
     assert placed(made, "g2") == ["12", "13"]
 
@@ -217,12 +217,14 @@ def test_a_guest_that_floats_beside_isolated_ones() -> None:
 @pytest.mark.parametrize(
     ("isolated", "request_", "why"),
     [
-        ("", Request(), "no isolated CPU is there"),
+        ("", Request(), "no isolated CPU is free"),
         ("31", Request(), "asked for 2 CPUs, "),
         ("31", Request("numa-local"), "asked for 2 CPUs, "),
     ],
 )
-def test_a_flavor_that_cannot_have_its_strategy_gets_the_hosts(isolated: str, request_: Request, why: str) -> None:
+def test_a_guest_that_cannot_have_its_flavors_strategy_gets_the_hosts(
+    isolated: str, request_: Request, why: str
+) -> None:
     top = plain(32, nodes=2, isolated=isolated)
     host = snapshot(top, [flavored(1, 2, strategy="isolated"), guest(2, 2, TWO.online)])
     made = plan(host, "s", request_)
@@ -238,26 +240,26 @@ def test_a_flavor_that_cannot_have_its_strategy_gets_the_hosts(isolated: str, re
         (
             {"strategy": "fast"},
             "guest g1: its flavor has pinner:strategy = 'fast', which has no effect; "
-            "right would be isolated or numa-local or shared-pool",
+            "valid is isolated or numa-local or shared-pool",
         ),
         (
             {"excluded": "maybe"},
-            "guest g1: its flavor has pinner:excluded = 'maybe', which has no effect; right would be true or false",
+            "guest g1: its flavor has pinner:excluded = 'maybe', which has no effect; valid is true or false",
         ),
         (
             {"exmpt": "true"},
             "guest g1: its flavor has pinner:exmpt, which pinner does not know; "
-            "it knows pinner:excluded and pinner:strategy",
+            "valid are pinner:excluded and pinner:strategy",
         ),
     ],
 )
-def test_a_word_that_is_wrong_is_a_warning(specs: dict[str, str], warning: str) -> None:
+def test_a_setting_of_a_flavor_that_has_no_effect_gives_a_warning(specs: dict[str, str], warning: str) -> None:
     made = plan(snapshot(TWO, [flavored(1, 2, **specs)]), "s", Request())
     assert warning in made.warnings
     assert placed(made, "g1") == ["4-15,20-31"] * 2
 
 
-def test_flavors_of_guests_that_are_packed_anew() -> None:
+def test_a_rebalance_follows_the_flavors_of_the_guests() -> None:
     top = plain(32, nodes=2, isolated="12-15,28-31")
     host = snapshot(top, [flavored(1, 2, strategy="isolated"), flavored(2, 2, strategy="numa-local")])
     made = plan(host, "s", Request(rebalance=True))
@@ -265,7 +267,7 @@ def test_flavors_of_guests_that_are_packed_anew() -> None:
     assert placed(made, "g2") in (["4-11"] * 2, ["20-27"] * 2)
 
 
-def test_a_socket_of_two_threads_a_core_with_a_shared_set_across_cores() -> None:
+def test_a_shared_set_that_splits_cores_bounds_only_the_vcpus() -> None:
     top = topology({0: [[c, c + 8] for c in range(8)]})
     made = plan(snapshot(top, [guest(1, 2, top.online)], shared=cpus("2-9")), "s", Request())
     assert made.roles.vcpu <= cpus("2-9")

@@ -1,4 +1,4 @@
-"""What `pinner nova check` finds, each with the line to change."""
+"""The findings of `pinner nova check`, each with the line to change."""
 
 from dataclasses import replace
 
@@ -37,21 +37,21 @@ def pinned(*pins: str):
     return guest(1, len(pins), cpus("0-15"), pins=pins, dedicated=True, nova=NovaIdentity("i", "p", "u", "f"))
 
 
-def test_all_is_well() -> None:
-    told = report(host(guests=[pinned("8", "9"), guest(2, 2, cpus("2-7"))], running=["sshd"]), BY_DEFAULT)
-    assert told.findings == ()
-    assert (str(told.dedicated), str(told.shared), told.files) == ("8-15", "2-7", ("/etc/nova/nova.conf",))
-    assert [(one.name, str(one.cpus)) for one in told.guests] == [("g1", "8-9")]
-    assert (str(told.for_vcpus), str(told.for_others), str(told.unused)) == ("2-7", "0-7", "")
+def test_a_host_with_matching_settings_has_no_finding() -> None:
+    checked = report(host(guests=[pinned("8", "9"), guest(2, 2, cpus("2-7"))], running=["sshd"]), BY_DEFAULT)
+    assert checked.findings == ()
+    assert (str(checked.dedicated), str(checked.shared), checked.files) == ("8-15", "2-7", ("/etc/nova/nova.conf",))
+    assert [(one.name, str(one.cpus)) for one in checked.guests] == [("g1", "8-9")]
+    assert (str(checked.for_vcpus), str(checked.for_others), str(checked.unused)) == ("2-7", "0-7", "")
 
 
-def test_a_host_without_nova() -> None:
+def test_a_host_without_nova_has_no_finding() -> None:
     assert found(None, dedicated="", shared="") == []
 
 
-def test_novas_guests_without_its_configuration() -> None:
-    theirs = guest(1, 1, cpus("0-15"), nova=NovaIdentity("i", "p", "u", "f"))
-    assert found(None, [theirs], "", "") == [("nova_conf", "nova_conf = /path/of/nova.conf", OURS)]
+def test_guests_of_nova_without_a_nova_conf_are_a_finding() -> None:
+    novas = guest(1, 1, cpus("0-15"), nova=NovaIdentity("i", "p", "u", "f"))
+    assert found(None, [novas], "", "") == [("nova_conf", "nova_conf = /path/of/nova.conf", OURS)]
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,18 @@ def test_novas_guests_without_its_configuration() -> None:
         ({"dedicated": "8-x"}, "cpu_dedicated_set", "cpu_dedicated_set = a list such as 4-15,^8", COMPUTE),
         ({"shared": "^2"}, "cpu_shared_set", "cpu_shared_set = a list such as 4-15,^8", COMPUTE),
         ({"pin_set": "7-2"}, "vcpu_pin_set", "vcpu_pin_set = a list such as 4-15,^8", "nova.conf [DEFAULT]"),
-        ({"dedicated": "8-14"}, "cpu_dedicated_set", "cpu_dedicated_set =", f"{OURS} (empty: as nova.conf says)"),
-        ({"shared": "2-6"}, "cpu_shared_set", "cpu_shared_set =", f"{OURS} (empty: as nova.conf says)"),
+        (
+            {"dedicated": "8-14"},
+            "cpu_dedicated_set",
+            "cpu_dedicated_set =",
+            f"{OURS} (empty: pinner uses the value of nova.conf)",
+        ),
+        (
+            {"shared": "2-6"},
+            "cpu_shared_set",
+            "cpu_shared_set =",
+            f"{OURS} (empty: pinner uses the value of nova.conf)",
+        ),
         (
             {"error": "no right", "dedicated": "", "shared": ""},
             "nova.conf",
@@ -79,14 +89,14 @@ def test_novas_guests_without_its_configuration() -> None:
         ),
     ],
 )
-def test_nova_conf(conf: dict[str, object], what: str, remedy: str, where: str) -> None:
+def test_a_wrong_option_of_nova_conf_is_a_finding(conf: dict[str, object], what: str, remedy: str, where: str) -> None:
     assert found(replace(GOOD, **conf)) == [(what, remedy, where)]
 
 
-@pytest.mark.parametrize("told", ["versioned", "both"])
+@pytest.mark.parametrize("format_", ["versioned", "both"])
 @pytest.mark.parametrize("driver", ["messaging", "messagingv2"])
-def test_what_reaches_pinner(told: str, driver: str) -> None:
-    assert found(replace(GOOD, format=told, drivers=("log", driver), topics=("a", "versioned_notifications"))) == []
+def test_settings_that_send_notifications_to_pinner_are_no_finding(format_: str, driver: str) -> None:
+    assert found(replace(GOOD, format=format_, drivers=("log", driver), topics=("a", "versioned_notifications"))) == []
 
 
 @pytest.mark.parametrize(
@@ -98,7 +108,9 @@ def test_what_reaches_pinner(told: str, driver: str) -> None:
     ],
     ids=["a topic of its own", "a queue of its own", "neither"],
 )
-def test_pinner_takes_no_message_from_others(listening: Listening, findings: list[tuple[str, str, str]]) -> None:
+def test_a_listener_that_consumes_messages_of_others_is_a_finding(
+    listening: Listening, findings: list[tuple[str, str, str]]
+) -> None:
     conf = replace(GOOD, topics=("versioned_notifications", "pinner"))
     assert found(conf, listening=listening) == findings
 
@@ -112,12 +124,14 @@ def test_pinner_takes_no_message_from_others(listening: Listening, findings: lis
     ],
     ids=["overlap", "dedicated CPUs that are not there", "shared CPUs that are not there"],
 )
-def test_sets(dedicated: str, shared: str, what: str, remedy: str) -> None:
+def test_sets_that_overlap_or_name_absent_cpus_are_findings(
+    dedicated: str, shared: str, what: str, remedy: str
+) -> None:
     conf = replace(GOOD, dedicated=dedicated, shared=shared)
     assert found(conf, dedicated=dedicated, shared=shared) == [(what, remedy, COMPUTE)]
 
 
-def test_the_old_set_beside_the_new_one() -> None:
+def test_vcpu_pin_set_beside_cpu_dedicated_set_is_a_finding() -> None:
     conf = replace(GOOD, pin_set="2-9", shared="")
     assert found(conf, dedicated="8-15", shared="2-9") == [
         ("cpu_shared_set", "cpu_shared_set = 2-7", COMPUTE),
@@ -132,20 +146,22 @@ def test_the_old_set_beside_the_new_one() -> None:
         (replace(GOOD, dedicated=""), "", ["cpu_dedicated_set = 7-8"]),
         (replace(GOOD, dedicated="", shared="", pin_set="2-7"), "", []),
     ],
-    ids=["outside the set", "no set", "of old"],
+    ids=["outside the set", "no set", "vcpu_pin_set"],
 )
-def test_a_pinned_guest_outside_the_dedicated_set(conf: NovaConf, dedicated: str, remedies: list[str]) -> None:
-    told = report(host(conf, [pinned("7", "8")], dedicated), BY_DEFAULT)
-    assert [one.remedy for one in told.findings] == remedies
-    assert all(one.what == "guest g1" and one.where == COMPUTE for one in told.findings)
+def test_a_pinned_guest_outside_the_dedicated_set_is_a_finding(
+    conf: NovaConf, dedicated: str, remedies: list[str]
+) -> None:
+    checked = report(host(conf, [pinned("7", "8")], dedicated), BY_DEFAULT)
+    assert [one.remedy for one in checked.findings] == remedies
+    assert all(one.what == "guest g1" and one.where == COMPUTE for one in checked.findings)
 
 
 @pytest.mark.parametrize("name", ["irqbalance", "numad", "tuned"])
-def test_services_that_move_what_pinner_places(name: str) -> None:
+def test_services_that_move_the_same_threads_are_findings(name: str) -> None:
     assert found(running=["sshd", name]) == [(name, f"systemctl disable --now {name}.service", "")]
 
 
-def test_several_at_once_keep_their_order() -> None:
+def test_several_findings_are_in_a_fixed_order() -> None:
     conf = replace(GOOD, format="unversioned", drivers=())
     assert [what for what, _, _ in found(conf, [pinned("7")], running=["tuned", "irqbalance"])] == [
         "guest g1",
@@ -156,13 +172,13 @@ def test_several_at_once_keep_their_order() -> None:
     ]
 
 
-def test_cpus_that_nova_powered_down() -> None:
+def test_cpus_that_nova_powered_down_are_unused_and_no_finding() -> None:
     top = plain(16, offline="12-15")
-    told = report(snapshot(top, dedicated=cpus("8-15"), shared=cpus("2-7"), nova=GOOD), BY_DEFAULT)
-    assert (told.findings, str(told.unused), str(told.for_others)) == ((), "12-15", "0-7")
+    checked = report(snapshot(top, dedicated=cpus("8-15"), shared=cpus("2-7"), nova=GOOD), BY_DEFAULT)
+    assert (checked.findings, str(checked.unused), str(checked.for_others)) == ((), "12-15", "0-7")
 
 
-def test_a_finding_says_what_is_wrong_with_which_values() -> None:
+def test_a_finding_gives_the_wrong_values() -> None:
     (finding,) = report(host(replace(GOOD, topics=("billing",))), BY_DEFAULT).findings
     assert isinstance(finding, Finding)
     assert finding.why == "Nova sends to billing, and pinner listens to versioned_notifications"

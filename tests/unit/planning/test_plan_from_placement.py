@@ -1,4 +1,4 @@
-"""What stands stays: a guest comes or goes, a daemon restarts, somebody moves a thread, a CPU goes."""
+"""Plans from a recorded placement: guests start and stop, daemons restart, threads are moved, CPUs go offline."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -25,17 +25,17 @@ from pinner.planning.planner import plan
 ALL = cpus("0-15")
 TWO_NODES = plain(16, nodes=2)
 """Housekeeping 0 and 8, emulators 1 and 9, vCPUs 2-7 and 10-15."""
-LONELY = plain(16, nodes=2, isolated="2-7,10-15")
-"""The same with the vCPUs' CPUs isolated at boot."""
+ISOLATED = plain(16, nodes=2, isolated="2-7,10-15")
+"""The same host with the vCPUs' CPUs isolated at boot."""
 
 
 def placed(host: Snapshot, request: Request, before: Placement | None = None) -> tuple[Snapshot, Placement]:
-    """The host after the policy's plan, and what stands then."""
+    """The host after the policy's plan, and the placement recorded then."""
     made = planner.plan_from_placement(host, "s", request, before)
     return applied(host, made), record(made, host, before)
 
 
-def seats(made: Plan, name: str) -> list[str]:
+def vcpu_cpus(made: Plan, name: str) -> list[str]:
     return [str(want.cpus) for want in made.wanted if want.target.kind == "vcpu" and want.target.name == name]
 
 
@@ -48,64 +48,64 @@ def with_guests(host: Snapshot, guests: Iterable[Guest]) -> Snapshot:
 
 
 def idle(host: Snapshot, *others: Process) -> Snapshot:
-    """The same host at once, without loads measured, and with these processes in place of the old ones."""
-    still = others or tuple(replace(each, load=0.0) for each in host.processes)
-    return replace(host, sample_seconds=0.0, processes=still)
+    """The same host without measured loads, with the processes ``others`` if given."""
+    processes = others or tuple(replace(each, load=0.0) for each in host.processes)
+    return replace(host, sample_seconds=0.0, processes=processes)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_guest_that_comes_moves_nobody_else(strategy):
+def test_a_new_guest_moves_no_other_guest(strategy):
     request = Request(strategy)
-    host, placement = placed(snapshot(LONELY if strategy == "isolated" else TWO_NODES, [guest(1, 2, ALL)]), request)
+    host, placement = placed(snapshot(ISOLATED if strategy == "isolated" else TWO_NODES, [guest(1, 2, ALL)]), request)
     newcomer = guest(2, 2, ALL, memory={1: GIB})
     made = planner.plan_from_placement(with_guests(host, [*host.guests, newcomer]), "s", request, placement)
     assert moved(made) == {"g2"}
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_guest_that_goes_moves_nobody(strategy):
+def test_a_guest_that_stops_moves_no_other_guest(strategy):
     request = Request(strategy)
-    top = LONELY if strategy == "isolated" else TWO_NODES
+    top = ISOLATED if strategy == "isolated" else TWO_NODES
     host, placement = placed(snapshot(top, [guest(n, 2, ALL) for n in (1, 2, 3)]), request)
     assert planner.plan_from_placement(with_guests(host, host.guests[1:]), "s", request, placement).changes == ()
 
 
 @pytest.mark.parametrize("strategy", ["numa-local", "isolated"])
-def test_a_guest_that_restarts_comes_back_to_its_place(strategy):
+def test_a_guest_that_restarts_gets_its_recorded_cpus(strategy):
     request = Request(strategy)
-    top = LONELY if strategy == "isolated" else TWO_NODES
+    top = ISOLATED if strategy == "isolated" else TWO_NODES
     guests = [guest(n, 2, ALL, memory={1: GIB}) for n in (1, 2, 3)]
     host, placement = placed(snapshot(top, guests), request)
-    before = seats(planner.plan_from_placement(host, "s", request, placement), "g2")
-    # It is away, and what stands is brought up to date meanwhile; then its memory lies on the other node.
+    before = vcpu_cpus(planner.plan_from_placement(host, "s", request, placement), "g2")
+    # The placement is recorded again while the guest is off. After its start its memory is on the other node.
     away = with_guests(host, [host.guests[0], host.guests[2]])
     placement = record(planner.plan_from_placement(away, "s", request, placement), away, placement)
     again = replace(guest(2, 2, ALL, memory={0: GIB}), pid=77_000)
     made = planner.plan_from_placement(with_guests(away, [*away.guests, again]), "s", request, placement)
     assert moved(made) == {"g2"}
-    assert seats(made, "g2") == before
+    assert vcpu_cpus(made, "g2") == before
 
 
 @pytest.mark.parametrize("strategy", ["numa-local", "isolated"])
-def test_a_guest_seen_while_it_starts_keeps_its_place(strategy):
+def test_a_guest_observed_while_it_starts_gets_its_recorded_cpus(strategy):
     request = Request(strategy)
-    top = LONELY if strategy == "isolated" else TWO_NODES
+    top = ISOLATED if strategy == "isolated" else TWO_NODES
     host, placement = placed(snapshot(top, [guest(n, 2, ALL, memory={1: GIB}) for n in (1, 2)]), request)
-    before = seats(planner.plan_from_placement(host, "s", request, placement), "g2")
-    # QEMU began just now: its vCPUs have no threads yet.
+    before = vcpu_cpus(planner.plan_from_placement(host, "s", request, placement), "g2")
+    # QEMU has just started: its vCPUs have no threads yet.
     early = with_guests(host, [host.guests[0], guest(2, 0, ALL, memory={0: GIB}, unplugged=2)])
     made = planner.plan_from_placement(early, "s", request, placement)
     placement = record(made, early, placement)
     later = with_guests(host, [host.guests[0], guest(2, 2, ALL, memory={0: GIB})])
-    assert seats(planner.plan_from_placement(later, "s", request, placement), "g2") == before
+    assert vcpu_cpus(planner.plan_from_placement(later, "s", request, placement), "g2") == before
 
 
-def test_one_guest_makes_way_for_one_that_fits_nowhere():
+def test_one_guest_moves_to_make_room_for_a_guest_that_fits_no_node():
     request = Request("isolated")
-    # Node 0 has 6 seats, of which g1 holds 4; node 1 has 6, of which g2 and g3 hold 2 each.
+    # Node 0 has 6 CPUs, of which g1 has 4; node 1 has 6, of which g2 and g3 have 2 each.
     host, placement = placed(
         snapshot(
-            LONELY,
+            ISOLATED,
             [
                 guest(1, 4, ALL),
                 guest(2, 2, ALL, memory={1: GIB}),
@@ -122,29 +122,29 @@ def test_one_guest_makes_way_for_one_that_fits_nowhere():
     assert plan(applied(crowded, made), "s", request).changes == ()
 
 
-def test_nobody_makes_way_in_vain():
+def test_no_guest_moves_where_that_makes_no_room():
     request = Request("isolated")
-    host, placement = placed(snapshot(LONELY, [guest(n, 3, ALL) for n in (1, 2, 3)]), request)
+    host, placement = placed(snapshot(ISOLATED, [guest(n, 3, ALL) for n in (1, 2, 3)]), request)
     made = planner.plan_from_placement(with_guests(host, [*host.guests, guest(4, 5, ALL)]), "s", request, placement)
     assert moved(made) == set()
     assert [left.label for left in made.unplaced] == ["guest g4"]
 
 
-def test_a_full_repack_is_a_plan_of_its_own_with_its_cost_and_gain():
+def test_a_rebalance_moves_guests_to_their_memory_and_gives_cost_and_gain():
     request = Request("numa-local")
-    # Both sit on node 1, away from their memory, where the policy once put them.
+    # Both guests are on node 1, where their memory was when the policy placed them.
     host, placement = placed(snapshot(TWO_NODES, [guest(n, 2, ALL, memory={1: GIB}) for n in (1, 2)]), request)
     host = with_guests(host, [replace(each, memory_per_node={0: GIB}) for each in host.guests])
     assert planner.plan_from_placement(host, "s", request, placement).changes == ()
     rebalanced = plan(host, "s", replace(request, rebalance=True))
-    assert seats(rebalanced, "g1") == ["2-7", "2-7"]
+    assert vcpu_cpus(rebalanced, "g1") == ["2-7", "2-7"]
     assert rebalanced.rebalance is not None
     assert rebalanced.score_after.total < rebalanced.score_before.total
 
 
-def test_a_repack_that_gains_nothing_is_no_change():
+def test_a_rebalance_that_gains_nothing_has_no_changes():
     request = Request("isolated")
-    host, _ = placed(snapshot(LONELY, [guest(n, 2, ALL) for n in (1, 2, 3)]), request)
+    host, _ = placed(snapshot(ISOLATED, [guest(n, 2, ALL) for n in (1, 2, 3)]), request)
     without_the_first = with_guests(host, host.guests[1:])
     made = plan(without_the_first, "s", replace(request, rebalance=True))
     assert made.changes == ()
@@ -152,7 +152,7 @@ def test_a_repack_that_gains_nothing_is_no_change():
     assert (made.rebalance.taken, made.rebalance.gain <= 0, made.rebalance.guests) == (False, True, 2)
 
 
-def test_a_repack_counts_what_it_moves():
+def test_a_rebalance_counts_the_guests_and_threads_that_it_moves():
     request = Request("isolated")
     top = interleaved(8, isolated="4-7,12-15")
     apart = [
@@ -160,19 +160,19 @@ def test_a_repack_counts_what_it_moves():
         guest(2, 2, cpus("0-15"), pins=["5", "13"], memory={0: GIB}),
     ]
     stay = plan(snapshot(top, apart), "s", request)
-    pack = plan(snapshot(top, apart), "s", replace(request, rebalance=True))
-    assert pack.rebalance is not None
-    assert (pack.rebalance.taken, pack.rebalance.guests) == (True, 2)
-    elsewhere = [new for old, new in zip(stay.wanted, pack.wanted, strict=True) if old.cpus != new.cpus]
+    rebalanced = plan(snapshot(top, apart), "s", replace(request, rebalance=True))
+    assert rebalanced.rebalance is not None
+    assert (rebalanced.rebalance.taken, rebalanced.rebalance.guests) == (True, 2)
+    elsewhere = [new for old, new in zip(stay.wanted, rebalanced.wanted, strict=True) if old.cpus != new.cpus]
     threads = {"emulator": 2, "vcpu": 1}
-    assert pack.rebalance.threads == sum(threads[want.target.kind] for want in elsewhere)
-    assert pack.rebalance.gain == pytest.approx(stay.score_after.total - pack.score_after.total)
+    assert rebalanced.rebalance.threads == sum(threads[want.target.kind] for want in elsewhere)
+    assert rebalanced.rebalance.gain == pytest.approx(stay.score_after.total - rebalanced.score_after.total)
 
 
 DAEMON = process(500, 50.0, "0-15", "0-15", name="daemon")
 
 
-def test_a_restarted_daemon_goes_to_housekeeping_without_being_measured():
+def test_a_restarted_daemon_goes_to_housekeeping_without_a_measurement():
     request = Request()
     host, placement = placed(snapshot(TWO_NODES, [], [DAEMON, process(600, 0.0, "0-15", name="idle")]), request)
     again = replace(process(900, 0.0, "0-15", name="daemon"), started=70)
@@ -190,14 +190,14 @@ def test_a_restarted_daemon_goes_to_housekeeping_without_being_measured():
         ({"unit": "session-3.scope", "command": "/usr/bin/daemon --other"}, False),
     ],
 )
-def test_a_daemon_is_known_by_its_service_and_name(other, expected):
+def test_a_restarted_daemon_is_found_by_its_service_and_name(other, expected):
     host, placement = placed(snapshot(TWO_NODES, [], [DAEMON]), Request())
     again = replace(process(900, 0.0, "0-15", name="daemon"), started=70, **other)
     made = planner.plan_from_placement(idle(host, again), "s", Request(), placement)
     assert bool(made.changes) is expected
 
 
-def test_what_no_service_names_is_known_by_its_command_line():
+def test_a_restarted_process_without_a_service_is_found_by_its_command_line():
     script = replace(DAEMON, unit="session-3.scope", command="python3 work.py")
     host, placement = placed(snapshot(TWO_NODES, [], [script]), Request())
     for command, expected in (("python3 work.py", 1), ("python3 play.py", 0)):
@@ -205,31 +205,31 @@ def test_what_no_service_names_is_known_by_its_command_line():
         assert len(planner.plan_from_placement(idle(host, again), "s", Request(), placement).changes) == expected
 
 
-def test_an_idle_sibling_that_was_there_before_is_left_where_it_is():
+def test_an_older_idle_process_of_the_same_name_stays_where_it_is():
     sibling = process(510, 0.0, "0-15", name="daemon")
     host, placement = placed(snapshot(TWO_NODES, [], [DAEMON, sibling]), Request())
     assert planner.plan_from_placement(idle(host), "s", Request(), placement).changes == ()
 
 
-def test_after_a_reboot_a_daemon_is_known_although_start_times_began_anew():
+def test_a_daemon_is_found_after_a_reboot_although_start_times_are_lower():
     host, placement = placed(snapshot(TWO_NODES, [], [replace(DAEMON, started=90_000)]), Request())
     again = replace(process(400, 0.0, "0-15", name="daemon"), started=3)
     assert len(planner.plan_from_placement(idle(host, again), "s", Request(), placement).changes) == 1
 
 
-def test_what_somebody_moved_is_put_back_and_its_cpus_stay_ours():
+def test_a_moved_daemon_is_moved_back_and_its_new_cpus_stay_allocatable():
     host, placement = placed(snapshot(TWO_NODES, [guest(1, 2, ALL)], [DAEMON]), Request())
     threads = tuple(
         replace(each, affinity=cpus("3"), immovable_reason="restricted") for each in host.processes[0].threads
     )
-    meddled = idle(host, replace(host.processes[0], threads=threads))
-    made = planner.plan_from_placement(meddled, "s", Request(), placement)
+    tampered = idle(host, replace(host.processes[0], threads=threads))
+    made = planner.plan_from_placement(tampered, "s", Request(), placement)
     assert moved(made) == {"daemon"}
     assert 3 in made.roles.vcpu
 
 
-def test_what_was_narrowed_before_it_was_placed_stays_its_owners():
-    pinned = process(500, 50.0, "0-15", "5", name="daemon", holds=["", "restricted"])
+def test_a_thread_restricted_before_the_placement_stays_restricted():
+    pinned = process(500, 50.0, "0-15", "5", name="daemon", reasons=["", "restricted"])
     host, placement = placed(snapshot(TWO_NODES, [], [pinned]), Request())
     assert 5 not in placement.roles.vcpu
     made = planner.plan_from_placement(idle(host), "s", Request(), placement)
@@ -237,13 +237,13 @@ def test_what_was_narrowed_before_it_was_placed_stays_its_owners():
     assert made.roles == placement.roles
 
 
-def test_a_process_that_narrows_itself_later_shuffles_nobody():
+def test_a_process_that_restricts_itself_later_moves_no_guest():
     host, placement = placed(snapshot(TWO_NODES, [guest(1, 2, ALL)], [DAEMON]), Request())
-    newcomer = process(700, 0.0, "5", name="pmd", holds=["restricted"])
+    newcomer = process(700, 0.0, "5", name="pmd", reasons=["restricted"])
     crowded = idle(host, *host.processes, newcomer)
     made = planner.plan_from_placement(crowded, "s", Request(), placement)
     assert (made.changes, made.roles) == ((), placement.roles)
-    assert [warning for warning in made.warnings if "pmd (700)" in warning and "CPUs 5 " in warning]
+    assert [warning for warning in made.warnings if "pmd (700)" in warning and "restricted it to CPUs 5," in warning]
     assert 5 not in plan(crowded, "s", Request(rebalance=True)).roles.vcpu
 
 
@@ -252,9 +252,9 @@ def offline(host: Snapshot, cpu: int) -> Snapshot:
     return replace(host, topology=replace(host.topology, cpus=gone))
 
 
-def test_an_offline_cpu_shuffles_nobody_and_is_taken_again_when_it_is_back():
+def test_an_offline_cpu_moves_only_its_guest_and_is_used_again_when_it_is_online():
     request = Request("isolated")
-    whole, placement = placed(snapshot(LONELY, [guest(n, 2, ALL) for n in (1, 2)]), request)
+    whole, placement = placed(snapshot(ISOLATED, [guest(n, 2, ALL) for n in (1, 2)]), request)
     made = planner.plan_from_placement(offline(whole, 2), "s", request, placement)
     assert moved(made) == {"g1"}
     assert made.roles.vcpu == placement.roles.vcpu - cpus("2")
@@ -264,7 +264,7 @@ def test_an_offline_cpu_shuffles_nobody_and_is_taken_again_when_it_is_back():
     assert back.roles == placement.roles
 
 
-def test_where_no_cpu_of_a_role_is_left_the_roles_are_resolved_anew():
+def test_roles_are_resolved_anew_where_no_cpu_of_a_role_is_left():
     host, placement = placed(snapshot(plain(8), [guest(1, 2, cpus("0-7"))]), Request())
     made = planner.plan_from_placement(offline(host, 0), "s", Request(), placement)
     assert str(made.roles.housekeeping) == "1"
@@ -272,7 +272,7 @@ def test_where_no_cpu_of_a_role_is_left_the_roles_are_resolved_anew():
 
 
 @pytest.mark.parametrize("mark", ["metadata", "name", "uuid"])
-def test_an_exempt_guest_is_left_alone_and_keeps_the_cpus_it_has_for_itself(mark):
+def test_an_excluded_guest_is_skipped_and_the_cpus_it_is_pinned_to_are_in_no_set(mark):
     own = guest(1, 2, ALL, pins=["4", "5"], excluded=mark == "metadata")
     request = Request(excluded_guests={"name": ("g1",), "uuid": (own.uuid,), "metadata": ("absent",)}[mark])
     made = plan(snapshot(TWO_NODES, [own, guest(2, 2, ALL)]), "s", request)
@@ -281,30 +281,30 @@ def test_an_exempt_guest_is_left_alone_and_keeps_the_cpus_it_has_for_itself(mark
     assert [left.label == "guest g1" for left in made.skipped] == [True]
 
 
-def test_an_exempt_guest_that_floats_keeps_no_cpus_from_others():
+def test_the_cpus_of_an_excluded_guest_that_floats_are_allocatable():
     made = plan(snapshot(TWO_NODES, [guest(1, 2, cpus("2-7,10-15"), excluded=True), guest(2, 2, ALL)]), "s", Request())
     assert str(made.roles.vcpu) == "2-7,10-15"
 
 
 @pytest.mark.parametrize("named", ["daemon", "daemon.service"])
-def test_an_exempt_process_stays_even_when_it_is_asked_for(named):
+def test_an_excluded_process_stays_even_when_it_is_asked_for(named):
     host = snapshot(TWO_NODES, [], [DAEMON])
     made = plan(host, "s", Request(excluded_processes=(named,), processes=("daemon",)))
     assert made.changes == ()
-    assert [left.why for left in made.skipped] == ["50.0 % of one CPU; it is exempt"]
+    assert [left.why for left in made.skipped] == ["50.0 % of one CPU; the request excludes it (excluded_processes)"]
 
 
-def test_a_policy_may_name_whom_there_is_not():
+def test_a_policy_may_name_absent_guests_and_processes():
     request = Request(guests=("absent",), processes=("absent",))
     made = planner.plan_from_placement(snapshot(TWO_NODES, [guest(1, 2, ALL)]), "s", request, None)
     assert made.changes == ()
 
 
-def test_a_held_target_is_left_out_of_the_plan():
+def test_the_changes_of_given_targets_can_be_left_out_of_a_plan():
     host = snapshot(TWO_NODES, [guest(1, 2, ALL)])
     made = planner.plan_from_placement(host, "s", Request(), None)
-    held = ("vcpu", host.guests[0].uuid, 1)
-    less = planner.leave_out(made, {held}, None)
+    excluded = ("vcpu", host.guests[0].uuid, 1)
+    less = planner.leave_out(made, {excluded}, None)
     assert len(less.changes) == len(made.changes) - 1
     assert less.id != made.id
     assert planner.leave_out(made, {("vcpu", "absent", 0)}, None) is made
@@ -342,27 +342,27 @@ def test_a_second_run_changes_nothing(host: Snapshot, asked: dict, strategy: str
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @quietly
 @given(host=snapshots(), asked=parameters, comes=st.integers(1, 4), goes=st.integers(0, 3))
-def test_who_comes_and_goes_leaves_the_others_where_they_are(
+def test_guests_that_start_and_stop_leave_the_others_where_they_are(
     host: Snapshot, asked: dict, comes: int, goes: int, strategy: str
 ) -> None:
     request = Request(strategy, **asked)
     made = planned(host, request)
     placement = record(made, host, None)
     after = applied(host, made)
-    # Nova's guests and exempt ones hold CPUs that are free again when they go.
+    # The CPUs of Nova's guests and of excluded ones would be free when these guests stop.
     staying = [each for number, each in enumerate(after.guests) if number != goes or each.dedicated]
     newcomer = guest(9, comes, after.topology.online, memory_kib=GIB)
     later = planned(with_guests(after, [*staying, newcomer]), request, placement)
     left_out = {left.target.owner for left in made.unplaced}
-    # Who had no place before may get that of a guest that went.
+    # A guest that was unplaced may get the CPUs of the guest that stopped.
     newcomers = {newcomer.uuid} | {each.uuid for each in after.guests if each.uuid in left_out}
-    # And so may who had none by the strategy that its flavor asks for.
+    # So may a guest that could not have its flavor's strategy.
     refused = [warning for warning in made.warnings if "but it gets" in warning]
     newcomers |= {each.uuid for each in after.guests if any(f"guest {each.name}:" in warning for warning in refused)}
-    ways = {change.target.owner for change in later.changes} - newcomers
-    assert len(ways) <= (2 * len(newcomers) if strategy == "isolated" else 0)
+    displaced = {change.target.owner for change in later.changes} - newcomers
+    assert len(displaced) <= (2 * len(newcomers) if strategy == "isolated" else 0)
     assert {left.target.owner for left in later.unplaced} <= left_out | {newcomer.uuid}
-    assert ways <= {want.target.owner for want in made.wanted if want.target.kind == "vcpu"}
+    assert displaced <= {want.target.owner for want in made.wanted if want.target.kind == "vcpu"}
     alone = Counter(
         cpu
         for want in later.wanted
@@ -375,22 +375,22 @@ def test_who_comes_and_goes_leaves_the_others_where_they_are(
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @quietly
 @given(host=snapshots(), asked=parameters)
-def test_a_repack_never_scores_worse_and_repeating_it_comes_to_rest(host: Snapshot, asked: dict, strategy: str) -> None:
+def test_a_rebalance_never_scores_worse_and_repeated_rebalances_end(host: Snapshot, asked: dict, strategy: str) -> None:
     request = Request(strategy, **asked)
     stay = planned(host, request)
     # Guests and processes that a request names may be missing under a policy only.
     assume(not request.guests or any(each.name == "g0" for each in host.guests))
     assume(not request.processes or any(each.pid == 300 for each in host.processes))
-    pack = plan(host, "s", replace(request, rebalance=True))
-    assert pack.rebalance is not None
-    assert len(pack.unplaced) <= len(stay.unplaced)
-    if len(pack.unplaced) == len(stay.unplaced):
-        assert pack.score_after.total <= stay.score_after.total
-    # What one leaves unplaced the next may find a place for, beside those who sit well by then; nothing else changes.
+    rebalanced = plan(host, "s", replace(request, rebalance=True))
+    assert rebalanced.rebalance is not None
+    assert len(rebalanced.unplaced) <= len(stay.unplaced)
+    if len(rebalanced.unplaced) == len(stay.unplaced):
+        assert rebalanced.score_after.total <= stay.score_after.total
+    # A later rebalance may place a guest that the one before left unplaced. Nothing else changes.
     for _ in (*host.guests, "the last"):
-        host = applied(host, pack)
-        before, pack = pack, plan(host, "s", replace(request, rebalance=True))
-        if not pack.changes:
+        host = applied(host, rebalanced)
+        before, rebalanced = rebalanced, plan(host, "s", replace(request, rebalance=True))
+        if not rebalanced.changes:
             break
-        assert len(pack.unplaced) < len(before.unplaced)
-    assert pack.changes == ()
+        assert len(rebalanced.unplaced) < len(before.unplaced)
+    assert rebalanced.changes == ()

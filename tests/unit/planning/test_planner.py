@@ -1,4 +1,4 @@
-"""What every plan has, whatever the strategy."""
+"""Properties of every plan, whatever the strategy."""
 
 from dataclasses import replace
 from importlib.metadata import EntryPoint
@@ -32,7 +32,7 @@ def test_a_plug_in_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch) 
         strategy.installed.__wrapped__()
 
 
-def test_a_plan_names_what_it_was_made_from() -> None:
+def test_a_plan_names_its_host_snapshot_and_topology() -> None:
     made = plan(host(), "abc", Request())
     assert (made.host, made.basis.snapshot, made.basis.taken_at) == ("compute1", "abc", NOON)
     assert made.basis.fingerprint == host().topology.fingerprint
@@ -54,19 +54,19 @@ def test_the_id_follows_from_snapshot_and_request() -> None:
     assert all(one.startswith("plan-") and len(one) == 21 for one in ids)
 
 
-def test_changes_clear_the_room_before_anybody_moves_in() -> None:
+def test_host_processes_move_before_emulators_and_emulators_before_vcpus() -> None:
     made = plan(host(), "s", Request())
     kinds = [change.target.kind for change in made.changes]
     assert kinds == ["process", *["emulator", "vhost", "iothread"] * 2, *["vcpu"] * 4]
 
 
-def test_only_the_guests_asked_for_by_name_or_uuid_are_placed() -> None:
+def test_only_guests_asked_for_by_name_or_uuid_are_placed() -> None:
     for name in ("g2", "00000000-0000-4000-8000-000000000002"):
         made = plan(host(), "s", Request(guests=(name,)))
         assert {want.target.name for want in made.wanted if want.target.kind != "process"} == {"g2"}
 
 
-def test_a_guest_that_nova_pinned_is_not_touched_and_its_cpus_are_not_handed_out() -> None:
+def test_a_guest_that_nova_pinned_is_skipped_and_its_cpus_are_not_allocated() -> None:
     guests = [guest(1, 2, cpus("0-31"), pins=["8", "9"], dedicated=True), guest(2, 2, cpus("0-31"))]
     made = plan(snapshot(plain(32), guests), "s", Request())
     assert {want.target.name for want in made.wanted} == {"g2"}
@@ -80,12 +80,12 @@ def test_of_a_mixed_guest_only_the_vcpus_with_a_cpu_of_their_own_count_as_dedica
 
 
 @pytest.mark.parametrize("state", ["paused", "blocked", "suspended"])
-def test_a_guest_is_placed_whatever_it_is_doing(state: str) -> None:
+def test_a_guest_is_placed_in_every_state(state: str) -> None:
     made = plan(snapshot(plain(32), [replace(guest(1, 2, cpus("0-31")), state=state)]), "s", Request())
     assert len([change for change in made.changes if change.target.kind == "vcpu"]) == 2
 
 
-def test_a_host_with_nothing_on_it_has_a_plan_with_nothing_to_do() -> None:
+def test_an_empty_host_has_a_plan_without_changes() -> None:
     made = plan(snapshot(plain(32)), "s", Request())
     assert (made.changes, made.wanted, made.blocked) == ((), (), "")
     assert made.score_before == made.score_after
@@ -108,7 +108,7 @@ def test_iothreads_are_in_every_plan(name: str) -> None:
 
 @pytest.mark.fault(14)
 @pytest.mark.parametrize("name", ["shared-pool", "numa-local"])
-def test_helper_threads_go_where_their_guests_emulator_goes(name: str) -> None:
+def test_vhost_threads_run_beside_the_emulator_of_their_guest(name: str) -> None:
     guests = [guest(n, 2, cpus("0-31"), vhost_threads=2) for n in (1, 2)]
     made = plan(snapshot(plain(32, 2), guests), "s", Request(strategy=name))
     placed = {(want.target.kind, want.target.name): want.cpus for want in made.wanted}

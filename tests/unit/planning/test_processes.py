@@ -1,4 +1,4 @@
-"""Who moves, who stays, and whose CPUs are kept out of every set."""
+"""Which processes move, which stay, and whose CPUs are in no set."""
 
 import pytest
 from support.hosts import applied, cpus, guest, plain, process, snapshot
@@ -23,26 +23,26 @@ def stays(made: Plan) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("strategy", ["shared-pool", "numa-local", "isolated"])
-def test_a_pmd_thread_is_left_alone_and_its_cpu_is_in_no_set(strategy: str) -> None:
-    pmd = process(300, 102.0, ALL, "9", ALL, name="ovs-vswitchd", holds=["", "restricted", ""])
+def test_a_pmd_thread_stays_and_its_cpu_is_in_no_set(strategy: str) -> None:
+    pmd = process(300, 102.0, ALL, "9", ALL, name="ovs-vswitchd", reasons=["", "restricted", ""])
     made = plan(snapshot(plain(32), [guest(1, 2, cpus(ALL))], [pmd]), "s", Request(strategy))
     assert moved(made) == {"process ovs-vswitchd (300)": [(300, ALL), (302, ALL)]}
     assert list(stays(made)) == ["process ovs-vswitchd (300) thread 301"]
-    assert "CPUs 9 on purpose" in stays(made)["process ovs-vswitchd (300) thread 301"]
+    assert "its owner restricted it to CPUs 9;" in stays(made)["process ovs-vswitchd (300) thread 301"]
     for role in (made.roles.housekeeping, made.roles.emulator, made.roles.vcpu):
         assert 9 not in role
 
 
 @pytest.mark.parametrize("name", ["ovs-vswitchd", "300"])
-def test_a_narrowed_process_asked_for_by_name_or_pid_moves_and_gives_its_cpus_back(name: str) -> None:
-    pmd = process(300, 100.0, ALL, "9", name="ovs-vswitchd", holds=["", "restricted"])
+def test_a_restricted_process_that_is_asked_for_moves_and_its_cpus_are_free(name: str) -> None:
+    pmd = process(300, 100.0, ALL, "9", name="ovs-vswitchd", reasons=["", "restricted"])
     made = plan(snapshot(plain(32), [], [pmd]), "s", Request(processes=(name,)))
     assert moved(made) == {"process ovs-vswitchd (300)": [(300, ALL), (301, "9")]}
     assert 9 in made.roles.vcpu
     assert made.skipped == ()
 
 
-def test_only_what_is_above_the_threshold_counts_as_busy() -> None:
+def test_only_processes_above_the_threshold_are_busy() -> None:
     processes = [process(300, 2.0, ALL), process(400, 2.1, ALL), process(500, 0.0, ALL, name="idle")]
     assert list(moved(plan(snapshot(plain(32), [], processes), "s", Request()))) == ["process daemon (400)"]
     made = plan(snapshot(plain(32), [], processes), "s", Request(busy_threshold=50.0, processes=("idle",)))
@@ -51,13 +51,13 @@ def test_only_what_is_above_the_threshold_counts_as_busy() -> None:
     ]
 
 
-def test_what_cannot_move_is_listed_but_for_a_guests_own_processes() -> None:
+def test_busy_processes_that_cannot_move_are_listed_except_those_of_guests() -> None:
     processes = [
         process(2, 9.0, "0", name="ksoftirqd/0", immovable_reason="per-cpu"),
         process(3, 30.0, "1", name="ksoftirqd/1", immovable_reason="per-cpu"),
         process(10, 80.0, ALL, name="pinner", immovable_reason="pinner"),
         process(11_000, 99.0, ALL, name="qemu", immovable_reason="guest"),
-        process(40, 70.0, "8-9", "8-9", name="ceph-osd", holds=["restricted", "restricted"]),
+        process(40, 70.0, "8-9", "8-9", name="ceph-osd", reasons=["restricted", "restricted"]),
     ]
     made = plan(snapshot(plain(32), [], processes), "s", Request())
     assert made.changes == ()
@@ -68,12 +68,12 @@ def test_what_cannot_move_is_listed_but_for_a_guests_own_processes() -> None:
         ),
         "process pinner (10)": "80.0 % of one CPU; pinner itself",
         "process ceph-osd (40)": (
-            "70.0 % of one CPU; somebody gave it CPUs 8-9 on purpose; name it among those to move to have it moved"
+            "70.0 % of one CPU; its owner restricted it to CPUs 8-9; to move it, name it in processes (--process)"
         ),
     }
 
 
-def test_what_cannot_move_says_so_when_it_is_asked_for() -> None:
+def test_a_process_that_is_asked_for_and_cannot_move_is_listed() -> None:
     processes = [
         process(2, 0.0, "0", name="ksoftirqd/0", immovable_reason="per-cpu"),
         process(11_000, 0.0, ALL, name="qemu", immovable_reason="guest"),
@@ -81,13 +81,13 @@ def test_what_cannot_move_says_so_when_it_is_asked_for() -> None:
     made = plan(snapshot(plain(32), [], processes), "s", Request(processes=("2", "qemu")))
     assert made.changes == ()
     assert stays(made) == {
-        "process ksoftirqd/0 (2)": "0.0 % of one CPU; a kernel thread that belongs to CPU 0",
-        "process qemu (11000)": "it belongs to a guest and is placed with it",
+        "process ksoftirqd/0 (2)": "0.0 % of one CPU; a kernel thread that cannot leave CPU 0",
+        "process qemu (11000)": "it belongs to a guest and is placed with that guest",
     }
 
 
-def test_an_idle_process_that_was_narrowed_claims_its_cpus_too() -> None:
-    made = plan(snapshot(plain(32), [], [process(40, 0.0, "0-1", holds=["restricted"])]), "s", Request())
+def test_the_cpus_of_an_idle_restricted_process_are_in_no_set() -> None:
+    made = plan(snapshot(plain(32), [], [process(40, 0.0, "0-1", reasons=["restricted"])]), "s", Request())
     assert (str(made.roles.housekeeping), str(made.roles.emulator), str(made.roles.vcpu)) == ("2-5", "6-9", "10-31")
     assert made.skipped == ()
 
@@ -95,22 +95,22 @@ def test_an_idle_process_that_was_narrowed_claims_its_cpus_too() -> None:
 @pytest.mark.parametrize(
     "sets", [{}, {"housekeeping": "0-3", "emulator": "4-7"}, {"housekeeping": "0-3"}, {"emulator": "4-7"}]
 )
-def test_a_mask_that_is_housekeeping_already_is_no_claim(sets: dict[str, str]) -> None:
+def test_a_mask_that_equals_housekeeping_is_no_restricted_affinity(sets: dict[str, str]) -> None:
     host = snapshot(
         plain(32),
         [],
-        [process(40, 9.0, "0-3", holds=["restricted"]), process(41, 9.0, "16", holds=["restricted"])],
+        [process(40, 9.0, "0-3", reasons=["restricted"]), process(41, 9.0, "16", reasons=["restricted"])],
     )
     made = plan(host, "s", Request(**sets))
     assert (str(made.roles.housekeeping), str(made.roles.vcpu)) == ("0-3", "8-15,17-31")
 
 
-def test_a_mask_that_is_housekeeping_above_a_literal_emulator_set_is_no_claim() -> None:
-    host = snapshot(plain(32), [], [process(40, 9.0, "4-7", holds=["restricted"])])
+def test_a_mask_that_equals_housekeeping_beside_a_literal_emulator_set_is_no_restricted_affinity() -> None:
+    host = snapshot(plain(32), [], [process(40, 9.0, "4-7", reasons=["restricted"])])
     assert str(plan(host, "s", Request(emulator="0-3")).roles.housekeeping) == "4-7"
 
 
-def test_threads_that_were_born_elsewhere_are_moved_with_all_the_masks_before() -> None:
+def test_all_threads_of_a_process_move_and_the_plan_has_the_mask_of_each() -> None:
     host = snapshot(plain(32), [], [process(300, 90.0, "0-3", ALL, "5-6")])
     made = plan(host, "s", Request())
     assert moved(made) == {"process daemon (300)": [(300, "0-3"), (301, ALL), (302, "5-6")]}

@@ -1,4 +1,5 @@
-"""What holds on any host: sparse and interleaved ids, SMT, offline, isolated, dedicated and claimed CPUs, odd nodes."""
+"""Properties of plans on any host: sparse and interleaved ids, SMT, offline, isolated, dedicated and restricted CPUs,
+and nodes without CPUs or memory."""
 
 from collections import Counter
 
@@ -44,7 +45,7 @@ def on_any_host(test):
 
 @on_any_host
 @given(host=snapshots(), asked=parameters)
-def test_nothing_forbidden_is_handed_out(host: Snapshot, asked: dict, strategy: str) -> None:
+def test_a_plan_uses_only_cpus_that_pinner_may_allocate(host: Snapshot, asked: dict, strategy: str) -> None:
     request = Request(strategy, **asked)
     made = planned(host, request)
     top = host.topology
@@ -78,7 +79,7 @@ def test_nothing_forbidden_is_handed_out(host: Snapshot, asked: dict, strategy: 
 
 @on_any_host
 @given(host=snapshots(), asked=parameters)
-def test_roles_are_exclusive_but_on_nodes_too_small_for_them(host: Snapshot, asked: dict, strategy: str) -> None:
+def test_roles_share_cpus_only_on_nodes_too_small_for_them(host: Snapshot, asked: dict, strategy: str) -> None:
     request = Request(strategy, **asked)
     made = planned(host, request)
     roles = made.roles
@@ -92,7 +93,7 @@ def test_roles_are_exclusive_but_on_nodes_too_small_for_them(host: Snapshot, ask
 
 @on_any_host
 @given(host=snapshots(), asked=parameters)
-def test_a_plan_speaks_of_what_is_there_and_of_each_guest_once(host: Snapshot, asked: dict, strategy: str) -> None:
+def test_a_plan_names_only_targets_of_the_host_and_each_guest_once(host: Snapshot, asked: dict, strategy: str) -> None:
     request = Request(strategy, **asked)
     made = planned(host, request)
     guests = {guest.uuid: guest for guest in host.guests}
@@ -128,9 +129,9 @@ def test_a_second_plan_after_applying_is_empty(host: Snapshot, asked: dict, by_h
     request = Request(strategy, **asked)
     made = planned(host, request)
     assume(not made.blocked)
-    # A claim that holds lower CPUs than housekeeping could, from the masks alone, be the housekeeping set itself.
-    claims = [t.affinity for p in host.processes for t in p.threads if t.immovable_reason == "restricted"]
-    assume(not by_hand or all(min(restriction) >= min(made.roles.housekeeping) for restriction in claims))
+    # From the masks alone, a restricted affinity with lower CPUs than housekeeping could be the housekeeping set.
+    restricted = [t.affinity for p in host.processes for t in p.threads if t.immovable_reason == "restricted"]
+    assume(not by_hand or all(min(restriction) >= min(made.roles.housekeeping) for restriction in restricted))
     again = plan(applied(host, made, by_hand=by_hand), "s", request)
     assert again.changes == ()
     assert again.roles == made.roles
@@ -148,16 +149,16 @@ def test_the_same_input_gives_the_same_plan_also_from_a_file(host: Snapshot, ask
 @pytest.mark.parametrize("smt", ["prefer", "isolate", "require"])
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(host=snapshots())
-def test_isolated_keeps_a_guest_on_one_node_and_to_its_smt_policy(host: Snapshot, smt: str) -> None:
+def test_isolated_places_a_guest_on_one_node_and_follows_its_smt_policy(host: Snapshot, smt: str) -> None:
     made = planned(host, Request("isolated", smt=smt))
-    seats: dict[str, list[int]] = {}
+    pinned: dict[str, list[int]] = {}
     floating = {g.uuid for g in host.guests if flavors.strategy(g, STRATEGIES) in ("shared-pool", "numa-local")}
     for want in made.wanted:
         if want.target.kind == "vcpu" and want.target.owner not in floating:
-            seats.setdefault(want.target.owner, []).extend(want.cpus)
+            pinned.setdefault(want.target.owner, []).extend(want.cpus)
     facts = {cpu.id: cpu for cpu in host.topology.cpus}
-    cores = Counter(facts[cpu].siblings for cpus in seats.values() for cpu in cpus)
-    for cpus in seats.values():
+    cores = Counter(facts[cpu].siblings for cpus in pinned.values() for cpu in cpus)
+    for cpus in pinned.values():
         assert len({facts[cpu].node for cpu in cpus}) == 1
     if smt == "isolate":
         assert set(cores.values()) <= {1}

@@ -1,4 +1,4 @@
-"""A strategy from elsewhere that breaks a rule gets no plan."""
+"""A strategy plug-in whose answer breaks a rule gets no plan."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -23,7 +23,7 @@ ROLES = Roles(cpus("0-3"), cpus("4-7"), cpus("8-31"))
 
 
 class Fixed:
-    """Answers what it was given, and places the rest of its guests as the rules ask: without fault."""
+    """Answers the targets that it was given, and places all other targets of its guests correctly."""
 
     name: ClassVar[str] = "fixed"
     summary: ClassVar[str] = "Always the same."
@@ -53,7 +53,7 @@ def host():
     return snapshot(
         topology({0: [[c] for c in range(32)]}, offline="19", isolated="20-31"),
         [guest(1, 2, cpus("0-18"))],
-        [process(300, 9.0, "10", holds=["restricted"]), process(400, 0.0, "0-18")],
+        [process(300, 9.0, "10", reasons=["restricted"]), process(400, 0.0, "0-18")],
         dedicated=cpus("11"),
     )
 
@@ -61,7 +61,7 @@ def host():
 @pytest.mark.parametrize(
     ("strategy", "wrong"),
     [
-        (Fixed((VCPU_0, "8-10")), "10 is claimed by process daemon \\(300\\)"),
+        (Fixed((VCPU_0, "8-10")), "10 is in the restricted affinity of process daemon \\(300\\)"),
         (Fixed((VCPU_0, "19")), "19 is offline"),
         (Fixed((VCPU_0, "8"), roles=Roles(cpus("0"), cpus("1"), cpus("2"))), "outside the set of its role \\(2\\)"),
         (Fixed((VCPU_0, "40"), roles=Roles(cpus("0"), cpus("1"), cpus("40"))), "40 is absent"),
@@ -71,8 +71,11 @@ def host():
         (Fixed((VCPU_0, "20-21")), "20-21 are isolated"),
         (Fixed((VCPU_0, "20"), (VCPU_1, "20")), "isolated CPUs 20 get several threads"),
         (Fixed((VCPU_0, "8"), (VCPU_0, "9")), "guest g1 vcpu 0 is placed 2 times"),
-        (Fixed((Target("vcpu", UUID, 7, "g1"), "8")), "guest g1 vcpu 7 is not there"),
-        (Fixed((Target("process", "400", 5, "daemon"), "0")), "process daemon \\(400\\) is not there, or not to be"),
+        (Fixed((Target("vcpu", UUID, 7, "g1"), "8")), "guest g1 vcpu 7 is not on the host"),
+        (
+            Fixed((Target("process", "400", 5, "daemon"), "0")),
+            "process daemon \\(400\\) is not on the host, or not to be",
+        ),
         (
             Fixed(roles=Roles(cpus("0-3"), cpus("3-4"), cpus("5"))),
             "housekeeping and emulator share CPUs 3, and no note",
@@ -268,7 +271,7 @@ def test_an_answer_that_breaks_no_rule_becomes_a_plan() -> None:
     ]
 
 
-def test_roles_may_merge_where_a_note_says_why() -> None:
+def test_roles_may_share_cpus_where_a_note_says_why() -> None:
     roles = Roles(cpus("0-3"), cpus("0-3"), cpus("8-9"), ("a small host",))
     assert plan(host(), "s", Request("fixed"), {"fixed": Fixed(roles=roles)}).roles == roles
 

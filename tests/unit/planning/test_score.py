@@ -1,4 +1,4 @@
-"""The objective, by hand."""
+"""The objective, compared with results computed by hand."""
 
 import pytest
 from support.hosts import cpus, guest, plain, process, snapshot
@@ -10,7 +10,7 @@ from pinner.planning.score import score
 QUIET = {"vcpu_vs_host": 0, "vcpu_vs_emulator": 0, "emulator_vs_host": 0, "overcommit": 0, "remote_nodes": 0}
 
 
-def test_everything_everywhere() -> None:
+def test_every_part_counts_where_all_threads_float_over_all_cpus() -> None:
     """Four CPUs; 2 vCPUs, one emulator, one iothread and a process of 80 % of a CPU spread over all of them."""
     host = snapshot(plain(4), [guest(1, 2, cpus("0-3"), iothreads=1)], [process(300, 80.0, "0-3", "0-3")])
     expected = {
@@ -25,7 +25,7 @@ def test_everything_everywhere() -> None:
     assert found.total == pytest.approx(sum(expected.values()))
 
 
-def test_apart_nothing_fights() -> None:
+def test_threads_on_separate_cpus_score_zero() -> None:
     host = snapshot(plain(8), [guest(1, 2, cpus("2-3"), pins=["4-7", "4-7"])], [process(300, 80.0, "0-1")])
     assert score(host, 2.0, {}).parts == QUIET
     assert score(host, 2.0, {}).total == 0
@@ -40,7 +40,7 @@ def test_apart_nothing_fights() -> None:
         ("emulator_vs_host", {300: "2-3"}, 2 * 0.5 * 0.4),
     ],
 )
-def test_each_part_alone(part: str, planned: dict[int, str], expected: float) -> None:
+def test_each_part_counts_only_its_own_kind_of_conflict(part: str, planned: dict[int, str], expected: float) -> None:
     host = snapshot(plain(8), [guest(1, 2, cpus("2-3"), pins=["4-7", "4-7"])], [process(300, 80.0, "0-1")])
     found = score(host, 2.0, {tid: cpus(text) for tid, text in planned.items()})
     assert found.parts == pytest.approx(QUIET | {part: expected})
@@ -56,12 +56,12 @@ def test_each_part_alone(part: str, planned: dict[int, str], expected: float) ->
         ({}, ["4", "5"], 0.0),
     ],
 )
-def test_remote_nodes(memory: dict[int, int], pins: list[str], expected: float) -> None:
+def test_remote_memory_counts_once_for_each_vcpu(memory: dict[int, int], pins: list[str], expected: float) -> None:
     host = snapshot(plain(8, 2), [guest(1, 2, cpus("0-7"), pins=pins, memory=memory)])
     assert score(host, 2.0, {}).parts["remote_nodes"] == pytest.approx(expected)
 
 
-def test_what_cannot_move_and_what_is_idle_does_not_count() -> None:
+def test_idle_and_immovable_processes_do_not_count() -> None:
     processes = [
         process(2, 50.0, "0", immovable_reason="per-cpu"),
         process(300, 1.0, "0-7"),
@@ -72,7 +72,7 @@ def test_what_cannot_move_and_what_is_idle_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["shared-pool", "numa-local"])
-def test_a_plan_improves_a_host_where_all_float(strategy: str) -> None:
+def test_a_plan_improves_a_host_where_all_threads_float(strategy: str) -> None:
     top = plain(32, 2)
     host = snapshot(top, [guest(n, 8, top.online, memory={n: 5}) for n in (0, 1)], [process(300, 80.0, "0-31")])
     made = plan(host, "s", Request(strategy))

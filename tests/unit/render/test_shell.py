@@ -39,7 +39,7 @@ def host() -> Snapshot:
         [guest(1, 2, everywhere, iothreads=1, vhost_threads=1)],
         [
             process(300, 40.0, "0-31", "0-31"),
-            process(400, 90.0, "0-31", "31", "0-31", name="ovs", holds=["", "restricted", ""]),
+            process(400, 90.0, "0-31", "31", "0-31", name="ovs", reasons=["", "restricted", ""]),
             process(500, 9.0, "0-15", "0-31", name="mixed"),
         ],
     )

@@ -17,7 +17,7 @@ from pinner.render.text import render
 
 
 def planned(strategy):
-    pinned = process(95, 99.0, "6", name="pmd", holds=["restricted"])
+    pinned = process(95, 99.0, "6", name="pmd", reasons=["restricted"])
     seen = snapshot(plain(8), [guest(1, 2, cpus("0-7"))], [process(90, 60.0, "0-7", "0-7", name="ceph"), pinned])
     return planner.plan(seen, "basis", Request(strategy))
 

@@ -157,7 +157,7 @@ def test_propose_stores_one_plan_for_an_operator(service, reconciler, agent):
     assert [(str(drift.target), drift.cause) for drift in again.drifts] == [("guest g1 vcpu 0", "unknown")]
     assert again.proposed not in ("", report.proposed)
     (change,) = service.plan_by_id(again.proposed).changes
-    assert change.reason.startswith("moved by somebody else; ")
+    assert change.reason.startswith("moved by another program; ")
 
 
 def test_enforce_applies_the_plan_and_records_the_cause(service, reconciler, agent):
@@ -186,7 +186,7 @@ def test_a_restarted_daemon_is_placed_at_once_without_a_measurement(service, rec
     assert not any(agent.samples)
     run = service.runs(HOST, 5, "").items[0]
     assert (run.origin, len(service.entries(run.id))) == ("process-started 900 daemon", 1)
-    assert service.entries(run.id)[0].change.reason.startswith("started anew; ")
+    assert service.entries(run.id)[0].change.reason.startswith("restarted; ")
 
 
 def test_a_new_guest_moves_no_other_guest(service, reconciler, agent):

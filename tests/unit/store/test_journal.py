@@ -83,7 +83,7 @@ def test_the_error_of_a_second_run_names_the_first_run(journal, tmp_path):
     journal.begin(make_run("run-1"))
     with closing(Journal(tmp_path / "agent")) as other:
         for each in (journal, other):
-            with pytest.raises(HostBusy, match="held by run run-1") as caught:
+            with pytest.raises(HostBusy, match="run run-1 is working on host") as caught:
                 each.begin(make_run("run-2"))
             assert caught.value.details == {"host": "h1", "run": "run-1"}
             with pytest.raises(NotFound):

@@ -1,4 +1,4 @@
-"""How often and how long: the clock is a number here."""
+"""The back-off from targets that another program moves again. The tests pass the time as a number."""
 
 from datetime import timedelta
 
@@ -6,7 +6,7 @@ import pytest
 from support.values import NOON, make_change
 
 from pinner.model.drift import Drift
-from pinner.planning.placement.backoff import MAX_DELAY, QUIET, Backoff, after_reconcile, with_backoff
+from pinner.planning.placement.backoff import FORGET_AFTER, MAX_DELAY, Backoff, after_reconcile, with_backoff
 from pinner.planning.placement.process_matching import key
 
 CHANGE = make_change(100)
@@ -20,37 +20,37 @@ def after(seconds: float):
 @pytest.mark.parametrize(
     ("times", "seconds"), [(1, 0), (2, 0), (3, 5), (4, 10), (5, 20), (9, 320), (14, 3600), (1000, 3600)]
 )
-def test_holds_double_up_to_an_hour(times: int, seconds: int):
+def test_the_delay_doubles_up_to_an_hour(times: int, seconds: int):
     assert Backoff(times, NOON).backoff_until == after(seconds)
     assert timedelta(seconds=seconds) <= MAX_DELAY
 
 
-def test_a_drift_is_marked_while_it_is_fought_over():
+def test_a_drift_has_the_end_of_its_back_off_until_that_time():
     backoffs = after_reconcile((DRIFT,), {}, NOON)
     for _ in range(2):
         backoffs = after_reconcile((DRIFT,), backoffs, NOON)
-    (held,) = with_backoff((DRIFT,), backoffs, after(4))
-    assert (held.times, held.backoff_until) == (3, after(5))
+    (delayed,) = with_backoff((DRIFT,), backoffs, after(4))
+    assert (delayed.times, delayed.backoff_until) == (3, after(5))
     (free,) = with_backoff((DRIFT,), backoffs, after(6))
     assert (free.times, free.backoff_until) == (3, None)
 
 
-def test_who_gives_up_is_forgotten():
+def test_a_target_that_stays_in_place_long_enough_is_forgotten():
     backoffs = {key(DRIFT.target): Backoff(3, NOON)}
-    later = NOON + QUIET + timedelta(seconds=1)
+    later = NOON + FORGET_AFTER + timedelta(seconds=1)
     assert with_backoff((DRIFT,), backoffs, later) == (DRIFT,)
     assert after_reconcile((), backoffs, later) == {}
     assert after_reconcile((DRIFT,), backoffs, later)[key(DRIFT.target)].times == 1
 
 
-def test_a_long_hold_is_not_forgotten_before_it_has_ended_twice():
+def test_a_long_delay_is_forgotten_only_after_twice_that_time():
     backoff = Backoff(20, NOON)
-    assert not backoff.is_over(NOON + MAX_DELAY + QUIET)
+    assert not backoff.is_over(NOON + MAX_DELAY + FORGET_AFTER)
     assert backoff.is_over(NOON + 2 * MAX_DELAY + timedelta(seconds=1))
 
 
 @pytest.mark.parametrize("cause", ["restarted", "arrived", "thread", "hotplug", "offline", "moved", "busy"])
-def test_what_nobody_else_did_is_no_fight(cause: str):
+def test_a_drift_that_no_other_program_caused_gets_no_back_off(cause: str):
     drift = Drift(CHANGE.target, CHANGE.after, CHANGE.before, cause)
     assert after_reconcile((drift,), {}, NOON) == {}
     assert with_backoff((drift,), {key(drift.target): Backoff(9, NOON)}, NOON) == (drift,)

@@ -1,4 +1,4 @@
-"""What is not where it stands, and why, as far as two snapshots tell."""
+"""The difference between a placement and a snapshot, and its cause."""
 
 from dataclasses import replace
 
@@ -27,10 +27,10 @@ HOST = replace(applied(FREE, PLAN), sample_seconds=0.0)
 
 
 def found(host: Snapshot, placement: Placement | None = PLACEMENT) -> list[tuple[str, str]]:
-    return [(str(drift.target), drift.cause) for drift in look(host, placement)]
+    return [(str(drift.target), drift.cause) for drift in drifts_of(host, placement)]
 
 
-def look(host: Snapshot, placement: Placement | None = PLACEMENT) -> tuple[Drift, ...]:
+def drifts_of(host: Snapshot, placement: Placement | None = PLACEMENT) -> tuple[Drift, ...]:
     return drifts(planner.plan_from_placement(host, "s", REQUEST, placement), placement, host)
 
 
@@ -47,11 +47,11 @@ def on(part: object, mask: str, **other: object) -> object:
     return replace(part, thread=replace(part.thread, affinity=cpus(mask), **other))
 
 
-def test_nothing_drifts_where_everything_is_in_its_place():
-    assert look(HOST) == ()
+def test_a_host_with_the_recorded_affinities_has_no_drift():
+    assert drifts_of(HOST) == ()
 
 
-def test_where_nothing_stands_all_is_newly_placed():
+def test_without_a_placement_every_target_is_newly_placed():
     assert {cause for _, cause in found(FREE, None)} == {"arrived", "busy"}
 
 
@@ -81,7 +81,7 @@ def test_where_nothing_stands_all_is_newly_placed():
                 )
             ),
             [("guest g1 emulator", "thread")],
-            id="a worker was born elsewhere",
+            id="a new worker runs elsewhere",
         ),
         pytest.param(
             with_process(pid=900, started=9, threads=(Thread(900, 9, "daemon", ALL),)),
@@ -91,7 +91,7 @@ def test_where_nothing_stands_all_is_newly_placed():
         pytest.param(
             with_process(threads=(*DAEMON.threads, Thread(555, 9, "daemon", ALL))),
             [("process daemon (500)", "thread")],
-            id="a thread of the daemon was born elsewhere",
+            id="a new thread of the daemon runs elsewhere",
         ),
         pytest.param(
             with_process(
@@ -115,7 +115,7 @@ def test_where_nothing_stands_all_is_newly_placed():
         pytest.param(
             replace(HOST, guests=(G1, guest(2, 1, ALL))),
             [("guest g2 emulator", "arrived"), ("guest g2 vcpu 0", "arrived")],
-            id="a guest came",
+            id="a guest was started",
         ),
         pytest.param(
             with_guest(replace(guest(3, 2, ALL, iothreads=1), uuid=G1.uuid, name="g1")),
@@ -129,11 +129,11 @@ def test_where_nothing_stands_all_is_newly_placed():
         ),
     ],
 )
-def test_causes(host: Snapshot, expected: list[tuple[str, str]]):
+def test_the_cause_of_a_drift_follows_from_the_change_of_the_host(host: Snapshot, expected: list[tuple[str, str]]):
     assert found(host) == expected
 
 
-def test_a_cpu_that_goes_offline_is_the_cause_and_so_is_its_return():
+def test_a_cpu_that_goes_offline_or_comes_online_is_the_cause():
     gone = tuple(replace(each, online=each.id != 15) for each in HOST.topology.cpus)
     host = replace(HOST, topology=replace(HOST.topology, cpus=gone))
     assert set(found(host)) == {("guest g1 vcpu 0", "offline"), ("guest g1 vcpu 1", "offline")}
@@ -142,30 +142,30 @@ def test_a_cpu_that_goes_offline_is_the_cause_and_so_is_its_return():
     assert {cause for _, cause in found(applied(HOST, made), later)} == {"offline"}
 
 
-def test_a_guest_that_makes_way_says_so():
-    lonely = snapshot(
+def test_a_guest_that_moves_to_make_room_has_the_cause_moved():
+    isolated = snapshot(
         plain(16, nodes=2, isolated="2-7,10-15"), [guest(1, 4, ALL), *(guest(n, 2, ALL, memory={1: 9}) for n in (2, 3))]
     )
     request = Request("isolated")
-    first = planner.plan_from_placement(lonely, "s", request, None)
-    placement, host = record(first, lonely, None), applied(lonely, first)
+    first = planner.plan_from_placement(isolated, "s", request, None)
+    placement, host = record(first, isolated, None), applied(isolated, first)
     host = replace(host, guests=(*host.guests, guest(4, 4, ALL, memory={1: 9})))
-    told = drifts(planner.plan_from_placement(host, "s", request, placement), placement, host)
-    assert {(each.target.name, each.cause) for each in told} >= {("g2", "moved"), ("g4", "arrived")}
+    found = drifts(planner.plan_from_placement(host, "s", request, placement), placement, host)
+    assert {(each.target.name, each.cause) for each in found} >= {("g2", "moved"), ("g4", "arrived")}
 
 
-def test_a_drift_shows_the_threads_that_are_astray_alone():
-    (drift,) = look(with_process(threads=(replace(DAEMON.threads[0], affinity=cpus("9")), DAEMON.threads[1])))
+def test_a_drift_shows_only_the_misplaced_threads():
+    (drift,) = drifts_of(with_process(threads=(replace(DAEMON.threads[0], affinity=cpus("9")), DAEMON.threads[1])))
     assert [(mask.tid, str(mask.cpus)) for mask in drift.actual] == [(500, "9")]
     assert str(drift.expected) == "0-1"
 
 
-def test_every_change_says_what_caused_it():
+def test_the_reason_of_each_change_starts_with_its_cause():
     host = with_guest(replace(G1, vcpus=(on(G1.vcpus[0], "4"), on(G1.vcpus[1], "5"))))
     made = planner.plan_from_placement(host, "s", REQUEST, PLACEMENT)
     first, second = drifts(made, PLACEMENT, host)
-    told = reasoned(made, (replace(first, cause="libvirt", detail="virsh vcpupin at 12:00"), second))
-    assert [change.reason.partition(";")[0] for change in told.changes] == [
+    explained = reasoned(made, (replace(first, cause="libvirt", detail="virsh vcpupin at 12:00"), second))
+    assert [change.reason.partition(";")[0] for change in explained.changes] == [
         "virsh vcpupin at 12:00",
-        "moved by somebody else",
+        "moved by another program",
     ]

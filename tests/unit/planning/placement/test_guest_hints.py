@@ -1,4 +1,4 @@
-"""What events told of guests, seen in a snapshot."""
+"""Facts about guests that only events report, added to a snapshot."""
 
 from datetime import timedelta
 
@@ -14,25 +14,25 @@ WRITTEN = NovaIdentity("i-1", "p-1", "", "small")
 NOVA = NovaIdentity("i-2", "p-2", "u-2", "big", {"hw:cpu_policy": "dedicated"})
 
 
-def seen(told, **parts):
+def with_hints(hints, **parts):
     host = snapshot(plain(16), [guest(1, 2, cpus("0-15"), **parts), guest(2, 2, cpus("0-15"))])
-    return with_guest_hints(host, {each.guest: each for each in told}, NOON)
+    return with_guest_hints(host, {each.guest: each for each in hints}, NOON)
 
 
-def row(number=1, **parts):
+def hint(number=1, **parts):
     return GuestHint(f"00000000-0000-4000-8000-{number:012d}", "compute1", NOON, **parts)
 
 
-def test_an_identity_fills_what_the_metadata_does_not_say():
-    first, second = seen([row(nova=NOVA)], nova=WRITTEN).guests
+def test_a_notified_identity_fills_the_fields_that_the_metadata_lack():
+    first, second = with_hints([hint(nova=NOVA)], nova=WRITTEN).guests
     assert first.nova == NovaIdentity("i-1", "p-1", "u-2", "small", {"hw:cpu_policy": "dedicated"})
     assert first.dedicated
     assert (second.nova, second.dedicated) == (None, False)
-    assert seen([row(nova=NOVA)]).guests[0].nova == NOVA
+    assert with_hints([hint(nova=NOVA)]).guests[0].nova == NOVA
 
 
-def test_a_guest_that_leaves_is_left_alone_for_a_time():
-    host = seen([row(leaving_until=NOON + timedelta(seconds=1)), row(2, leaving_until=NOON)])
+def test_a_guest_that_is_being_migrated_away_is_skipped_for_a_time():
+    host = with_hints([hint(leaving_until=NOON + timedelta(seconds=1)), hint(2, leaving_until=NOON)])
     assert [each.leaving for each in host.guests] == [True, False]
     plan = planner.plan(host, "s", Request())
     assert {change.target.name for change in plan.changes} == {"g2"}

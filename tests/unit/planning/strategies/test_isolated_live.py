@@ -1,4 +1,4 @@
-"""The live form of isolated: who gets which partition, and where there can be none."""
+"""The live form of isolated: the partition of each guest, and the hosts that cannot have any."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def host(*sizes: int, unbound: str = "0-15", **more: object) -> Snapshot:
     return snapshot(plain(16, 2, kernel=kernel), found, **more)
 
 
-def test_each_guest_gets_a_partition_within_that_of_the_slice() -> None:
+def test_each_guest_gets_a_partition_within_the_partition_of_the_slice() -> None:
     made = plan(host(4, 2), "s", LIVE)
     assert made.blocked == ""
     assert made.unplaced == ()
@@ -46,23 +46,26 @@ def test_each_guest_gets_a_partition_within_that_of_the_slice() -> None:
         assert line in render(made)
 
 
+def with_kernel(host: Snapshot, **changes: object) -> Snapshot:
+    kernel = replace(host.topology.kernel, **changes)
+    return replace(host, topology=replace(host.topology, kernel=kernel))
+
+
 @pytest.mark.parametrize(
-    ("odd", "why"),
+    ("change", "why"),
     [
         (
-            lambda it: replace(it, guests=tuple(replace(g, cgroups=()) for g in it.guests)),
-            "guests g1 are not in a scope",
+            lambda host: replace(host, guests=tuple(replace(g, cgroups=()) for g in host.guests)),
+            "guests g1 are not in a systemd scope",
         ),
         (
-            lambda it: replace(
-                it, topology=replace(it.topology, kernel=replace(it.topology.kernel, cgroup="v1", partitions=False))
-            ),
+            lambda host: with_kernel(host, cgroup="v1", partitions=False),
             "Needs the cpuset controller of cgroup v2",
         ),
     ],
 )
-def test_a_host_that_cannot_have_partitions_is_told_why(odd: object, why: str) -> None:
-    made = plan(odd(host(2)), "s", LIVE)
+def test_a_host_that_cannot_have_partitions_gets_a_blocked_plan_with_the_reason(change: object, why: str) -> None:
+    made = plan(change(host(2)), "s", LIVE)
     assert made.blocked.startswith(why)
     assert not [want for want in made.wanted if want.state]
 
@@ -73,7 +76,7 @@ def test_a_guest_without_an_emulator_cpu_of_its_own_is_unplaced() -> None:
     assert "need a CPU of the emulator set for themselves" in made.unplaced[0].why
 
 
-def test_the_boot_form_stays_blocked_and_other_strategies_do_not_read_it() -> None:
+def test_the_boot_form_stays_blocked_and_other_strategies_do_not_use_the_live_form() -> None:
     assert "are not isolated: reboot" in plan(host(2), "s", Request("isolated")).blocked
     made = plan(host(2), "s", Request("shared-pool", isolation="live"))
-    assert "isolation 'live' has no effect: shared-pool does not read it" in made.warnings
+    assert "isolation 'live' has no effect: the strategy shared-pool does not use it" in made.warnings

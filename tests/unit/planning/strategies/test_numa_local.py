@@ -1,4 +1,4 @@
-"""Which node a guest goes to."""
+"""The strategy numa-local: the node of each guest."""
 
 import pytest
 from support.hosts import GIB, cpus, guest, interleaved, plain, snapshot, topology
@@ -33,7 +33,9 @@ NODE_0, NODE_1 = "4-15", "20-31"
     ],
     ids=["memory", "memory-0", "device-over-memory", "tie-device", "tie-device-0", "lowest", "device-nowhere"],
 )
-def test_memory_and_devices_draw_a_guest(memory: dict[int, int], pci: tuple[str, ...], expected: str) -> None:
+def test_a_guest_gets_the_node_of_its_memory_and_devices(
+    memory: dict[int, int], pci: tuple[str, ...], expected: str
+) -> None:
     made = plan(snapshot(HOST, [guest(1, 4, HOST.online, memory=memory, pci=pci)]), "s", Request("numa-local"))
     assert nodes(made) == {"g1": expected}
 
@@ -46,41 +48,43 @@ def test_memory_and_devices_draw_a_guest(memory: dict[int, int], pci: tuple[str,
         ({}, (), "node 0 has room for the guest"),
     ],
 )
-def test_the_reason_names_what_draws_it(memory: dict[int, int], pci: tuple[str, ...], reason: str) -> None:
+def test_the_reason_names_the_memory_and_devices_on_the_node(
+    memory: dict[int, int], pci: tuple[str, ...], reason: str
+) -> None:
     made = plan(snapshot(HOST, [guest(1, 1, HOST.online, memory=memory, pci=pci)]), "s", Request("numa-local"))
     assert [want.reason for want in made.wanted if want.target.kind == "vcpu"] == [reason]
 
 
-def test_free_cpus_come_before_memory_and_the_largest_guest_first() -> None:
+def test_free_cpus_count_more_than_memory_and_the_largest_guest_is_first() -> None:
     guests = [guest(number, vcpus, HOST.online, memory={0: GIB}) for number, vcpus in ((1, 4), (2, 10), (3, 8))]
     made = plan(snapshot(HOST, guests), "s", Request("numa-local"))
     assert nodes(made) == {"g2": NODE_0, "g3": NODE_1, "g1": NODE_1}
     assert made.warnings == ()
 
 
-def test_a_node_with_more_vcpus_than_cpus_is_warned_of() -> None:
+def test_a_node_with_more_vcpus_than_cpus_gives_a_warning() -> None:
     guests = [guest(number, 12, HOST.online, memory={0: GIB}) for number in (1, 2, 3)]
     made = plan(snapshot(HOST, guests), "s", Request("numa-local"))
     assert nodes(made) == {"g1": NODE_0, "g2": NODE_1, "g3": NODE_0}
-    assert made.warnings == ("node 0 gets 12 more vCPUs than it has CPUs for them",)
+    assert made.warnings == ("node 0 gets 12 more vCPUs than it has CPUs for vCPUs",)
 
 
-def test_vcpus_of_guests_that_stay_count_where_they_are() -> None:
+def test_vcpus_of_guests_that_are_not_placed_use_the_cpus_of_their_node() -> None:
     guests = [guest(1, 4, HOST.online, memory={0: GIB}), guest(2, 10, cpus(NODE_0))]
     assert nodes(plan(snapshot(HOST, guests), "s", Request("numa-local", guests=("g1",)))) == {"g1": NODE_1}
 
 
-def test_a_guest_whose_memory_no_node_holds_is_unplaced_with_the_numbers() -> None:
+def test_a_guest_with_more_memory_than_any_node_is_unplaced_with_the_numbers() -> None:
     host = snapshot(plain(32, 2, memory_kib={0: 4 * GIB, 1: 6 * GIB}), [guest(1, 2, cpus("0-31"), memory_kib=8 * GIB)])
     made = plan(host, "s", Request("numa-local"))
     assert [left.why for left in made.unplaced] == [
-        "asked for 2 CPUs, 12 are free: no NUMA node with as many CPUs has its 8388608 KiB of memory; "
-        "the most has 6291456 KiB"
+        "asked for 2 CPUs, 12 are free: no NUMA node with enough CPUs has the guest's 8388608 KiB of memory; "
+        "the largest has 6291456 KiB"
     ]
     assert made.changes == ()
 
 
-def test_odd_nodes() -> None:
+def test_a_guest_is_placed_on_a_host_with_nodes_without_cpus_or_memory() -> None:
     """Node 2 has no CPU, node 5 no memory, ids have gaps."""
     top = topology(
         {2: [], 5: [[c] for c in range(16)], 9: [[c] for c in range(100, 132, 2)]},
@@ -91,7 +95,7 @@ def test_odd_nodes() -> None:
     assert {str(w.cpus) for w in made.wanted if w.target.kind == "emulator"} == {"104,106"}
 
 
-def test_unplugged_vcpus_are_skipped_and_count_for_nothing() -> None:
+def test_unplugged_vcpus_are_skipped_and_need_no_cpu() -> None:
     made = plan(snapshot(HOST, [guest(1, 2, HOST.online, unplugged=30)]), "s", Request("numa-local"))
     assert [want.target.part for want in made.wanted if want.target.kind == "vcpu"] == [0, 1]
 
