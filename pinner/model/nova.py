@@ -123,9 +123,9 @@ def require_clear(wanted: Iterable[Wanted], owns: NovaOwns, *, emulators: bool) 
     for want in wanted:
         kind = want.target.kind
         theirs = guests.get(want.target.owner)
-        if theirs is not None and not want.state and not (emulators and theirs.floating and kind in QEMUS_OWN):
+        if theirs is not None and want.state is None and not (emulators and theirs.floating and kind in QEMUS_OWN):
             raise NovaConflict(_ours(want), str(theirs), theirs.cpus)
-        if want.state or (kind == "vcpu", want.cpus) in clear:
+        if want.state is not None or (kind == "vcpu", want.cpus) in clear:
             continue
         for owner, both in owns.owners_of(want.cpus):
             raise NovaConflict(_ours(want), owner, both)

@@ -101,6 +101,11 @@ def _targets(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
             yield f"{target} is placed {times} times"
         if target not in context.threads and target not in context.settings:
             yield f"{target} is not on the host, or not to be moved"
+    for want in wanted:
+        if want.state is not None and want.target in context.threads:
+            yield f"{want.target} has a state, but its kind has threads instead"
+        if want.state is None and want.target in context.settings:
+            yield f"{want.target} has no state, but its kind has one instead of threads"
 
 
 def _cpus(want: Wanted, roles: Roles, context: Context) -> Iterator[str]:
@@ -118,7 +123,7 @@ def _cpus(want: Wanted, roles: Roles, context: Context) -> Iterator[str]:
 def _alone(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
     isolated = context.allocatable.isolated
     users: Counter[int] = Counter()
-    for cpus, times in Counter(want.cpus for want in wanted if not want.state).items():
+    for cpus, times in Counter(want.cpus for want in wanted if want.state is None).items():
         users.update(dict.fromkeys((cpus & isolated).ids, times))
     shared = CpuSet.of(cpu for cpu, times in users.items() if times > 1)
     if shared:

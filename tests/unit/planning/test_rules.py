@@ -6,10 +6,11 @@ from typing import ClassVar
 
 import pytest
 from support.hosts import cpus, guest, process, snapshot, topology
+from support.values import MEMBER, isolated
 
-from pinner.model.change import Target
+from pinner.model.change import State, Target
 from pinner.model.errors import Invalid, NovaConflict
-from pinner.model.guest import NovaIdentity
+from pinner.model.guest import Cgroup, NovaIdentity
 from pinner.model.plan import LeftOut, Roles, Wanted
 from pinner.model.request import Request
 from pinner.planning.context import Context, guest_targets
@@ -19,6 +20,7 @@ from pinner.planning.strategy import Answer
 UUID, UUID_2 = (f"00000000-0000-4000-8000-{number:012d}" for number in (1, 2))
 VCPU_0, VCPU_1 = Target("vcpu", UUID, 0, "g1"), Target("vcpu", UUID, 1, "g1")
 EMULATOR = Target("emulator", UUID, None, "g1")
+SLICE = Target("partition", "machine.slice", None, "machine.slice")
 ROLES = Roles(cpus("0-3"), cpus("4-7"), cpus("8-31"))
 
 
@@ -35,9 +37,10 @@ class Fixed:
         roles: Roles = ROLES,
         forgets: Collection[Target] = (),
         unplaced: Iterable[Target] = (),
+        state: State | None = None,
     ) -> None:
         self._roles = roles
-        self._wanted = tuple(Wanted(target, cpus(text), "because") for target, text in wanted)
+        self._wanted = tuple(Wanted(target, cpus(text), "because", state) for target, text in wanted)
         self._forgets = {*forgets, *(want.target for want in self._wanted)}
         self._unplaced = tuple(LeftOut(target, "no room") for target in unplaced)
 
@@ -52,7 +55,7 @@ def host():
     """CPUs 0-31: process 300 has 10 for itself, 11 is Nova's, 19 is offline, 20-31 are isolated."""
     return snapshot(
         topology({0: [[c] for c in range(32)]}, offline="19", isolated="20-31"),
-        [guest(1, 2, cpus("0-18"))],
+        [guest(1, 2, cpus("0-18"), cgroups=(Cgroup("machine.slice", MEMBER),))],
         [process(300, 9.0, "10", reasons=["restricted"]), process(400, 0.0, "0-18")],
         dedicated=cpus("11"),
     )
@@ -71,6 +74,8 @@ def host():
         (Fixed((VCPU_0, "20-21")), "20-21 are isolated"),
         (Fixed((VCPU_0, "20"), (VCPU_1, "20")), "isolated CPUs 20 get several threads"),
         (Fixed((VCPU_0, "8"), (VCPU_0, "9")), "guest g1 vcpu 0 is placed 2 times"),
+        (Fixed((VCPU_0, "11"), state=isolated("11")), "guest g1 vcpu 0 has a state, but its kind has threads instead"),
+        (Fixed((SLICE, "4")), "partition machine.slice has no state, but its kind has one instead of threads"),
         (Fixed((Target("vcpu", UUID, 7, "g1"), "8")), "guest g1 vcpu 7 is not on the host"),
         (
             Fixed((Target("process", "400", 5, "daemon"), "0")),
