@@ -56,6 +56,11 @@ def resolve(
         return _joined(allocatable, request, joined, isolating=isolating)
     if recorded is not None and (now := _recorded(allocatable, request, recorded, isolating=isolating)):
         return now
+    return _new(allocatable, request, isolating=isolating)
+
+
+def _new(allocatable: AllocatableCpus, request: Request, *, isolating: bool) -> Resolved:
+    """The sets of a request without regard to recorded ones. Raises like ``resolve``."""
     literal = {name: _literal(allocatable, name, getattr(request, name)) for name in ("housekeeping", "emulator")}
     if both := literal["housekeeping"] & literal["emulator"]:
         raise Invalid(

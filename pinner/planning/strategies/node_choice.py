@@ -30,17 +30,6 @@ def choose(
     6. the id, ascending.
     """
     asked = len(plugged(guest))
-    large = [node for node in capacity if capacity[node] >= asked]
-    if not large:
-        largest = max(capacity.values(), default=0)
-        raise NoFit(asked, largest, f"no NUMA node has more than {largest} of the CPUs that vCPUs may use")
-    memory = _memory(snapshot)
-    fitting = [node for node in large if memory.get(node, guest.memory_kib) >= guest.memory_kib]
-    if not fitting:
-        most = max(memory.get(node, 0) for node in large)
-        asked_kib = guest.memory_kib
-        why = f"no NUMA node with enough CPUs has the guest's {asked_kib} KiB of memory; the largest has {most} KiB"
-        raise NoFit(asked, max(capacity[node] for node in large), why)
     pages, devices = memory_shares(guest), _device_shares(snapshot, guest)
 
     def rank(node: Node) -> tuple[bool, float, float, bool, int, bool, int]:
@@ -55,7 +44,24 @@ def choose(
             node or 0,
         )
 
-    return min(fitting, key=rank)
+    return min(_fitting(snapshot, guest, capacity), key=rank)
+
+
+def _fitting(snapshot: Snapshot, guest: Guest, capacity: Mapping[Node, int]) -> list[Node]:
+    """The nodes with enough CPUs and memory for the guest. Raises NoFit with the numbers where there is none."""
+    asked = len(plugged(guest))
+    large = [node for node in capacity if capacity[node] >= asked]
+    if not large:
+        largest = max(capacity.values(), default=0)
+        raise NoFit(asked, largest, f"no NUMA node has more than {largest} of the CPUs that vCPUs may use")
+    memory = _memory(snapshot)
+    fitting = [node for node in large if memory.get(node, guest.memory_kib) >= guest.memory_kib]
+    if not fitting:
+        most = max(memory.get(node, 0) for node in large)
+        asked_kib = guest.memory_kib
+        why = f"no NUMA node with enough CPUs has the guest's {asked_kib} KiB of memory; the largest has {most} KiB"
+        raise NoFit(asked, max(capacity[node] for node in large), why)
+    return fitting
 
 
 def reason(snapshot: Snapshot, guest: Guest, node: Node) -> str:
