@@ -74,6 +74,15 @@ def test_a_state_that_differs_from_the_requested_one_is_an_error(root, monkeypat
     assert failed.value.details["granted"] == shown
 
 
+def test_cpus_that_differ_from_the_requested_ones_are_an_error(root, monkeypatch):
+    """The kind is as requested, and only the list of CPUs is another one."""
+    write = cgroups._write
+    monkeypatch.setattr(cgroups, "_write", lambda path, text: write(path, "4-6" if text == "4-7" else text))
+    with pytest.raises(ApplyFailed, match="asked for 'isolated 4-7', the kernel says 'isolated 4-6'") as failed:
+        cgroups.set_partition(root, SCOPE, isolated("4-7"), lambda unit, cpus: None)
+    assert failed.value.details["granted"] == "isolated 4-6"
+
+
 def test_a_kind_of_partition_that_is_not_known(root):
     """The host can still be read, without the units of that guest."""
     (root / "sys/fs/cgroup" / SCOPE / "cpuset.cpus.partition").write_text("remote\n")
