@@ -21,13 +21,14 @@ def memory_by_node(per_node: Mapping[int, int]) -> str:
     return ", ".join(f"node {node}: {mib(kib)}" for node, kib in sorted(per_node.items())) or "nowhere"
 
 
-def affinities(masks: Iterable[CpuSet], shown: int | None = None) -> str:
+def affinities(masks: Iterable[CpuSet], shown: int | None = None, *, always_counted: bool = False) -> str:
     """``0-31`` where all threads have the same mask, else each mask with its number of threads, the commonest first.
 
-    At most ``shown`` masks are named (None: all), and the others are counted. ``-`` where there is no thread.
+    At most ``shown`` masks are named (None: all), and the others are counted. With ``always_counted`` one mask has its
+    number of threads, too. ``-`` where there is no thread.
     """
     counts = Counter(masks)
-    if len(counts) <= 1:
+    if not counts or (len(counts) == 1 and not always_counted):
         return str(next(iter(counts), "-")) or "-"
     named = [f"{cpus} ({counted(count, 'thread')})" for cpus, count in counts.most_common(shown)]
     more = len(counts) - len(named)

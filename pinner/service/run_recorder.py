@@ -4,9 +4,12 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
+from typing import assert_never
 
 from pinner.model.audit import AuditAction, AuditEvent
+from pinner.model.change import AffinityChange, Change, MemoryChange, StateChange
 from pinner.model.journal import Entry, Run, is_final
+from pinner.model.text import affinities
 from pinner.render import before_and_after
 from pinner.store.runs import Runs
 
@@ -77,7 +80,7 @@ class RunRecorder:
         return [self._change(entry) for entry in entries if is_final(self._run, entry)]
 
     def _change(self, entry: Entry) -> AuditEvent:
-        before, after = before_and_after(entry.change)
+        before, after = _before_and_after(entry.change)
         if self._run.kind == "rollback":
             before, after = after, before
         result = f"{entry.state}: {entry.summary}" if entry.summary else entry.state
@@ -101,6 +104,17 @@ class RunRecorder:
             result=result,
             request_id=self._request_id,
         )
+
+
+def _before_and_after(change: Change) -> tuple[str, str]:
+    """The change for the audit trail, which shows the number of threads of a target in no other place."""
+    before, after = before_and_after(change)
+    match change:
+        case AffinityChange():
+            return affinities((mask.cpus for mask in change.before), always_counted=True), after
+        case StateChange() | MemoryChange():
+            return before, after
+    assert_never(change)
 
 
 def _options(run: Run) -> str:

@@ -203,12 +203,12 @@ def test_the_audit_trail_of_an_apply(service, plan):
     finish(service, undo)
     told = [(r.action, r.actor, r.subject, r.before, r.after, r.result) for r in trail(service)]
     assert told[0] == ("run.apply", "ann", f"{run.id} of plan-3", "", "persist", "started")
-    assert told[1] == ("run.change", "ann", f"{run.id}: process busy (100)", "0-3", "1", "done")
+    assert told[1] == ("run.change", "ann", f"{run.id}: process busy (100)", "0-3 (2 threads)", "1", "done")
     assert told[4] == ("run.end", "ann", run.id, "", "", "applied")
     assert told[5] == ("run.rollback", "bob", f"{undo.id} of {run.id}", "", "", "started")
     assert told[-1] == ("run.end", "bob", undo.id, "", "", "rolled_back")
     undone = [t for t in told if t[0] == "run.change" and t[1] == "bob"]
-    assert sorted(t[3:] for t in undone) == [(str(n), "0-3", "undone") for n in (1, 2, 3)]
+    assert sorted(t[3:] for t in undone) == [(str(n), "0-3 (2 threads)", "undone") for n in (1, 2, 3)]
     assert len(told) == 10
     assert service.verify_audit().ok
 
