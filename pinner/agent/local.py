@@ -9,7 +9,7 @@ from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.protocol import Progress
 from pinner.apply import executor
 from pinner.apply.ports import Host, Journal
-from pinner.apply.recover import Policy, recover
+from pinner.apply.recover import RecoveryPolicy, recover
 from pinner.model.drift import Drift
 from pinner.model.event import HostEvent
 from pinner.model.journal import Entry, Run
@@ -42,19 +42,19 @@ class LocalAgent:
         journal: Journal,
         now: Callable[[], datetime],
         event_queue: HostEventQueue,
-        policy: Policy = "back",
+        recovery: RecoveryPolicy = "back",
     ) -> None:
-        """``take_snapshot`` gets the seconds between its two samples; ``policy`` tells recovery how to end an apply."""
+        """``take_snapshot`` gets the seconds between its two samples; ``recovery`` is how an interrupted apply ends."""
         self._take_snapshot = take_snapshot
         self._host = host
         self._journal = journal
         self._now = now
         self._event_queue = event_queue
-        self._policy = policy
+        self._recovery = recovery
 
     def recover(self) -> None:
         """End the run whose process died, if there is one. Called when the agent starts, and before each new run."""
-        if run := recover(self._host, self._journal, self._policy, self._now):
+        if run := recover(self._host, self._journal, self._recovery, self._now):
             LOG.warning("run %s was %s (%s)", run.id, run.recovered, run.state)
 
     def close(self) -> None:

@@ -15,11 +15,11 @@ from pinner.apply.transaction import Transaction, undoable
 from pinner.model.errors import PinnerError
 from pinner.model.journal import Entry, Run
 
-Policy = Literal["back", "forward"]
+RecoveryPolicy = Literal["back", "forward"]
 """Whether an interrupted apply is undone or finished; an interrupted rollback is always finished."""
 
 
-def recover(host: Host, journal: Journal, policy: Policy, now: Callable[[], datetime]) -> Run | None:
+def recover(host: Host, journal: Journal, policy: RecoveryPolicy, now: Callable[[], datetime]) -> Run | None:
     """Recover the open run whose process has ended; None where there is none.
 
     Going forward ends like an apply: if a change cannot be made, it is undone together with all others. A change that
@@ -35,7 +35,7 @@ def recover(host: Host, journal: Journal, policy: Policy, now: Callable[[], date
         journal.leave(run)
 
 
-def _resolve(run: Run, host: Host, journal: Journal, policy: Policy, now: Callable[[], datetime]) -> Run:
+def _resolve(run: Run, host: Host, journal: Journal, policy: RecoveryPolicy, now: Callable[[], datetime]) -> Run:
     def transaction(entries: Sequence[Entry]) -> Transaction:
         return Transaction(run, entries, host, journal, now, lambda *_: None, resumed=True)
 

@@ -22,7 +22,7 @@ from support.values import NOON, make_run
 
 from pinner.apply import executor
 from pinner.apply.ports import Host
-from pinner.apply.recover import Policy, recover
+from pinner.apply.recover import RecoveryPolicy, recover
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
 from pinner.model.change import PartitionState, State, Target, ThreadMask, cpus_of
@@ -63,7 +63,7 @@ class Work:
     def forward(self, host: Host, journal: Journal) -> Run | None:
         return self._recover(host, journal, "forward")
 
-    def _recover(self, host: Host, journal: Journal, policy: Policy) -> Run | None:
+    def _recover(self, host: Host, journal: Journal, policy: RecoveryPolicy) -> Run | None:
         return recover(host, journal, policy, lambda: NOON)
 
     def host(self) -> "LiveHost | FileHost":

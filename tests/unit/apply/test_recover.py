@@ -7,7 +7,7 @@ from support.in_memory_host import InMemoryHost, Write, daemon, emulator, memory
 from support.values import MEMBER, NOON, cpus, isolated, make_run, root
 
 from pinner.apply import executor
-from pinner.apply.recover import Policy, recover
+from pinner.apply.recover import RecoveryPolicy, recover
 from pinner.model.change import Change, MemoryChange, PartitionState, StateChange, Target
 from pinner.model.errors import ApplyFailed
 from pinner.model.journal import Entry, Run
@@ -45,7 +45,7 @@ def leave(journal: Journal, plan: Plan, *changes: Change, **run: object) -> tupl
     return entries
 
 
-def recovered(host: InMemoryHost, journal: Journal, policy: Policy = "back") -> Run:
+def recovered(host: InMemoryHost, journal: Journal, policy: RecoveryPolicy = "back") -> Run:
     run = recover(host, journal, policy, lambda: NOON)
     assert run is not None
     assert journal.run(run.id) == run
