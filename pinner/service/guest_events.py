@@ -11,9 +11,6 @@ from datetime import datetime, timedelta
 from pinner import codec
 from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.event import GuestEvent, GuestEventOutcome, GuestHint
-from pinner.model.plan import Plan
-from pinner.model.snapshot import Snapshot
-from pinner.planning.release import release
 from pinner.service.hosts import Hosts
 from pinner.service.reconciler import Reconciler
 from pinner.store.repositories import Store
@@ -61,12 +58,7 @@ class GuestEventHandler:
     def _release(self, host: str, event: GuestEvent, caller: Caller) -> str:
         """Restore the affinities that the guest had before its placement; the run's id, empty where none is needed."""
         reason = f"the guest migrates to another host ({event.event})"
-
-        def make(taken: Snapshot) -> Plan:
-            done = self._store.runs.recorded_changes(host, event.guest)
-            return release(taken, codec.content_hash(taken), event.guest, done, event.cpus, reason)
-
-        run = self._reconciler.apply_between(host, make, "release", caller)
+        run = self._reconciler.release_guest(host, event.guest, event.cpus, reason, caller)
         return run.id if run else ""
 
     def _store_hint(self, host: str, event: GuestEvent) -> None:

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
+from pinner import codec
 from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.change import PlannedChange
+from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift, DriftReport
 from pinner.model.errors import NovaConflict, StalePlan
 from pinner.model.event import HostEvent
-from pinner.model.journal import Run, RunKind
+from pinner.model.journal import Run
 from pinner.model.placement import Placement
 from pinner.model.plan import Plan
 from pinner.model.policy import Policy
@@ -22,6 +24,7 @@ from pinner.planning.placement import backoff
 from pinner.planning.placement.drift import OTHERS, reasoned
 from pinner.planning.placement.process_matching import key, watched
 from pinner.planning.placement.record import record
+from pinner.planning.release import release
 from pinner.service.hosts import Hosts
 from pinner.service.observation import Observation, Observer
 from pinner.service.plans import PlanMaker
@@ -81,18 +84,20 @@ class Reconciler:
         names = {*(watched(placement) if placement else ()), *(policy.request.processes if policy else ())}
         return self._hosts.agent(host).host_events(after, timeout, tuple(sorted(names)))
 
-    def apply_between(self, host: str, make: Callable[[Snapshot], Plan], kind: RunKind, caller: Caller) -> Run | None:
-        """Make a plan from a new snapshot and apply it while no reconcile runs; None where the plan has no changes.
+    def release_guest(self, host: str, guest: str, within: CpuSet, reason: str, caller: Caller) -> Run | None:
+        """Restore the affinities that a guest (by UUID) had before its placement; None where no change is needed.
 
+        ``within`` are the CPUs of the guest's destination, empty: not known. No reconcile of the host runs meanwhile.
         Raises like ``reconcile``.
         """
         with self._locks[host]:
             taken = self._hosts.snapshot(host, 0.0)
-            plan = make(taken)
+            done = self._store.runs.recorded_changes(host, guest)
+            plan = release(taken, codec.content_hash(taken), guest, done, within, reason)
             if not plan.changes:
                 return None
             self._plans.keep(taken, plan, caller)
-            return self._runs.carry_out(plan, caller, kind)
+            return self._runs.carry_out(plan, caller, "release")
 
     def drift(self, host: str) -> DriftReport:
         """See Service.drift."""
