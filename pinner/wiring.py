@@ -21,6 +21,7 @@ from pinner.host.events import HostWatcher
 from pinner.host.inventory import take_snapshot
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.host.own_pins import OwnPins
 from pinner.model.nova import NovaSets, configured, cpus
 from pinner.model.nova_report import Listening
 from pinner.model.snapshot import Snapshot
@@ -88,13 +89,14 @@ def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack, *
             now=now,
         )
 
-    host = LiveHost(libvirt, lambda: configured(sets, nova_conf.read(files)))
+    own_pins = OwnPins()
+    host = LiveHost(libvirt, lambda: configured(sets, nova_conf.read(files)), own_pins)
     event_queue = HostEventQueue(now)
     agent = LocalAgent(take, host, journal, now, event_queue, config.agent.recover)
     undo.callback(agent.close)
     agent.recover()
     if watch:
-        watcher = HostWatcher(config.libvirt.uri, host.own_pins, event_queue, journal.placed)
+        watcher = HostWatcher(config.libvirt.uri, own_pins, event_queue, journal.placed)
         watcher.start()
         undo.callback(watcher.close)
     return agent

@@ -26,15 +26,17 @@ ONLINE = Path("/sys/devices/system/cpu/online")
 class LiveHost:
     """Satisfies apply's Host."""
 
-    def __init__(self, libvirt: Libvirt, sets: Callable[[], NovaSets] = NovaSets) -> None:
-        """``sets`` gives Nova's CPU sets as they are configured now."""
+    def __init__(
+        self, libvirt: Libvirt, sets: Callable[[], NovaSets] = NovaSets, own_pins: OwnPins | None = None
+    ) -> None:
+        """``sets`` gives Nova's CPU sets as they are configured now; ``own_pins`` gets every pin of this host."""
         self._libvirt = libvirt
         self._sets = sets
         self._qemus: dict[str, ThreadKey] = {}
         """The first thread of QEMU by guest: its id is the process id."""
         self._singles: dict[Target, ThreadMask] = {}
         """The thread of each target that is one thread of QEMU."""
-        self.own_pins = OwnPins()
+        self._own_pins = own_pins if own_pins is not None else OwnPins()
 
     def fingerprint(self) -> str:
         """See Host."""
@@ -76,7 +78,7 @@ class LiveHost:
         online = self.online()
         if not cpus <= online:
             raise ApplyFailed(str(target), f"CPUs {cpus - online} are not online (online: {online})")
-        self.own_pins.add(target, cpus)
+        self._own_pins.add(target, cpus)
         self._libvirt.pin(target, cpus, persist=persist)
 
     def set_mask(self, thread: ThreadMask) -> None:

@@ -16,6 +16,8 @@ from pinner import wiring
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.host.events import HostWatcher
 from pinner.host.kernel import cpuset_mount
+from pinner.host.live import LiveHost
+from pinner.host.own_pins import OwnPins
 from pinner.model.cpuset import CpuSet
 
 ROOT = Path("/")
@@ -68,9 +70,19 @@ def sleeper(tmp_path):
 
 
 @pytest.fixture
-def event_queue(libvirtd, host, placed):
+def own_pins():
+    return OwnPins()
+
+
+@pytest.fixture
+def host(libvirt, own_pins):
+    return LiveHost(libvirt, own_pins=own_pins)
+
+
+@pytest.fixture
+def event_queue(libvirtd, own_pins, placed):
     queue = HostEventQueue(wiring.now)
-    watcher = HostWatcher(libvirtd, host.own_pins, queue, lambda: placed)
+    watcher = HostWatcher(libvirtd, own_pins, queue, lambda: placed)
     watcher.start()
     yield queue
     watcher.close()
