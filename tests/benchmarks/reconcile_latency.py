@@ -57,7 +57,7 @@ def daemons(server: PolicyServer, folder: Path, restarts: int) -> list[float]:
     daemon.start()
     try:
         server.policy("enforce", [], [daemon.name])
-        cpus = server.wait_settled()["housekeeping"]
+        cpus = server.wait_reconciled()["housekeeping"]
 
         def restart() -> Callable[[], bool]:
             daemon.stop()
@@ -76,7 +76,7 @@ def guests(server: PolicyServer, uri: str, restarts: int) -> list[float]:
     connection = libvirt.open(uri)
     domain = connection.lookupByName(name)
     server.policy("enforce", [name])
-    roles = server.wait_settled()
+    roles = server.wait_reconciled()
 
     def restart() -> Callable[[], bool]:
         # libvirt takes a second to destroy a paused guest; a killed QEMU ends at once.

@@ -54,7 +54,7 @@ class Spawner:
         self._uri = uri
         server.policy("enforce", [])
         with self.guest():
-            self._roles = server.wait_settled()
+            self._roles = server.wait_reconciled()
 
     @contextlib.contextmanager
     def guest(self) -> Iterator[tuple[libvirt.virDomain, int]]:
@@ -84,7 +84,7 @@ def event_latencies(server: PolicyServer, folder: Path, count: int, send: Callab
             daemon.start()
             daemon.wait_ready()
         server.policy("enforce", ["none"], [daemon.name for daemon in daemons])
-        home = server.wait_settled()["housekeeping"]
+        home = server.wait_reconciled()["housekeeping"]
         away = next(cpu for cpu in os.sched_getaffinity(0) if str(cpu) != home)
         return [_event_latency(daemon, home, away, send) for daemon in daemons for _ in range(TIMES)]
     finally:

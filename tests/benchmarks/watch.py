@@ -47,7 +47,7 @@ def rows(seconds: float = SECONDS) -> list[dict[str, str]]:
         return []
     with host() as (server, uri, _), crowd(uri) as names:
         server.policy("enforce", names)
-        server.wait_settled()
+        server.wait_reconciled()
         parts = dict(zip(("agent", "API and policy"), map(psutil.Process, server.pids()), strict=True))
         before = {what: _used(process) for what, process in parts.items()}
         time.sleep(seconds)

@@ -80,7 +80,7 @@ def placed(server, guest, other, daemon):
         now = Placed(server.roles(), 0)
         return now.has_guests(guest.pid, other.pid) and now.has_daemon(daemon)
 
-    roles = server.wait_settled(all_placed)
+    roles = server.wait_reconciled(all_placed)
     yield Placed(roles, len(server.runs()))
     server.policy("observe", [])
 

@@ -74,7 +74,7 @@ def placed(server, guest, free_before, daemon):
         roles = server.roles()
         return bool(roles) and guest_on(pid, roles["emulator"], roles["vcpu"])
 
-    server.wait_settled(is_placed)
+    server.wait_reconciled(is_placed)
     yield is_placed
     server.policy("observe", [])
 
@@ -172,7 +172,7 @@ def test_a_guest_that_started_before_pinner_is_placed(libvirtd, libvirt, start_g
         first, second = start_guest(persistent=True), start_guest(persistent=True)
         with policy_server(Path(folder), libvirtd, config=RARE_RESYNC) as server:
             server.policy("enforce", [first.name, second.name])
-            server.wait_settled()
+            server.wait_reconciled()
         private_libvirt.virsh(libvirtd, "destroy", second.name)
         private_libvirt.virsh(libvirtd, "start", second.name, "--paused")
         with policy_server(Path(folder), libvirtd, config=RARE_RESYNC) as server:

@@ -58,7 +58,7 @@ def placed(server, observe):
         roles = server.roles()
         return bool(roles) and guest_on(observe().pid, roles["emulator"], roles["vcpu"])
 
-    server.wait_settled(placed)
+    server.wait_reconciled(placed)
     return placed
 
 

@@ -69,15 +69,15 @@ class PolicyServer:
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
-    def wait_settled(self, placed: Callable[[], object] = lambda: True) -> dict[str, str]:
+    def wait_reconciled(self, placed: Callable[[], object] = lambda: True) -> dict[str, str]:
         """The CPUs of each role, once a placement is recorded, no drift is reported and ``placed()`` is true."""
 
-        def settled() -> bool:
+        def reconciled() -> bool:
             time.sleep(0.5)
             report = self.drift()
             return bool(report["placement"] and not report["drifts"] and placed())
 
-        assert wait_until(settled, 60) < 60, (self.drift(), self.log.read_text())
+        assert wait_until(reconciled, 60) < 60, (self.drift(), self.log.read_text())
         return self.roles()
 
     def audit(self) -> list[dict[str, Any]]:

@@ -58,20 +58,20 @@ def test_an_unsuitable_api_user_is_refused(user: str) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up root")
 def test_giving_up_root_is_final() -> None:
     account = privileges.unprivileged("nobody")
-    told, tell = os.pipe()
+    reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         privileges.drop(account)
         try:
             os.setuid(0)
         except PermissionError:
-            os.write(tell, f"{os.getresuid()} {os.getresgid()} {os.getgroups()}".encode())
+            os.write(writing, f"{os.getresuid()} {os.getresgid()} {os.getgroups()}".encode())
         os._exit(0)
-    os.close(tell)
+    os.close(writing)
     os.waitpid(child, 0)
     uid, gid = account.pw_uid, account.pw_gid
-    assert os.read(told, 100).decode() == f"{(uid, uid, uid)} {(gid, gid, gid)} []"
-    os.close(told)
+    assert os.read(reading, 100).decode() == f"{(uid, uid, uid)} {(gid, gid, gid)} []"
+    os.close(reading)
 
 
 def test_test_libraries_are_not_loaded() -> None:

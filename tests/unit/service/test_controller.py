@@ -32,7 +32,7 @@ from pinner.service.controller import PolicyController
 from pinner.store.repositories import open_store
 
 CHANGE = make_change(100)
-HELD = Drift(CHANGE.target, CHANGE.after, CHANGE.before, "unknown", backoff_until=NOON + timedelta(seconds=3600))
+IN_BACKOFF = Drift(CHANGE.target, CHANGE.after, CHANGE.before, "unknown", backoff_until=NOON + timedelta(seconds=3600))
 
 
 class Policies:
@@ -134,13 +134,13 @@ def test_resyncs_without_any_event(policies):
 
 
 def test_reconciles_again_when_a_backoff_ends(policies):
-    policies.drifts = (replace(HELD, backoff_until=NOON + timedelta(seconds=0.05)),)
+    policies.drifts = (replace(IN_BACKOFF, backoff_until=NOON + timedelta(seconds=0.05)),)
     with running_controller(policies):
         assert policies.wait(4) == ["started", "resync", "resync", "resync"]
 
 
 def test_a_long_backoff_waits_at_most_for_the_next_resync(policies):
-    policies.drifts = (HELD,)
+    policies.drifts = (IN_BACKOFF,)
     with running_controller(policies, resync=0.05):
         policies.wait(4)
 
@@ -173,14 +173,14 @@ def test_a_new_policy_is_followed_at_once_where_the_agent_publishes_it(policies,
     monkeypatch.setattr(controller_module, "POLL_SECONDS", 60.0)
     policies.wanted = first
     with running_controller(policies):
-        looks = 0 if first is None else 1
-        policies.wait(looks)
+        reconciles = 0 if first is None else 1
+        policies.wait(reconciles)
         policies.wanted = Policy(Request("numa-local"), "enforce")
         policies.event_queue.publish("policy-set", "")
-        policies.wait(looks + 1, 1.0)
+        policies.wait(reconciles + 1, 1.0)
         policies.event_queue.publish("policy-set", "")
         time.sleep(0.15)
-        assert len(policies.reconciles) == looks + 1, "the same policy, set again"
+        assert len(policies.reconciles) == reconciles + 1, "the same policy, set again"
         policies.event_queue.close()
 
 
@@ -215,19 +215,19 @@ def test_waiting_for_events_does_not_poll(policies, monkeypatch):
 
 
 def test_a_flood_of_events_costs_at_most_a_third_of_the_time(policies, monkeypatch):
-    look = policies.reconcile
+    reconcile = policies.reconcile
 
     def slow(*call, **options):
         time.sleep(0.05)
         policies.event_queue.publish("process-started", "1")
-        return look(*call, **options)
+        return reconcile(*call, **options)
 
     monkeypatch.setattr(policies, "reconcile", slow)
     with running_controller(policies):
         policies.wait(controller_module.FREE_RECONCILES + 2)
-        began, looks = time.monotonic(), len(policies.reconciles)
+        began, reconciles = time.monotonic(), len(policies.reconciles)
         time.sleep(1.0)
-        busy = 0.05 * (len(policies.reconciles) - looks) / (time.monotonic() - began)
+        busy = 0.05 * (len(policies.reconciles) - reconciles) / (time.monotonic() - began)
     assert 0 < busy < 0.4
 
 

@@ -67,14 +67,18 @@ def enforce(service, reconciler):
 
 
 def test_an_event_is_published_and_recorded_in_the_audit_trail(service, reconciler, agent):
-    heard = service.guest_event(HOST, event("started", nova=NOVA), HOOK)
-    assert (heard.host, heard.guest, heard.known, heard.run) == (HOST, GUEST, True, "")
-    (news,) = reconciler.host_events(HOST, 0, 0.0)
-    assert (news.kind, news.subject, news.detail) == ("guest-event", GUEST, "instance.started, reported by nova req-7")
-    (told,) = trail(service, "guest.event")
-    assert (told.actor, told.origin, told.result) == ("hook", "127.0.0.1", "known")
-    assert told.subject == f"guest {GUEST}: instance.started, reported by nova req-7"
-    assert '"pinner:strategy":"isolated"' in told.after
+    outcome = service.guest_event(HOST, event("started", nova=NOVA), HOOK)
+    assert (outcome.host, outcome.guest, outcome.known, outcome.run) == (HOST, GUEST, True, "")
+    (published,) = reconciler.host_events(HOST, 0, 0.0)
+    assert (published.kind, published.subject, published.detail) == (
+        "guest-event",
+        GUEST,
+        "instance.started, reported by nova req-7",
+    )
+    (recorded,) = trail(service, "guest.event")
+    assert (recorded.actor, recorded.origin, recorded.result) == ("hook", "127.0.0.1", "known")
+    assert recorded.subject == f"guest {GUEST}: instance.started, reported by nova req-7"
+    assert '"pinner:strategy":"isolated"' in recorded.after
     assert kernel(agent) == FREE
 
 
@@ -94,8 +98,8 @@ def test_of_several_hosts_one_must_be_named(store, agent, clock):
 
 @pytest.mark.parametrize("kind", ["started", "leaving", "gone"])
 def test_an_event_of_an_unknown_guest_has_no_effect(service, reconciler, store, kind):
-    heard = service.guest_event(HOST, event(kind, guest=GUEST.replace("1", "9"), nova=NOVA), HOOK)
-    assert (heard.known, heard.run) == (False, "")
+    outcome = service.guest_event(HOST, event(kind, guest=GUEST.replace("1", "9"), nova=NOVA), HOOK)
+    assert (outcome.known, outcome.run) == (False, "")
     assert reconciler.host_events(HOST, 0, 0.0) == ()
     assert [record.result for record in trail(service, "guest.event")] == ["no guest of this host"]
     assert store.guest_hints.of(HOST) == {}
@@ -112,9 +116,9 @@ def test_the_nova_identity_is_stored_until_the_guest_is_gone(service):
 def test_a_leaving_guest_is_released_and_then_skipped(service, reconciler, agent):
     enforce(service, reconciler)
     assert kernel(agent) == PLACED
-    heard = service.guest_event(HOST, event("leaving"), HOOK)
+    outcome = service.guest_event(HOST, event("leaving"), HOOK)
     assert kernel(agent) == FREE
-    run = service.run(heard.run)
+    run = service.run(outcome.run)
     assert (run.kind, run.state, run.actor) == ("release", "applied", "hook")
     assert run.origin == "instance.leaving, reported by nova req-7"
     assert [record.subject.split()[0] for record in trail(service, "run.release")] == [run.id]
@@ -134,16 +138,16 @@ def test_a_guest_whose_migration_failed_is_placed_again(service, reconciler, age
 
 def test_a_hint_is_stored_before_its_event_is_published(service, reconciler, agent, monkeypatch):
     """The controller observes the host at once and reads the hints only then."""
-    looks = []
+    states = []
 
-    def look(guest, words):
-        looks.append((service.observe(HOST, 0.0).guests[0].leaving, kernel(agent)))
+    def publish(guest, detail):
+        states.append((service.observe(HOST, 0.0).guests[0].leaving, kernel(agent)))
 
-    monkeypatch.setattr(agent, "publish_guest_event", look)
+    monkeypatch.setattr(agent, "publish_guest_event", publish)
     enforce(service, reconciler)
     service.guest_event(HOST, event("leaving"), HOOK)
     service.guest_event(HOST, event("started", at=NOON + timedelta(seconds=1), nova=NOVA), HOOK)
-    assert looks == [(True, FREE), (False, FREE)]
+    assert states == [(True, FREE), (False, FREE)]
     assert service.observe(HOST, 0.0).guests[0].nova == NOVA
 
 

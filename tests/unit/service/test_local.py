@@ -201,15 +201,15 @@ def test_the_audit_trail_of_an_apply(service, plan):
     finish(service, run)
     undo = service.rollback(run.id, BOB)
     finish(service, undo)
-    told = [(r.action, r.actor, r.subject, r.before, r.after, r.result) for r in trail(service)]
-    assert told[0] == ("run.apply", "ann", f"{run.id} of plan-3", "", "persist", "started")
-    assert told[1] == ("run.change", "ann", f"{run.id}: process busy (100)", "0-3 (2 threads)", "1", "done")
-    assert told[4] == ("run.end", "ann", run.id, "", "", "applied")
-    assert told[5] == ("run.rollback", "bob", f"{undo.id} of {run.id}", "", "", "started")
-    assert told[-1] == ("run.end", "bob", undo.id, "", "", "rolled_back")
-    undone = [t for t in told if t[0] == "run.change" and t[1] == "bob"]
-    assert sorted(t[3:] for t in undone) == [(str(n), "0-3 (2 threads)", "undone") for n in (1, 2, 3)]
-    assert len(told) == 10
+    recorded = [(r.action, r.actor, r.subject, r.before, r.after, r.result) for r in trail(service)]
+    assert recorded[0] == ("run.apply", "ann", f"{run.id} of plan-3", "", "persist", "started")
+    assert recorded[1] == ("run.change", "ann", f"{run.id}: process busy (100)", "0-3 (2 threads)", "1", "done")
+    assert recorded[4] == ("run.end", "ann", run.id, "", "", "applied")
+    assert recorded[5] == ("run.rollback", "bob", f"{undo.id} of {run.id}", "", "", "started")
+    assert recorded[-1] == ("run.end", "bob", undo.id, "", "", "rolled_back")
+    undone = [record for record in recorded if record[0] == "run.change" and record[1] == "bob"]
+    assert sorted(record[3:] for record in undone) == [(str(n), "0-3 (2 threads)", "undone") for n in (1, 2, 3)]
+    assert len(recorded) == 10
     assert service.verify_audit().ok
 
 
@@ -404,8 +404,8 @@ def test_the_result_of_a_recovery_is_recorded_at_the_next_start(service, agent, 
     with closing(compose_service(agent, store, clock)) as again:
         again.runs.catch_up()
         assert store.runs.get(run.id).state == "undone"
-        told = [(r.action, r.actor, r.subject, r.result) for r in trail(again.service)][-2:]
-        assert told == [("run.recover", "pinner", run.id, words), ("run.end", "ann", run.id, "undone")]
+        recorded = [(r.action, r.actor, r.subject, r.result) for r in trail(again.service)][-2:]
+        assert recorded == [("run.recover", "pinner", run.id, words), ("run.end", "ann", run.id, "undone")]
         again.runs.catch_up()
         assert len(trail(again.service, "run.recover")) == 1
         assert again.service.verify_audit().ok

@@ -114,9 +114,9 @@ def test_observe_reports_drift_and_changes_nothing(service, reconciler, agent):
     assert kernel(agent) == FREE
     assert service.drift(HOST).drifts == report.drifts
     reconciler.reconcile(HOST, "resync")
-    (told,) = trail(service, "drift.found")
-    assert (told.actor, told.origin, told.subject) == ("policy", "started", "4 targets")
-    assert "process daemon (500): busy" in told.result
+    (recorded,) = trail(service, "drift.found")
+    assert (recorded.actor, recorded.origin, recorded.subject) == ("policy", "started", "4 targets")
+    assert "process daemon (500): busy" in recorded.result
 
 
 @pytest.mark.parametrize("mode", ["observe", "propose", "enforce"])
@@ -176,7 +176,7 @@ def test_enforce_applies_the_plan_and_records_the_cause(service, reconciler, age
 def test_a_restarted_daemon_is_placed_at_once_without_a_measurement(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
     reconciler.reconcile(HOST, "started")
-    assert [news.kind for news in reconciler.host_events(HOST, 0, 0.0)] == ["policy-set"]
+    assert [event.kind for event in reconciler.host_events(HOST, 0, 0.0)] == ["policy-set"]
     assert agent.event_queue.watched == {"daemon"}
     again = process(900, 50.0, "0-15", name="daemon")
     agent.taken = replace(agent.taken, processes=(replace(again, started=77),))
@@ -232,12 +232,12 @@ def test_repeated_drift_is_backed_off_and_recorded(service, reconciler, agent, c
     meddle(agent, VCPU, "9")
     meddle(agent, VCPU + 1, "9")
     runs = len(service.runs(HOST, 50, "").items)
-    (held,) = reconciler.reconcile(HOST, "guest-changed").drifts
-    assert (held.target.part, held.times) == (0, FREE_RETRIES)
-    assert held.backoff_until is not None
+    (drift,) = reconciler.reconcile(HOST, "guest-changed").drifts
+    assert (drift.target.part, drift.times) == (0, FREE_RETRIES)
+    assert drift.backoff_until is not None
     assert len(service.runs(HOST, 50, "").items) == runs + 1, "the other one was put back"
     assert kernel(agent)["CPU 0/KVM"] == "9"
-    assert service.drift(HOST).drifts == (held,)
+    assert service.drift(HOST).drifts == (drift,)
     assert [record.subject for record in trail(service, "drift.backoff")] == ["guest g1 vcpu 0"]
 
     clock.at += BASE_DELAY
