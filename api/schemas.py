@@ -1,4 +1,4 @@
-"""The schemas of requests, and of those answers that are no values of pinner.model.
+"""The schemas of requests, and of the answers that are not values of pinner.model.
 
 Requests have models of their own, which refuse unknown fields. Most answers are values of pinner.model or of
 pinner.service.protocol: their views say RootModel[Plan], for example.
@@ -78,7 +78,7 @@ class PlanQuery(_Input):
 
 
 class NewSnapshot(_Input):
-    """The duration of the CPU use measurement; by default the one that the server's configuration sets."""
+    """The duration of the CPU use measurement. The server's configuration sets the default."""
 
     sample_seconds: Seconds | None = None
 
@@ -88,7 +88,7 @@ class PlanParameters(_Input):
 
     strategy: str = _DEFAULT.strategy
     guests: Annotated[
-        tuple[str, ...], Field(description="Names or UUIDs of the guests to place; none: all guests.")
+        tuple[str, ...], Field(description="Names or UUIDs of the guests to place; empty: all guests.")
     ] = _DEFAULT.guests
     processes: Annotated[
         tuple[str, ...],
@@ -101,7 +101,7 @@ class PlanParameters(_Input):
         Smt,
         Field(
             description="How `isolated` uses sibling threads. prefer: use them; isolate: leave them idle; "
-            "require: use only cores that have them."
+            "require: use only cores that have siblings."
         ),
     ] = _DEFAULT.smt
     isolation: Annotated[

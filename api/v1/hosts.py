@@ -112,5 +112,5 @@ def take_snapshot(host: str, json_data: NewSnapshot) -> tuple[SnapshotSummary, i
 @bp.output(RootModel[Snapshot])
 @bp.doc(extensions=may_raise(NotFound))
 def snapshot(snapshot: str) -> Snapshot:
-    """Show a stored snapshot. Saved as a file, it can be used for plans on another machine."""
+    """Show a stored snapshot. Plans can also be made from a saved copy, on any machine."""
     return pinner().snapshot(snapshot)

@@ -21,7 +21,7 @@ threads stay on their present CPUs. `pinner guest pin-on` removes the mark."""
 
 PIN_ON = """\
 The command removes the mark that `pinner guest pin-off` wrote into the guest's
-libvirt metadata. It moves no thread itself: the next plan places the guest."""
+libvirt metadata. The command moves no thread: the next plan places the guest."""
 
 
 def register(commands: Commands) -> None:

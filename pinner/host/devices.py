@@ -8,9 +8,10 @@ from pinner.model.topology import Device
 
 
 def read_devices(root: Path) -> tuple[Device, ...]:
-    """PCI functions by address, then network interfaces by name; none where the folders are missing.
+    """PCI functions by address, then network interfaces by name; empty if the folders are missing.
 
-    The description of a PCI function is class and vendor:device, that of an interface its device (empty if virtual).
+    The description of a PCI function is its class and vendor:device. The description of a network interface is the
+    name of its device; it is empty for a virtual interface.
     """
     pci = (
         Device("pci", _name(path), number(path / "numa_node"), _pci_ids(path))
@@ -36,7 +37,7 @@ def _name(path: Path) -> str:
 
 
 def _pci_ids(device: Path) -> str:
-    """Class and vendor:device in hexadecimal as lspci -n writes them, empty where the kernel does not report them."""
+    """Class and vendor:device in hexadecimal, as lspci -n writes them; empty if the kernel does not report them."""
     class_, vendor, model = ((text(device / name) or "").removeprefix("0x") for name in ("class", "vendor", "device"))
     return f"{class_[:4]} {vendor}:{model}" if class_ and vendor and model else ""
 

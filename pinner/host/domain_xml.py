@@ -1,7 +1,7 @@
 """A parser of libvirt's domain XML. Pure.
 
-The XML has facts that libvirt's calls do not return, or return only after QEMU has answered, which a stopped QEMU does
-not. Source: https://libvirt.org/formatdomain.html; the metadata is Nova's. Entities are not resolved.
+The XML has facts that libvirt's API calls do not return, or return only after QEMU has answered. A stopped QEMU does
+not answer. Source: https://libvirt.org/formatdomain.html; Nova writes its own metadata. Entities are not resolved.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _PART = {"vcpu": "vcpu", "iothread": "iothread"}
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The contents of one domain's XML. A part without a pin may use the CPUs of ``cpuset``."""
+    """The contents of one domain's XML. A part without a pin may run on the CPUs of ``cpuset``."""
 
     memory_kib: int
     vcpus: tuple[int, ...]
@@ -78,8 +78,10 @@ def cputune(xml: str) -> str:
 
 
 def with_pin_of(xml: str, target: Target, definition: str) -> str:
-    """The domain's XML with the target's pin from ``definition`` (a <cputune> or empty), or without a pin if that has
-    none."""
+    """The domain's XML with the target's pin from ``definition`` (a <cputune> or empty).
+
+    If ``definition`` has no pin of the target, neither has the result.
+    """
     domain = _tree(xml)
     tune = domain.find("cputune")
     if tune is None:
@@ -108,7 +110,7 @@ def _pins(domain: etree._Element, kind: str) -> dict[int, CpuSet]:
 
 
 def _iothreads(domain: etree._Element) -> tuple[int, ...]:
-    """The ids of the iothreads. libvirt lists them only where they differ from its default, 1, 2, ..."""
+    """The ids of the iothreads. libvirt lists them only if they differ from the default 1, 2, ..."""
     listed = tuple(int(thread.get("id", "")) for thread in domain.iterfind("iothreadids/iothread"))
     return listed or tuple(range(1, int(domain.findtext("iothreads", "0")) + 1))
 

@@ -9,13 +9,13 @@ from pinner.model.cpuset import CpuSet
 TargetKind = Literal["emulator", "vcpu", "iothread", "vhost", "process", "memory", "workqueue", "partition", "guest"]
 
 PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
-"""The parts of a guest that libvirt itself knows: it pins them and remembers their pins, they have a place in the
-guest's definition, and they are the same parts after a restart. libvirt does not know vhost threads and memory."""
+"""The parts of a guest that libvirt can pin. libvirt stores their pins in the guest's definition, where a part
+keeps its number after a restart. libvirt cannot pin vhost threads and memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A thing that has an affinity or a state of its own.
+    """A part of a host that has an affinity or a state; or a guest that a plan leaves out.
 
     kind      owner        part                changed through
     emulator  guest uuid   None                virDomainPinEmulator
@@ -26,7 +26,7 @@ class Target:
     memory    guest uuid   QEMU's start time   virDomainSetNumaParameters, migrate_pages
     workqueue (none)       None                the kernel's CPUs for unbound work
     partition cgroup path  None                systemd's AllowedCPUs=, cpuset.cpus.partition
-    guest     guest uuid   None                nothing: it names a guest that a plan leaves out
+    guest     guest uuid   None                nothing: a plan leaves the guest out
 
     A work queue and a partition have a State instead of threads.
     """
@@ -51,7 +51,7 @@ class Target:
 
 
 class ThreadKey(NamedTuple):
-    """The name of a thread: its id and its start time, so that a reused id is not mistaken for it."""
+    """The identity of a thread: the kernel reuses thread ids, so the start time is part of it."""
 
     tid: int
     started: int
@@ -67,12 +67,12 @@ class ThreadMask:
 
     @property
     def key(self) -> ThreadKey:
-        """The name of the thread."""
+        """The identity of the thread."""
         return ThreadKey(self.tid, self.started)
 
 
 def masks_of(threads: Iterable[ThreadMask]) -> dict[ThreadKey, CpuSet]:
-    """Each thread's mask by the name of the thread."""
+    """Each thread's mask by the thread's key."""
     return {thread.key: thread.cpus for thread in threads}
 
 
@@ -85,7 +85,7 @@ class PartitionState:
 
     kind: PartitionKind
     cpus: CpuSet
-    """None: the cgroup has no limit of its own."""
+    """Empty: the cgroup has no limit of its own."""
     invalid: str = ""
     """The kernel's reason why the partition is invalid; empty: it is valid."""
 
@@ -95,12 +95,12 @@ class PartitionState:
 
 
 State = PartitionState | CpuSet
-"""What a target without threads has: a partition its PartitionState, the work queues their CPUs."""
+"""The state of a target without threads: a PartitionState for a partition, CPUs for the work queues."""
 
 
 @dataclass(frozen=True, slots=True)
 class AffinityChange:
-    """A target's threads, each with the mask that it has, and the mask that all of them get."""
+    """A change of a target's affinity: the mask of each thread before, and the mask of all threads after."""
 
     target: Target
     before: tuple[ThreadMask, ...]
@@ -111,7 +111,7 @@ class AffinityChange:
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """A target without threads, the state that it has, and the state that it gets."""
+    """A change of the state of a target without threads: the state before, and the state after."""
 
     target: Target
     before: State
@@ -122,23 +122,23 @@ class StateChange:
 
 @dataclass(frozen=True, slots=True)
 class MemoryChange:
-    """A guest's memory on other nodes than ``node``, which moves to ``node``. An apply with migrate_memory makes it."""
+    """A move of a guest's memory from other nodes to ``node``. Only an apply with migrate_memory makes it."""
 
     target: Target
     before: Mapping[int, int]
-    """Node id to resident KiB (/proc/PID/numa_maps), as the run began."""
+    """Resident KiB by node id when the run began (/proc/PID/numa_maps)."""
     node: int
     numatune: str
-    """The nodes of the guest's live numatune where libvirt may change them; empty: only the kernel is asked."""
+    """The nodes of the guest's live numatune, if libvirt can change them; empty: only the kernel moves memory."""
     reason: str
     kind: Literal["memory"] = "memory"
 
 
 PlannedChange = AffinityChange | StateChange
-"""The kinds of change that a plan has. An apply adds the changes of memory, which it reads when it begins."""
+"""The kinds of change in a plan. An apply with migrate_memory adds changes of memory when it begins."""
 
 Change = AffinityChange | StateChange | MemoryChange
-"""Every kind of change. It is closed: code that distinguishes the kinds matches all of them, with assert_never."""
+"""Every kind of change. The union is closed: code that distinguishes the kinds ends with assert_never."""
 
 
 def cpus_of(state: State) -> CpuSet:

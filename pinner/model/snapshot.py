@@ -10,15 +10,15 @@ from pinner.model.process import Process
 from pinner.model.topology import Topology
 
 MAX_SAMPLE_SECONDS = 300.0
-"""The longest sample that may be asked for."""
+"""The longest sample that a caller may request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One host, its guests and its processes, taken together.
+    """The topology, the guests and the processes of one host at one moment.
 
-    ``processes`` are the host's own and QEMU's. A guest's threads are in ``guests`` too; in ``processes`` their
-    immovable_reason is ``guest``.
+    ``processes`` has the processes of the host and of QEMU. A guest's threads are in ``guests`` too; in ``processes``
+    their immovable_reason is ``guest``.
     """
 
     host: str
@@ -33,15 +33,15 @@ class Snapshot:
     dedicated: CpuSet = CpuSet()
     """CPUs that Nova dedicates to guests on this host (cpu_dedicated_set)."""
     shared: CpuSet = CpuSet()
-    """CPUs for the vCPUs of all other guests of Nova (cpu_shared_set); none: not set."""
+    """CPUs for the vCPUs of all other guests of Nova (cpu_shared_set); empty: not configured."""
     nova: NovaConf | None = None
     """nova.conf; None where the host has none."""
     placed: tuple[CpuSet, ...] = ()
-    """Masks that pinner itself gave to processes and has not undone: their owners did not restrict them."""
+    """Masks that pinner gave to processes and has not undone. They do not count as restrictions by an owner."""
     warnings: tuple[str, ...] = field(default=())
 
     def nova_owns(self) -> NovaOwns:
-        """The CPUs of Nova: the sets of its configuration, and those of the guests that it pinned."""
+        """The CPUs that Nova owns: the sets of Nova's configuration, and the CPUs of the guests that Nova pinned."""
         online = self.topology.online
         guests = (
             NovaGuest(guest.uuid, guest.name, nova_cpus(guest, online), not guest.emulator.policy)

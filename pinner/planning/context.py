@@ -22,7 +22,7 @@ from pinner.planning.processes import Moving, allocatable_cpus, moving, require_
 from pinner.planning.roles import Resolved, resolve
 
 DEFERRED = "deferred: it is not plugged in, so its pin could not be verified; a plan made after the hotplug places it"
-"""Why a plan leaves out an unplugged vCPU: libvirt would accept and store its pin, but no thread would show it."""
+"""Why a plan leaves out an unplugged vCPU: libvirt would store its pin, but there is no thread to verify the pin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class _Scope:
 
     guests: tuple[Guest, ...]
     skipped: tuple[Guest, ...]
-    """Guests that the request asks for, but that are excluded or pinned by Nova."""
+    """Requested guests that are excluded, or that Nova pinned."""
     nova_pinned: tuple[Guest, ...]
-    """Those of the skipped guests whose QEMU's own threads are to be placed."""
+    """The skipped guests that have vCPUs pinned by Nova, but other threads that the plan places."""
     moving: tuple[Moving, ...]
 
     @classmethod
@@ -64,22 +64,22 @@ class Context:
     guests: tuple[Guest, ...]
     """The guests to place, sorted by number of vCPUs, descending, so that small ones fill the gaps; then by UUID."""
     others: tuple[Guest, ...]
-    """The guests that stay as they are: not asked for, excluded, or pinned by Nova."""
+    """The guests that the plan does not place as a whole: not requested, excluded, or pinned by Nova."""
     nova_pinned: tuple[Guest, ...]
-    """The guests among ``others`` whose vCPUs Nova pinned, and whose QEMU threads are to be placed."""
+    """The guests among ``others`` that have vCPUs pinned by Nova, but other threads that the plan places."""
     moving: tuple[Moving, ...]
     """The processes to place."""
     threads: Mapping[Target, tuple[Thread, ...]]
-    """Every target that may be placed, with its threads that may move."""
+    """Every target that the plan may place, with the threads that may move."""
     settings: Mapping[Target, State]
     """Every target that has a state instead of threads, with its state."""
     skipped: tuple[LeftOut, ...]
     placement: Placement | None
     """The recorded placement, which the plan follows as far as it can."""
     places: Mapping[Key, CpuSet]
-    """The CPUs of each target in the recorded placement; none where all guests are placed anew."""
+    """The CPUs of each target in the recorded placement; empty for a rebalance."""
     joined: Roles | None = None
-    """The sets of the host's strategy, where another strategy places these guests on the CPUs that it leaves."""
+    """The sets of the host's strategy, if another strategy places these guests on the remaining CPUs; else None."""
 
     @classmethod
     def of(
@@ -87,7 +87,7 @@ class Context:
     ) -> "Context":
         """Read a snapshot. ``placement`` is the recorded placement of the same request.
 
-        Raises NotFound for a guest or process that the request names and the host lacks, unless ``lenient``.
+        Raises NotFound if the host does not have a guest or process that the request names, unless ``lenient``.
         """
         if not lenient:
             _require_guests(snapshot, request)
@@ -117,7 +117,7 @@ class Context:
         )
 
     def restricted_since(self) -> Iterator[RestrictedAffinity]:
-        """The CPUs of the recorded placement to which owners restricted processes since."""
+        """The CPUs of the recorded placement to which owners have restricted processes since then."""
         return restricted_since(self.snapshot, self.request, _in_use(self.placement))
 
     def resolve(self, *, isolating: bool = False) -> Resolved:
@@ -126,16 +126,16 @@ class Context:
 
     @property
     def roles(self) -> Roles | None:
-        """The recorded sets; None where all guests are placed anew."""
+        """The recorded sets; None without a recorded placement, and for a rebalance."""
         return None if self.placement is None or self.request.rebalance else self.placement.roles
 
     def recorded(self, guest: Guest) -> dict[int, CpuSet]:
-        """The recorded CPUs of each of the guest's vCPUs; a vCPU without any is left out."""
+        """The recorded CPUs of each of the guest's vCPUs, without the vCPUs that have none."""
         found = {vcpu: self.places.get(("vcpu", guest.uuid, vcpu)) for vcpu in plugged(guest)}
         return {vcpu: cpus for vcpu, cpus in found.items() if cpus is not None}
 
     def current(self, guest: Guest) -> dict[int, CpuSet]:
-        """The current affinity of each of the guest's vCPUs; empty where all guests are placed anew."""
+        """The current affinity of each of the guest's vCPUs; empty for a rebalance."""
         if self.request.rebalance:
             return {}
         return {vcpu.id: vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread}
@@ -161,7 +161,7 @@ def unplugged(guest: Guest) -> list[int]:
 
 
 def guest_target(guest: Guest) -> Target:
-    """The guest as a whole, which a plan names when it leaves the guest out."""
+    """The guest as a whole, for a plan that leaves it out."""
     return Target("guest", guest.uuid, None, guest.name)
 
 
@@ -171,7 +171,7 @@ def vcpu_target(guest: Guest, vcpu: int) -> Target:
 
 
 def guest_targets(guest: Guest) -> Iterator[tuple[Target, tuple[Thread, ...]]]:
-    """Every part of a guest that has an affinity of its own, with its threads; a part without a thread is left out."""
+    """Every part of a guest that has an affinity, with its threads; parts without a thread are left out."""
     if guest.emulator.threads:
         yield Target("emulator", guest.uuid, None, guest.name), guest.emulator.threads
     for vhost in guest.vhost_threads:
@@ -217,7 +217,7 @@ def _why_skipped(guest: Guest, allocatable: AllocatableCpus, request: Request) -
 
 
 def _emulators(guest: Guest, request: Request) -> str:
-    """Whether QEMU's own threads are placed, where the request asks for that; empty where it does not."""
+    """A note whether the plan places the emulator threads; empty if the request does not ask for that."""
     if not request.nova_emulators or is_excluded_guest(guest, request):
         return ""
     if guest.emulator.policy:

@@ -12,18 +12,18 @@ _PREFIX = "pinner:"
 
 
 def excluded(guest: Guest) -> bool:
-    """Whether the flavor excludes the guest; a value that is neither true nor false does not."""
+    """Whether the flavor excludes the guest; a value that is not a boolean excludes nothing."""
     return strutils.bool_from_string(_specs(guest).get(EXCLUDED, ""), default=False)
 
 
 def strategy(guest: Guest, known: Collection[str]) -> str:
-    """The strategy that the flavor asks for, if it is ``known``; else empty."""
+    """The strategy that the flavor requests, if ``known`` has it; else empty."""
     asked = _specs(guest).get(STRATEGY, "")
     return asked if asked in known else ""
 
 
 def warnings(guest: Guest, known: Collection[str]) -> Iterator[str]:
-    """Warnings about settings for pinner that have no effect, each with the valid ones."""
+    """Warnings about settings for pinner that have no effect. Each warning names the valid settings."""
     expected = {EXCLUDED: "true or false", STRATEGY: " or ".join(sorted(known))}
     for spec, value in sorted(_specs(guest).items()):
         whose = f"guest {guest.name}: its flavor has {spec}"

@@ -1,4 +1,4 @@
-"""Makes a plan of a snapshot and a request. Pure: the same two always give the same plan."""
+"""Makes a plan from a snapshot and a request. Pure: the same snapshot and request always give the same plan."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, replace
@@ -32,9 +32,9 @@ def plan(
 ) -> Plan:
     """The plan of a request for a host.
 
-    ``snapshot_id`` is the snapshot's content hash, ``strategies`` those to choose from by name (None: the installed
-    ones). "Nothing to do" is a plan without changes. Raises NotFound for an unknown strategy, guest or process; Invalid
-    for a parameter that this host cannot have; NoFit where no CPU is left for vCPUs.
+    ``snapshot_id`` is the snapshot's content hash, ``strategies`` the available strategies by name (None: the
+    installed ones). If nothing is to be done, the plan has no changes. Raises NotFound for an unknown strategy, guest
+    or process; Invalid for a parameter that this host cannot have; NoFit where no CPU is left for vCPUs.
     """
     known = installed() if strategies is None else strategies
     require_known(request, known)
@@ -45,9 +45,9 @@ def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, 
     """The plan that makes the host match the request, starting from the recorded placement of the same request.
 
     The recorded CPUs of roles and guests stay, and recorded daemons are placed again without being measured. The
-    strategy places a new guest; where it finds no room, it moves at most two others. Without a recorded placement
-    (None) the plan is like any other. Guests and processes that the request names need not be there. Raises NotFound
-    for an unknown strategy; Invalid and NoFit like ``plan``.
+    strategy places a new guest; if there is no room, the strategy moves at most two other guests. Without a recorded
+    placement (None) the plan is made like any other. Guests and processes that the request names need not exist.
+    Raises NotFound for an unknown strategy; Invalid and NoFit like ``plan``.
     """
     context = Context.of(snapshot, request, placement, lenient=True)
     strategies = installed()
@@ -56,7 +56,7 @@ def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, 
 
 
 def leave_out(plan: Plan, excluded_keys: Collection[Key], placement: Placement | None) -> Plan:
-    """The plan without the changes of these targets, under another id; the same plan where it has none of them."""
+    """The plan without the changes of these targets, under another id; the plan itself if it changes none of them."""
     left = tuple(change for change in plan.changes if key(change.target) not in excluded_keys)
     if len(left) == len(plan.changes):
         return plan
@@ -65,15 +65,15 @@ def leave_out(plan: Plan, excluded_keys: Collection[Key], placement: Placement |
 
 
 def require_known(request: Request, strategies: Mapping[str, Strategy]) -> None:
-    """Raises NotFound where the request's strategy is none of these."""
+    """Raises NotFound if ``strategies`` does not have the request's strategy."""
     if request.strategy not in strategies:
         raise NotFound("strategy", request.strategy, tuple(sorted(strategies)))
 
 
 def build(strategies: Mapping[str, Strategy], context: Context, snapshot_id: str, name: str) -> Plan:
-    """The plan with the id ``name``, made of the answer of the request's strategy. Raises like ``plan``.
+    """The plan with the id ``name``, made from the answer of the request's strategy. Raises like ``plan``.
 
-    The request's strategy is one of ``strategies``; flavors may ask for the others.
+    ``strategies`` has the request's strategy, and those that flavors may request.
     """
     snapshot, request = context.snapshot, context.request
     answer, rebalance = _answer(strategies, context)
@@ -102,7 +102,7 @@ def _answer(strategies: Mapping[str, Strategy], context: Context) -> tuple[Answe
     """The strategy's answer. For a rebalance, the answer that leaves well placed guests where they are, unless placing
     all guests anew scores better or places more guests.
 
-    No guest loses its place to an unplaced one: repeated rebalances would then swap the two for ever.
+    No guest loses its place to an unplaced guest: otherwise repeated rebalances would swap the two for ever.
     """
     answer = _checked(strategies, context)
     if not context.request.rebalance:
@@ -130,12 +130,12 @@ def _checked(strategies: Mapping[str, Strategy], context: Context) -> Answer:
 
 
 def _nova_unknown(snapshot: Snapshot) -> str:
-    """Why pinner cannot tell which CPUs Nova owns; empty where it can."""
+    """Why pinner cannot determine which CPUs Nova owns; empty if it can."""
     try:
         configured(NovaSets(snapshot.dedicated, snapshot.shared), snapshot.nova)
     except Invalid as error:
         return (
-            f"pinner cannot tell which CPUs Nova owns: {error}; correct that, or set cpu_dedicated_set and "
+            f"pinner cannot determine which CPUs Nova owns: {error}; correct that, or set cpu_dedicated_set and "
             "cpu_shared_set in [nova] of pinner.conf"
         )
     return ""

@@ -89,7 +89,7 @@ def test_cpus_that_nova_powered_down_are_not_used(strategy: str) -> None:
 def test_a_plan_is_blocked_where_pinner_cannot_tell_novas_cpus(conf: NovaConf, why: str) -> None:
     host = snapshot(TWO, [guest(1, 2, TWO.online)], nova=conf)
     blocked = plan(host, "s", Request()).blocked
-    assert blocked.startswith("pinner cannot tell which CPUs Nova owns")
+    assert blocked.startswith("pinner cannot determine which CPUs Nova owns")
     assert re.search(why, blocked)
     configured = replace(host, dedicated=cpus("8"), shared=cpus("0-7"))
     assert plan(configured, "s", Request()).blocked == ""
