@@ -16,7 +16,7 @@ class AppState:
 
     pinner: Service
     tokens: Mapping[str, str] | None
-    """Bearer token to the actor that it stands for; None: every caller on this machine is accepted."""
+    """Actor by bearer token; None: every caller on this machine is accepted."""
     streams: Streams
 
 

@@ -3,7 +3,7 @@
 import warnings
 from importlib.metadata import version
 
-# oslo's libraries import eventlet where it is installed, without using it; what it says then is of no use to anybody.
+# oslo's libraries import eventlet where it is installed, without using it; its warnings are useless here.
 warnings.filterwarnings("ignore", message=r"\s*Eventlet is deprecated")
 
 __version__ = version("pinner")

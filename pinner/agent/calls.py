@@ -19,7 +19,7 @@ Handler = Callable[[Agent, Arguments, Progress], object]
 
 
 def answer(agent: Agent, call: Mapping[str, Any], progress: Progress) -> object:
-    """The result of a call. Raises Invalid for an unknown call or a wrong argument, and what the agent raises."""
+    """The result of a call. Raises Invalid for an unknown call or a wrong argument, and the errors of the agent."""
     name = call.get("call")
     handler = HANDLERS.get(name) if isinstance(name, str) else None
     if handler is None:

@@ -1,4 +1,4 @@
-"""Moving a target's misplaced threads until there are none: one pass misses threads that are born meanwhile."""
+"""Moves a target's misplaced threads until there are none. One pass misses threads that are created during the pass."""
 
 from collections.abc import Callable
 
@@ -10,10 +10,10 @@ PASSES = 10
 def converge(
     misplaced: Callable[[], list[ThreadMask]], move: Callable[[list[ThreadMask]], None]
 ) -> tuple[ThreadMask, ...]:
-    """Read the misplaced threads and move them, until there are none; return those that are left after ten passes.
+    """Read the misplaced threads and move them until there are none; return those that are left after the last pass.
 
-    Once there was one, two readings in a row must find none: while the threads are listed, a misplaced thread can
-    create another and end before the list comes to it, and only the next list shows the new one.
+    After a pass with misplaced threads, two readings in a row must find none. While one reading lists the threads, a
+    misplaced thread can create a new thread and end. Only the next reading shows the new thread.
     """
     needed = 1
     left: list[ThreadMask] = []

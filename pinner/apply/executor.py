@@ -1,7 +1,7 @@
-"""Applies a plan, so that the host ends as planned or as it was; and undoes an applied run.
+"""Applies a plan completely or undoes its changes; and rolls back an applied run.
 
-Every change is written to the journal with the prior masks before it is made, and read back from the kernel after it.
-The journal's lock allows one run at a time.
+The journal has each change and the prior masks before the change is made. After the change, pinner reads the masks from
+the kernel. The journal's lock allows one run at a time.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,19 +20,19 @@ from pinner.model.plan import Plan
 
 
 def apply(plan: Plan, run: Run, host: Host, journal: Journal, now: Callable[[], datetime], progress: Progress) -> Run:
-    """Apply the plan; the run that is returned is ``applied``, ``undone``, or ``failed`` where an undo got stuck.
+    """Apply the plan and return the ended run: ``applied``, ``undone``, or ``failed`` if a change could not be undone.
 
-    The entry of a guest or process that ends meanwhile is ``gone``, and the others go on. Raises HostBusy, Blocked,
-    NovaConflict, StalePlan and Invalid before anything is touched, and StoreUnavailable where the journal can no longer
-    be written: then all changes have been undone, and a recovery must end the run.
+    If a guest or process ends during the run, its entry is ``gone``, and the run continues. Raises HostBusy, Blocked,
+    NovaConflict, StalePlan and Invalid before the host is changed. Raises StoreUnavailable if the journal cannot be
+    written any more: all changes are undone then, and a recovery must end the run.
     """
     journal.begin(run)
     try:
         with _refusing(run, journal, now):
-            # Only now that the host is locked: before, another run might have been about to end.
+            # Only under the host's lock: without the lock, another run may still change the host.
             changes: tuple[Change, ...] = staleness.check(plan, host, persist=run.persist)
             if run.migrate_memory:
-                # Last, so that memory which the guests allocate meanwhile is on the node of their vCPUs already.
+                # Last: guests that run on their new CPUs already allocate new memory on the right node.
                 changes += memory_changes(plan, host)
             entries = _intents(changes, run, host, now())
             journal.intend(*entries)
@@ -44,15 +44,15 @@ def apply(plan: Plan, run: Run, host: Host, journal: Journal, now: Callable[[], 
 def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime], progress: Progress) -> Run:
     """Undo the run named ``run.undoes``, its changes in reverse order.
 
-    A thread that another program has moved since stays, and a target that has ended cannot be restored: both are
-    listed, and both runs are ``rolled_back_partly`` then. The rollback can be repeated. Raises NotFound, RunConflict,
-    HostBusy.
+    A thread that another program has moved since then keeps its mask, and a target that has ended cannot be restored.
+    The entries show both cases, and both runs end as ``rolled_back_partly``. The rollback can be repeated. Raises
+    NotFound, RunConflict, HostBusy.
     """
     _require_reversible(journal.run(run.undoes))
     journal.begin(run)
     try:
         with _refusing(run, journal, now):
-            # Again now that the host is locked: another rollback of that run may have ended just before.
+            # Checked again under the host's lock: another rollback of the run may have just ended.
             undone = journal.run(run.undoes)
             _require_reversible(undone)
             entries = undoable(undone, journal.entries(undone.id))

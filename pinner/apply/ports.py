@@ -16,14 +16,14 @@ class Host(Protocol):
     """A machine whose threads can be read and pinned."""
 
     def fingerprint(self) -> str:
-        """Topology.fingerprint as of now."""
+        """The present Topology.fingerprint."""
 
     def online(self) -> CpuSet:
         """The CPUs that are online now."""
 
     def bounds(self) -> Bounds:
-        """What Nova owns and which guests are excluded, as of now. Raises HostUnreachable, NotPermitted, Busy, and
-        Invalid for a CPU set of Nova's that does not parse."""
+        """The CPUs that Nova owns and the excluded guests, now. Raises HostUnreachable, NotPermitted, Busy, and Invalid
+        for a CPU set in Nova's configuration that does not parse."""
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
         """The mask of every live thread of the target from the kernel (Cpus_allowed_list), by ascending thread id.
@@ -88,8 +88,8 @@ class Journal(Protocol):
     But ``note`` may write as late as the next ``intend`` or ``end``: recovery reads the kernel, not the note."""
 
     def begin(self, run: Run) -> None:
-        """Lock the host and open a run. Raises HostBusy while another run is open, also a run that its process left
-        open: that one must be recovered first."""
+        """Lock the host and open a run. Raises HostBusy while another run is open. If the process of that run
+        has ended, the run must be recovered first."""
 
     def intend(self, *entries: Entry) -> None:
         """Write entries before the host is touched: new ones, or known ones with threads that were found later (born

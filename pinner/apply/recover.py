@@ -1,7 +1,7 @@
-"""Recovers the run that its process left open: killed, or without power, or without a disk to write to.
+"""Recovers an interrupted run: its process was killed, the power failed, or the journal could not be written.
 
-Every change is judged by the kernel, because the journal may lag behind it. Everything that recovery writes is safe to
-be written again, so a recovery that is killed is simply started again.
+Recovery reads from the kernel which changes are made, because the journal may be older. All of its steps can be
+repeated, so a killed recovery is started again.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,9 +22,9 @@ RecoveryPolicy = Literal["back", "forward"]
 def recover(host: Host, journal: Journal, policy: RecoveryPolicy, now: Callable[[], datetime]) -> Run | None:
     """Recover the open run whose process has ended; None where there is none.
 
-    Going forward ends like an apply: if a change cannot be made, it is undone together with all others. A change that
-    recovery can neither make nor undo is ``stuck``, and the run ``failed``: it can be rolled back later. Raises
-    StoreUnavailable: then the run stays open.
+    With ``forward``, recovery works like an apply: if a change cannot be made, all changes are undone. If a change can
+    neither be made nor undone, its entry is ``stuck`` and the run ``failed``; that run can be rolled back later.
+    Raises StoreUnavailable; the run stays open then.
     """
     run = journal.interrupted()
     if run is None:
@@ -41,8 +41,8 @@ def _resolve(run: Run, host: Host, journal: Journal, policy: RecoveryPolicy, now
 
     undone = journal.run(run.undoes) if run.kind == "rollback" else run
     entries = journal.entries(undone.id)
-    # An entry in another state shows that the apply had begun to undo: then a change had failed, and is not tried
-    # again. And without an entry the apply had changed nothing.
+    # An entry in another state shows that a change had failed and that the undo had begun. Then recovery
+    # undoes the run. Without entries the apply had changed nothing.
     if (
         run.kind == "apply"
         and policy == "forward"
@@ -51,7 +51,7 @@ def _resolve(run: Run, host: Host, journal: Journal, policy: RecoveryPolicy, now
     ):
         return transaction(entries).make()
     under_way = _under_way(entries, host)
-    # A half made change of a state first: it may have widened the masks that all changes after it set.
+    # A half-made change of a state is undone first: it may have widened the masks that the later changes set.
     first = [each.seq for each in entries if each.seq in under_way and steps.resets_masks(each.change)]
     back = transaction(sorted(undoable(undone, entries), key=lambda entry: entry.seq not in first))
     if undone is run:
@@ -60,8 +60,8 @@ def _resolve(run: Run, host: Host, journal: Journal, policy: RecoveryPolicy, now
 
 
 def _under_way(entries: Sequence[Entry], host: Host) -> frozenset[int]:
-    """The ``seq`` of the changes for which a call of the dead process may still be with libvirtd. Changes are made in
-    order and undone in reverse, so these are the last one that shows on the host, and the next one that could."""
+    """The ``seq`` of the changes for which libvirtd may still have a call of the dead process. Changes are made in
+    order and undone in reverse. So these are the last change that is visible on the host, and the next one."""
     alive = [entry for entry in entries if entry.state != "gone"]
     begun = [position for position, entry in enumerate(alive) if _is_begun(entry, host)]
     last = max(begun, default=-1)

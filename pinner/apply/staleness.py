@@ -13,11 +13,11 @@ from pinner.model.plan import Plan
 
 
 def check(plan: Plan, host: Host, *, persist: bool) -> tuple[PlannedChange, ...]:
-    """The changes to make: those of the plan, or none where all of them are made already.
+    """The changes to make: all changes of the plan, or none if all of them are made already.
 
-    Raises Blocked, NovaConflict where the plan conflicts with what Nova owns by now, StalePlan with everything that
-    moved (with ``persist`` also where all changes are made: a definition is written only together with its live pin),
-    and Invalid where ``persist`` is asked of a transient guest, or of one that Nova pinned.
+    Raises Blocked; NovaConflict if the plan uses CPUs that Nova owns now; StalePlan with everything that has changed
+    (with ``persist`` also if all changes are made: a definition is written only together with its live pin); Invalid
+    if ``persist`` is set and a guest is transient or pinned by Nova.
     """
     if plan.blocked:
         raise Blocked(plan.id, plan.blocked)
@@ -48,8 +48,8 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[PlannedChange, ...]
 
 
 def plugged_in(plan: Plan, host: Host) -> Iterator[str]:
-    """The vCPUs and iothreads that were plugged into the plan's guests since, in words: the plan does not place them.
-    Of a guest that Nova pinned the plan places no vCPU at all."""
+    """The vCPUs and iothreads that were plugged into the plan's guests after the plan was made, in words. They are not
+    in the plan. A plan never places the vCPUs of a guest that Nova pinned."""
     guests: dict[str, str] = {}
     planned: dict[str, set[Part]] = {}
     for target in (want.target for want in plan.wanted if want.target.kind in PINNED):
@@ -65,7 +65,7 @@ def plugged_in(plan: Plan, host: Host) -> Iterator[str]:
 
 
 def newly_excluded(changes: Iterable[PlannedChange], excluded: Collection[str]) -> Iterator[str]:
-    """The guests to be changed that were excluded since, in words."""
+    """The guests of the changes that were excluded after the plan was made, in words."""
     guests = {change.target.owner: change.target.name for change in changes}
     return (f"guest {name} is excluded by its metadata" for guest, name in guests.items() if guest in excluded)
 
@@ -75,7 +75,7 @@ def _require_definitions(changes: Iterable[PlannedChange], owns: NovaOwns, host:
     theirs = {guest.uuid for guest in owns.guests}
     for guest, name in guests.items():
         if guest in theirs:
-            # A pin of pinner's in the definition would be taken for one of Nova's from then on.
+            # pinner would later read its own pin in the definition as a pin of Nova.
             raise Invalid("persist", name, "a guest that Nova did not pin: Nova manages the persistent XML", guest=name)
         if not host.persistent(guest):
             raise Invalid("persist", name, "a guest with a persistent definition; this one is transient", guest=name)

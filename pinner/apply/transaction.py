@@ -1,4 +1,4 @@
-"""One run: its changes are made one after the other, or undone, and each is noted in the journal."""
+"""Transaction: makes or undoes the changes of one run, one after the other, and notes each one in the journal."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -12,14 +12,14 @@ from pinner.model.errors import Busy, Gone, PinnerError, StoreUnavailable
 from pinner.model.journal import Entry, EntryState, Run, RunState
 
 Progress = Callable[[Entry, int], None]
-"""Called with an entry and how many entries the run has: once when the run is in the journal and nothing is touched
-yet, then after every change. It must not raise."""
+"""Called with an entry and the number of entries: once when the run is in the journal and the host is unchanged, then
+after every change. It must not raise."""
 
 INTERRUPTED = "interrupted: the process that carried it out died"
 """The error of a run that recovery has undone."""
 
 LOSSES = 3
-"""How many of the changes that could not be undone a run's error names; its entries name all."""
+"""The largest number of failed undos that a run's error names. The run's entries show all of them."""
 
 _RECOVERED = {
     "applied": "finished",
@@ -44,7 +44,7 @@ class Transaction:
         *,
         resumed: bool = False,
     ) -> None:
-        """``resumed`` says that the run was interrupted, so that any of its changes may be made, or half made."""
+        """``resumed``: the run was interrupted, so each change may be made, half made or not made."""
         self._run = run
         self._entries = entries
         self._host = host
@@ -57,17 +57,17 @@ class Transaction:
             progress(entry, len(entries))
 
     def make(self) -> Run:
-        """Make every change; the run ends ``applied``, ``undone``, or ``failed`` where an undo got stuck.
+        """Make every change; the run ends ``applied``, ``undone``, or ``failed`` if a change could not be undone.
 
-        Raises StoreUnavailable where the end cannot be written: then all changes are undone, because a run without an
-        end counts as interrupted.
+        Raises StoreUnavailable if the run's end cannot be written. All changes are undone then, because a run without
+        an end counts as interrupted.
         """
         made: list[Entry] = []
         for position, entry in enumerate(self._entries):
             step = steps.step(entry, self._host, self._journal, persist=self._run.persist, resumed=self._resumed)
             try:
                 made.append(self._make(step))
-            except BaseException as error:  # whatever it is, Ctrl-C too: the host must not stay half changed
+            except BaseException as error:  # any error, also Ctrl-C: the host must not stay half changed
                 closed = self._abort(step, error, made, self._entries[position + 1 :])
                 if isinstance(error, PinnerError):
                     return closed
@@ -82,7 +82,7 @@ class Transaction:
     def undo(self, *, under_way: Collection[int]) -> Run:
         """Undo the changes of an interrupted apply, in the order given; it ends ``undone`` or ``failed``.
 
-        ``under_way`` are the ``seq`` of those for which a call of the dead process may still be running.
+        ``under_way`` has the ``seq`` of each change for which a call of the dead process may still be running.
         """
         lost = [entry for entry in self._undo_all(self._run.persist, under_way) if entry.state == "stuck"]
         return self.close("failed" if lost else "undone", "; ".join(filter(None, (INTERRUPTED, self._losses(lost)))))
@@ -125,8 +125,8 @@ class Transaction:
         return self._note(step.entry, "done")
 
     def _abort(self, step: Step, error: BaseException, made: list[Entry], rest: Sequence[Entry]) -> Run:
-        """Undo all changes, the latest one first, and write that down only afterwards: the host is more urgent than its
-        record, and the journal has had every prior mask since the change was begun."""
+        """Undo all changes, the latest one first, and note them in the journal only afterwards. The host comes first,
+        and the journal has every prior mask already."""
         failed = step.entry
         touched = [*made, *([failed] if step.touched or self._resumed else ()), *(rest if self._resumed else ())]
         # A guest that does not answer must not delay the others.
@@ -156,12 +156,12 @@ class Transaction:
 
 
 def undoable(run: Run, entries: Sequence[Entry]) -> list[Entry]:
-    """The entries of a run that may still have something to undo (of a guest that is gone: its definition), the last
-    one first."""
+    """The entries of a run that an undo may still need, the last one first. A guest that is gone may still have a
+    definition to restore."""
     states = ("intent", "done", "stuck", "gone") if run.persist else ("intent", "done", "stuck")
     return [entry for entry in reversed(entries) if entry.state in states]
 
 
 def words(error: BaseException) -> str:
-    """An error for people, also where it has no text of its own."""
+    """The text of an error; the name of its type if it has no text."""
     return str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""This machine as an apply sees it: its threads read from the kernel, guests pinned through libvirt."""
+"""LiveHost: this machine, for an apply. It reads threads from the kernel and pins guests through libvirt."""
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -74,7 +74,7 @@ class LiveHost:
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
         """See Host. CPUs that are absent or offline are refused before libvirt is called: libvirt drops them silently,
-        and a pin that it refuses may have changed the host all the same."""
+        and a pin that it refuses may still have changed the host."""
         online = self.online()
         if not cpus <= online:
             raise ApplyFailed(str(target), f"CPUs {cpus - online} are not online (online: {online})")

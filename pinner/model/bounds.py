@@ -7,7 +7,7 @@ from pinner.model.nova import NovaOwns
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What Nova owns and which guests are excluded, as of one moment."""
+    """The CPUs that Nova owns and the excluded guests, at one moment."""
 
     nova: NovaOwns = field(default_factory=NovaOwns)
     excluded: frozenset[str] = frozenset()

@@ -24,7 +24,7 @@ Cause = Literal[
     "unknown",
 ]
 """Found by comparing a snapshot with the recorded placement:
-arrived    the target is new here, or placed first    restarted  the guest or process was started anew
+arrived    the target is new here, or placed first    restarted  the guest or process was restarted
 hotplug    the vCPU or iothread was plugged in since  thread     threads were born since
 offline    CPUs of its place went offline or online   moved      to make room for another guest
 busy       the process became busy since

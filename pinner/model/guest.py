@@ -54,7 +54,7 @@ class Emulator:
 
 @dataclass(frozen=True, slots=True)
 class Tap:
-    """A network interface of a guest on the host's side; counters as the host sees them, since the tap exists."""
+    """A network interface of a guest on the host's side; counters from the host's side, since the tap exists."""
 
     name: str
     mac: str

@@ -9,7 +9,7 @@ from pinner.model.errors import Invalid, NovaConflict
 from pinner.model.plan import Wanted
 
 QEMUS_OWN: tuple[TargetKind, ...] = ("emulator", "vhost", "iothread")
-"""The parts of a guest that Nova does not pin, unless a hw:emulator_threads_policy asks for it."""
+"""The parts of a guest that Nova does not pin, unless the flavor sets hw:emulator_threads_policy."""
 
 
 @dataclass(frozen=True, slots=True)

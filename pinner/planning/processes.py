@@ -1,4 +1,4 @@
-"""Which processes of the host move, which stay, and which CPUs the owners of some restricted them to."""
+"""The processes of a host: which of them move, which stay, and to which CPUs owners have restricted some of them."""
 
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from pinner.planning.roles import for_housekeeping, housekeeping
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """A process to move: its target, its threads that may move, and why."""
+    """A process to move: its target, the threads that may move, and the reason."""
 
     target: Target
     threads: tuple[Thread, ...]
@@ -26,13 +26,14 @@ class Moving:
 
 
 def allocatable_cpus(snapshot: Snapshot, request: Request, in_use: CpuSet = CpuSet()) -> AllocatableCpus:
-    """The host's CPUs, less the restricted affinities of processes that were not asked for, and of excluded guests.
+    """The host's CPUs, less the CPUs of excluded guests and the restricted affinities of processes that are not
+    requested.
 
-    The CPUs that a recorded placement has ``in_use`` stay allocatable: otherwise every taskset would move the guests.
+    The CPUs that a recorded placement has ``in_use`` stay allocatable: otherwise each use of taskset would move guests.
 
-    A mask that equals the housekeeping set as it would be without that mask is not taken for a restricted affinity: an
-    administrator set it to clear the vCPUs' CPUs, for instance with a plan's shell commands. Its lowest CPU is then the
-    lowest that is free without it, and no other restricted affinity has any of its CPUs.
+    A mask does not count as a restricted affinity if it equals the housekeeping set that a plan without that mask has:
+    an administrator set it to clear the vCPUs' CPUs, for instance with a plan's shell commands. The lowest CPU of such
+    a mask is the lowest free CPU without the mask, and no other restricted affinity has any of its CPUs.
     """
     restrictions = (
         RestrictedAffinity(restriction.cpus - in_use, restriction.owner)
@@ -76,7 +77,7 @@ def moving(
 
 
 def require_asked(snapshot: Snapshot, request: Request) -> None:
-    """Raises NotFound for a name or pid that the request names and the host lacks."""
+    """Raises NotFound if the host does not have a process with a name or pid of the request."""
     names = {process.name for process in snapshot.processes} | {str(process.pid) for process in snapshot.processes}
     for name in request.processes:
         if name not in names:

@@ -17,8 +17,8 @@ from pinner.planning.strategy import Answer
 
 
 def check(name: str, answer: Answer, context: Context) -> None:
-    """Check the whole answer of the strategy ``name``. Raises NovaConflict where it crosses what Nova owns, and Invalid
-    with the first broken rule otherwise."""
+    """Check the whole answer of the strategy ``name``. Raises NovaConflict if it conflicts with CPUs that Nova owns,
+    and Invalid with the first broken rule otherwise."""
     check_guests(name, answer, context)
     _refuse(name, _wrongs(answer, context))
 

@@ -20,7 +20,7 @@ COMMON = ("housekeeping", "emulator", "busy_threshold", "guests", "processes")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The placement that a strategy wants, whatever the host's affinities are now.
+    """The placement that a strategy wants. It does not depend on the host's present affinities.
 
     Each guest of the context is in ``wanted`` with all its parts, or once in ``unplaced``: see rules.
     """

@@ -1,7 +1,7 @@
 """GuestEventHandler: handles the events that libvirt's hook, Nova or a script reports about guests.
 
-An event is a hint. What it says about a guest (its Nova identity, a migration that begins) is stored until the guest
-is gone, and the policy controller observes the host at once. Where every thread is in its place, nothing changes.
+An event is a hint. pinner stores its facts about the guest (the Nova identity, the start of a migration) until the
+guest is gone, and the policy controller observes the host at once. If every thread is in its place, nothing changes.
 """
 
 from collections.abc import Callable

@@ -11,7 +11,7 @@ from pinner.store.guest_hints import GuestHints
 
 
 class Hosts:
-    """The agents by host name, and snapshots that include what guest events reported."""
+    """The agents by host name, and snapshots that include the facts from guest events."""
 
     def __init__(self, agents: Mapping[str, Agent], hints: GuestHints, now: Callable[[], datetime]) -> None:
         self._agents = dict(agents)

@@ -1,4 +1,4 @@
-"""Observation: a host as it is now, compared with what its policy and its recorded placement want."""
+"""Observation: the present host, compared with its policy and its recorded placement."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -30,7 +30,8 @@ class Observation:
     """The recorded placement; None: no plan was applied, or none of the policy's request."""
     snapshot: Snapshot
     plan: Plan | None
-    """The plan that would end the drift; None: the host has neither policy nor placement, or ``error`` says why."""
+    """The plan that would end the drift; None: the host has neither policy nor placement, or no plan is possible
+    (``error``)."""
     drifts: tuple[Drift, ...]
     error: str
     """Why the policy cannot be kept; empty: it can."""

@@ -19,7 +19,7 @@ def plan_from_snapshot(snapshot: Snapshot, request: Request) -> Plan:
 
 
 def nova_report(snapshot: Snapshot, listening: Listening) -> NovaReport:
-    """The CPUs that Nova owns on the snapshot's host, and what is misconfigured there or for the listener."""
+    """The CPUs that Nova owns on the snapshot's host, and the misconfigurations of Nova and of the listener."""
     return nova_check.report(snapshot, listening)
 
 

@@ -1,4 +1,4 @@
-"""The policies of all hosts: read, set, and what an enforced policy forbids."""
+"""HostPolicies: reads and sets the hosts' policies, and refuses runs that an enforced policy would reverse."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -42,7 +42,7 @@ class HostPolicies:
         was, now = _summary(before) if before else "", self._now()
         event = audit_event(caller, now, AuditAction.POLICY_SET, host, host, "done", before=was, after=_summary(policy))
         self._store.policies.put(host, policy, now, event)
-        with suppress(PinnerError):  # the policy is set all the same: the policy controller also reads it periodically
+        with suppress(PinnerError):  # the policy is set anyway: the policy controller also reads it periodically
             agent.publish_policy_set()
         return policy
 

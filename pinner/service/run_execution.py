@@ -1,4 +1,5 @@
-"""RunExecution: carries out one run. The agent works, the recorder stores progress, the caller learns of a refusal."""
+"""RunExecution: carries out one run. It calls the agent, has the progress stored, and returns a refusal to the
+caller."""
 
 import logging
 import threading

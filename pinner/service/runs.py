@@ -79,7 +79,7 @@ class RunManager:
         return self._start_apply(plan, run, caller)[0]
 
     def carry_out(self, plan: Plan, caller: Caller, kind: RunKind) -> Run:
-        """Apply a stored plan to its end. Raises what the agent refuses the plan with."""
+        """Apply a stored plan and wait for the end of the run. Raises the agent's refusal."""
         run, ended = self._start_apply(plan, self._new(kind, plan, caller), caller)
         ended.result()
         return self.get(run.id)
@@ -161,11 +161,12 @@ class RunManager:
             self._progressed.notify_all()
 
     def _updated(self, run: Run) -> Run:
-        """The run. Where the process that carried it out has died, the agent's journal tells how the run ended."""
+        """The run as it is now. If the process that carried it out has died, the agent's journal has the end of the
+        run."""
         if run.state != "running" or run.host not in self._hosts.names():
             return run
         if recorder := self._recorders.get(run.id):
-            # Progress waits for a moment to be stored in one write, and the next change may take long.
+            # Progress is collected for one write, and the next change may take long.
             recorder.flush()
             return run
         latest_end = self._now() - END_GRACE

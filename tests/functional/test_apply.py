@@ -164,7 +164,7 @@ def test_a_plan_is_refused_after_its_guest_was_restarted(host, journal, start_gu
     with pytest.raises(StalePlan, match="is gone"):
         apply(plan, host, journal)
     private_libvirt.virsh(libvirtd, "start", guest.name, "--paused")
-    with pytest.raises(StalePlan, match="was started anew"):
+    with pytest.raises(StalePlan, match="was restarted"):
         apply(plan, host, journal, run="run-2")
 
 

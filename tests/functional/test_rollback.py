@@ -47,7 +47,7 @@ def test_a_restarted_guest_is_not_rolled_back(host, journal, start_guest, libvir
     private_libvirt.virsh(libvirtd, "start", guest.name, "--paused")
     private_libvirt.virsh(libvirtd, "vcpupin", guest.name, "0", str(FIRST), "--live")
     run = rollback(host, journal)
-    assert (run.state, run.error.count("was started anew since")) == ("rolled_back_partly", 3)
+    assert (run.state, run.error.count("was restarted since")) == ("rolled_back_partly", 3)
     pinned = host.masks(vcpu(guest))[0]
     assert allowed(pinned.tid) == str(FIRST)
 

@@ -16,8 +16,8 @@ from pinner.model.change import AffinityChange, Change, MemoryChange, PlannedCha
 from pinner.model.journal import Entry, EntryState
 
 Step = AffinityStep | StateStep | MemoryStep
-"""One change under way: ``make`` makes it and raises where it cannot; ``entry`` is its entry as it grows; ``touched``
-says whether anything may have been written to the host."""
+"""One change under way. ``make`` makes the change, or raises. ``entry`` is the change's entry, with the threads found
+so far. ``touched`` says whether the host may have been changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ def inspect(change: PlannedChange, host: Host) -> Inspection:
 
 
 def is_begun(change: Change, host: Host) -> bool:
-    """Whether at least a part of the change shows on the host. Raises what Host raises."""
+    """Whether at least a part of the change is visible on the host. Raises like Host."""
     match change:
         case AffinityChange():
             return affinity.is_begun(change, host.masks(change.target))
         case StateChange():
             return state.is_made(change, host.state(change.target))
         case MemoryChange():
-            # Guests allocate and free memory all the time: the numbers prove nothing.
+            # Guests allocate and free memory all the time, so the numbers do not show whether the change was begun.
             return False
     assert_never(change)
 
@@ -85,8 +85,8 @@ def undo(
 ) -> tuple[EntryState, str]:
     """Undo the change of an entry: ``undone``, or ``gone`` or ``stuck`` with the reason.
 
-    With ``persist`` the guest's persistent definition is restored too. ``force``: the change failed just now, so
-    whatever the host shows is its result. ``under_way``: the process that made the change died, so a call of it may
+    With ``persist`` the guest's persistent definition is restored too. ``force``: the change failed just now, so the
+    host's current state is its result. ``under_way``: the process that made the change died, so a call of it may
     still be running.
     """
     match entry.change:
@@ -100,7 +100,7 @@ def undo(
 
 
 def before_and_after(change: Change) -> tuple[str, str]:
-    """What the change's target has before it, and what the change leads to, for people."""
+    """The masks, states or sizes before and after the change, for people."""
     match change:
         case AffinityChange():
             return affinity.before_and_after(change)

@@ -1,4 +1,4 @@
-"""A change of affinity: every thread of a target gets one mask, and an undo restores exactly the mask that each had.
+"""A change of affinity: all threads of a target get the same mask. An undo restores the prior mask of each thread.
 
 libvirt cannot restore "not pinned": after an undo, a live pin that covers the former masks stays in the live XML.
 """
@@ -21,7 +21,7 @@ LOG = logging.getLogger(__name__)
 
 
 def before_and_after(change: AffinityChange) -> tuple[str, str]:
-    """The masks of the threads before the change, and the CPUs that all of them get, for people."""
+    """The masks of the threads before the change, and the mask of all threads after it, for people."""
     return affinities(mask.cpus for mask in change.before), str(change.after)
 
 
@@ -48,7 +48,7 @@ def _differences(change: AffinityChange, threads: Sequence[ThreadMask]) -> Itera
     before = masks_of(change.before)
     familiar = {*before.values(), change.after}
     if change.target.kind != "process" and not any(thread.key in before for thread in threads):
-        yield f"{change.target} has other threads: it was started anew"
+        yield f"{change.target} has other threads: it was restarted"
         return
     for thread in threads:
         known = before.get(thread.key)
@@ -59,7 +59,7 @@ def _differences(change: AffinityChange, threads: Sequence[ThreadMask]) -> Itera
 
 
 class AffinityStep:
-    """A change of affinity under way; ``entry`` grows by the threads that are found meanwhile."""
+    """A change of affinity under way. ``entry`` gets each new thread that is found."""
 
     def __init__(
         self, entry: Entry, change: AffinityChange, host: Host, journal: Journal, *, persist: bool, resumed: bool
@@ -79,8 +79,8 @@ class AffinityStep:
     def make(self) -> None:
         """Give every thread of the target its new mask.
 
-        Raises Gone where the target has ended, ApplyFailed where another program moved it since the plan was checked
-        (then nothing is touched) and where the kernel does not grant the mask, and the errors of libvirt.
+        Raises Gone if the target has ended, and the errors of libvirt. Raises ApplyFailed if another program has moved
+        the target since the plan was checked (then the host is unchanged), or if the kernel does not grant the mask.
         """
         change = self._change
         threads = self._host.masks(change.target)
@@ -104,8 +104,8 @@ class AffinityStep:
         )
 
     def _converge(self) -> None:
-        """Move misplaced threads until there are none. libvirt's pin moves all of an emulator's threads only where the
-        cpuset controller is, else its main thread alone; and a busy process creates threads all the time."""
+        """Move misplaced threads until there are none. Without a cpuset controller, libvirt pins only the main thread
+        of an emulator. And a busy process creates new threads all the time."""
         target, after = self._change.target, self._change.after
         left = converge(lambda: list(filter(self._is_misplaced, self._host.masks(target))), self._move)
         if left:
@@ -118,7 +118,8 @@ class AffinityStep:
                 self._host.set_mask(replace(thread, cpus=self._change.after))
 
     def _is_misplaced(self, thread: ThreadMask) -> bool:
-        """A process's thread that is neither known nor has an inherited mask was placed by another program."""
+        """Whether the thread must move. If a process's thread is new and its mask is not inherited, another program set
+        that mask."""
         if thread.cpus == self._change.after:
             return False
         if self._change.target.kind != "process":
@@ -126,7 +127,7 @@ class AffinityStep:
         return thread.key in self._known or thread.cpus in self._inherited
 
     def _record_born(self, threads: Iterable[ThreadMask]) -> None:
-        """Write the masks of threads that are not in the journal to it, before these threads are touched."""
+        """Write the masks of new threads to the journal before these threads are moved."""
         born = tuple(thread for thread in threads if self._is_misplaced(thread) and thread.key not in self._known)
         if born:
             self._known.update(thread.key for thread in born)
@@ -139,10 +140,10 @@ def undo(
 ) -> tuple[EntryState, str]:
     """Restore the masks, and with ``persist`` the definition: ``undone``, or ``gone`` or ``stuck`` with the reason.
 
-    A thread that another program has moved since keeps that mask, and is reported. With ``force`` (the change failed
-    just now) an unknown mask is a result of the change, so it is restored too. A failed pin may have changed the
-    guest's cpuset although the masks look right, and a pin that was under way when its caller died may still be made:
-    ``force`` and ``repin`` pin again, and libvirt makes that pin after the other one.
+    A thread that another program has moved since then keeps that mask, and is reported. ``force``: the change failed
+    just now, so an unknown mask is a result of the change, and is replaced too. ``force`` and ``repin`` pin again,
+    because a failed pin may have changed the guest's cpuset, and a pin of a dead process may still be made. libvirt
+    makes the new pin after that one.
     """
     problems: list[str] = []
     gone = ""
@@ -165,13 +166,13 @@ def undo(
 
 
 class _Masks:
-    """The mask that each thread of one target is to have after an undo, decided when the thread is first seen."""
+    """The mask of each thread of one target after an undo. It is chosen when the thread is first seen."""
 
     def __init__(self, entry: Entry, change: AffinityChange, host: Host, *, force: bool, repin: bool) -> None:
         self._target = change.target
         self._after = change.after
         self._reduced = change.after & host.online()
-        """The part of the change's mask that the kernel leaves while CPUs of it are offline."""
+        """The change's mask without its offline CPUs: the kernel shows this mask while they are offline."""
         self._host = host
         self._force = force
         self._repin = repin or force
@@ -179,22 +180,22 @@ class _Masks:
         self._usual = _usual(change)
         self._wanted: dict[ThreadKey, CpuSet] = {}
         self._ours = False
-        """Whether any thread is one that was pinned, or has inherited the mask of one."""
+        """Whether the change pinned at least one of the threads, or a thread inherited its mask."""
         self._pinned: CpuSet | None = None
         self._problems: list[str] = []
         self._refused: dict[ThreadKey, str] = {}
-        """Why a thread cannot have its mask: the other threads get theirs all the same."""
+        """Why a thread cannot get its prior mask. The other threads still get theirs."""
 
     def restore(self) -> list[str]:
         """Give every thread its mask, and return the problems in words.
 
-        Raises what Host raises, and Gone where all threads are others now and none has the change's mask.
+        Raises like Host, and Gone if all threads are new and none has the change's mask.
         """
         if self._repin:
             try:
                 self._pin()
             except Busy as error:
-                # Right masks are no proof then: an overdue call may still change them.
+                # Even if the masks are right now, the overdue call may still change them.
                 self._problems.append(str(error))
             except PinnerError as error:
                 LOG.info("masks are restored without libvirt: %s", error)
@@ -207,7 +208,7 @@ class _Masks:
             more = f" (and {len(self._refused) - 1} more)" if len(self._refused) > 1 else ""
             self._problems.append(next(iter(self._refused.values())) + more)
         if not self._ours:
-            raise Gone(f"{self._target} of then (it was started anew since)")
+            raise Gone(f"{self._target} of that run (it was restarted since)")
         return self._problems
 
     def _misplaced(self) -> list[ThreadMask]:
@@ -234,7 +235,8 @@ class _Masks:
             self._pinned = cpus
 
     def _prior(self, thread: ThreadMask) -> CpuSet:
-        """The mask to restore, decided when the thread is first seen: later its mask may be a result of ``_pin``."""
+        """The mask to restore. It is chosen when the thread is first seen: later the mask may be a result of
+        ``_pin``."""
         if thread.key not in self._wanted:
             self._wanted[thread.key] = self._first_seen(thread)
         return self._wanted[thread.key]
@@ -242,7 +244,7 @@ class _Masks:
     def _first_seen(self, thread: ThreadMask) -> CpuSet:
         before = self._before.get(thread.key)
         if before is None:
-            # Born after the change: it inherited the change's mask, or another program placed it.
+            # A new thread: it inherited the change's mask, or another program set its mask.
             inherited = thread.cpus in (self._after, self._reduced, self._pinned)
             self._ours = self._ours or inherited or self._target.kind == "process"
             return self._usual if inherited else thread.cpus
@@ -253,15 +255,16 @@ class _Masks:
         return thread.cpus
 
     def _on_the_way(self, cpus: CpuSet) -> bool:
-        """Whether an undo that was interrupted may have set this mask: ``_pin`` sets it on all threads, before each
-        thread gets its own."""
+        """Whether an interrupted undo may have set this mask: ``_pin`` sets one mask on all threads before each thread
+        gets its own."""
         if self._target.kind not in PINNED:
             return False
         return union(mask for mask in self._before.values() if mask <= cpus) == cpus
 
 
 def _usual(change: AffinityChange) -> CpuSet:
-    """The mask for threads that are not in the journal: that of the process's first thread, or the commonest one."""
+    """The mask for threads that are not in the journal: the mask of a process's first thread, else the most common
+    one."""
     masks = {thread.tid: thread.cpus for thread in change.before}
     most = Counter(masks.values()).most_common(1)[0][0]
     return masks.get(int(change.target.owner), most) if change.target.kind == "process" else most

@@ -46,10 +46,10 @@ def is_stale(change: StateChange, now: State) -> tuple[str, ...]:
 
 
 class StateStep:
-    """A change of a state under way; ``entry`` grows by every thread's mask."""
+    """A change of a state under way. ``entry`` gets the mask of every thread."""
 
     def __init__(self, entry: Entry, change: StateChange, host: Host, journal: Journal, *, resumed: bool) -> None:
-        """``resumed``: the change was begun before, and may be made, or half made."""
+        """``resumed``: the change was begun before, so it may be made or half made."""
         self.entry = entry
         self.touched = False
         self._resumed = resumed
@@ -58,10 +58,11 @@ class StateStep:
         self._journal = journal
 
     def make(self) -> None:
-        """Set the state, then set again what the new state allows of every thread's mask.
+        """Set the state, then restrict every thread's former mask to the CPUs that the new state allows, and set it
+        again.
 
-        Raises Gone where the cgroup has ended, ApplyFailed where another program changed it since the plan was checked
-        (then nothing is touched) and where the kernel does not grant the state.
+        Raises Gone if the cgroup has ended. Raises ApplyFailed if another program has changed it since the plan was
+        checked (then the host is unchanged), or if the kernel does not grant the state.
         """
         change = self._change
         state = self._host.state(change.target)
@@ -83,9 +84,10 @@ class StateStep:
 def undo(entry: Entry, change: StateChange, host: Host, *, force: bool, half_made: bool) -> tuple[EntryState, str]:
     """Restore the state and every thread's mask: ``undone``, or ``gone`` or ``stuck`` with the reason.
 
-    A state that another program has set since stays and is reported, unless ``force`` says that the change failed just
-    now. A thread that another program has moved since keeps its mask. ``half_made`` says that the change may have been
-    interrupted before it set the masks again: then the kernel may have widened a mask, and no other program.
+    A state that another program has set since then stays, and is reported. A thread that another program has moved
+    since then keeps its mask. ``force``: the change failed just now, so the state is restored in any case.
+    ``half_made``: the change may have been interrupted before it set the masks again, so the kernel, not another
+    program, may have widened them.
     """
     target = change.target
     try:
@@ -109,7 +111,7 @@ def undo(entry: Entry, change: StateChange, host: Host, *, force: bool, half_mad
 
 
 def _on_the_way(change: StateChange) -> frozenset[State]:
-    """The states between the change's two states, and these two: a partition gets its CPUs and its kind one after the
+    """The change's two states, and the states between them: a partition gets its CPUs and its kind one after the
     other."""
     ends = frozenset({change.before, change.after})
     match change.before, change.after:
@@ -120,8 +122,8 @@ def _on_the_way(change: StateChange) -> frozenset[State]:
 
 
 def _written(state: State) -> State:
-    """The state that was written. The kernel makes a partition invalid that shares CPUs with one just undone, but no
-    other program has set it so."""
+    """The state without the kernel's note ``invalid``. If a partition shares CPUs with another one that was just
+    undone, the kernel makes it invalid; no other program did that."""
     match state:
         case PartitionState():
             return replace(state, invalid="")
@@ -131,7 +133,7 @@ def _written(state: State) -> State:
 
 
 def _prior(before: CpuSet, change: StateChange, thread: ThreadMask, *, half_made: bool) -> CpuSet:
-    """The thread's mask ``before`` the change, where its present mask is a result of the change; else the latter."""
+    """The mask to restore: ``before`` if the change caused the thread's present mask, else the present mask."""
     taken = cpus_of(change.after)
     inside, outside = before & taken, before - taken
     displaced = not inside or not outside or (half_made and thread.cpus >= outside)

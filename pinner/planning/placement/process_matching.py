@@ -36,7 +36,7 @@ def without_own_masks(snapshot: Snapshot, placement: Placement) -> Snapshot:
 
 
 def managed_processes(snapshot: Snapshot, placement: Placement) -> frozenset[tuple[int, int]]:
-    """The processes, by pid and start time, that stay in housekeeping whatever their load is now.
+    """The processes, by pid and start time, that stay in housekeeping at any load.
 
     These are the placed ones, and those of the same unit and name that started later.
     """

@@ -32,7 +32,7 @@ class _Part:
 
 
 def place(context: Context, strategies: Mapping[str, Strategy]) -> Answer:
-    """The merged answer of all strategies. Raises what the host's strategy raises.
+    """The merged answer of all strategies. Raises the errors of the host's strategy.
 
     A guest that cannot have the strategy of its flavor gets the host's strategy, and a warning says why.
     """
@@ -66,8 +66,8 @@ def _only(context: Context, guests: Collection[str]) -> Context:
 
 
 def _complete(strategy: Strategy, context: Context) -> Answer:
-    """The strategy's answer. Raises Invalid with the strategy's name where its answer forgets or doubles a guest: once
-    the answers are merged, nothing tells which strategy did."""
+    """The strategy's answer. Raises Invalid with the strategy's name where its answer forgets or doubles a guest: the
+    merged answer does not show which strategy it was."""
     answer = strategy.place(context)
     rules.check_guests(strategy.name, answer, context)
     return answer

@@ -101,7 +101,7 @@ STALE = {
     ),
     "a guest ended": (_end(emulator()), "guest g1 emulator is gone"),
     "a vCPU was unplugged": (_end(vcpu(1)), "guest g1 vcpu 1 is gone"),
-    "a guest was started anew": (lambda host: host.add(vcpu(0), "0-7"), "guest g1 vcpu 0 has other threads"),
+    "a guest was restarted": (lambda host: host.add(vcpu(0), "0-7"), "guest g1 vcpu 0 has other threads"),
     "a strange emulator thread": (
         lambda host: host.bear(emulator(), "5"),
         "guest g1 emulator has a new thread 103 on 5",

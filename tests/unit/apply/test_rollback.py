@@ -149,7 +149,7 @@ def test_a_guest_that_was_started_anew_is_not_restored(host, journal):
     host.threads[vcpu(0)] = [ThreadMask(200, 8, cpus("5"))]
     run = rollback(host, journal)
     assert run.state == "rolled_back_partly"
-    assert "guest g1 vcpu 0 of then (it was started anew since) is gone" in run.error
+    assert "guest g1 vcpu 0 of that run (it was restarted since) is gone" in run.error
     assert host.kernel()[200] == "5"
 
 
