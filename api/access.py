@@ -1,8 +1,8 @@
 """Checks of every request before its view: size, token or loopback name, origin, unknown query parameters.
 
 Without tokens only this machine can reach the server. A web page in a browser on this machine can reach it too.
-Therefore the Host header must be a loopback name, because the page's owner can let a name of his own resolve to
-127.0.0.1. A POST or PUT must not come from another site. A body must be JSON, which no HTML form can send.
+Therefore the Host header must be a loopback name, because the page's owner can make another name resolve to 127.0.0.1.
+A POST or PUT must not come from another site. A body must be JSON, which no HTML form can send.
 """
 
 import hmac

@@ -1,4 +1,4 @@
-"""The one composition root: configuration in, a working pinner out. Nothing else reads the configuration."""
+"""The composition root: creates pinner's objects from the configuration. No other module reads the configuration."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Following a run to its end: progress on stderr, the result on stdout."""
+"""Follows a run to its end: progress on stderr, the result on stdout."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -17,14 +17,14 @@ STYLES = {"failed": "red", "stuck": "bold red", "gone": "yellow", "undone": "yel
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C after a run was started; the text says how the run goes on, or how it ended."""
+    """Ctrl-C after a run was started; the text says whether the run continues, or how it ended."""
 
 
 def follow(context: Context, pinner: Service, start: Callable[[], Run]) -> Run:
     """Start a run, show its changes as they end, and return the run as it ended.
 
-    Raises Interrupted on Ctrl-C. A run of this process is brought to its end first, so that no host is left half
-    changed; a server's run goes on without this process.
+    Raises Interrupted on Ctrl-C. A run of this process is first finished, so that no host is left half
+    changed. A run of a server continues without this process.
     """
     run = None
     try:
@@ -42,7 +42,7 @@ def follow(context: Context, pinner: Service, start: Callable[[], Run]) -> Run:
 
 
 def _outcome(context: Context, pinner: Service, run: Run) -> str:
-    """How a run goes on, or how it ended, after Ctrl-C."""
+    """Whether a run continues, or how it ended, after Ctrl-C."""
     if context.url:
         return f"interrupted; run {run.id} goes on at {context.url} (see it: pinner run show {run.id})"
     context.note(f"interrupted; run {run.id} is brought to its end first")
@@ -52,7 +52,7 @@ def _outcome(context: Context, pinner: Service, run: Run) -> str:
 
 
 def _show(context: Context, entry: Entry, number: int, total: int) -> None:
-    # Counted here: the run may be further than this message by the time that it is printed.
+    # Counted here, because the run may make more changes before this message is printed.
     line = f"[{number:>{len(str(total))}}/{total}] {entry.state:<6} {_change(entry)}"
     if entry.summary:
         line += f": {entry.summary}"
@@ -67,7 +67,7 @@ def _change(entry: Entry) -> str:
 
 
 def show_run(context: Context, run: Run, entries: tuple[Entry, ...], *, every: bool) -> None:
-    """Print a run: as JSON, or as tables with ``every`` entry or only those that did not go well."""
+    """Print a run: as JSON, or as tables with ``every`` entry or only the entries with an error."""
     if context.json:
         print_json({"run": codec.plain(run), "entries": plain_list(entries)})
         return

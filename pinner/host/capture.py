@@ -84,7 +84,7 @@ class _Copy:
         return True
 
     def _resolve(self, name: Path) -> Path | None:
-        """The file's path without symbolic links; the links are created in the copy. None where one leads out of the
+        """The file's path without symbolic links; the links are created in the copy. None if a link leads out of the
         root."""
         if name.parts[0] == "proc":
             return name

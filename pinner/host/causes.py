@@ -9,7 +9,7 @@ from pinner.model.drift import Cause, Drift
 BALANCERS = ("numad", "tuned")
 """Process names of the services that move threads."""
 IRQBALANCE = "irqbalance"
-"""It moves interrupts and never a thread."""
+"""irqbalance moves interrupts, never threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ def with_cause(drift: Drift, evidence: Evidence) -> Drift:
 
 
 def _causes(drift: Drift, evidence: Evidence) -> Iterator[tuple[Cause, str]]:
-    """The possible causes, the most likely first: a cpuset that confines the thread whatever its own mask is, a pin
-    set through libvirt, a cpuset written without libvirt, systemd's CPUAffinity=, and services that move threads."""
+    """The possible causes, the most likely first: a cpuset that confines the thread with any mask, a pin set through
+    libvirt, a cpuset written without libvirt, systemd's CPUAffinity=, and services that move threads."""
     for cpuset in evidence.cpusets:
         if not cpuset.part and cpuset.cpus and not drift.expected <= cpuset.cpus:
             unit = evidence.units.get(cpuset.path.rpartition("/")[2], Unit())

@@ -44,8 +44,9 @@ def units_of(root: Path, pid: int) -> tuple[Cgroup, ...]:
 def partition(folder: Path, possible: CpuSet | None) -> PartitionState:
     """The partition state of a cgroup, from the kernel's files.
 
-    All ``possible`` CPUs are no limit, like an empty list: the empty list of a cgroup that contains threads cannot be
-    restored (ENOSPC). Raises Gone where there is no such cgroup, Invalid for a kind of partition that is not known.
+    All ``possible`` CPUs count as no limit, because the kernel refuses to make the list empty again while the cgroup
+    contains threads (ENOSPC). Raises Gone where there is no such cgroup, Invalid for a kind of partition that is not
+    known.
     """
     text, cpus = files.text(folder / PARTITION), files.cpu_list(folder / CPUS)
     if text is None or cpus is None:
@@ -77,7 +78,7 @@ def set_partition(root: Path, path: str, state: PartitionState, allow: Callable[
 
 
 def unbound(root: Path) -> CpuSet:
-    """The CPUs of unbound work. Raises Gone where the kernel does not give them."""
+    """The CPUs of unbound work. Raises Gone if the kernel does not report them."""
     cpus = files.cpu_mask(root / UNBOUND)
     if cpus is None:
         raise Gone("the kernel's work queues")

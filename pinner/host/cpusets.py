@@ -42,7 +42,7 @@ def path_of(root: Path, tid: int) -> str:
 
 
 def parse_rows(cgroup: bytes) -> list[tuple[str, str]]:
-    """The rows of a /proc/TID/cgroup file, one a hierarchy: controllers with commas (empty: cgroup v2), and path."""
+    """The rows of a /proc/TID/cgroup file, one per hierarchy: controllers with commas (empty: cgroup v2), and path."""
     found = (line.split(":", 2) for line in files.decode(cgroup).splitlines())
     return [(row[1], row[2]) for row in found if len(row) == 3]
 

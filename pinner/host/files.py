@@ -17,8 +17,8 @@ _BUFFER = 16384
 def read(path: str, folder: int | None = None, *, records: bool = False) -> bytes:
     """The whole file, read with as few system calls as possible; ``path`` is relative to the open ``folder`` if given.
 
-    The kernel returns a file of many ``records`` (numa_maps, cpuinfo, mounts) in pieces of at most a page, whatever
-    the buffer's size: there a short read does not mean the end of the file. Raises OSError.
+    The kernel returns a file of many ``records`` (numa_maps, cpuinfo, mounts) in pieces of at most a page, with any
+    buffer size. For such a file a short read does not mean the end of the file. Raises OSError.
     """
     file = os.open(path, os.O_RDONLY, dir_fd=folder)
     try:

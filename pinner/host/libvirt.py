@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 CALL_TIMEOUT = 10.0
 _HOST_CALL_FACTOR = 6
-"""Calls about the whole host have a timeout so many times as long: a restarted libvirtd first queries each QEMU."""
+"""The timeout of calls about the whole host is this multiple of ``call_timeout``: a restarted libvirtd first queries
+each QEMU."""
 _RETRY_SECONDS = 0.1
 
 _STATES: dict[int, GuestState] = {
@@ -106,7 +107,7 @@ class Libvirt:
         """Pin an emulator, vCPU or iothread in the running guest, and with ``persist`` in its definition too.
 
         Raises Gone, Busy where another job blocks the guest, and ApplyFailed with libvirt's message. libvirt silently
-        drops CPUs that the host lacks, so the caller must read the mask back from the kernel.
+        drops CPUs that the host does not have, so the caller must read the mask back from the kernel.
         """
         flags = _LIVE | (libvirt.VIR_DOMAIN_AFFECT_CONFIG if persist else 0)
         mask = tuple(cpu in cpus for cpu in range(max(cpus, default=0) + 1))
@@ -194,7 +195,7 @@ class Libvirt:
         return _timed(self._host_calls, what, what, answer)
 
     def _answer(self, what: str, work: Callable[[_Link], T], *, retry: bool) -> T:
-        """Do the work, and repeat it over a new connection where the old one was lost with the work's outcome.
+        """Do the work. If the connection is lost and the outcome unknown, repeat the work over a new connection.
 
         All calls of this class can be repeated. With ``retry`` the first connection waits for a restarted libvirtd.
         """

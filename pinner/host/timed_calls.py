@@ -12,7 +12,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _MAX_TIMEOUTS = 2
-"""After so many timeouts in a row, calls with the same key do not wait: one for a call, and one for its undo."""
+"""After this many timeouts in a row, calls with the same key do not wait: one timeout for a call and one for its
+undo."""
 
 
 class TimedCalls:

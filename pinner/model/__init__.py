@@ -1,1 +1,1 @@
-"""The values that pinner works with: frozen, and free of everything but the standard library."""
+"""The values that pinner works with. They are frozen, and import only the standard library."""

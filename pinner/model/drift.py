@@ -25,7 +25,7 @@ Cause = Literal[
 ]
 """Found by comparing a snapshot with the recorded placement:
 arrived    the target is new here, or placed first    restarted  the guest or process was restarted
-hotplug    the vCPU or iothread was plugged in since  thread     threads were born since
+hotplug    the vCPU or iothread was plugged in since  thread     new threads were created
 offline    CPUs of its place went offline or online   moved      to make room for another guest
 busy       the process became busy since
 Found on the host (Agent.explain):
@@ -61,13 +61,13 @@ class DriftReport:
     host: str
     at: datetime
     mode: Mode | None
-    """The policy's; None: the host has no policy, and drift is measured from the last applied plan."""
+    """The policy's mode; None: the host has no policy, and drift is measured from the last applied plan."""
     placement: str
     """The plan of the recorded placement; empty: none is recorded."""
     drifts: tuple[Drift, ...]
     unplaced: tuple[LeftOut, ...] = ()
     """Guests for which the policy has no place, with the numbers."""
     proposed: str = ""
-    """The plan that would end the drift, where the mode is ``propose`` and something is to be changed."""
+    """The proposed plan that would end the drift; empty if the mode is not ``propose``, or nothing is to be changed."""
     error: str = ""
-    """Why the policy cannot be applied as it is; empty: it can."""
+    """Why the policy cannot be applied now; empty: it can."""

@@ -43,7 +43,7 @@ class NotFound(PinnerError):
 
 
 class NoFit(PinnerError):
-    """The host lacks the CPUs: how many were ``asked`` for, how many are ``free``, and ``why``."""
+    """The host has too few CPUs: ``asked`` is the requested number, ``free`` the free number, ``why`` the reason."""
 
     code = "no_fit"
 

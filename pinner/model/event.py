@@ -18,7 +18,7 @@ gone     it will not return to this host: forget its hints"""
 
 @dataclass(frozen=True, slots=True)
 class GuestEvent:
-    """An event of a guest, reported by a sender that cannot be asked again."""
+    """An event of a guest. pinner cannot ask its sender again."""
 
     guest: str
     """UUID."""

@@ -117,20 +117,20 @@ class Guest:
     pci: tuple[str, ...] = ()
     """Addresses of passed-through PCI devices."""
     persistent: bool = False
-    """Whether libvirt has a definition of it that outlives a shutdown."""
+    """Whether libvirt has a persistent definition of the guest."""
     nova: NovaIdentity | None = None
     dedicated: bool = False
-    """Nova pinned its vCPUs: pinner uses neither them nor their CPUs."""
+    """Whether Nova pinned the guest's vCPUs. pinner does not move these vCPUs and does not use their CPUs."""
     excluded: bool = False
-    """Its metadata excludes it, under pinner's XML namespace."""
+    """Whether pinner's mark in the guest's metadata excludes the guest."""
     leaving: bool = False
-    """An event says that it is being migrated away."""
+    """Whether an event said that the guest is being migrated away."""
     cgroups: tuple[Cgroup, ...] = ()
-    """The cgroups of its systemd units, outermost first; none where their cpuset controller of cgroup v2 is off."""
+    """The cgroups of its systemd units, outermost first; empty without the cpuset controller of cgroup v2."""
 
 
 def with_nova_identity(guest: Guest, identity: NovaIdentity) -> Guest:
-    """The guest with an identity from a notification of Nova, and with the pinning that follows from it."""
+    """The guest with the identity from a notification of Nova, and with the pinning that follows from that identity."""
     return replace(
         guest,
         nova=identity,

@@ -16,14 +16,17 @@ RunKind = Literal["apply", "rollback", "release"]
 """release: an apply that restores a guest's prior CPUs before it is migrated away; it is not recorded as a placement.
 """
 RunState = Literal["running", "applied", "undone", "rolled_back", "rolled_back_partly", "failed"]
-"""running; applied: the host is as planned; undone: a change failed and the host is as before the run;
-rolled_back, rolled_back_partly (a change was gone, or is stuck): of a rollback, and of the run that it undid;
-failed: refused before any change, or (with stuck entries) a change could not be undone."""
+"""running            the run has not ended
+applied            the host is as planned
+undone             a change failed, and the host is as before the run
+rolled_back        the changes are undone; the state of a rollback, and of the run that it undid
+rolled_back_partly like rolled_back, but a change was gone or is stuck
+failed             refused before any change; or, with stuck entries, a change could not be undone"""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One change of a run. ``found`` are threads born while the change was made, each with its prior mask."""
+    """One change of a run. ``found`` are the threads created while the change was made, each with its prior mask."""
 
     run: str
     seq: int
@@ -68,7 +71,7 @@ class Run:
 
 
 def is_final(run: Run, entry: Entry) -> bool:
-    """Whether the run will not change the entry (its own, or one of the run that it undoes) any more."""
+    """Whether the entry is final for the run. A rollback has the entries of the run that it undoes."""
     return entry.state != "intent" and not (run.kind == "rollback" and entry.state == "done")
 
 

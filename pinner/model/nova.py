@@ -81,7 +81,7 @@ class NovaGuest:
     uuid: str
     name: str
     cpus: CpuSet
-    """The CPUs that Nova dedicates to it."""
+    """The CPUs that Nova dedicates to the guest."""
     floating: bool
     """Whether Nova gives QEMU's own threads no CPUs of their own: then a request may move them."""
 

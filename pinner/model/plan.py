@@ -42,7 +42,7 @@ class LeftOut:
     """A guest, a process or some of its threads that the plan does not touch, and why, with the numbers."""
 
     target: Target
-    """Of kind guest for a guest as a whole."""
+    """The target; of kind guest if a whole guest is left out."""
     why: str
     threads: tuple[int, ...] = ()
     """The thread ids that are left out while the target's other threads are placed; empty: the whole target."""
@@ -65,7 +65,8 @@ class Isolation:
     grub_line: str
     """The line for /etc/default/grub, with the current arguments."""
     partition: tuple[str, ...]
-    """Shell commands that isolate the wanted CPUs live in a cgroup v2 partition; none where the kernel has none."""
+    """Shell commands that isolate the wanted CPUs live in a cgroup v2 partition; empty if the kernel has no
+    partitions."""
     partition_note: str
     """The effects and limits of the live form, or why this host cannot have it."""
 
@@ -74,8 +75,8 @@ class Isolation:
 class GuestMemory:
     """The nodes of a guest's memory.
 
-    Memory is remote to a vCPU that runs on another node. Each vCPU spreads evenly over the CPUs that it may use, and
-    the number is the mean over all vCPUs: if one node has them all, it is the memory on the other nodes.
+    Memory is remote to a vCPU that runs on another node. Each vCPU counts as spread evenly over its CPUs, and the
+    remote memory is the mean over all vCPUs. If all vCPUs are on one node, it is the memory on the other nodes.
     """
 
     target: Target
@@ -84,10 +85,10 @@ class GuestMemory:
     """Node id to resident KiB of QEMU."""
     remote_now_kib: int
     remote_kib: int
-    """As planned, while no memory is moved."""
+    """The remote memory under the plan, before any memory is moved."""
     home: int | None
-    """The node on which the plan places all its vCPUs, so that its memory can move there. None where the plan uses
-    several nodes, or the host has no other node with memory."""
+    """The node on which the plan places all vCPUs of the guest: the guest's memory can move to this node. None if the
+    plan uses several nodes, or the host has no other node with memory."""
 
 
 @dataclass(frozen=True, slots=True)

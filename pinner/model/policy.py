@@ -16,7 +16,8 @@ enforce  that plan is applied at once"""
 class Policy:
     """A host's policy. Its request names the guests and processes that it skips (excluded_guests, excluded_processes).
 
-    ``request.guests`` and ``request.processes`` may name absent ones: guests and processes start and stop. Raises
+    ``request.guests`` and ``request.processes`` may name absent guests and
+    processes, because these start and stop. Raises
     Invalid.
     """
 

@@ -37,7 +37,7 @@ class Thread:
 
     @property
     def key(self) -> ThreadKey:
-        """The name of the thread."""
+        """The identity of the thread."""
         return ThreadKey(self.tid, self.started)
 
 
@@ -57,4 +57,4 @@ class Process:
     """Per cent of one CPU over the sample, all threads together."""
     threads: tuple[Thread, ...]
     immovable_reason: Immovable = ""
-    """Why no thread of it may be moved; a thread can have a reason of its own."""
+    """Why pinner must not move any thread of the process. A thread can also have its own reason."""

@@ -10,7 +10,7 @@ from pinner.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class RestrictedAffinity:
-    """The CPUs of a process or guest that its owner restricted to them."""
+    """The CPUs to which the owner of a process or guest restricted it."""
 
     cpus: CpuSet
     owner: str

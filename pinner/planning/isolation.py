@@ -44,7 +44,7 @@ def describe(kernel: Kernel, wanted: CpuSet, present: CpuSet) -> Isolation:
 
 
 def no_partitions(kernel: Kernel) -> str:
-    """Why this kernel, which has no cgroup v2 partitions, has none."""
+    """The reason why this kernel has no cgroup v2 partitions."""
     here = {
         "v1": "it is mounted as cgroup v1",
         "v2": "the kernel is older",

@@ -29,7 +29,8 @@ def cgroup_target(path: str) -> Target:
 
 
 def partitioned(snapshot: Snapshot, request: Request) -> CpuSet:
-    """The CPUs in partitions of guests' units, where the request is for live isolation: it may allocate them anew."""
+    """The CPUs in partitions of guests' units, if the request asks for live isolation: its plan may allocate these
+    CPUs."""
     if request.isolation != "live":
         return CpuSet()
     states = (cgroup.state for guest in snapshot.guests for cgroup in guest.cgroups)

@@ -59,7 +59,8 @@ def allocatable_cpus(snapshot: Snapshot, request: Request, in_use: CpuSet = CpuS
 def moving(
     snapshot: Snapshot, request: Request, managed_processes: Container[tuple[int, int]] = ()
 ) -> Iterator[Moving]:
-    """The processes to move: busy ones, those asked for, and ``managed_processes`` (pid and start time)."""
+    """The processes to move: busy processes, processes that the request names, and ``managed_processes`` (pid and start
+    time)."""
     for process in snapshot.processes:
         asked, busy = _asked(process, request), process.load > request.busy_threshold
         stays = not (asked or busy or (process.pid, process.started) in managed_processes)
@@ -85,7 +86,7 @@ def require_asked(snapshot: Snapshot, request: Request) -> None:
 
 
 def staying(snapshot: Snapshot, request: Request) -> Iterator[LeftOut]:
-    """Busy processes, and processes asked for, that stay where they are. A guest's busy threads are not listed."""
+    """The busy or requested processes that pinner does not move. A guest's busy threads are not listed."""
     per_cpu = []
     for process in snapshot.processes:
         asked = _asked(process, request)

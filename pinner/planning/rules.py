@@ -1,6 +1,6 @@
 """The rules that every strategy's answer must follow, also that of a plug-in.
 
-An answer is complete where each guest that the strategy got to place is either placed, with all its parts, or listed as
+An answer is complete where each guest that the strategy has to place is either placed, with all its parts, or listed as
 unplaced, once. Otherwise a plug-in that forgets a guest would pass as "nothing to do".
 """
 
@@ -63,7 +63,7 @@ def _unplaced(answer: Answer, context: Context) -> Iterator[str]:
 
 
 def _others(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
-    """Guests that the strategy did not get to place: skipped ones, and those of another strategy of the same plan."""
+    """Guests that the strategy must not place: skipped guests, and guests of another strategy of the same plan."""
     ours = {guest.uuid for guest in context.guests}
     theirs = {guest.uuid for guest in context.snapshot.guests} - ours
     nova_pinned = {guest.uuid for guest in context.nova_pinned}

@@ -1,7 +1,7 @@
 """PolicyController: keeps a host's policy while a server runs.
 
-One thread waits for host events and reconciles the host after them; it also reconciles the whole host once a resync
-interval. A second thread measures CPU use, because a measurement takes seconds in which no event may have to wait.
+One thread waits for host events and reconciles the host after them; it also reconciles the whole host once per
+resync interval. A second thread measures CPU use: a measurement takes seconds, and events must not wait for it.
 """
 
 import logging
@@ -24,7 +24,7 @@ DEBOUNCE_SECONDS = 0.05
 """A guest's start is several events. Events that arrive within this time lead to one reconcile."""
 
 ROW_SECONDS = 5.0
-"""A reconcile that begins this soon after the last one's end belongs to the same row."""
+"""A reconcile that begins at most this long after the end of the previous one belongs to the same row."""
 
 FREE_RECONCILES = 3
 """How many reconciles in a row follow each other at once. A guest's restart causes two or three."""

@@ -1,6 +1,6 @@
 """Service: pinner's use cases. LocalService answers them in this process, RemoteService asks a server over REST.
 
-Every method raises only errors of pinner.model.errors on purpose.
+Methods raise the errors of pinner.model.errors.
 """
 
 from collections.abc import Iterator

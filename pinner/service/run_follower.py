@@ -1,4 +1,4 @@
-"""RunFollower: from readings of a run, one after the other, to its new progress. Local and remote runs both use it."""
+"""RunFollower: compares successive readings of a run and returns the new progress. Local and remote runs use it."""
 
 from collections.abc import Iterable, Iterator
 

@@ -1,4 +1,4 @@
-"""RunRecorder: stores the centre's copy of one run, its entries and state together with their audit records."""
+"""RunRecorder: stores one run in the central database: its entries and its state, together with their audit records."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -35,7 +35,7 @@ class RunRecorder:
         self._runs.add(self._run, events=[self.asked("started")])
 
     def note(self, entry: Entry) -> None:
-        """Remember an entry for the next ``flush``."""
+        """Add an entry to the next ``flush``."""
         with self._guard:
             self._due[entry.seq] = entry
 

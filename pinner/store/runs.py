@@ -1,4 +1,4 @@
-"""Runs and their entries: in the central database a copy, in the agent's journal the original."""
+"""Runs and their entries. The agent's journal has the original, the central database has a copy."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -14,7 +14,8 @@ Identity = tuple[str, str, str]
 
 
 def without_own_masks(snapshot: Snapshot, placement: Placement) -> Snapshot:
-    """The snapshot in which no thread that pinner placed counts as restricted by its owner: its mask was pinner's."""
+    """The snapshot, but threads that pinner placed do not count as restricted by their owners: pinner set their
+    masks."""
     placements = {key(placed.target): frozenset(placed.threads) for placed in placement.placed}
 
     def ours(process: Process, thread: Thread) -> bool:
@@ -100,7 +101,7 @@ def identity_of(placed: PlacedTarget) -> Identity:
 
 
 def with_loads(snapshot: Snapshot, measured: Snapshot) -> Snapshot:
-    """The snapshot with the loads of one measured just before; a process that started since has none."""
+    """The snapshot with the loads of the earlier snapshot ``measured``; a process that started later has no load."""
     loads = {(process.pid, process.started): process for process in measured.processes}
 
     def load(process: Process) -> Process:

@@ -50,8 +50,8 @@ def _placed(plan: Plan, snapshot: Snapshot, previous: Placement | None) -> Itera
 
 
 def _absent(previous: Placement, placed: tuple[PlacedTarget, ...]) -> Iterator[PlacedTarget]:
-    """The targets of the previous placement that the plan lacks: parts of guests that do not run, or whose QEMU has not
-    started all threads yet, and processes that have ended, or are idle in a plan made without the placement."""
+    """The targets of the previous placement that are not in the plan: parts of guests that do not run, or whose QEMU
+    has not started all threads yet, and processes that have ended, or are idle in a plan made without the placement."""
     present = {key(each.target) for each in placed}
     names = {identity_of(each) for each in placed if each.target.kind == "process"}
     for each in previous.placed:

@@ -14,7 +14,7 @@ from pinner.planning.exclusions import own_cpus
 from pinner.planning.strategies import node_choice
 
 _TRIALS = 100
-"""How many combinations of guests are tried to make room for one: each trial allocates all guests anew."""
+"""How many combinations of guests are tried to make room for one guest. Each trial allocates all guests again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +133,8 @@ class _FreeCpus:
 
 
 def _is_satisfied(guest: Guest, slots: list[_Slot]) -> bool:
-    """Whether each vCPU of the guest has a slot that it shares with no other: two vCPUs on one CPU, or on one core that
-    each is to have for itself, use the same CPUs twice."""
+    """Whether each vCPU of the guest has a slot that it shares with no other: two vCPUs on one CPU, or on one
+    core with smt ``isolate``, use the same CPUs twice."""
     disjoint = sum(len(slot.uses) for slot in slots) == len(union(slot.uses for slot in slots))
     return disjoint and len(slots) == _needs(guest)
 
@@ -191,5 +191,5 @@ def _each(cpus: CpuSet) -> list[_Slot]:
 
 
 def _occupied(context: Context) -> CpuSet:
-    """The CPUs to which vCPUs of guests that stay as they are, are pinned one by one."""
+    """The CPUs of the guests that the plan does not place, as far as one vCPU is pinned to one CPU."""
     return union(own_cpus(guest) for guest in context.others)

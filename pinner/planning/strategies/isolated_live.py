@@ -3,7 +3,7 @@
 The parent of a partition must be a partition too, and partitions share no CPU (the kernel's
 Documentation/admin-guide/cgroup-v2.rst). So the guests' slice becomes a partition with all CPUs but housekeeping's. In
 it each guest's scope becomes a partition with a CPU for each vCPU and one for QEMU's own threads, which cannot run
-outside it. With one CPU for them the kernel need not balance these threads.
+outside the partition. Because they have only one CPU, the kernel need not balance these threads.
 """
 
 from collections.abc import Iterator, Mapping

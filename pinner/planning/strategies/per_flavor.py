@@ -92,7 +92,7 @@ def _part(strategy: Strategy, context: Context, host: Answer) -> _Part:
 
 
 def _merged(answer: Answer, part: _Part, host: str) -> Answer:
-    """The host's answer with that of a part."""
+    """The host's answer, merged with the answer of one part."""
     asked = f"its flavor has {flavors.STRATEGY} = {part.name!r}, but it gets {host}"
     warnings = tuple(
         f"guest {guest.name}: {asked}: {part.refused[guest.uuid]}"

@@ -1,4 +1,4 @@
-"""The default strategy, measured best: every vCPU floats over all CPUs that housekeeping and emulators leave."""
+"""The default strategy, best in measurements: every vCPU floats over all CPUs without housekeeping and emulators."""
 
 from typing import ClassVar
 
