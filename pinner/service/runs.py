@@ -75,12 +75,12 @@ class RunManager:
             self._audit.append(refusal)
             raise Blocked(plan_id, plan.blocked)
         self._policies.require_permitted(plan.host, f"plan {plan_id}", plan.request)
-        run = replace(self._new("apply", plan, caller), persist=persist, migrate_memory=migrate_memory)
+        run = replace(self._new("apply", plan.host, plan.id, caller), persist=persist, migrate_memory=migrate_memory)
         return self._start_apply(plan, run, caller)[0]
 
     def carry_out(self, plan: Plan, caller: Caller, kind: RunKind) -> Run:
         """Apply a stored plan and wait for the end of the run. Raises the agent's refusal."""
-        run, ended = self._start_apply(plan, self._new(kind, plan, caller), caller)
+        run, ended = self._start_apply(plan, self._new(kind, plan.host, plan.id, caller), caller)
         ended.result()
         return self.get(run.id)
 
@@ -92,7 +92,7 @@ class RunManager:
         if undone.kind == "apply" and undone.state == "failed" and not self._runs.entries(run_id):
             # The run was refused, so the agent's journal does not have it.
             raise RunConflict(run_id, "failed", "it changed nothing, so there is nothing to roll back")
-        run = replace(self._new("rollback", undone, caller), undoes=run_id)
+        run = replace(self._new("rollback", undone.host, undone.plan, caller), undoes=run_id)
         return self._start(run, caller, lambda progress: agent.rollback(run, progress))[0]
 
     def get(self, run_id: str) -> Run:
@@ -127,13 +127,13 @@ class RunManager:
             with self._progressed:
                 self._progressed.wait(POLL_SECONDS)
 
-    def _new(self, kind: RunKind, of: Plan | Run, caller: Caller) -> Run:
-        """A new run of a plan, or of the plan of another run."""
+    def _new(self, kind: RunKind, host: str, plan_id: str, caller: Caller) -> Run:
+        """A new run of a plan on its host."""
         return Run(
             id=f"run-{self._new_id()}",
             kind=kind,
-            host=of.host,
-            plan=of.id if isinstance(of, Plan) else of.plan,
+            host=host,
+            plan=plan_id,
             actor=caller.actor,
             origin=caller.origin,
             state="running",
