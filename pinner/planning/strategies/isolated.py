@@ -52,8 +52,7 @@ class Isolated:
 def _not_isolated(context: Context, resolved: Resolved) -> Answer:
     """The answer where CPUs must be isolated first: no guest is placed.
 
-    If a guest would not fit even
-    then, that is the reason given for it.
+    For a guest that would not fit even then, that is the reason.
     """
     roles, exclusive = resolved.roles, context.allocatable.exclusive
     needs = isolation.describe(context.snapshot.topology.kernel, roles.vcpu, exclusive)
