@@ -6,6 +6,7 @@ with that user's rights.
 """
 
 import ctypes
+import fcntl
 import logging
 import os
 import pwd
@@ -123,15 +124,18 @@ def _serve_apart(config: cfg.ConfigOpts, address: _ApiAddress) -> None:
     account = privileges.unprivileged(config.api.user)
     # The default state folder depends on the user, and the child runs as another user.
     database = wiring.database_url(config)
+    lock = _lock(wiring.state_dir(config))
     socket = _prepare(config, account)
     # The child reads a byte when the agent listens, and the end of the pipe when this process has ended.
     child_end, own_end = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(own_end)
+        os.close(lock)  # the API may end a moment after the agent, which a new server may replace at once
         os._exit(_api_process(config, account, socket, database, address, child_end))
     os.close(child_end)
     with ExitStack() as undo:
+        undo.callback(os.close, lock)
         undo.callback(_end, child)
         agent = wiring.local_agent(config, {os.getpid(), child}, undo, watch=True)
         server = AgentServer(agent, socket, account.pw_uid)
@@ -146,6 +150,21 @@ def _serve_apart(config: cfg.ConfigOpts, address: _ApiAddress) -> None:
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status:
         raise SystemExit(status)
+
+
+def _lock(state: Path) -> int:
+    """Lock the state folder for this process, and return the lock's file descriptor; the kernel ends the lock with it.
+
+    A second server would replace the first one's socket, and resolve the first one's run. Raises Invalid.
+    """
+    state.mkdir(parents=True, exist_ok=True)
+    lock = os.open(state, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise Invalid("[agent] state_dir", str(state), "a folder that no other running `pinner serve` uses") from None
+    return lock
 
 
 def _prepare(config: cfg.ConfigOpts, account: pwd.struct_passwd) -> Path:

@@ -4,6 +4,7 @@ import ctypes
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -73,6 +74,18 @@ def test_the_agent_runs_as_root_and_the_api_does_not(start: Start, folder: Path)
     assert httpx.get(f"{server.url}/healthcheck").status_code == 200
     with pytest.raises(PermissionError):
         _as_nobody(folder / "state" / "agent" / "journal.sqlite")
+
+
+@needs_root
+def test_a_second_server_of_a_state_folder_is_refused_and_the_first_one_goes_on(start: Start, folder: Path) -> None:
+    first = start()
+    assert first.url
+    command = [str(PINNER), "serve", "--config-file", str(folder / "pinner.conf"), "--port", "0"]
+    second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert second.returncode == 2
+    assert "[agent] state_dir" in second.stderr
+    answer = httpx.get(f"{first.url}/v1/hosts/{socket.gethostname()}/topology", timeout=60)
+    assert "libvirt does not answer" in answer.text, "the request has reached the agent"
 
 
 def _as_nobody(path: Path) -> None:

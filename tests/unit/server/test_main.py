@@ -94,6 +94,7 @@ def test_an_api_that_ends_before_the_agent_listens_gives_its_exit_status(tmp_pat
         assert os.read(gone[0], 1) == b"", "the API process has ended, and its end of the pipe is closed"
         return SimpleNamespace(close=lambda: None)
 
+    monkeypatch.setattr(wiring, "state_dir", lambda _config: tmp_path)
     monkeypatch.setattr(main, "_prepare", lambda *_: tmp_path / "agent.sock")
     monkeypatch.setattr(main, "_api_process", lambda *_: 2)
     monkeypatch.setattr(main, "asked_to_end", lambda: os.pipe()[0])
@@ -101,3 +102,13 @@ def test_an_api_that_ends_before_the_agent_listens_gives_its_exit_status(tmp_pat
     with pytest.raises(SystemExit) as ended:
         main._serve_apart(conf.load([]), main._ApiAddress("127.0.0.1", 0, None))
     assert ended.value.code == 2
+
+
+def test_a_state_folder_has_one_server(tmp_path: Path) -> None:
+    """A second server would take the first one's socket away, even if it ends at once because its port is in use."""
+    lock = main._lock(tmp_path / "state")
+    with pytest.raises(Invalid, match="no other running `pinner serve`") as refused:
+        main._lock(tmp_path / "state")
+    assert refused.value.details["field"] == "[agent] state_dir"
+    os.close(lock)
+    os.close(main._lock(tmp_path / "state"))
