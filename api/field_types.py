@@ -17,13 +17,19 @@ def _scalar(text: Any) -> Any:
         return text
 
 
+_TIME = "a date and time with a time zone, such as 2026-11-21T10:00:00Z"
+
+
 def _timestamp(text: Any) -> datetime:
     """An RFC 3339 time in UTC. Raises ValueError."""
     if not isinstance(text, str):
         raise ValueError("a string")
-    time = datetime.fromisoformat(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(_TIME) from None
     if time.tzinfo is None or "T" not in text.upper():
-        raise ValueError("a date and time with a time zone, such as 2026-11-21T10:00:00Z")
+        raise ValueError(_TIME)
     try:
         return time.astimezone(UTC)
     except OverflowError:

@@ -52,6 +52,13 @@ def invalid(error: ValidationError, field: str) -> Invalid:
     expected value."""
     first = error.errors(include_url=False)[0]
     where = ".".join(part for part in (field, *map(str, first["loc"])) if part)
+    match first["type"]:
+        case "missing":
+            return Invalid(where, None, "this field is required")
+        case "extra_forbidden":
+            return Invalid(where, _short(first["input"]), "there is no field of this name")
+        case "value_error":
+            return Invalid(where, _short(first["input"]), str(first["ctx"]["error"]))
     return Invalid(where, _short(first["input"]), first["msg"])
 
 

@@ -8,6 +8,10 @@ PLANS = "/v1/hosts/h1/plans"
 AUDIT = "/v1/audit"
 JSON = "application/json"
 
+SENTENCES = [
+    (PLANS, {"repack": True}, "repack: True is not valid: there is no field of this name"),
+    ("/v1/events/guest-started", {}, "guest: None is not valid: this field is required"),
+]
 BODIES = [
     # body, status, code, details that the answer must contain
     ({"strategy": "fastest"}, 404, "not_found", {"kind": "strategy", "name": "fastest"}),
@@ -108,6 +112,19 @@ def test_bodies_with_a_wrong_field(client, body, status, code, details):
 @pytest.mark.parametrize(("text", "status", "code", "details"), TEXTS, ids=[str(row[0][:30]) for row in TEXTS])
 def test_texts_that_are_not_valid_json(client, text, status, code, details):
     assert_refused(client.post(PLANS, data=text, content_type=JSON), status, code, details)
+
+
+@pytest.mark.parametrize(("path", "body", "sentence"), SENTENCES)
+def test_the_message_says_what_is_wrong_with_the_field(client, path, body, sentence):
+    assert client.post(path, json=body).json["error"]["message"] == sentence
+
+
+def test_a_wrong_time_is_answered_with_a_right_one(client):
+    for time in ("yesterday", "2026-11-21"):
+        message = client.get(f"{AUDIT}?since={time}").json["error"]["message"]
+        assert (
+            message == f"since: '{time}' is not valid: a date and time with a time zone, such as 2026-11-21T10:00:00Z"
+        )
 
 
 @pytest.mark.parametrize(("url", "details"), QUERIES)
