@@ -42,6 +42,13 @@ class NotFound(PinnerError):
         super().__init__(f"{kind}: there is no {name!r}{hint}", kind=kind, name=name, known=list(known))
 
 
+class NoPolicy(NotFound):
+    """The host has no policy."""
+
+    def __init__(self, host: str) -> None:
+        PinnerError.__init__(self, f"host {host} has no policy", kind="policy of host", name=host, known=[])
+
+
 class NoFit(PinnerError):
     """The host has too few CPUs: ``asked`` is the requested number, ``free`` the free number, ``why`` the reason."""
 

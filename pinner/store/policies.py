@@ -6,7 +6,7 @@ from sqlalchemy import Engine, select
 
 from pinner import codec
 from pinner.model.audit import AuditEvent
-from pinner.model.errors import NotFound
+from pinner.model.errors import NoPolicy
 from pinner.model.policy import Policy
 from pinner.store import tables
 from pinner.store.audit import append_events
@@ -21,11 +21,11 @@ class Policies:
         self._engine = engine
 
     def get(self, host: str) -> Policy:
-        """The host's policy. Raises NotFound if the host has none."""
+        """The host's policy. Raises NoPolicy."""
         with reading(self._engine) as connection:
             body = connection.execute(select(tables.policies.c.body).filter_by(host=host)).scalar()
         if body is None:
-            raise NotFound("policy of host", host)
+            raise NoPolicy(host)
         return codec.load(Policy, body, "policy")
 
     def put(self, host: str, policy: Policy, at: datetime, event: AuditEvent) -> None:

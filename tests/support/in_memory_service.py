@@ -13,7 +13,7 @@ from pinner.model.audit import AuditRecord, Caller, Verification
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift, DriftReport
-from pinner.model.errors import Blocked, Invalid, NotFound, RunConflict, StalePlan
+from pinner.model.errors import Blocked, Invalid, NoPolicy, NotFound, RunConflict, StalePlan
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.guest import Emulator, Guest, Vcpu
 from pinner.model.journal import Entry, Run, RunProgress
@@ -182,7 +182,8 @@ class InMemoryService:
 
     def policy(self, host: str) -> Policy:
         _known("host", host, self.hosts())
-        _known("policy of host", host, self.policies)
+        if host not in self.policies:
+            raise NoPolicy(host)
         return self.policies[host]
 
     def set_policy(self, host: str, policy: Policy, caller: Caller) -> Policy:

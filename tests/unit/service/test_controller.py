@@ -21,7 +21,7 @@ from pinner.agent.host_event_queue import HostEventQueue
 from pinner.model.audit import Caller
 from pinner.model.change import Target
 from pinner.model.drift import Drift, DriftReport
-from pinner.model.errors import HostUnreachable, NotFound
+from pinner.model.errors import HostUnreachable, NoPolicy
 from pinner.model.event import HostEvent
 from pinner.model.plan import LeftOut
 from pinner.model.policy import Policy
@@ -50,7 +50,7 @@ class Policies:
 
     def policy(self, host: str) -> Policy:
         if self.wanted is None:
-            raise NotFound("policy of host", host)
+            raise NoPolicy(host)
         return self.wanted
 
     def host_events(self, host: str, after: int, timeout: float) -> tuple[HostEvent, ...]:

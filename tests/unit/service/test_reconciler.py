@@ -73,7 +73,7 @@ VCPU = 11_010
 
 
 def test_a_policy_is_set_read_and_recorded(service):
-    with pytest.raises(NotFound, match="policy of host"):
+    with pytest.raises(NotFound, match="has no policy"):
         service.policy(HOST)
     service.set_policy(HOST, Policy(), ANN)
     wanted = Policy(Request("numa-local", excluded_guests=("g9",)), "propose")

@@ -231,7 +231,7 @@ def test_unknown_events_of_a_stream_are_ignored():
 
 
 def test_policies_and_drift(remote, pinner):
-    with pytest.raises(NotFound, match="policy of host"):
+    with pytest.raises(NotFound, match="has no policy"):
         remote.policy("h1")
     assert remote.drift("h1") == pinner.drift("h1")
     wanted = Policy(Request("isolated", excluded_guests=(EVIL,), excluded_processes=("a.service",)), "propose")

@@ -22,7 +22,7 @@ def policies(engine):
 
 
 def test_a_policy_is_stored_with_its_audit_record(engine, policies):
-    with pytest.raises(NotFound, match="policy of host"):
+    with pytest.raises(NotFound, match="has no policy"):
         policies.get("h1")
     for policy in (Policy(), Policy(Request("isolated", excluded_guests=("a",), busy_threshold=1.5), "enforce")):
         policies.put("h1", policy, NOON, event())
