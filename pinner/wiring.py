@@ -22,6 +22,7 @@ from pinner.host.inventory import take_snapshot
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
 from pinner.host.own_pins import OwnPins
+from pinner.model.errors import Invalid
 from pinner.model.nova import NovaSets, configured, cpus
 from pinner.model.nova_report import Listening
 from pinner.model.snapshot import Snapshot
@@ -47,7 +48,10 @@ def state_dir(config: cfg.ConfigOpts) -> Path:
         return Path(config.agent.state_dir)
     if os.geteuid() == 0:
         return Path("/var/lib/pinner")
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "pinner"
+    try:
+        return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "pinner"
+    except RuntimeError:
+        raise Invalid("[agent] state_dir", "", "a folder, because this user has no home folder") from None
 
 
 def database_url(config: cfg.ConfigOpts) -> str:

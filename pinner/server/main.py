@@ -157,8 +157,11 @@ def _lock(state: Path) -> int:
 
     A second server would replace the first one's socket, and resolve the first one's run. Raises Invalid.
     """
-    state.mkdir(parents=True, exist_ok=True)
-    lock = os.open(state, os.O_RDONLY)
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        lock = os.open(state, os.O_RDONLY)
+    except OSError as error:
+        raise Invalid("[agent] state_dir", str(state), f"a writable folder ({error.strerror})") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

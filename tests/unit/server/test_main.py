@@ -104,6 +104,22 @@ def test_an_api_that_ends_before_the_agent_listens_gives_its_exit_status(tmp_pat
     assert ended.value.code == 2
 
 
+def test_a_state_folder_that_cannot_be_made_is_named() -> None:
+    with pytest.raises(Invalid, match=r"\[agent\] state_dir: '/dev/null' is not valid: a writable folder"):
+        main._lock(Path("/dev/null"))
+
+
+def test_a_user_without_a_home_is_asked_for_a_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(Invalid, match="no home folder"):
+        wiring.state_dir(conf.load([]))
+
+
 def test_a_state_folder_has_one_server(tmp_path: Path) -> None:
     """A second server would take the first one's socket away, even if it ends at once because its port is in use."""
     lock = main._lock(tmp_path / "state")
