@@ -17,7 +17,7 @@ def render(plan: Plan) -> str:
 def rebalance(rebalance: Rebalance) -> str:
     """The cost and the gain of a rebalance, in words."""
     if not rebalance.threads:
-        return "no guest would get other CPUs: no change"
+        return "no gain, every guest gets the same CPUs without it"
     moves = f"{counted(rebalance.guests, 'guest')} ({counted(rebalance.threads, 'thread')}) move"
     gain = f"the score gets {rebalance.gain:.2f} lower" if rebalance.gain > 0 else "the score gets no lower"
     return f"{moves}, {gain}" + ("" if rebalance.taken else ": not worth it, no guest moves")

@@ -112,7 +112,7 @@ def test_no_name_reaches_a_terminal_as_it_is(name, why):
             Rebalance(1, 1, -0.5, taken=False),
             "1 guest (1 thread) move, the score gets no lower: not worth it, no guest moves",
         ),
-        (Rebalance(0, 0, 0.0, taken=False), "no guest would get other CPUs: no change"),
+        (Rebalance(0, 0, 0.0, taken=False), "no gain, every guest gets the same CPUs without it"),
     ],
 )
 def test_the_cost_and_the_gain_of_a_rebalance(rebalance, words):
