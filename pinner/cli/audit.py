@@ -1,6 +1,9 @@
 """pinner audit list | verify."""
 
+import textwrap
 from argparse import Namespace
+
+from rich.text import Text
 
 from pinner import codec
 from pinner.cli.context import Context
@@ -8,11 +11,14 @@ from pinner.cli.options import page_options
 from pinner.cli.output import cells, moment, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.values import moment as moment_value
+from pinner.render import visible
 
 HASH = 64
 """Characters of a content hash, by which a snapshot is identified."""
 SHOWN = 16
 """Characters of a content hash that a table shows; --json prints all of them."""
+RESULT_WIDTH = 24
+"""Columns of a result in a table. A long result takes several lines and leaves room for the other columns."""
 
 
 def register(commands: Commands) -> None:
@@ -63,7 +69,7 @@ def list_audit(context: Context, arguments: Namespace) -> int:
                 record.host,
                 record.subject if len(record.subject) < HASH else f"{record.subject[:SHOWN]}...",
                 f"{record.before} -> {record.after}" if record.before or record.after else "",
-                record.result,
+                Text("\n".join(textwrap.wrap(visible(record.result), RESULT_WIDTH))),
             )
         )
     context.show_page(page, drawn)

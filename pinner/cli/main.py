@@ -9,6 +9,7 @@ import sys
 import traceback
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from pinner import __version__
 from pinner.cli import (
@@ -88,6 +89,9 @@ def make_parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Execute one command, and return the exit status."""
     argv = sys.argv[1:] if argv is None else list(argv)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # the caller has closed it
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - open until the process ends
     for stream in (sys.stdout, sys.stderr):
         # If the terminal cannot show a character, its number is printed, and the command does not fail.
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")

@@ -1,7 +1,7 @@
 """Output: tables for people and JSON for programs. Text read from a host is always escaped for the terminal."""
 
 import json
-import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterable
@@ -23,7 +23,8 @@ PIPE_WIDTH = 120
 def console(stderr: bool = False) -> Console:
     """A console without markup. rich uses no colour if the output is not a terminal or NO_COLOR is set."""
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+    # rich would draw nothing where COLUMNS is 0, as in a container whose terminal has no size.
+    width = shutil.get_terminal_size((80 if stream.isatty() else PIPE_WIDTH, 0)).columns
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=False, width=width)
 
 

@@ -1,12 +1,17 @@
 """Every command prints tables for people, one JSON document for programs, and no control characters."""
 
 import json
+import subprocess
+import sys
+from datetime import UTC, datetime
 
 import pytest
 
 from pinner import codec
+from pinner.model.audit import AuditRecord
 from pinner.model.drift import DriftReport
 from pinner.model.journal import Run
+from pinner.model.page import Page
 from pinner.model.plan import Plan
 from pinner.model.policy import Policy
 from pinner.model.request import Request
@@ -200,3 +205,27 @@ def test_compare_names_the_strategy_that_was_refused(pinner, cli):
     assert "refused" in result.out
     assert "there is no 'nonesuch'" in result.out
     assert cli("compare", "--strategy", "nonesuch").status == 2
+
+
+def test_a_long_result_leaves_room_for_the_other_columns(pinner, cli, monkeypatch):
+    long = "; ".join(f"guest web{n} vcpu 0: arrived" for n in range(9))
+    at = datetime(2026, 11, 22, tzinfo=UTC)
+    record = AuditRecord(1, at, "policy", "agent", "drift.found", "h1", "h1", "", "", long, "", "", "0")
+    monkeypatch.setattr(pinner, "audit", lambda *_: Page((record,), ""))
+    out = cli("audit", "list").out
+    assert "drift.found" in out
+    assert "guest web8 vcpu 0:" in out
+
+
+def test_a_terminal_without_a_size_gets_tables(pinner, cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "0")
+    assert "64 MiB" in cli("guest", "list").out
+
+
+def test_a_closed_stdout_is_no_error(tmp_path):
+    file = tmp_path / "pinner.conf"
+    file.write_text(f"[agent]\nstate_dir = {tmp_path}/state\n")
+    code = "import sys; from pinner.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", code, "strategy", "list", "--config-file", file]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
