@@ -211,7 +211,10 @@ def read_snapshot(file: Path) -> Snapshot:
         text = file.read_bytes()
     except OSError as error:
         raise Invalid("--snapshot", str(file), f"a file that can be read ({reason(error)})") from None
-    return codec.load(Snapshot, text, field="snapshot")
+    try:
+        return codec.load(Snapshot, text, field="snapshot")
+    except Invalid as error:
+        raise Invalid("--snapshot", str(file), f"a file that `pinner inventory --save` wrote ({error})") from None
 
 
 def plan_offline(snapshot: Snapshot, request: Request) -> Plan:

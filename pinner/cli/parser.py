@@ -47,7 +47,10 @@ class Parser(argparse.ArgumentParser):
         """Parse as argparse does, after inserting the implied command if the arguments name none."""
         if self.implied and self.commands and not (args and args[0] in (*self.commands.choices, "-h", "--help")):
             args = [self.implied, *args]
-        return super().parse_known_args(args, namespace)
+        namespace, extras = super().parse_known_args(args, namespace)
+        if extras and self.get_default("run"):
+            self.error(f"unrecognized arguments: {' '.join(extras)}")  # here, to name the help of this command
+        return namespace, extras
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError, where argparse would print the usage and exit."""

@@ -28,6 +28,8 @@ from pinner.service.run_follower import RunFollower
 
 T = TypeVar("T")
 
+MAX_PORT = 65535
+"""The largest TCP port."""
 ANSWER_TIMEOUT = MAX_SAMPLE_SECONDS + 30
 """Seconds: the longest sample of a server, and half a minute for the answer."""
 SILENCE = 35.0
@@ -48,7 +50,7 @@ class RemoteService:
             base = httpx.URL(url)
         except httpx.InvalidURL as error:
             raise Invalid("url", url, f"a URL such as http://127.0.0.1:8077 ({error})") from None
-        if base.scheme not in ("http", "https") or not base.host:
+        if base.scheme not in ("http", "https") or not base.host or (base.port or 0) > MAX_PORT:
             raise Invalid("url", url, "a URL such as http://127.0.0.1:8077")
         if token and not (token.isascii() and token.isprintable()):
             raise Invalid("token", "(not shown)", "printable ASCII, on one line")

@@ -8,7 +8,10 @@ from pinner.model.errors import HostUnreachable, NoFit, NotPermitted
 BAD = {
     "": "COMMAND",
     "nonesuch": "'nonesuch'",
-    "plan list --nonesuch": "--nonesuch",
+    "plan list --nonesuch": "--nonesuch (see: pinner plan list --help)",
+    "plan --nonesuch": "--nonesuch (see: pinner plan create --help)",
+    "policy show": "host h1 has no policy",
+    "plan --snapshot /dev/null": "--snapshot: '/dev/null'",
     "plan --stra isolated": "--stra",
     "plan --strategy nonesuch": "strategy: there is no 'nonesuch'; known: shared-pool",
     "plan --guest nonesuch": "guest: there is no 'nonesuch'",

@@ -94,5 +94,6 @@ def test_a_file_that_is_no_snapshot(without_service, cli, tmp_path, text, place)
     file.write_text(text)
     result = cli("plan", "--snapshot", file)
     assert result.status == 2
-    assert result.err.startswith(f"pinner: error: {place}: ")
+    assert result.err.startswith(f"pinner: error: --snapshot: '{file}' is not valid: ")
+    assert f"({place}: " in result.err
     assert len(result.err.splitlines()) == 1

@@ -172,7 +172,9 @@ def test_no_server():
     assert "pinner serve" in gone.value.message
 
 
-@pytest.mark.parametrize("url", ["", "localhost:8077", "ftp://localhost", "http://", "http://[::1", "http://h:port"])
+@pytest.mark.parametrize(
+    "url", ["", "localhost:8077", "ftp://localhost", "http://", "http://[::1", "http://h:port", "http://h:99999"]
+)
 def test_a_bad_url_is_refused(url):
     with pytest.raises(Invalid) as refused:
         RemoteService(url)
