@@ -208,8 +208,8 @@ class Reconciler:
         for drift in ended:
             state = self._backoffs[host].get(key(drift.target)) if drift.cause in OTHERS else None
             if state is not None and state.times >= backoff.FREE_RETRIES:
-                until = f"reconciled {state.times} times, skipped until {state.backoff_until.isoformat()}"
-                result = f"{drift.detail or drift.cause}: {until}"
+                until = state.backoff_until.isoformat(timespec="seconds")
+                result = f"{drift.detail or drift.cause}: reconciled {state.times} times, skipped until {until}"
                 self._record(caller, AuditAction.DRIFT_BACKOFF, host, str(drift.target), result)
 
     def _report(self, host: str, seen: Observation) -> DriftReport:

@@ -251,7 +251,9 @@ class _Masks:
         self._ours = True
         if self._force or thread.cpus in (before, self._after, self._reduced) or self._on_the_way(thread.cpus):
             return before
-        self._problems.append(f"thread {thread.tid} was moved to {thread.cpus} by another program and stays there")
+        self._problems.append(
+            f"thread {thread.tid} was moved to {thread.cpus} by another program or a later run, and stays there"
+        )
         return thread.cpus
 
     def _on_the_way(self, cpus: CpuSet) -> bool:

@@ -93,7 +93,7 @@ def undo(entry: Entry, change: StateChange, host: Host, *, force: bool, half_mad
     try:
         now = host.state(target)
         if _written(now) not in _on_the_way(change) and not force:
-            return "stuck", f"{target} was set to '{now}' by another program and stays so"
+            return "stuck", f"{target} was set to '{now}' by another program or a later run, and stays so"
         known = masks_of(entry.found)
         wanted = {
             thread.key: _prior(known.get(thread.key, thread.cpus), change, thread, half_made=half_made or force)

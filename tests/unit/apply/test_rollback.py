@@ -122,13 +122,14 @@ def test_threads_that_another_program_moved_stay_and_are_named(host, journal):
     run = rollback(host, journal)
     assert run.state == journal.run("run-1").state == "rolled_back_partly"
     assert run.error == (
-        "2 of 3 changes could not be undone: thread 301 was moved to 6 by another program and stays there; "
-        "thread 101 was moved to 7 by another program and stays there"
+        "2 of 3 changes could not be undone: "
+        "thread 301 was moved to 6 by another program or a later run, and stays there; "
+        "thread 101 was moved to 7 by another program or a later run, and stays there"
     )
     assert host.kernel() == host.before | {301: "6", 101: "7"}
     emulator_entry, _, daemon_entry = journal.entries("run-1")
-    assert emulator_entry.error == "thread 101 was moved to 7 by another program and stays there"
-    assert daemon_entry.error == "thread 301 was moved to 6 by another program and stays there"
+    assert emulator_entry.error == "thread 101 was moved to 7 by another program or a later run, and stays there"
+    assert daemon_entry.error == "thread 301 was moved to 6 by another program or a later run, and stays there"
 
 
 def test_a_partial_rollback_can_be_finished(host, journal):

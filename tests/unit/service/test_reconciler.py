@@ -238,7 +238,9 @@ def test_repeated_drift_is_backed_off_and_recorded(service, reconciler, agent, c
     assert len(service.runs(HOST, 50, "").items) == runs + 1, "the other one was put back"
     assert kernel(agent)["CPU 0/KVM"] == "9"
     assert service.drift(HOST).drifts == (drift,)
-    assert [record.subject for record in trail(service, "drift.backoff")] == ["guest g1 vcpu 0"]
+    (noted,) = trail(service, "drift.backoff")
+    assert noted.subject == "guest g1 vcpu 0"
+    assert noted.result.endswith(f"skipped until {drift.backoff_until.isoformat(timespec='seconds')}")
 
     clock.at += BASE_DELAY
     assert reconciler.reconcile(HOST, "resync").drifts == ()
