@@ -5,15 +5,40 @@ unplaced, once. Otherwise a plug-in that forgets a guest would pass as "nothing 
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import combinations
+from typing import TypeVar, get_args
 
+from pinner.model.change import State, Target, TargetKind
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.nova import QEMUS_OWN, require_clear
-from pinner.model.plan import Roles, Wanted
+from pinner.model.plan import Isolation, LeftOut, Roles, Wanted
 from pinner.planning.context import Context, guest_target, guest_targets
 from pinner.planning.strategy import Answer
+
+T = TypeVar("T")
+
+_KINDS = frozenset(get_args(TargetKind))
+
+
+def read(name: str, answer: object) -> Answer:
+    """The answer of the strategy ``name``, with each of its iterables as a tuple: an iterator can be read only once.
+
+    Raises Invalid where the answer has a value of another type. mypy does not check a plug-in, and a plan with such a
+    value could be stored, but not read again.
+    """
+    if not isinstance(answer, Answer):
+        raise Invalid("strategy", name, f"a strategy that answers with an Answer, not with {_short(answer)}")
+    answer = replace(
+        answer,
+        wanted=_tuple(name, "wanted", answer.wanted),
+        unplaced=_tuple(name, "unplaced", answer.unplaced),
+        warnings=_tuple(name, "warnings", answer.warnings),
+    )
+    _refuse(name, _mistyped(answer))
+    return answer
 
 
 def check(name: str, answer: Answer, context: Context) -> None:
@@ -32,6 +57,47 @@ def check_guests(name: str, answer: Answer, context: Context) -> None:
 def _refuse(name: str, wrongs: Iterator[str]) -> None:
     if wrong := next(wrongs, ""):
         raise Invalid("strategy", name, f"a strategy whose answer follows the rules; in this answer, {wrong}")
+
+
+def _tuple(name: str, field: str, values: Iterable[T]) -> tuple[T, ...]:
+    try:
+        return tuple(values)
+    except TypeError:
+        raise Invalid(
+            "strategy", name, f"a strategy whose answer has a tuple as {field}, not {_short(values)}"
+        ) from None
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 160 else f"{text[:157]}..."
+
+
+def _mistyped(answer: Answer) -> Iterator[str]:
+    for field, expected in (("roles", Roles), ("isolation", Isolation | None), ("blocked", str)):
+        if not isinstance(getattr(answer, field), expected):
+            yield f"{field} is {_short(getattr(answer, field))}"
+    for want in answer.wanted:
+        yield from _mistyped_wanted(want)
+    for left in answer.unplaced:
+        if not (isinstance(left, LeftOut) and _is_target(left.target) and isinstance(left.why, str)):
+            yield f"unplaced has {_short(left)}"
+    for warning in answer.warnings:
+        if not isinstance(warning, str):
+            yield f"warnings has {_short(warning)}"
+
+
+def _mistyped_wanted(want: object) -> Iterator[str]:
+    if not (isinstance(want, Wanted) and _is_target(want.target)):
+        yield f"wanted has {_short(want)}"
+        return
+    for field, expected in (("cpus", CpuSet), ("reason", str), ("state", State | None)):
+        if not isinstance(getattr(want, field), expected):
+            yield f"{want.target} has {_short(getattr(want, field))} for {field}"
+
+
+def _is_target(target: object) -> bool:
+    return isinstance(target, Target) and target.kind in _KINDS
 
 
 def _incomplete(answer: Answer, context: Context) -> Iterator[str]:
@@ -60,6 +126,9 @@ def _unplaced(answer: Answer, context: Context) -> Iterator[str]:
             yield f"{target} is listed as unplaced, but is not among the guests to place"
         if times > 1:
             yield f"{target} is listed as unplaced {times} times"
+    for left in answer.unplaced:
+        if left.threads:
+            yield f"{left.target} is listed as unplaced, but only with threads {', '.join(map(str, left.threads))}"
 
 
 def _others(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:

@@ -68,7 +68,7 @@ def _only(context: Context, guests: Collection[str]) -> Context:
 def _complete(strategy: Strategy, context: Context) -> Answer:
     """The strategy's answer. Raises Invalid with the strategy's name where its answer forgets or doubles a guest: the
     merged answer does not show which strategy it was."""
-    answer = strategy.place(context)
+    answer = rules.read(strategy.name, strategy.place(context))
     rules.check_guests(strategy.name, answer, context)
     return answer
 
@@ -80,12 +80,18 @@ def _part(strategy: Strategy, context: Context, host: Answer) -> _Part:
     if any(want.target.kind == "partition" for want in host.wanted):
         return refuse("the host's strategy makes live partitions, which leave no CPU for another strategy")
     try:
-        answer = strategy.place(context)
+        place = strategy.place(context)
     except (Invalid, NoFit) as error:
         return refuse(str(error.details.get("why", error.message)))
+    answer = rules.read(strategy.name, place)
     if answer.blocked:
         return refuse(answer.blocked)
     rules.check_guests(strategy.name, answer, context)
+    theirs = {guest.uuid for guest in context.guests}
+    placed = tuple(want for want in answer.wanted if want.target.owner in theirs)
+    answer = replace(answer, wanted=placed)
+    # The host's strategy gives all guests the emulator CPUs. Checked here, a wrong CPU is blamed on this strategy.
+    rules.check(strategy.name, replace(answer, roles=replace(host.roles, vcpu=answer.roles.vcpu)), context)
     unplaced = {left.target: left.why for left in answer.unplaced}
     refused = {guest.uuid: unplaced[target] for guest in context.guests if (target := guest_target(guest)) in unplaced}
     return _Part(strategy.name, context.guests, answer, refused)
@@ -101,11 +107,10 @@ def _merged(answer: Answer, part: _Part, host: str) -> Answer:
     )
     if part.answer is None:
         return replace(answer, warnings=answer.warnings + warnings)
-    theirs = {guest.uuid for guest in part.guests}
     return replace(
         answer,
         roles=replace(answer.roles, vcpu=answer.roles.vcpu | part.answer.roles.vcpu),
-        wanted=(*answer.wanted, *(want for want in part.answer.wanted if want.target.owner in theirs)),
+        wanted=(*answer.wanted, *part.answer.wanted),
         warnings=(*dict.fromkeys((*answer.warnings, *part.answer.warnings)), *warnings),
     )
 

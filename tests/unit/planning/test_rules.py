@@ -1,17 +1,18 @@
 """A strategy plug-in whose answer breaks a rule gets no plan."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from support.hosts import cpus, guest, process, snapshot, topology
 from support.values import MEMBER, isolated
 
+from pinner import codec
 from pinner.model.change import State, Target
 from pinner.model.errors import Invalid, NovaConflict
 from pinner.model.guest import Cgroup, NovaIdentity
-from pinner.model.plan import LeftOut, Roles, Wanted
+from pinner.model.plan import LeftOut, Plan, Roles, Wanted
 from pinner.model.request import Request
 from pinner.planning.context import Context, guest_targets
 from pinner.planning.planner import plan
@@ -210,6 +211,63 @@ def test_an_answer_that_names_a_skipped_guest_gets_no_plan(asked: Request, strat
         plan(two_guests(), "s", asked, {"fixed": strategy})
 
 
+class Answers(Fixed):
+    """Places everything correctly, then answers what ``make`` makes of that answer."""
+
+    def __init__(self, make: Callable[[Answer], object], forgets: Collection[Target] = ()) -> None:
+        super().__init__(forgets=forgets)
+        self._make = make
+
+    def place(self, context: Context) -> Any:
+        answer = super().place(context)
+        busy = (Wanted(move.target, self._roles.housekeeping, "busy") for move in context.moving)
+        return self._make(replace(answer, wanted=(*answer.wanted, *busy)))
+
+
+def test_an_answer_of_iterators_is_read_once_and_whole() -> None:
+    busy = replace(two_guests(), processes=(process(400, 9.0, "0-18"),))
+    whole = plan(busy, "s", Request("fixed"), {"fixed": Answers(lambda answer: answer)})
+    iterators = Answers(lambda answer: replace(answer, wanted=iter(answer.wanted), unplaced=iter(()), warnings=[]))
+    assert plan(busy, "s", Request("fixed"), {"fixed": iterators}) == whole
+    for host_ in (busy, replace(busy, guests=())):
+        made = plan(host_, "s", Request("fixed"), {"fixed": iterators})
+        assert "process" in {want.target.kind for want in made.wanted}
+        assert codec.load(Plan, codec.dump(made)) == made
+
+
+def first(answer: Answer, **fields: object) -> Answer:
+    return replace(answer, wanted=(replace(answer.wanted[0], **fields), *answer.wanted[1:]))
+
+
+@pytest.mark.parametrize(
+    ("make", "wrong"),
+    [
+        (lambda answer: None, "not with None"),
+        (lambda answer: replace(answer, wanted=None), "has a tuple as wanted, not None"),
+        (lambda answer: replace(answer, unplaced=("guest g1",)), "unplaced has 'guest g1'"),
+        (lambda answer: replace(answer, unplaced=(LeftOut("guest g1", "no room"),)), "unplaced has LeftOut.*guest g1"),
+        (lambda answer: replace(answer, warnings=(1,)), "warnings has 1"),
+        (lambda answer: replace(answer, roles=None), "roles is None"),
+        (lambda answer: replace(answer, wanted=("guest g1",)), "wanted has 'guest g1'"),
+        (lambda answer: first(answer, target=replace(VCPU_0, kind="cpu")), "wanted has Wanted.*kind='cpu'"),
+        (lambda answer: first(answer, cpus="8"), "guest g1 emulator has '8' for cpus"),
+        (lambda answer: first(answer, reason=None), "guest g1 emulator has None for reason"),
+        (lambda answer: first(answer, state="isolated 8"), "guest g1 emulator has 'isolated 8' for state"),
+    ],
+)
+def test_an_answer_with_values_of_other_types_gets_no_plan(make: Callable[[Answer], object], wrong: str) -> None:
+    with pytest.raises(Invalid, match=wrong) as refused:
+        plan(two_guests(), "s", Request("fixed"), {"fixed": Answers(make)})
+    assert refused.value.details["value"] == "fixed"
+
+
+def test_a_guest_is_unplaced_as_a_whole_not_only_with_threads() -> None:
+    left = LeftOut(G1, "no room", (11_000,))
+    threads = Answers(lambda answer: replace(answer, unplaced=(left,)), forgets=PARTS_OF_G1)
+    with pytest.raises(Invalid, match="guest g1 is listed as unplaced, but only with threads 11000"):
+        plan(two_guests(), "s", Request("fixed"), {"fixed": threads})
+
+
 class ForFlavors(Fixed):
     """What flavors ask for beside the request's strategy."""
 
@@ -256,8 +314,18 @@ def test_a_guest_whose_flavor_asks_for_another_strategy_is_complete_with_both_an
             "fixed",
             "guest g2 vcpu 0 is placed, but is not among the guests to place",
         ),
+        (
+            {"fixed": Fixed(), "for-flavors": ForFlavors((PARTS_OF_G2[0], "19"))},
+            "for-flavors",
+            "guest g2 vcpu 0 is placed on CPUs that pinner may not allocate: 19 is offline",
+        ),
+        (
+            {"fixed": Fixed(), "for-flavors": ForFlavors((PARTS_OF_G2[0], ""))},
+            "for-flavors",
+            "guest g2 vcpu 0 has no CPU",
+        ),
     ],
-    ids=["forgets", "mislabels", "places another's", "host's forgets", "host's places another's"],
+    ids=["forgets", "mislabels", "places another's", "host's forgets", "host's places another's", "offline", "no CPU"],
 )
 def test_of_several_strategies_the_one_that_forgets_or_doubles_a_guest_is_named(
     strategies: dict[str, Fixed], culprit: str, wrong: str
