@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TypeVar, get_args
 
-from pinner.model.change import State, Target, TargetKind
+from pinner.model.change import PartitionKind, PartitionState, State, Target, TargetKind, cpus_of
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.nova import QEMUS_OWN, require_clear
@@ -21,6 +21,7 @@ from pinner.planning.strategy import Answer
 T = TypeVar("T")
 
 _KINDS = frozenset(get_args(TargetKind))
+_PARTITION_KINDS = frozenset(get_args(PartitionKind))
 
 
 def read(name: str, answer: object) -> Answer:
@@ -153,8 +154,31 @@ def _wrongs(answer: Answer, context: Context) -> Iterator[str]:
             yield from _cpus(want, answer.roles, context)
     yield from _alone(answer.wanted, context)
     for want in answer.wanted:
+        if want.state is not None:
+            yield from _state(want.target, want.cpus, want.state, context)
         if want.target.kind == "partition" and (both := want.cpus & answer.roles.housekeeping):
             yield f"{want.target} takes CPUs {both} from housekeeping"
+
+
+def _state(target: Target, cpus: CpuSet, state: State, context: Context) -> Iterator[str]:
+    """Other rules look at the CPUs that a strategy wants, but a run sets the state."""
+    if isinstance(state, PartitionState) != (target.kind == "partition"):
+        yield f"{target} gets the state '{state}', which is of another kind"
+    if cpus != cpus_of(state):
+        yield f"{target} gets the state '{state}', but is placed on CPUs {cpus}"
+    match state:
+        case PartitionState(kind, _, invalid):
+            if kind not in _PARTITION_KINDS or invalid:
+                yield f"{target} gets the state '{state}', which cannot be set"
+            if not cpus and kind != "member":
+                yield f"{target} has no CPU"
+            forbidden = context.allocatable.objections(cpus, floating=False)
+            if kind == "isolated" and (dedicated := cpus & context.allocatable.dedicated):
+                forbidden.append(f"Nova dedicates {dedicated}")
+            if forbidden:
+                yield f"{target} takes CPUs that pinner may not allocate: {'; '.join(forbidden)}"
+        case CpuSet() if not cpus:
+            yield f"{target} has no CPU"
 
 
 def _roles(roles: Roles) -> Iterator[str]:

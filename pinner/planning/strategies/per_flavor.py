@@ -87,6 +87,8 @@ def _part(strategy: Strategy, context: Context, host: Answer) -> _Part:
     if answer.blocked:
         return refuse(answer.blocked)
     rules.check_guests(strategy.name, answer, context)
+    if any(want.state is not None for want in answer.wanted):
+        return refuse("only the host's strategy may change partitions and work queues")
     theirs = {guest.uuid for guest in context.guests}
     placed = tuple(want for want in answer.wanted if want.target.owner in theirs)
     answer = replace(answer, wanted=placed)

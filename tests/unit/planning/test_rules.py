@@ -5,16 +5,17 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
-from support.hosts import cpus, guest, process, snapshot, topology
+from support.hosts import KERNEL, cpus, guest, process, snapshot, topology
 from support.values import MEMBER, isolated
 
 from pinner import codec
-from pinner.model.change import State, Target
+from pinner.model.change import PartitionState, State, Target
 from pinner.model.errors import Invalid, NovaConflict
 from pinner.model.guest import Cgroup, NovaIdentity
 from pinner.model.plan import LeftOut, Plan, Roles, Wanted
 from pinner.model.request import Request
 from pinner.planning.context import Context, guest_targets
+from pinner.planning.partitions import WORK
 from pinner.planning.planner import plan
 from pinner.planning.strategy import Answer
 
@@ -268,6 +269,54 @@ def test_a_guest_is_unplaced_as_a_whole_not_only_with_threads() -> None:
         plan(two_guests(), "s", Request("fixed"), {"fixed": threads})
 
 
+WORK_HOST = replace(host(), topology=replace(host().topology, kernel=replace(KERNEL, unbound=cpus("0-18"))))
+
+
+def with_state(target: Target, text: str, state: State) -> Answers:
+    return Answers(lambda answer: replace(answer, wanted=(*answer.wanted, Wanted(target, cpus(text), "so", state))))
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "state", "wrong"),
+    [
+        (SLICE, "8", isolated("0-7"), "partition machine.slice gets the state 'isolated 0-7', but is placed on CPUs 8"),
+        (WORK, "4-8", cpus("0-3"), "workqueue unbound kernel work gets the state '0-3', but is placed on CPUs 4-8"),
+        (SLICE, "4-8", cpus("4-8"), "partition machine.slice gets the state '4-8', which is of another kind"),
+        (WORK, "8", isolated("8"), "workqueue unbound kernel work gets the state 'isolated 8', which is of another"),
+        (
+            SLICE,
+            "8",
+            isolated("8", "full"),
+            "gets the state 'isolated invalid .full. 8', which cannot be set",
+        ),
+        (SLICE, "8", replace(isolated("8"), kind="shared"), "gets the state 'shared 8', which cannot be set"),
+        (SLICE, "", isolated(""), "partition machine.slice has no CPU"),
+        (WORK, "", cpus(""), "workqueue unbound kernel work has no CPU"),
+        (SLICE, "8,19", isolated("8,19"), "partition machine.slice takes CPUs that .* not allocate: 19 is offline"),
+        (SLICE, "8,40", isolated("8,40"), "partition machine.slice takes CPUs that .* not allocate: 40 is absent"),
+        (SLICE, "8,10", isolated("8,10"), "10 is in the restricted affinity of process daemon"),
+        (SLICE, "8,11", isolated("8,11"), "partition machine.slice takes .* not allocate: Nova dedicates 11"),
+        (SLICE, "0,8", isolated("0,8"), "partition machine.slice takes CPUs 0 from housekeeping"),
+    ],
+)
+def test_a_state_that_breaks_a_rule_gets_no_plan(target: Target, text: str, state: State, wrong: str) -> None:
+    with pytest.raises(Invalid, match=wrong):
+        plan(WORK_HOST, "s", Request("fixed"), {"fixed": with_state(target, text, state)})
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "state"),
+    [
+        (SLICE, "8-9", isolated("8-9")),
+        (SLICE, "8,11", PartitionState("root", cpus("8,11"))),
+        (WORK, "0-3", cpus("0-3")),
+    ],
+)
+def test_a_state_that_breaks_no_rule_becomes_a_change(target: Target, text: str, state: State) -> None:
+    made = plan(WORK_HOST, "s", Request("fixed"), {"fixed": with_state(target, text, state)})
+    assert [change.after for change in made.changes if change.target == target] == [state]
+
+
 class ForFlavors(Fixed):
     """What flavors ask for beside the request's strategy."""
 
@@ -284,6 +333,15 @@ def flavored():
 def test_a_guest_whose_flavor_asks_for_another_strategy_is_complete_with_both_answers() -> None:
     made = plan(flavored(), "s", Request("fixed"), {"fixed": Fixed(), "for-flavors": ForFlavors()})
     assert {want.target.name for want in made.wanted} == {"g1", "g2"}
+
+
+def test_a_guest_whose_flavors_strategy_changes_states_gets_the_hosts_strategy() -> None:
+    working = replace(flavored(), topology=WORK_HOST.topology)
+    strategies = {"fixed": Fixed(), "for-flavors": with_state(WORK, "0-3", cpus("0-3"))}
+    made = plan(working, "s", Request("fixed"), strategies)
+    assert {want.target.name for want in made.wanted} == {"g1", "g2"}
+    why = "only the host's strategy may change partitions and work queues"
+    assert any(warning.endswith(why) for warning in made.warnings)
 
 
 @pytest.mark.parametrize(
