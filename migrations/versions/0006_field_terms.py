@@ -46,6 +46,10 @@ COLUMNS = {
 }
 """The key and the JSON column of each table."""
 
+ROWS = {"entries": 1000}
+"""How many rows are read at a time: one of the other tables, because a snapshot may take several MiB. A journal may
+have hundreds of thousands of entries, and other processes wait for the upgrade."""
+
 
 def upgrade() -> None:
     """Rename the tables, then the fields."""
@@ -72,19 +76,27 @@ Values = Mapping[tuple[str, str], tuple[str, str]]
 
 
 def _rewrite(names: Words, values: Values) -> None:
-    """Rename the fields in every row. Only one body at a time is read, because a snapshot may take several MiB."""
+    """Rename the fields in every row."""
     connection = op.get_bind()
     words = [*names, *(value for _, value in values)]
     for name, (key, column) in COLUMNS.items():
-        table = sa.table(name, *(sa.column(part) for part in key), sa.column(column, sa.Text))
-        # Most entries contain none of the words, and a journal may have very many entries.
-        affected = sa.or_(*(table.c[column].contains(f'"{word}"', autoescape=True) for word in words))
-        for row in connection.execute(sa.select(*(table.c[part] for part in key)).where(affected)).all():
-            same_row = sa.and_(*(table.c[part] == value for part, value in row._mapping.items()))
-            before = connection.execute(sa.select(table.c[column]).where(same_row)).scalar_one()
-            after = json.dumps(_renamed(json.loads(before), names, values), ensure_ascii=False, separators=(",", ":"))
-            if after != before:
-                connection.execute(sa.update(table).where(same_row).values({column: after}))
+        body = sa.column(column, sa.Text)
+        keys = [sa.column(part, sa.Integer if part == "seq" else sa.String) for part in key]
+        table = sa.table(name, *keys, body)
+        # Most entries contain none of the words.
+        affected = sa.or_(*(body.contains(f'"{word}"', autoescape=True) for word in words))
+        page = sa.select(body, *keys).where(affected).order_by(*keys).limit(ROWS.get(name, 1))
+        same_row = sa.and_(*(each == sa.bindparam(f"_{each.name}") for each in keys))
+        update = sa.update(table).where(same_row).values({column: sa.bindparam("_body")})
+        rows = connection.execute(page).all()
+        while rows:
+            changed = []
+            for before, *found in rows:
+                new = _renamed(json.loads(before), names, values)
+                text = json.dumps(new, ensure_ascii=False, separators=(",", ":"))
+                changed.append({"_body": text} | {f"_{part}": value for part, value in zip(key, found, strict=True)})
+            connection.execute(update, changed)
+            rows = connection.execute(page.where(sa.tuple_(*keys) > tuple(rows[-1][1:]))).all()
 
 
 def _renamed(value: Any, names: Words, values: Values) -> Any:

@@ -19,7 +19,9 @@ down_revision = "0006"
 _STATE = re.compile(r"(member|root|isolated)( invalid(?: \((.*)\))?)?(?: ([0-9,-]+))?")
 """A partition's state as text: kind, whether and why it is invalid, its own CPUs."""
 
-_ENTRIES = sa.table("entries", sa.column("run"), sa.column("seq"), sa.column("change"))
+_ENTRIES = sa.table("entries", sa.column("run", sa.String), sa.column("seq", sa.Integer), sa.column("change", sa.Text))
+_ROWS = 1000
+"""How many entries are read at a time."""
 _PLANS = sa.table("plans", sa.column("id"), sa.column("body"))
 _SNAPSHOTS = sa.table("snapshots", sa.column("id"), sa.column("body"))
 
@@ -42,10 +44,17 @@ def downgrade() -> None:
 
 
 def _rewrite_entries(convert: Callable[[Any], Any]) -> None:
+    """Many rows at a time: the journal of a busy host has hundreds of thousands, and others wait for the upgrade."""
     connection = op.get_bind()
-    for run, seq, change in connection.execute(sa.select(_ENTRIES.c.run, _ENTRIES.c.seq, _ENTRIES.c.change)).all():
-        here = (_ENTRIES.c.run == run) & (_ENTRIES.c.seq == seq)
-        connection.execute(sa.update(_ENTRIES).where(here).values(change=_dumped(convert(json.loads(change)))))
+    key, change = sa.tuple_(_ENTRIES.c.run, _ENTRIES.c.seq), _ENTRIES.c.change
+    same_row = (_ENTRIES.c.run == sa.bindparam("_run")) & (_ENTRIES.c.seq == sa.bindparam("_seq"))
+    update = sa.update(_ENTRIES).where(same_row).values(change=sa.bindparam("_change"))
+    page = sa.select(_ENTRIES.c.run, _ENTRIES.c.seq, change).order_by(_ENTRIES.c.run, _ENTRIES.c.seq).limit(_ROWS)
+    rows = connection.execute(page).all()
+    while rows:
+        changed = [{"_run": run, "_seq": seq, "_change": _dumped(convert(json.loads(old)))} for run, seq, old in rows]
+        connection.execute(update, changed)
+        rows = connection.execute(page.where(key > (rows[-1].run, rows[-1].seq))).all()
 
 
 def _rewrite(table: sa.TableClause, convert: Callable[[Any], Any]) -> None:

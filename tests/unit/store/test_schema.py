@@ -11,7 +11,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import inspect, text
+from sqlalchemy import event, inspect, text
 from support.values import NOON, make_entries, make_run
 
 from pinner import codec
@@ -169,6 +169,30 @@ def test_a_downgrade_restores_every_earlier_name(old):
     assert rows(old, "guest_hints") == before["told"]
     schema.downgrade(old, "0005")
     assert {table: rows(old, table) for table in before} == before
+
+
+def test_a_journal_of_many_entries_is_upgraded_in_few_statements(old):
+    count = 2500
+    copy = (
+        "INSERT INTO entries SELECT run, seq + 100 * :number, change, state, at, error, found, definition, memory "
+        "FROM entries WHERE seq = :seq"
+    )
+    with writing(old) as connection:
+        of_vhost = connection.execute(
+            text("SELECT seq FROM entries WHERE json_extract(change, '$.target.kind') = 'helper'")
+        ).scalar_one()
+        connection.execute(text(copy), [{"number": number, "seq": of_vhost} for number in range(1, count + 1)])
+        before = connection.execute(text("SELECT change FROM entries ORDER BY run, seq")).scalars().all()
+    statements = []
+    event.listen(old, "before_cursor_execute", lambda *call: statements.append(call[2]))
+    schema.ensure(old)
+    assert sum("entries" in statement for statement in statements) < 20
+    kinds = [entry.change.target.kind for entry in Runs(old).entries("run-1")]
+    assert kinds == [*KINDS[:4], "memory", *["vhost"] * count]
+    schema.downgrade(old, "0005")
+    assert [json.loads(change) for (change,) in rows(old, "entries ORDER BY run, seq", "change")] == [
+        json.loads(change) for change in before
+    ]
 
 
 def test_ensure_twice(bare):
