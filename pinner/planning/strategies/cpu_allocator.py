@@ -99,8 +99,10 @@ class _FreeCpus:
         node, one for each vCPU."""
         found = [masks.get(vcpu, CpuSet()) for vcpu in plugged(guest)]
         cpus = [cpu for mask in found if len(mask) == 1 for cpu in mask]
-        for node, free in self._free.items():
-            slots = self._slots_with(node, cpus) if free.ids.issuperset(cpus) else []
+        # A guest that is not pinned one to one is the usual case: no slot is looked up for it.
+        homes = [node for node, free in self._free.items() if len(cpus) == len(found) and free.ids.issuperset(cpus)]
+        for node in homes:
+            slots = self._slots_with(node, cpus)
             if _is_satisfied(guest, slots):
                 return self._take(guest, node, slots)
         raise NoFit(_needs(guest), 0, "its vCPUs are not pinned to free CPUs of one node, one for each")
