@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
 from pinner.model.change import Target
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import NotFound
 from pinner.model.plan import LeftOut
 from pinner.model.process import Immovable, Process, Thread
@@ -39,19 +39,19 @@ def allocatable_cpus(snapshot: Snapshot, request: Request, in_use: CpuSet = CpuS
         RestrictedAffinity(restriction.cpus - in_use, restriction.owner)
         for restriction in _restrictions(snapshot, request)
     )
-    restrictive = (
-        *(restriction for restriction in restrictions if restriction.cpus),
-        *_excluded_guests_cpus(snapshot, request),
-    )
-    allocatable = AllocatableCpus.of(snapshot, restrictive, partitioned(snapshot, request))
+    of_processes = tuple(restriction for restriction in restrictions if restriction.cpus)
+    of_guests = tuple(_excluded_guests_cpus(snapshot, request))
+    allocatable = AllocatableCpus.of(snapshot, (*of_processes, *of_guests), partitioned(snapshot, request))
     # Housekeeping takes CPUs of Nova's cpu_shared_set last, so that with such a set the lowest CPU need not be first.
     any_order = bool(snapshot.shared)
     lowest = min(for_housekeeping(allocatable, request), default=None)
-    for restriction in sorted(allocatable.restrictions, key=lambda restriction: min(restriction.cpus)):
+    # An administrator clears CPUs with the masks of processes; the CPUs of an excluded guest stay with that guest.
+    guests_cpus = union(restriction.cpus for restriction in of_guests)
+    for restriction in sorted(of_processes, key=lambda restriction: min(restriction.cpus)):
         if request.housekeeping == AUTO and lowest is not None and min(restriction.cpus) > lowest and not any_order:
             break
         trial = allocatable.without(restriction.cpus)
-        if not trial.restricted & restriction.cpus and housekeeping(trial, request) == restriction.cpus:
+        if not (trial.restricted | guests_cpus) & restriction.cpus and housekeeping(trial, request) == restriction.cpus:
             return trial
     return allocatable
 

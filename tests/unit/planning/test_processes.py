@@ -1,7 +1,9 @@
 """Which processes move, which stay, and whose CPUs are in no set."""
 
+from dataclasses import replace
+
 import pytest
-from support.hosts import applied, cpus, guest, plain, process, snapshot
+from support.hosts import applied, cpus, guest, plain, process, snapshot, topology
 
 from pinner.model.plan import Plan
 from pinner.model.request import Request
@@ -120,3 +122,9 @@ def test_all_threads_of_a_process_move_and_the_plan_has_the_mask_of_each() -> No
 def test_without_a_sample_no_process_counts_as_busy_and_the_plan_says_so() -> None:
     made = plan(snapshot(plain(32), sample_seconds=0.0), "s", Request())
     assert any("not measured" in warning for warning in made.warnings)
+
+
+def test_the_cpu_of_an_excluded_guest_is_not_taken_for_housekeeping_set_by_hand():
+    excluded = replace(guest(1, 1, cpus("0")), excluded=True)
+    host = snapshot(topology({0: [[0, 1]]}), [excluded], [process(300, 3.0, "1", reasons=["restricted"])])
+    assert plan(host, "s", Request()).roles.housekeeping == cpus("1")
