@@ -15,7 +15,7 @@ from pinner.model.errors import Invalid, NotFound
 from pinner.model.event import GuestEvent
 from pinner.model.guest import NovaIdentity
 from pinner.model.policy import Policy
-from pinner.service.compose import ServiceParts, compose
+from pinner.service.compose import compose
 
 HOOK = Caller("hook", "127.0.0.1", "req-1")
 HOST = "compute1"
@@ -36,16 +36,6 @@ def parts(store, agent, clock):
     new_id = lambda: uuid.uuid4().hex[:12]  # noqa: E731
     with closing(compose({HOST: agent}, store, clock, new_id, 5.0, timedelta(minutes=1))) as made:
         yield made
-
-
-@pytest.fixture
-def service(parts: ServiceParts):
-    return parts.service
-
-
-@pytest.fixture
-def reconciler(parts: ServiceParts):
-    return parts.reconciler
 
 
 def event(kind, *, at=NOON, guest=GUEST, **parts):

@@ -14,7 +14,7 @@ from pinner.model.errors import HostUnreachable, NotFound, NovaConflict, PolicyC
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.planning.placement.backoff import BASE_DELAY, FREE_RETRIES
-from pinner.service.compose import ServiceParts, compose
+from pinner.service.compose import compose
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
 ALL = cpus("0-15")
@@ -36,16 +36,6 @@ def agent(tmp_path, clock):
 def parts(store, agent, clock):
     with closing(compose({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as made:
         yield made
-
-
-@pytest.fixture
-def service(parts: ServiceParts):
-    return parts.service
-
-
-@pytest.fixture
-def reconciler(parts: ServiceParts):
-    return parts.reconciler
 
 
 def kernel(agent):
