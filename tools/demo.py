@@ -249,7 +249,7 @@ def run_demo(ready: int | None) -> None:
         if ready is not None:
             _wait_for_signal(url, ready)
         say("Cleanup")
-    print("   the guests, the daemon, the service and their files are removed")
+    print("   the guests, the daemon, the service, its user and their files are removed")
 
 
 def _wait_for_signal(url: str, ready: int) -> None:

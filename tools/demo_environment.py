@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import private_libvirt as libvirt
+from temporary_account import Account, temporary_account
 
 BIN = Path(sys.executable).parent
 
@@ -135,9 +136,15 @@ def busy_daemon() -> Iterator[int]:
 
 @contextmanager
 def service(folder: Path, uri: str) -> Iterator[str]:
-    """The URL of a `pinner serve` with a configuration of its own; its log is in ``folder``."""
+    """The URL of a `pinner serve` with a configuration and a user of its own; its log is in ``folder``."""
+    with temporary_account() as account:
+        print(f"temporary user of pinner's API: {account.name}")
+        yield from _serving(folder, uri, account)
+
+
+def _serving(folder: Path, uri: str, account: Account) -> Iterator[str]:
     config = folder / "pinner.conf"
-    config.write_text(f"[libvirt]\nuri = {uri}\n[agent]\nstate_dir = {folder}/state\n")
+    config.write_text(f"[libvirt]\nuri = {uri}\n[agent]\nstate_dir = {folder}/state\n{account.config}")
     log = folder / "pinner.log"
     command = [str(BIN / "pinner"), "serve", "--config-file", str(config), "--port", "0"]
     with log.open("w") as out:

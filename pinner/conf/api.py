@@ -11,7 +11,13 @@ OPTIONS = [
         help="File of accepted bearer tokens, one `name:token` per line; the audit trail shows the name as the actor. "
         "Without this file, calls need no token, and bind must be a loopback address.",
     ),
-    cfg.StrOpt("user", default="nobody", help="Unprivileged user of the API process if root starts `pinner serve`."),
+    cfg.StrOpt(
+        "user",
+        default="pinner",
+        help="Unprivileged user of the API process if root starts `pinner serve`. It must be pinner's own: root and "
+        "nobody are refused. `pinner-manage setup-host` creates the default user.",
+    ),
+    cfg.StrOpt("group", default="pinner", help="Group whose members may connect to the API's Unix socket."),
     cfg.IntOpt(
         "max_body_kib",
         default=256,

@@ -10,20 +10,32 @@ from types import ModuleType
 
 from pinner.model.errors import Invalid
 
+_REMEDY = "`pinner-manage setup-host` creates the user pinner"
+_NOBODY = 65534
+"""The id of nobody, and of users that a user namespace does not map (user_namespaces(7))."""
 _SKIPPED = ("__main__", "test", "testing", "tests", "fixture", "mypy", "dialects", "orm", "ext", "pipe_mutex", "plugin",
             "v1", "hypothesis", "contrib")  # fmt: skip
 """Modules of libraries that a server never needs, or that need optional packages."""
 
 
 def unprivileged(user: str) -> pwd.struct_passwd:
-    """The account of ``user``. Raises Invalid for an unknown user, and for a user whose id is 0."""
+    """The account of ``user``. Raises Invalid for an unknown user, for root and for nobody."""
     try:
         account = pwd.getpwnam(user)
     except KeyError:
-        raise Invalid("[api] user", user, "the name of an existing unprivileged user") from None
-    if account.pw_uid == 0:
-        raise Invalid("[api] user", user, "a user other than root: the API never runs as root")
+        raise Invalid("[api] user", user, f"the name of an existing unprivileged user; {_REMEDY}") from None
+    if wrong := unsuitable(account.pw_uid, account.pw_name):
+        raise Invalid("[api] user", user, wrong)
     return account
+
+
+def unsuitable(uid: int, name: str) -> str:
+    """Why the API must not run as this user, and the remedy; empty for a suitable user."""
+    if uid == 0:
+        return f"a user other than root: the API never runs as root; {_REMEDY}"
+    if uid == _NOBODY or name == "nobody":
+        return f"a user of pinner's own: other programs run as nobody and could act as pinner's API; {_REMEDY}"
+    return ""
 
 
 def drop(account: pwd.struct_passwd) -> None:

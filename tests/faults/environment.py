@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import private_libvirt
+from support.accounts import api_config
 from support.kernel import masks, names, started
 from support.policy_host import Daemon, PolicyServer, wait_until
 
@@ -88,7 +89,8 @@ class Environment:
         self.folder = Path(tempfile.mkdtemp(prefix="pinner-scenario-"))
         self.folder.chmod(0o711)
         self._config = self.folder / "pinner.conf"
-        self._config.write_text(_CONFIG.format(folder=self.folder, recover=self.recover, uri=self.uri))
+        config = _CONFIG.format(folder=self.folder, recover=self.recover, uri=self.uri)
+        self._config.write_text(config + api_config())
         for number, parts in enumerate(_GUESTS):
             name = f"scenario-{os.getpid()}-{next(_numbers)}"
             xml = private_libvirt.guest_xml(name, memory_mib=32, **parts)

@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support.accounts import api_config
 from support.kernel import masks
 from support.pinner_server import PinnerServer
 from support.real_guests import hung, only
@@ -73,6 +74,7 @@ def server(libvirtd: str) -> Iterator[RestartableServer]:
         config = folder / "pinner.conf"
         config.write_text(
             f"[agent]\nstate_dir = {folder}/state\n[libvirt]\nuri = {libvirtd}\ncall_timeout = 8\n[host]\nname = here\n"
+            f"{api_config()}"
         )
 
         def start() -> PinnerServer:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from support.accounts import api_account, api_config
 from support.pinner_server import PinnerServer
 
 PINNER = Path(sys.executable).with_name("pinner")
@@ -41,7 +42,9 @@ def start(folder: Path) -> Iterator[Start]:
     ) -> PinnerServer:
         file = folder / "pinner.conf"
         state = f"state_dir = {folder}/state\n" if own_state else ""
-        file.write_text(f"[agent]\n{state}[libvirt]\nuri = qemu+unix:///system?socket={folder}/no-libvirt\n{config}")
+        file.write_text(
+            f"[agent]\n{state}[libvirt]\nuri = qemu+unix:///system?socket={folder}/no-libvirt\n{api_config()}{config}"
+        )
         log = folder / "log"
         with log.open("w") as out:
             process = subprocess.Popen(
@@ -69,11 +72,11 @@ def uids(pid: int) -> set[str]:
 def test_the_agent_runs_as_root_and_the_api_does_not(start: Start, folder: Path) -> None:
     server = start()
     (api,) = server.children()
-    assert uids(api) == {"65534"}
+    assert uids(api) == {str(api_account().uid)}
     assert uids(server.process.pid) == {"0"}
     assert httpx.get(f"{server.url}/healthcheck").status_code == 200
     with pytest.raises(PermissionError):
-        _as_nobody(folder / "state" / "agent" / "journal.sqlite")
+        _as_api(folder / "state" / "agent" / "journal.sqlite")
 
 
 @needs_root
@@ -88,9 +91,9 @@ def test_a_second_server_of_a_state_folder_is_refused_and_the_first_one_goes_on(
     assert "libvirt does not answer" in answer.text, "the request has reached the agent"
 
 
-def _as_nobody(path: Path) -> None:
+def _as_api(path: Path) -> None:
     """Open a file as the API's user; raises PermissionError."""
-    code = f"import os; os.setuid(65534); open({str(path)!r})"
+    code = f"import os; os.setuid({api_account().uid}); open({str(path)!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     if "PermissionError" in done.stderr:
         raise PermissionError(done.stderr)
@@ -103,7 +106,7 @@ def test_without_a_configured_folder_the_state_of_root_is_used(start: Start) -> 
     server = start(own_state=False, command=(*apart, str(PINNER)))
     assert httpx.get(f"{server.url}/v1/audit/verify").json()["ok"] is True
     state = Path(f"/proc/{server.process.pid}/root/var/lib/pinner")
-    assert (state / "api/pinner.sqlite").stat().st_uid == 65534
+    assert (state / "api/pinner.sqlite").stat().st_uid == api_account().uid
     assert (state / "agent/journal.sqlite").stat().st_uid == 0
 
 
@@ -180,7 +183,7 @@ def test_an_installation_in_a_folder_of_root_works(start: Start, folder: Path) -
                  "-c", f"import sys; sys.path[0] = '{inside}'; from pinner.cli.main import main; sys.exit(main())"),
     )  # fmt: skip
     (api,) = server.children()
-    assert uids(api) == {"65534"}
+    assert uids(api) == {str(api_account().uid)}
     host = httpx.get(f"{server.url}/v1/hosts").json()["items"][0]
     assert httpx.get(f"{server.url}/openapi.json").status_code == 200
     assert httpx.get(f"{server.url}/v1/hosts/{host}/guests").status_code == 503
@@ -194,6 +197,7 @@ def test_an_installation_in_a_folder_of_root_works(start: Start, folder: Path) -
     [
         ("", ("--bind", "0.0.0.0"), "bind: '0.0.0.0'"),
         ("[api]\nuser = root\n", (), "user: 'root'"),
+        ("[api]\nuser = nobody\n", (), "user: 'nobody'"),
         ("[api]\nuser = no-such-user\n", (), "user: 'no-such-user'"),
         ("[api]\ntoken_file = /no/such/file\n", (), "token_file: '/no/such/file'"),
         ("[database]\nconnection = nonsense\n", (), "connection"),
@@ -204,7 +208,7 @@ def test_an_error_in_the_configuration_is_one_line(
     folder: Path, config: str, arguments: tuple[str, ...], complaint: str
 ) -> None:
     file = folder / "pinner.conf"
-    file.write_text(f"[agent]\nstate_dir = {folder}/state\n{config}")
+    file.write_text(f"[agent]\nstate_dir = {folder}/state\n{api_config()}{config}")
     done = subprocess.run(
         [PINNER, "serve", "--config-file", file, "--port", "0", *arguments], capture_output=True, text=True, timeout=30
     )

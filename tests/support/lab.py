@@ -79,6 +79,7 @@ def start_server(host: LabHost) -> RemoteService:
 
     The tests call the server from this machine, because each start of Python on an emulated host is slow.
     """
+    host.run("useradd --system --user-group --no-create-home --shell /usr/sbin/nologin pinner")
     host.run("mkdir -p /etc/pinner && cat > /etc/pinner/pinner.conf", stdin=_CONFIG)
     host.run(f"echo lab:{TOKEN} > /etc/pinner/tokens && systemd-run -q --unit=pinner pinner serve")
     return RemoteService(host.url, TOKEN)

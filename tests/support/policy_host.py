@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from support.accounts import api_config
 from support.kernel import masks, names
 
 from pinner.host.libvirt import Libvirt
@@ -163,7 +164,7 @@ def policy_server(folder: Path, uri: str, *, config: str = "") -> Iterator[Polic
     """A server for the guests of the libvirtd at ``uri``; its state is below ``folder``."""
     folder.chmod(0o711)
     file, log = folder / "pinner.conf", folder / "log"
-    file.write_text(f"[agent]\nstate_dir = {folder}/state\n[libvirt]\nuri = {uri}\n{config}")
+    file.write_text(f"[agent]\nstate_dir = {folder}/state\n[libvirt]\nuri = {uri}\n{api_config()}{config}")
     command = [Path(sys.executable).with_name("pinner"), "serve", "--config-file", file, "--port", "0"]
     with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, text=True) as process:
         try:

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.accounts import api_account
 
 from pinner import conf, wiring
 from pinner.model.errors import Invalid
@@ -49,15 +50,24 @@ def test_a_missing_token_file_is_named(tmp_path: Path) -> None:
         read_tokens(str(tmp_path / "absent"))
 
 
-@pytest.mark.parametrize("user", ["root", "no-such-user"])
-def test_an_unsuitable_api_user_is_refused(user: str) -> None:
-    with pytest.raises(Invalid, match=user):
+@pytest.mark.parametrize("user", ["root", "no-such-user", "nobody"])
+def test_an_unsuitable_api_user_is_refused_with_the_remedy(user: str) -> None:
+    with pytest.raises(Invalid, match=rf"{user}.*pinner-manage setup-host"):
         privileges.unprivileged(user)
+
+
+@pytest.mark.parametrize(("uid", "name"), [(0, "toor"), (65534, "nfsnobody"), (99, "nobody")])
+def test_root_and_nobody_are_refused_by_name_and_by_id(uid: int, name: str) -> None:
+    assert "pinner-manage setup-host" in privileges.unsuitable(uid, name)
+
+
+def test_the_api_runs_as_pinner_unless_another_user_is_configured() -> None:
+    assert (conf.load([]).api.user, conf.load([]).api.group) == ("pinner", "pinner")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up root")
 def test_giving_up_root_is_final() -> None:
-    account = privileges.unprivileged("nobody")
+    account = privileges.unprivileged(api_account().name)
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -85,6 +95,7 @@ def test_test_libraries_are_not_loaded() -> None:
     assert loaded.isdisjoint({"pytest", "eventlet", "hypothesis"})
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the agent and the API as two processes")
 def test_an_api_that_ends_before_the_agent_listens_gives_its_exit_status(tmp_path: Path, monkeypatch) -> None:
     """The pipe to the API is broken then, which is not an error of its own."""
     gone = os.pipe()
@@ -94,13 +105,15 @@ def test_an_api_that_ends_before_the_agent_listens_gives_its_exit_status(tmp_pat
         assert os.read(gone[0], 1) == b"", "the API process has ended, and its end of the pipe is closed"
         return SimpleNamespace(close=lambda: None)
 
+    file = tmp_path / "pinner.conf"
+    file.write_text(api_account().config)
     monkeypatch.setattr(wiring, "state_dir", lambda _config: tmp_path)
     monkeypatch.setattr(main, "_prepare", lambda *_: tmp_path / "agent.sock")
     monkeypatch.setattr(main, "_api_process", lambda *_: 2)
     monkeypatch.setattr(main, "asked_to_end", lambda: os.pipe()[0])
     monkeypatch.setattr(wiring, "local_agent", slow_agent)
     with pytest.raises(SystemExit) as ended:
-        main._serve_apart(conf.load([]), main._ApiAddress("127.0.0.1", 0, None))
+        main._serve_apart(conf.load([file]), main._ApiAddress("127.0.0.1", 0, None))
     assert ended.value.code == 2
 
 

@@ -1,0 +1,21 @@
+"""The temporary system user as which `pinner serve` runs its API in tests that root starts."""
+
+import atexit
+import os
+from contextlib import ExitStack
+from functools import cache
+
+from temporary_account import Account, temporary_account
+
+
+@cache
+def api_account() -> Account:
+    """The account of the tests in this process, which removes it when it ends. Needs root."""
+    undo = ExitStack()
+    atexit.register(undo.close)
+    return undo.enter_context(temporary_account())
+
+
+def api_config() -> str:
+    """The lines of configuration that name the API's user; empty where the server is not started by root."""
+    return api_account().config if os.geteuid() == 0 else ""
