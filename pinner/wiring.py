@@ -4,7 +4,7 @@ import os
 import socket
 import tempfile
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,6 +34,8 @@ from pinner.store.journal import Journal
 from pinner.store.repositories import open_store
 
 LIVE = Path("/")
+STATE_OF_ROOT = Path("/var/lib/pinner")
+"""The state folder of a server that root starts, unless [agent] state_dir names another one."""
 configuration = conf.load
 
 
@@ -47,11 +49,28 @@ def state_dir(config: cfg.ConfigOpts) -> Path:
     if config.agent.state_dir:
         return Path(config.agent.state_dir)
     if os.geteuid() == 0:
-        return Path("/var/lib/pinner")
+        return STATE_OF_ROOT
     try:
         return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "pinner"
     except RuntimeError:
         raise Invalid("[agent] state_dir", "", "a folder, because this user has no home folder") from None
+
+
+def use_state_of_root(config: cfg.ConfigOpts) -> None:
+    """Make root's state folder the default for every user, for a process that serves one part of root's server."""
+    if not config.agent.state_dir:
+        config.set_override("state_dir", str(STATE_OF_ROOT), "agent")
+
+
+def agent_socket(config: cfg.ConfigOpts) -> Path:
+    """The Unix socket of the agent's process."""
+    return Path(config.agent.socket) if config.agent.socket else socket_dir(config) / "agent.sock"
+
+
+def socket_dir(config: cfg.ConfigOpts) -> Path:
+    """The folder of the Unix sockets that the configuration does not name."""
+    state = state_dir(config)
+    return Path("/run/pinner") if state == STATE_OF_ROOT else state
 
 
 def database_url(config: cfg.ConfigOpts) -> str:
@@ -70,7 +89,7 @@ def nova_sets(config: cfg.ConfigOpts) -> NovaSets:
     return NovaSets(*sets)
 
 
-def local_agent(config: cfg.ConfigOpts, own: Collection[int], undo: ExitStack, *, watch: bool = False) -> LocalAgent:
+def local_agent(config: cfg.ConfigOpts, own: Container[int], undo: ExitStack, *, watch: bool = False) -> LocalAgent:
     """The agent of this machine, after it has recovered a run that a dead process left open.
 
     ``own`` are pinner's process ids; ``watch`` says whether the agent collects host events. ``undo`` closes everything.

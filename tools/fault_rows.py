@@ -71,4 +71,10 @@ ROWS = (
     Row(38, "hostile XML, hostile names, deep JSON", "400 or 413, nothing applied", "P"),
     Row(39, "an application crash after authentication; bad credentials", "500, 401, 403; no secret is shown", "P"),
     Row(40, "sparse, memory-less and CPU-less nodes", "a correct inventory", "P L"),
+    Row(
+        62,
+        "pinner's Python or checkout lies where the API's user may not read",
+        "it works, or the start names the folder and the remedy",
+        "P",
+    ),
 )

@@ -3,7 +3,7 @@
 from argparse import Namespace
 
 from pinner.cli.context import Context
-from pinner.cli.parser import Commands, add_command
+from pinner.cli.parser import Commands, Parser, add_command
 from pinner.cli.values import port
 from pinner.model.errors import Invalid
 
@@ -19,11 +19,26 @@ def register(commands: Commands) -> None:
         "maintains the host's policy. It needs no message broker and no other server. An\n"
         "address other than loopback needs [api] token_file in the configuration.",
         status={0: "ended by Ctrl-C or SIGTERM", 130: "interrupted by Ctrl-C before it served"},
-        examples=["pinner serve", "pinner serve --port 0", "pinner serve --config-file pinner.conf --bind 192.0.2.7"],
+        examples=[
+            "pinner serve",
+            "pinner serve --port 0",
+            "pinner serve --only agent",
+            "pinner serve --config-file pinner.conf --bind 192.0.2.7",
+        ],
     )
     parser.add_argument("--bind", metavar="ADDRESS", help="address to listen on (default: [api] bind, 127.0.0.1)")
     parser.add_argument(
         "--port", metavar="N", type=port, help="TCP port; 0 selects a free port (default: [api] port, 8077)"
+    )
+    _add_only(parser)
+
+
+def _add_only(parser: Parser) -> None:
+    parser.add_argument(
+        "--only",
+        choices=("agent", "api"),
+        help="serve one part: the agent as root, or the API as [api] user on the sockets that systemd passes to it "
+        "and on the TCP address; for one systemd unit each (default: both parts)",
     )
 
 
@@ -34,5 +49,5 @@ def serve(context: Context, arguments: Namespace) -> int:
     # Imported here for the same reason as in context.open_pinner.
     from pinner.server import main
 
-    main.serve(context.config_files, arguments.bind, arguments.port)
+    main.serve(context.config_files, arguments.bind, arguments.port, arguments.only)
     return 0

@@ -10,6 +10,12 @@ OPTIONS = [
         "~/.local/state/pinner for other users.",
     ),
     cfg.StrOpt(
+        "socket",
+        sample_default="/run/pinner/agent.sock",
+        help="Unix socket of the agent's process. Only [api] user may connect, and only root may write in the folder. "
+        "Default: /run/pinner/agent.sock if state_dir is /var/lib/pinner, else agent.sock in state_dir.",
+    ),
+    cfg.StrOpt(
         "recover",
         default="back",
         choices=[

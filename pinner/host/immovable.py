@@ -1,7 +1,7 @@
 """Finds the processes and threads that pinner must not move, each with its reason (see pinner.model.process). Pure."""
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import replace
 from functools import cache
 
@@ -17,7 +17,7 @@ def classify(
     processes: Iterable[Process],
     *,
     guests: Collection[int],
-    own: Collection[int],
+    own: Container[int],
     baseline: CpuSet,
     placed: Collection[CpuSet],
 ) -> tuple[Process, ...]:

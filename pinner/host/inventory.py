@@ -1,7 +1,7 @@
 """Takes a snapshot of a host: all facts that the planner uses."""
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -40,7 +40,7 @@ def take_snapshot(
     now: Callable[[], datetime],
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-    own: Collection[int] = (),
+    own: Container[int] = (),
     placed: tuple[CpuSet, ...] = (),
     sets: NovaSets = NovaSets(),
     nova: NovaConf | None = None,

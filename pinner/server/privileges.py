@@ -1,21 +1,13 @@
 """Gives up root for good: the API runs as an unprivileged user."""
 
-import importlib
 import os
-import pkgutil
 import pwd
-from collections.abc import Iterable
-from contextlib import suppress
-from types import ModuleType
 
 from pinner.model.errors import Invalid
 
 _REMEDY = "`pinner-manage setup-host` creates the user pinner"
 _NOBODY = 65534
 """The id of nobody, and of users that a user namespace does not map (user_namespaces(7))."""
-_SKIPPED = ("__main__", "test", "testing", "tests", "fixture", "mypy", "dialects", "orm", "ext", "pipe_mutex", "plugin",
-            "v1", "hypothesis", "contrib")  # fmt: skip
-"""Modules of libraries that a server never needs, or that need optional packages."""
 
 
 def unprivileged(user: str) -> pwd.struct_passwd:
@@ -45,20 +37,3 @@ def drop(account: pwd.struct_passwd) -> None:
     os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
     os.environ["HOME"] = account.pw_dir
     os.umask(0o077)
-
-
-def preload(packages: Iterable[str]) -> None:
-    """Import all modules of the packages while their files can still be read.
-
-    An installation below a closed folder (a checkout in root's home) cannot be read after root is given up, and
-    libraries import some of their modules only at the first use.
-    """
-    for name in packages:
-        _load_parts(importlib.import_module(name))
-
-
-def _load_parts(package: ModuleType) -> None:
-    for part in pkgutil.iter_modules(getattr(package, "__path__", ()), f"{package.__name__}."):
-        if part.name.rpartition(".")[2] not in _SKIPPED:
-            with suppress(ImportError):
-                _load_parts(importlib.import_module(part.name))

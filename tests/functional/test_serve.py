@@ -170,28 +170,6 @@ def test_the_agent_ends_when_the_api_is_killed(start: Start) -> None:
     assert server.process.wait(20) != 0
 
 
-@needs_root
-def test_an_installation_in_a_folder_of_root_works(start: Start, folder: Path) -> None:
-    """The API, which has given up root, cannot read a checkout in root's home."""
-    closed = folder / "closed"
-    inside = closed / "here"
-    inside.mkdir(parents=True)
-    closed.chmod(0o700)
-    script = f'mount --bind {REPOSITORY} {inside}; mount -t tmpfs none {REPOSITORY}; shift 0; exec "$0" "$@"'
-    server = start(
-        command=("unshare", "--mount", "--propagation", "private", "sh", "-ec", script, f"{inside}/.venv/bin/python",
-                 "-c", f"import sys; sys.path[0] = '{inside}'; from pinner.cli.main import main; sys.exit(main())"),
-    )  # fmt: skip
-    (api,) = server.children()
-    assert uids(api) == {str(api_account().uid)}
-    host = httpx.get(f"{server.url}/v1/hosts").json()["items"][0]
-    assert httpx.get(f"{server.url}/openapi.json").status_code == 200
-    assert httpx.get(f"{server.url}/v1/hosts/{host}/guests").status_code == 503
-    assert httpx.get(f"{server.url}/v1/strategies").status_code == 200
-    assert httpx.get(f"{server.url}/v1/plans/none").status_code == 404
-    assert httpx.post(f"{server.url}/v1/hosts/{host}/plans", content=b"{").status_code in (400, 415)
-
-
 @pytest.mark.parametrize(
     ("config", "arguments", "complaint"),
     [

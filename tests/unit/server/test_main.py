@@ -9,7 +9,8 @@ from support.accounts import api_account
 
 from pinner import conf, wiring
 from pinner.model.errors import Invalid
-from pinner.server import main, privileges
+from pinner.server import api_process, folders, main, privileges
+from pinner.server.api_process import ApiAddress
 from pinner.server.main import read_tokens
 
 
@@ -86,9 +87,7 @@ def test_giving_up_root_is_final() -> None:
 
 def test_test_libraries_are_not_loaded() -> None:
     """They cost time at each start, and some of them change the whole process."""
-    code = (
-        "import sys; from pinner.server.main import PACKAGES, privileges as p; p.preload(PACKAGES); print(*sys.modules)"
-    )
+    code = "import sys; from pinner.server import main; import pinner.api.app, pinner.api.server; print(*sys.modules)"
     asked = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     loaded = {name.partition(".")[0] for name in asked.stdout.split()}
     assert "apiflask" in loaded
@@ -108,18 +107,17 @@ def test_an_api_that_ends_before_the_agent_listens_gives_its_exit_status(tmp_pat
     file = tmp_path / "pinner.conf"
     file.write_text(api_account().config)
     monkeypatch.setattr(wiring, "state_dir", lambda _config: tmp_path)
-    monkeypatch.setattr(main, "_prepare", lambda *_: tmp_path / "agent.sock")
-    monkeypatch.setattr(main, "_api_process", lambda *_: 2)
+    monkeypatch.setattr(api_process, "run", lambda *_: 2)
     monkeypatch.setattr(main, "asked_to_end", lambda: os.pipe()[0])
     monkeypatch.setattr(wiring, "local_agent", slow_agent)
     with pytest.raises(SystemExit) as ended:
-        main._serve_apart(conf.load([file]), main._ApiAddress("127.0.0.1", 0, None))
+        main._serve_apart(conf.load([file]), ApiAddress("127.0.0.1", 0, None))
     assert ended.value.code == 2
 
 
 def test_a_state_folder_that_cannot_be_made_is_named() -> None:
     with pytest.raises(Invalid, match=r"\[agent\] state_dir: '/dev/null' is not valid: a writable folder"):
-        main._lock(Path("/dev/null"))
+        folders.lock(Path("/dev/null"))
 
 
 def test_a_user_without_a_home_is_asked_for_a_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,9 +133,9 @@ def test_a_user_without_a_home_is_asked_for_a_state_folder(monkeypatch: pytest.M
 
 def test_a_state_folder_has_one_server(tmp_path: Path) -> None:
     """A second server would take the first one's socket away, even if it ends at once because its port is in use."""
-    lock = main._lock(tmp_path / "state")
+    lock = folders.lock(tmp_path / "state")
     with pytest.raises(Invalid, match="no other running `pinner serve`") as refused:
-        main._lock(tmp_path / "state")
+        folders.lock(tmp_path / "state")
     assert refused.value.details["field"] == "[agent] state_dir"
     os.close(lock)
-    os.close(main._lock(tmp_path / "state"))
+    os.close(folders.lock(tmp_path / "state"))

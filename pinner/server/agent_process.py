@@ -1,0 +1,47 @@
+"""The agent's process of `pinner serve`: it is root, and answers the API's process on a Unix socket."""
+
+import os
+import pwd
+import select
+from contextlib import ExitStack
+
+from oslo_config import cfg
+
+from pinner import wiring
+from pinner.agent.server import AgentServer
+from pinner.host.own_processes import OwnProcesses
+from pinner.model.errors import Invalid
+from pinner.server import folders, privileges, sockets
+from pinner.server.signals import asked_to_end
+from pinner.server.systemd import notify_ready
+
+
+def prepare(config: cfg.ConfigOpts, account: pwd.struct_passwd) -> int:
+    """Make and lock the folders of a server with this configuration; returns the lock's descriptor. Raises Invalid."""
+    lock = folders.lock(wiring.state_dir(config))
+    folders.prepare(wiring.state_dir(config), account)
+    sockets.prepare_folder(wiring.agent_socket(config).parent, "[agent] socket")
+    return lock
+
+
+def start(config: cfg.ConfigOpts, account: pwd.struct_passwd, undo: ExitStack) -> None:
+    """Start the agent and its socket; ``undo`` ends them."""
+    agent = wiring.local_agent(config, OwnProcesses(account.pw_uid), undo, watch=True)
+    server = AgentServer(agent, wiring.agent_socket(config), account.pw_uid)
+    undo.callback(server.close)
+    undo.callback(agent.close)  # runs before server.close, which waits for its callers
+    server.start()
+
+
+def serve_alone(config: cfg.ConfigOpts) -> None:
+    """Serve the agent in this process, for an API that another process serves, until a signal arrives."""
+    if os.geteuid() != 0:
+        raise Invalid("--only", "agent", "started by root: only root may move the threads of other users")
+    account = privileges.unprivileged(config.api.user)
+    with ExitStack() as undo:
+        undo.callback(os.close, prepare(config, account))
+        asked = asked_to_end()
+        start(config, account, undo)
+        print(f"pinner's agent serves host {wiring.host_name(config)} at {wiring.agent_socket(config)}", flush=True)
+        notify_ready()
+        select.select([asked], [], [])

@@ -1,0 +1,89 @@
+"""The API's process of `pinner serve`: it has no rights of root, and reaches the host through the agent's socket."""
+
+import logging
+import os
+import pwd
+import select
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from oslo_config import cfg
+
+from pinner import wiring
+from pinner.agent.client import AgentClient
+from pinner.agent.protocol import Agent
+from pinner.model.errors import Invalid, PinnerError
+from pinner.render import visible
+from pinner.server import installation, privileges, sockets
+from pinner.server.signals import asked_to_end
+from pinner.server.systemd import notify_ready
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiAddress:
+    """The TCP address that the API listens on, the listening sockets that it got, and the tokens that it accepts."""
+
+    bind: str
+    port: int
+    tokens: dict[str, str] | None
+    inherited: Sequence[socket.socket] = ()
+
+
+def serve(config: cfg.ConfigOpts, agent: Agent, database: str, address: ApiAddress, *ends: int) -> None:
+    """Serve the API until a signal arrives, or until one of the file descriptors ``ends`` can be read."""
+    # Imported here: the agent's process does not need these modules in its memory.
+    from pinner.api.app import create_app
+    from pinner.api.server import serve as listen
+
+    asked = asked_to_end()
+    host = wiring.host_name(config)
+    with ExitStack() as undo:
+        parts = wiring.service_parts(config, {host: agent}, database, undo)
+        app = create_app(parts.service, tokens=address.tokens, max_body_bytes=config.api.max_body_kib * 1024)
+        server = listen(app, address.bind, address.port, address.inherited)
+        undo.callback(server.stop)
+        wiring.start_controller(config, parts.reconciler, host, undo)
+        print(f"pinner serves host {host} at {server.url} (Ctrl-C ends it)", flush=True)
+        notify_ready()
+        select.select([asked, *ends], [], [])
+
+
+def serve_alone(config: cfg.ConfigOpts, address: ApiAddress) -> None:
+    """Serve the API in this process, for an agent that another process serves, until a signal arrives.
+
+    Before the agent runs, requests that need it are answered host_unreachable. Raises Invalid for root and nobody.
+    """
+    user = os.geteuid()
+    account = pwd.getpwuid(user)
+    if wrong := privileges.unsuitable(user, account.pw_name):
+        raise Invalid("--only api, started by the user", account.pw_name, wrong)
+    agent = AgentClient(wiring.host_name(config), wiring.agent_socket(config))
+    serve(config, agent, wiring.database_url(config), replace(address, inherited=sockets.inherited()))
+
+
+def run(
+    config: cfg.ConfigOpts, account: pwd.struct_passwd, database: str, address: ApiAddress, agent_ready: int
+) -> int:
+    """Give up root in this forked process and serve the API, once ``agent_ready`` has a byte; returns the exit status.
+
+    The API ends when the other end of the pipe ``agent_ready`` is closed.
+    """
+    try:
+        agent = AgentClient(wiring.host_name(config), wiring.agent_socket(config))
+        installation.keep_readable(account)
+        privileges.drop(account)
+        if not os.read(agent_ready, 1):
+            return 1
+        serve(config, agent, database, address, agent_ready)
+    except PinnerError as error:
+        print(f"pinner: error: {visible(str(error))}", file=sys.stderr)
+        return 2 if isinstance(error, Invalid) else 1
+    except Exception:
+        LOG.exception("the API ended")
+        return 1
+    return 0

@@ -1,0 +1,107 @@
+"""Keeps pinner's installation readable for the API's process after it has given up root.
+
+Python imports many modules only when they are used first. An installation below a closed folder, such as a checkout or
+a Python in root's home, cannot be read any more then. The process therefore gets mounts of its own: in them, an empty
+folder hides the closed folder, and contains the installation alone.
+"""
+
+import ctypes
+import os
+import pwd
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pinner
+from pinner.model.errors import Invalid
+
+# Constants of linux/mount.h, linux/fcntl.h and sched.h.
+_CLONE_NEWNS = 0x20000
+_MS_REC, _MS_SLAVE = 0x4000, 0x80000
+_OPEN_TREE_CLONE, _AT_RECURSIVE, _AT_FDCWD = 1, 0x8000, -100
+_MOVE_MOUNT_F_EMPTY_PATH = 4
+
+
+def keep_readable(account: pwd.struct_passwd) -> None:
+    """Make the installation readable for ``account`` in this process, which is root, has one thread and stays small.
+
+    Raises Invalid, which names the folder and the remedy, where that is not possible.
+    """
+    if closed := [folder for folder in _installation() if not _readable_by(account, folder)]:
+        try:
+            _show(closed, account)
+        except OSError as error:
+            raise _unreadable(account, closed[0], f" (a mount that would show it fails: {error.strerror})") from None
+    with _acting_as(account):
+        for module in tuple(sys.modules.values()):
+            file = getattr(module, "__file__", None)
+            if file and not os.access(file, os.R_OK, effective_ids=True):
+                raise _unreadable(account, Path(file))
+
+
+def _installation() -> list[Path]:
+    """The folders of Python, the virtual environment, pinner and other installed packages; none is in another one."""
+    checkout = Path(pinner.__file__).resolve().parents[1]
+    found = {Path(sys.base_prefix), Path(sys.prefix), checkout, *map(Path, sys.path[1:])}
+    existing = {folder for folder in found if folder.is_absolute() and folder.is_dir()}
+    return sorted(folder for folder in existing if existing.isdisjoint(folder.parents))
+
+
+def _readable_by(account: pwd.struct_passwd, folder: Path) -> bool:
+    with _acting_as(account):
+        return os.access(folder, os.R_OK | os.X_OK, effective_ids=True)
+
+
+@contextmanager
+def _acting_as(account: pwd.struct_passwd) -> Iterator[None]:
+    """Act with the rights of ``account`` for a moment."""
+    groups = os.getgroups()
+    os.setgroups([])
+    os.setegid(account.pw_gid)
+    os.seteuid(account.pw_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(groups)
+
+
+def _show(folders: list[Path], account: pwd.struct_passwd) -> None:
+    """Show the folders to this process alone, at the paths that they have. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def call(name: str, *arguments: object) -> int:
+        result: int = getattr(libc, name)(*arguments)
+        if result < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), name)
+        return result
+
+    call("unshare", _CLONE_NEWNS)
+    call("mount", None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_SLAVE), None)
+    clone = _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC
+    trees = {folder: call("open_tree", _AT_FDCWD, os.fsencode(folder), clone) for folder in folders}
+    for hidden in {_closed_at(account, folder) for folder in folders}:
+        call("mount", b"tmpfs", os.fsencode(hidden), b"tmpfs", ctypes.c_ulong(0), b"mode=0711,size=1m")
+    for folder, tree in trees.items():
+        folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        call("move_mount", tree, b"", _AT_FDCWD, os.fsencode(folder), _MOVE_MOUNT_F_EMPTY_PATH)
+        os.close(tree)
+
+
+def _closed_at(account: pwd.struct_passwd, folder: Path) -> Path:
+    """The first folder on the way to ``folder`` that the account cannot enter, or the folder itself."""
+    with _acting_as(account):
+        way = reversed(folder.parents)
+        return next((part for part in way if not os.access(part, os.X_OK, effective_ids=True)), folder)
+
+
+def _unreadable(account: pwd.struct_passwd, path: Path, why: str = "") -> Invalid:
+    return Invalid(
+        "[api] user",
+        account.pw_name,
+        f"a user that can read pinner's installation, but {path} is closed for it{why}; install pinner in a folder "
+        "that every user may read, such as /opt/pinner",
+    )

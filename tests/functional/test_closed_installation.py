@@ -1,0 +1,135 @@
+"""`pinner serve` as root, installed where the API's user may not read: in root's home, for example."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from support.accounts import api_account
+from support.pinner_server import PinnerServer
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root gives up root"),
+    pytest.mark.fault(62),
+]
+REPOSITORY = Path(__file__).parents[2]
+MAIN = "import sys; sys.path[0] = {checkout!r}; from pinner.cli.main import main; sys.exit(main())"
+PRIVATE = ("unshare", "--mount", "--propagation", "private", "sh", "-ec")
+STDLIB = Path(os.__file__).parent
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that the API's user may enter, with one that it may not enter."""
+    with tempfile.TemporaryDirectory(prefix="pinner-test-") as name:
+        Path(name).chmod(0o711)
+        Path(name, "closed").mkdir(mode=0o700)
+        file = Path(name, "pinner.conf")
+        file.write_text(
+            f"[agent]\nstate_dir = {name}/state\n[libvirt]\nuri = qemu+unix:///system?socket={name}/no-libvirt\n"
+            f"{api_account().config}"
+        )
+        yield Path(name)
+
+
+def move(source: Path, target: Path) -> str:
+    """The shell commands that move a folder in private mounts."""
+    return f"mkdir -p {target}; mount --bind {source} {target}; mount -t tmpfs none {source}; "
+
+
+def checkout_moved(folder: Path) -> tuple[str, ...]:
+    """The command of a pinner whose checkout and virtual environment are in the closed folder."""
+    inside = folder / "closed" / "here"
+    script = move(REPOSITORY, inside) + 'exec "$@"'
+    return (*PRIVATE, script, "sh", f"{inside}/.venv/bin/python", "-c", MAIN.format(checkout=str(inside)))
+
+
+def python_moved(folder: Path) -> tuple[str, ...]:
+    """The command of a pinner whose Python is in the closed folder, too, with its standard library."""
+    inside, python = folder / "closed" / "here", folder / "closed" / "python"
+    (python / "bin").mkdir(parents=True)
+    program = shutil.copy(Path(sys.executable).resolve(), python / "bin")
+    packages = next((REPOSITORY / ".venv/lib").iterdir()) / "site-packages"
+    path = f"{inside}:{inside / packages.relative_to(REPOSITORY)}"
+    script = move(STDLIB, python / "lib" / STDLIB.name) + move(REPOSITORY, inside) + f'PYTHONPATH={path} exec "$@"'
+    return (*PRIVATE, script, "sh", program, "-c", MAIN.format(checkout=str(inside)))
+
+
+@pytest.fixture(params=[checkout_moved, python_moved])
+def server(request: pytest.FixtureRequest, folder: Path) -> Iterator[PinnerServer]:
+    log = folder / "log"
+    command = [*request.param(folder), "serve", "--config-file", str(folder / "pinner.conf"), "--port", "0"]
+    with log.open("w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, text=True)
+    try:
+        yield PinnerServer(process, log)
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def test_requests_of_every_kind_are_answered(server: PinnerServer, folder: Path) -> None:
+    (api,) = server.children()
+    assert f"Uid:\t{api_account().uid}\t" in Path(f"/proc/{api}/status").read_text()
+    with httpx.Client(base_url=server.url, timeout=60) as http:
+        host = http.get("/v1/hosts").json()["items"][0]
+        assert http.get("/openapi.json").status_code == 200
+        assert http.get("/v1/strategies").json()["items"], "the entry points of the strategies are read"
+        assert http.get("/v1/audit/verify").json()["ok"] is True, "the migrations have made the database"
+        assert http.get("/v1/plans/none").status_code == 404
+        assert http.get(f"/v1/hosts/{host}/guests").status_code == 503
+        assert http.post(f"/v1/hosts/{host}/plans", json={"strategy": "shared-pool"}).status_code == 503
+        assert http.post(f"/v1/hosts/{host}/plans", content=b"{").status_code in (400, 415)
+        policy = {"mode": "observe", "request": {"strategy": "shared-pool"}}
+        assert http.put(f"/v1/hosts/{host}/policy", json=policy).status_code == 200
+        assert http.get(f"/v1/hosts/{host}/policy").json()["mode"] == "observe"
+    assert "Traceback" not in server.log.read_text()
+
+
+def test_the_api_sees_nothing_else_in_the_closed_folder(server: PinnerServer, folder: Path) -> None:
+    (api,) = server.children()
+    (folder / "closed" / "secret").touch()
+    seen = {path.name for path in Path(f"/proc/{api}/root", *(folder / "closed").parts[1:]).iterdir()}
+    assert seen <= {"here", "python"}
+
+
+def complaint(command: tuple[str, ...], folder: Path) -> str:
+    """The one line on stderr of a server that ends at once with status 2."""
+    done = subprocess.run(
+        [*command, "serve", "--config-file", str(folder / "pinner.conf"), "--port", "0"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    lines = [line for line in done.stderr.splitlines() if not re.match(r"20\d\d-", line)]  # without the log
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
+def test_without_the_right_to_mount_the_folder_and_the_remedy_are_named(folder: Path) -> None:
+    command = checkout_moved(folder)
+    powerless = "exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin"
+    told = complaint(
+        tuple(part.replace("exec", powerless) if part.startswith("mkdir") else part for part in command), folder
+    )
+    assert f"{folder}/closed/here" in told
+    assert "/opt/pinner" in told
+
+
+def test_files_that_only_root_may_read_are_named_with_the_remedy(folder: Path) -> None:
+    """An installation that was made with umask 077."""
+    copy = folder / "copy"
+    copy.mkdir(mode=0o755)
+    shutil.copytree(REPOSITORY / "pinner", copy / "pinner")
+    (copy / "pinner" / "model").chmod(0o700)
+    told = complaint((sys.executable, "-c", MAIN.format(checkout=str(copy))), folder)
+    assert f"{copy}/pinner/model" in told
+    assert "/opt/pinner" in told

@@ -1,0 +1,196 @@
+"""`pinner serve --only agent` and `--only api`: the parts of a server as systemd starts them."""
+
+import os
+import pwd
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from support.accounts import api_account
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the agent alone needs root")
+MAIN = "import sys; from pinner.cli.main import main; sys.exit(main())"
+ACTIVATED = f"import os; os.environ['LISTEN_PID'] = str(os.getpid()); {MAIN}"
+"""systemd starts the program with its process id in LISTEN_PID."""
+
+
+@dataclass
+class Host:
+    """The folder of a host's server, with its configuration."""
+
+    folder: Path
+
+    @property
+    def config(self) -> str:
+        return str(self.folder / "pinner.conf")
+
+    @contextmanager
+    def agent(self) -> Iterator[subprocess.Popen[str]]:
+        """The agent, once it is ready."""
+        with ready(self.folder) as notify:
+            process = subprocess.Popen(
+                [sys.executable, "-c", MAIN, "serve", "--only", "agent", "--config-file", self.config],
+                env=os.environ | notify,
+                text=True,
+            )
+        yield from _until_the_end(process)
+
+    @contextmanager
+    def api(self) -> Iterator[httpx.Client]:
+        """A client of the API on a Unix socket that the API has inherited, once it is ready."""
+        path = self.folder / "api.sock"
+        path.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(path))
+            listening.listen()
+            with ready(self.folder) as notify:
+                process = self._start_api(listening, notify)
+        for _ in _until_the_end(process):
+            with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://localhost") as client:
+                client.timeout = httpx.Timeout(60)
+                yield client
+
+    def _start_api(self, listening: socket.socket, notify: dict[str, str]) -> subprocess.Popen[str]:
+        user, group = api_account().uid, api_account().gid
+
+        def become() -> None:
+            os.dup2(listening.fileno(), 3)
+            os.setgroups([])
+            os.setresgid(group, group, group)
+            os.setresuid(user, user, user)
+
+        return subprocess.Popen(
+            [sys.executable, "-c", ACTIVATED, "serve", "--only", "api", "--config-file", self.config],
+            env=os.environ | notify | {"LISTEN_FDS": "1"},
+            preexec_fn=become,
+            pass_fds=[3],
+            text=True,
+        )
+
+
+@contextmanager
+def ready(folder: Path) -> Iterator[dict[str, str]]:
+    """The environment of a service that reports when it is ready; ends when it has reported."""
+    path = folder / "notify"
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(path))
+        path.chmod(0o666)
+        manager.settimeout(60)
+        yield {"NOTIFY_SOCKET": str(path)}
+        assert manager.recv(100) == b"READY=1"
+
+
+def _until_the_end(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    try:
+        yield process
+    finally:
+        process.terminate()
+        assert process.wait(20) in (0, -15)
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    with tempfile.TemporaryDirectory(prefix="pinner-test-") as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        (folder / "pinner.conf").write_text(
+            f"[agent]\nstate_dir = {folder}/state\n[libvirt]\nuri = qemu+unix:///system?socket={folder}/no-libvirt\n"
+            f"[host]\nname = here\n{api_account().config}"
+        )
+        yield Host(folder)
+
+
+def error_of(answer: httpx.Response) -> tuple[int, str, str]:
+    return answer.status_code, answer.json()["error"]["code"], answer.json()["error"]["message"]
+
+
+def test_the_two_parts_serve_a_host_together(host: Host) -> None:
+    with host.agent(), host.api() as api:
+        assert api.get("/v1/hosts").json()["items"] == ["here"]
+        status, code, message = error_of(api.get("/v1/hosts/here/topology"))
+        assert (status, code) == (503, "host_unreachable")
+        assert "libvirt does not answer" in message, "the error of the agent shows that the API reaches it"
+    state = host.folder / "state"
+    owner = {part: (state / part).stat().st_uid for part in (".", "agent", "agent/journal.sqlite", "api/pinner.sqlite")}
+    assert owner == {".": 0, "agent": 0, "agent/journal.sqlite": 0, "api/pinner.sqlite": api_account().uid}
+
+
+def test_only_the_apis_user_reaches_the_agents_socket(host: Host) -> None:
+    with host.agent():
+        found = (host.folder / "state" / "agent.sock").stat()
+        assert (found.st_uid, found.st_mode & 0o777) == (api_account().uid, 0o600)
+
+
+def test_the_api_goes_on_while_the_agent_is_away(host: Host) -> None:
+    """Before the first start of the agent there is no state folder, so the agent starts once."""
+    with host.agent():
+        pass
+    with host.api() as api:
+        assert api.get("/healthcheck").status_code == 200
+        policy = {"mode": "observe", "request": {"strategy": "shared-pool"}}
+        assert api.put("/v1/hosts/here/policy", json=policy).status_code == 200
+        status, code, message = error_of(api.get("/v1/hosts/here/topology"))
+        assert (status, code) == (503, "host_unreachable")
+        assert "its agent does not answer" in message
+        for _ in range(2):
+            with host.agent():
+                assert "libvirt does not answer" in error_of(api.get("/v1/hosts/here/topology"))[2]
+            time.sleep(0.5)
+        assert "its agent does not answer" in error_of(api.get("/v1/hosts/here/topology"))[2]
+        assert api.get("/v1/audit/verify").json()["ok"] is True
+
+
+def refused(host: Host, *arguments: str, user: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, "serve", "--config-file", host.config, *arguments],
+        capture_output=True, text=True, user=user, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("user", ["root", "nobody"])
+def test_the_api_alone_refuses_root_and_nobody(host: Host, user: str) -> None:
+    told = refused(host, "--only", "api", user=pwd.getpwnam(user).pw_uid)
+    assert repr(user) in told
+    assert "pinner-manage setup-host" in told
+
+
+def test_the_agent_alone_refuses_other_users(host: Host) -> None:
+    assert "root" in refused(host, "--only", "agent", user=api_account().uid)
+
+
+def test_a_socket_in_a_folder_that_others_write_is_refused(host: Host) -> None:
+    with Path(host.config).open("a") as config:
+        config.write("[agent]\nsocket = /tmp/agent.sock\n")
+    assert "[agent] socket: '/tmp'" in refused(host, "--only", "agent")
+
+
+def test_the_processes_of_the_apis_user_are_pinners_own(host: Host) -> None:
+    """The agent does not start the API, and must not move its threads nevertheless."""
+    from pinner.host.own_processes import OwnProcesses
+
+    with host.agent() as agent, host.api():
+        own = OwnProcesses(api_account().uid)
+        apis = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if b"\0api\0" in _read(path)]
+        assert apis
+        assert all(pid in own for pid in apis)
+        assert agent.pid not in own
+        assert os.getpid() in own
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
