@@ -1,4 +1,4 @@
-"""The ``pinner-manage`` command, with which an administrator upgrades or downgrades pinner's database.
+"""The ``pinner-manage`` command, with which an administrator sets up a host and upgrades pinner's database.
 
 Exit status: 0 done, 1 failed, 2 bad input.
 """
@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 from sqlalchemy import Engine
 
+from pinner.cli import host_setup
 from pinner.cli.parser import Commands, Parser, UsageError, add_config_file
 from pinner.model.errors import Invalid, PinnerError
 from pinner.render import visible
@@ -22,11 +23,12 @@ exit status:
   1    failed
   2    bad input"""
 
-DESCRIPTION = "Manage the database of pinner's plans, runs and audit trail."
+DESCRIPTION = "Set up this host for pinner, and manage the database of pinner's plans, runs and audit trail."
 
 EPILOG = (
     """\
 examples:
+  pinner-manage setup-host
   pinner-manage db current
   pinner-manage db upgrade
   pinner-manage db downgrade --to base --config-file /etc/pinner/pinner.conf
@@ -43,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Execute one command, and return the exit status."""
     try:
         arguments = make_parser().parse_args(sys.argv[1:] if argv is None else list(argv))
-        return _execute(arguments)
+        arguments.execute(arguments)
+        return 0
     except SystemExit as end:
         return int(end.code or 0)
     except (UsageError, Invalid) as error:
@@ -57,7 +60,9 @@ def make_parser() -> Parser:
     parser = Parser(prog="pinner-manage", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"pinner {version('pinner')}")
     about = "Show and change the schema of pinner's database."
-    database = parser.with_commands().add_parser("db", help="show and change the database's schema", description=about)
+    nouns = parser.with_commands()
+    host_setup.register(nouns)
+    database = nouns.add_parser("db", help="show and change the database's schema", description=about)
     commands = database.with_commands()
     _add(commands, "current", _current, "show the database's revision and the newest revision")
     upgrade = _add(commands, "upgrade", _upgrade, "upgrade the schema to the newest or another revision")
@@ -83,11 +88,11 @@ def _add(
         epilog=f"{STATUS}\n\nexamples:\n  pinner-manage db {example or name}",
     )
     add_config_file(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, execute=_execute)
     return parser
 
 
-def _execute(arguments: Namespace) -> int:
+def _execute(arguments: Namespace) -> None:
     # Imported here, because --help must not wait until libvirt is imported.
     from pinner import wiring
 
@@ -96,7 +101,6 @@ def _execute(arguments: Namespace) -> int:
         arguments.run(engine, arguments)
     finally:
         engine.dispose()
-    return 0
 
 
 def _upgrade(engine: Engine, arguments: Namespace) -> None:

@@ -33,11 +33,16 @@ def keep_readable(account: pwd.struct_passwd) -> None:
             _show(closed, account)
         except OSError as error:
             raise _unreadable(account, closed[0], f" (a mount that would show it fails: {error.strerror})") from None
+    if still_closed := closed_to(account):
+        raise _unreadable(account, still_closed[0])
+
+
+def closed_to(account: pwd.struct_passwd) -> list[Path]:
+    """The files of modules, and the folders of the installation, that the account cannot read."""
+    files = (getattr(module, "__file__", None) for module in tuple(sys.modules.values()))
     with _acting_as(account):
-        for module in tuple(sys.modules.values()):
-            file = getattr(module, "__file__", None)
-            if file and not os.access(file, os.R_OK, effective_ids=True):
-                raise _unreadable(account, Path(file))
+        paths = [Path(file) for file in files if file] + _installation()
+        return [path for path in paths if not os.access(path, os.R_OK, effective_ids=True)]
 
 
 def _installation() -> list[Path]:

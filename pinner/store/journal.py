@@ -106,6 +106,10 @@ class Journal:
         """See apply's Journal."""
         return self._runs.get(run)
 
+    def in_effect(self) -> tuple[Run, ...]:
+        """The runs whose changes are still made, newest first: applies that were not rolled back, and running runs."""
+        return self._runs.in_effect()
+
     def entries(self, run: str) -> tuple[Entry, ...]:
         """See apply's Journal."""
         self._flush()

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, Update, bindparam, insert, select, update
+from sqlalchemy import Connection, Engine, Row, Update, and_, bindparam, insert, or_, select, update
 
 from pinner import codec
 from pinner.model.audit import AuditEvent
@@ -72,6 +72,13 @@ class Runs:
     def running(self) -> tuple[Run, ...]:
         """Runs that have not ended, newest first."""
         query = select(*_RUN).filter_by(state="running").order_by(tables.runs.c.seq.desc())
+        with reading(self._engine) as connection:
+            return tuple(Run(*row) for row in connection.execute(query))
+
+    def in_effect(self) -> tuple[Run, ...]:
+        """Applies that were not rolled back, and runs that have not ended, newest first."""
+        applied = and_(tables.runs.c.kind == "apply", tables.runs.c.state == "applied")
+        query = select(*_RUN).where(or_(applied, tables.runs.c.state == "running")).order_by(tables.runs.c.seq.desc())
         with reading(self._engine) as connection:
             return tuple(Run(*row) for row in connection.execute(query))
 

@@ -1,0 +1,86 @@
+"""What `pinner-manage setup-host` installs on a host: its paths and the content of its files."""
+
+import sys
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+ACCOUNT = "pinner"
+"""The user of the API's unit, and the group of its socket."""
+MARK = "# Installed by pinner-manage setup-host; removed by pinner-manage remove-host.\n"
+"""The first line of every installed file except the configuration."""
+ENABLED = ("pinner-agent.service", "pinner-api.socket", "pinner-api.service")
+"""The units that start with the host. The listener is started where the administrator has configured it."""
+UNITS = (*ENABLED, "pinner-nova-listener.service")
+CONFIG_MODE = 0o640
+"""The configuration may contain passwords: the group pinner may read it."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The paths on the host whose file system begins at ``root``."""
+
+    root: Path = Path("/")
+    programs: Path = Path(sys.prefix, "bin")
+    """The folder of the programs that the units start: this virtual environment's."""
+
+    @property
+    def is_image(self) -> bool:
+        """Whether the files are those of another system, which does not run."""
+        return self.root != Path("/")
+
+    @property
+    def config_folder(self) -> Path:
+        """The folder of the configuration."""
+        return self.root / "etc/pinner"
+
+    @property
+    def config(self) -> Path:
+        """The configuration of the units."""
+        return self.config_folder / "pinner.conf"
+
+    @property
+    def sample(self) -> str:
+        """The configuration of a new host: every option with its default, as a comment."""
+        return packaged("pinner.conf.sample")
+
+    @property
+    def sysusers(self) -> Path:
+        """The declaration of user and group."""
+        return self.root / "etc/sysusers.d/pinner.conf"
+
+    @property
+    def tmpfiles(self) -> Path:
+        """The declaration of the sockets' folder."""
+        return self.root / "etc/tmpfiles.d/pinner.conf"
+
+    @property
+    def state(self) -> Path:
+        """The state folder."""
+        return self.root / "var/lib/pinner"
+
+    @property
+    def sockets(self) -> Path:
+        """The folder of the sockets."""
+        return self.root / "run/pinner"
+
+    def unit(self, name: str) -> Path:
+        """The path of a unit."""
+        return self.root / "etc/systemd/system" / name
+
+    def installed(self) -> dict[Path, str]:
+        """The content of every file that belongs to pinner, by path."""
+        units = {self.unit(name): self._with_programs(packaged(name)) for name in UNITS}
+        declared = {
+            self.sysusers: packaged("sysusers.d/pinner.conf"),
+            self.tmpfiles: packaged("tmpfiles.d/pinner.conf"),
+        }
+        return {path: f"{MARK}{text}" for path, text in (declared | units).items()}
+
+    def _with_programs(self, unit: str) -> str:
+        return unit.replace("ExecStart=/usr/bin/", f"ExecStart={self.programs}/")
+
+
+def packaged(name: str) -> str:
+    """The text of a file of pinner's package below pinner/etc."""
+    return files("pinner").joinpath("etc", name).read_text("utf-8")

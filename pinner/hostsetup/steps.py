@@ -1,0 +1,57 @@
+"""The steps of a setup or a removal: each can be shown, is left out where nothing is to do, and can be repeated."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinner.hostsetup.layout import MARK
+from pinner.model.errors import Invalid
+
+
+@dataclass(frozen=True)
+class Step:
+    """A change of the host: ``text`` describes it as an infinitive, ``is_done`` says whether nothing is to do."""
+
+    text: str
+    is_done: Callable[[], bool]
+    make: Callable[[], object]
+
+
+def execute(steps: Iterable[Step], say: Callable[[str], None], *, dry_run: bool) -> None:
+    """Make each step that is not done, and report it; with ``dry_run`` only report."""
+    for step in steps:
+        if step.is_done():
+            say(f"nothing to do: {step.text}")
+        elif dry_run:
+            say(f"would {step.text}")
+        else:
+            step.make()
+            say(f"done: {step.text}")
+
+
+def write(path: Path, text: str, mode: int = 0o644) -> None:
+    """Write a file with its folder. Raises Invalid for a path that cannot be written."""
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        path.touch(mode)
+        path.chmod(mode)
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise Invalid("path", str(path), f"a path that root can write ({error.strerror})") from None
+
+
+def content(path: Path) -> str | None:
+    """The text of a file; None if there is no file. Raises Invalid for a path that is not a readable file."""
+    try:
+        return path.read_text("utf-8") if path.exists() or path.is_symlink() else None
+    except (OSError, UnicodeDecodeError):
+        raise Invalid("path", str(path), "a file that pinner may replace; it is in the way: move it away") from None
+
+
+def check_is_pinners(path: Path) -> None:
+    """Raise Invalid if another program or person has made the file at this path."""
+    found = content(path)
+    if path.is_symlink() or (found is not None and not found.startswith(MARK)):
+        raise Invalid(
+            "path", str(path), "free, or a file of pinner-manage setup-host; this file is not pinner's: move it away"
+        )
