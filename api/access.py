@@ -1,43 +1,46 @@
-"""Checks of every request before its view: size, token or loopback name, origin, unknown query parameters.
+"""Checks of every request before its view: size, the right of its caller, origin, unknown query parameters.
 
-Without tokens only this machine can reach the server. A web page in a browser on this machine can reach it too.
-Therefore the Host header must be a loopback name, because the page's owner can make another name resolve to 127.0.0.1.
-A POST or PUT must not come from another site. A body must be JSON, which no HTML form can send.
+The mode of the Unix socket decides who may connect to it, so each of its callers is an administrator, and the kernel
+names the caller. A call over TCP needs a bearer token, also from this machine: every local user can call loopback, and
+so can a web page in a browser.
 """
 
 import hmac
 import logging
+import pwd
 import uuid
 from collections.abc import Mapping
-from ipaddress import ip_address
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from flask import Response, current_app, g, request
 from werkzeug.datastructures import WWWAuthenticate
-from werkzeug.exceptions import Forbidden, LengthRequired, MisdirectedRequest, RequestEntityTooLarge, Unauthorized
+from werkzeug.exceptions import Forbidden, LengthRequired, RequestEntityTooLarge, Unauthorized
 
-from pinner.api.context import app_state
+from pinner.api.context import app_state, origin
+from pinner.api.peer import ENVIRON, TcpPeer, UnixPeer
 from pinner.model.errors import Invalid
 
 LOG = logging.getLogger(__name__)
 
 REQUEST_ID = "X-Openstack-Request-Id"
+ACTOR = "X-Pinner-Actor"
+"""The person for whom root calls over the Unix socket, percent-encoded: the user who called sudo."""
+MAX_ACTOR = 255
+"""Characters."""
 PUBLIC = ("root.versions", "root.healthcheck", "openapi.spec")
 """Endpoints that need no token."""
-LOCAL_ACTOR = "local"
-"""The actor of every request to a server without tokens."""
 
 
 def check_request() -> None:
     """Give the request an id, refuse it where it is not allowed, and set its actor."""
     g.request_id = f"req-{uuid.uuid4()}"
     _check_size()
-    tokens = app_state().tokens
-    if tokens is None:
-        _check_local()
-        g.actor = LOCAL_ACTOR
-    elif request.endpoint not in PUBLIC:
-        g.actor = _actor(tokens)
+    match request.environ.get(ENVIRON, TcpPeer(request.remote_addr or "")):
+        case UnixPeer(uid=uid):
+            g.actor = _local_actor(uid)
+        case _ if request.endpoint not in PUBLIC:
+            g.actor = _actor(app_state().tokens)
+    _check_origin()
     _check_parameters()
 
 
@@ -51,19 +54,10 @@ def finish_response(response: Response) -> Response:
         g.get("actor", "unauthenticated"),
         request.method,
         request.path,
-        request.remote_addr,
+        origin(),
         response.status_code,
     )
     return response
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a name, an address or a Host header (with or without a port) means this machine only."""
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-        return name == "localhost" or ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def _check_size() -> None:
@@ -82,22 +76,34 @@ def _check_size() -> None:
         )
 
 
-def _check_local() -> None:
-    host = request.headers.get("Host", "")
-    if not is_loopback(host):
-        raise MisdirectedRequest(
-            f"Host: {host!r} is not a loopback name; a server without tokens accepts only names such as localhost"
-        )
-    origin = request.headers.get("Origin")
-    if request.method in ("POST", "PUT") and origin is not None and not _same_site(origin, host):
-        raise Forbidden(f"Origin: {origin!r} is another site; only pages of {host!r} may send this request")
+def _check_origin() -> None:
+    """Refuse a change that a page of another site sends."""
+    sender, host = request.headers.get("Origin"), request.headers.get("Host", "")
+    if request.method in ("POST", "PUT") and sender is not None and not _same_site(sender, host):
+        raise Forbidden(f"Origin: {sender!r} is another site; only pages of {host!r} may send this request")
 
 
-def _same_site(origin: str, host: str) -> bool:
+def _same_site(sender: str, host: str) -> bool:
     try:
-        return urlsplit(origin).netloc == host
+        return urlsplit(sender).netloc == host
     except ValueError:
         return False
+
+
+def _local_actor(uid: int) -> str:
+    """The name of the user at the other end of the Unix socket; root may name another actor. Raises Forbidden."""
+    named = request.headers.get(ACTOR)
+    if named is None:
+        try:
+            return pwd.getpwuid(uid).pw_name
+        except KeyError:
+            return f"uid {uid}"
+    if uid != 0:
+        raise Forbidden(f"{ACTOR}: only root may name another actor, not the user with id {uid}")
+    actor = unquote(named)
+    if not actor.isprintable() or not 0 < len(actor) <= MAX_ACTOR:
+        raise Invalid(ACTOR, named, f"a user's name of 1 to {MAX_ACTOR} printable characters, percent-encoded")
+    return actor
 
 
 def _actor(tokens: Mapping[str, str]) -> str:

@@ -12,11 +12,12 @@ from pinner.api.v1 import NOUNS
 from pinner.service.protocol import Service
 
 
-def create_app(pinner: Service, *, tokens: Mapping[str, str] | None, max_body_bytes: int) -> APIFlask:
+def create_app(pinner: Service, *, tokens: Mapping[str, str], max_body_bytes: int) -> APIFlask:
     """The REST API of the service ``pinner`` as a WSGI application.
 
-    ``tokens`` maps each accepted bearer token to the actor that the audit trail names. None: no token is needed, and
-    only requests to a loopback name are accepted. A body above ``max_body_bytes`` is refused.
+    ``tokens`` maps each bearer token that is accepted over TCP to the actor that the audit trail names. The server puts
+    the peer of the connection into the environment (pinner.api.peer); without it a request counts as TCP. A body above
+    ``max_body_bytes`` is refused.
     """
     # static_folder=None: no static files. Flask accepts None, but APIFlask's annotation does not allow it.
     app = APIFlask("pinner", title="pinner", version=__version__, docs_path=None, static_folder=None)  # type: ignore[arg-type]
@@ -26,7 +27,7 @@ def create_app(pinner: Service, *, tokens: Mapping[str, str] | None, max_body_by
     app.before_request(access.check_request)
     app.after_request(access.finish_response)
     errors.register(app)
-    openapi.configure(app, tokens is not None)
+    openapi.configure(app)
     app.register_blueprint(root.bp)
     for noun in NOUNS:
         app.register_blueprint(noun, url_prefix="/v1")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from flask import current_app, g, request
 
+from pinner.api.peer import ENVIRON, UnixPeer
 from pinner.api.streams import Streams
 from pinner.model.audit import Caller
 from pinner.service.protocol import Service
@@ -15,8 +16,8 @@ class AppState:
     """The objects that an application shares between its requests: the service, the tokens, the open streams."""
 
     pinner: Service
-    tokens: Mapping[str, str] | None
-    """Actor by bearer token; None: every caller on this machine is accepted."""
+    tokens: Mapping[str, str]
+    """Actor by bearer token."""
     streams: Streams
 
 
@@ -33,4 +34,13 @@ def pinner() -> Service:
 
 def caller() -> Caller:
     """The caller of the current request, for the audit trail."""
-    return Caller(g.actor, request.remote_addr or "unknown", g.request_id)
+    return Caller(g.actor, origin(), g.request_id)
+
+
+def origin() -> str:
+    """Where the current request comes from: a process of this host, or an IP address."""
+    match request.environ.get(ENVIRON):
+        case UnixPeer(pid=pid):
+            return f"process {pid}"
+        case _:
+            return request.remote_addr or "unknown"

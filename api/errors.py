@@ -48,7 +48,6 @@ HTTP_CODES: Mapping[int, str] = {
     411: "length_required",
     413: "too_large",
     415: "unsupported_media_type",
-    421: "misdirected",
     503: "too_many_streams",
 }
 """HTTP status to public code, for requests that are refused before they reach the service."""

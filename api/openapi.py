@@ -69,12 +69,11 @@ def links(parameter: str, pointer: str, *operations: str) -> Json:
     return {operation: {"operationId": operation, "parameters": parameters} for operation in operations}
 
 
-def configure(app: APIFlask, tokens: bool) -> None:
-    """Make ``app`` complete its document. With ``tokens`` every operation below /v1 needs a bearer token."""
+def configure(app: APIFlask) -> None:
+    """Make ``app`` complete its document. Over TCP every operation below /v1 needs a bearer token."""
     app.config.update(AUTO_404_RESPONSE=False, AUTO_VALIDATION_ERROR_RESPONSE=False, AUTO_SERVERS=False)
     app.config["AUTO_OPERATION_ID"] = True
-    if tokens:
-        app.config["SECURITY_SCHEMES"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    app.config["SECURITY_SCHEMES"] = {"bearer": {"type": "http", "scheme": "bearer"}}
 
     def complete(spec: Any) -> Json:
         # APIFlask names the parts of a model "Model.Part". A part is the same in every model: one component is enough.
@@ -89,7 +88,7 @@ def configure(app: APIFlask, tokens: bool) -> None:
         }
         for path, method, operation in _operations(spec):
             _require_body(operation, spec["components"]["schemas"])
-            _add_common(path, method, operation, tokens)
+            _add_common(path, method, operation)
         return dict(spec)
 
     app.spec_processor(complete)
@@ -117,14 +116,14 @@ def _require_body(operation: Json, schemas: Json) -> None:
         operation["requestBody"]["required"] = bool(schemas[name].get("required"))
 
 
-def _add_common(path: str, method: str, operation: Json, tokens: bool) -> None:
+def _add_common(path: str, method: str, operation: Json) -> None:
     versioned = path.startswith("/v1/")
-    if tokens and versioned:
+    if versioned:
         operation["security"] = [{"bearer": []}]
     codes = {code: status_of(code) for code in (Invalid.code, PinnerError.code, *operation.get(_CODES, ()))}
     if versioned:
         codes[StoreUnavailable.code] = status_of(StoreUnavailable.code)
-    codes |= {HTTP_CODES[status]: status for status in _statuses(versioned, method, tokens)}
+    codes |= {HTTP_CODES[status]: status for status in _statuses(versioned, method)}
     responses = operation["responses"]
     for status in sorted(set(codes.values())):
         names = sorted(code for code in codes if codes[code] == status)
@@ -133,15 +132,10 @@ def _add_common(path: str, method: str, operation: Json, tokens: bool) -> None:
         answer.setdefault("headers", {})[REQUEST_ID] = {"$ref": "#/components/headers/RequestId"}
 
 
-def _statuses(versioned: bool, method: str, tokens: bool) -> Iterator[int]:
+def _statuses(versioned: bool, method: str) -> Iterator[int]:
     """The statuses of requests that are refused before they reach the service."""
-    yield from (411, 413)
-    writes = method in ("post", "put")
-    if writes:
+    yield from (403, 411, 413)
+    if method in ("post", "put"):
         yield 415
-    if not tokens:
-        yield 421
-        if writes:
-            yield 403
-    elif versioned:
+    if versioned:
         yield 401

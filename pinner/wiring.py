@@ -26,6 +26,7 @@ from pinner.model.errors import Invalid
 from pinner.model.nova import NovaSets, configured, cpus
 from pinner.model.nova_report import Listening
 from pinner.model.snapshot import Snapshot
+from pinner.owners import require_own
 from pinner.service.compose import ServiceParts, compose
 from pinner.service.controller import PolicyController
 from pinner.service.protocol import Service
@@ -36,6 +37,8 @@ from pinner.store.repositories import open_store
 LIVE = Path("/")
 STATE_OF_ROOT = Path("/var/lib/pinner")
 """The state folder of a server that root starts, unless [agent] state_dir names another one."""
+SOCKETS_OF_ROOT = Path("/run/pinner")
+"""The folder of the sockets that belong to STATE_OF_ROOT."""
 configuration = conf.load
 
 
@@ -67,10 +70,20 @@ def agent_socket(config: cfg.ConfigOpts) -> Path:
     return Path(config.agent.socket) if config.agent.socket else socket_dir(config) / "agent.sock"
 
 
+def api_socket(config: cfg.ConfigOpts) -> Path:
+    """The API's Unix socket of a server with this configuration."""
+    return Path(config.api.socket) if config.api.socket else socket_dir(config) / "api.sock"
+
+
+def has_own_state(config: cfg.ConfigOpts) -> bool:
+    """Whether this is the configuration of a user who has a state folder beside root's."""
+    return not (config.api.socket or config.agent.state_dir) and state_dir(config) != STATE_OF_ROOT
+
+
 def socket_dir(config: cfg.ConfigOpts) -> Path:
     """The folder of the Unix sockets that the configuration does not name."""
     state = state_dir(config)
-    return Path("/run/pinner") if state == STATE_OF_ROOT else state
+    return SOCKETS_OF_ROOT if state == STATE_OF_ROOT else state
 
 
 def database_url(config: cfg.ConfigOpts) -> str:
@@ -95,6 +108,7 @@ def local_agent(config: cfg.ConfigOpts, own: Container[int], undo: ExitStack, *,
     ``own`` are pinner's process ids; ``watch`` says whether the agent collects host events. ``undo`` closes everything.
     """
     libvirt = Libvirt(config.libvirt.uri, config.libvirt.call_timeout)
+    require_own(state_dir(config) / "agent", "[agent] state_dir")
     journal = Journal(state_dir(config) / "agent")
     undo.callback(journal.close)
     sets, files = nova_sets(config), [Path(file) for file in config.nova.nova_conf]
@@ -156,27 +170,14 @@ def start_controller(config: cfg.ConfigOpts, reconciler: Reconciler, host: str, 
 
 
 @contextmanager
-def open_pinner(config_files: list[Path] | None, url: str, token: str, root: Path | None) -> Iterator[Service]:
-    """The service for one command: of the server at ``url``, else of the machine captured below ``root``, else of this
-    machine."""
+def open_captured(config_files: list[Path] | None, root: Path) -> Iterator[Service]:
+    """The service of the machine captured below ``root``, for one command."""
+    config = configuration(config_files)
     with ExitStack() as undo:
-        if url:
-            # Imported here: a command on the host itself needs no HTTP client.
-            from pinner.service.remote import RemoteService
-
-            remote = RemoteService(url, token or None)
-            undo.callback(remote.close)
-            yield remote
-            return
-        config = configuration(config_files)
-        if root is not None:
-            folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="pinner-"))
-            agent: Agent = captured_agent(config, root)
-            url = f"sqlite:///{folder}/pinner.sqlite"
-            yield service_parts(config, {root.resolve().name: agent}, url, undo).service
-            return
-        agent = local_agent(config, {os.getpid()}, undo)
-        yield service_parts(config, {host_name(config): agent}, database_url(config), undo).service
+        folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="pinner-"))
+        agent: Agent = captured_agent(config, root)
+        url = f"sqlite:///{folder}/pinner.sqlite"
+        yield service_parts(config, {root.resolve().name: agent}, url, undo).service
 
 
 def listening(config_files: list[Path] | None) -> Listening:

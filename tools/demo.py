@@ -29,7 +29,8 @@ class Demo:
 
     def __init__(self, url: str, guests: tuple[str, ...], daemon: int) -> None:
         self.url = url
-        self.http = httpx.Client(base_url=url, timeout=60)
+        transport = httpx.HTTPTransport(uds=url.removeprefix("unix:"))
+        self.http = httpx.Client(transport=transport, base_url="http://localhost", timeout=60)
         self.guests = guests
         self.daemon = daemon
         self.host = self.get("/v1/hosts")["items"][0]

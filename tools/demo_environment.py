@@ -146,12 +146,12 @@ def _serving(folder: Path, uri: str, account: Account) -> Iterator[str]:
     config = folder / "pinner.conf"
     config.write_text(f"[libvirt]\nuri = {uri}\n[agent]\nstate_dir = {folder}/state\n{account.config}")
     log = folder / "pinner.log"
-    command = [str(BIN / "pinner"), "serve", "--config-file", str(config), "--port", "0"]
+    command = [str(BIN / "pinner"), "serve", "--config-file", str(config)]
     with log.open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, text=True, start_new_session=True)
     with ended(process):
         deadline = time.monotonic() + 30
-        while not (found := re.search(r"http://\S+:\d+", log.read_text())):
+        while not (found := re.search(r"unix:\S+", log.read_text())):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(f"pinner serve did not start:\n{log.read_text()}")
             time.sleep(0.1)

@@ -72,6 +72,18 @@ ROWS = (
     Row(39, "an application crash after authentication; bad credentials", "500, 401, 403; no secret is shown", "P"),
     Row(40, "sparse, memory-less and CPU-less nodes", "a correct inventory", "P L"),
     Row(
+        42,
+        "the API's user swaps a file that root opens (database, socket) for a symlink",
+        "root opens nothing in a folder that the API's user can write",
+        "P",
+    ),
+    Row(
+        43,
+        "another local user calls the API on loopback",
+        "refused without a credential; the default is a Unix socket for a group",
+        "P",
+    ),
+    Row(
         62,
         "pinner's Python or checkout lies where the API's user may not read",
         "it works, or the start names the folder and the remedy",

@@ -16,8 +16,9 @@ def register(commands: Commands) -> None:
         serve,
         "serve this host over REST until Ctrl-C",
         about="The command runs the API, the agent and the database of this host, and\n"
-        "maintains the host's policy. It needs no message broker and no other server. An\n"
-        "address other than loopback needs [api] token_file in the configuration.",
+        "maintains the host's policy. It needs no message broker and no other server. It\n"
+        "listens on a Unix socket ([api] socket), and over TCP only with --bind, --port\n"
+        "or [api] bind. Every call over TCP needs a token.",
         status={0: "ended by Ctrl-C or SIGTERM", 130: "interrupted by Ctrl-C before it served"},
         examples=[
             "pinner serve",
@@ -26,9 +27,12 @@ def register(commands: Commands) -> None:
             "pinner serve --config-file pinner.conf --bind 192.0.2.7",
         ],
     )
-    parser.add_argument("--bind", metavar="ADDRESS", help="address to listen on (default: [api] bind, 127.0.0.1)")
+    parser.add_argument("--bind", metavar="ADDRESS", help="also listen on this address (default: [api] bind, none)")
     parser.add_argument(
-        "--port", metavar="N", type=port, help="TCP port; 0 selects a free port (default: [api] port, 8077)"
+        "--port",
+        metavar="N",
+        type=port,
+        help="TCP port; 0 selects a free port (default: [api] port, 8077). Without an address: of 127.0.0.1",
     )
     _add_only(parser)
 

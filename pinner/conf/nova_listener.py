@@ -22,9 +22,13 @@ OPTIONS = [
     cfg.StrOpt("exchange", default="nova", help="Exchange of the notifications: Nova's control_exchange."),
     cfg.StrOpt(
         "server",
-        default="http://127.0.0.1:8077",
-        help="URL of the pinner server that gets the events. If each host has its own server, write {host} for Nova's "
-        "name of the host: http://{host}:8077. [host] name on that host must be the same name.",
+        default="unix:/run/pinner/api.sock",
+        help="URL of the pinner server that gets the events: its Unix socket, where the listener's user must be in the "
+        "group of the socket, or http://address:port. If each host has its own server, write {host} for Nova's name of "
+        "the host: http://{host}:8077. [host] name on that host must be the same name.",
     ),
-    cfg.StrOpt("token_file", help="File that contains only the server's bearer token, if the server requires a token."),
+    cfg.StrOpt(
+        "token_file",
+        help="File that contains only the server's bearer token, which a server requires over http:// and https://.",
+    ),
 ]

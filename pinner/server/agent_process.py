@@ -20,7 +20,7 @@ def prepare(config: cfg.ConfigOpts, account: pwd.struct_passwd) -> int:
     """Make and lock the folders of a server with this configuration; returns the lock's descriptor. Raises Invalid."""
     lock = folders.lock(wiring.state_dir(config))
     folders.prepare(wiring.state_dir(config), account)
-    sockets.prepare_folder(wiring.agent_socket(config).parent, "[agent] socket")
+    sockets.prepare(wiring.agent_socket(config), "[agent] socket")
     return lock
 
 

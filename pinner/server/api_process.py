@@ -6,9 +6,9 @@ import pwd
 import select
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from oslo_config import cfg
 
@@ -19,55 +19,82 @@ from pinner.model.errors import Invalid, PinnerError
 from pinner.render import visible
 from pinner.server import installation, privileges, sockets
 from pinner.server.signals import asked_to_end
+from pinner.server.sockets import ApiAddress
 from pinner.server.systemd import notify_ready
+from pinner.service.compose import ServiceParts
+
+if TYPE_CHECKING:
+    from pinner.api.server import Server
 
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ApiAddress:
-    """The TCP address that the API listens on, the listening sockets that it got, and the tokens that it accepts."""
-
-    bind: str
-    port: int
-    tokens: dict[str, str] | None
-    inherited: Sequence[socket.socket] = ()
-
-
-def serve(config: cfg.ConfigOpts, agent: Agent, database: str, address: ApiAddress, *ends: int) -> None:
+def serve(
+    config: cfg.ConfigOpts,
+    agent: Agent,
+    database: str,
+    listeners: Sequence[socket.socket],
+    tokens: Mapping[str, str],
+    *ends: int,
+) -> None:
     """Serve the API until a signal arrives, or until one of the file descriptors ``ends`` can be read."""
-    # Imported here: the agent's process does not need these modules in its memory.
-    from pinner.api.app import create_app
-    from pinner.api.server import serve as listen
-
     asked = asked_to_end()
     host = wiring.host_name(config)
     with ExitStack() as undo:
-        parts = wiring.service_parts(config, {host: agent}, database, undo)
-        app = create_app(parts.service, tokens=address.tokens, max_body_bytes=config.api.max_body_kib * 1024)
-        server = listen(app, address.bind, address.port, address.inherited)
-        undo.callback(server.stop)
+        parts, server = start(config, agent, database, listeners, tokens, undo)
         wiring.start_controller(config, parts.reconciler, host, undo)
-        print(f"pinner serves host {host} at {server.url} (Ctrl-C ends it)", flush=True)
+        print(f"pinner serves host {host} at {' and '.join(server.urls)} (Ctrl-C ends it)", flush=True)
         notify_ready()
         select.select([asked, *ends], [], [])
 
 
-def serve_alone(config: cfg.ConfigOpts, address: ApiAddress) -> None:
+def start(
+    config: cfg.ConfigOpts,
+    agent: Agent,
+    database: str,
+    listeners: Sequence[socket.socket],
+    tokens: Mapping[str, str],
+    undo: ExitStack,
+) -> tuple[ServiceParts, "Server"]:
+    """Answer requests at the listening sockets until ``undo`` ends it."""
+    # Imported here: the agent's process does not need these modules in its memory.
+    from pinner.api.app import create_app
+    from pinner.api.server import serve as answer
+
+    parts = wiring.service_parts(config, {wiring.host_name(config): agent}, database, undo)
+    app = create_app(parts.service, tokens=tokens, max_body_bytes=config.api.max_body_kib * 1024)
+    server = answer(app, listeners)
+    undo.callback(server.stop)
+    return parts, server
+
+
+def serve_alone(config: cfg.ConfigOpts, address: ApiAddress, tokens: Mapping[str, str]) -> None:
     """Serve the API in this process, for an agent that another process serves, until a signal arrives.
 
-    Before the agent runs, requests that need it are answered host_unreachable. Raises Invalid for root and nobody.
+    It listens on the sockets that systemd has passed, and over TCP where an address is set. Before the agent runs,
+    requests that need it are answered host_unreachable. Raises Invalid for root and nobody.
     """
     user = os.geteuid()
     account = pwd.getpwuid(user)
     if wrong := privileges.unsuitable(user, account.pw_name):
         raise Invalid("--only api, started by the user", account.pw_name, wrong)
     agent = AgentClient(wiring.host_name(config), wiring.agent_socket(config))
-    serve(config, agent, wiring.database_url(config), replace(address, inherited=sockets.inherited()))
+    with ExitStack() as undo:
+        listeners = sockets.inherited()
+        if not listeners:
+            listeners = sockets.listen(address, undo)
+        elif address.bind:
+            listeners.append(sockets.listen_tcp(address.bind, address.port))
+        serve(config, agent, wiring.database_url(config), listeners, tokens)
 
 
 def run(
-    config: cfg.ConfigOpts, account: pwd.struct_passwd, database: str, address: ApiAddress, agent_ready: int
+    config: cfg.ConfigOpts,
+    account: pwd.struct_passwd,
+    database: str,
+    listeners: Sequence[socket.socket],
+    tokens: Mapping[str, str],
+    agent_ready: int,
 ) -> int:
     """Give up root in this forked process and serve the API, once ``agent_ready`` has a byte; returns the exit status.
 
@@ -79,7 +106,7 @@ def run(
         privileges.drop(account)
         if not os.read(agent_ready, 1):
             return 1
-        serve(config, agent, database, address, agent_ready)
+        serve(config, agent, database, listeners, tokens, agent_ready)
     except PinnerError as error:
         print(f"pinner: error: {visible(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, Invalid) else 1

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 from pinner.model.errors import Invalid
+from pinner.owners import require_own
 
 OPTION = "[agent] state_dir"
 
@@ -18,6 +19,7 @@ def lock(state: Path) -> int:
     """
     try:
         state.mkdir(parents=True, exist_ok=True)
+        require_own(state, OPTION)
         descriptor = os.open(state, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise Invalid(OPTION, str(state), f"a writable folder ({error.strerror})") from None

@@ -1,7 +1,8 @@
 """`pinner serve`: the API, the agent and the database of one host in one command.
 
-Started as root, pinner becomes two processes. The agent stays root and listens on a Unix socket. The API gives up root
-before its first request, and reaches the host only through that socket. Started by another user, pinner is one process
+Started as root, pinner becomes two processes. The agent stays root and listens on a Unix socket. The API gets its
+listening sockets from root, gives up root before it opens the database, and reaches the host only through the agent's
+socket. Started by another user, pinner is one process
 with that user's rights. Each of the two parts can also be served alone, by a process of its own.
 """
 
@@ -10,6 +11,7 @@ import logging
 import os
 import select
 import signal
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -18,9 +20,10 @@ from oslo_log import log
 
 from pinner import wiring
 from pinner.model.errors import Invalid
-from pinner.server import agent_process, api_process, privileges
-from pinner.server.api_process import ApiAddress
+from pinner.owners import require_own
+from pinner.server import agent_process, api_process, privileges, sockets
 from pinner.server.signals import asked_to_end
+from pinner.server.sockets import ApiAddress
 from pinner.service.reconciler import ACTOR
 
 _M_ARENA_MAX = -8
@@ -35,6 +38,7 @@ def serve(config_files: list[Path] | None, bind: str | None, port: int | None, o
     """
     _use_one_heap()
     config = wiring.configuration(config_files)
+    _require_own_log(config)
     log.setup(config, "pinner")
     logging.getLogger("alembic").setLevel(logging.WARNING)
     if only:
@@ -42,28 +46,40 @@ def serve(config_files: list[Path] | None, bind: str | None, port: int | None, o
     if only == "agent":
         agent_process.serve_alone(config)
         return
-    address = ApiAddress(
-        config.api.bind if bind is None else bind,
-        config.api.port if port is None else port,
-        read_tokens(config.api.token_file),
-    )
+    address, tokens = _api_address(config, bind, port), read_tokens(config.api.token_file)
     if only == "api":
-        api_process.serve_alone(config, address)
+        api_process.serve_alone(config, address, tokens)
     elif os.geteuid() == 0:
-        _serve_apart(config, address)
+        _serve_apart(config, address, tokens)
     else:
         with ExitStack() as undo:
             agent = wiring.local_agent(config, {os.getpid()}, undo, watch=True)
-            api_process.serve(config, agent, wiring.database_url(config), address)
+            listeners = sockets.listen(address, undo)
+            api_process.serve(config, agent, wiring.database_url(config), listeners, tokens)
 
 
-def read_tokens(file: str | None) -> dict[str, str] | None:
-    """The accepted tokens with their names, from lines ``name:token``; None without a file.
+def _api_address(config: cfg.ConfigOpts, bind: str | None, port: int | None) -> ApiAddress:
+    """Where the API listens: over TCP where an address is configured or given; a given port alone means loopback."""
+    host = bind or config.api.bind or (sockets.LOOPBACK if port is not None else "")
+    number = config.api.port if port is None else port
+    return ApiAddress(wiring.api_socket(config), config.api.group, host, number)
+
+
+def _require_own_log(config: cfg.ConfigOpts) -> None:
+    """Raise Invalid where root would write a log file in a folder that another user can write."""
+    if config.log_file:
+        require_own(Path(config.log_dir or "", config.log_file).parent, "[DEFAULT] log_file")
+    elif config.log_dir:
+        require_own(Path(config.log_dir), "[DEFAULT] log_dir")
+
+
+def read_tokens(file: str | None) -> dict[str, str]:
+    """The accepted tokens with their names, from lines ``name:token``; none without a file.
 
     Raises Invalid, which names the line's number but never shows the line.
     """
     if not file:
-        return None
+        return {}
     try:
         lines = Path(file).read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -90,23 +106,26 @@ def _use_one_heap() -> None:
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
-def _serve_apart(config: cfg.ConfigOpts, address: ApiAddress) -> None:
+def _serve_apart(config: cfg.ConfigOpts, address: ApiAddress, tokens: Mapping[str, str]) -> None:
     """Run the agent in this process and the API in a child process without root. When one ends, the other ends too."""
     account = privileges.unprivileged(config.api.user)
     # The default state folder depends on the user, and the child runs as another user.
     wiring.use_state_of_root(config)
     database = wiring.database_url(config)
-    lock = agent_process.prepare(config, account)
-    # The child reads a byte when the agent listens, and the end of the pipe when this process has ended.
-    child_end, own_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(own_end)
-        os.close(lock)  # the API may end a moment after the agent, which a new server may replace at once
-        os._exit(api_process.run(config, account, database, address, child_end))
-    os.close(child_end)
     with ExitStack() as undo:
+        lock = agent_process.prepare(config, account)
         undo.callback(os.close, lock)
+        listeners = sockets.listen(address, undo)
+        # The child reads a byte when the agent listens, and the end of the pipe when this process has ended.
+        child_end, own_end = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(own_end)
+            os.close(lock)  # the API may end a moment after the agent, which a new server may replace at once
+            os._exit(api_process.run(config, account, database, listeners, tokens, child_end))
+        os.close(child_end)
+        for listener in listeners:
+            listener.close()
         undo.callback(_end, child)
         agent_process.start(config, account, undo)
         asked, gone = asked_to_end(), os.pidfd_open(child)

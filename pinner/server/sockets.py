@@ -1,13 +1,126 @@
-"""The sockets of a server: those that systemd hands over, and the folder in which a server makes its own."""
+"""The listening sockets of pinner: their paths and addresses, and who may connect.
 
+A Unix socket lies in a folder that only its owner can write. The modes of the socket and of its folders decide who may
+connect (unix(7)).
+"""
+
+import grp
 import os
 import socket
 import stat
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
-from pinner.model.errors import Invalid
+from pinner.model.errors import Invalid, NotPermitted
+from pinner.owners import connect_remedy, require_own
 
-_FIRST = 3
+MAX_PATH = 107
+"""Bytes in the path of a Unix socket (sun_path in unix(7))."""
+LOOPBACK = "127.0.0.1"
+PROBE_SECONDS = 5.0
+"""Seconds to wait for the connection of a probe. A server whose queue of connections is full lets it wait."""
+BACKLOG = 128
+_FIRST_INHERITED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ApiAddress:
+    """Where the API listens: always at the path ``unix``, and over TCP where ``bind`` is not empty."""
+
+    unix: Path
+    group: str
+    """The group whose members may connect, where root runs the server."""
+    bind: str
+    port: int
+
+
+def listen(address: ApiAddress, undo: ExitStack) -> list[socket.socket]:
+    """The listening sockets of the API; ``undo`` closes them and removes the Unix socket. Raises Invalid."""
+    as_root = os.geteuid() == 0
+    group, mode = (group_id(address.group), 0o660) if as_root else (-1, 0o600)
+    found = [listen_unix(address.unix, "[api] socket", group=group, mode=mode)]
+    undo.callback(remove, address.unix)
+    undo.callback(found[0].close)
+    if address.bind:
+        found.append(listen_tcp(address.bind, address.port))
+        undo.callback(found[1].close)
+    return found
+
+
+def listen_unix(path: Path, field: str, *, user: int = -1, group: int = -1, mode: int = 0o600) -> socket.socket:
+    """A Unix socket that listens at ``path``, with this owner, group and mode; -1 leaves the process's own.
+
+    Raises Invalid, which names ``field``, as ``prepare`` does, and where the socket cannot be made.
+    """
+    if len(os.fsencode(path)) > MAX_PATH:
+        raise Invalid(field, str(path), f"a path of at most {MAX_PATH} bytes")
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        prepare(path, field)
+        mask = os.umask(0o177)
+        try:
+            made.bind(str(path))
+        finally:
+            os.umask(mask)
+        # listen() comes last: nobody can connect before the owner and the mode are right.
+        os.chown(path, user, group, follow_symlinks=False)
+        path.chmod(mode)
+        made.listen(BACKLOG)
+    except OSError as error:
+        made.close()
+        raise Invalid(field, str(path), f"a path where a socket can be made ({error.strerror or error})") from None
+    except Invalid:
+        made.close()
+        raise
+    return made
+
+
+def listen_tcp(host: str, port: int) -> socket.socket:
+    """A TCP socket that listens at an address of this machine. Raises Invalid."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise Invalid("bind", f"{host}:{port}", f"a free address of this machine ({error.strerror or error})") from None
+
+
+def prepare(path: Path, field: str) -> None:
+    """Make the folder of a socket, and remove the socket of a dead server.
+
+    Raises Invalid where another server listens, where the path is not a socket, and where root's socket would lie in a
+    folder that another user can write.
+    """
+    folder = path.parent
+    try:
+        folder.mkdir(mode=0o755, parents=True)
+        folder.chmod(0o755)  # whatever the umask is: members of the group must reach the socket
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise Invalid(field, str(path), f"a path in a folder that can be made ({error.strerror})") from None
+    require_own(folder, field)
+    _remove_dead(path, field)
+
+
+def remove(path: Path) -> None:
+    """Remove a socket that this process has made."""
+    path.unlink(missing_ok=True)
+
+
+def answers(path: Path) -> bool:
+    """Whether a server listens on the Unix socket at ``path``. Raises NotPermitted where this user may not connect."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(PROBE_SECONDS)
+        try:
+            probe.connect(str(path))
+        except PermissionError:
+            raise NotPermitted(f"unix:{path}", connect_remedy(path)) from None
+        except TimeoutError:
+            return True
+        except OSError:
+            return False
+    return True
 
 
 def inherited() -> list[socket.socket]:
@@ -19,7 +132,7 @@ def inherited() -> list[socket.socket]:
     os.environ.pop("LISTEN_FDNAMES", None)
     if pid != str(os.getpid()):
         return []
-    return [_listening(descriptor) for descriptor in range(_FIRST, _FIRST + int(count))]
+    return [_listening(descriptor) for descriptor in range(_FIRST_INHERITED, _FIRST_INHERITED + int(count))]
 
 
 def _listening(descriptor: int) -> socket.socket:
@@ -30,17 +143,23 @@ def _listening(descriptor: int) -> socket.socket:
     return found
 
 
-def prepare_folder(folder: Path, option: str) -> None:
-    """Create the folder of a socket, or check that only this user can write in it.
-
-    Another user that can write in the folder could replace the socket by one of its own. Raises Invalid, which names
-    the ``option``.
-    """
+def group_id(name: str) -> int:
+    """The id of a group. Raises Invalid for a group that does not exist."""
     try:
-        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        found = folder.stat()
-    except OSError as error:
-        raise Invalid(option, str(folder), f"a path in a writable folder ({error.strerror})") from None
-    others_write = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    if found.st_uid != os.geteuid() or others_write:
-        raise Invalid(option, str(folder), "a path in a folder that belongs to this user and that nobody else writes")
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        remedy = "the name of an existing group; `pinner-manage setup-host` makes the group pinner"
+        raise Invalid("[api] group", name, remedy) from None
+
+
+def _remove_dead(path: Path, field: str) -> None:
+    """Remove the socket of a server that has ended. Raises Invalid for a live one, and for another kind of file."""
+    try:
+        kind = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(kind):
+        raise Invalid(field, str(path), "a path of pinner's own: another kind of file is there")
+    if answers(path):
+        raise Invalid(field, str(path), "a path where no other running `pinner serve` listens")
+    path.unlink()

@@ -27,6 +27,8 @@ from pinner.store.repositories import Store
 class LocalService:
     """Satisfies Service. ``service.compose`` puts its parts together."""
 
+    where = ""
+
     def __init__(
         self,
         hosts: Hosts,

@@ -40,6 +40,9 @@ class GuestExclusion:
 class Service(Protocol):
     """The use cases."""
 
+    where: str
+    """The URL of the server that answers, and goes on without this process; empty where this process does the work."""
+
     def hosts(self) -> tuple[str, ...]:
         """The names of the hosts that can be planned for."""
 

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from support.accounts import api_account
 from support.pinner_server import PinnerServer
@@ -77,7 +76,7 @@ def server(request: pytest.FixtureRequest, folder: Path) -> Iterator[PinnerServe
 def test_requests_of_every_kind_are_answered(server: PinnerServer, folder: Path) -> None:
     (api,) = server.children()
     assert f"Uid:\t{api_account().uid}\t" in Path(f"/proc/{api}/status").read_text()
-    with httpx.Client(base_url=server.url, timeout=60) as http:
+    with server.http as http:
         host = http.get("/v1/hosts").json()["items"][0]
         assert http.get("/openapi.json").status_code == 200
         assert http.get("/v1/strategies").json()["items"], "the entry points of the strategies are read"

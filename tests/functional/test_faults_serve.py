@@ -42,12 +42,12 @@ class RestartableServer:
         self.current = self.start()
 
     def get(self, path: str, **query: object) -> Any:
-        answer = httpx.get(f"{self.current.url}/v1{path}", params=query, timeout=20)
+        answer = self.current.http.get(f"/v1{path}", params=query)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     def post(self, path: str, **body: object) -> httpx.Response:
-        return httpx.post(f"{self.current.url}/v1{path}", json=body, timeout=20)
+        return self.current.http.post(f"/v1{path}", json=body)
 
     def wait_ended(self, run: str) -> dict[str, Any]:
         """The run, once it has ended."""
@@ -80,7 +80,7 @@ def server(libvirtd: str) -> Iterator[RestartableServer]:
         def start() -> PinnerServer:
             log = folder / f"log-{len(running)}"
             with log.open("w") as out:
-                command = [*COMMAND, "serve", "--config-file", str(config), "--port", "0"]
+                command = [*COMMAND, "serve", "--config-file", str(config)]
                 running.append(subprocess.Popen(command, stdout=out, stderr=out, text=True))
             return PinnerServer(running[-1], log)
 

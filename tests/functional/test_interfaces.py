@@ -5,6 +5,7 @@ The resync is rare here: every reconcile is the result of an event, which the au
 
 import copy
 import os
+import pwd
 import tempfile
 import time
 from pathlib import Path
@@ -189,7 +190,7 @@ def test_an_event_through_the_api_causes_a_reconcile(server, guest, placed, daem
     assert_origin(server, f"guest-event {guest.uuid} instance.reboot.end, reported by nova req-7")
     record = next(record for record in server.audit() if record["action"] == "guest.event")
     assert record["subject"] == f"guest {guest.uuid}: instance.reboot.end, reported by nova req-7"
-    assert (record["actor"], record["result"]) == ("local", "known")
+    assert (record["actor"], record["result"]) == (pwd.getpwuid(os.geteuid()).pw_name, "known")
 
 
 def test_an_event_causes_no_run_in_mode_observe(server, guest, placed, daemon):

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from support.accounts import api_account, api_config
 from support.pinner_server import PinnerServer
+from support.unix_http import http_client
 
 PINNER = Path(sys.executable).with_name("pinner")
 REPOSITORY = Path(__file__).parents[2]
@@ -48,7 +48,7 @@ def start(folder: Path) -> Iterator[Start]:
         log = folder / "log"
         with log.open("w") as out:
             process = subprocess.Popen(
-                [*command, "serve", "--config-file", str(file), "--port", "0", *arguments],
+                [*command, "serve", "--config-file", str(file), *arguments],
                 stdout=out,
                 stderr=out,
                 text=True,
@@ -74,7 +74,7 @@ def test_the_agent_runs_as_root_and_the_api_does_not(start: Start, folder: Path)
     (api,) = server.children()
     assert uids(api) == {str(api_account().uid)}
     assert uids(server.process.pid) == {"0"}
-    assert httpx.get(f"{server.url}/healthcheck").status_code == 200
+    assert server.http.get("/healthcheck").status_code == 200
     with pytest.raises(PermissionError):
         _as_api(folder / "state" / "agent" / "journal.sqlite")
 
@@ -83,11 +83,11 @@ def test_the_agent_runs_as_root_and_the_api_does_not(start: Start, folder: Path)
 def test_a_second_server_of_a_state_folder_is_refused_and_the_first_one_goes_on(start: Start, folder: Path) -> None:
     first = start()
     assert first.url
-    command = [str(PINNER), "serve", "--config-file", str(folder / "pinner.conf"), "--port", "0"]
+    command = [str(PINNER), "serve", "--config-file", str(folder / "pinner.conf")]
     second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert second.returncode == 2
     assert "[agent] state_dir" in second.stderr
-    answer = httpx.get(f"{first.url}/v1/hosts/{socket.gethostname()}/topology", timeout=60)
+    answer = first.http.get(f"/v1/hosts/{socket.gethostname()}/topology")
     assert "libvirt does not answer" in answer.text, "the request has reached the agent"
 
 
@@ -101,11 +101,23 @@ def _as_api(path: Path) -> None:
 
 @needs_root
 def test_without_a_configured_folder_the_state_of_root_is_used(start: Start) -> None:
-    """The API does not use the state of the user that it runs as; a private /var/lib protects the machine's state."""
-    apart = ("unshare", "-m", "--propagation", "private", "sh", "-c", 'mount -t tmpfs none /var/lib && exec "$@"', "sh")
+    """The API does not use the state of its own user. A private /var/lib and /run protect the machine's state."""
+    apart = (
+        "unshare",
+        "-m",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        'mount -t tmpfs none /var/lib && mount -t tmpfs none /run && exec "$@"',
+        "sh",
+    )
     server = start(own_state=False, command=(*apart, str(PINNER)))
-    assert httpx.get(f"{server.url}/v1/audit/verify").json()["ok"] is True
-    state = Path(f"/proc/{server.process.pid}/root/var/lib/pinner")
+    assert server.url == "unix:/run/pinner/api.sock"
+    root = Path(f"/proc/{server.process.pid}/root")
+    with http_client(f"unix:{root}/run/pinner/api.sock") as http:
+        assert http.get("/v1/audit/verify").json()["ok"] is True
+    state = root / "var/lib/pinner"
     assert (state / "api/pinner.sqlite").stat().st_uid == api_account().uid
     assert (state / "agent/journal.sqlite").stat().st_uid == 0
 
@@ -113,8 +125,8 @@ def test_without_a_configured_folder_the_state_of_root_is_used(start: Start) -> 
 def test_the_api_reaches_the_agent(start: Start) -> None:
     """No libvirt runs at that address, so an error of the agent shows that the API reaches the agent."""
     server = start()
-    host = httpx.get(f"{server.url}/v1/hosts").json()["items"][0]
-    answer = httpx.get(f"{server.url}/v1/hosts/{host}/topology")
+    host = server.http.get("/v1/hosts").json()["items"][0]
+    answer = server.http.get(f"/v1/hosts/{host}/topology")
     assert answer.status_code == 503
     assert answer.json()["error"]["code"] == "host_unreachable"
     assert "no-libvirt" in answer.json()["error"]["message"]
@@ -139,7 +151,7 @@ def test_a_second_start_uses_the_files_of_the_first(start: Start) -> None:
     server.process.terminate()
     assert server.process.wait(20) == 0
     restarted = start()
-    assert httpx.get(f"{restarted.url}/v1/audit/verify").json()["ok"] is True
+    assert restarted.http.get("/v1/audit/verify").json()["ok"] is True
 
 
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
@@ -173,7 +185,9 @@ def test_the_agent_ends_when_the_api_is_killed(start: Start) -> None:
 @pytest.mark.parametrize(
     ("config", "arguments", "complaint"),
     [
-        ("", ("--bind", "0.0.0.0"), "bind: '0.0.0.0'"),
+        ("", ("--bind", "192.0.2.1"), "bind: '192.0.2.1:8077'"),
+        ("[api]\nsocket = /dev/null\n", (), "[api] socket: '/dev/null'"),
+        ("[api]\ngroup = no-such-group\n", (), "group: 'no-such-group'"),
         ("[api]\nuser = root\n", (), "user: 'root'"),
         ("[api]\nuser = nobody\n", (), "user: 'nobody'"),
         ("[api]\nuser = no-such-user\n", (), "user: 'no-such-user'"),
@@ -188,7 +202,7 @@ def test_an_error_in_the_configuration_is_one_line(
     file = folder / "pinner.conf"
     file.write_text(f"[agent]\nstate_dir = {folder}/state\n{api_config()}{config}")
     done = subprocess.run(
-        [PINNER, "serve", "--config-file", file, "--port", "0", *arguments], capture_output=True, text=True, timeout=30
+        [PINNER, "serve", "--config-file", file, *arguments], capture_output=True, text=True, timeout=30
     )
     assert done.returncode == 2
     assert complaint in done.stderr

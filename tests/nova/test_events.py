@@ -13,9 +13,10 @@ import pytest
 from support.hosts import cpus, guest, plain, snapshot
 from support.in_memory_agent import InMemoryAgent
 from support.nova_listener import listening, until
-from support.real_service import answering
+from support.unix_http import served
 
 from pinner import conf, wiring
+from pinner.api.app import create_app
 from pinner.model.audit import Caller
 from pinner.model.policy import Policy
 from pinner.nova.notification import KIND_OF_ACTION
@@ -85,7 +86,7 @@ def pinner(tmp_path, rabbit):
         undo.callback(agent.event_queue.close)
         undo.callback(controller.stop)
         controller.start()
-        url = undo.enter_context(answering(service))
+        url = undo.enter_context(served(create_app(service, tokens={}, max_body_bytes=65536))).url
         listener = undo.enter_context(listening(tmp_path / "l", rabbit.url, url))
         listener.wait_for("listening")
         pinner = Pinner(service, agent, listener)

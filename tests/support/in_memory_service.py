@@ -58,6 +58,8 @@ def sample_snapshot() -> Snapshot:
 class InMemoryService:
     """The service with one host, h1. Runs end when ``finish`` is called, or at once while ``instant`` is set."""
 
+    where = ""
+
     def __init__(self) -> None:
         self.instant = True
         self.stale: set[str] = set()

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 from support.accounts import api_config
 from support.kernel import masks, names
+from support.unix_http import http_client
 
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT
@@ -42,11 +42,11 @@ class PolicyServer:
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self.process = process
         self.log = log
-        wait_until(lambda: re.search(r"http://\S+:\d+", log.read_text()) or process.poll() is not None, 30)
-        found = re.search(r"host (\S+) at (http://\S+:\d+)", log.read_text())
+        wait_until(lambda: re.search(r"at unix:\S+", log.read_text()) or process.poll() is not None, 30)
+        found = re.search(r"host (\S+) at (unix:\S+)", log.read_text())
         assert found is not None, log.read_text()
         self.host, self.url = found.groups()
-        self.http = httpx.Client(base_url=f"{self.url}/v1", timeout=30)
+        self.http = http_client(self.url, timeout=30, path="/v1")
 
     def pids(self) -> list[int]:
         """The process ids of the agent and of the API."""
@@ -165,7 +165,7 @@ def policy_server(folder: Path, uri: str, *, config: str = "") -> Iterator[Polic
     folder.chmod(0o711)
     file, log = folder / "pinner.conf", folder / "log"
     file.write_text(f"[agent]\nstate_dir = {folder}/state\n[libvirt]\nuri = {uri}\n{api_config()}{config}")
-    command = [Path(sys.executable).with_name("pinner"), "serve", "--config-file", file, "--port", "0"]
+    command = [Path(sys.executable).with_name("pinner"), "serve", "--config-file", file]
     with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, text=True) as process:
         try:
             server = PolicyServer(process, log)

@@ -12,6 +12,7 @@ from support.in_memory_service import EVIL
 from pinner import conf, wiring
 from pinner.api.app import create_app
 from pinner.api.server import serve
+from pinner.server.sockets import listen_tcp
 from pinner.service.local import LocalService
 from pinner.service.protocol import Service
 
@@ -32,9 +33,9 @@ def real_service(folder: Path) -> Iterator[tuple[LocalService, InMemoryAgent]]:
 
 
 @contextmanager
-def answering(pinner: Service, tokens: Mapping[str, str] | None = None, port: int = 0) -> Iterator[str]:
-    """The URL of a REST server for the service ``pinner``."""
-    server = serve(create_app(pinner, tokens=tokens, max_body_bytes=65536), "127.0.0.1", port)
+def answering(pinner: Service, tokens: Mapping[str, str], port: int = 0) -> Iterator[str]:
+    """The URL of a REST server over TCP for the service ``pinner``."""
+    server = serve(create_app(pinner, tokens=tokens, max_body_bytes=65536), [listen_tcp("127.0.0.1", port)])
     try:
         yield server.url
     finally:

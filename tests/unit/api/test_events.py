@@ -16,7 +16,7 @@ def test_an_event_is_accepted(client, pinner, kind):
     answer = client.post(f"/v1/events/guest-{kind}", json=STARTED)
     assert (answer.status_code, answer.json) == (202, {"host": "h1", "guest": GUEST, "known": True, "run": ""})
     (event,) = pinner.events
-    assert (event.guest, event.kind, event.event, event.source) == (GUEST, kind, "started", "local")
+    assert (event.guest, event.kind, event.event, event.source) == (GUEST, kind, "started", "nobody")
 
 
 def test_every_field_of_an_event(client, pinner):

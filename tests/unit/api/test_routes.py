@@ -120,7 +120,7 @@ def test_apply_and_roll_back(client):
     applied = client.post(f"/v1/plans/{plan}/apply", json={"persist": True, "migrate_memory": True})
     run = read(Run, applied, 202)
     assert (run.plan, run.persist, run.migrate_memory) == (plan, True, True)
-    assert (run.actor, run.origin) == ("local", "127.0.0.1")
+    assert (run.actor, run.origin) == ("nobody", "process 1")
     detail = client.get(applied.headers["Location"]).json
     assert codec.read(Run, detail["run"]).state == "applied"
     assert [entry.state for entry in codec.read(tuple[Entry, ...], detail["entries"])] == ["done"] * 3
@@ -131,7 +131,7 @@ def test_apply_and_roll_back(client):
 
 def test_the_audit_trail_names_the_request(client):
     made = client.post("/v1/hosts/h1/plans")
-    (record,) = client.get("/v1/audit?host=h1&actor=local&since=2026-11-21T11:00:00%2B00:00").json["items"]
+    (record,) = client.get("/v1/audit?host=h1&actor=nobody&since=2026-11-21T11:00:00%2B00:00").json["items"]
     assert record["request_id"] == made.headers["X-Openstack-Request-Id"]
     assert client.get("/v1/audit?since=2026-11-21T13:30:00%2B01:00").json["items"] == []
     assert client.get("/v1/audit/verify").json["ok"] is True

@@ -1,6 +1,8 @@
-"""The application over real HTTP on a loopback port."""
+"""The application over real HTTP, on a Unix socket and on a loopback port."""
 
 import json
+import os
+import pwd
 import socket
 import threading
 import time
@@ -8,58 +10,65 @@ import time
 import httpx
 import pytest
 from support.in_memory_service import InMemoryService
+from support.unix_http import http_client, served
 
 from pinner.api import streams
 from pinner.api.app import create_app
 from pinner.api.server import THREADS, serve
 from pinner.model.errors import Invalid
+from pinner.server.sockets import listen_tcp, listen_unix
 
 
 def running_run(server, pinner):
     """The URL and the id of a run that has not ended."""
     pinner.instant = False
-    plan = httpx.post(f"{server.url}/v1/hosts/h1/plans").json()["id"]
-    answer = httpx.post(f"{server.url}/v1/plans/{plan}/apply")
-    return server.url + answer.headers["Location"], answer.json()["id"]
+    plan = server.http.post("/v1/hosts/h1/plans").json()["id"]
+    answer = server.http.post(f"/v1/plans/{plan}/apply")
+    return answer.headers["Location"], answer.json()["id"]
 
 
-def test_it_uses_a_free_port_and_closes_it(pinner):
-    server = serve(create_app(pinner, tokens=None, max_body_bytes=99), "127.0.0.1", 0)
-    host, port = server.address
-    assert host == "127.0.0.1"
-    assert httpx.get(f"{server.url}/healthcheck").json() == {"status": "ok"}
+def test_it_serves_tcp_and_a_unix_socket_and_closes_both(pinner, tmp_path):
+    unix, tcp = listen_unix(tmp_path / "s", "socket"), listen_tcp("127.0.0.1", 0)
+    address = tcp.getsockname()
+    server = serve(create_app(pinner, tokens={"s3cret": "ann"}, max_body_bytes=99), [unix, tcp])
+    assert server.urls == (f"unix:{tmp_path}/s", f"http://127.0.0.1:{address[1]}")
+    for url in server.urls:
+        with http_client(url) as http:
+            assert http.get("/healthcheck").json() == {"status": "ok"}
     server.stop()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((host, port), timeout=2)
+        socket.create_connection(address, timeout=2)
+    with socket.socket(socket.AF_UNIX) as peer, pytest.raises(ConnectionRefusedError):
+        peer.connect(str(tmp_path / "s"))
 
 
-@pytest.mark.parametrize("bind", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
-def test_without_tokens_only_loopback_is_served(pinner, bind):
-    with pytest.raises(Invalid) as refused:
-        serve(create_app(pinner, tokens=None, max_body_bytes=99), bind, 0)
-    assert (refused.value.details["field"], refused.value.details["value"]) == ("bind", bind)
-
-
-def test_with_tokens_any_address_is_served(pinner):
-    server = serve(create_app(pinner, tokens={"s3cret": "ann"}, max_body_bytes=99), "0.0.0.0", 0)
+@pytest.mark.fault(43)
+@pytest.mark.parametrize("tokens", [{}, {"s3cret": "ann"}])
+def test_tcp_needs_a_token_on_loopback_too(pinner, tokens):
+    server = serve(create_app(pinner, tokens=tokens, max_body_bytes=99), [listen_tcp("127.0.0.1", 0)])
     try:
-        url = f"http://127.0.0.1:{server.address[1]}/v1/hosts"
+        url = f"{server.url}/v1/hosts"
         assert httpx.get(url).status_code == 401
-        assert httpx.get(url, headers={"Authorization": "Bearer s3cret"}).status_code == 200
+        assert httpx.get(url, headers={"X-Pinner-Actor": "root"}).status_code == 401
+        known = 200 if tokens else 401
+        assert httpx.get(url, headers={"Authorization": "Bearer s3cret"}).status_code == known
     finally:
         server.stop()
 
 
-def test_a_port_in_use_is_refused(server, pinner):
-    with pytest.raises(Invalid) as refused:
-        serve(create_app(pinner, tokens=None, max_body_bytes=99), *server.address)
-    assert refused.value.details["field"] == "bind"
+@pytest.mark.fault(43)
+def test_the_kernel_names_the_caller_on_the_unix_socket(server, pinner):
+    """No token is needed; the file's mode has decided that this user may connect."""
+    server.http.post("/v1/hosts/h1/plans")
+    record = pinner.records[-1]
+    assert (record.actor, record.origin) == (pwd.getpwuid(os.geteuid()).pw_name, f"process {os.getpid()}")
 
 
 def test_a_huge_body_is_refused_before_it_is_read(server):
-    host, port = server.address
-    head = f"POST /v1/hosts/h1/plans HTTP/1.1\r\nHost: {host}\r\nContent-Length: 99999999999\r\n\r\n"
-    with socket.create_connection((host, port), timeout=5) as peer:
+    head = "POST /v1/hosts/h1/plans HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n"
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.settimeout(5)
+        peer.connect(server.url.removeprefix("unix:"))
         peer.sendall(head.encode())
         answer = b"".join(iter(lambda: peer.recv(4096), b""))
     assert answer.startswith(b"HTTP/1.1 413 ")
@@ -67,7 +76,7 @@ def test_a_huge_body_is_refused_before_it_is_read(server):
 
 
 def test_a_body_of_unknown_length_is_refused(server, pinner):
-    answer = httpx.post(f"{server.url}/v1/hosts/h1/plans", content=iter([b"{}"]))
+    answer = server.http.post("/v1/hosts/h1/plans", content=iter([b"{}"]))
     assert (answer.status_code, answer.json()["error"]["code"]) == (411, "length_required")
     assert pinner.records == []
 
@@ -75,7 +84,7 @@ def test_a_body_of_unknown_length_is_refused(server, pinner):
 def test_a_stream_has_each_change_and_then_the_end(server, pinner):
     url, run = running_run(server, pinner)
     threading.Timer(0.3, pinner.finish, [run]).start()
-    with httpx.stream("GET", f"{url}/events") as answer:
+    with server.http.stream("GET", f"{url}/events") as answer:
         assert answer.headers["Content-Type"].startswith("text/event-stream")
         names = [line for line in answer.iter_lines() if line.startswith("event: ")]
     assert names == ["event: change"] * 3 + ["event: end"]
@@ -85,25 +94,25 @@ def test_a_silent_stream_sends_comments(server, pinner, monkeypatch):
     monkeypatch.setattr(streams, "KEEP_ALIVE", 0.05)
     url, run = running_run(server, pinner)
     threading.Timer(0.5, pinner.finish, [run]).start()
-    assert httpx.get(f"{url}/events").text.startswith(": following\n\n: still running\n\n")
+    assert server.http.get(f"{url}/events").text.startswith(": following\n\n: still running\n\n")
 
 
 def test_streams_leave_threads_for_requests_and_free_their_slots(server, pinner, monkeypatch):
     monkeypatch.setattr(streams, "KEEP_ALIVE", 0.05)
     url, run = running_run(server, pinner)
     assert streams.MAX_STREAMS < THREADS
-    with httpx.Client(limits=httpx.Limits(max_connections=THREADS)) as http:
+    with http_client(server.url) as http:
         opened = [
             http.send(http.build_request("GET", f"{url}/events"), stream=True) for _ in range(streams.MAX_STREAMS)
         ]
         refused = http.get(f"{url}/events")
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "too_many_streams")
         assert refused.headers["Retry-After"] == "5"
-        assert http.get(f"{server.url}/v1/hosts").status_code == 200
+        assert http.get("/v1/hosts").status_code == 200
         for answer in opened:
             answer.close()
-    pinner.finish(run)
-    assert _free_stream(f"{url}/events").text.count("event: ") == 4
+        pinner.finish(run)
+        assert _free_stream(http, f"{url}/events").text.count("event: ") == 4
 
 
 def test_an_error_ends_the_stream_with_its_document(server, pinner: InMemoryService, monkeypatch):
@@ -113,7 +122,7 @@ def test_an_error_ends_the_stream_with_its_document(server, pinner: InMemoryServ
 
     url, run = running_run(server, pinner)
     monkeypatch.setattr(pinner, "follow", broken)
-    text = httpx.get(f"{url}/events").text
+    text = server.http.get(f"{url}/events").text
     assert text.startswith(': following\n\nevent: error\ndata: {"error":{"code":"invalid"')
     pinner.finish(run)
 
@@ -125,7 +134,7 @@ def test_an_unexpected_error_ends_the_stream(server, pinner: InMemoryService, mo
 
     url, run = running_run(server, pinner)
     monkeypatch.setattr(pinner, "follow", broken)
-    answer = httpx.get(f"{url}/events")
+    answer = server.http.get(f"{url}/events")
     error = json.loads(answer.text.removeprefix(": following\n\nevent: error\ndata: "))["error"]
     assert (error["code"], error["request_id"]) == ("internal", answer.headers["X-Openstack-Request-Id"])
     assert "hunter2" not in answer.text
@@ -134,19 +143,19 @@ def test_an_unexpected_error_ends_the_stream(server, pinner: InMemoryService, mo
 
 
 def test_the_server_stops_although_a_stream_is_open(pinner):
-    server = serve(create_app(pinner, tokens=None, max_body_bytes=99), "127.0.0.1", 0)
-    url, run = running_run(server, pinner)
-    with httpx.stream("GET", f"{url}/events"):
-        began = time.monotonic()
-        server.stop()
-        assert time.monotonic() - began < 15
+    with served(create_app(pinner, tokens={}, max_body_bytes=99)) as server:
+        url, run = running_run(server, pinner)
+        with server.http.stream("GET", f"{url}/events"):
+            began = time.monotonic()
+            server.stop()
+            assert time.monotonic() - began < 15
     pinner.finish(run)
 
 
-def _free_stream(url):
+def _free_stream(http, url):
     """The first answer that is not 503. The server notices a disconnected client only at the next change of the run."""
     for _ in range(100):
-        answer = httpx.get(url)
+        answer = http.get(url)
         if answer.status_code == 200:
             return answer
         time.sleep(0.05)

@@ -8,6 +8,7 @@ import pytest
 from support.hosts import cpus
 from support.in_memory_service import EVIL
 from support.real_service import real_service
+from support.unix_http import on_unix_socket
 
 from pinner.api.app import create_app
 from pinner.model.errors import NovaConflict
@@ -24,12 +25,12 @@ def service(tmp_path_factory):
 @pytest.fixture
 def agent_and_client(tmp_path):
     with real_service(tmp_path) as (pinner, agent):
-        yield agent, create_app(pinner, tokens=None, max_body_bytes=4096).test_client()
+        yield agent, on_unix_socket(create_app(pinner, tokens={}, max_body_bytes=4096).test_client())
 
 
 @pytest.fixture
 def client(service):
-    return create_app(service, tokens=None, max_body_bytes=4096).test_client()
+    return on_unix_socket(create_app(service, tokens={}, max_body_bytes=4096).test_client())
 
 
 def test_a_plan_is_made_applied_and_rolled_back(agent_and_client):
@@ -54,7 +55,7 @@ def test_of_two_applies_at_the_same_time_one_is_refused(agent_and_client):
     agent.gate = threading.Semaphore(0)
 
     def apply(_):
-        return client.application.test_client().post(f"/v1/plans/{plan}/apply")
+        return on_unix_socket(client.application.test_client()).post(f"/v1/plans/{plan}/apply")
 
     with ThreadPoolExecutor(2) as both:
         answers = list(both.map(apply, range(2)))

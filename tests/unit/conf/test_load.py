@@ -8,7 +8,7 @@ def test_values_come_from_the_file_or_the_defaults(tmp_path):
     file = tmp_path / "pinner.conf"
     file.write_text("[api]\nport = 9000\n")
     conf = load([file])
-    assert (conf.api.port, conf.api.bind, conf.host.sample_seconds) == (9000, "127.0.0.1", 5.0)
+    assert (conf.api.port, conf.api.bind, conf.host.sample_seconds) == (9000, "", 5.0)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from support.accounts import api_account
 from pinner import conf, wiring
 from pinner.model.errors import Invalid
 from pinner.server import api_process, folders, main, privileges
-from pinner.server.api_process import ApiAddress
 from pinner.server.main import read_tokens
+from pinner.server.sockets import ApiAddress
 
 
 def test_tokens_have_names(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_tokens_have_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("nothing", [None, ""])
 def test_no_file_means_no_tokens(nothing: str | None) -> None:
-    assert read_tokens(nothing) is None
+    assert read_tokens(nothing) == {}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_an_api_that_ends_before_the_agent_listens_gives_its_exit_status(tmp_pat
     monkeypatch.setattr(main, "asked_to_end", lambda: os.pipe()[0])
     monkeypatch.setattr(wiring, "local_agent", slow_agent)
     with pytest.raises(SystemExit) as ended:
-        main._serve_apart(conf.load([file]), ApiAddress("127.0.0.1", 0, None))
+        main._serve_apart(conf.load([file]), ApiAddress(tmp_path / "api.sock", "root", "127.0.0.1", 0), {})
     assert ended.value.code == 2
 
 

@@ -1,16 +1,22 @@
+"""The listening sockets, with real sockets, users and groups."""
+
+import grp
 import os
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.accounts import api_account
 
-from pinner.model.errors import Invalid
+from pinner.model.errors import Invalid, NotPermitted
 from pinner.server import sockets, systemd
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to other users")
+ANN = 54321
 INHERIT = """
 import os, sys
 os.dup2({fd}, 3)
@@ -19,6 +25,132 @@ from pinner.server import sockets
 found = sockets.inherited()
 print(*(each.getsockname() for each in found), "LISTEN_FDS" in os.environ, found[0].get_inheritable())
 """
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run" / "api.sock"
+
+
+def listen(path: Path, **owner: int) -> socket.socket:
+    return sockets.listen_unix(path, "[api] socket", **owner)
+
+
+def test_the_socket_is_for_this_user_alone_unless_a_group_is_named(path: Path) -> None:
+    with listen(path) as made:
+        assert stat.S_IMODE(path.lstat().st_mode) == 0o600
+        assert sockets.answers(path)
+        assert made.getsockname() == str(path)
+
+
+@needs_root
+def test_the_owner_and_the_group_are_set_whatever_the_umask_is(path: Path) -> None:
+    mask = os.umask(0o077)
+    try:
+        with listen(path, user=ANN, group=grp.getgrnam("adm").gr_gid, mode=0o660):
+            found = path.lstat()
+    finally:
+        os.umask(mask)
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (ANN, grp.getgrnam("adm").gr_gid, 0o660)
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o755, "members of the group reach the socket"
+
+
+def test_a_dead_socket_is_replaced(path: Path) -> None:
+    listen(path).close()
+    assert path.is_socket()
+    assert not sockets.answers(path)
+    with listen(path):
+        assert sockets.answers(path)
+
+
+def test_a_live_socket_is_refused_and_goes_on(path: Path) -> None:
+    with listen(path) as first:
+        with pytest.raises(Invalid, match="no other running") as refused:
+            listen(path)
+        assert refused.value.details["field"] == "[api] socket"
+        assert sockets.answers(path)
+        first.accept()[0].close()
+
+
+@pytest.mark.fault(42)
+@pytest.mark.parametrize("kind", ["file", "symlink", "folder"])
+def test_another_kind_of_file_is_refused_and_stays(path: Path, tmp_path: Path, kind: str) -> None:
+    path.parent.mkdir()
+    target = tmp_path / "precious"
+    target.write_text("precious")
+    match kind:
+        case "file":
+            path.write_text("precious")
+        case "symlink":
+            path.symlink_to(target)
+        case "folder":
+            path.mkdir()
+    with pytest.raises(Invalid, match="another kind of file"):
+        listen(path)
+    assert path.lstat()
+    assert target.read_text() == "precious"
+
+
+@needs_root
+@pytest.mark.fault(42)
+def test_a_folder_that_another_user_can_write_is_refused(path: Path) -> None:
+    path.parent.mkdir()
+    os.chown(path.parent, ANN, -1)
+    with pytest.raises(Invalid, match="only root can write"):
+        listen(path)
+    assert not list(path.parent.iterdir())
+
+
+def test_a_long_path_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match="107 bytes"):
+        listen(tmp_path / ("x" * 100))
+
+
+def test_a_folder_that_cannot_be_made_is_named() -> None:
+    with pytest.raises(Invalid, match=r"\[api\] socket: '/proc/none/api.sock'"):
+        listen(Path("/proc/none/api.sock"))
+
+
+def test_tcp_is_served_where_an_address_is_set_and_the_socket_is_removed_at_the_end(path: Path) -> None:
+    with ExitStack() as undo:
+        unix, tcp = sockets.listen(sockets.ApiAddress(path, "root", "127.0.0.1", 0), undo)
+        assert (unix.getsockname(), tcp.getsockname()[0]) == (str(path), "127.0.0.1")
+        with pytest.raises(Invalid, match="a free address") as taken, ExitStack() as other:
+            sockets.listen(sockets.ApiAddress(path.with_name("b"), "root", *tcp.getsockname()), other)
+        assert taken.value.details["field"] == "bind"
+        assert not path.with_name("b").exists()
+    assert not path.exists()
+
+
+def test_without_an_address_only_the_unix_socket_listens(path: Path) -> None:
+    with ExitStack() as undo:
+        assert len(sockets.listen(sockets.ApiAddress(path, "root", "", 0), undo)) == 1
+
+
+@needs_root
+def test_an_unknown_group_is_named(path: Path) -> None:
+    with pytest.raises(Invalid, match=r"\[api\] group: 'no-such-group'.*setup-host"), ExitStack() as undo:
+        sockets.listen(sockets.ApiAddress(path, "no-such-group", "", 0), undo)
+
+
+@needs_root
+@pytest.mark.fault(43)
+@pytest.mark.parametrize(
+    ("mode", "remedy"), [(0o660, "sudo usermod -aG adm"), (0o600, "only the user who runs this server may")]
+)
+def test_a_user_who_may_not_connect_gets_the_remedy(mode: int, remedy: str) -> None:
+    """The folder is a temporary one that others may enter, unlike pytest's own folders."""
+    code = (
+        "import os, sys; from pathlib import Path; from pinner.server import sockets; os.setgroups([]);"
+        "os.setgid(65534); os.setuid(65534); sockets.answers(Path(sys.argv[1]))"
+    )
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "api.sock"
+        Path(name).chmod(0o711)
+        with listen(path, group=grp.getgrnam("adm").gr_gid, mode=mode):
+            asked = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
+            with pytest.raises(NotPermitted, match=remedy):
+                raise NotPermitted("x", asked.stderr)
 
 
 def test_a_socket_that_systemd_passes_is_taken_once(tmp_path: Path) -> None:
@@ -54,28 +186,3 @@ def test_systemd_is_told_that_the_service_is_ready(tmp_path: Path, monkeypatch: 
             monkeypatch.setenv("NOTIFY_SOCKET", address)
             systemd.notify_ready()
             assert manager.recv(100) == b"READY=1"
-
-
-def test_the_folder_of_a_socket_is_made(tmp_path: Path) -> None:
-    os.umask(mask := os.umask(0o022))
-    sockets.prepare_folder(tmp_path / "run" / "pinner", "[agent] socket")
-    assert (tmp_path / "run/pinner").stat().st_mode & 0o777 == 0o755 & ~mask
-
-
-@pytest.mark.parametrize("mode", [0o775, 0o1777, 0o757])
-def test_a_folder_in_which_others_write_is_refused(tmp_path: Path, mode: int) -> None:
-    tmp_path.chmod(mode)
-    with pytest.raises(Invalid, match=r"\[agent\] socket.*nobody else writes"):
-        sockets.prepare_folder(tmp_path, "[agent] socket")
-
-
-@needs_root
-def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
-    os.chown(tmp_path, api_account().uid, -1)
-    with pytest.raises(Invalid, match="belongs to this user"):
-        sockets.prepare_folder(tmp_path, "[agent] socket")
-
-
-def test_a_folder_that_cannot_be_made_is_named() -> None:
-    with pytest.raises(Invalid, match="/dev/null/run"):
-        sockets.prepare_folder(Path("/dev/null/run"), "[agent] socket")

@@ -21,6 +21,7 @@ from pinner.model.event import GuestEvent
 from pinner.model.guest import NovaIdentity
 from pinner.model.policy import Policy
 from pinner.model.request import Request
+from pinner.server.sockets import listen_tcp
 from pinner.service.protocol import GuestEventOutcome
 from pinner.service.remote import RemoteService, _events
 
@@ -34,7 +35,7 @@ def pinner():
 
 @pytest.fixture
 def remote(pinner):
-    server = serve(create_app(pinner, tokens={"s3cret": "ann"}, max_body_bytes=65536), "127.0.0.1", 0)
+    server = serve(create_app(pinner, tokens={"s3cret": "ann"}, max_body_bytes=65536), [listen_tcp("127.0.0.1", 0)])
     client = RemoteService(server.url, "s3cret")
     yield client
     client.close()

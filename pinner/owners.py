@@ -1,0 +1,89 @@
+"""Who decides where a path leads: root opens no file in a folder that another user can write.
+
+The writer of a folder can replace each file in it by a symlink, and a process of root would follow it to any file
+(path_resolution(7)).
+"""
+
+import grp
+import os
+import pwd
+import stat
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from pinner.model.errors import Invalid
+
+MAX_LINKS = 40
+"""The kernel's limit of symlinks in one path (path_resolution(7))."""
+
+
+def owner_of(folder: Path, field: str) -> int:
+    """The id of the user who decides what ``folder`` and the path to it contain: 0 where only root does.
+
+    A folder that does not exist yet belongs to the owner of its nearest existing parent. Raises Invalid, which names
+    ``field``, where several users can write the path, or a group or everybody can.
+    """
+    steps = list(_steps(folder))
+    for path, found in steps:
+        others_write = not stat.S_ISLNK(found.st_mode) and found.st_mode & 0o022
+        # In a sticky folder (/tmp) others cannot replace what it contains, but can create what is missing.
+        if others_write and (not found.st_mode & stat.S_ISVTX or path == steps[-1][0]):
+            raise Invalid(field, str(folder), f"a path that only its owner can write; others can write {path}")
+    users = {found.st_uid for _, found in steps} - {0}
+    if len(users) > 1:
+        named = ", ".join(f"{path} belongs to user id {found.st_uid}" for path, found in steps if found.st_uid)
+        raise Invalid(field, str(folder), f"a path of root and of one other user at most; {named}")
+    return users.pop() if users else 0
+
+
+def require_own(folder: Path, field: str) -> None:
+    """Raise Invalid where this process is root's and another user can write the path to the folder.
+
+    Root calls this before it opens a file in the folder. A process of another user can open only that user's files.
+    """
+    if os.geteuid() == 0 and (owner := owner_of(folder, field)):
+        raise Invalid(field, str(folder), f"a path that only root can write; user id {owner} can write it")
+
+
+def connect_remedy(path: Path) -> str:
+    """How this user gets the right to connect to the Unix socket at ``path``, which the kernel has refused."""
+    user = f"uid {os.geteuid()}"
+    with suppress(KeyError):
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    try:
+        found = path.stat()
+        group = grp.getgrgid(found.st_gid).gr_name if found.st_mode & stat.S_IWGRP else ""
+    except (OSError, KeyError):
+        group = ""
+    if not group:
+        return f"user {user} may not connect; only the user who runs this server may"
+    return f"user {user} is not in the group {group}: run `sudo usermod -aG {group} {user}`, then log in again"
+
+
+def _steps(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Each folder and symlink that the kernel passes on the way to ``path``, as far as they exist."""
+    here, links = Path("/"), 0
+    left = deque(path.absolute().parts[1:])
+    yield here, here.lstat()
+    while left:
+        name = left.popleft()
+        if name == "..":
+            here = here.parent
+            continue
+        try:
+            found = (here / name).lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        yield here / name, found
+        if not stat.S_ISLNK(found.st_mode):
+            here /= name
+            continue
+        links += 1
+        if links > MAX_LINKS:
+            return  # the kernel refuses such a path, too
+        target = (here / name).readlink()
+        if target.is_absolute():
+            here = Path("/")
+        left.extendleft(reversed(target.parts[1:] if target.is_absolute() else target.parts))
