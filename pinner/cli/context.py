@@ -5,7 +5,7 @@ import pwd
 import uuid
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,28 @@ from pinner.render import visible
 from pinner.service.protocol import Service
 
 
-def open_pinner(
-    config_files: list[Path] | None, url: str, token: str, root: Path | None
-) -> AbstractContextManager[Service]:
-    """Open the service of this host, or of the server at ``url`` if that is not empty."""
+@contextmanager
+def open_pinner(context: "Context", root: Path | None) -> Iterator[Service]:
+    """The service for one command: of the server at ``context.url``, else of the machine captured below ``root``, else
+    of this host."""
     # Imported here, because ``--help`` must not wait until the database and libvirt are imported.
+    actor = context.caller.actor if os.geteuid() == 0 else ""
+    if context.url:
+        from pinner.service.remote import RemoteService
+
+        with closing(RemoteService(context.url, context.token or None, actor=actor)) as remote:
+            yield remote
+        return
     from pinner import wiring
 
-    return wiring.open_pinner(config_files, url, token, root)
+    if root is not None:
+        with wiring.open_captured(context.config_files, root) as captured:
+            yield captured
+        return
+    from pinner.server.opening import open_service
+
+    with open_service(wiring.configuration(context.config_files), actor, context.note) as service:
+        yield service
 
 
 @dataclass(frozen=True)
@@ -49,7 +63,7 @@ class Context:
             raise Invalid("--root", str(root), f"no --root together with a server ({self.url})")
         if root is not None and not root.is_dir():
             raise Invalid("--root", str(root), "a directory that contains proc/ and sys/")
-        return open_pinner(self.config_files, self.url, self.token, root)
+        return open_pinner(self, root)
 
     def note(self, text: str) -> None:
         """Print a line for the person at the terminal, on stderr."""

@@ -43,8 +43,8 @@ def follow(context: Context, pinner: Service, start: Callable[[], Run]) -> Run:
 
 def _outcome(context: Context, pinner: Service, run: Run) -> str:
     """Whether a run continues, or how it ended, after Ctrl-C."""
-    if context.url:
-        return f"interrupted; run {run.id} goes on at {context.url} (see it: pinner run show {run.id})"
+    if pinner.where:
+        return f"interrupted; run {run.id} goes on at {pinner.where} (see it: pinner run show {run.id})"
     context.note(f"interrupted; run {run.id} is brought to its end first")
     for _ in pinner.follow(run.id):
         pass

@@ -21,7 +21,7 @@ def register(commands: Commands) -> None:
         "show",
         show_host,
         "show a host's CPUs, kernel, NUMA nodes and devices",
-        examples=["pinner host show", "pinner host show compute1 --url http://127.0.0.1:8077"],
+        examples=["pinner host show", "pinner host show compute1 --url http://192.0.2.7:8077"],
     )
     show.add_argument("host", metavar="HOST", nargs="?", help="the host's name (default: the only host)")
 

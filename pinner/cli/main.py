@@ -56,8 +56,8 @@ DESCRIPTION = """\
 pinner separates the CPUs of libvirt guests, of their emulator threads and of
 the host's busy daemons.
 
-It works on this host, or on a pinner server with --url or PINNER_URL. Changes
-on this host need root."""
+It works through the server of this host, if one runs; else alone, and then
+changes need root. --url or PINNER_URL selects another server."""
 
 EPILOG = """\
 typical steps:

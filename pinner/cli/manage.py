@@ -95,8 +95,11 @@ def _add(
 def _execute(arguments: Namespace) -> None:
     # Imported here, because --help must not wait until libvirt is imported.
     from pinner import wiring
+    from pinner.server.database import become_owner
 
-    engine = connect(wiring.database_url(wiring.configuration(arguments.config_file)))
+    url = wiring.database_url(wiring.configuration(arguments.config_file))
+    become_owner(url)
+    engine = connect(url)
     try:
         arguments.run(engine, arguments)
     finally:

@@ -65,13 +65,14 @@ def shared_options() -> Parser:
     group.add_argument(
         "--url",
         metavar="URL",
-        help="use the pinner server at URL, not this host (default: the value of PINNER_URL, if set)",
+        help="use the pinner server at URL: unix:/path/of/socket, http://host:port or https://host:port (default: the "
+        "value of PINNER_URL, if set, else the server of this host, if one runs, else this command works alone)",
     )
     group.add_argument(
         "--token-file",
         metavar="FILE",
         type=Path,
-        help="file with the server's bearer token (default: the token in PINNER_TOKEN, if set)",
+        help="file with the bearer token for a server over TCP (default: the token in PINNER_TOKEN, if set)",
     )
     add_config_file(group)
     group.add_argument("--debug", action="store_true", help="also print the log and the traceback of an error")

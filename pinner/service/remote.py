@@ -1,12 +1,14 @@
 # ruff: noqa: D102, ARG002 - Service documents each method
 """RemoteService: the use cases answered by a pinner server over REST.
 
-The ``caller`` arguments are ignored here: the server knows its caller by the token or the address.
+The ``caller`` arguments are ignored here: the server knows its caller by the token, or by the kernel's credentials of
+the Unix socket.
 """
 
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -15,7 +17,7 @@ import httpx
 from pinner import codec
 from pinner.model.audit import AuditRecord, Caller, Verification
 from pinner.model.drift import DriftReport
-from pinner.model.errors import HostUnreachable, Invalid, PinnerError, revive
+from pinner.model.errors import HostUnreachable, Invalid, NotPermitted, PinnerError, revive
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.journal import Entry, Run, RunProgress
 from pinner.model.page import MAX_LIMIT, Page
@@ -23,11 +25,17 @@ from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
+from pinner.owners import connect_remedy
 from pinner.service.protocol import GuestExclusion, StrategyInfo
 from pinner.service.run_follower import RunFollower
 
 T = TypeVar("T")
 
+UNIX = "unix:"
+"""The scheme of the URL of a Unix socket; an absolute path follows."""
+EXAMPLES = "a URL such as unix:/run/pinner/api.sock or http://127.0.0.1:8077"
+ACTOR = "X-Pinner-Actor"
+"""The header with the person for whom root calls, percent-encoded."""
 MAX_PORT = 65535
 """The largest TCP port."""
 ANSWER_TIMEOUT = MAX_SAMPLE_SECONDS + 30
@@ -39,25 +47,34 @@ POLL = 0.5
 
 
 class RemoteService:
-    """Satisfies Service with the server at ``url`` (http://host:port).
+    """Satisfies Service with the server at ``url``: unix:/path/of/socket, http://host:port or https://host:port.
 
-    ``token`` is the bearer token, where the server requires one. The server has ``patience`` seconds for each answer.
+    ``token`` is the bearer token, which a server requires over TCP. The server has ``patience`` seconds for each
+    answer. ``actor`` is the person for whom root calls; a Unix socket takes it from root alone. ``where`` is the URL
+    for people, empty for a server that ends with this command.
     """
 
-    def __init__(self, url: str, token: str | None = None, patience: float = ANSWER_TIMEOUT) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        patience: float = ANSWER_TIMEOUT,
+        *,
+        actor: str = "",
+        where: str | None = None,
+    ) -> None:
         self._url = url
-        try:
-            base = httpx.URL(url)
-        except httpx.InvalidURL as error:
-            raise Invalid("url", url, f"a URL such as http://127.0.0.1:8077 ({error})") from None
-        if base.scheme not in ("http", "https") or not base.host or (base.port or 0) > MAX_PORT:
-            raise Invalid("url", url, "a URL such as http://127.0.0.1:8077")
+        self.where = url if where is None else where
+        base, socket = _target(url)
         if token and not (token.isascii() and token.isprintable()):
             raise Invalid("token", "(not shown)", "printable ASCII, on one line")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if actor and socket:
+            headers[ACTOR] = quote(actor, safe="")
         timeout = httpx.Timeout(patience, connect=10.0)
         # No proxy of the environment is used: a proxy would receive the token, and cannot reach this host's loopback.
-        self._http = httpx.Client(base_url=base, headers=headers, timeout=timeout, trust_env=False)
+        transport = httpx.HTTPTransport(uds=socket) if socket else None
+        self._http = httpx.Client(base_url=base, headers=headers, timeout=timeout, trust_env=False, transport=transport)
 
     def close(self) -> None:
         """Close the connections."""
@@ -186,6 +203,8 @@ class RemoteService:
         try:
             answer = self._http.request(method, _url(path), **content)
         except httpx.HTTPError as error:
+            if _refused_by_mode(error):
+                raise NotPermitted(self._url, connect_remedy(Path(self._url.removeprefix(UNIX)))) from None
             why = f"no pinner server answers ({error}); is `pinner serve` running there?"
             raise HostUnreachable(self._url, why) from None
         except UnicodeEncodeError as error:
@@ -207,6 +226,31 @@ class RemoteService:
                     raise _error(answer.status_code, data)
                 if name in (b"change", b"end"):
                     yield _read(RunProgress, _json(data))
+
+
+def _target(url: str) -> tuple[httpx.URL, str]:
+    """The base URL of the requests, and the path of the Unix socket, empty for TCP. Raises Invalid."""
+    if url.startswith(UNIX):
+        socket = url.removeprefix(UNIX)
+        if not socket.startswith("/"):
+            raise Invalid("url", url, f"an absolute path after {UNIX}, such as unix:/run/pinner/api.sock")
+        return httpx.URL("http://localhost"), socket
+    try:
+        base = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise Invalid("url", url, f"{EXAMPLES} ({error})") from None
+    if base.scheme not in ("http", "https") or not base.host or (base.port or 0) > MAX_PORT:
+        raise Invalid("url", url, EXAMPLES)
+    return base, ""
+
+
+def _refused_by_mode(error: BaseException | None) -> bool:
+    """Whether the kernel refused the connection because of the mode of the socket or its folders."""
+    while error is not None:
+        if isinstance(error, PermissionError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _url(path: tuple[str, ...]) -> str:

@@ -38,6 +38,12 @@ def connect(url: str | URL) -> Engine:
     return engine
 
 
+def sqlite_file(url: str) -> Path | None:
+    """The file of an SQLite URL; None for another database. Raises Invalid for a wrong URL."""
+    parsed = load_driver(url).url
+    return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
+
+
 def load_driver(url: str | URL) -> Engine:
     """An engine of an SQLAlchemy URL. The driver is imported, but no connection is opened. Raises Invalid for a wrong
     URL."""

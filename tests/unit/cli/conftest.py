@@ -26,9 +26,13 @@ def pinner(monkeypatch):
     hostile name or a refused plan on demand."""
     service = SnapshotStoringService()
     service.opened = []
-    monkeypatch.setattr(
-        context, "open_pinner", lambda *arguments: service.opened.append(arguments) or nullcontext(service)
-    )
+
+    def open_pinner(called, root):
+        service.opened.append((called.config_files, called.url, called.token, root))
+        service.where = called.url
+        return nullcontext(service)
+
+    monkeypatch.setattr(context, "open_pinner", open_pinner)
     return service
 
 

@@ -65,7 +65,15 @@ def test_a_built_instance_is_reported(manager, pinner, config, host, by_name):
 
 
 @pytest.mark.parametrize(
-    "text", ["url = http://127.0.0.1:1\n", "url = file:///etc/passwd\n", "url = http://[\n", "nonsense\nurl=\n"]
+    "text",
+    [
+        "url = unix:/no/such/socket\n",
+        "url = unix:relative\n",
+        "url = http://127.0.0.1:1\n",
+        "url = file:///etc/passwd\n",
+        "url = http://[\n",
+        "nonsense\nurl=\n",
+    ],
 )
 def test_errors_are_logged_and_not_raised(config, text, caplog):
     config(text)
@@ -92,7 +100,7 @@ def test_a_refused_event_is_one_line_on_stderr(pinner, config, capsys, monkeypat
 
 
 def test_without_a_settings_file_the_server_is_on_this_machine(tmp_path):
-    assert handover.settings(str(tmp_path / "none")) == {"url": "http://127.0.0.1:8077", "token": ""}
+    assert handover.settings(str(tmp_path / "none")) == {"url": "unix:/run/pinner/api.sock", "token": ""}
 
 
 @pytest.mark.parametrize("module", [handover, hooks])

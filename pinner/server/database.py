@@ -1,0 +1,36 @@
+"""The user who opens the database: the owner of an SQLite file's folder. Root opens no file that another user can
+replace by a symlink."""
+
+import os
+import pwd
+
+from pinner.model.errors import Invalid
+from pinner.owners import owner_of
+from pinner.server import installation, privileges
+from pinner.store.engine import sqlite_file
+
+FIELD = "[database] connection"
+
+
+def other_owner(url: str) -> pwd.struct_passwd | None:
+    """The user who must open the database in place of root; None where this process may open it.
+
+    Raises Invalid where several users can write its folder, and where the owner has no account.
+    """
+    file = sqlite_file(url)
+    if file is None or os.geteuid() != 0:
+        return None
+    owner = owner_of(file.parent, FIELD)
+    if owner == 0:
+        return None
+    try:
+        return pwd.getpwuid(owner)
+    except KeyError:
+        raise Invalid(FIELD, str(file), f"a file in a folder of an existing user, not of user id {owner}") from None
+
+
+def become_owner(url: str) -> None:
+    """Give up root for the user who must open the database, if there is one. There is no way back."""
+    if owner := other_owner(url):
+        installation.keep_readable(owner)
+        privileges.drop(owner)

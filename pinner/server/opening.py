@@ -1,0 +1,142 @@
+"""Opens the service for one command: of a server, or of this process alone."""
+
+import logging
+import os
+import pwd
+import select
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from oslo_config import cfg
+
+from pinner import codec, wiring
+from pinner.agent.client import AgentClient
+from pinner.agent.server import AgentServer
+from pinner.model.errors import NotPermitted, PinnerError, document, revive
+from pinner.owners import require_own
+from pinner.server import api_process, database, installation, privileges, sockets
+from pinner.service.protocol import Service
+from pinner.service.remote import UNIX, RemoteService
+
+LOG = logging.getLogger(__name__)
+Note = Callable[[str], None]
+"""Called with a sentence for the person at the terminal."""
+
+
+@contextmanager
+def open_service(config: cfg.ConfigOpts, actor: str, note: Note) -> Iterator[Service]:
+    """The service of this host: of the server that runs here, else of this process alone.
+
+    ``actor`` is the person for whom root calls. Raises NotPermitted where this user may not call the configured server.
+    """
+    with ExitStack() as undo:
+        if path := _server(config, note):
+            remote = RemoteService(f"{UNIX}{path}", actor=actor)
+            undo.callback(remote.close)
+            yield remote
+            return
+        url = wiring.database_url(config)
+        if owner := database.other_owner(url):
+            yield _private_service(config, url, owner, actor, undo)
+            return
+        agent = wiring.local_agent(config, {os.getpid()}, undo)
+        yield wiring.service_parts(config, {wiring.host_name(config): agent}, url, undo).service
+
+
+def _server(config: cfg.ConfigOpts, note: Note) -> Path | None:
+    """The socket of the server that runs on this host; None without one, and where this user works alone."""
+    path = wiring.api_socket(config)
+    require_own(path.parent, "[api] socket" if config.api.socket else "[agent] state_dir")
+    if sockets.answers(path):
+        return path
+    system = wiring.SOCKETS_OF_ROOT / path.name
+    if path == system or not wiring.has_own_state(config):
+        return None
+    try:
+        return system if sockets.answers(system) else None
+    except NotPermitted as error:
+        # A user without the right to call the system's server has always worked with a state folder of their own.
+        note(f"this command works alone, with the state in {wiring.state_dir(config)}; {error}")
+        return None
+
+
+def _private_service(
+    config: cfg.ConfigOpts, url: str, owner: pwd.struct_passwd, actor: str, undo: ExitStack
+) -> RemoteService:
+    """A service for one command of root: the agent in this process, the API in a child that has given up root.
+
+    Both sockets lie in a folder of root that ends with the command. Only ``owner`` may connect to the agent, and only
+    root to the API. Raises the error with which the API did not start.
+    """
+    folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="pinner-", dir="/run")))
+    folder.chmod(0o711)
+    path = folder / "agent.sock"
+    listener = sockets.listen_unix(folder / "api.sock", "[api] socket")
+    # The child ends when this process has ended, and so the pipe; it writes whether it has started into the other pipe.
+    ends, keeps = os.pipe()
+    reports, report = os.pipe()
+    child = os.fork()
+    if child == 0:
+        for unused in (keeps, reports):
+            os.close(unused)
+        os._exit(_api_process(config, url, owner, path, listener, ends, report))
+    for unused in (ends, report):
+        os.close(unused)
+    listener.close()
+    undo.callback(os.waitpid, child, 0)
+    undo.callback(os.close, keeps)
+    agent = wiring.local_agent(config, {os.getpid(), child}, undo)
+    server = AgentServer(agent, path, owner.pw_uid)
+    undo.callback(server.close)
+    undo.callback(agent.close)  # runs before server.close, which waits for its callers
+    server.start()
+    with suppress(BrokenPipeError):  # the API has ended already; its report says why
+        os.write(keeps, b".")
+    _wait_started(reports)
+    remote = RemoteService(f"{UNIX}{folder}/api.sock", actor=actor, where="")
+    undo.callback(remote.close)
+    return remote
+
+
+def _wait_started(reports: int) -> None:
+    """Wait until the API has started. Raises the error that it reports in place of that."""
+    with os.fdopen(reports, "rb") as stream:
+        report = stream.read()
+    if not report:
+        raise PinnerError("the API of this command ended before it had started")
+    if error := codec.load(dict[str, object], report):
+        raise revive(str(error["code"]), str(error["message"]), error["details"])  # type: ignore[arg-type]
+
+
+def _api_process(
+    config: cfg.ConfigOpts,
+    url: str,
+    owner: pwd.struct_passwd,
+    path: Path,
+    listener: socket.socket,
+    ends: int,
+    report: int,
+) -> int:
+    """Give up root and serve the API until the parent ends; returns the exit status."""
+    try:
+        os.setpgid(0, 0)  # Ctrl-C reaches the command alone, which lets a run end first
+        installation.keep_readable(owner)
+        privileges.drop(owner)
+        if not os.read(ends, 1):
+            return 1
+        with ExitStack() as undo:
+            agent = AgentClient(wiring.host_name(config), path)
+            api_process.start(config, agent, url, [listener], {}, undo)
+            os.write(report, b"{}")
+            os.close(report)
+            select.select([ends], [], [])
+    except PinnerError as error:
+        os.write(report, codec.dump(document(error)))
+        return 1
+    except Exception:
+        LOG.exception("the API of this command ended")
+        return 1
+    return 0

@@ -1,0 +1,197 @@
+"""The CLI and pinner-manage without a server: root opens no file of a database that belongs to the API's user.
+
+The API's user replaces each file by a symlink to a file of root, as an attacker would. strace shows every file that the
+processes open, and as whom.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.accounts import api_account
+from support.pinner_server import PinnerServer
+
+BIN = Path(sys.executable).parent
+FILES = ("pinner.sqlite", "pinner.sqlite-wal", "pinner.sqlite-shm", "pinner.sqlite-journal")
+SECRET = "root's secret"
+TRACED = "open,openat,openat2,creat,clone,clone3,fork,vfork,setuid,setresuid,chown,fchownat,chmod,fchmodat,link,linkat"
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can be misled to a file of root"),
+    pytest.mark.fault(42),
+]
+
+
+@dataclass
+class State:
+    """The state of a server that has ended, in a folder that other users may enter."""
+
+    folder: Path
+
+    @property
+    def api(self) -> Path:
+        return self.folder / "state" / "api"
+
+    def run(self, *command: str, trace: bool = False, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of pinner with this state, as root; with ``trace`` its system calls are in the file trace."""
+        program, *arguments = command
+        strace = ["strace", "-f", "-y", "-qq", "-e", f"trace={TRACED}", "-o", str(self.folder / "trace")]
+        return subprocess.run(
+            [*(strace if trace else []), BIN / program, *arguments, "--config-file", self.folder / "pinner.conf"],
+            capture_output=True, text=True, check=False, timeout=120, env=os.environ | environment,
+        )  # fmt: skip
+
+    def link(self, name: str, target: Path) -> None:
+        """As the API's user, replace a file of the database by a symlink."""
+        user = {"user": api_account().uid, "group": api_account().gid, "extra_groups": []}
+        subprocess.run(["ln", "-sfn", target, self.api / name], check=True, cwd="/", **user)  # type: ignore[call-overload]
+
+
+@pytest.fixture
+def state() -> Iterator[State]:
+    with tempfile.TemporaryDirectory(prefix="pinner-test-") as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        (folder / "pinner.conf").write_text(
+            f"[agent]\nstate_dir = {folder}/state\n[host]\nname = here\n"
+            f"[libvirt]\nuri = qemu+unix:///system?socket={folder}/no-libvirt\n{api_account().config}"
+        )
+        api = folder / "state" / "api"
+        api.mkdir(parents=True)
+        api.parent.chmod(0o711)
+        os.chown(api, api_account().uid, api_account().gid)
+        api.chmod(0o700)
+        yield State(folder)
+
+
+def opened_by_root(trace: str) -> list[str]:
+    """The calls of root that concern a file of the database. A process counts as root until it has given up root."""
+    dropped: set[str] = set()
+    found = []
+    for line in trace.splitlines():
+        pid, _, call = line.partition(" ")
+        if re.search(r"set(res)?uid\([1-9]\d*.*= 0$", call):
+            dropped.add(pid)
+        elif pid in dropped and (child := re.search(r"\b(?:clone3?|v?fork)\b.* = (\d+)$", call)):
+            dropped.add(child[1])
+        elif "api/pinner.sqlite" in call and pid not in dropped:
+            found.append(line)
+    return found
+
+
+def test_a_command_of_root_works_with_the_database_of_the_apis_user(state: State) -> None:
+    changed = state.run(
+        "pinner", "policy", "set", "--mode", "observe", SUDO_USER="ann", trace=bool(shutil.which("strace"))
+    )
+    assert changed.returncode == 0, changed.stderr
+    assert (state.api / "pinner.sqlite").stat().st_uid == api_account().uid
+    if shutil.which("strace"):
+        trace = (state.folder / "trace").read_text()
+        assert "api/pinner.sqlite" in trace
+        assert opened_by_root(trace) == []
+    listed = state.run("pinner", "audit", "list", "--json")
+    assert '"actor": "ann"' in listed.stdout, listed.stderr
+    assert state.run("pinner-manage", "db", "current").returncode == 0
+    assert {path.stat().st_uid for path in state.api.iterdir()} == {api_account().uid}
+    assert not list(Path("/run").glob("pinner-*/api.sock")), "the sockets of the command are removed"
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
+@pytest.mark.parametrize("database", ["a file of root", "absent"])
+@pytest.mark.parametrize(
+    "command",
+    [("pinner", "run", "list"), ("pinner", "plan", "--sample-seconds", "0"), ("pinner-manage", "db", "upgrade")],
+    ids=" ".join,
+)
+def test_root_follows_no_symlink_of_the_apis_user(state: State, command: tuple[str, ...], database: str) -> None:
+    secret = state.folder / "secret"
+    secret.write_text(SECRET)
+    secret.chmod(0o600)
+    before = secret.stat()
+    absent = state.folder / "absent"
+    absent.mkdir(0o700)
+    for name in FILES:
+        state.link(name, absent / name)
+    if database == "a file of root":
+        state.link("pinner.sqlite", secret)
+    done = state.run(*command, trace=True)
+    assert done.returncode == 1
+    assert "internal" not in done.stderr
+    assert list(absent.iterdir()) == [], "nothing was created through a symlink"
+    after = secret.stat()
+    assert (secret.read_text(), after.st_uid, after.st_mode, after.st_ctime_ns) == (
+        SECRET, before.st_uid, before.st_mode, before.st_ctime_ns,
+    )  # fmt: skip
+    trace = (state.folder / "trace").read_text()
+    assert opened_by_root(trace) == []
+    assert f"<{secret}>" not in trace, "nobody has opened the file"
+
+
+def test_serve_follows_no_symlink_of_the_apis_user(state: State) -> None:
+    """The server ends, because its API cannot open the database."""
+    secret = state.folder / "secret"
+    secret.write_text(SECRET)
+    secret.chmod(0o600)
+    for target in (secret, state.folder / "absent" / "pinner.sqlite"):
+        state.link("pinner.sqlite", target)
+        done = state.run("pinner", "serve")
+        assert done.returncode == 1, done.stderr
+        assert (secret.read_text(), secret.stat().st_uid, secret.stat().st_mode & 0o777) == (SECRET, 0, 0o600)
+        assert not target.parent.exists() or target == secret
+
+
+@pytest.mark.parametrize(
+    "command", [("pinner", "run", "list"), ("pinner", "serve"), ("pinner-manage", "db", "current")]
+)
+def test_a_state_folder_of_another_user_is_refused(state: State, command: tuple[str, ...]) -> None:
+    """Its owner could replace the folder of the agent's journal."""
+    os.chown(state.api.parent, api_account().uid, -1)
+    done = state.run(*command)
+    if command[0] == "pinner":
+        assert done.returncode == 2
+        assert "only root can write" in done.stderr
+    assert not (state.api.parent / "agent").exists()
+
+
+@pytest.mark.fault(43)
+def test_the_cli_asks_the_server_and_goes_on_alone_after_it(state: State) -> None:
+    """A socket of a dead server counts as no server. A user outside the group is told the remedy."""
+    log = state.folder / "log"
+    with log.open("w") as out:
+        command = [BIN / "pinner", "serve", "--config-file", state.folder / "pinner.conf"]
+        process = subprocess.Popen(command, stdout=out, stderr=out, text=True)
+    server = PinnerServer(process, log)
+    try:
+        assert state.run("pinner", "policy", "set", "--mode", "observe", SUDO_USER="ann").returncode == 0
+        assert server.http.get("/v1/audit").json()["items"][0]["actor"] == "ann"
+        (state.folder / "pinner.conf").chmod(0o644)
+        command = [sys.executable, "-c", AS_NOBODY, "--config-file", str(state.folder / "pinner.conf"), "run", "list"]
+        refused = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+        assert refused.returncode == 1
+        assert f"sudo usermod -aG {api_account().name} nobody" in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+    finally:
+        for pid in (*server.children(), process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+        server.http.close()
+    time.sleep(0.2)
+    assert (state.folder / "state" / "api.sock").is_socket()
+    alone = state.run("pinner", "audit", "list", "--json")
+    assert '"actor": "ann"' in alone.stdout, alone.stderr
+
+
+AS_NOBODY = (
+    "import os, sys; from pinner.cli.main import main; import pinner.server.opening; os.setgroups([]);"
+    "os.setgid(65534); os.setuid(65534); sys.exit(main(sys.argv[1:]))"
+)
+"""Python in root's home could not be read after the change of the user, so the modules are imported before it."""
