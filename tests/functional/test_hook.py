@@ -15,7 +15,9 @@ import pytest
 from support.in_memory_service import InMemoryService
 from support.nova_listener import until
 from support.real_service import answering
+from support.unix_http import served
 
+from pinner.api.app import create_app
 from pinner.nova import handover
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +72,12 @@ def server(pinner):
         yield url
 
 
+@pytest.fixture
+def unix_server(pinner):
+    with served(create_app(pinner, tokens={}, max_body_bytes=65536)) as running:
+        yield running.url
+
+
 def events_of(pinner, count=1):
     until(lambda: len(pinner.events) >= count, 10)
     return [(event.guest, event.event, event.source) for event in pinner.events]
@@ -83,6 +91,21 @@ def test_a_started_guest_is_reported(hook, pinner, server, event, name):
     hook.run(name, event, XML.format(name=escape(name), guest=guest, more=""))
     assert events_of(pinner) == [(guest, event, "libvirt hook")]
     assert not Path("/tmp/pinner-evil").exists()
+
+
+@pytest.mark.fault(43)
+def test_a_started_guest_is_reported_through_the_unix_socket(hook, pinner, unix_server):
+    guest = str(uuid.uuid4())
+    hook.configure(unix_server)
+    hook.run("web", "started", XML.format(name="web", guest=guest, more=""))
+    assert events_of(pinner) == [(guest, "started", "libvirt hook")]
+
+
+def test_a_refused_event_on_the_unix_socket_is_an_error_in_the_log(hook, pinner, unix_server):
+    hook.configure(unix_server)
+    hook.run("web", "started", XML.format(name="web", guest="-" * 36, more=""))
+    until(lambda: "HTTP Error 400" in hook.errors(), 10)
+    assert pinner.events == []
 
 
 def test_huge_xml_is_accepted(hook, pinner, server):
@@ -118,10 +141,20 @@ def test_a_wrong_token_is_an_error_in_the_log(hook, pinner, server):
     assert pinner.events == []
 
 
-@pytest.mark.parametrize("state", ["up", "down", "hanging", "no python"])
-def test_the_script_returns_soon_in_any_state_of_pinner(hook, pinner, server, state):
-    with closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as silent:
-        urls = {"up": server, "hanging": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+@pytest.mark.parametrize("state", ["up", "down", "hanging", "socket hanging", "no socket", "no python"])
+def test_the_script_returns_soon_in_any_state_of_pinner(hook, pinner, server, state, tmp_path):
+    with (
+        closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as silent,
+        closing(socket.socket(socket.AF_UNIX)) as silent_unix,
+    ):
+        silent_unix.bind(str(tmp_path / "s"))
+        silent_unix.listen(0)
+        urls = {
+            "up": server,
+            "hanging": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "socket hanging": f"unix:{tmp_path}/s",
+            "no socket": f"unix:{tmp_path}/none",
+        }
         hook.configure(urls.get(state, "http://127.0.0.1:1"), "s3cret")
         if state == "no python":
             (hook.folder / "python").unlink()
