@@ -23,7 +23,9 @@ exit status:
   1    failed
   2    bad input"""
 
-DESCRIPTION = "Set up this host for pinner, and manage the database of pinner's plans, runs and audit trail."
+DESCRIPTION = """\
+Set up this host for pinner, and manage the database of pinner's plans, runs
+and audit trail."""
 
 EPILOG = (
     """\

@@ -38,7 +38,8 @@ def setup_host(layout: Layout, say: Callable[[str], None], *, dry_run: bool) -> 
         _check_readable()
     steps.execute(_folders(layout), say, dry_run=dry_run)
     steps.execute(_systemd(), say, dry_run=dry_run)
-    say("start pinner with: systemctl start pinner-agent pinner-api")
+    if not dry_run:
+        say("start pinner with: systemctl start pinner-agent pinner-api")
 
 
 def check_host(layout: Layout) -> None:

@@ -22,6 +22,7 @@ from lab.topology import LabTopology
 BOOT_SECONDS = 300
 RUN_SECONDS = 300
 _STOP_SECONDS = 10
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _EXCERPT_BYTES = 4000
 """The length of a hung host's console log that the error contains."""
 _OVERHEAD_MIB = 768
@@ -63,15 +64,19 @@ class LabHost:
         kernel: str = "",
         number: int = 1,
         port: int = 19000,
+        reboots: bool = False,
     ) -> None:
         """Begin to boot; ``wait`` returns when the host can be used. Raises LabError before anything is started.
 
-        ``folder`` is created for the logs and a socket; its path must be short because of the socket.
+        ``folder`` is created for the logs and a socket; its path must be short because of the socket. Only a host with
+        ``reboots`` can be rebooted; its disk keeps what was written.
         """
         check(topology)
         self.topology = topology
         self.folder = folder
-        self.machine = Machine(topology, kernel, number, port, folder, image.image(), disk, kvm.usable(), _free_port())
+        self.machine = Machine(
+            topology, kernel, number, port, folder, image.image(), disk, kvm.usable(), _free_port(), reboots=reboots
+        )
         prepare(self.machine)
         self._agent = GuestAgent(folder / "agent")
         with (folder / "qemu.log").open("w") as log:
@@ -131,6 +136,17 @@ class LabHost:
         if check and result.status:
             raise LabError(f"{command}\nended with status {result.status}:\n{result.out}{result.err}")
         return result
+
+    def reboot(self, seconds: float = BOOT_SECONDS) -> None:
+        """Reboot the host, and wait until it can be used again. Raises Hung."""
+        before = self.run(f"cat {_BOOT_ID}").out
+        self.run("systemctl --no-block reboot")
+        deadline = time.monotonic() + seconds
+        while True:
+            self.wait(deadline - time.monotonic())
+            if self.run(f"cat {_BOOT_ID}").out != before:
+                return
+            time.sleep(1)
 
     def close(self) -> None:
         """End the machine; its writes to the disk are dropped, its console log remains."""

@@ -42,6 +42,8 @@ class Machine:
     kvm: bool
     api: int = 0
     interactive: bool = False
+    reboots: bool = False
+    """Whether a reboot starts the host again; otherwise it ends the machine, as after a panic."""
 
     @property
     def id(self) -> uuid.UUID:
@@ -68,7 +70,9 @@ def _host(machine: Machine) -> Iterator[str]:
     if machine.interactive:
         console = f"stdio,mux=on,signal=off,logfile={folder}/console.log"
         yield from ("-mon", "chardev=console")
-    yield from ("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-machine", "q35")
+    yield from ("-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35")
+    if not machine.reboots:
+        yield "-no-reboot"
     yield from ("-accel", "kvm" if machine.kvm else "tcg,thread=multi,tb-size=256", "-uuid", str(machine.id))
     yield from ("-kernel", str(image.kernel), "-initrd", f"{folder}/initrd", "-append", machine.kernel_arguments)
     yield from ("-drive", f"file={image.root},format=raw,if=none,id=root,snapshot=on")

@@ -34,16 +34,16 @@ class Pool:
             host.close()
         shutil.rmtree(self._folder)
 
-    def host(self, name: str, kernel: str = "", *, number: int = 1) -> LabHost:
+    def host(self, name: str, kernel: str = "", *, number: int = 1, reboots: bool = False) -> LabHost:
         """The running host of this topology, kernel arguments and number; it is booted if needed.
 
-        Raises LabError, and Hung if the host does not boot.
+        With ``reboots`` it can be rebooted. Raises LabError, and Hung if the host does not boot.
         """
         shape = topology.load(name)
-        key = (shape.nodes, shape.distances, shape.positions, f"{shape.kernel} {kernel}".strip(), number)
+        key = (shape.nodes, shape.distances, shape.positions, f"{shape.kernel} {kernel}".strip(), number, reboots)
         if key not in self._hosts:
             self._make_room()
-            self._hosts[key] = self._boot(shape, kernel, number)
+            self._hosts[key] = self._boot(shape, kernel, number, reboots=reboots)
         self._hosts.move_to_end(key)
         return self._hosts[key]
 
@@ -57,11 +57,17 @@ class Pool:
             _, oldest = self._hosts.popitem(last=False)
             oldest.close()
 
-    def _boot(self, shape: topology.LabTopology, kernel: str, number: int) -> LabHost:
+    def _boot(self, shape: topology.LabTopology, kernel: str, number: int, *, reboots: bool) -> LabHost:
         self._disk = self._disk or software(self._folder)
         self._booted += 1
         host = LabHost(
-            shape, self._folder / f"{self._booted}", self._disk, kernel=kernel, number=number, port=self._port
+            shape,
+            self._folder / f"{self._booted}",
+            self._disk,
+            kernel=kernel,
+            number=number,
+            port=self._port,
+            reboots=reboots,
         )
         host.wait()
         return host
