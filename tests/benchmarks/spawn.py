@@ -9,7 +9,6 @@ enforced policy. The benchmark reads the masks of all threads from the kernel un
 """
 
 import contextlib
-import copy
 import os
 import signal
 import socket
@@ -103,8 +102,8 @@ def _event_latency(daemon: Daemon, home: str, away: int, send: Callable[[], obje
 
 
 def notifications(server: PolicyServer, folder: Path, guest: str, count: int) -> list[float]:
-    """The latencies of notifications through a broker and the listener; empty without a broker or samples."""
-    if why := private_rabbit.missing() or ("" if samples.FILES else "PINNER_NOVA_SAMPLES does not name the samples"):
+    """The latencies of notifications through a broker and the listener; empty without a broker."""
+    if why := private_rabbit.missing():
         print(f"notifications are not measured: {why}", file=sys.stderr)
         return []
     with (
@@ -112,7 +111,7 @@ def notifications(server: PolicyServer, folder: Path, guest: str, count: int) ->
         listening(folder / "l", rabbit.url, server.url) as listener,
     ):
         listener.wait_for("listening")
-        sample = copy.deepcopy(samples.load("instance-reboot-end"))
+        sample = samples.OWN.load("reboot-end")
         sample["payload"]["nova_object.data"] |= {"uuid": guest, "host": server.host}
         return event_latencies(
             server, folder, count, lambda: publish(rabbit.url, sample | {"timestamp": samples.now()})

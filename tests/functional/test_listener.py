@@ -1,23 +1,18 @@
 """`pinner-nova-listener` with a real RabbitMQ and pinner's REST API, and the faults of each of them."""
 
-import copy
 import subprocess
 import sys
 import time
 
 import private_rabbit
 import pytest
-from support import samples
 from support.in_memory_service import InMemoryService
 from support.nova_listener import LISTENER, another_queue, listening, publish, until, waiting
 from support.real_service import answering
+from support.samples import OWN, SETS
 
-pytestmark = [
-    samples.needed,
-    pytest.mark.skipif(bool(private_rabbit.missing()), reason=private_rabbit.missing()),
-]
+pytestmark = pytest.mark.skipif(bool(private_rabbit.missing()), reason=private_rabbit.missing())
 
-GUEST = "178b0921-8f85-4257-88b6-2e743b5a975c"
 TOKENS = {"s3cret": "nova-listener"}
 
 
@@ -28,10 +23,10 @@ def rabbit(tmp_path_factory):
 
 
 class Pinner(InMemoryService):
-    """A service with the hosts of Nova's samples."""
+    """A service with the hosts of the samples."""
 
     def hosts(self):
-        return ("compute", "host2", "h1")
+        return (*(host for each in SETS for host in (each.host, each.destination)), "h1")
 
 
 @pytest.fixture
@@ -55,25 +50,27 @@ def listener(tmp_path, rabbit, pinner, token):
 
 
 def create_end(**data):
-    sample = copy.deepcopy(samples.load("instance-create-end"))
+    sample = OWN.load("create-end")
     sample["payload"]["nova_object.data"] |= data
     return sample
 
 
-def test_every_sample_arrives_and_another_queue_gets_all_of_them_too(rabbit, pinner, listener):
+@pytest.mark.parametrize("samples", SETS, ids=str)
+def test_every_sample_arrives_and_another_queue_gets_all_of_them_too(rabbit, pinner, listener, samples):
     with another_queue(rabbit.url) as messages:
-        for file in samples.FILES:
-            publish(rabbit.url, samples.load(file.stem))
-        until(lambda: len(pinner.events) == 14, 10, lambda: listener.log)
-        until(lambda: messages() == len(samples.FILES), 5)
+        for name in samples.names:
+            publish(rabbit.url, samples.load(name))
+        until(lambda: len(pinner.events) == len(samples.events), 10, lambda: listener.log)
+        until(lambda: messages() == len(samples.names), 5)
     events = {event.event: event for event in pinner.events}
-    assert len(events) == 14
+    assert len(events) == len(samples.events) >= 14
     assert events["instance.live_migration_pre.start"].kind == "leaving"
-    assert str(events["instance.live_migration_pre.start"].cpus) == "0-3", "the CPUs of host2"
+    assert str(events["instance.live_migration_pre.start"].cpus) == "0-3", "the CPUs of the destination"
     assert events["instance.delete.end"].kind == "gone"
     create = events["instance.create.end"]
-    assert (create.guest, create.source) == (GUEST, "nova req-5b6c791d-5709-4f36-8fbe-c3e02869e35d, user fake")
-    assert create.nova.extra_specs == {"hw:watchdog_action": "disabled"}
+    source = f"nova {samples.request}, user {samples.nova.user}"
+    assert (create.guest, create.source) == (samples.guest, source)
+    assert create.nova.extra_specs == samples.nova.extra_specs
     assert {record.actor for record in pinner.records} == {"nova-listener"}
 
 
@@ -87,7 +84,7 @@ def test_poison_is_quarantined_once_and_the_next_message_is_delivered(rabbit, pi
         {**create_end(), "payload": None},
         {**create_end(), "event_type": None},
         {**create_end(), "event_type": "instance.create.end", "payload": {"nova_object.version": "2.0"}},
-        {"publisher_id": "nova-compute:compute", "event_type": "instance.create.end", "priority": "INFO"},
+        {"publisher_id": f"nova-compute:{OWN.host}", "event_type": "instance.create.end", "priority": "INFO"},
     ]
     for each in poison:
         publish(rabbit.url, each)
@@ -109,9 +106,9 @@ def test_poison_is_quarantined_once_and_the_next_message_is_delivered(rabbit, pi
 
 @pytest.mark.fault(35)
 def test_duplicates_are_delivered_in_any_order(rabbit, pinner, listener):
-    names = ["instance-live_migration_post_dest-end", "instance-delete-end", "instance-create-end"] * 3
+    names = ["live_migration_post_dest-end", "delete-end", "create-end"] * 3
     for name in names:
-        publish(rabbit.url, samples.load(name))
+        publish(rabbit.url, OWN.load(name))
     until(lambda: len(pinner.events) == len(names), 10, lambda: listener.log)
 
 
@@ -172,11 +169,11 @@ def test_events_wait_until_pinner_runs_again(tmp_path, rabbit, pinner, token):
         listener.wait_for("listening")
         for _ in range(3):
             publish(rabbit.url, create_end())
-        listener.wait_for("events of host compute wait")
+        listener.wait_for(f"events of host {OWN.host} wait")
         with answering(pinner, TOKENS, port):
             until(lambda: len(pinner.events) == 3, 20, lambda: listener.log)
-            listener.wait_for("events of host compute are delivered again")
-        assert listener.log.count("events of host compute wait") == 1
+            listener.wait_for(f"events of host {OWN.host} are delivered again")
+        assert listener.log.count(f"events of host {OWN.host} wait") == 1
 
 
 def test_events_are_sent_to_the_server_of_their_host(tmp_path, rabbit, token):
@@ -201,7 +198,7 @@ def test_events_wait_while_the_token_is_wrong(tmp_path, rabbit, pinner):
     ):
         listener.wait_for("listening")
         publish(rabbit.url, create_end())
-        listener.wait_for("events of host compute wait.*bearer token")
+        listener.wait_for(f"events of host {OWN.host} wait.*bearer token")
         assert pinner.events == []
     assert [line["why"] for line in listener.quarantined()] == ["the listener ended before it was delivered"]
 

@@ -1,25 +1,106 @@
-"""Nova's own samples of its versioned notifications, in the folder that PINNER_NOVA_SAMPLES names."""
+"""Samples of Nova's versioned notifications about one instance.
+
+pinner's own samples are in tests/data. The folder that PINNER_NOVA_SAMPLES names has Nova's own samples.
+"""
 
 import json
 import os
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from pinner.model.guest import NovaIdentity
 from pinner.nova.notification import Message
 
-FOLDER = os.environ.get("PINNER_NOVA_SAMPLES", "")
-WHY_NOT = "PINNER_NOVA_SAMPLES does not name the folder of Nova's notification samples"
-FILES = sorted(Path(FOLDER).glob("instance-*.json")) if FOLDER else []
-needed = pytest.mark.skipif(not FILES, reason=WHY_NOT)
 TIMESTAMP = "2026-11-21 10:00:00.123456"
+KINDS = {
+    "create-end": "started",
+    "reboot-end": "started",
+    "power_on-end": "started",
+    "resize_finish-end": "started",
+    "resize_revert-end": "started",
+    "rebuild-end": "started",
+    "rescue-end": "started",
+    "unrescue-end": "started",
+    "unshelve-end": "started",
+    "restore-end": "started",
+    "resume-end": "started",
+    "unpause-end": "started",
+    "live_migration_post_dest-end": "started",
+    "live_migration_rollback-end": "started",
+    "live_migration_pre-start": "leaving",
+    "live_migration_post-end": "gone",
+    "delete-end": "gone",
+}
+"""Sample name to event kind. The parser returns None for all other samples."""
 
 
-def load(name: str) -> dict[str, Any]:
-    """The sample of a name such as ``instance-create-end``."""
-    return dict(json.loads((Path(FOLDER) / f"{name}.json").read_text()))
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The samples of a folder, and the values in them."""
+
+    name: str
+    folder: Path
+    guest: str
+    host: str
+    destination: str
+    """The host that the live migrations lead to."""
+    request: str
+    """The request id of the create notifications."""
+    nova: NovaIdentity
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names such as ``create-end``."""
+        files = sorted(self.folder.glob("instance-*.json"))
+        return tuple(file.stem.removeprefix("instance-") for file in files)
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """The names of the samples that the parser makes an event of."""
+        return tuple(name for name in self.names if name in KINDS)
+
+    def load(self, name: str) -> dict[str, Any]:
+        """The sample of a name such as ``create-end``."""
+        return dict(json.loads((self.folder / f"instance-{name}.json").read_text()))
+
+
+OWN = Samples(
+    "own",
+    Path(__file__).parents[1] / "data/nova-notifications",
+    guest="5d0a4c1e-93b7-4f26-8a1d-0c7be2f64913",
+    host="rack1-node3",
+    destination="rack2-node7",
+    request="req-0b69431c-3583-5fa4-a917-07b9feb00091",
+    nova=NovaIdentity(
+        "edge-router-1",
+        "8c1f0e6b2d5a49f7b3a4d1e07c96f258",
+        "b72e95d140fc4a6e8f3b6d2a17c05e94",
+        "nfv.medium",
+        {"hw:numa_nodes": "1", "hw_rng:allowed": "true"},
+    ),
+)
+NOVA = Samples(
+    "nova",
+    Path(os.environ.get("PINNER_NOVA_SAMPLES", "")),
+    guest="178b0921-8f85-4257-88b6-2e743b5a975c",
+    host="compute",
+    destination="host2",
+    request="req-5b6c791d-5709-4f36-8fbe-c3e02869e35d",
+    nova=NovaIdentity(
+        "some-server",
+        "6f70656e737461636b20342065766572",
+        "fake",
+        "test_flavor",
+        {"hw:watchdog_action": "disabled"},
+    ),
+)
+SETS = (OWN, NOVA) if os.environ.get("PINNER_NOVA_SAMPLES") else (OWN,)
+"""The samples that the tests use."""
 
 
 def now() -> str:

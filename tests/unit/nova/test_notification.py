@@ -7,89 +7,81 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import samples
+from support.samples import KINDS, OWN, SETS, message
 
 from pinner.model.errors import Invalid
-from pinner.model.guest import NovaIdentity
 from pinner.nova.notification import Message, parse
 
-pytestmark = samples.needed
-
-GUEST = "178b0921-8f85-4257-88b6-2e743b5a975c"
-KINDS = {
-    "create-end": "started",
-    "reboot-end": "started",
-    "power_on-end": "started",
-    "resize_finish-end": "started",
-    "resize_revert-end": "started",
-    "rebuild-end": "started",
-    "unrescue-end": "started",
-    "unshelve-end": "started",
-    "resume-end": "started",
-    "unpause-end": "started",
-    "live_migration_post_dest-end": "started",
-    "live_migration_rollback-end": "started",
-    "live_migration_pre-start": "leaving",
-    "delete-end": "gone",
-}
-"""Sample name to event kind. The parser returns None for all other samples."""
+every_set = pytest.mark.parametrize("samples", SETS, ids=str)
 
 
-@pytest.mark.parametrize("file", samples.FILES, ids=lambda file: file.stem)
-def test_every_sample(file):
-    name = file.stem.removeprefix("instance-")
-    nova_event = parse(samples.message(samples.load(file.stem)))
+@every_set
+def test_there_are_samples_of_every_action(samples):
+    assert len(samples.names) >= 21
+    assert len(samples.events) >= 14
+    assert samples is not OWN or set(samples.events) == set(KINDS)
+
+
+@pytest.mark.parametrize(("samples", "name"), [(each, name) for each in SETS for name in each.names], ids=str)
+def test_every_sample(samples, name):
+    nova_event = parse(message(samples.load(name)))
     assert (nova_event.guest_event.kind if nova_event else None) == KINDS.get(name)
     if nova_event:
-        assert nova_event.guest_event.guest == GUEST
-        assert nova_event.host == ("host2" if name == "live_migration_post_dest-end" else "compute")
+        assert nova_event.guest_event.guest == samples.guest
+        assert nova_event.host == (samples.destination if name == "live_migration_post_dest-end" else samples.host)
 
 
-def test_every_field_of_an_event():
-    nova_event = parse(samples.message(samples.load("instance-create-end")))
+@every_set
+def test_every_field_of_an_event(samples):
+    nova_event = parse(message(samples.load("create-end")))
     event = nova_event.guest_event
     assert event.event == "instance.create.end"
-    assert event.source == "nova req-5b6c791d-5709-4f36-8fbe-c3e02869e35d, user fake"
+    assert event.source == f"nova {samples.request}, user {samples.nova.user}"
     assert event.at == datetime(2026, 11, 21, 10, 0, 0, 123456, tzinfo=UTC)
-    project = "6f70656e737461636b20342065766572"
-    assert event.nova == NovaIdentity("some-server", project, "fake", "test_flavor", {"hw:watchdog_action": "disabled"})
+    assert event.nova == samples.nova
     assert nova_event.destination == ""
 
 
-def test_a_leaving_guest_has_a_source_and_a_destination():
-    nova_event = parse(samples.message(samples.load("instance-live_migration_pre-start")))
-    assert (nova_event.host, nova_event.destination) == ("compute", "host2")
+@every_set
+def test_a_leaving_guest_has_a_source_and_a_destination(samples):
+    nova_event = parse(message(samples.load("live_migration_pre-start")))
+    assert (nova_event.host, nova_event.destination) == (samples.host, samples.destination)
 
 
-def test_the_source_host_reports_that_a_guest_has_left():
-    sample = samples.load("instance-live_migration_post-start")
+@every_set
+def test_the_source_host_reports_that_a_guest_has_left(samples):
+    sample = samples.load("live_migration_post-start")
     sample["event_type"] = "instance.live_migration_post.end"
-    sample["payload"]["nova_object.data"]["host"] = "host2"
-    nova_event = parse(samples.message(sample))
-    assert (nova_event.host, nova_event.guest_event.kind) == ("compute", "gone")
+    sample["payload"]["nova_object.data"]["host"] = samples.destination
+    nova_event = parse(message(sample))
+    assert (nova_event.host, nova_event.guest_event.kind) == (samples.host, "gone")
 
 
-def test_a_deleted_instance_without_a_host_is_ignored():
-    sample = samples.load("instance-delete-end")
+@every_set
+def test_a_deleted_instance_without_a_host_is_ignored(samples):
+    sample = samples.load("delete-end")
     sample["payload"]["nova_object.data"]["host"] = None
-    assert parse(samples.message(sample)) is None
+    assert parse(message(sample)) is None
 
 
-def test_an_older_nova_has_the_request_id_only_in_the_context():
-    sample = samples.load("instance-create-end")
+@every_set
+def test_an_older_nova_has_the_request_id_only_in_the_context(samples):
+    sample = samples.load("create-end")
     for name in ("request_id", "action_initiator_user"):
         del sample["payload"]["nova_object.data"][name]
-    assert parse(samples.message(sample)).guest_event.source == "nova req-c, user fake"
-    assert parse(replace(samples.message(sample), context=None)).guest_event.source == "nova, user fake"
+    assert parse(message(sample)).guest_event.source == f"nova req-c, user {samples.nova.user}"
+    assert parse(replace(message(sample), context=None)).guest_event.source == f"nova, user {samples.nova.user}"
 
 
-def test_fields_of_a_newer_nova_are_ignored():
-    sample = samples.load("instance-create-end")
+@every_set
+def test_fields_of_a_newer_nova_are_ignored(samples):
+    sample = samples.load("create-end")
     sample["payload"]["nova_object.version"] = "1.99"
     sample["payload"]["nova_object.data"]["new"] = {"a": 1}
-    assert parse(samples.message(sample)) == parse(samples.message(samples.load("instance-create-end")))
+    assert parse(message(sample)) == parse(message(samples.load("create-end")))
 
 
+@every_set
 @pytest.mark.parametrize(
     ("path", "value", "field"),
     [
@@ -116,32 +108,34 @@ def test_fields_of_a_newer_nova_are_ignored():
         (("publisher_id",), None, None),
     ],
 )
-def test_invalid_messages_name_the_wrong_field(path, value, field):
-    sample = samples.load("instance-create-end")
+def test_invalid_messages_name_the_wrong_field(samples, path, value, field):
+    sample = samples.load("create-end")
     parent = sample
     for name in path[:-1]:
         parent = parent[name]
     parent[path[-1]] = value
     if field is None:
-        assert parse(samples.message(sample)) is not None
+        assert parse(message(sample)) is not None
         return
     with pytest.raises(Invalid) as caught:
-        parse(samples.message(sample))
+        parse(message(sample))
     assert caught.value.details["field"] == field
 
 
+@every_set
 @pytest.mark.parametrize("name", ["uuid", "host", "tenant_id", "user_id", "flavor"])
-def test_a_missing_field_is_named(name):
-    sample = samples.load("instance-reboot-end")
+def test_a_missing_field_is_named(samples, name):
+    sample = samples.load("reboot-end")
     del sample["payload"]["nova_object.data"][name]
     with pytest.raises(Invalid, match=name):
-        parse(samples.message(sample))
+        parse(message(sample))
 
 
+@every_set
 @pytest.mark.parametrize("timestamp", [None, "", "yesterday", 7, "2026-13-01"])
-def test_an_invalid_timestamp_is_refused(timestamp):
+def test_an_invalid_timestamp_is_refused(samples, timestamp):
     with pytest.raises(Invalid, match="timestamp"):
-        parse(replace(samples.message(samples.load("instance-create-end")), timestamp=timestamp))
+        parse(replace(message(samples.load("create-end")), timestamp=timestamp))
 
 
 _JSON = st.recursive(
@@ -159,10 +153,11 @@ def paths(value, path=()):
         yield from paths(inner, (*path, name))
 
 
+@every_set
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.data())
-def test_a_changed_sample_is_parsed_or_refused(data):
-    sample = copy.deepcopy(samples.load(data.draw(st.sampled_from(samples.FILES)).stem))
+@given(data=st.data())
+def test_a_changed_sample_is_parsed_or_refused(samples, data):
+    sample = copy.deepcopy(samples.load(data.draw(st.sampled_from(samples.names))))
     for _ in range(data.draw(st.integers(1, 3))):
         path = data.draw(st.sampled_from([path for path in paths(sample) if path]))
         parent = sample
@@ -173,7 +168,7 @@ def test_a_changed_sample_is_parsed_or_refused(data):
         else:
             del parent[path[-1]]
     try:
-        parse(samples.message(sample))
+        parse(message(sample))
     except Invalid as error:
         assert str(error)
 
