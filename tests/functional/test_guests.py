@@ -8,6 +8,7 @@ from pathlib import Path
 
 import private_libvirt
 import pytest
+from support import another_user
 from support.kernel import masks, names
 
 from pinner.host.libvirt import Libvirt
@@ -141,16 +142,11 @@ def test_the_error_says_that_libvirt_refuses_the_connection(libvirtd):
     """Only root may use libvirtd's socket here; the process that connects has given up root."""
     socket = libvirtd.partition("socket=")[2]
     before = Path(socket).stat().st_mode
-    code = (
-        "import os; os.setgid(65534); os.setuid(65534)\n"
-        "from pinner.host.libvirt import Libvirt\n"
-        "from pinner.model.errors import NotPermitted\n"
-        f"try: Libvirt({libvirtd!r}).capabilities()\n"
-        "except NotPermitted as error: print(error.code)\n"
-    )
+    imports = "import libvirt\nfrom pinner.host.libvirt import Libvirt\nfrom pinner.model.errors import NotPermitted\n"
+    code = f"try: Libvirt({libvirtd!r}).capabilities()\nexcept NotPermitted as error: print(error.code)\n"
     Path(socket).chmod(0o700)
     try:
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        done = another_user.run(imports, code)
     finally:
         Path(socket).chmod(before)
     assert done.stdout == f"{NotPermitted.code}\n", done.stderr

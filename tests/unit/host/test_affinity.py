@@ -1,12 +1,11 @@
 """Affinities set in the real kernel: on the tests' own processes, and on a kernel thread that cannot be moved."""
 
 import os
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support import another_user
 from support.kernel import THREADS, allowed, cpuset, masks, process, started
 
 from pinner.host import affinity
@@ -108,14 +107,15 @@ def _is_bound(comm: Path) -> bool:
 def test_a_process_without_root_cannot_pin_the_thread_of_another_user():
     """A child process gives up root and then tries."""
     with process(THREADS.format(count=1)) as pid:
-        code = (
-            "import os; os.setgid(65534); os.setuid(65534)\n"
+        imports = (
             "from pinner.host import affinity\n"
             "from pinner.model.cpuset import CpuSet\n"
             "from pinner.model.errors import NotPermitted\n"
             "from pinner.model.change import ThreadMask\n"
-            f"try: affinity.set_affinity(ThreadMask({pid}, {started(pid)}, CpuSet.of([{ONLINE[0]}])))\n"
-            "except NotPermitted as error: print(error.code)\n"
         )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        done = another_user.run(
+            imports,
+            f"try: affinity.set_affinity(ThreadMask({pid}, {started(pid)}, CpuSet.of([{ONLINE[0]}])))\n"
+            "except NotPermitted as error: print(error.code)\n",
+        )
         assert done.stdout == f"{NotPermitted.code}\n", done.stderr
