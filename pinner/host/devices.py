@@ -11,18 +11,22 @@ def read_devices(root: Path) -> tuple[Device, ...]:
     """PCI functions by address, then network interfaces by name; empty if the folders are missing.
 
     The description of a PCI function is its class and vendor:device. The description of a network interface is the
-    name of its device; it is empty for a virtual interface.
+    address of its PCI function, or the name of its device on another bus; it is empty for a virtual interface.
     """
-    pci = (
-        Device("pci", _name(path), number(path / "numa_node"), _pci_ids(path))
-        for path in _entries(root / "sys/bus/pci/devices")
-    )
-    net = (
-        Device("net", _name(path), number(path / "device/numa_node"), _target_name(path / "device"))
-        for path in _entries(root / "sys/class/net")
-        if path.is_dir()
-    )
+    functions = root / "sys/bus/pci/devices"
+    pci = (Device("pci", _name(path), number(path / "numa_node"), _pci_ids(path)) for path in _entries(functions))
+    net = (_interface(path, functions) for path in _entries(root / "sys/class/net") if path.is_dir())
     return (*pci, *net)
+
+
+def _interface(path: Path, functions: Path) -> Device:
+    device = path / "device"
+    if not device.exists():
+        return Device("net", _name(path), None, "")
+    # The device of a virtio or USB card is below its PCI function, and only the function has a node.
+    behind = (device.resolve(), *device.resolve().parents)
+    function = next((each for each in behind if (functions / each.name).is_symlink()), behind[0])
+    return Device("net", _name(path), number(function / "numa_node"), _name(function))
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -40,7 +44,3 @@ def _pci_ids(device: Path) -> str:
     """Class and vendor:device in hexadecimal, as lspci -n writes them; empty if the kernel does not report them."""
     class_, vendor, model = ((text(device / name) or "").removeprefix("0x") for name in ("class", "vendor", "device"))
     return f"{class_[:4]} {vendor}:{model}" if class_ and vendor and model else ""
-
-
-def _target_name(device: Path) -> str:
-    return _name(device.resolve()) if device.exists() else ""

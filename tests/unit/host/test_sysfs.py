@@ -164,6 +164,22 @@ def test_devices_have_their_nodes(tmp_path):
     ]
 
 
+def test_the_interface_of_a_virtio_card_has_the_address_and_the_node_of_its_pci_function(tmp_path):
+    root = two_nodes(tmp_path)
+    card = "sys/devices/pci0000:00/0000:00:04.0"
+    write(root, {f"{card}/numa_node": "2\n", f"{card}/virtio3/net/eth0/mtu": "1500\n"})
+    links = {
+        "sys/bus/pci/devices/0000:00:04.0": "../../../devices/pci0000:00/0000:00:04.0",
+        "sys/class/net/eth0": "../../devices/pci0000:00/0000:00:04.0/virtio3/net/eth0",
+        f"{card}/virtio3/net/eth0/device": "../../../virtio3",
+    }
+    for name, target in links.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).symlink_to(target)
+    (eth0,) = (device for device in read_topology(root).devices if device.kind == "net")
+    assert (eth0.name, eth0.node, eth0.description) == ("eth0", 2, "0000:00:04.0")
+
+
 def test_read_fingerprint_equals_the_fingerprint_of_the_topology(tmp_path):
     root = two_nodes(tmp_path)
     assert read_fingerprint(root) == read_topology(root).fingerprint
