@@ -6,6 +6,7 @@
 # make test-faults  random scenarios of guests, daemons, plans and kills; the host is checked after each step (SEED=7 MINUTES=10)
 # make faults  write docs/faults.md: every fault with its tests and their results (LAB=1: also the tests of the lab)
 # make lab    a shell on a virtual machine with several NUMA nodes (TOPOLOGY=two-socket)
+# make captures  save lab hosts as the captured machines of the tests (ARGS="two-socket offline")
 # make test-lab  test every strategy on every topology of the lab (ARGS="-k two-socket")
 
 PYTHON ?= /usr/bin/python3
@@ -14,7 +15,7 @@ ARGS ?=
 TOPOLOGY ?= two-socket
 MINUTES ?= 1
 
-.PHONY: help demo test setup test-kills test-faults faults bench lab test-lab sample lint
+.PHONY: help demo test setup test-kills test-faults faults bench lab captures test-lab sample lint
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -53,6 +54,9 @@ lint: setup
 
 lab: setup
 	@$(SUDO) env PYTHONPATH=tools:. .venv/bin/python -m lab.shell $(TOPOLOGY) $(ARGS)
+
+captures: setup
+	$(SUDO) env PYTHONPATH=tools:. .venv/bin/python -m lab.captures $(ARGS)
 
 test-lab: setup
 	$(SUDO) .venv/bin/python -m pytest tests/lab -n 2 --durations=0 --durations-min=1 $(ARGS)

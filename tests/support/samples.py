@@ -86,7 +86,7 @@ OWN = Samples(
 )
 NOVA = Samples(
     "nova",
-    Path(os.environ.get("PINNER_NOVA_SAMPLES", "")),
+    Path(os.environ.get("PINNER_NOVA_SAMPLES", "")).resolve(),
     guest="178b0921-8f85-4257-88b6-2e743b5a975c",
     host="compute",
     destination="host2",

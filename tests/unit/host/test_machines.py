@@ -1,23 +1,16 @@
 """Compares pinner with hwloc's lstopo, an independent program, on every captured machine."""
 
-import os
-import subprocess
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
 from support.lstopo import Lstopo, cpus
+from support.machines import ARCHIVES, NAMES, OWN, unpack
 
 from pinner.host.capture import capture
 from pinner.host.sysfs import read_topology
 from pinner.host.sysfs_nodes import overlaps
 from pinner.model.cpuset import CpuSet
 from pinner.model.topology import Topology
-
-MACHINES = os.environ.get("PINNER_MACHINES")
-NAMES = sorted(path.name.removesuffix(".tar.bz2") for path in Path(MACHINES or "/nonexistent").glob("*.tar.bz2"))
-
-pytestmark = pytest.mark.skipif(not MACHINES, reason="PINNER_MACHINES does not name the folder of captured machines")
 
 OVERLAPPING = "8em64t-2s2ca2c-buggynuma"
 """Its firmware assigns every CPU to all 8 nodes. hwloc drops all nodes except the first, together with their memory;
@@ -43,14 +36,13 @@ def by(topology: Topology, *fields: str) -> set[CpuSet]:
 @pytest.fixture(scope="module", params=NAMES)
 def machine(request, tmp_path_factory):
     name = request.param
-    folder = tmp_path_factory.mktemp("machine")
-    subprocess.run(["tar", "-xjf", Path(MACHINES) / f"{name}.tar.bz2", "-C", folder], check=True)
-    (root,) = folder.iterdir()
+    root = unpack(name, tmp_path_factory.mktemp("machine"))
     return name, read_topology(root), Lstopo.of(root), root
 
 
 def test_there_are_machines():
-    assert len(NAMES) >= 15
+    for folder, archives in ARCHIVES.items():
+        assert len(archives) >= (7 if folder == OWN else 15), folder
 
 
 def test_cpus(machine):

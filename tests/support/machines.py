@@ -1,0 +1,19 @@
+"""Captured machines: the lab's hosts in tests/data, and the machines in the folder that PINNER_MACHINES names."""
+
+import os
+import tarfile
+from pathlib import Path
+
+OWN = Path(__file__).parents[1] / "data/machines"
+_FOLDERS = [OWN, *(Path(folder).resolve() for folder in [os.environ.get("PINNER_MACHINES")] if folder)]
+ARCHIVES = {folder: sorted(folder.glob("*.tar.bz2")) for folder in _FOLDERS}
+"""The archives in each folder."""
+NAMES = {path.name.removesuffix(".tar.bz2"): path for paths in ARCHIVES.values() for path in paths}
+"""The archive of each machine by its name."""
+
+
+def unpack(name: str, folder: Path) -> Path:
+    """Unpack a machine below the folder. Returns the machine's root."""
+    with tarfile.open(NAMES[name]) as archive:
+        archive.extractall(folder)  # the archives are trusted
+    return next(path.parent for path in folder.glob("*/sys"))
