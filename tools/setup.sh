@@ -9,8 +9,14 @@ say() { printf '\033[1m== %s\033[0m\n' "$*"; }
 
 install() {
     say "Installing Debian packages: $*"
-    $SUDO apt-get update -qq
-    $SUDO env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+    log=$(mktemp)
+    # dpkg writes hundreds of lines, which matter only where it fails.
+    if ! { $SUDO apt-get update -qq &&
+        $SUDO env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"; } >"$log" 2>&1; then
+        cat "$log" >&2
+        exit 1
+    fi
+    rm "$log"
 }
 
 "$PYTHON" -c 'import ensurepip' 2>/dev/null || install python3-venv
