@@ -39,7 +39,17 @@ STATE_OF_ROOT = Path("/var/lib/pinner")
 """The state folder of a server that root starts, unless [agent] state_dir names another one."""
 SOCKETS_OF_ROOT = Path("/run/pinner")
 """The folder of the sockets that belong to STATE_OF_ROOT."""
-configuration = conf.load
+
+
+def configuration(files: list[Path] | None = None, into: cfg.ConfigOpts | None = None) -> cfg.ConfigOpts:
+    """The configuration from ``files``, or from the default files; see conf.load.
+
+    Root reads no default file that another user can write: HOME can name another user's folder.
+    """
+    if files is None:
+        for file in cfg.find_config_files("pinner") + cfg.find_config_dirs("pinner"):
+            require_own(Path(file).parent, "configuration")
+    return conf.load(files, into)
 
 
 def now() -> datetime:

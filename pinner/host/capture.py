@@ -47,8 +47,9 @@ def capture(root: Path, folder: Path, *, scrub: bool) -> int:
     sysfs_cpus.present(root)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise Invalid("DIR", str(folder), "a new or empty folder")
+        if any(folder.iterdir()) or folder.stat().st_uid != os.geteuid():
+            # The owner of the folder could put a symlink in the place of a file that root writes.
+            raise Invalid("DIR", str(folder), "a new or empty folder of this user")
         return _Copy(root, folder, Scrubber() if scrub else None).all()
     except OSError as error:
         raise Invalid("DIR", str(folder), f"a folder that can be written ({error.strerror})") from None

@@ -18,10 +18,14 @@ NOBODY = UnixPeer(uid=65534, pid=1)
 
 
 def http_client(url: str, *, path: str = "", timeout: float = 10.0) -> httpx.Client:
-    """A client of the server at ``url``: unix:/path or http://address:port. Requests begin with ``path``."""
+    """A client of the server at ``url``: unix:/path or http://address:port. Requests begin with ``path``.
+
+    It keeps no connection open between requests, so it need not be closed.
+    """
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     if not url.startswith(UNIX):
-        return httpx.Client(base_url=f"{url}{path}", timeout=timeout)
-    transport = httpx.HTTPTransport(uds=url.removeprefix(UNIX), limits=httpx.Limits(max_connections=None))
+        return httpx.Client(base_url=f"{url}{path}", timeout=timeout, limits=limits)
+    transport = httpx.HTTPTransport(uds=url.removeprefix(UNIX), limits=limits)
     return httpx.Client(transport=transport, base_url=f"http://localhost{path}", timeout=timeout)
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from pinner import wiring
+from pinner.host.capture import capture
 from pinner.model.errors import Invalid
 from pinner.owners import owner_of, require_own
 
@@ -83,3 +85,22 @@ def test_a_sticky_folder_above_is_accepted(folder: Path) -> None:
 def test_a_loop_of_symlinks_ends(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     assert owner_of(tmp_path / "loop", "here") == 0
+
+
+def test_root_reads_no_default_configuration_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HOME can be another user's, for instance after `su -m`."""
+    folder = tmp_path / ".pinner"
+    folder.mkdir()
+    (folder / "pinner.conf").write_text("[host]\nname = ours\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert wiring.configuration().host.name == "ours"
+    os.chown(folder, ANN, -1)
+    with pytest.raises(Invalid, match=r"configuration: .*\.pinner.* only root can write"):
+        wiring.configuration()
+
+
+def test_root_captures_into_no_folder_of_another_user(folder: Path) -> None:
+    os.chown(folder, ANN, -1)
+    with pytest.raises(Invalid, match="a new or empty folder of this user"):
+        capture(Path("/"), folder, scrub=True)
+    assert not list(folder.iterdir())
