@@ -3,6 +3,7 @@
 Sources: nova/conf/compute.py and notifications.py; oslo_messaging/notify/notifier.py.
 """
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -62,6 +63,9 @@ def _read(files: tuple[Path, ...], _stamps_now: tuple[object, ...]) -> NovaConf:
             topics=tuple(conf.notifications.versioned_notifications_topics),
             drivers=tuple(conf.oslo_messaging_notifications.driver),
         )
+    except cfg.ConfigFileParseError as error:
+        # oslo.config quotes the wrong line last. Nova's user can put a symlink to any file here, and the agent is root.
+        return NovaConf(files=names, error=re.split(r""": ['"]""", str(error), maxsplit=1)[0])
     except (cfg.Error, UnicodeDecodeError) as error:
         return NovaConf(files=names, error=str(error))
 

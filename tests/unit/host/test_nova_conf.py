@@ -85,6 +85,17 @@ def test_a_file_that_does_not_parse_is_an_error(conf, text):
         found.sets()
 
 
+@pytest.mark.fault(42)
+@pytest.mark.parametrize(
+    "text", ["[DEFAULT]\nhunter2: ' x\nhunter2\n", " hunter2: 'y'\n", "hunter2 = 1\n", "[hunter2\n"]
+)
+def test_an_error_names_the_line_and_does_not_show_it(conf, text):
+    """Nova's user could have put a symlink to a file of root in the place of nova.conf."""
+    found = conf(text)
+    assert ".conf:" in found.error
+    assert "hunter2" not in found.error
+
+
 def test_a_missing_file_is_an_error(tmp_path):
     found = nova_conf.read([tmp_path / "nova.conf"])
     assert found is not None
