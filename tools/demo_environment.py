@@ -151,9 +151,9 @@ def _serving(folder: Path, uri: str, account: Account) -> Iterator[str]:
         process = subprocess.Popen(command, stdout=out, stderr=out, text=True, start_new_session=True)
     with ended(process):
         deadline = time.monotonic() + 30
-        while not (found := re.search(r"unix:\S+", log.read_text())):
+        while not (found := re.search(r"serves host \S+ at (unix:\S+)", log.read_text())):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(f"pinner serve did not start:\n{log.read_text()}")
             time.sleep(0.1)
-        print(f"pinner serve is running at {found[0]}", flush=True)
-        yield found[0]
+        print(f"pinner serve is running at {found[1]}", flush=True)
+        yield found[1]
