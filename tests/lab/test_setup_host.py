@@ -1,4 +1,4 @@
-"""pinner set up on a host from its wheel: an enforced policy holds again after a reboot, and a removal leaves nothing."""
+"""pinner set up from its wheel: an enforced policy holds again after a reboot, and a removal leaves nothing."""
 
 import time
 
@@ -11,7 +11,8 @@ VENV = "/srv/pinner"
 """Outside of any checkout, in a folder that every user may read."""
 INSTALL = f"""\
 python3 -m venv --without-pip {VENV}
-PYTHONPATH=/opt/pinner/site-packages python3 -m pip --python {VENV}/bin/python install -q --no-deps --no-index /tmp/*.whl
+export PYTHONPATH=/opt/pinner/site-packages
+python3 -m pip --python {VENV}/bin/python install -q --no-deps --no-index /tmp/*.whl
 rm /tmp/*.whl
 echo /opt/pinner/site-packages > $(echo {VENV}/lib/python3.*/site-packages)/others.pth
 """
@@ -20,7 +21,7 @@ UNITS = "pinner-agent.service pinner-api.service pinner-api.socket"
 GUEST = "held"
 CONFIG = "[libvirt]\ncall_timeout = 120\n[policy]\nresync_seconds = 10\n[host]\nsample_seconds = 1\n"
 TRACES = (
-    "find /etc/systemd/system /etc/sysusers.d /etc/tmpfiles.d /etc/pinner /var/lib/pinner /run/pinner -name '*pinner*'; "
+    "find /etc/systemd /etc/sysusers.d /etc/tmpfiles.d /etc/pinner /var/lib/pinner /run/pinner -name '*pinner*'; "
     "getent passwd pinner; getent group pinner; systemctl list-unit-files --no-legend 'pinner*'"
 )
 """Shows everything that setup-host makes."""
@@ -66,7 +67,7 @@ def test_an_enforced_policy_holds_after_a_reboot_and_a_removal_leaves_nothing(ho
     assert host.run(TRACES, check=False).out == ""
     assert "would create the user" in host.run(f"{manage} setup-host --dry-run").out
     assert host.run(TRACES, check=False).out == ""
-    host.run(f"mkdir /etc/pinner && cat > /etc/pinner/pinner.conf", stdin=CONFIG)
+    host.run("mkdir /etc/pinner && cat > /etc/pinner/pinner.conf", stdin=CONFIG)
     host.run(f"{manage} setup-host")
     again = host.run(f"{manage} setup-host").out.splitlines()
     assert [line for line in again if line.startswith("done: ")] == ["done: make systemd read the units"]

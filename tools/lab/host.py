@@ -142,11 +142,18 @@ class LabHost:
         before = self.run(f"cat {_BOOT_ID}").out
         self.run("systemctl --no-block reboot")
         deadline = time.monotonic() + seconds
-        while True:
-            self.wait(deadline - time.monotonic())
-            if self.run(f"cat {_BOOT_ID}").out != before:
-                return
+        while self._boot_id() in ("", before):
+            if time.monotonic() > deadline:
+                self._abort(f"did not reboot in {seconds:g} s", TimeoutError("the old system still runs"))
             time.sleep(1)
+        self.wait(deadline - time.monotonic())
+
+    def _boot_id(self) -> str:
+        """The id of the running system; empty while it starts or ends."""
+        with suppress(OSError, RuntimeError):
+            self._agent.wait(lambda: self._process.poll() is None, time.monotonic() + 5)
+            return self._agent.run(["/bin/cat", _BOOT_ID], b"", time.monotonic() + 5).out
+        return ""
 
     def close(self) -> None:
         """End the machine; its writes to the disk are dropped, its console log remains."""
