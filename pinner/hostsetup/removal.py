@@ -92,7 +92,13 @@ def _state_and_account(layout: Layout, *, purge: bool) -> Iterator[Step]:
     if purge:
         yield Step(f"remove {state} with its files", partial(_is_gone, state), partial(shutil.rmtree, state))
     else:
-        # The id of the user may be given to another user later.
+        # The ids of user and group may be given to others later.
+        config = layout.config
+        yield Step(
+            f"let only root read {config}",
+            lambda: not config.exists() or config.stat().st_gid == 0,
+            lambda: os.chown(config, 0, 0),
+        )
         yield Step(f"give {state / 'api'} to root", lambda: _is_roots(state), lambda: _give_to_root(state))
     yield Step(f"remove the user and the group {ACCOUNT}", lambda: not account.is_own(), account.remove)
 

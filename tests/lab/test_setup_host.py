@@ -72,14 +72,14 @@ def test_an_enforced_policy_holds_after_a_reboot_and_a_removal_leaves_nothing(ho
     again = host.run(f"{manage} setup-host").out.splitlines()
     assert [line for line in again if line.startswith("done: ")] == ["done: make systemd read the units"]
     assert host.run("cat /etc/pinner/pinner.conf").out == CONFIG
-    host.run("systemctl start pinner-agent pinner-api")
+    host.run("systemctl start pinner-agent pinner-api", timeout=900)
     assert host.run("stat -c '%U:%G %a' /run/pinner/api.sock /run/pinner/agent.sock /var/lib/pinner/api").out.split(
         "\n"
     )[:3] == ["root:pinner 660", "pinner:root 600", "pinner:pinner 700"]
 
     pinner(host, "policy set --mode enforce --strategy shared-pool --busy-threshold 100000 --guest", GUEST)
     mask = wait_placed(host)
-    host.reboot()
+    host.reboot(900)
     assert wait_placed(host) == mask
     assert host.run(f"systemctl is-active {UNITS}").out.split() == ["active"] * 3
 
