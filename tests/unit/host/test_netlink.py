@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from support import another_user
 from support.kernel import THREAD_CHURN, process
 
 from pinner.host.netlink import (
@@ -99,18 +100,13 @@ def test_lost_events_are_reported():
 
 
 def test_a_container_is_refused_although_its_socket_receives_answers_to_others():
-    code = (
-        "from pinner.host.netlink import ProcessEvents\n"
-        "from pinner.model.errors import NotPermitted\n"
-        "try: ProcessEvents()\n"
-        "except NotPermitted as error: print(error)\n"
-    )
-    contained = ["unshare", "--user", "--map-root-user", sys.executable, "-c", code]
+    imports = "from pinner.host.netlink import ProcessEvents\nfrom pinner.model.errors import NotPermitted\n"
+    code = "try: ProcessEvents()\nexcept NotPermitted as error: print(error)\n"
     with opened(ProcessEvents), process(THREAD_CHURN):
-        done = subprocess.run(contained, capture_output=True)
-    if b"unshare" in done.stderr:
-        pytest.skip("no user namespaces here")
-    assert b"process events: the kernel's process connector" in done.stdout, done.stderr
+        done = another_user.run_in_container(imports, code)
+    if another_user.NO_CONTAINER in done.stderr:
+        pytest.skip(done.stderr)
+    assert "process events: the kernel's process connector" in done.stdout, done.stderr
 
 
 @pytest.mark.skipif(not os.access(UEVENT, os.W_OK), reason="needs the right to write a uevent file")
