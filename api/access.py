@@ -8,7 +8,6 @@ so can a web page in a browser.
 import hmac
 import logging
 import pwd
-import uuid
 from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
@@ -17,6 +16,7 @@ from werkzeug.datastructures import WWWAuthenticate
 from werkzeug.exceptions import Forbidden, LengthRequired, RequestEntityTooLarge, Unauthorized
 
 from pinner.api.context import app_state, origin
+from pinner.api.identifiers import request_id
 from pinner.api.peer import ENVIRON, TcpPeer, UnixPeer
 from pinner.model.errors import Invalid
 
@@ -27,13 +27,13 @@ ACTOR = "X-Pinner-Actor"
 """The person for whom root calls over the Unix socket, percent-encoded: the user who called sudo."""
 MAX_ACTOR = 255
 """Characters."""
-PUBLIC = ("root.versions", "root.healthcheck", "openapi.spec")
+PUBLIC = ("root.versions", "root.version", "root.healthcheck", "openapi.spec")
 """Endpoints that need no token."""
 
 
 def check_request() -> None:
     """Give the request an id, refuse it where it is not allowed, and set its actor."""
-    g.request_id = f"req-{uuid.uuid4()}"
+    g.request_id = request_id(request.headers.get(REQUEST_ID))
     _check_size()
     match request.environ.get(ENVIRON, TcpPeer(request.remote_addr or "")):
         case UnixPeer(uid=uid):
@@ -79,7 +79,7 @@ def _check_size() -> None:
 def _check_origin() -> None:
     """Refuse a change that a page of another site sends."""
     sender, host = request.headers.get("Origin"), request.headers.get("Host", "")
-    if request.method in ("POST", "PUT") and sender is not None and not _same_site(sender, host):
+    if request.method in ("POST", "PUT", "DELETE") and sender is not None and not _same_site(sender, host):
         raise Forbidden(f"Origin: {sender!r} is another site; only pages of {host!r} may send this request")
 
 

@@ -1,31 +1,47 @@
 """The REST application."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
 from apiflask import APIFlask
 
 from pinner import __version__
-from pinner.api import access, errors, openapi, root
+from pinner.api import access, errors, idempotency, identifiers, openapi, root, versions
 from pinner.api.context import AppState
 from pinner.api.streams import Streams
 from pinner.api.v1 import NOUNS
 from pinner.service.protocol import Service
+from pinner.store.idempotency import IdempotencyKeys
 
 
-def create_app(pinner: Service, *, tokens: Mapping[str, str], max_body_bytes: int) -> APIFlask:
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def create_app(
+    pinner: Service,
+    *,
+    tokens: Mapping[str, str],
+    max_body_bytes: int,
+    idempotency_keys: IdempotencyKeys | None = None,
+    now: Callable[[], datetime] = _now,
+) -> APIFlask:
     """The REST API of the service ``pinner`` as a WSGI application.
 
     ``tokens`` maps each bearer token that is accepted over TCP to the actor that the audit trail names. The server puts
     the peer of the connection into the environment (pinner.api.peer); without it a request counts as TCP. A body above
-    ``max_body_bytes`` is refused.
+    ``max_body_bytes`` is refused. Without ``idempotency_keys`` an Idempotency-Key is refused.
     """
     # static_folder=None: no static files. Flask accepts None, but APIFlask's annotation does not allow it.
     app = APIFlask("pinner", title="pinner", version=__version__, docs_path=None, static_folder=None)  # type: ignore[arg-type]
     app.json.sort_keys = False  # type: ignore[attr-defined] # Flask's default provider: fields stay in the model's order
     app.config["MAX_CONTENT_LENGTH"] = max_body_bytes
-    app.extensions["pinner"] = AppState(pinner, tokens, Streams())
-    app.before_request(access.check_request)
-    app.after_request(access.finish_response)
+    app.extensions["pinner"] = AppState(pinner, tokens, Streams(), idempotency_keys, now)
+    for check in (access.check_request, versions.check_version, identifiers.check_path, idempotency.replay):
+        app.before_request(check)
+    # Flask calls them in the reverse order.
+    for finish in (access.finish_response, versions.name_version, idempotency.remember):
+        app.after_request(finish)
     errors.register(app)
     openapi.configure(app)
     app.register_blueprint(root.bp)

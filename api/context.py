@@ -1,7 +1,8 @@
 """The application's state and the caller of the current request, for the views."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from flask import current_app, g, request
 
@@ -9,6 +10,7 @@ from pinner.api.peer import ENVIRON, UnixPeer
 from pinner.api.streams import Streams
 from pinner.model.audit import Caller
 from pinner.service.protocol import Service
+from pinner.store.idempotency import IdempotencyKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,9 @@ class AppState:
     tokens: Mapping[str, str]
     """Actor by bearer token."""
     streams: Streams
+    idempotency_keys: IdempotencyKeys | None
+    """None: the server stores no answers."""
+    now: Callable[[], datetime]
 
 
 def app_state() -> AppState:

@@ -26,6 +26,9 @@ STATUS: Mapping[str, int] = {
     "host_busy": 409,
     "run_conflict": 409,
     "policy_conflict": 409,
+    "in_progress": 409,
+    "precondition_failed": 412,
+    "key_reused": 422,
     "nova_conflict": 409,
     # Not 404: the guest or process is gone, but the resource of the URL exists. The plan conflicts with the host.
     "gone": 409,
@@ -48,9 +51,17 @@ HTTP_CODES: Mapping[int, str] = {
     411: "length_required",
     413: "too_large",
     415: "unsupported_media_type",
+    406: "not_acceptable",
     503: "too_many_streams",
 }
 """HTTP status to public code, for requests that are refused before they reach the service."""
+
+RETRY_STATUSES = (409, 429, 503)
+"""The statuses whose answers say when to try again."""
+
+RETRY_AFTER: Mapping[str, int] = {"host_unreachable": 10, "host_busy": 5, "busy": 5, "store_unavailable": 5}
+"""Seconds after which a request with this error may succeed. Other conflicts last until the client or an operator
+resolves them: one second."""
 
 INTERNAL_ERROR = "pinner failed; the cause is in its log under this request_id"
 
@@ -74,7 +85,10 @@ def error_document(code: str, message: str, details: Mapping[str, Any], request_
 
 
 def _answer(status: int, code: str, message: str, details: Mapping[str, Any]) -> Response:
-    return Response(error_document(code, message, details, g.request_id), status, mimetype="application/json")
+    answer = Response(error_document(code, message, details, g.request_id), status, mimetype="application/json")
+    if status in RETRY_STATUSES:
+        answer.headers["Retry-After"] = str(RETRY_AFTER.get(code, 1))
+    return answer
 
 
 def _pinner_error(error: PinnerError) -> Response:
@@ -93,7 +107,7 @@ def _http_error(error: HTTPException) -> Response:
         details = {"method": request.method, "allowed": sorted(error.valid_methods or ())}
     answer = _answer(status, HTTP_CODES.get(status, "internal"), error.description or error.name, details)
     headers = [(name, value) for name, value in error.get_headers() if name.lower() != "content-type"]
-    answer.headers.extend(headers)
+    answer.headers.update(headers)
     return answer
 
 

@@ -1,101 +1,78 @@
 """The OpenAPI document: APIFlask's document, completed with the errors, headers and security of every operation."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 from apiflask import APIFlask
 from pydantic import TypeAdapter
 
 from pinner.api.access import REQUEST_ID
-from pinner.api.errors import HTTP_CODES, status_of
+from pinner.api.components import plain_name, tidy, with_plain_references
+from pinner.api.errors import HTTP_CODES, RETRY_STATUSES, status_of
+from pinner.api.examples import EXAMPLES
+from pinner.api.idempotency import KEY
+from pinner.api.operations import CODES, HEADERS, IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, TEXT, Json
+from pinner.api.schemas import ErrorDocument
 from pinner.api.validation import COMPONENT
+from pinner.api.versions import VERSION, VERSION_HEADER
 from pinner.model.errors import Invalid, PinnerError, StoreUnavailable
 from pinner.model.journal import RunProgress
 
-Json = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorBody:
-    """An error: `code` is stable, `message` is a sentence for people, `details` are values for programs."""
-
-    code: str
-    message: str
-    details: Mapping[str, Any]
-    request_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorDocument:
-    """The body of every error."""
-
-    error: ErrorBody
-
-
-TEXT: Json = {"type": "string"}
-EVENT: Json = {
-    "description": "An event of the stream.",
-    "type": "object",
-    "properties": {
-        "event": {"enum": ["change", "end", "error"]},
-        "data": {
-            "type": "string",
-            "contentMediaType": "application/json",
-            "contentSchema": {
-                "oneOf": [{"$ref": COMPONENT.format(model=name)} for name in ("RunProgress", "ErrorDocument")]
-            },
-        },
-    },
-    "required": ["event", "data"],
-}
 _ERROR = {"application/json": {"schema": {"$ref": COMPONENT.format(model="ErrorDocument")}}}
-_CODES = "x-error-codes"
+_ANSWER_HEADERS: Json = {
+    "RequestId": (REQUEST_ID, "The id of this request in the log and in the audit trail.", TEXT),
+    "Version": (VERSION_HEADER, "The version of this API.", {"type": "string", "examples": [VERSION]}),
+    "ETag": ("ETag", "The revision, for If-Match.", TEXT),
+    "Link": ("Link", 'The next page: <URL>; rel="next" (RFC 8288). Absent on the last page.', TEXT),
+    "RetryAfter": ("Retry-After", "Seconds after which the request may succeed.", {"type": "integer", "minimum": 1}),
+}
+_PARAMETERS: Json = {
+    IF_MATCH: (
+        "If-Match", "The ETag that the object must have, or `*`: any. Otherwise the answer is 412.",
+        {"type": "string", "format": "etag"}),
+    IF_NONE_MATCH: ("If-None-Match", "`*`: the object must not exist. Otherwise the answer is 412.", {"enum": ["*"]}),
+    IDEMPOTENCY_KEY: (
+        KEY, "A text that the client makes for one action, such as a UUID. A repetition with the same key gets the "
+        "first answer; the action is not repeated.", {"type": "string", "format": "idempotency-key"}),
+}  # fmt: skip
 
 
-def may_raise(*kinds: type[PinnerError]) -> Json:
-    """The errors that an operation may raise, without those of every operation, for APIFlask's ``doc(extensions=)``."""
-    return {_CODES: [kind.code for kind in kinds]}
-
-
-def media_type(media: str, schema: Json) -> dict[int | str, dict[str, str | dict[str, Json]]]:
-    """One more media type of the answer with status 200, for APIFlask's ``doc(responses=)``."""
-    return {200: {"description": "Successful response", "content": {media: {"schema": schema}}}}
-
-
-def links(parameter: str, pointer: str, *operations: str) -> Json:
-    """OpenAPI links: these operations take ``parameter`` from the JSON pointer ``pointer`` of this answer."""
-    parameters = {parameter: f"$response.body#{pointer}"}
-    return {operation: {"operationId": operation, "parameters": parameters} for operation in operations}
+_PATH_PARAMETERS = {
+    "host": "The name of a host, as GET /v1/hosts lists it.",
+    "guest": "The UUID or the name of a guest.",
+    "plan": "The id of a plan.",
+    "run": "The id of a run.",
+    "snapshot": "The id of a snapshot.",
+}
 
 
 def configure(app: APIFlask) -> None:
     """Make ``app`` complete its document. Over TCP every operation below /v1 needs a bearer token."""
     app.config.update(AUTO_404_RESPONSE=False, AUTO_VALIDATION_ERROR_RESPONSE=False, AUTO_SERVERS=False)
-    app.config["AUTO_OPERATION_ID"] = True
     app.config["SECURITY_SCHEMES"] = {"bearer": {"type": "http", "scheme": "bearer"}}
 
     def complete(spec: Any) -> Json:
-        # APIFlask names the parts of a model "Model.Part". A part is the same in every model: one component is enough.
-        schemas = spec["components"]["schemas"]
-        schemas = {name.rpartition(".")[2]: schema for name, schema in schemas.items()} | _common_schemas()
-        spec["components"]["schemas"] = dict(sorted(schemas.items()))
-        spec["components"]["headers"] = {
-            "RequestId": {
-                "description": "The id of this request in the log and in the audit trail.",
-                "schema": {"type": "string"},
-            }
+        document: Json = with_plain_references(dict(spec))
+        components = document["components"]
+        schemas = with_plain_references(components["schemas"] | _common_schemas())
+        components["schemas"] = tidy(schemas)
+        components["headers"] = {
+            name: {"description": text, "schema": schema} for name, (_, text, schema) in _ANSWER_HEADERS.items()
         }
-        for path, method, operation in _operations(spec):
-            _require_body(operation, spec["components"]["schemas"])
+        components["parameters"] = {
+            name: {"name": header, "in": "header", "description": text, "schema": schema}
+            for name, (header, text, schema) in _PARAMETERS.items()
+        }
+        for path, method, operation in _operations(document):
+            _describe_bodies(operation, components["schemas"])
             _add_common(path, method, operation)
-        return dict(spec)
+        return document
 
     app.spec_processor(complete)
 
 
 def _common_schemas() -> Json:
-    """The components that this module refers to by name: ErrorDocument and RunProgress, with their parts."""
+    """The components that only this module refers to: ErrorDocument and RunProgress, with their parts."""
     adapters: list[TypeAdapter[Any]] = [TypeAdapter(ErrorDocument), TypeAdapter(RunProgress)]
     _, shared = TypeAdapter.json_schemas(
         [(number, "serialization", adapter) for number, adapter in enumerate(adapters)], ref_template=COMPONENT
@@ -109,32 +86,64 @@ def _operations(spec: Json) -> Iterator[tuple[str, str, Json]]:
             yield path, method, operation
 
 
-def _require_body(operation: Json, schemas: Json) -> None:
-    """Mark the body as required where one of its fields is."""
-    for content in operation.get("requestBody", {}).get("content", {}).values():
-        name = content["schema"]["$ref"].rpartition("/")[2]
-        operation["requestBody"]["required"] = bool(schemas[name].get("required"))
+def _describe_bodies(operation: Json, schemas: Json) -> None:
+    """Mark the request's body as required where one of its fields is; add the examples."""
+    bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
+    for body in bodies:
+        for content in body.get("content", {}).values():
+            name = plain_name(content["schema"].get("$ref", "").rpartition("/")[2])
+            if name in EXAMPLES:
+                content["examples"] = {key: {"value": value} for key, value in EXAMPLES[name].items()}
+            if body is bodies[0]:
+                body["required"] = bool(schemas[name].get("required"))
 
 
 def _add_common(path: str, method: str, operation: Json) -> None:
     versioned = path.startswith("/v1/")
     if versioned:
         operation["security"] = [{"bearer": []}]
-    codes = {code: status_of(code) for code in (Invalid.code, PinnerError.code, *operation.get(_CODES, ()))}
+    parameters = [*operation.pop(HEADERS, ()), *([IDEMPOTENCY_KEY] if method == "post" else ())]
+    references = [{"$ref": f"#/components/parameters/{name}"} for name in parameters]
+    own = [parameter | {"description": _description(parameter)} for parameter in operation.get("parameters", ())]
+    operation["parameters"] = [*own, *references]
+    codes = {code: status_of(code) for code in (Invalid.code, PinnerError.code, *operation.get(CODES, ()))}
     if versioned:
         codes[StoreUnavailable.code] = status_of(StoreUnavailable.code)
+    if method == "post":
+        codes |= {"in_progress": 409, "key_reused": 422}
     codes |= {HTTP_CODES[status]: status for status in _statuses(versioned, method)}
     responses = operation["responses"]
     for status in sorted(set(codes.values())):
         names = sorted(code for code in codes if codes[code] == status)
         responses[str(status)] = {"description": f"code: {', '.join(names)}", "content": _ERROR}
-    for answer in responses.values():
-        answer.setdefault("headers", {})[REQUEST_ID] = {"$ref": "#/components/headers/RequestId"}
+    for status, answer in responses.items():
+        answer["headers"] = {
+            _ANSWER_HEADERS[name][0]: {"$ref": f"#/components/headers/{name}"}
+            for name in _answer_headers(int(status), operation["operationId"])
+        }
+
+
+def _description(parameter: Json) -> str:
+    """The description of a parameter of the path, or of the query, whose schema has it."""
+    if parameter["in"] == "path":
+        return _PATH_PARAMETERS[parameter["name"]]
+    return str(parameter["schema"]["description"])
+
+
+def _answer_headers(status: int, operation: str) -> Iterator[str]:
+    """The names of the header fields of an answer, in _ANSWER_HEADERS."""
+    yield from ("RequestId", "Version")
+    if status == 200 and operation in ("show_policy", "set_policy"):
+        yield "ETag"
+    if status == 200 and operation.startswith("list_") and operation != "list_versions":
+        yield "Link"
+    if status in RETRY_STATUSES:
+        yield "RetryAfter"
 
 
 def _statuses(versioned: bool, method: str) -> Iterator[int]:
     """The statuses of requests that are refused before they reach the service."""
-    yield from (403, 411, 413)
+    yield from (403, 406, 411, 413)
     if method in ("post", "put"):
         yield 415
     if versioned:

@@ -4,9 +4,10 @@ Requests have models of their own, which refuse unknown fields. Most answers are
 pinner.service.protocol: their views say RootModel[Plan], for example.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from apiflask.schema_adapters import registry
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,8 +18,8 @@ from pinner.model.audit import Caller
 from pinner.model.cpuset import CpuSet
 from pinner.model.event import GuestEvent, GuestEventKind
 from pinner.model.guest import NovaIdentity
-from pinner.model.journal import Entry, Run
-from pinner.model.page import DEFAULT_LIMIT, MAX_LIMIT
+from pinner.model.journal import Entry, Run, RunState
+from pinner.model.page import DEFAULT_LIMIT, MAX_LIMIT, SortDirection
 from pinner.model.policy import Mode, Policy
 from pinner.model.request import Isolating, Request, Smt
 
@@ -38,7 +39,7 @@ class _Input(BaseModel):
 class PageQuery(_Input):
     """A part of a list."""
 
-    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT), Scalar] = DEFAULT_LIMIT
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT, description="The largest number of items."), Scalar] = DEFAULT_LIMIT
     marker: Annotated[
         str, Field(description="`next` of the previous page.", json_schema_extra={"format": "marker"})
     ] = ""
@@ -47,14 +48,21 @@ class PageQuery(_Input):
 class HostPageQuery(PageQuery):
     """A part of a list, of one host or of all hosts."""
 
-    host: str | None = None
+    host: Annotated[str | None, Field(description="Only the items of this host.")] = None
+    sort_dir: Annotated[SortDirection, Field(description="desc: newest first; asc: oldest first.")] = "desc"
+
+
+class RunQuery(HostPageQuery):
+    """A part of the runs, in one state or in all states."""
+
+    state: Annotated[RunState | None, Field(description="Only the runs in this state.")] = None
 
 
 class AuditQuery(HostPageQuery):
     """A part of the audit trail."""
 
-    actor: str | None = None
-    since: Timestamp | None = None
+    actor: Annotated[str | None, Field(description="Only the actions of this actor.")] = None
+    since: Annotated[Timestamp | None, Field(description="Only the records from this time on.")] = None
 
 
 class SampleQuery(_Input):
@@ -67,26 +75,36 @@ class ProcessQuery(PageQuery):
     """A part of the process list, and the duration of the CPU use measurement."""
 
     sample_seconds: Annotated[Seconds, Scalar] = 1.0
-    busy: Annotated[bool, Scalar] = False
+    busy: Annotated[bool, Field(description="Only busy processes."), Scalar] = False
     busy_threshold: Annotated[BusyThreshold, Scalar] = _DEFAULT.busy_threshold
 
 
 class PlanQuery(_Input):
     """The format of a plan."""
 
-    format: Literal["json", "shell", "text"] = "json"
+    format: Annotated[
+        Literal["json", "shell", "text"],
+        Field(description="json: the plan; shell: the same changes as commands; text: a text for people."),
+    ] = "json"
 
 
 class NewSnapshot(_Input):
     """The duration of the CPU use measurement. The server's configuration sets the default."""
 
-    sample_seconds: Seconds | None = None
+    sample_seconds: Annotated[
+        Seconds | None,
+        Field(
+            description="Seconds over which CPU use is measured; 0: it is not measured. Default: [host] sample_seconds."
+        ),
+    ] = None
 
 
 class PlanParameters(_Input):
     """A strategy and its parameters."""
 
-    strategy: str = _DEFAULT.strategy
+    strategy: Annotated[str, Field(description="The name of a strategy, as GET /v1/strategies lists it.")] = (
+        _DEFAULT.strategy
+    )
     guests: Annotated[
         tuple[str, ...], Field(description="Names or UUIDs of the guests to place; empty: all guests.")
     ] = _DEFAULT.guests
@@ -137,13 +155,18 @@ class NewPlan(PlanParameters):
     snapshot: Annotated[
         str | None, Field(description="The id of a stored snapshot. By default pinner takes a new one.")
     ] = None
-    sample_seconds: Seconds | None = None
+    sample_seconds: Annotated[
+        Seconds | None,
+        Field(
+            description="Seconds over which CPU use is measured; 0: it is not measured. Default: [host] sample_seconds."
+        ),
+    ] = None
 
 
 class PolicyRequest(PlanParameters):
     """The strategy of a policy, with its parameters. A policy never rebalances: it moves as few guests as possible."""
 
-    rebalance: Literal[False] = False
+    rebalance: Annotated[Literal[False], Field(description="false: a policy never rebalances.")] = False
 
 
 class NewPolicy(_Input):
@@ -156,7 +179,9 @@ class NewPolicy(_Input):
             "enforce: also apply the plan."
         ),
     ] = "observe"
-    request: PolicyRequest = Field(default_factory=PolicyRequest)
+    request: Annotated[
+        PolicyRequest, Field(default_factory=PolicyRequest, description="The strategy and its parameters.")
+    ]
 
     def policy(self) -> Policy:
         """The policy for the service. Raises Invalid."""
@@ -166,7 +191,7 @@ class NewPolicy(_Input):
 class NewExclusion(_Input):
     """Whether pinner must not change the guest's CPUs."""
 
-    excluded: bool = True
+    excluded: Annotated[bool, Field(description="true: exclude the guest; false: include it again.")] = True
 
 
 class NewApply(_Input):
@@ -185,11 +210,14 @@ class NewRollback(_Input):
 class NewIdentity(_Input):
     """An instance, as Nova describes it."""
 
-    instance: ShortText = ""
-    project: ShortText = ""
-    user: ShortText = ""
-    flavor: ShortText = ""
-    extra_specs: Annotated[dict[ShortText, ShortText], Field(max_length=MAX_SPECS)] = Field(default_factory=dict)
+    instance: Annotated[ShortText, Field(description="The name of the instance.")] = ""
+    project: Annotated[ShortText, Field(description="The name of the project.")] = ""
+    user: Annotated[ShortText, Field(description="The name of the user.")] = ""
+    flavor: Annotated[ShortText, Field(description="The name of the flavor.")] = ""
+    extra_specs: Annotated[
+        dict[ShortText, ShortText],
+        Field(default_factory=dict, max_length=MAX_SPECS, description="The extra specs of the flavor."),
+    ]
 
 
 class NewEvent(_Input):
@@ -204,7 +232,7 @@ class NewEvent(_Input):
         ShortText, Field(description="The source of the event, for the audit trail. By default the request's actor.")
     ] = ""
     at: Annotated[Timestamp | None, Field(description="The time of the event. By default the current time.")] = None
-    nova: NewIdentity | None = None
+    nova: Annotated[NewIdentity | None, Field(description="The instance, if Nova reported the event.")] = None
 
     def to_event(self, kind: GuestEventKind, caller: Caller) -> GuestEvent:
         """The event for the service."""
@@ -227,18 +255,49 @@ class NewLeavingEvent(NewEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class ErrorBody:
+    """An error."""
+
+    code: str
+    """The kind of error, which programs compare; it never changes."""
+    message: str
+    """A sentence for people."""
+    details: Mapping[str, Any]
+    """The values of the message, for programs."""
+    request_id: str
+    """The id of the request in the log and in the audit trail."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorDocument:
+    """The body of every error."""
+
+    error: ErrorBody
+    """The error."""
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotSummary:
     """A stored snapshot: its id and the number of its CPUs, NUMA nodes, guests and processes."""
 
     id: str
+    """The id of the snapshot: the SHA-256 of its content."""
     host: str
+    """The name of the host."""
     taken_at: datetime
+    """The time at which the snapshot was taken."""
     sample_seconds: float
+    """The seconds over which CPU use was measured; 0: it was not measured."""
     cpus: int
+    """The number of CPUs."""
     nodes: int
+    """The number of NUMA nodes."""
     guests: int
+    """The number of active guests."""
     processes: int
+    """The number of processes."""
     warnings: tuple[str, ...]
+    """What the agent could not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +305,9 @@ class RunDetail:
     """A run and its changes."""
 
     run: Run
+    """The run."""
     entries: tuple[Entry, ...]
+    """The changes of the run; of a rollback, those of the run that it undoes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +315,17 @@ class Version:
     """A version of this API."""
 
     id: str
+    """The name of the version, which begins its paths."""
     status: Literal["CURRENT"]
+    """CURRENT: this version gets new fields."""
     path: str
+    """The path of the version."""
+    version: str
+    """The number that the header field OpenStack-API-Version has."""
+    description: str
+    """The path of the OpenAPI document."""
+    lists: tuple[str, ...]
+    """The paths of the lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +333,11 @@ class Versions:
     """The server's release and the API versions that it supports."""
 
     name: str
+    """The name of the service: pinner."""
     release: str
+    """The release of the server's software."""
     versions: tuple[Version, ...]
+    """The versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,3 +345,4 @@ class Health:
     """The health of the server."""
 
     status: Literal["ok"]
+    """ok: the server answers."""

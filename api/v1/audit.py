@@ -4,7 +4,8 @@ from apiflask import APIBlueprint
 from pydantic import RootModel
 
 from pinner.api.context import pinner
-from pinner.api.openapi import may_raise
+from pinner.api.operations import may_raise
+from pinner.api.paging import PageAnswer, linked
 from pinner.api.schemas import AuditQuery
 from pinner.model.audit import AuditRecord, Verification
 from pinner.model.errors import NotFound
@@ -16,14 +17,17 @@ bp = APIBlueprint("audit", __name__, tag="Audit")
 @bp.get("/audit")
 @bp.input(AuditQuery, location="query")
 @bp.output(RootModel[Page[AuditRecord]])
-@bp.doc(extensions=may_raise(NotFound))
-def listing(query_data: AuditQuery) -> Page[AuditRecord]:
-    """List the records of the audit trail, newest first."""
-    return pinner().audit(query_data.host, query_data.actor, query_data.since, query_data.limit, query_data.marker)
+@bp.doc(operation_id="list_audit_records", extensions=may_raise(NotFound))
+def listing(query_data: AuditQuery) -> PageAnswer[AuditRecord]:
+    """List the records of the audit trail."""
+    query = query_data
+    found = pinner().audit(query.host, query.actor, query.since, query.limit, query.marker, direction=query.sort_dir)
+    return linked(found)
 
 
 @bp.get("/audit/verify")
 @bp.output(RootModel[Verification])
+@bp.doc(operation_id="verify_audit")
 def verify() -> Verification:
     """Check the hash chain of the audit trail from the first record to the last.
 

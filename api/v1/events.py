@@ -4,7 +4,7 @@ from apiflask import APIBlueprint
 from pydantic import RootModel
 
 from pinner.api.context import caller, pinner
-from pinner.api.openapi import may_raise
+from pinner.api.operations import may_raise
 from pinner.api.schemas import NewEvent, NewLeavingEvent
 from pinner.model.errors import Busy, HostBusy, HostUnreachable, NotFound, NotPermitted, StalePlan
 from pinner.model.event import GuestEventKind, GuestEventOutcome
@@ -15,7 +15,7 @@ bp = APIBlueprint("events", __name__, tag="Events")
 @bp.post("/events/guest-started")
 @bp.input(NewEvent)
 @bp.output(RootModel[GuestEventOutcome], 202)
-@bp.doc(extensions=may_raise(NotFound, Busy, HostUnreachable, NotPermitted))
+@bp.doc(operation_id="report_guest_started", extensions=may_raise(NotFound, Busy, HostUnreachable, NotPermitted))
 def started(json_data: NewEvent) -> tuple[GuestEventOutcome, int]:
     """Report that a guest has started on a host, also after a reboot or a migration.
 
@@ -27,7 +27,10 @@ def started(json_data: NewEvent) -> tuple[GuestEventOutcome, int]:
 @bp.post("/events/guest-leaving")
 @bp.input(NewLeavingEvent)
 @bp.output(RootModel[GuestEventOutcome], 202)
-@bp.doc(extensions=may_raise(NotFound, Busy, HostBusy, StalePlan, HostUnreachable, NotPermitted))
+@bp.doc(
+    operation_id="report_guest_leaving",
+    extensions=may_raise(NotFound, Busy, HostBusy, StalePlan, HostUnreachable, NotPermitted),
+)
 def leaving(json_data: NewLeavingEvent) -> tuple[GuestEventOutcome, int]:
     """Report that a guest is about to be migrated to another host.
 
@@ -40,7 +43,7 @@ def leaving(json_data: NewLeavingEvent) -> tuple[GuestEventOutcome, int]:
 @bp.post("/events/guest-gone")
 @bp.input(NewEvent)
 @bp.output(RootModel[GuestEventOutcome], 202)
-@bp.doc(extensions=may_raise(NotFound, Busy, HostUnreachable, NotPermitted))
+@bp.doc(operation_id="report_guest_gone", extensions=may_raise(NotFound, Busy, HostUnreachable, NotPermitted))
 def gone(json_data: NewEvent) -> tuple[GuestEventOutcome, int]:
     """Report that a guest was deleted or has left the host.
 

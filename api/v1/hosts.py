@@ -4,8 +4,8 @@ from apiflask import APIBlueprint
 from pydantic import RootModel
 
 from pinner.api.context import caller, pinner
-from pinner.api.openapi import links, may_raise
-from pinner.api.paging import page
+from pinner.api.operations import links, may_raise
+from pinner.api.paging import PageAnswer, linked, page
 from pinner.api.schemas import (
     NewSnapshot,
     PageQuery,
@@ -22,12 +22,12 @@ from pinner.model.topology import Topology
 
 bp = APIBlueprint("hosts", __name__, tag="Hosts")
 HOST_OPERATIONS = (
-    "get_hosts_observe",
-    "get_hosts_topology",
-    "get_hosts_processes",
-    "get_hosts_guests",
-    "post_hosts_take_snapshot",
-    "post_plans_create",
+    "observe_host",
+    "show_topology",
+    "list_processes",
+    "list_guests",
+    "take_snapshot",
+    "create_plan",
 )
 HOST_ERRORS = may_raise(NotFound, HostUnreachable, NotPermitted)
 
@@ -35,15 +35,16 @@ HOST_ERRORS = may_raise(NotFound, HostUnreachable, NotPermitted)
 @bp.get("/hosts")
 @bp.input(PageQuery, location="query")
 @bp.output(RootModel[Page[str]], links=links("host", "/items/0", *HOST_OPERATIONS))
-def listing(query_data: PageQuery) -> Page[str]:
+@bp.doc(operation_id="list_hosts")
+def listing(query_data: PageQuery) -> PageAnswer[str]:
     """List the names of the hosts that this server manages."""
-    return page(pinner().hosts(), str, query_data.limit, query_data.marker)
+    return linked(page(pinner().hosts(), str, query_data.limit, query_data.marker))
 
 
 @bp.get("/hosts/<host>")
 @bp.input(SampleQuery, location="query")
 @bp.output(RootModel[Snapshot])
-@bp.doc(extensions=HOST_ERRORS)
+@bp.doc(operation_id="observe_host", extensions=HOST_ERRORS)
 def observe(host: str, query_data: SampleQuery) -> Snapshot:
     """Take a snapshot of a host without storing it.
 
@@ -54,7 +55,7 @@ def observe(host: str, query_data: SampleQuery) -> Snapshot:
 
 @bp.get("/hosts/<host>/topology")
 @bp.output(RootModel[Topology])
-@bp.doc(extensions=HOST_ERRORS)
+@bp.doc(operation_id="show_topology", extensions=HOST_ERRORS)
 def topology(host: str) -> Topology:
     """Show a host's CPUs, NUMA nodes, level-3 cache domains and PCI devices."""
     return pinner().observe(host, 0.0).topology
@@ -63,8 +64,8 @@ def topology(host: str) -> Topology:
 @bp.get("/hosts/<host>/processes")
 @bp.input(ProcessQuery, location="query")
 @bp.output(RootModel[Page[Process]])
-@bp.doc(extensions=HOST_ERRORS)
-def processes(host: str, query_data: ProcessQuery) -> Page[Process]:
+@bp.doc(operation_id="list_processes", extensions=HOST_ERRORS)
+def processes(host: str, query_data: ProcessQuery) -> PageAnswer[Process]:
     """List the processes of a host and their threads, ordered by process id.
 
     CPU use is measured anew for each page. With `busy` the list has only the processes that use more than
@@ -74,23 +75,23 @@ def processes(host: str, query_data: ProcessQuery) -> Page[Process]:
     if query_data.busy:
         found = tuple(process for process in found if process.load > query_data.busy_threshold)
     # Markers are compared as text: ten digits are enough for every process id and sort like the numbers.
-    return page(found, lambda process: f"{process.pid:010}", query_data.limit, query_data.marker)
+    return linked(page(found, lambda process: f"{process.pid:010}", query_data.limit, query_data.marker))
 
 
 @bp.get("/hosts/<host>/guests")
 @bp.input(PageQuery, location="query")
 @bp.output(RootModel[Page[Guest]])
-@bp.doc(extensions=HOST_ERRORS)
-def guests(host: str, query_data: PageQuery) -> Page[Guest]:
+@bp.doc(operation_id="list_guests", extensions=HOST_ERRORS)
+def guests(host: str, query_data: PageQuery) -> PageAnswer[Guest]:
     """List the active guests of a host, ordered by UUID. Run times count from the start of each thread."""
     active = pinner().observe(host, 0.0).guests
-    return page(active, lambda guest: guest.uuid, query_data.limit, query_data.marker)
+    return linked(page(active, lambda guest: guest.uuid, query_data.limit, query_data.marker))
 
 
 @bp.post("/hosts/<host>/snapshot")
 @bp.input(NewSnapshot)
-@bp.output(RootModel[SnapshotSummary], 201, links=links("snapshot", "/id", "get_hosts_snapshot"))
-@bp.doc(extensions=HOST_ERRORS)
+@bp.output(RootModel[SnapshotSummary], 201, links=links("snapshot", "/id", "show_snapshot"))
+@bp.doc(operation_id="take_snapshot", extensions=HOST_ERRORS)
 def take_snapshot(host: str, json_data: NewSnapshot) -> tuple[SnapshotSummary, int, dict[str, str]]:
     """Take a snapshot of a host and store it, so that plans can be made from it later."""
     snapshot_id, taken = pinner().take_snapshot(host, json_data.sample_seconds, caller())
@@ -110,7 +111,7 @@ def take_snapshot(host: str, json_data: NewSnapshot) -> tuple[SnapshotSummary, i
 
 @bp.get("/snapshots/<snapshot>")
 @bp.output(RootModel[Snapshot])
-@bp.doc(extensions=may_raise(NotFound))
+@bp.doc(operation_id="show_snapshot", extensions=may_raise(NotFound))
 def snapshot(snapshot: str) -> Snapshot:
     """Show a stored snapshot. Plans can also be made from a saved copy, on any machine."""
     return pinner().snapshot(snapshot)

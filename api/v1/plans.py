@@ -5,7 +5,8 @@ from flask import Response
 from pydantic import RootModel
 
 from pinner.api.context import caller, pinner
-from pinner.api.openapi import TEXT, links, may_raise, media_type
+from pinner.api.operations import TEXT, links, may_raise, media_type
+from pinner.api.paging import PageAnswer, linked
 from pinner.api.schemas import HostPageQuery, NewApply, NewPlan, PlanQuery
 from pinner.model.errors import (
     ApplyFailed,
@@ -32,8 +33,10 @@ RENDERERS = {"shell": shell.render, "text": text.render}
 
 @bp.post("/hosts/<host>/plans")
 @bp.input(NewPlan)
-@bp.output(RootModel[Plan], 201, links=links("plan", "/id", "get_plans_show", "post_plans_apply"))
-@bp.doc(extensions=may_raise(NotFound, NoFit, NovaConflict, Gone, HostUnreachable, NotPermitted))
+@bp.output(RootModel[Plan], 201, links=links("plan", "/id", "show_plan", "apply_plan"))
+@bp.doc(
+    operation_id="create_plan", extensions=may_raise(NotFound, NoFit, NovaConflict, Gone, HostUnreachable, NotPermitted)
+)
 def create(host: str, json_data: NewPlan) -> tuple[Plan, int, dict[str, str]]:
     """Make a plan for a host from a stored or a new snapshot. Nothing changes on the host."""
     new = pinner().plan(host, json_data.request(), json_data.snapshot, json_data.sample_seconds, caller())
@@ -43,16 +46,17 @@ def create(host: str, json_data: NewPlan) -> tuple[Plan, int, dict[str, str]]:
 @bp.get("/plans")
 @bp.input(HostPageQuery, location="query")
 @bp.output(RootModel[Page[PlanSummary]])
-@bp.doc(extensions=may_raise(NotFound))
-def listing(query_data: HostPageQuery) -> Page[PlanSummary]:
-    """List the stored plans, newest first."""
-    return pinner().plans(query_data.host, query_data.limit, query_data.marker)
+@bp.doc(operation_id="list_plans", extensions=may_raise(NotFound))
+def listing(query_data: HostPageQuery) -> PageAnswer[PlanSummary]:
+    """List the stored plans."""
+    query = query_data
+    return linked(pinner().plans(query.host, query.limit, query.marker, direction=query.sort_dir))
 
 
 @bp.get("/plans/<plan>")
 @bp.input(PlanQuery, location="query")
 @bp.output(RootModel[Plan])
-@bp.doc(responses=media_type("text/plain", TEXT), extensions=may_raise(NotFound))
+@bp.doc(operation_id="show_plan", responses=media_type("text/plain", TEXT), extensions=may_raise(NotFound))
 def show(plan: str, query_data: PlanQuery) -> Plan | Response:
     """Show a stored plan as JSON, as equivalent shell commands, or as text for people."""
     found = pinner().plan_by_id(plan)
@@ -63,8 +67,9 @@ def show(plan: str, query_data: PlanQuery) -> Plan | Response:
 
 @bp.post("/plans/<plan>/apply")
 @bp.input(NewApply)
-@bp.output(RootModel[Run], 202, links=links("run", "/id", "get_runs_show", "get_runs_events", "post_runs_rollback"))
+@bp.output(RootModel[Run], 202, links=links("run", "/id", "show_run", "follow_run", "roll_back_run"))
 @bp.doc(
+    operation_id="apply_plan",
     extensions=may_raise(
         NotFound,
         StalePlan,
@@ -77,7 +82,7 @@ def show(plan: str, query_data: PlanQuery) -> Plan | Response:
         ApplyFailed,
         HostUnreachable,
         NotPermitted,
-    )
+    ),
 )
 def apply(plan: str, json_data: NewApply) -> tuple[Run, int, dict[str, str]]:
     """Start to apply a plan. The answer is the run, which continues after the answer."""

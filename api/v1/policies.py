@@ -4,10 +4,11 @@ from apiflask import APIBlueprint
 from pydantic import RootModel
 
 from pinner.api.context import caller, pinner
-from pinner.api.openapi import may_raise
+from pinner.api.operations import CONDITIONAL, may_raise
+from pinner.api.preconditions import etag, expected_revisions
 from pinner.api.schemas import NewExclusion, NewPolicy
 from pinner.model.drift import DriftReport
-from pinner.model.errors import ApplyFailed, Gone, HostUnreachable, NotFound, NotPermitted
+from pinner.model.errors import ApplyFailed, Gone, HostUnreachable, NotFound, NotPermitted, PreconditionFailed
 from pinner.model.policy import Policy
 from pinner.service.protocol import GuestExclusion
 
@@ -16,28 +17,42 @@ bp = APIBlueprint("policies", __name__, tag="Policies")
 
 @bp.get("/hosts/<host>/policy")
 @bp.output(RootModel[Policy])
-@bp.doc(extensions=may_raise(NotFound))
-def show(host: str) -> Policy:
-    """Show a host's policy; 404 if the host has none."""
-    return pinner().policy(host)
+@bp.doc(operation_id="show_policy", extensions=may_raise(NotFound))
+def show(host: str) -> tuple[Policy, int, dict[str, str]]:
+    """Show a host's policy, with its revision as `ETag`; 404 if the host has none."""
+    policy = pinner().policy(host)
+    return policy, 200, etag(policy)
 
 
 @bp.put("/hosts/<host>/policy")
 @bp.input(NewPolicy)
 @bp.output(RootModel[Policy])
-@bp.doc(extensions=may_raise(NotFound))
-def set_policy(host: str, json_data: NewPolicy) -> Policy:
+@bp.doc(
+    operation_id="set_policy",
+    extensions=may_raise(NotFound, PreconditionFailed, HostUnreachable, NotPermitted) | CONDITIONAL,
+)
+def set_policy(host: str, json_data: NewPolicy) -> tuple[Policy, int, dict[str, str]]:
     """Set or replace a host's policy. It takes effect within seconds.
 
-    While the mode is `enforce`, pinner refuses changes that the policy would revert at once: a rollback, and plans with
-    a different request.
+    The host must have the CPUs that a new policy names. While the mode is `enforce`, pinner refuses changes that the
+    policy would revert at once: a rollback, and plans with a different request.
     """
-    return pinner().set_policy(host, json_data.policy(), caller())
+    policy = pinner().set_policy(host, json_data.policy(), caller(), expected_revisions(host))
+    return policy, 200, etag(policy)
+
+
+@bp.delete("/hosts/<host>/policy")
+@bp.output({}, 204)
+@bp.doc(operation_id="delete_policy", extensions=may_raise(NotFound, PreconditionFailed) | CONDITIONAL)
+def delete_policy(host: str) -> tuple[str, int]:
+    """Delete a host's policy. The placement stays as it is, and pinner no longer corrects drift."""
+    pinner().delete_policy(host, caller(), expected_revisions(host))
+    return "", 204
 
 
 @bp.get("/hosts/<host>/drift")
 @bp.output(RootModel[DriftReport])
-@bp.doc(extensions=may_raise(NotFound, HostUnreachable, NotPermitted))
+@bp.doc(operation_id="show_drift", extensions=may_raise(NotFound, HostUnreachable, NotPermitted))
 def drift(host: str) -> DriftReport:
     """Compare the recorded placement of a host with the actual affinities.
 
@@ -49,7 +64,7 @@ def drift(host: str) -> DriftReport:
 @bp.put("/hosts/<host>/guests/<guest>/excluded")
 @bp.input(NewExclusion)
 @bp.output(RootModel[GuestExclusion])
-@bp.doc(extensions=may_raise(NotFound, Gone, ApplyFailed, HostUnreachable, NotPermitted))
+@bp.doc(operation_id="exclude_guest", extensions=may_raise(NotFound, Gone, ApplyFailed, HostUnreachable, NotPermitted))
 def set_excluded(host: str, guest: str, json_data: NewExclusion) -> GuestExclusion:
     """Exclude a guest, or include it again: pinner does not change the CPUs of an excluded guest.
 

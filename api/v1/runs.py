@@ -5,9 +5,11 @@ from flask import Response
 from pydantic import RootModel
 
 from pinner.api.context import app_state, caller, pinner
-from pinner.api.openapi import EVENT, links, may_raise, media_type
-from pinner.api.schemas import HostPageQuery, NewRollback, RunDetail
+from pinner.api.operations import Json, links, may_raise, media_type
+from pinner.api.paging import PageAnswer, linked
+from pinner.api.schemas import NewRollback, RunDetail, RunQuery
 from pinner.api.streams import MEDIA
+from pinner.api.validation import COMPONENT
 from pinner.model.errors import (
     ApplyFailed,
     Gone,
@@ -21,28 +23,46 @@ from pinner.model.errors import (
 from pinner.model.journal import Run
 from pinner.model.page import Page
 
+EVENT: Json = {
+    "description": "An event of the stream.",
+    "type": "object",
+    "properties": {
+        "event": {"enum": ["change", "end", "error"]},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {
+                "oneOf": [{"$ref": COMPONENT.format(model=name)} for name in ("RunProgress", "ErrorDocument")]
+            },
+        },
+    },
+    "required": ["event", "data"],
+}
+
 bp = APIBlueprint("runs", __name__, tag="Runs")
 
 
 @bp.get("/runs")
-@bp.input(HostPageQuery, location="query")
+@bp.input(RunQuery, location="query")
 @bp.output(RootModel[Page[Run]])
-@bp.doc(extensions=may_raise(NotFound))
-def listing(query_data: HostPageQuery) -> Page[Run]:
-    """List the runs, newest first."""
-    return pinner().runs(query_data.host, query_data.limit, query_data.marker)
+@bp.doc(operation_id="list_runs", extensions=may_raise(NotFound))
+def listing(query_data: RunQuery) -> PageAnswer[Run]:
+    """List the runs."""
+    query = query_data
+    found = pinner().runs(query.host, query.limit, query.marker, state=query.state, direction=query.sort_dir)
+    return linked(found)
 
 
 @bp.get("/runs/<run>")
 @bp.output(RootModel[RunDetail])
-@bp.doc(extensions=may_raise(NotFound, HostUnreachable, NotPermitted))
+@bp.doc(operation_id="show_run", extensions=may_raise(NotFound, HostUnreachable, NotPermitted))
 def show(run: str) -> RunDetail:
     """Show a run and its changes with their states."""
     return RunDetail(pinner().run(run), pinner().entries(run))
 
 
 @bp.get("/runs/<run>/events")
-@bp.doc(responses=media_type(MEDIA, EVENT), extensions=may_raise(NotFound))
+@bp.doc(operation_id="follow_run", responses=media_type(MEDIA, EVENT), extensions=may_raise(NotFound))
 def events(run: str) -> Response:
     """Follow a run as server-sent events.
 
@@ -56,11 +76,12 @@ def events(run: str) -> Response:
 
 @bp.post("/runs/<run>/rollback")
 @bp.input(NewRollback)
-@bp.output(RootModel[Run], 202, links=links("run", "/id", "get_runs_show", "get_runs_events"))
+@bp.output(RootModel[Run], 202, links=links("run", "/id", "show_run", "follow_run"))
 @bp.doc(
+    operation_id="roll_back_run",
     extensions=may_raise(
         NotFound, RunConflict, PolicyConflict, HostBusy, Gone, ApplyFailed, HostUnreachable, NotPermitted
-    )
+    ),
 )
 def rollback(run: str, json_data: NewRollback) -> tuple[Run, int, dict[str, str]]:  # noqa: ARG001
     """Start to roll back a run. The answer is the new run that undoes its changes."""

@@ -4,7 +4,7 @@ from apiflask import APIBlueprint
 from pydantic import RootModel
 
 from pinner.api.context import pinner
-from pinner.api.paging import page
+from pinner.api.paging import PageAnswer, linked, page
 from pinner.api.schemas import PageQuery
 from pinner.model.page import Page
 from pinner.service.protocol import StrategyInfo
@@ -15,6 +15,7 @@ bp = APIBlueprint("strategies", __name__, tag="Strategies")
 @bp.get("/strategies")
 @bp.input(PageQuery, location="query")
 @bp.output(RootModel[Page[StrategyInfo]])
-def listing(query_data: PageQuery) -> Page[StrategyInfo]:
+@bp.doc(operation_id="list_strategies")
+def listing(query_data: PageQuery) -> PageAnswer[StrategyInfo]:
     """List the installed strategies. Each names the plan parameters that it uses."""
-    return page(pinner().strategies(), lambda strategy: strategy.name, query_data.limit, query_data.marker)
+    return linked(page(pinner().strategies(), lambda strategy: strategy.name, query_data.limit, query_data.marker))

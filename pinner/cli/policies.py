@@ -1,4 +1,4 @@
-"""pinner policy show | set, and pinner drift."""
+"""pinner policy show | set | delete, and pinner drift."""
 
 from argparse import Namespace
 from dataclasses import fields
@@ -14,7 +14,7 @@ from pinner.cli.places import masks, part
 from pinner.cli.plantable import left_out
 from pinner.model.drift import Drift, DriftReport
 from pinner.model.errors import NotFound
-from pinner.model.policy import Policy
+from pinner.model.policy import Expected, Policy
 from pinner.model.request import Request
 from pinner.render import counted, visible
 from pinner.service.protocol import Service
@@ -32,7 +32,7 @@ below are those of a first policy."""
 
 def register(commands: Commands) -> None:
     """Add the noun, and the command that shows the drift from the policy."""
-    verbs = add_noun(commands, "policy", "show or set the policy that `pinner serve` maintains on a host")
+    verbs = add_noun(commands, "policy", "show, set or delete the policy that `pinner serve` maintains on a host")
     show = add_command(
         verbs, "show", show_policy, "show a host's policy", examples=["pinner policy show", "pinner policy show --json"]
     )
@@ -58,6 +58,15 @@ def register(commands: Commands) -> None:
         "--reset", action="store_true", help="use the defaults, not the present policy, for options that are not given"
     )
     request_options(setting, for_policy=True)
+    deleting = add_command(
+        verbs,
+        "delete",
+        delete_policy,
+        "delete the policy of a host",
+        about="The placement stays as it is; pinner no longer corrects drift.\n`pinner rollback` undoes the runs.",
+        examples=["pinner policy delete", "pinner policy delete --host compute1"],
+    )
+    host_option(deleting)
     drift = add_command(
         commands,
         "drift",
@@ -83,10 +92,23 @@ def set_policy(context: Context, arguments: Namespace) -> int:
     """Set the policy, and print it."""
     with context.open() as pinner:
         host = pick_host(pinner, arguments.host)
-        present = Policy() if arguments.reset else _present(pinner, host)
-        wanted = Policy(updated(present.request, arguments), arguments.mode or present.mode)
-        policy = pinner.set_policy(host, wanted, context.caller)
+        present = None if arguments.reset else _present(pinner, host)
+        base = present or Policy()
+        wanted = Policy(updated(base.request, arguments), arguments.mode or base.mode)
+        policy = pinner.set_policy(host, wanted, context.caller, None if arguments.reset else _revisions(present))
     _print(context, host, policy)
+    return 0
+
+
+def delete_policy(context: Context, arguments: Namespace) -> int:
+    """Delete the policy."""
+    with context.open() as pinner:
+        host = pick_host(pinner, arguments.host)
+        pinner.delete_policy(host, context.caller)
+    if context.json:
+        print_json({"host": host, "deleted": True})
+    else:
+        context.out.print(visible(f"the policy of host {host} is deleted"), soft_wrap=True)
     return 0
 
 
@@ -150,11 +172,16 @@ def _summary(report: DriftReport) -> str:
     return f"host {report.host}: {policy}{since}: {drift}"
 
 
-def _present(pinner: Service, host: str) -> Policy:
+def _present(pinner: Service, host: str) -> Policy | None:
     try:
         return pinner.policy(host)
     except NotFound:
-        return Policy()
+        return None
+
+
+def _revisions(present: Policy | None) -> Expected:
+    """The revision that the options change: another caller's change meanwhile is not overwritten."""
+    return ("" if present is None else codec.content_hash(present),)
 
 
 def _print(context: Context, host: str, policy: Policy) -> None:

@@ -1,12 +1,14 @@
 """pinner run list | show, and pinner rollback."""
 
 from argparse import Namespace
+from typing import get_args
 
 from pinner.cli.context import Context
 from pinner.cli.follow import follow, show_run
 from pinner.cli.options import page_options
 from pinner.cli.output import cells, moment, table
 from pinner.cli.parser import Commands, add_command, add_noun
+from pinner.model.journal import RunState
 
 
 def register(commands: Commands) -> None:
@@ -24,8 +26,18 @@ def register(commands: Commands) -> None:
     )
     undo.add_argument("run_id", metavar="RUN_ID", help="id of the run (see `pinner run list`)")
     verbs = add_noun(commands, "run", "list runs, or show a run; a run applies a plan or undoes another run")
-    listing = add_command(verbs, "list", list_runs, "list runs, newest first", examples=["pinner run list"])
+    listing = add_command(
+        verbs,
+        "list",
+        list_runs,
+        "list runs, newest first",
+        examples=["pinner run list", "pinner run list --state applied"],
+    )
     listing.add_argument("--host", metavar="HOST", help="only runs on this host")
+    states = get_args(RunState)
+    listing.add_argument(
+        "--state", metavar="STATE", choices=states, help=f"only runs in this state: {', '.join(states)}"
+    )
     page_options(listing)
     showing = add_command(
         verbs, "show", show, "show a run and each of its changes", examples=["pinner run show RUN_ID --json"]
@@ -44,7 +56,7 @@ def rollback(context: Context, arguments: Namespace) -> int:
 def list_runs(context: Context, arguments: Namespace) -> int:
     """Print a page of runs."""
     with context.open() as pinner:
-        page = pinner.runs(arguments.host, arguments.limit, arguments.marker)
+        page = pinner.runs(arguments.host, arguments.limit, arguments.marker, state=arguments.state)
     drawn = table("RUN", "KIND", "HOST", "STATE", "STARTED", "BY", "OF", whole=("RUN", "STARTED"))
     for run in page.items:
         of = f"run {run.undoes}" if run.undoes else f"plan {run.plan}"

@@ -2,10 +2,13 @@
 
 import argparse
 import math
+import re
 from datetime import datetime
 
 from pinner.model.page import MAX_LIMIT
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
+
+_NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
 
 
 def seconds(text: str) -> float:
@@ -41,10 +44,7 @@ def moment(text: str) -> datetime:
 
 
 def _number(text: str, most: float, expected: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= most or math.isinf(value):
+    # float() also reads digits of other scripts, underscores and words such as nan.
+    if not _NUMBER.fullmatch(text) or not (value := float(text)) <= most or math.isinf(value):
         raise argparse.ArgumentTypeError(f"{text!r} is not {expected}")
     return value

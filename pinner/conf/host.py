@@ -12,9 +12,4 @@ OPTIONS = [
         max=MAX_SAMPLE_SECONDS,
         help="Seconds between the two samples of a measurement of CPU use.",
     ),
-    cfg.StrOpt(
-        "root",
-        default="/",
-        help="Directory that contains proc/ and sys/: / for this machine, another directory for a captured machine.",
-    ),
 ]

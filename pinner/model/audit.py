@@ -20,6 +20,7 @@ class AuditAction(StrEnum):
     run.recover     recovery ended a run whose process had died
     run.end         a run ended
     policy.set      a host's policy was set
+    policy.delete   a host's policy was deleted
     guest.event     an event of a guest was reported by libvirt's hook script, Nova or a caller
     guest.exclude   a guest was excluded from placement, or included again
     drift.found     drift was found on a host whose policy does not enforce
@@ -35,6 +36,7 @@ class AuditAction(StrEnum):
     RUN_RECOVER = "run.recover"
     RUN_END = "run.end"
     POLICY_SET = "policy.set"
+    POLICY_DELETE = "policy.delete"
     GUEST_EVENT = "guest.event"
     GUEST_EXCLUDE = "guest.exclude"
     DRIFT_FOUND = "drift.found"
@@ -90,20 +92,31 @@ class AuditRecord:
     """
 
     seq: int
+    """The number of the record; the first one has 1."""
     at: datetime
+    """The time of the action."""
     actor: str
+    """The person or program that acted."""
     origin: str
+    """The peer's address, or `cli` and the terminal."""
     action: str
     """The value of an AuditAction, or a name that an earlier version of pinner used."""
     host: str
+    """The name of the host."""
     subject: str
+    """The plan, run, target or guest that the record is about."""
     before: str
+    """The value before the action; often empty."""
     after: str
+    """The value after the action; often empty."""
     result: str
+    """`done`, or the outcome in words."""
     request_id: str
+    """The id of the request; empty where no request asked for the action."""
     previous: str
     """The hash of the record before this one; empty in the first record."""
     hash: str
+    """The SHA-256 of all other fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +128,12 @@ class Verification:
     """
 
     ok: bool
+    """Whether every record is correct."""
     records: int
     """The number of records that were checked and found correct."""
     broken: int
     """The number of the first wrong record; 0 if all records are correct."""
     why: str
+    """The reason why the first wrong record is wrong; empty if all records are correct."""
     head: str
     """The hash of the last correct record."""

@@ -32,8 +32,11 @@ class Target:
     """
 
     kind: TargetKind
+    """The kind of the target, as in the table."""
     owner: str
+    """The owner, as in the table."""
     part: int | None
+    """The part of the owner, as in the table."""
     name: str
     """The guest's or process's name, for people."""
 
@@ -62,8 +65,11 @@ class ThreadMask:
     """A thread and its affinity at one moment."""
 
     tid: int
+    """The thread id."""
     started: int
+    """The start time of the thread, in clock ticks after boot."""
     cpus: CpuSet
+    """The CPUs of the mask."""
 
     @property
     def key(self) -> ThreadKey:
@@ -84,6 +90,7 @@ class PartitionState:
     """The state of a cgroup v2 cpuset: the kind of its partition, and its own CPUs."""
 
     kind: PartitionKind
+    """member: no partition; root: a partition with load balancing; isolated: one without."""
     cpus: CpuSet
     """Empty: the cgroup has no limit of its own."""
     invalid: str = ""
@@ -103,10 +110,15 @@ class AffinityChange:
     """A change of a target's affinity: the mask of each thread before, and the mask of all threads after."""
 
     target: Target
+    """The target."""
     before: tuple[ThreadMask, ...]
+    """The mask of each thread before the change."""
     after: CpuSet
+    """The CPUs after the change."""
     reason: str
+    """Why the plan makes the change."""
     kind: Literal["affinity"] = "affinity"
+    """affinity"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +126,15 @@ class StateChange:
     """A change of the state of a target without threads: the state before, and the state after."""
 
     target: Target
+    """The partition or the work queues."""
     before: State
+    """The state before the change."""
     after: State
+    """The state after the change."""
     reason: str
+    """Why the plan makes the change."""
     kind: Literal["state"] = "state"
+    """state"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +142,17 @@ class MemoryChange:
     """A move of a guest's memory from other nodes to ``node``. Only an apply with migrate_memory makes it."""
 
     target: Target
+    """The memory of a guest."""
     before: Mapping[int, int]
     """Resident KiB by node id when the run began (/proc/PID/numa_maps)."""
     node: int
+    """The NUMA node that the memory is moved to."""
     numatune: str
     """The nodes of the guest's live numatune, if libvirt can change them; empty: only the kernel moves memory."""
     reason: str
+    """Why the change is made."""
     kind: Literal["memory"] = "memory"
+    """memory"""
 
 
 PlannedChange = AffinityChange | StateChange

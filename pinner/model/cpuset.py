@@ -18,7 +18,9 @@ MAX_CPUS = 8192
 
 _WORD = 32
 """Bits of a word in the kernel's masks."""
-_PART = re.compile(r"(?P<not>\^)?(?P<first>\d{1,6})(?:-(?P<last>\d{1,6})(?::(?P<used>\d{1,6})/(?P<group>\d{1,6}))?)?")
+_PART = re.compile(
+    r"(?P<not>\^)?(?P<first>\d{1,6})(?:-(?P<last>\d{1,6})(?::(?P<used>\d{1,6})/(?P<group>\d{1,6}))?)?", re.ASCII
+)
 _GRAMMAR = "a CPU list such as 0-3,8 or 0-15,^4"
 
 

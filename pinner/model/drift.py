@@ -39,10 +39,13 @@ class Drift:
     """A target whose affinity or state differs from the recorded placement."""
 
     target: Target
+    """The target."""
     expected: CpuSet
+    """The recorded CPUs."""
     actual: tuple[ThreadMask, ...]
     """The threads that may run elsewhere, with their masks from the kernel; none for a target with a state."""
     cause: Cause
+    """The cause, where pinner found one."""
     detail: str = ""
     """The cause in words: which cpuset, which service, since when. Empty where the cause says it all."""
     states: tuple[State, State] | None = None
@@ -59,12 +62,15 @@ class DriftReport:
     """All drifts of a host. A host without a policy and without a recorded placement has none."""
 
     host: str
+    """The name of the host."""
     at: datetime
+    """The time of the observation."""
     mode: Mode | None
     """The policy's mode; None: the host has no policy, and drift is measured from the last applied plan."""
     placement: str
     """The plan of the recorded placement; empty: none is recorded."""
     drifts: tuple[Drift, ...]
+    """Each target that differs from the recorded placement."""
     unplaced: tuple[LeftOut, ...] = ()
     """Guests for which the policy has no place, with the numbers."""
     proposed: str = ""

@@ -107,6 +107,24 @@ class PolicyConflict(PinnerError):
         )
 
 
+class PreconditionFailed(PinnerError):
+    """The object is not in the state that the caller expects: another caller changed it meanwhile.
+
+    ``expected`` are the revisions that the caller accepts, ``found`` is the present one. No revision is the empty text.
+    """
+
+    code = "precondition_failed"
+
+    def __init__(self, what: str, expected: tuple[str, ...], found: str) -> None:
+        wanted = " or ".join(each or "none" for each in expected)
+        super().__init__(
+            f"{what}: its revision is {found or 'none'}, not {wanted}; read it again",
+            what=what,
+            expected=list(expected),
+            found=found,
+        )
+
+
 class NovaConflict(PinnerError):
     """An action of pinner (``ours``) would use ``cpus`` that belong to Nova (``theirs``)."""
 

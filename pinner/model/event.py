@@ -52,7 +52,9 @@ class GuestEventOutcome:
     """The outcome of an event."""
 
     host: str
+    """The name of the host."""
     guest: str
+    """The UUID of the guest."""
     known: bool
     """Whether the host has the guest; otherwise the event has no effect."""
     run: str

@@ -28,7 +28,9 @@ class Vcpu:
     """A virtual CPU; ``thread`` is None while it is unplugged."""
 
     id: int
+    """libvirt's number of the vCPU."""
     thread: Thread | None
+    """The thread of QEMU that runs the vCPU; null while it is unplugged."""
     pin: CpuSet
     """The pin that libvirt has stored; Thread.affinity is the one in force."""
 
@@ -38,8 +40,11 @@ class IoThread:
     """One of QEMU's iothreads, by libvirt's id."""
 
     id: int
+    """libvirt's id of the iothread."""
     thread: Thread | None
+    """The thread; null if QEMU has none."""
     pin: CpuSet
+    """The pin that libvirt has stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,9 @@ class Emulator:
     """QEMU's other threads: main loop, workers, and vhost workers since Linux 6.4."""
 
     pin: CpuSet
+    """The pin that libvirt has stored."""
     threads: tuple[Thread, ...]
+    """The threads."""
     policy: EmulatorPolicy = ""
     """The policy of a guest that Nova pinned."""
 
@@ -57,11 +64,17 @@ class Tap:
     """A network interface of a guest on the host's side; counters from the host's side, since the tap exists."""
 
     name: str
+    """The name of the interface."""
     mac: str
+    """The MAC address of the guest's interface."""
     rx_packets: int
+    """Packets that the host received from the guest."""
     tx_packets: int
+    """Packets that the host sent to the guest."""
     rx_drops: int
+    """Packets from the guest that the host dropped."""
     tx_drops: int
+    """Packets to the guest that the host dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +82,13 @@ class NovaIdentity:
     """The instance as Nova describes it, in the domain's metadata or in a notification; a field can be empty."""
 
     instance: str
+    """The name of the instance."""
     project: str
+    """The name of the project."""
     user: str
+    """The name of the user."""
     flavor: str
+    """The name of the flavor."""
     extra_specs: Mapping[str, str] = field(default_factory=dict)
     """The flavor's extra specs; in the metadata since Nova 32."""
 
@@ -93,7 +110,9 @@ class Cgroup:
     """A cgroup v2 of a systemd unit: its path below the mount, and its state."""
 
     path: str
+    """The path below the mount of the cgroup file system."""
     state: PartitionState
+    """The state of its cpuset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,24 +120,33 @@ class Guest:
     """An active libvirt domain."""
 
     uuid: str
+    """The UUID of the libvirt domain."""
     name: str
+    """The name of the libvirt domain."""
     state: GuestState
+    """libvirt's state of the domain."""
     pid: int
     """QEMU's process id."""
     vcpus: tuple[Vcpu, ...]
+    """The vCPUs."""
     emulator: Emulator
+    """QEMU's own threads."""
     iothreads: tuple[IoThread, ...]
+    """QEMU's iothreads."""
     vhost_threads: tuple[Thread, ...]
     """Kernel threads of the guest outside its QEMU process (vhost-PID before Linux 6.4, kvm-pit/PID)."""
     memory_kib: int
+    """The size of the guest's memory."""
     memory_per_node: Mapping[int, int]
     """Node id to resident KiB of the QEMU process (/proc/PID/numa_maps)."""
     taps: tuple[Tap, ...] = ()
+    """The guest's network interfaces."""
     pci: tuple[str, ...] = ()
     """Addresses of passed-through PCI devices."""
     persistent: bool = False
     """Whether libvirt has a persistent definition of the guest."""
     nova: NovaIdentity | None = None
+    """The instance of Nova; null if the guest is not Nova's."""
     dedicated: bool = False
     """Whether Nova pinned the guest's vCPUs. pinner does not move these vCPUs and does not use their CPUs."""
     excluded: bool = False
@@ -157,4 +185,4 @@ def dedicated_cpus(vcpus: Iterable[CpuSet], emulator: CpuSet, policy: EmulatorPo
 
 
 def _positive(count: str) -> bool:
-    return count.isdecimal() and int(count) > 0
+    return count.isascii() and count.isdecimal() and int(count) > 0

@@ -29,12 +29,19 @@ class Entry:
     """One change of a run. ``found`` are the threads created while the change was made, each with its prior mask."""
 
     run: str
+    """The id of the run that made the change."""
     seq: int
+    """The number of the change in the run; the first one has 1."""
     change: Change
+    """The change."""
     state: EntryState
+    """The state of the change."""
     at: datetime
+    """The time of the state."""
     error: str = ""
+    """Why the change failed, was gone or is stuck; else empty."""
     found: tuple[ThreadMask, ...] = ()
+    """The threads that were created while the change was made, each with its prior mask."""
     definition: str = ""
     """With --persist: the pins (<cputune>) of the guest's persistent definition before the change, as XML."""
     memory: tuple[NodeMemory, ...] = ()
@@ -51,19 +58,29 @@ class Run:
     """An apply, a rollback or a release, from its start to its end."""
 
     id: str
+    """The id of the run."""
     kind: RunKind
+    """The kind of the run."""
     host: str
+    """The name of the host."""
     plan: str
+    """The id of the plan; of a rollback, the plan of the run that it undoes."""
     actor: str
+    """The person or program that asked for the run."""
     origin: str
     """Where the call came from: an address, or the CLI's terminal."""
     state: RunState
+    """The state of the run."""
     started_at: datetime
+    """The time of the start."""
     ended_at: datetime | None = None
+    """The time of the end; null while the run is running."""
     persist: bool = False
+    """Whether the guests' persistent definitions are written, too."""
     undoes: str = ""
     """Of a rollback: the run that it undoes."""
     error: str = ""
+    """Why the run did not succeed; else empty."""
     migrate_memory: bool = False
     """Whether guests' memory was to follow their vCPUs."""
     recovered: str = ""
@@ -81,6 +98,10 @@ class RunProgress:
     which says only that the run ended)."""
 
     run: Run
+    """The run."""
     done: int
+    """The number of changes that have ended."""
     total: int
+    """The number of changes."""
     entry: Entry | None
+    """The change that has just ended; null in the last message."""

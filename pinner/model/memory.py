@@ -12,7 +12,9 @@ class NodeMemory:
     ``moved_kib`` and ``stayed_kib``."""
 
     node: int
+    """The id of the NUMA node."""
     before_kib: int
+    """KiB of the guest on the node before the change."""
     moved_kib: int
     """How much less the node has now; below 0: how much more."""
     stayed_kib: int

@@ -27,6 +27,7 @@ class NovaConf:
     """The options of nova.conf that pinner uses, as written there; empty: not set."""
 
     files: tuple[str, ...]
+    """The files that were read."""
     dedicated: str = ""
     """[compute] cpu_dedicated_set"""
     shared: str = ""

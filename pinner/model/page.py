@@ -1,17 +1,21 @@
 """Part of a list, and the limits of its length."""
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 T = TypeVar("T")
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 500
+SortDirection = Literal["asc", "desc"]
+"""asc: oldest first; desc: newest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Part of a list, newest first; ``next`` is the marker of the page after it, empty on the last."""
+    """Part of a list."""
 
     items: tuple[T, ...]
+    """The items, in the order of the list."""
     next: str
+    """The marker of the next page; empty on the last page."""

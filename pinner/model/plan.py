@@ -16,8 +16,11 @@ class Wanted:
     """A strategy's answer for one target; ``cpus`` is where its threads may run."""
 
     target: Target
+    """The target."""
     cpus: CpuSet
+    """The CPUs that the plan gives to the target."""
     reason: str
+    """Why it gets these CPUs."""
     state: State | None = None
     """The wanted state of a target without threads; None for one with threads."""
 
@@ -27,9 +30,13 @@ class Roles:
     """The CPU sets as resolved. On a small host sets share CPUs; ``notes`` says which and why."""
 
     housekeeping: CpuSet
+    """The CPUs of the host's busy processes."""
     emulator: CpuSet
+    """The CPUs of QEMU's own threads."""
     vcpu: CpuSet
+    """The CPUs of the vCPUs."""
     notes: tuple[str, ...] = ()
+    """The sets that share CPUs, and why."""
 
     @property
     def cpus(self) -> CpuSet:
@@ -44,6 +51,7 @@ class LeftOut:
     target: Target
     """The target; of kind guest if a whole guest is left out."""
     why: str
+    """The reason, with its numbers."""
     threads: tuple[int, ...] = ()
     """The thread ids that are left out while the target's other threads are placed; empty: the whole target."""
 
@@ -58,6 +66,7 @@ class Isolation:
     """The kernel settings that the strategy ``isolated`` needs, and whether this boot has them."""
 
     wanted: CpuSet
+    """The CPUs that the kernel should isolate."""
     present: CpuSet
     """The wanted CPUs that are isolated now."""
     kernel_arguments: str
@@ -84,6 +93,7 @@ class GuestMemory:
     per_node: Mapping[int, int]
     """Node id to resident KiB of QEMU."""
     remote_now_kib: int
+    """KiB on nodes that run no vCPU of the guest now."""
     remote_kib: int
     """The remote memory under the plan, before any memory is moved."""
     home: int | None
@@ -96,7 +106,9 @@ class Score:
     """The value of the objective: lower is better, 0 means that no threads compete. ``parts`` add up to ``total``."""
 
     total: float
+    """The sum of the parts; lower is better."""
     parts: Mapping[str, float]
+    """The value of each term by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +118,7 @@ class Basis:
     snapshot: str
     """The snapshot's content hash."""
     taken_at: datetime
+    """The time of the snapshot."""
     fingerprint: str
     """Topology.fingerprint of that snapshot."""
 
@@ -134,10 +147,15 @@ class Plan:
     """A placement, computed from one snapshot by pure code: the same snapshot and request give the same plan."""
 
     id: str
+    """The id of the plan: a hash of its snapshot and request."""
     host: str
+    """The name of the host."""
     request: Request
+    """The request."""
     basis: Basis
+    """The snapshot that the plan was made from."""
     roles: Roles
+    """The CPU sets."""
     wanted: tuple[Wanted, ...]
     """The CPUs of every placed target, whether its threads run there already or not."""
     changes: tuple[PlannedChange, ...]
@@ -147,9 +165,13 @@ class Plan:
     skipped: tuple[LeftOut, ...]
     """Busy processes, threads and guests that pinner does not move."""
     warnings: tuple[str, ...]
+    """What an operator should know before an apply."""
     score_before: Score
+    """The score of the host now."""
     score_after: Score
+    """The score after an apply."""
     isolation: Isolation | None = None
+    """What `isolated` needs from the kernel; null for other strategies."""
     blocked: str = field(default="")
     """Why this plan cannot be applied as it is; empty where it can."""
     memory: tuple[GuestMemory, ...] = ()
@@ -157,6 +179,7 @@ class Plan:
     rebalance: Rebalance | None = None
     """Set where the request asks for a rebalance."""
     purpose: Purpose = "place"
+    """place: to place guests; release: to give a guest its earlier CPUs back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +187,19 @@ class PlanSummary:
     """A plan in a list."""
 
     id: str
+    """The id of the plan."""
     host: str
+    """The name of the host."""
     strategy: str
+    """The name of the strategy."""
     created_at: datetime
+    """The time at which the plan was stored."""
     changes: int
+    """The number of changes."""
     unplaced: int
+    """The number of guests without a place."""
     blocked: str
+    """Why the plan cannot be applied; else empty."""
 
 
 def plan_id(*inputs: bytes) -> str:

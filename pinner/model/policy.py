@@ -11,6 +11,10 @@ Mode = Literal["observe", "propose", "enforce"]
 propose  drift is reported, and a plan that ends it is stored: a person applies it
 enforce  that plan is applied at once"""
 
+Expected = tuple[str, ...] | None
+"""The revisions that a caller expects a policy to have before it changes the policy. A revision is the SHA-256 of the
+policy's JSON; the empty text stands for no policy. None: the caller accepts every revision."""
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -22,7 +26,9 @@ class Policy:
     """
 
     request: Request = field(default_factory=Request)
+    """The request that pinner applies again and again."""
     mode: Mode = "observe"
+    """The reaction to drift."""
 
     def __post_init__(self) -> None:
         if self.mode not in ("observe", "propose", "enforce"):

@@ -24,16 +24,21 @@ class Thread:
     """
 
     tid: int
+    """The thread id."""
     started: int
+    """The start time in clock ticks after boot."""
     name: str
+    """The name of the thread (comm)."""
     affinity: CpuSet
     """The kernel's Cpus_allowed_list in /proc/TID/status."""
     load: float = 0.0
     """Per cent of one CPU over the sample."""
     run_ns: int | None = None
+    """Nanoseconds on a CPU since the thread started; null without /proc/TID/schedstat."""
     delay_ns: int | None = None
     """Time on a CPU and time waiting for one since the thread started, from /proc/TID/schedstat; None without it."""
     immovable_reason: Immovable = ""
+    """Why pinner does not move the thread; empty where it may."""
 
     @property
     def key(self) -> ThreadKey:
@@ -46,15 +51,20 @@ class Process:
     """A process and all its threads; a kernel thread is a process of one thread."""
 
     pid: int
+    """The process id."""
     started: int
+    """The start time in clock ticks after boot."""
     name: str
+    """The name of the process (comm)."""
     command: str
     """The command line, arguments joined by spaces; empty for a kernel thread."""
     unit: str
     """The systemd unit (sshd.service), or the innermost cgroup's path where there is none; empty at the root."""
     kernel: bool
+    """Whether it is a kernel thread."""
     load: float
     """Per cent of one CPU over the sample, all threads together."""
     threads: tuple[Thread, ...]
+    """The threads."""
     immovable_reason: Immovable = ""
     """Why pinner must not move any thread of the process. A thread can also have its own reason."""

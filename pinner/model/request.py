@@ -17,11 +17,13 @@ class Request:
     """A strategy with its parameters. Raises Invalid where a value cannot be right on any host."""
 
     strategy: str = "shared-pool"
+    """The name of the strategy."""
     guests: tuple[str, ...] = ()
     """Names or UUIDs of the guests to place; none: all guests."""
     processes: tuple[str, ...] = ()
     """Names or pids of processes to move although they are idle, or although their owner restricted their affinity."""
     housekeeping: str = AUTO
+    """The CPUs of the host's busy processes: a list such as 0-3,8, or `auto`."""
     emulator: str = AUTO
     """A CPU list, or ``auto``."""
     busy_threshold: float = 2.0

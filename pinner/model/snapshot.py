@@ -22,12 +22,17 @@ class Snapshot:
     """
 
     host: str
+    """The name of the host."""
     taken_at: datetime
+    """The time of the snapshot."""
     sample_seconds: float
     """The time between the two samples of every load; 0 where loads were not measured."""
     topology: Topology
+    """The hardware."""
     guests: tuple[Guest, ...]
+    """The active guests."""
     processes: tuple[Process, ...]
+    """The processes."""
     baseline: CpuSet
     """The affinity of process 1. A thread with fewer CPUs was restricted by its owner."""
     dedicated: CpuSet = CpuSet()
@@ -39,6 +44,7 @@ class Snapshot:
     placed: tuple[CpuSet, ...] = ()
     """Masks that pinner gave to processes and has not undone. They do not count as restrictions by an owner."""
     warnings: tuple[str, ...] = field(default=())
+    """What the agent could not read."""
 
     def nova_owns(self) -> NovaOwns:
         """The CPUs that Nova owns: the sets of Nova's configuration, and the CPUs of the guests that Nova pinned."""

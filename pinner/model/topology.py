@@ -13,19 +13,27 @@ class Cpu:
     """A logical CPU. An id is None where the kernel does not report it (an offline CPU, a bare machine)."""
 
     id: int
+    """The kernel's number of the CPU."""
     node: int | None
+    """The id of its NUMA node."""
     socket: int | None
+    """The id of its socket."""
     die: int | None
+    """The id of its die."""
     core: int | None
+    """The id of its core."""
     l3: int | None
     """Index in Topology.l3_domains; None where the kernel reports no level-3 cache."""
     siblings: CpuSet
     """The hardware threads of its core, itself included."""
     online: bool = True
+    """Whether the CPU runs threads now."""
     isolated: bool = False
     """Outside the kernel's load balancing: isolcpus=domain or an isolated cpuset partition."""
     nohz_full: bool = False
+    """Whether the CPU stops its tick while one task runs."""
     governor: str | None = None
+    """The frequency governor; null where the kernel has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +41,11 @@ class HugePages:
     """Huge pages of one size on one node."""
 
     size_kib: int
+    """The size of one page."""
     total: int
+    """The number of pages."""
     free: int
+    """The number of free pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +53,17 @@ class Node:
     """A NUMA node; it may have no CPU or no memory."""
 
     id: int
+    """The kernel's number of the node."""
     cpus: CpuSet
+    """The CPUs of the node."""
     memory_kib: int
+    """The size of the memory."""
     free_kib: int
+    """The size of the free memory."""
     distances: Mapping[int, int]
     """Node id to the firmware's distance (10 is local); empty where the machine has no table."""
     hugepages: tuple[HugePages, ...] = ()
+    """The huge pages by size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +71,13 @@ class Device:
     """A PCI function or a network interface, and its node (None where the kernel reports none)."""
 
     kind: Literal["pci", "net"]
+    """pci: a PCI function; net: a network interface."""
     name: str
     """The PCI address (0000:3b:00.0) or the interface's name."""
     node: int | None
+    """The id of the NUMA node; null where the kernel reports none."""
     description: str = ""
+    """The name of the device's class or driver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +85,9 @@ class Kernel:
     """Facts about the running kernel."""
 
     release: str
+    """The kernel's release, as uname(2) reports it."""
     command_line: str
+    """The kernel's command line."""
     cgroup: Literal["v1", "v2", "none"]
     """Where the cpuset controller is mounted."""
     partitions: bool
@@ -80,10 +101,15 @@ class Topology:
     """A host's CPUs and nodes. Ids are sparse and interleaved on real machines: read them, never compute them."""
 
     cpus: tuple[Cpu, ...]
+    """The CPUs."""
     nodes: tuple[Node, ...]
+    """The NUMA nodes."""
     kernel: Kernel
+    """Facts about the kernel."""
     l3_domains: tuple[CpuSet, ...] = ()
+    """The CPUs that share each level-3 cache."""
     devices: tuple[Device, ...] = field(default=())
+    """PCI functions and network interfaces."""
 
     @property
     def online(self) -> CpuSet:

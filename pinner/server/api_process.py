@@ -62,7 +62,12 @@ def start(
     from pinner.api.server import serve as answer
 
     parts = wiring.service_parts(config, {wiring.host_name(config): agent}, database, undo)
-    app = create_app(parts.service, tokens=tokens, max_body_bytes=config.api.max_body_kib * 1024)
+    app = create_app(
+        parts.service,
+        tokens=tokens,
+        max_body_bytes=config.api.max_body_kib * 1024,
+        idempotency_keys=parts.idempotency_keys,
+    )
     server = answer(app, listeners)
     undo.callback(server.stop)
     return parts, server

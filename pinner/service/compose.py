@@ -13,6 +13,7 @@ from pinner.service.plans import PlanMaker
 from pinner.service.policies import HostPolicies
 from pinner.service.reconciler import Reconciler
 from pinner.service.runs import RunManager
+from pinner.store.idempotency import IdempotencyKeys
 from pinner.store.repositories import Store
 
 
@@ -25,6 +26,8 @@ class ServiceParts:
     """For the policy controller."""
     runs: RunManager
     """To catch up at the start."""
+    idempotency_keys: IdempotencyKeys
+    """For the REST server."""
 
     def close(self) -> None:
         """Accept no more runs, and wait for the runs under way."""
@@ -52,4 +55,4 @@ def compose(
     guest_events = GuestEventHandler(hosts, reconciler, store, now, migration)
     exclusions = GuestExclusions(hosts, store, now)
     service = LocalService(hosts, plans, policies, runs, reconciler, guest_events, exclusions, store)
-    return ServiceParts(service, reconciler, runs)
+    return ServiceParts(service, reconciler, runs, store.idempotency_keys)

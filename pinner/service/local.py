@@ -6,10 +6,10 @@ from datetime import datetime
 from pinner.model.audit import AuditRecord, Caller, Verification
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
-from pinner.model.journal import Entry, Run, RunProgress
-from pinner.model.page import Page
+from pinner.model.journal import Entry, Run, RunProgress, RunState
+from pinner.model.page import Page, SortDirection
 from pinner.model.plan import Plan, PlanSummary
-from pinner.model.policy import Policy
+from pinner.model.policy import Expected, Policy
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.strategy import installed
@@ -79,11 +79,13 @@ class LocalService:
         """See Service."""
         return self._store.plans.get(plan)
 
-    def plans(self, host: str | None, limit: int, marker: str) -> Page[PlanSummary]:
+    def plans(
+        self, host: str | None, limit: int, marker: str, *, direction: SortDirection = "desc"
+    ) -> Page[PlanSummary]:
         """See Service."""
         if host is not None:
             self._hosts.require(host)
-        return self._store.plans.list(host, limit, marker)
+        return self._store.plans.list(host, limit, marker, direction=direction)
 
     def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
         """See Service."""
@@ -97,9 +99,17 @@ class LocalService:
         """See Service."""
         return self._runs.get(run)
 
-    def runs(self, host: str | None, limit: int, marker: str) -> Page[Run]:
+    def runs(
+        self,
+        host: str | None,
+        limit: int,
+        marker: str,
+        *,
+        state: RunState | None = None,
+        direction: SortDirection = "desc",
+    ) -> Page[Run]:
         """See Service."""
-        return self._runs.list(host, limit, marker)
+        return self._runs.list(host, limit, marker, state=state, direction=direction)
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """See Service."""
@@ -114,9 +124,13 @@ class LocalService:
         self._hosts.require(host)
         return self._policies.get(host)
 
-    def set_policy(self, host: str, policy: Policy, caller: Caller) -> Policy:
+    def set_policy(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
         """See Service."""
-        return self._policies.set(host, policy, caller)
+        return self._policies.set(host, policy, caller, expected)
+
+    def delete_policy(self, host: str, caller: Caller, expected: Expected = None) -> None:
+        """See Service."""
+        self._policies.delete(host, caller, expected)
 
     def drift(self, host: str) -> DriftReport:
         """See Service."""
@@ -131,10 +145,17 @@ class LocalService:
         return self._guest_events.handle(host, event, caller)
 
     def audit(
-        self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str
+        self,
+        host: str | None,
+        actor: str | None,
+        since: datetime | None,
+        limit: int,
+        marker: str,
+        *,
+        direction: SortDirection = "desc",
     ) -> Page[AuditRecord]:
         """See Service."""
-        return self._store.audit.list(host, actor, since, limit, marker)
+        return self._store.audit.list(host, actor, since, limit, marker, direction=direction)
 
     def verify_audit(self) -> Verification:
         """See Service."""

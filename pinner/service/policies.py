@@ -7,9 +7,10 @@ from datetime import datetime
 
 from pinner import codec
 from pinner.model.audit import AuditAction, Caller, audit_event
-from pinner.model.errors import NotFound, PinnerError, PolicyConflict
-from pinner.model.policy import Policy
+from pinner.model.errors import NoFit, NotFound, PinnerError, PolicyConflict
+from pinner.model.policy import Expected, Policy
 from pinner.model.request import Request
+from pinner.planning import planner
 from pinner.service.hosts import Hosts
 from pinner.service.plans import require_installed
 from pinner.store.repositories import Store
@@ -34,17 +35,39 @@ class HostPolicies:
         except NotFound:
             return None
 
-    def set(self, host: str, policy: Policy, caller: Caller) -> Policy:
-        """Set the host's policy. Raises NotFound for an unknown host or strategy."""
-        agent = self._hosts.agent(host)
+    def set(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
+        """See Service.set_policy."""
+        self._hosts.require(host)
         require_installed(policy.request.strategy)
         before = self.find(host)
+        if before is None or before.request != policy.request:
+            self._require_possible(host, policy)
         was, now = _summary(before) if before else "", self._now()
         event = audit_event(caller, now, AuditAction.POLICY_SET, host, host, "done", before=was, after=_summary(policy))
-        self._store.policies.put(host, policy, now, event)
-        with suppress(PinnerError):  # the policy is set anyway: the policy controller also reads it periodically
-            agent.publish_policy_set()
+        self._store.policies.put(host, policy, now, event, expected)
+        self._publish(host)
         return policy
+
+    def delete(self, host: str, caller: Caller, expected: Expected = None) -> None:
+        """See Service.delete_policy."""
+        self._hosts.require(host)
+        before = _summary(self.get(host))
+        event = audit_event(caller, self._now(), AuditAction.POLICY_DELETE, host, host, "done", before=before)
+        self._store.policies.delete(host, event, expected)
+        self._publish(host)
+
+    def _require_possible(self, host: str, policy: Policy) -> None:
+        """Raises Invalid where the policy can never be followed on this host: it names CPUs that the host lacks.
+
+        A policy that only leaves guests unplaced now is possible, and so is one that names absent guests: guests start
+        and stop.
+        """
+        with suppress(NoFit):
+            planner.plan_from_placement(self._hosts.snapshot(host, 0.0), "", policy.request, None)
+
+    def _publish(self, host: str) -> None:
+        with suppress(PinnerError):  # the policy controller also reads the policy periodically
+            self._hosts.agent(host).publish_policy_set()
 
     def require_permitted(self, host: str, what: str, request: Request | None) -> None:
         """Raises PolicyConflict where the host's policy is enforced and would undo ``what`` at once.

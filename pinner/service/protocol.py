@@ -11,10 +11,10 @@ from typing import Protocol
 from pinner.model.audit import AuditRecord, Caller, Verification
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
-from pinner.model.journal import Entry, Run, RunProgress
-from pinner.model.page import Page
+from pinner.model.journal import Entry, Run, RunProgress, RunState
+from pinner.model.page import Page, SortDirection
 from pinner.model.plan import Plan, PlanSummary
-from pinner.model.policy import Policy
+from pinner.model.policy import Expected, Policy
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 
@@ -24,8 +24,11 @@ class StrategyInfo:
     """The description of a strategy: its name, one sentence, and the request fields that it reads."""
 
     name: str
+    """The name, for a request."""
     summary: str
+    """The strategy in one sentence."""
     parameters: tuple[str, ...]
+    """The fields of a request that the strategy reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +36,11 @@ class GuestExclusion:
     """Whether a guest's metadata excludes the guest from every placement."""
 
     uuid: str
+    """The UUID of the guest."""
     name: str
+    """The name of the guest."""
     excluded: bool
+    """Whether pinner does not change the guest's CPUs."""
 
 
 class Service(Protocol):
@@ -66,7 +72,9 @@ class Service(Protocol):
     def plan_by_id(self, plan: str) -> Plan:
         """A stored plan."""
 
-    def plans(self, host: str | None, limit: int, marker: str) -> Page[PlanSummary]:
+    def plans(
+        self, host: str | None, limit: int, marker: str, *, direction: SortDirection = "desc"
+    ) -> Page[PlanSummary]:
         """A page of the stored plans, of one host or (None) of all."""
 
     def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
@@ -82,8 +90,16 @@ class Service(Protocol):
     def run(self, run: str) -> Run:
         """A run as it is now."""
 
-    def runs(self, host: str | None, limit: int, marker: str) -> Page[Run]:
-        """A page of the runs, of one host or (None) of all."""
+    def runs(
+        self,
+        host: str | None,
+        limit: int,
+        marker: str,
+        *,
+        state: RunState | None = None,
+        direction: SortDirection = "desc",
+    ) -> Page[Run]:
+        """A page of the runs, of one host or (None) of all, in one state or (None) in all."""
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """The entries of a run. A rollback has the entries of the run that it rolls back."""
@@ -94,8 +110,17 @@ class Service(Protocol):
     def policy(self, host: str) -> Policy:
         """The host's policy. Raises NotFound where it has none."""
 
-    def set_policy(self, host: str, policy: Policy, caller: Caller) -> Policy:
-        """Set the host's policy. A server of the host follows the new policy within seconds."""
+    def set_policy(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
+        """Set the host's policy. A server of the host follows the new policy within seconds.
+
+        A new request is planned once, so that CPUs that the host lacks are refused. Raises Invalid, NotFound for an
+        unknown strategy or named guest, HostUnreachable, and PreconditionFailed where the present policy has none of
+        the ``expected`` revisions.
+        """
+
+    def delete_policy(self, host: str, caller: Caller, expected: Expected = None) -> None:
+        """Delete the host's policy: its placement stays, and nobody corrects drift. Raises NotFound where the host has
+        no policy, and PreconditionFailed like ``set_policy``."""
 
     def drift(self, host: str) -> DriftReport:
         """Compare the recorded placement with the kernel's affinities now; nothing is changed.
@@ -113,9 +138,16 @@ class Service(Protocol):
         """
 
     def audit(
-        self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str
+        self,
+        host: str | None,
+        actor: str | None,
+        since: datetime | None,
+        limit: int,
+        marker: str,
+        *,
+        direction: SortDirection = "desc",
     ) -> Page[AuditRecord]:
-        """A page of the audit trail, newest first."""
+        """A page of the audit trail."""
 
     def verify_audit(self) -> Verification:
         """Check the hash chain from the first record to the last."""

@@ -19,10 +19,10 @@ from pinner.model.audit import AuditRecord, Caller, Verification
 from pinner.model.drift import DriftReport
 from pinner.model.errors import HostUnreachable, Invalid, NotPermitted, PinnerError, revive
 from pinner.model.event import GuestEvent, GuestEventOutcome
-from pinner.model.journal import Entry, Run, RunProgress
-from pinner.model.page import MAX_LIMIT, Page
+from pinner.model.journal import Entry, Run, RunProgress, RunState
+from pinner.model.page import MAX_LIMIT, Page, SortDirection
 from pinner.model.plan import Plan, PlanSummary
-from pinner.model.policy import Policy
+from pinner.model.policy import Expected, Policy
 from pinner.model.request import Request
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
 from pinner.owners import connect_remedy
@@ -111,8 +111,10 @@ class RemoteService:
     def plan_by_id(self, plan: str) -> Plan:
         return self._get(Plan, "plans", plan)
 
-    def plans(self, host: str | None, limit: int, marker: str) -> Page[PlanSummary]:
-        return self._get(Page[PlanSummary], "plans", host=host, limit=limit, marker=marker)
+    def plans(
+        self, host: str | None, limit: int, marker: str, *, direction: SortDirection = "desc"
+    ) -> Page[PlanSummary]:
+        return self._get(Page[PlanSummary], "plans", host=host, limit=limit, marker=marker, sort_dir=direction)
 
     def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
         return self._post(Run, "plans", plan, "apply", body={"persist": persist, "migrate_memory": migrate_memory})
@@ -123,8 +125,16 @@ class RemoteService:
     def run(self, run: str) -> Run:
         return self._detail(run)[0]
 
-    def runs(self, host: str | None, limit: int, marker: str) -> Page[Run]:
-        return self._get(Page[Run], "runs", host=host, limit=limit, marker=marker)
+    def runs(
+        self,
+        host: str | None,
+        limit: int,
+        marker: str,
+        *,
+        state: RunState | None = None,
+        direction: SortDirection = "desc",
+    ) -> Page[Run]:
+        return self._get(Page[Run], "runs", host=host, limit=limit, marker=marker, state=state, sort_dir=direction)
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         return self._detail(run)[1]
@@ -149,8 +159,12 @@ class RemoteService:
     def policy(self, host: str) -> Policy:
         return self._get(Policy, "hosts", host, "policy")
 
-    def set_policy(self, host: str, policy: Policy, caller: Caller) -> Policy:
-        return self._call(Policy, "PUT", ("hosts", host, "policy"), json=codec.plain(policy))
+    def set_policy(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
+        body = codec.plain(policy)
+        return self._call(Policy, "PUT", ("hosts", host, "policy"), json=body, headers=_conditions(expected))
+
+    def delete_policy(self, host: str, caller: Caller, expected: Expected = None) -> None:
+        self._send("DELETE", ("hosts", host, "policy"), headers=_conditions(expected))
 
     def drift(self, host: str) -> DriftReport:
         return self._get(DriftReport, "hosts", host, "drift")
@@ -168,10 +182,17 @@ class RemoteService:
         return self._post(GuestEventOutcome, "events", f"guest-{kind}", body=body | {"host": host})
 
     def audit(
-        self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str
+        self,
+        host: str | None,
+        actor: str | None,
+        since: datetime | None,
+        limit: int,
+        marker: str,
+        *,
+        direction: SortDirection = "desc",
     ) -> Page[AuditRecord]:
-        moment = since.isoformat() if since else None
-        return self._get(Page[AuditRecord], "audit", host=host, actor=actor, since=moment, limit=limit, marker=marker)
+        query = {"host": host, "actor": actor, "since": since.isoformat() if since else None, "sort_dir": direction}
+        return self._get(Page[AuditRecord], "audit", limit=limit, marker=marker, **query)
 
     def verify_audit(self) -> Verification:
         return self._get(Verification, "audit", "verify")
@@ -200,6 +221,10 @@ class RemoteService:
         return self._call(kind, "POST", path, json=body)
 
     def _call(self, kind: type[T], method: str, path: tuple[str, ...], **content: Any) -> T:
+        return _read(kind, _json(self._send(method, path, **content)))
+
+    def _send(self, method: str, path: tuple[str, ...], **content: Any) -> bytes:
+        """The body of a successful answer. Raises the error that the server sent, HostUnreachable and Invalid."""
         try:
             answer = self._http.request(method, _url(path), **content)
         except httpx.HTTPError as error:
@@ -211,7 +236,7 @@ class RemoteService:
             raise Invalid("text", ascii(error.object), "text in UTF-8") from None
         if not answer.is_success:
             raise _error(answer.status_code, answer.content)
-        return _read(kind, _json(answer.content))
+        return answer.content
 
     def _stream(self, run: str) -> Iterator[RunProgress]:
         """The progress from the event stream. Ends early where the server has no free stream."""
@@ -251,6 +276,14 @@ def _refused_by_mode(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def _conditions(expected: Expected) -> dict[str, str]:
+    """The header fields that make the server check the present revision (RFC 9110, section 13.1)."""
+    if expected is None:
+        return {}
+    revisions = ", ".join(f'"{revision}"' for revision in expected if revision)
+    return {"If-Match": revisions} if revisions else {"If-None-Match": "*"}
 
 
 def _url(path: tuple[str, ...]) -> str:

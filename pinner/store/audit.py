@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, Row, String, func, insert, select, ty
 
 from pinner.model.audit import AuditEvent, AuditRecord, Verification
 from pinner.model.errors import Invalid
-from pinner.model.page import Page
+from pinner.model.page import Page, SortDirection
 from pinner.store import tables
 from pinner.store.engine import reading, writing
 from pinner.store.paging import page
@@ -31,9 +31,16 @@ class Audit:
             append_events(connection, events)
 
     def list(
-        self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str
+        self,
+        host: str | None,
+        actor: str | None,
+        since: datetime | None,
+        limit: int,
+        marker: str,
+        *,
+        direction: SortDirection = "desc",
     ) -> Page[AuditRecord]:
-        """Records, newest first; the marker is a record's ``seq``. Raises Invalid for since, limit and marker."""
+        """Records; the marker is a record's ``seq``. Raises Invalid for since, limit and marker."""
         table = tables.audit.c
         query = select(tables.audit)
         if host is not None:
@@ -43,7 +50,7 @@ class Audit:
         if since is not None:
             query = query.where(type_coerce(table.at, String) >= _moment(since))
         with reading(self._engine) as connection:
-            return page(connection, query, tables.audit, limit, marker, _record, key="seq")
+            return page(connection, query, tables.audit, limit, marker, _record, key="seq", direction=direction)
 
     def verify(self) -> Verification:
         """Check the hash of every record and its link to the record before. Records are streamed from the database."""

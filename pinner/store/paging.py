@@ -1,4 +1,4 @@
-"""Pages of lists, in the order of insertion, newest first."""
+"""Pages of lists, in the order of insertion."""
 
 import re
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Row, Select, Table, select
 
 from pinner.model.errors import Invalid
-from pinner.model.page import MAX_LIMIT, Page
+from pinner.model.page import MAX_LIMIT, Page, SortDirection
 
 T = TypeVar("T")
 
@@ -23,17 +23,20 @@ def page(
     marker: str,
     read: Callable[[Row[Any]], T],
     key: str = "id",
+    direction: SortDirection = "desc",
 ) -> Page[T]:
-    """The next ``limit`` rows of the query, older than the row whose column ``key`` equals ``marker``.
+    """The next ``limit`` rows of the query, after the row whose column ``key`` equals ``marker``.
 
-    An empty marker starts at the newest row. Raises Invalid for a limit outside 1 to MAX_LIMIT, and for a marker that
-    no row has.
+    An empty marker starts at the first row: the newest, or with ``asc`` the oldest. Raises Invalid for a limit outside
+    1 to MAX_LIMIT, and for a marker that no row has.
     """
     if not 1 <= limit <= MAX_LIMIT:
         raise Invalid("limit", limit, f"a number from 1 to {MAX_LIMIT}")
     if marker:
-        query = query.where(table.c.seq < _position(connection, table, key, marker))
-    rows = connection.execute(query.order_by(table.c.seq.desc()).limit(limit + 1)).all()
+        position = _position(connection, table, key, marker)
+        query = query.where(table.c.seq < position if direction == "desc" else table.c.seq > position)
+    order = table.c.seq.desc() if direction == "desc" else table.c.seq.asc()
+    rows = connection.execute(query.order_by(order).limit(limit + 1)).all()
     items = rows[:limit]
     following = str(getattr(items[-1], key)) if len(rows) > limit else ""
     return Page(tuple(read(row) for row in items), following)

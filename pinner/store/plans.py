@@ -7,7 +7,7 @@ from sqlalchemy import Engine, Row, insert, select
 
 from pinner import codec
 from pinner.model.errors import NotFound
-from pinner.model.page import Page
+from pinner.model.page import Page, SortDirection
 from pinner.model.plan import Plan, PlanSummary
 from pinner.store import tables
 from pinner.store.engine import reading, writing
@@ -49,13 +49,15 @@ class Plans:
             raise NotFound("plan", plan)
         return codec.load(Plan, body, "plan")
 
-    def list(self, host: str | None, limit: int, marker: str) -> Page[PlanSummary]:
-        """Summaries of plans of one host or of all hosts, newest first. Raises Invalid for limit and marker."""
+    def list(
+        self, host: str | None, limit: int, marker: str, *, direction: SortDirection = "desc"
+    ) -> Page[PlanSummary]:
+        """Summaries of plans of one host or of all hosts. Raises Invalid for limit and marker."""
         query = select(*_SUMMARY, tables.plans.c.seq)
         if host is not None:
             query = query.filter_by(host=host)
         with reading(self._engine) as connection:
-            return page(connection, query, tables.plans, limit, marker, _summary)
+            return page(connection, query, tables.plans, limit, marker, _summary, direction=direction)
 
 
 def _summary(row: Row[Any]) -> PlanSummary:

@@ -2,12 +2,12 @@
 
 from datetime import datetime
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Connection, Engine, delete, select
 
 from pinner import codec
 from pinner.model.audit import AuditEvent
-from pinner.model.errors import NoPolicy
-from pinner.model.policy import Policy
+from pinner.model.errors import NoPolicy, PreconditionFailed
+from pinner.model.policy import Expected, Policy
 from pinner.store import tables
 from pinner.store.audit import append_events
 from pinner.store.engine import reading, writing
@@ -28,8 +28,33 @@ class Policies:
             raise NoPolicy(host)
         return codec.load(Policy, body, "policy")
 
-    def put(self, host: str, policy: Policy, at: datetime, event: AuditEvent) -> None:
-        """Store a host's policy, which replaces its earlier one, and append the audit event in the same transaction."""
+    def put(self, host: str, policy: Policy, at: datetime, event: AuditEvent, expected: Expected = None) -> None:
+        """Store a host's policy, which replaces its earlier one, and append the audit event in the same transaction.
+
+        Raises PreconditionFailed where the earlier one has none of the ``expected`` revisions.
+        """
         with writing(self._engine) as connection:
+            _require(connection, host, expected)
             put_host_row(connection, tables.policies, host, {"set_at": at, "body": codec.dump(policy).decode()})
             append_events(connection, [event])
+
+    def delete(self, host: str, event: AuditEvent, expected: Expected = None) -> None:
+        """Delete a host's policy, and append the audit event in the same transaction.
+
+        Raises NoPolicy, and PreconditionFailed like ``put``.
+        """
+        with writing(self._engine) as connection:
+            _require(connection, host, expected)
+            if not connection.execute(delete(tables.policies).filter_by(host=host)).rowcount:
+                raise NoPolicy(host)
+            append_events(connection, [event])
+
+
+def _require(connection: Connection, host: str, expected: Expected) -> None:
+    """Raises PreconditionFailed where the present policy has none of the ``expected`` revisions."""
+    if expected is None:
+        return
+    body = connection.execute(select(tables.policies.c.body).filter_by(host=host)).scalar()
+    found = "" if body is None else codec.content_hash(codec.load(Policy, body, "policy"))
+    if found not in expected:
+        raise PreconditionFailed(f"policy of host {host}", tuple(expected), found)

@@ -8,6 +8,7 @@ from pinner.store import schema
 from pinner.store.audit import Audit
 from pinner.store.engine import connect
 from pinner.store.guest_hints import GuestHints
+from pinner.store.idempotency import IdempotencyKeys
 from pinner.store.placements import Placements
 from pinner.store.plans import Plans
 from pinner.store.policies import Policies
@@ -26,6 +27,7 @@ class Store:
     policies: Policies
     placements: Placements
     guest_hints: GuestHints
+    idempotency_keys: IdempotencyKeys
 
 
 @contextmanager
@@ -42,6 +44,7 @@ def open_store(url: str) -> Iterator[Store]:
             policies=Policies(engine),
             placements=Placements(engine),
             guest_hints=GuestHints(engine),
+            idempotency_keys=IdempotencyKeys(engine),
         )
     finally:
         engine.dispose()

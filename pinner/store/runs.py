@@ -9,9 +9,9 @@ from pinner import codec
 from pinner.model.audit import AuditEvent
 from pinner.model.change import AffinityChange, Change, ThreadMask
 from pinner.model.errors import NotFound
-from pinner.model.journal import Entry, Run
+from pinner.model.journal import Entry, Run, RunState
 from pinner.model.memory import NodeMemory
-from pinner.model.page import Page
+from pinner.model.page import Page, SortDirection
 from pinner.store import tables
 from pinner.store.audit import append_events
 from pinner.store.engine import reading, writing
@@ -61,13 +61,25 @@ class Runs:
             raise NotFound("run", run)
         return Run(*row)
 
-    def list(self, host: str | None, limit: int, marker: str) -> Page[Run]:
-        """Runs of one host or of all hosts, newest first. Raises Invalid for limit and marker."""
+    def list(
+        self,
+        host: str | None,
+        limit: int,
+        marker: str,
+        *,
+        state: RunState | None = None,
+        direction: SortDirection = "desc",
+    ) -> Page[Run]:
+        """Runs of one host or of all hosts, in one state or in all. Raises Invalid for limit and marker."""
         query = select(*_RUN, tables.runs.c.seq)
         if host is not None:
             query = query.filter_by(host=host)
+        if state is not None:
+            query = query.filter_by(state=state)
         with reading(self._engine) as connection:
-            return page(connection, query, tables.runs, limit, marker, lambda row: Run(*row[: len(_RUN)]))
+            return page(
+                connection, query, tables.runs, limit, marker, lambda row: Run(*row[: len(_RUN)]), direction=direction
+            )
 
     def running(self) -> tuple[Run, ...]:
         """Runs that have not ended, newest first."""

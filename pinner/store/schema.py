@@ -17,7 +17,7 @@ from pinner.store.engine import reading, writing
 if TYPE_CHECKING:
     from alembic.config import Config
 
-NEWEST = "0008"
+NEWEST = "0014"
 """The revision that this code reads and writes."""
 
 EMPTY = "base"

@@ -6,7 +6,20 @@ The central database and the agent's journal have the same schema, and so the sa
 
 from datetime import UTC, datetime
 
-from sqlalchemy import Boolean, Column, Dialect, ForeignKey, Index, Integer, MetaData, String, Table, Text, false
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Dialect,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    false,
+)
 from sqlalchemy.types import TypeDecorator
 
 
@@ -123,6 +136,19 @@ guest_hints = Table(
     Column("nova", Text, nullable=False),
     Column("leaving_until", UtcText),
     Index("guest_hints_of_host", "host"),
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("actor", String(255), primary_key=True),
+    Column("key", String(255), primary_key=True),
+    Column("fingerprint", String(64), nullable=False),
+    Column("at", UtcText, nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("location", String(255), nullable=False),
+    Column("body", LargeBinary(2**24 - 1), nullable=False),
+    Index("idempotency_keys_at", "at"),
 )
 
 audit = Table(

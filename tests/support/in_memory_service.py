@@ -13,13 +13,13 @@ from pinner.model.audit import AuditRecord, Caller, Verification
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift, DriftReport
-from pinner.model.errors import Blocked, Invalid, NoPolicy, NotFound, RunConflict, StalePlan
+from pinner.model.errors import Blocked, Invalid, NoPolicy, NotFound, PreconditionFailed, RunConflict, StalePlan
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.guest import Emulator, Guest, Vcpu
-from pinner.model.journal import Entry, Run, RunProgress
-from pinner.model.page import Page
+from pinner.model.journal import Entry, Run, RunProgress, RunState
+from pinner.model.page import Page, SortDirection
 from pinner.model.plan import LeftOut, Plan, PlanSummary
-from pinner.model.policy import Policy
+from pinner.model.policy import Expected, Policy
 from pinner.model.process import Process, Thread
 from pinner.model.request import AUTO, Request
 from pinner.model.snapshot import Snapshot
@@ -123,12 +123,14 @@ class InMemoryService:
         _known("plan", plan, self.stored)
         return self.stored[plan]
 
-    def plans(self, host: str | None, limit: int, marker: str) -> Page[PlanSummary]:
+    def plans(
+        self, host: str | None, limit: int, marker: str, *, direction: SortDirection = "desc"
+    ) -> Page[PlanSummary]:
         rows = [
             PlanSummary(p.id, p.host, p.request.strategy, NOON, len(p.changes), len(p.unplaced), p.blocked)
             for p in self.stored.values()
         ]
-        return _page([row for row in rows if host in (None, row.host)], lambda row: row.id, limit, marker)
+        return _page([row for row in rows if host in (None, row.host)], lambda row: row.id, limit, marker, direction)
 
     def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
         found = self.plan_by_id(plan)
@@ -166,9 +168,17 @@ class InMemoryService:
         _known("run", run, self.run_list)
         return self.run_list[run]
 
-    def runs(self, host: str | None, limit: int, marker: str) -> Page[Run]:
-        rows = [run for run in self.run_list.values() if host in (None, run.host)]
-        return _page(rows, lambda run: run.id, limit, marker)
+    def runs(
+        self,
+        host: str | None,
+        limit: int,
+        marker: str,
+        *,
+        state: RunState | None = None,
+        direction: SortDirection = "desc",
+    ) -> Page[Run]:
+        rows = [run for run in self.run_list.values() if host in (None, run.host) and state in (None, run.state)]
+        return _page(rows, lambda run: run.id, limit, marker, direction)
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         self.run(run)
@@ -188,12 +198,24 @@ class InMemoryService:
             raise NoPolicy(host)
         return self.policies[host]
 
-    def set_policy(self, host: str, policy: Policy, caller: Caller) -> Policy:
+    def set_policy(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
         _known("host", host, self.hosts())
         _known("strategy", policy.request.strategy, [strategy.name for strategy in STRATEGIES])
+        self._require(host, expected)
         self.policies[host] = policy
         self._record("policy.set", host, caller)
         return policy
+
+    def delete_policy(self, host: str, caller: Caller, expected: Expected = None) -> None:
+        self._require(host, expected)
+        self.policy(host)
+        del self.policies[host]
+        self._record("policy.delete", host, caller)
+
+    def _require(self, host: str, expected: Expected) -> None:
+        found = codec.content_hash(self.policies[host]) if host in self.policies else ""
+        if expected is not None and found not in expected:
+            raise PreconditionFailed(f"policy of host {host}", expected, found)
 
     def drift(self, host: str) -> DriftReport:
         _known("host", host, self.hosts())
@@ -223,14 +245,21 @@ class InMemoryService:
         return GuestEventOutcome(host, event.guest, known, "")
 
     def audit(
-        self, host: str | None, actor: str | None, since: datetime | None, limit: int, marker: str
+        self,
+        host: str | None,
+        actor: str | None,
+        since: datetime | None,
+        limit: int,
+        marker: str,
+        *,
+        direction: SortDirection = "desc",
     ) -> Page[AuditRecord]:
         rows = [
             record
             for record in self.records
             if host in (None, record.host) and actor in (None, record.actor) and (since is None or record.at >= since)
         ]
-        return _page(rows, lambda record: str(record.seq), limit, marker)
+        return _page(rows, lambda record: str(record.seq), limit, marker, direction)
 
     def verify_audit(self) -> Verification:
         return Verification(True, len(self.records), 0, "", "0" * 64)
@@ -249,8 +278,8 @@ def _known(kind, name, names):
         raise NotFound(kind, name, tuple(names))
 
 
-def _page(rows, key, limit, marker):
-    rows = list(reversed(rows))
+def _page(rows, key, limit, marker, direction):
+    rows = list(reversed(rows)) if direction == "desc" else list(rows)
     names = [key(row) for row in rows]
     if marker and marker not in names:
         raise Invalid("marker", marker, "the next of a previous page")

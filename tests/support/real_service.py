@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from support.hosts import cpus, guest, plain, process, snapshot
 from support.in_memory_agent import InMemoryAgent
@@ -15,6 +16,7 @@ from pinner.api.server import serve
 from pinner.server.sockets import listen_tcp
 from pinner.service.local import LocalService
 from pinner.service.protocol import Service
+from pinner.store.repositories import open_store
 
 
 @contextmanager
@@ -35,8 +37,10 @@ def real_service(folder: Path) -> Iterator[tuple[LocalService, InMemoryAgent]]:
 @contextmanager
 def answering(pinner: Service, tokens: Mapping[str, str], port: int = 0) -> Iterator[str]:
     """The URL of a REST server over TCP for the service ``pinner``."""
-    server = serve(create_app(pinner, tokens=tokens, max_body_bytes=65536), [listen_tcp("127.0.0.1", port)])
-    try:
-        yield server.url
-    finally:
-        server.stop()
+    with TemporaryDirectory() as folder, open_store(f"sqlite:///{folder}/keys.sqlite") as store:
+        app = create_app(pinner, tokens=tokens, max_body_bytes=65536, idempotency_keys=store.idempotency_keys)
+        server = serve(app, [listen_tcp("127.0.0.1", port)])
+        try:
+            yield server.url
+        finally:
+            server.stop()

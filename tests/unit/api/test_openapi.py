@@ -2,11 +2,16 @@
 
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 
+import jsonschema_rs
 from support.in_memory_service import InMemoryService
 
 from pinner.api.app import create_app
 from pinner.api.errors import status_of
+from pinner.api.examples import EXAMPLES
 
 
 def document():
@@ -53,5 +58,41 @@ def test_requests_refuse_unknown_fields():
     schemas = document()["components"]["schemas"]
     for name in ("NewPlan", "NewApply", "NewSnapshot", "NewRollback", "NewPolicy", "PolicyRequest", "NewExclusion"):
         assert schemas[name]["additionalProperties"] is False
-    assert schemas["Plan"]["properties"]["roles"] == {"$ref": "#/components/schemas/Roles"}
+    assert schemas["Plan"]["properties"]["roles"]["$ref"] == "#/components/schemas/Roles"
     assert schemas["Roles"]["properties"]["vcpu"]["type"] == "string"
+
+
+def test_everything_is_described():
+    spec = document()
+    for name, schema in spec["components"]["schemas"].items():
+        for field, field_schema in schema.get("properties", {}).items():
+            assert "description" in field_schema or field_schema.keys() == {"$ref"}, (name, field)
+    for path, method, operation in operations(spec):
+        assert operation["summary"], (path, method)
+        for parameter in operation.get("parameters", ()):
+            assert "$ref" in parameter or parameter["description"], (path, method, parameter["name"])
+
+
+def test_operations_have_plain_names():
+    names = [operation["operationId"] for _, _, operation in operations(document())]
+    assert len(names) == len(set(names)) == 29
+    assert all(re.fullmatch("[a-z]+(_[a-z]+)+", name) for name in names)
+
+
+def test_the_examples_are_valid():
+    spec = document()
+    for name, examples in EXAMPLES.items():
+        schema = {"$ref": f"#/components/schemas/{name}", "components": spec["components"]}
+        for example in examples.values():
+            jsonschema_rs.validator_for(schema).validate(example)
+
+
+def test_a_generated_client_has_every_operation(tmp_path):
+    (tmp_path / "openapi.json").write_text(json.dumps(document()))
+    (tmp_path / "config.yml").write_text("post_hooks: []\n")
+    command = [Path(sys.executable).with_name("openapi-python-client"), "generate", "--path", "openapi.json"]
+    options = ["--output-path", "client", "--meta", "none", "--config", "config.yml", "--fail-on-warning"]
+    done = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    made = {path.stem for path in (tmp_path / "client" / "api").glob("*/*.py")} - {"__init__"}
+    assert made == {operation["operationId"] for _, _, operation in operations(document())}

@@ -22,16 +22,17 @@ SECONDS = 1500
 
 
 @pytest.mark.parametrize("tokens", [{"s3cret": "ann"}], ids=["tokens"])
-def test_schemathesis_finds_nothing(tmp_path, tokens):
+def test_schemathesis_finds_nothing(tmp_path, tokens, idempotency_keys):
     with real_service(tmp_path) as (pinner, _):
         _write_known_names(tmp_path, pinner)
-        server = serve(create_app(pinner, tokens=tokens, max_body_bytes=65536), [listen_tcp("127.0.0.1", 0)])
+        app = create_app(pinner, tokens=tokens, max_body_bytes=65536, idempotency_keys=idempotency_keys)
+        server = serve(app, [listen_tcp("127.0.0.1", 0)])
         try:
             done = subprocess.run(_command(server.url, tokens), **_environment(tmp_path))
         finally:
             server.stop()
         assert done.returncode == 0, done.stdout[-8000:] + done.stderr
-        assert "27 selected / 27 total" in done.stdout
+        assert "29 selected / 29 total" in done.stdout
         assert len(pinner.plans(None, 500, "").items) >= 3, "the requests reached the planner"
         states = {run.state for run in pinner.runs(None, 500, "").items}
         assert {"applied", "rolled_back"} <= states, "the requests reached the agent"

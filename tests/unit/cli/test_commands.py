@@ -44,6 +44,8 @@ COMMANDS = {
     "rollback run-1": "rollback of run run-1",
     "policy set --mode propose": "mode                propose",
     "policy show": "mode                enforce",
+    "policy delete": "the policy of host h1 is deleted",
+    "run list --state applied": "run-1",
     "drift": "policy enforce, as plan plan-1 placed it: 1 target drifted",
     "plan --policy --rebalance": "shared-pool",
     "guest pin-off 6a5b7a0e-0000-4000-8000-000000000001": "excluded, pinner does not change its CPUs",

@@ -35,6 +35,7 @@ def test_the_grammar_of_the_kernel_and_of_nova(text, ids, printed):
         ("0,,1", "'' is neither"),
         ("-1", "'-1' is neither"),
         ("0x3", "'0x3' is neither"),
+        ("\u0663", "'\u0663' is neither"),
         ("3-1", "the range 3-1 runs backwards"),
         ("8192", "no CPU has a number of 8192 or more"),
         ("0-7:3/2", "must use between 1 and 2 of each group"),

@@ -9,7 +9,7 @@ from support.hosts import cpus, guest, masked, plain, process, snapshot
 from support.in_memory_agent import InMemoryAgent
 from support.values import NOON
 
-from pinner.model.audit import Caller
+from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import HostUnreachable, NotFound, NovaConflict, PolicyConflict, StalePlan
 from pinner.model.policy import Policy
 from pinner.model.request import Request
@@ -381,8 +381,10 @@ def test_a_host_that_does_not_answer(service, reconciler, agent, monkeypatch):
         reconciler.reconcile(HOST, "resync")
 
 
-def test_an_impossible_policy_reports_why(service, reconciler, agent):
-    service.set_policy(HOST, Policy(Request(housekeeping="99"), "enforce"), ANN)
+def test_a_policy_that_became_impossible_reports_why(reconciler, agent, store):
+    """A policy with a CPU that the host had when the policy was set."""
+    policy = Policy(Request(housekeeping="99"), "enforce")
+    store.policies.put(HOST, policy, NOON, audit_event(ANN, NOON, AuditAction.POLICY_SET, HOST, HOST, "done"))
     report = reconciler.reconcile(HOST, "resync")
     assert "99 is absent" in report.error
     assert kernel(agent) == FREE

@@ -11,12 +11,22 @@ from support.in_memory_service import EVIL, InMemoryService
 from support.values import NOON
 from werkzeug.exceptions import ServiceUnavailable
 
+from pinner import codec
 from pinner.api.app import create_app
 from pinner.api.server import serve
 from pinner.api.streams import Streams
 from pinner.model.audit import Caller
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import Blocked, HostUnreachable, Invalid, NotFound, PinnerError, RunConflict, StalePlan
+from pinner.model.errors import (
+    Blocked,
+    HostUnreachable,
+    Invalid,
+    NotFound,
+    PinnerError,
+    PreconditionFailed,
+    RunConflict,
+    StalePlan,
+)
 from pinner.model.event import GuestEvent
 from pinner.model.guest import NovaIdentity
 from pinner.model.policy import Policy
@@ -240,7 +250,15 @@ def test_policies_and_drift(remote, pinner):
     wanted = Policy(Request("isolated", excluded_guests=(EVIL,), excluded_processes=("a.service",)), "propose")
     assert remote.set_policy("h1", wanted, NOBODY) == wanted == remote.policy("h1") == pinner.policies["h1"]
     assert remote.drift("h1") == pinner.drift("h1")
-    assert [(record.action, record.actor) for record in pinner.records] == [("policy.set", "ann")]
+    with pytest.raises(PreconditionFailed):
+        remote.set_policy("h1", Policy(), NOBODY, ("",))
+    with pytest.raises(PreconditionFailed):
+        remote.delete_policy("h1", NOBODY, ("0", "1"))
+    remote.delete_policy("h1", NOBODY, (codec.content_hash(wanted),))
+    with pytest.raises(NotFound, match="has no policy"):
+        remote.delete_policy("h1", NOBODY)
+    recorded = [(record.action, record.actor) for record in pinner.records]
+    assert recorded == [("policy.set", "ann"), ("policy.delete", "ann")]
 
 
 def test_a_guest_is_marked(remote, pinner):

@@ -1,0 +1,97 @@
+"""The components of the OpenAPI document as client generators want them: plain names, no inline objects, and a
+description of every field."""
+
+import ast
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+from textwrap import dedent
+from typing import Any
+
+from pinner import model
+from pinner.api import schemas
+from pinner.api.operations import Json
+from pinner.service import protocol
+
+REF = "#/components/schemas/"
+
+
+def tidy(components: Json) -> Json:
+    """The components under plain names, sorted. Each inline object is a component of its own."""
+    tidied: Json = {}
+    for name, schema in components.items():
+        plain = plain_name(name)
+        tidied[plain] = _described(plain, _without_titles(schema)) | {"title": plain}
+    for name in tuple(tidied):
+        for field, schema in tidied[name].get("properties", {}).items():
+            if "additionalProperties" in schema:
+                part = name + field.title().replace("_", "")
+                tidied[part] = {"type": "object", "title": part} | schema
+                tidied[name]["properties"][field] = {"$ref": REF + part, "description": schema.get("description", "")}
+    return dict(sorted(tidied.items()))
+
+
+def plain_name(name: str) -> str:
+    """RunPage for pydantic's Page_Run_, and Tap for APIFlask's Guest.Tap: a part is the same in every model."""
+    name = name.rpartition(".")[2]
+    if name.startswith("Page_"):
+        item = name.removeprefix("Page_").rstrip("_")
+        return ("Name" if item == "str" else item) + "Page"
+    return name
+
+
+def with_plain_references(value: Any) -> Any:
+    """A JSON value whose references have plain names."""
+    match value:
+        case {"$ref": str(reference)}:
+            return value | {"$ref": REF + plain_name(reference.removeprefix(REF))}
+        case dict():
+            return {key: with_plain_references(each) for key, each in value.items()}
+        case list():
+            return [with_plain_references(each) for each in value]
+    return value
+
+
+def _without_titles(schema: Json) -> Json:
+    """The schema without pydantic's titles of fields, which only repeat their names and confuse generators."""
+    properties = {
+        name: {key: value for key, value in field.items() if key != "title"}
+        for name, field in schema.get("properties", {}).items()
+    }
+    return schema | {"properties": properties} if properties else schema
+
+
+def _described(name: str, schema: Json) -> Json:
+    """The schema with the docstring of each field that has no description yet."""
+    fields = schema.get("properties", {})
+    texts = _DESCRIPTIONS.get("Page" if name.endswith("Page") else name, {})
+    described = {
+        field: field_schema if "description" in field_schema or field not in texts
+        else field_schema | {"description": texts[field]}
+        for field, field_schema in fields.items()
+    }  # fmt: skip
+    return schema | {"properties": described} if fields else schema
+
+
+def _field_docstrings() -> dict[str, dict[str, str]]:
+    """The text below each field, by class and field. Python does not store docstrings of fields, so the sources are
+    read: once, at the import, because the API cannot read them in every installation after it has given up root."""
+    names = [f"{model.__name__}.{module.name}" for module in pkgutil.iter_modules(model.__path__)]
+    modules = [*map(import_module, names), protocol, schemas]
+    return {
+        node.name: dict(_docstrings(node))
+        for module in modules
+        for node in ast.parse(inspect.getsource(module)).body
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+def _docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, text in zip(node.body, node.body[1:], strict=False):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(docstring))):
+                yield name, " ".join(dedent(docstring).split())
+
+
+_DESCRIPTIONS = _field_docstrings()

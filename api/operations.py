@@ -1,0 +1,32 @@
+"""What a view says about itself beyond its schemas: errors, links, headers. openapi.py writes it into the document."""
+
+from typing import Any
+
+from pinner.model.errors import PinnerError
+
+Json = dict[str, Any]
+
+CODES = "x-error-codes"
+HEADERS = "x-headers"
+TEXT: Json = {"type": "string"}
+IF_MATCH = "IfMatch"
+IF_NONE_MATCH = "IfNoneMatch"
+IDEMPOTENCY_KEY = "IdempotencyKey"
+CONDITIONAL: Json = {HEADERS: [IF_MATCH, IF_NONE_MATCH]}
+"""Marks an operation that heeds If-Match and If-None-Match, for APIFlask's ``doc(extensions=)``."""
+
+
+def may_raise(*kinds: type[PinnerError]) -> Json:
+    """The errors that an operation may raise, without those of every operation, for APIFlask's ``doc(extensions=)``."""
+    return {CODES: [kind.code for kind in kinds]}
+
+
+def media_type(media: str, schema: Json) -> dict[int | str, dict[str, str | dict[str, Json]]]:
+    """One more media type of the answer with status 200, for APIFlask's ``doc(responses=)``."""
+    return {200: {"description": "Successful response", "content": {media: {"schema": schema}}}}
+
+
+def links(parameter: str, pointer: str, *operations: str) -> Json:
+    """OpenAPI links: these operations take ``parameter`` from the JSON pointer ``pointer`` of this answer."""
+    parameters = {parameter: f"$response.body#{pointer}"}
+    return {operation: {"operationId": operation, "parameters": parameters} for operation in operations}

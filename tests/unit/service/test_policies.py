@@ -1,0 +1,90 @@
+"""Policies are checked against the host when they are set, and two clients do not overwrite each other's policy."""
+
+import uuid
+from contextlib import closing
+
+import pytest
+from support.hosts import cpus, guest, plain, snapshot
+from support.in_memory_agent import InMemoryAgent
+
+from pinner import codec
+from pinner.model.audit import Caller
+from pinner.model.errors import HostUnreachable, Invalid, NoPolicy, PreconditionFailed
+from pinner.model.policy import Policy
+from pinner.model.request import Request
+from pinner.service.compose import compose
+
+ANN = Caller("ann", "10.0.0.1", "req-1")
+HOST = "compute1"
+ABSENT = ("",)
+
+
+@pytest.fixture
+def agent(tmp_path, clock):
+    made = InMemoryAgent(tmp_path / "agent", snapshot(plain(8), [guest(1, 2, cpus("0-7"))], []), clock)
+    yield made
+    made.journal.close()
+
+
+@pytest.fixture
+def service(store, agent, clock):
+    with closing(compose({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as parts:
+        yield parts.service
+
+
+def revision(policy):
+    return codec.content_hash(policy)
+
+
+def actions(service):
+    return [record.action for record in service.audit(None, None, None, 100, "", direction="asc").items]
+
+
+@pytest.mark.parametrize("lists", [{"housekeeping": "99"}, {"emulator": "0,8"}])
+def test_a_policy_that_the_host_cannot_follow_is_refused(service, lists):
+    with pytest.raises(Invalid):
+        service.set_policy(HOST, Policy(Request(**lists), "enforce"), ANN)
+    with pytest.raises(NoPolicy):
+        service.policy(HOST)
+    assert actions(service) == []
+
+
+def test_a_policy_may_name_guests_that_are_absent_now(service):
+    policy = Policy(Request(guests=("later",), processes=("daemon",)), "enforce")
+    assert service.set_policy(HOST, policy, ANN) == policy
+
+
+def test_the_mode_changes_while_the_host_cannot_be_reached(service, agent, monkeypatch):
+    service.set_policy(HOST, Policy(mode="enforce"), ANN)
+
+    def unreachable(_seconds):
+        raise HostUnreachable(HOST, "its agent does not answer")
+
+    monkeypatch.setattr(agent, "snapshot", unreachable)
+    assert service.set_policy(HOST, Policy(mode="observe"), ANN).mode == "observe"
+    with pytest.raises(HostUnreachable):
+        service.set_policy(HOST, Policy(Request("isolated")), ANN)
+
+
+def test_the_second_of_two_clients_that_read_the_same_policy_is_refused(service):
+    first = service.set_policy(HOST, Policy(), ANN, ABSENT)
+    second = service.set_policy(HOST, Policy(mode="propose"), ANN, (revision(first),))
+    with pytest.raises(PreconditionFailed) as refused:
+        service.set_policy(HOST, Policy(mode="enforce"), ANN, (revision(first),))
+    assert refused.value.details["found"] == revision(second)
+    assert service.policy(HOST) == second
+    for expected in (ABSENT, (revision(first),)):
+        with pytest.raises(PreconditionFailed):
+            service.delete_policy(HOST, ANN, expected)
+    assert actions(service) == ["policy.set", "policy.set"]
+
+
+def test_a_deleted_policy_is_gone_and_audited(service):
+    service.set_policy(HOST, Policy(mode="enforce"), ANN)
+    service.delete_policy(HOST, ANN, (revision(Policy(mode="enforce")),))
+    for call in (service.policy, lambda host: service.delete_policy(host, ANN)):
+        with pytest.raises(NoPolicy):
+            call(HOST)
+    last = service.audit(None, None, None, 1, "").items[0]
+    assert (last.action, last.actor, last.after) == ("policy.delete", "ann", "")
+    assert last.before.startswith("enforce: ")
