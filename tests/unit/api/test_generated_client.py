@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from support.real_service import answering, real_service
 
@@ -19,9 +20,11 @@ def generated(tmp_path, monkeypatch):
         name = f"generated_{tmp_path.name.replace('-', '_')}"
         config = tmp_path / "config.json"
         config.write_text(json.dumps({"post_hooks": [], "literal_enums": True}))
-        command = [Path(sys.executable).with_name("openapi-python-client"), "generate", "--url", f"{url}/openapi.json"]
+        # The generator waits for a URL for five seconds only.
+        (tmp_path / "openapi.json").write_bytes(httpx.get(f"{url}/openapi.json", timeout=60).content)
+        command = [Path(sys.executable).with_name("openapi-python-client"), "generate", "--path", "openapi.json"]
         options = ["--output-path", tmp_path / name, "--meta", "none", "--config", config, "--fail-on-warning"]
-        subprocess.run([*command, *options], check=True, capture_output=True)
+        subprocess.run([*command, *options], cwd=tmp_path, check=True, capture_output=True)
         monkeypatch.syspath_prepend(tmp_path)
         made = importlib.import_module(f"{name}.client").AuthenticatedClient(url, "s3cret")
         with made as client:
