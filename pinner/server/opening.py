@@ -122,7 +122,8 @@ def _api_process(
 ) -> int:
     """Give up root and serve the API until the parent ends; returns the exit status."""
     try:
-        os.setpgid(0, 0)  # Ctrl-C reaches the command alone, which lets a run end first
+        # Ctrl-C reaches the command alone, which lets a run end first. The child loses root's terminal.
+        os.setsid()
         installation.keep_readable(owner)
         privileges.drop(owner)
         if not os.read(ends, 1):
