@@ -103,7 +103,7 @@ def make_context(options: Namespace) -> Context:
         json=options.json,
         out=console(),
         err=console(stderr=True),
-        caller=_caller(),
+        caller=local_caller(),
     )
 
 
@@ -133,7 +133,8 @@ def reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def _caller() -> Caller:
+def local_caller() -> Caller:
+    """The person at this terminal, for the audit trail."""
     # Any user can set SUDO_USER. It is trusted only for root, because root has no need to forge it.
     user = os.environ.get("SUDO_USER", "") if os.geteuid() == 0 else ""
     try:

@@ -1,4 +1,4 @@
-"""The ``pinner-manage`` command, with which an administrator sets up a host and upgrades pinner's database.
+"""The ``pinner-manage`` command: an administrator sets up a host, makes tokens for the API, and upgrades the database.
 
 Exit status: 0 done, 1 failed, 2 bad input.
 """
@@ -10,9 +10,10 @@ from importlib.metadata import version
 
 from sqlalchemy import Engine
 
-from pinner.cli import host_setup
+from pinner.cli import host_setup, tokens
+from pinner.cli.context import local_caller
 from pinner.cli.parser import Commands, Parser, UsageError, add_config_file
-from pinner.model.errors import Invalid, PinnerError
+from pinner.model.errors import Invalid, NotFound, PinnerError
 from pinner.render import visible
 from pinner.store import schema
 from pinner.store.engine import connect
@@ -24,8 +25,8 @@ exit status:
   2    bad input"""
 
 DESCRIPTION = """\
-Set up this host for pinner, and manage the database of pinner's plans, runs
-and audit trail."""
+Set up this host for pinner, make tokens for the API, and manage the
+database of pinner's plans, runs and audit trail."""
 
 EPILOG = (
     """\
@@ -34,6 +35,7 @@ examples:
   pinner-manage db current
   pinner-manage db upgrade
   pinner-manage db downgrade --to base --config-file /etc/pinner/pinner.conf
+  pinner-manage token create ceilometer --role reader --expires 90d
 
 pinner upgrades its default database itself. Use this command to show the
 revision, to upgrade another database, and to downgrade.
@@ -47,11 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Execute one command, and return the exit status."""
     try:
         arguments = make_parser().parse_args(sys.argv[1:] if argv is None else list(argv))
+        # Before the database is opened: the caller cannot be known after root has been given up.
+        arguments.caller = local_caller()
         arguments.execute(arguments)
         return 0
     except SystemExit as end:
         return int(end.code or 0)
-    except (UsageError, Invalid) as error:
+    except (UsageError, Invalid, NotFound) as error:
         return _complain(error, 2)
     except PinnerError as error:
         return _complain(error, 1)
@@ -64,6 +68,7 @@ def make_parser() -> Parser:
     about = "Show and change the schema of pinner's database."
     nouns = parser.with_commands()
     host_setup.register(nouns)
+    tokens.register(nouns, _execute)
     database = nouns.add_parser("db", help="show and change the database's schema", description=about)
     commands = database.with_commands()
     _add(commands, "current", _current, "show the database's revision and the newest revision")

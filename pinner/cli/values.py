@@ -3,12 +3,14 @@
 import argparse
 import math
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pinner.model.page import MAX_LIMIT
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 
 _NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
+_SPAN = re.compile(r"([1-9][0-9]{0,5})([hdw])")
+_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
 def seconds(text: str) -> float:
@@ -41,6 +43,17 @@ def moment(text: str) -> datetime:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2026-11-21 or 2026-11-21T09:30") from None
+
+
+def expiry(text: str) -> timedelta | datetime:
+    """The end of a validity: a number of days, hours or weeks (90d, 12h, 4w), or a moment."""
+    found = _SPAN.fullmatch(text)
+    try:
+        return int(found[1]) * _UNITS[found[2]] if found else moment(text)
+    except (argparse.ArgumentTypeError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time span such as 90d, 12h or 4w, or a date such as 2027-01-31"
+        ) from None
 
 
 def _number(text: str, most: float, expected: str) -> float:

@@ -4,6 +4,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+POLICY_ACTOR = "policy"
+"""The actor of everything that the policy controller does."""
+UNAUTHENTICATED = "unauthenticated"
+"""The actor of a request whose sender is not known."""
+OWN_ACTORS = frozenset({POLICY_ACTOR, UNAUTHENTICATED, "local"})
+"""The actors that no caller may be named like. Earlier versions used ``local`` for callers without a token."""
+
 
 class AuditAction(StrEnum):
     """Every action that pinner writes to the audit trail.
@@ -25,6 +32,9 @@ class AuditAction(StrEnum):
     guest.exclude   a guest was excluded from placement, or included again
     drift.found     drift was found on a host whose policy does not enforce
     drift.backoff   a target was moved away again so often that pinner does not restore it for a while
+    token.create    an API token was made
+    token.revoke    an API token was revoked
+    request.refuse  a request was answered with status 401, 403 or 429, or several such requests were counted
     """
 
     SNAPSHOT_TAKE = "snapshot.take"
@@ -41,6 +51,9 @@ class AuditAction(StrEnum):
     GUEST_EXCLUDE = "guest.exclude"
     DRIFT_FOUND = "drift.found"
     DRIFT_BACKOFF = "drift.backoff"
+    TOKEN_CREATE = "token.create"  # noqa: S105 - an action, not a password
+    TOKEN_REVOKE = "token.revoke"  # noqa: S105
+    REQUEST_REFUSE = "request.refuse"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from pinner.store.plans import Plans
 from pinner.store.policies import Policies
 from pinner.store.runs import Runs
 from pinner.store.snapshots import Snapshots
+from pinner.store.tokens import Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Store:
     placements: Placements
     guest_hints: GuestHints
     idempotency_keys: IdempotencyKeys
+    tokens: Tokens
 
 
 @contextmanager
@@ -45,6 +47,7 @@ def open_store(url: str) -> Iterator[Store]:
             placements=Placements(engine),
             guest_hints=GuestHints(engine),
             idempotency_keys=IdempotencyKeys(engine),
+            tokens=Tokens(engine),
         )
     finally:
         engine.dispose()

@@ -151,6 +151,20 @@ idempotency_keys = Table(
     Index("idempotency_keys_at", "at"),
 )
 
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", String(16), primary_key=True),
+    Column("name", String(64), nullable=False),
+    Column("role", String(16), nullable=False),
+    Column("host", String(255), nullable=False),
+    Column("hash", String(64), nullable=False),
+    Column("created_at", UtcText, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("expires_at", UtcText),
+    Column("revoked_at", UtcText),
+)
+
 audit = Table(
     "audit",
     metadata,

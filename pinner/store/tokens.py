@@ -1,0 +1,99 @@
+"""The API's tokens. Each is made and revoked together with its audit record."""
+
+import secrets
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row, insert, select, update
+
+from pinner.model.audit import AuditAction, Caller, audit_event
+from pinner.model.errors import NotFound
+from pinner.model.token import (
+    ID_BYTES,
+    SECRET_BYTES,
+    Role,
+    Token,
+    check_host,
+    check_name,
+    secret_hash,
+    token_text,
+)
+from pinner.store import tables
+from pinner.store.audit import append_events
+from pinner.store.engine import reading, writing
+
+
+class Tokens:
+    """The tokens of one database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def create(
+        self, name: str, role: Role, host: str, expires_at: datetime | None, at: datetime, caller: Caller
+    ) -> tuple[Token, str]:
+        """Make a token; the row, and the token's text, which cannot be read again later.
+
+        ``host`` is the only host that the token may act on; empty: every host. Raises Invalid for a wrong name or host.
+        """
+        secret = secrets.token_hex(SECRET_BYTES)
+        token = Token(
+            id=secrets.token_hex(ID_BYTES),
+            name=check_name(name, "name"),
+            role=role,
+            host=check_host(host, "host") if host else "",
+            hash=secret_hash(secret),
+            created_at=at,
+            created_by=caller.actor,
+            expires_at=expires_at,
+            revoked_at=None,
+        )
+        row = {field: getattr(token, field) for field in Token.__dataclass_fields__}
+        with writing(self._engine) as connection:
+            connection.execute(insert(tables.tokens), [row])
+            event = audit_event(caller, at, AuditAction.TOKEN_CREATE, host, token.id, "done", after=_summary(token))
+            append_events(connection, [event])
+        return token, token_text(token.id, secret)
+
+    def find(self, token_id: str) -> Token:
+        """The token with this id. Raises NotFound."""
+        with reading(self._engine) as connection:
+            return _find(connection, token_id)
+
+    def list(self) -> tuple[Token, ...]:
+        """Every token, also those that are revoked or expired, newest first."""
+        table = tables.tokens
+        with reading(self._engine) as connection:
+            rows = connection.execute(select(table).order_by(table.c.created_at.desc(), table.c.id)).all()
+        return tuple(_token(row) for row in rows)
+
+    def revoke(self, token_id: str, at: datetime, caller: Caller) -> Token:
+        """Revoke a token: it is refused from now on. A revoked one stays as it is. Raises NotFound."""
+        with writing(self._engine) as connection:
+            token = _find(connection, token_id)
+            if token.revoked_at is not None:
+                return token
+            connection.execute(update(tables.tokens).where(tables.tokens.c.id == token_id).values(revoked_at=at))
+            event = audit_event(
+                caller, at, AuditAction.TOKEN_REVOKE, token.host, token.id, "done", before=_summary(token)
+            )
+            append_events(connection, [event])
+            return _find(connection, token_id)
+
+
+def _find(connection: Connection, token_id: str) -> Token:
+    row = connection.execute(select(tables.tokens).where(tables.tokens.c.id == token_id)).one_or_none()
+    if row is None:
+        raise NotFound("token", token_id)
+    return _token(row)
+
+
+def _token(row: Row[Any]) -> Token:
+    return Token(**row._mapping)
+
+
+def _summary(token: Token) -> str:
+    """The token for the audit trail: ``reader ann, host compute1, until 2027-01-01T00:00:00+00:00``."""
+    where = f", host {token.host}" if token.host else ""
+    until = f", until {token.expires_at.isoformat(timespec='seconds')}" if token.expires_at else ""
+    return f"{token.role} {token.name}{where}{until}"
