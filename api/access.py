@@ -1,46 +1,50 @@
-"""Checks of every request before its view: size, the right of its caller, origin, unknown query parameters.
+"""Checks of every request before its view: size, credentials, origin, rule, unknown query parameters.
 
-The mode of the Unix socket decides who may connect to it, so each of its callers is an administrator, and the kernel
-names the caller. A call over TCP needs a bearer token, also from this machine: every local user can call loopback, and
-so can a web page in a browser.
+A web page in a browser on this machine can neither open the Unix socket nor read a token. A browser adds by itself only
+a TLS client certificate. Therefore a request that changes something must not come from a page of another site: its
+Origin must be the Host. A page cannot read the answers of another site (there is no CORS header), so that the Origin of
+a GET does not matter, and a name that its owner makes resolve to this machine gains nothing: its page has no token, and
+the certificate of the server does not fit the name. A body must be JSON, which no HTML form can send.
 """
 
-import hmac
 import logging
-import pwd
-from collections.abc import Mapping
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from flask import Response, current_app, g, request
-from werkzeug.datastructures import WWWAuthenticate
-from werkzeug.exceptions import Forbidden, LengthRequired, RequestEntityTooLarge, Unauthorized
+from werkzeug.exceptions import Forbidden, LengthRequired, RequestEntityTooLarge
 
-from pinner.api.context import app_state, origin
+from pinner.api.context import app_state, caller, identity
 from pinner.api.identifiers import request_id
-from pinner.api.peer import ENVIRON, TcpPeer, UnixPeer
+from pinner.api.peer import ENVIRON, Peer, TcpPeer
+from pinner.api.proxies import throttle_key
+from pinner.api.refusals import MAX_TEXT
 from pinner.model.errors import Invalid
 
 LOG = logging.getLogger(__name__)
 
 REQUEST_ID = "X-Openstack-Request-Id"
-ACTOR = "X-Pinner-Actor"
-"""The person for whom root calls over the Unix socket, percent-encoded: the user who called sudo."""
-MAX_ACTOR = 255
-"""Characters."""
-PUBLIC = ("root.versions", "root.version", "root.healthcheck", "openapi.spec")
-"""Endpoints that need no token."""
+PUBLIC = frozenset({"root.versions", "root.version", "root.healthcheck", "openapi.spec"})
+"""Endpoints that need no credentials."""
+READING = ("GET", "HEAD")
+"""Methods that change nothing."""
+REFUSALS = (401, 403, 429)
+"""The statuses that the audit trail records."""
+UNKNOWN_PEER = "unknown"
+"""The address of a peer that the server does not name, for instance behind another WSGI server's Unix socket."""
 
 
 def check_request() -> None:
-    """Give the request an id, refuse it where it is not allowed, and set its actor."""
+    """Give the request an id, find out who sends it, and refuse it where it is not allowed."""
     g.request_id = request_id(request.headers.get(REQUEST_ID))
+    access = app_state().access
+    g.identity = access.credentials.anonymous(_peer(), request.headers)
     _check_size()
-    match request.environ.get(ENVIRON, TcpPeer(request.remote_addr or "")):
-        case UnixPeer(uid=uid):
-            g.actor = _local_actor(uid)
-        case _ if request.endpoint not in PUBLIC:
-            g.actor = _actor(app_state().tokens)
-    _check_origin()
+    if request.endpoint not in PUBLIC:
+        g.identity = access.credentials.identify(_peer(), request.headers)
+        _check_origin()
+        if request.endpoint is not None:
+            host = (request.view_args or {}).get("host", "")
+            access.authorizer.require(app_state().rules[request.endpoint], identity(), host)
     _check_parameters()
 
 
@@ -48,16 +52,34 @@ def finish_response(response: Response) -> Response:
     """Add the request id and the header that stops a browser from guessing the content type; log the answer."""
     response.headers[REQUEST_ID] = g.request_id
     response.headers["X-Content-Type-Options"] = "nosniff"
+    if response.status_code in REFUSALS:
+        _audit_refusal(response)
     LOG.info(
         "%s: %s %s %r from %s: %s",
         g.request_id,
-        g.get("actor", "unauthenticated"),
+        identity().actor,
         request.method,
         request.path,
-        origin(),
+        identity().origin,
         response.status_code,
     )
     return response
+
+
+def _peer() -> Peer:
+    """The peer that the embedded server has named. Another server names the address of a TCP client at most."""
+    peer: Peer | None = request.environ.get(ENVIRON)
+    return peer or TcpPeer(request.environ.get("REMOTE_ADDR") or UNKNOWN_PEER)
+
+
+def _audit_refusal(response: Response) -> None:
+    sender = caller()
+    app_state().access.refusals.record(
+        sender,
+        throttle_key(sender.origin),
+        f"{request.method[:MAX_TEXT]} {request.path[:MAX_TEXT]}",
+        f"{response.status_code}: {g.get('error_message', response.status)}",
+    )
 
 
 def _check_size() -> None:
@@ -77,49 +99,16 @@ def _check_size() -> None:
 
 
 def _check_origin() -> None:
-    """Refuse a change that a page of another site sends."""
-    sender, host = request.headers.get("Origin"), request.headers.get("Host", "")
-    if request.method in ("POST", "PUT", "DELETE") and sender is not None and not _same_site(sender, host):
-        raise Forbidden(f"Origin: {sender!r} is another site; only pages of {host!r} may send this request")
+    origin, host = request.headers.get("Origin"), request.headers.get("Host", "")
+    if request.method not in READING and origin is not None and not _is_same_site(origin, host):
+        raise Forbidden(f"Origin: {origin!r} is another site; only pages of {host!r} may send this request")
 
 
-def _same_site(sender: str, host: str) -> bool:
+def _is_same_site(origin: str, host: str) -> bool:
     try:
-        return urlsplit(sender).netloc == host
+        return urlsplit(origin).netloc == host
     except ValueError:
         return False
-
-
-def _local_actor(uid: int) -> str:
-    """The name of the user at the other end of the Unix socket; root may name another actor. Raises Forbidden."""
-    named = request.headers.get(ACTOR)
-    if named is None:
-        try:
-            return pwd.getpwuid(uid).pw_name
-        except KeyError:
-            return f"uid {uid}"
-    if uid != 0:
-        raise Forbidden(f"{ACTOR}: only root may name another actor, not the user with id {uid}")
-    actor = unquote(named)
-    if not actor.isprintable() or not 0 < len(actor) <= MAX_ACTOR:
-        raise Invalid(ACTOR, named, f"a user's name of 1 to {MAX_ACTOR} printable characters, percent-encoded")
-    return actor
-
-
-def _actor(tokens: Mapping[str, str]) -> str:
-    """The actor of the request's bearer token. Raises Unauthorized."""
-    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-    actor = None
-    # Every token is compared, so that the response time does not show how much of a token was right.
-    for token, name in tokens.items():
-        if hmac.compare_digest(token.encode(), given.strip().encode()):
-            actor = name
-    if actor is None or scheme.lower() != "bearer":
-        raise Unauthorized(
-            "Authorization: this server needs a known bearer token",
-            www_authenticate=WWWAuthenticate("bearer", {"realm": "pinner"}),
-        )
-    return actor
 
 
 def _check_parameters() -> None:

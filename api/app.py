@@ -1,13 +1,13 @@
 """The REST application."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from apiflask import APIFlask
 
 from pinner import __version__
-from pinner.api import access, errors, idempotency, identifiers, openapi, root, versions
-from pinner.api.context import AppState
+from pinner.api import access, errors, idempotency, identifiers, openapi, policies, root, versions
+from pinner.api.context import AccessControl, AppState
 from pinner.api.streams import Streams
 from pinner.api.v1 import NOUNS
 from pinner.service.protocol import Service
@@ -21,22 +21,22 @@ def _now() -> datetime:
 def create_app(
     pinner: Service,
     *,
-    tokens: Mapping[str, str],
+    control: AccessControl,
     max_body_bytes: int,
     idempotency_keys: IdempotencyKeys | None = None,
     now: Callable[[], datetime] = _now,
 ) -> APIFlask:
     """The REST API of the service ``pinner`` as a WSGI application.
 
-    ``tokens`` maps each bearer token that is accepted over TCP to the actor that the audit trail names. The server puts
-    the peer of the connection into the environment (pinner.api.peer); without it a request counts as TCP. A body above
-    ``max_body_bytes`` is refused. Without ``idempotency_keys`` an Idempotency-Key is refused.
+    ``control`` decides who may do what. A body above ``max_body_bytes`` is refused. Without ``idempotency_keys`` an
+    Idempotency-Key is refused. Raises LookupError if a view has no policy rule.
     """
     # static_folder=None: no static files. Flask accepts None, but APIFlask's annotation does not allow it.
     app = APIFlask("pinner", title="pinner", version=__version__, docs_path=None, static_folder=None)  # type: ignore[arg-type]
     app.json.sort_keys = False  # type: ignore[attr-defined] # Flask's default provider: fields stay in the model's order
     app.config["MAX_CONTENT_LENGTH"] = max_body_bytes
-    app.extensions["pinner"] = AppState(pinner, tokens, Streams(), idempotency_keys, now)
+    # Flask would answer OPTIONS itself, and no policy rule decides on that.
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     for check in (access.check_request, versions.check_version, identifiers.check_path, idempotency.replay):
         app.before_request(check)
     # Flask calls them in the reverse order.
@@ -47,4 +47,6 @@ def create_app(
     app.register_blueprint(root.bp)
     for noun in NOUNS:
         app.register_blueprint(noun, url_prefix="/v1")
+    rules = policies.rules_of(app.url_map, access.PUBLIC)
+    app.extensions["pinner"] = AppState(pinner, control, rules, Streams(), idempotency_keys, now)
     return app

@@ -4,22 +4,36 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from flask import current_app, g, request
+from flask import current_app, g
 
-from pinner.api.peer import ENVIRON, UnixPeer
+from pinner.api.credentials import Credentials, Identity
+from pinner.api.host_service import HostService
+from pinner.api.policies import Authorizer
+from pinner.api.refusals import RefusalAudit
 from pinner.api.streams import Streams
 from pinner.model.audit import Caller
+from pinner.model.errors import NotFound
 from pinner.service.protocol import Service
 from pinner.store.idempotency import IdempotencyKeys
 
 
 @dataclass(frozen=True, slots=True)
+class AccessControl:
+    """The parts that decide on a request: who sends it, what the sender may do, and the record of a refusal."""
+
+    credentials: Credentials
+    authorizer: Authorizer
+    refusals: RefusalAudit
+
+
+@dataclass(frozen=True, slots=True)
 class AppState:
-    """The objects that an application shares between its requests: the service, the tokens, the open streams."""
+    """The objects that an application shares between its requests: the service, the access control, the streams."""
 
     pinner: Service
-    tokens: Mapping[str, str]
-    """Actor by bearer token."""
+    access: AccessControl
+    rules: Mapping[str, str]
+    """The policy rule of each endpoint that needs credentials."""
     streams: Streams
     idempotency_keys: IdempotencyKeys | None
     """None: the server stores no answers."""
@@ -33,19 +47,27 @@ def app_state() -> AppState:
 
 
 def pinner() -> Service:
-    """The service of the current application."""
-    return app_state().pinner
+    """The service, limited to the host of the caller's token where the token has one."""
+    whole, host = app_state().pinner, identity().host
+    return HostService(whole, host) if host else whole
+
+
+def require_own_host(kind: str, name: str, host: str) -> None:
+    """Raises NotFound for an object of a host that the caller's token does not cover.
+
+    The service that ``pinner()`` returns checks this itself; a view that answers from a cache calls it.
+    """
+    if identity().host not in ("", host):
+        raise NotFound(kind, name)
+
+
+def identity() -> Identity:
+    """The sender of the current request."""
+    sender: Identity = g.identity
+    return sender
 
 
 def caller() -> Caller:
     """The caller of the current request, for the audit trail."""
-    return Caller(g.actor, origin(), g.request_id)
-
-
-def origin() -> str:
-    """Where the current request comes from: a process of this host, or an IP address."""
-    match request.environ.get(ENVIRON):
-        case UnixPeer(pid=pid):
-            return f"process {pid}"
-        case _:
-            return request.remote_addr or "unknown"
+    sender = identity()
+    return Caller(sender.actor, sender.origin, g.request_id)

@@ -52,6 +52,7 @@ HTTP_CODES: Mapping[int, str] = {
     413: "too_large",
     415: "unsupported_media_type",
     406: "not_acceptable",
+    429: "too_many_requests",
     503: "too_many_streams",
 }
 """HTTP status to public code, for requests that are refused before they reach the service."""
@@ -85,6 +86,7 @@ def error_document(code: str, message: str, details: Mapping[str, Any], request_
 
 
 def _answer(status: int, code: str, message: str, details: Mapping[str, Any]) -> Response:
+    g.error_message = message
     answer = Response(error_document(code, message, details, g.request_id), status, mimetype="application/json")
     if status in RETRY_STATUSES:
         answer.headers["Retry-After"] = str(RETRY_AFTER.get(code, 1))

@@ -6,7 +6,7 @@ import zlib
 
 from flask import Response, g, request
 
-from pinner.api.context import app_state
+from pinner.api.context import app_state, identity
 from pinner.model.errors import Invalid, PinnerError
 from pinner.store.idempotency import StoredAnswer
 
@@ -48,7 +48,7 @@ def replay() -> Response | None:
     if state.idempotency_keys is None:
         raise Invalid(KEY, key, "no key: this server stores no answers")
     fingerprint = _fingerprint()
-    stored = state.idempotency_keys.begin(g.actor, key, fingerprint, state.now())
+    stored = state.idempotency_keys.begin(_scope(), key, fingerprint, state.now())
     if stored is None:
         g.idempotency = key, fingerprint
         return None
@@ -69,10 +69,15 @@ def remember(response: Response) -> Response:
     key, fingerprint = reserved
     if response.status_code < 400:
         body = zlib.compress(response.get_data())
-        keys.end(g.actor, key, StoredAnswer(fingerprint, response.status_code, response.location or "", body))
+        keys.end(_scope(), key, StoredAnswer(fingerprint, response.status_code, response.location or "", body))
     else:
-        keys.forget(g.actor, key)
+        keys.forget(_scope(), key)
     return response
+
+
+def _scope() -> str:
+    """The callers that share a key: one actor, limited to one host or to none."""
+    return f"{identity().actor} {identity().host}".strip()
 
 
 def _fingerprint() -> str:

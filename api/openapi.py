@@ -46,10 +46,23 @@ _PATH_PARAMETERS = {
 }
 
 
+SECURITY: Json = {
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A token that `pinner-manage token create` printed. The Unix socket needs no credentials.",
+    },
+    "certificate": {
+        "type": "mutualTLS",
+        "description": "A TLS client certificate whose common name has a role in `[api] tls_client_roles`.",
+    },
+}
+
+
 def configure(app: APIFlask) -> None:
-    """Make ``app`` complete its document. Over TCP every operation below /v1 needs a bearer token."""
+    """Make ``app`` complete its document."""
     app.config.update(AUTO_404_RESPONSE=False, AUTO_VALIDATION_ERROR_RESPONSE=False, AUTO_SERVERS=False)
-    app.config["SECURITY_SCHEMES"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    app.config["SECURITY_SCHEMES"] = SECURITY
 
     def complete(spec: Any) -> Json:
         document: Json = with_plain_references(dict(spec))
@@ -101,7 +114,7 @@ def _describe_bodies(operation: Json, schemas: Json) -> None:
 def _add_common(path: str, method: str, operation: Json) -> None:
     versioned = path.startswith("/v1/")
     if versioned:
-        operation["security"] = [{"bearer": []}]
+        operation["security"] = [{name: []} for name in SECURITY]
     parameters = [*operation.pop(HEADERS, ()), *([IDEMPOTENCY_KEY] if method == "post" else ())]
     references = [{"$ref": f"#/components/parameters/{name}"} for name in parameters]
     own = [parameter | {"description": _description(parameter)} for parameter in operation.get("parameters", ())]
@@ -143,8 +156,8 @@ def _answer_headers(status: int, operation: str) -> Iterator[str]:
 
 def _statuses(versioned: bool, method: str) -> Iterator[int]:
     """The statuses of requests that are refused before they reach the service."""
-    yield from (403, 406, 411, 413)
+    yield from (406, 411, 413)
     if method in ("post", "put"):
         yield 415
     if versioned:
-        yield 401
+        yield from (401, 403, 429)

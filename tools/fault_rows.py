@@ -84,6 +84,12 @@ ROWS = (
         "P",
     ),
     Row(
+        44,
+        "a weak, revoked, guessed or wrong-role token",
+        "refused, audited, slowed down; revoked without a restart",
+        "P",
+    ),
+    Row(
         62,
         "pinner's Python or checkout lies where the API's user may not read",
         "it works, or the start names the folder and the remedy",

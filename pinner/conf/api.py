@@ -18,16 +18,25 @@ OPTIONS = [
     cfg.StrOpt(
         "bind",
         default="",
-        help="Address or host name to listen on over TCP, too; every call over TCP needs a token. Default: the API "
-        "listens on its Unix socket only.",
+        help="Address or host name to listen on over TCP, too; every call over TCP needs a token or a client "
+        "certificate. Default: the API listens on its Unix socket only.",
     ),
     cfg.PortOpt(
         "port", default=8077, min=0, help="TCP port, used where bind is set; 0 selects a free port and prints it."
     ),
-    cfg.StrOpt(
-        "token_file",
-        help="File of accepted bearer tokens, one `name:token` per line; the audit trail shows the name as the actor. "
-        "Without this file, every call over TCP is refused.",
+    cfg.DictOpt(
+        "tls_client_roles",
+        default={},
+        help="Roles of TLS client certificates by their common name, such as `ceilometer:reader, deploy:admin`. A "
+        "certificate without a role is refused. The audit trail shows the common name as the actor.",
+    ),
+    cfg.ListOpt(
+        "trusted_proxies",
+        default=[],
+        help="IP addresses and networks of reverse proxies, such as `10.0.0.7, 10.1.0.0/24`. Only from them pinner "
+        "believes the header X-Forwarded-For, and takes the last address there that is no trusted proxy as the "
+        "client's. A proxy passes on each client's own token. It must not connect to the Unix socket, where every "
+        "caller is an administrator.",
     ),
     cfg.StrOpt(
         "user",
@@ -42,3 +51,5 @@ OPTIONS = [
         help="Largest request body in KiB. The server answers a larger body with status 413.",
     ),
 ]
+REMOVED = [cfg.StrOpt("token_file", help="Replaced by tokens in the database. The server refuses to start with it.")]
+"""Options that do nothing any more. They are read so that the server can name what replaces them."""

@@ -6,7 +6,7 @@ import pwd
 import select
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -34,14 +34,13 @@ def serve(
     agent: Agent,
     database: str,
     listeners: Sequence[socket.socket],
-    tokens: Mapping[str, str],
     *ends: int,
 ) -> None:
     """Serve the API until a signal arrives, or until one of the file descriptors ``ends`` can be read."""
     asked = asked_to_end()
     host = wiring.host_name(config)
     with ExitStack() as undo:
-        parts, server = start(config, agent, database, listeners, tokens, undo)
+        parts, server = start(config, agent, database, listeners, undo)
         wiring.start_controller(config, parts.reconciler, host, undo)
         print(f"pinner serves host {host} at {' and '.join(server.urls)} (Ctrl-C ends it)", flush=True)
         notify_ready()
@@ -53,27 +52,29 @@ def start(
     agent: Agent,
     database: str,
     listeners: Sequence[socket.socket],
-    tokens: Mapping[str, str],
     undo: ExitStack,
 ) -> tuple[ServiceParts, "Server"]:
     """Answer requests at the listening sockets until ``undo`` ends it."""
     # Imported here: the agent's process does not need these modules in its memory.
     from pinner.api.app import create_app
     from pinner.api.server import serve as answer
+    from pinner.server.access import access_control
 
     parts = wiring.service_parts(config, {wiring.host_name(config): agent}, database, undo)
+    control = access_control(config, parts.store)
+    undo.callback(control.refusals.close)
     app = create_app(
         parts.service,
-        tokens=tokens,
+        control=control,
         max_body_bytes=config.api.max_body_kib * 1024,
-        idempotency_keys=parts.idempotency_keys,
+        idempotency_keys=parts.store.idempotency_keys,
     )
     server = answer(app, listeners)
     undo.callback(server.stop)
     return parts, server
 
 
-def serve_alone(config: cfg.ConfigOpts, address: ApiAddress, tokens: Mapping[str, str]) -> None:
+def serve_alone(config: cfg.ConfigOpts, address: ApiAddress) -> None:
     """Serve the API in this process, for an agent that another process serves, until a signal arrives.
 
     It listens on the sockets that systemd has passed, and over TCP where an address is set. Before the agent runs,
@@ -90,7 +91,7 @@ def serve_alone(config: cfg.ConfigOpts, address: ApiAddress, tokens: Mapping[str
             listeners = sockets.listen(address, undo)
         elif address.bind:
             listeners.append(sockets.listen_tcp(address.bind, address.port))
-        serve(config, agent, wiring.database_url(config), listeners, tokens)
+        serve(config, agent, wiring.database_url(config), listeners)
 
 
 def run(
@@ -98,7 +99,6 @@ def run(
     account: pwd.struct_passwd,
     database: str,
     listeners: Sequence[socket.socket],
-    tokens: Mapping[str, str],
     agent_ready: int,
 ) -> int:
     """Give up root in this forked process and serve the API, once ``agent_ready`` has a byte; returns the exit status.
@@ -111,7 +111,7 @@ def run(
         privileges.drop(account)
         if not os.read(agent_ready, 1):
             return 1
-        serve(config, agent, database, listeners, tokens, agent_ready)
+        serve(config, agent, database, listeners, agent_ready)
     except PinnerError as error:
         print(f"pinner: error: {visible(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, Invalid) else 1

@@ -11,7 +11,6 @@ import logging
 import os
 import select
 import signal
-from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from pinner.owners import require_own
 from pinner.server import agent_process, api_process, privileges, sockets
 from pinner.server.signals import asked_to_end
 from pinner.server.sockets import ApiAddress
-from pinner.service.reconciler import ACTOR
 
 _M_ARENA_MAX = -8
 PARTS = ("agent", "api")
@@ -41,21 +39,22 @@ def serve(config_files: list[Path] | None, bind: str | None, port: int | None, o
     _require_own_log(config)
     log.setup(config, "pinner")
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    _refuse_token_file(config)
     if only:
         wiring.use_state_of_root(config)
     if only == "agent":
         agent_process.serve_alone(config)
         return
-    address, tokens = _api_address(config, bind, port), read_tokens(config.api.token_file)
+    address = _api_address(config, bind, port)
     if only == "api":
-        api_process.serve_alone(config, address, tokens)
+        api_process.serve_alone(config, address)
     elif os.geteuid() == 0:
-        _serve_apart(config, address, tokens)
+        _serve_apart(config, address)
     else:
         with ExitStack() as undo:
             agent = wiring.local_agent(config, {os.getpid()}, undo, watch=True)
             listeners = sockets.listen(address, undo)
-            api_process.serve(config, agent, wiring.database_url(config), listeners, tokens)
+            api_process.serve(config, agent, wiring.database_url(config), listeners)
 
 
 def _api_address(config: cfg.ConfigOpts, bind: str | None, port: int | None) -> ApiAddress:
@@ -73,30 +72,13 @@ def _require_own_log(config: cfg.ConfigOpts) -> None:
         require_own(Path(config.log_dir), "[DEFAULT] log_dir")
 
 
-def read_tokens(file: str | None) -> dict[str, str]:
-    """The accepted tokens with their names, from lines ``name:token``; none without a file.
-
-    Raises Invalid, which names the line's number but never shows the line.
-    """
-    if not file:
-        return {}
-    try:
-        lines = Path(file).read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise Invalid("[api] token_file", file, f"a file that can be read ({error})") from None
-    tokens = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        name, colon, token = (part.strip() for part in line.partition(":"))
-        if not (name and colon and token) or token in tokens:
-            raise Invalid("[api] token_file", f"{file}, line {number}", "name:token, each token once")
-        if name == ACTOR:
-            raise Invalid("[api] token_file", f"{file}, line {number}", f"another name: {ACTOR} is pinner's own")
-        tokens[token] = name
-    if not tokens:
-        raise Invalid("[api] token_file", file, "a file with at least one line name:token")
-    return tokens
+def _refuse_token_file(config: cfg.ConfigOpts) -> None:
+    """Raises Invalid where the removed option is set: its author believes that those tokens are accepted."""
+    if config.api.token_file:
+        expected = (
+            "no option any more: remove it, and make each token with `pinner-manage token create NAME --role ROLE`"
+        )
+        raise Invalid("[api] token_file", config.api.token_file, expected)
 
 
 def _use_one_heap() -> None:
@@ -106,7 +88,7 @@ def _use_one_heap() -> None:
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
-def _serve_apart(config: cfg.ConfigOpts, address: ApiAddress, tokens: Mapping[str, str]) -> None:
+def _serve_apart(config: cfg.ConfigOpts, address: ApiAddress) -> None:
     """Run the agent in this process and the API in a child process without root. When one ends, the other ends too."""
     account = privileges.unprivileged(config.api.user)
     # The default state folder depends on the user, and the child runs as another user.
@@ -122,7 +104,7 @@ def _serve_apart(config: cfg.ConfigOpts, address: ApiAddress, tokens: Mapping[st
         if child == 0:
             os.close(own_end)
             os.close(lock)  # the API may end a moment after the agent, which a new server may replace at once
-            os._exit(api_process.run(config, account, database, listeners, tokens, child_end))
+            os._exit(api_process.run(config, account, database, listeners, child_end))
         os.close(child_end)
         for listener in listeners:
             listener.close()

@@ -130,7 +130,7 @@ def _api_process(
             return 1
         with ExitStack() as undo:
             agent = AgentClient(wiring.host_name(config), path)
-            api_process.start(config, agent, url, [listener], {}, undo)
+            api_process.start(config, agent, url, [listener], undo)
             os.write(report, b"{}")
             os.close(report)
             select.select([ends], [], [])

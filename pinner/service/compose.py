@@ -13,7 +13,6 @@ from pinner.service.plans import PlanMaker
 from pinner.service.policies import HostPolicies
 from pinner.service.reconciler import Reconciler
 from pinner.service.runs import RunManager
-from pinner.store.idempotency import IdempotencyKeys
 from pinner.store.repositories import Store
 
 
@@ -26,8 +25,8 @@ class ServiceParts:
     """For the policy controller."""
     runs: RunManager
     """To catch up at the start."""
-    idempotency_keys: IdempotencyKeys
-    """For the REST server."""
+    store: Store
+    """For the access control: the tokens, and the audit trail."""
 
     def close(self) -> None:
         """Accept no more runs, and wait for the runs under way."""
@@ -55,4 +54,4 @@ def compose(
     guest_events = GuestEventHandler(hosts, reconciler, store, now, migration)
     exclusions = GuestExclusions(hosts, store, now)
     service = LocalService(hosts, plans, policies, runs, reconciler, guest_events, exclusions, store)
-    return ServiceParts(service, reconciler, runs, store.idempotency_keys)
+    return ServiceParts(service, reconciler, runs, store)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner import codec
-from pinner.model.audit import AuditAction, Caller, audit_event
+from pinner.model.audit import POLICY_ACTOR, AuditAction, Caller, audit_event
 from pinner.model.change import PlannedChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift, DriftReport
@@ -33,9 +33,6 @@ from pinner.service.runs import RunManager
 from pinner.store.repositories import Store
 
 LOG = logging.getLogger(__name__)
-
-ACTOR = "policy"
-"""The actor of the policy controller in the audit trail."""
 
 ATTEMPTS = 3
 """How often a plan is made again because the host changed before the plan was applied."""
@@ -124,7 +121,7 @@ class Reconciler:
         seen = self._observe(host, measurement)
         if seen.policy is None or seen.plan is None:
             return self._report(host, seen)
-        caller = Caller(ACTOR, cause, f"req-{self._new_id()}")
+        caller = Caller(POLICY_ACTOR, cause, f"req-{self._new_id()}")
         backed_off = {key(drift.target) for drift in seen.drifts if drift.backoff_until}
         wanted = reasoned(planner.leave_out(seen.plan, backed_off, seen.placement), seen.drifts)
         enforced = seen.policy.mode == "enforce"

@@ -12,6 +12,7 @@ from xml.sax.saxutils import escape
 
 import private_libvirt
 import pytest
+from support.access import InMemoryTokens, make_control
 from support.in_memory_service import InMemoryService
 from support.nova_listener import until
 from support.real_service import answering
@@ -24,6 +25,9 @@ ROOT = Path(__file__).parents[2]
 HOOK = ROOT / "etc/pinner/libvirt-qemu-hook"
 EVIL = "$(touch /tmp/pinner-evil); `reboot`; '\"&|<b>\\"
 XML = "<domain type='qemu' id='1'>\n  <name>{name}</name>\n  <uuid>{guest}</uuid>\n{more}</domain>\n"
+
+TOKENS = InMemoryTokens()
+HOOK_TOKEN = TOKENS.add("hook")
 
 
 class Hook:
@@ -68,13 +72,13 @@ def pinner():
 
 @pytest.fixture
 def server(pinner):
-    with answering(pinner, {"s3cret": "hook"}) as url:
+    with answering(pinner, TOKENS) as url:
         yield url
 
 
 @pytest.fixture
 def unix_server(pinner):
-    with served(create_app(pinner, tokens={}, max_body_bytes=65536)) as running:
+    with served(create_app(pinner, control=make_control(), max_body_bytes=65536)) as running:
         yield running.url
 
 
@@ -87,7 +91,7 @@ def events_of(pinner, count=1):
 @pytest.mark.parametrize("name", ["web", EVIL, "-n\nname", ""])
 def test_a_started_guest_is_reported(hook, pinner, server, event, name):
     guest = str(uuid.uuid4())
-    hook.configure(server, "s3cret")
+    hook.configure(server, HOOK_TOKEN)
     hook.run(name, event, XML.format(name=escape(name), guest=guest, more=""))
     assert events_of(pinner) == [(guest, event, "libvirt hook")]
     assert not Path("/tmp/pinner-evil").exists()
@@ -110,7 +114,7 @@ def test_a_refused_event_on_the_unix_socket_is_an_error_in_the_log(hook, pinner,
 
 def test_huge_xml_is_accepted(hook, pinner, server):
     guest = str(uuid.uuid4())
-    hook.configure(server, "s3cret")
+    hook.configure(server, HOOK_TOKEN)
     hook.run("web", "started", XML.format(name="web", guest=guest, more="  <x/>\n" * 2_000_000))
     assert events_of(pinner) == [(guest, "started", "libvirt hook")]
 
@@ -119,7 +123,7 @@ def test_huge_xml_is_accepted(hook, pinner, server):
     "event", ["prepare", "start", "stopped", "release", "migrate", "restore", "attach", "", "$(id)"]
 )
 def test_other_events_are_ignored(hook, pinner, server, event):
-    hook.configure(server, "s3cret")
+    hook.configure(server, HOOK_TOKEN)
     hook.run("web", event, XML.format(name="web", guest=uuid.uuid4(), more=""))
     time.sleep(0.3)
     assert pinner.events == []
@@ -127,7 +131,7 @@ def test_other_events_are_ignored(hook, pinner, server, event):
 
 @pytest.mark.parametrize("guest", ["", "$(reboot)", "x; y", "ABC"])
 def test_xml_without_a_uuid_is_ignored(hook, pinner, server, guest):
-    hook.configure(server, "s3cret")
+    hook.configure(server, HOOK_TOKEN)
     for xml in ("", XML.format(name="web", guest=escape(guest), more=""), "\0\n" * 10):
         hook.run("web", "started", xml)
     time.sleep(0.3)
@@ -155,7 +159,7 @@ def test_the_script_returns_soon_in_any_state_of_pinner(hook, pinner, server, st
             "socket hanging": f"unix:{tmp_path}/s",
             "no socket": f"unix:{tmp_path}/none",
         }
-        hook.configure(urls.get(state, "http://127.0.0.1:1"), "s3cret")
+        hook.configure(urls.get(state, "http://127.0.0.1:1"), HOOK_TOKEN)
         if state == "no python":
             (hook.folder / "python").unlink()
         took = [hook.run("web", "started", XML.format(name="web", guest=uuid.uuid4(), more="")) for _ in range(11)]
@@ -171,7 +175,7 @@ def test_a_real_libvirtd_calls_the_script(tmp_path, pinner, server):
         hooks = tmp_path / "d/etc/hooks"
         hooks.mkdir()
         hook = Hook(hooks)
-        hook.configure(server, "s3cret")
+        hook.configure(server, HOOK_TOKEN)
         # libvirtd searches for hooks only when it starts.
         with private_libvirt.killed(uri):
             pass

@@ -6,6 +6,7 @@ import time
 
 import private_rabbit
 import pytest
+from support.access import InMemoryTokens
 from support.in_memory_service import InMemoryService
 from support.nova_listener import LISTENER, another_queue, listening, publish, until, waiting
 from support.real_service import answering
@@ -13,7 +14,8 @@ from support.samples import OWN, SETS
 
 pytestmark = pytest.mark.skipif(bool(private_rabbit.missing()), reason=private_rabbit.missing())
 
-TOKENS = {"s3cret": "nova-listener"}
+TOKENS = InMemoryTokens()
+LISTENER_TOKEN = TOKENS.add("hook", "nova-listener")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,7 @@ def pinner():
 @pytest.fixture
 def token(tmp_path):
     file = tmp_path / "token"
-    file.write_text("s3cret\n")
+    file.write_text(f"{LISTENER_TOKEN}\n")
     return f"token_file = {file}"
 
 

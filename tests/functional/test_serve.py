@@ -191,7 +191,10 @@ def test_the_agent_ends_when_the_api_is_killed(start: Start) -> None:
         ("[api]\nuser = root\n", (), "user: 'root'"),
         ("[api]\nuser = nobody\n", (), "user: 'nobody'"),
         ("[api]\nuser = no-such-user\n", (), "user: 'no-such-user'"),
-        ("[api]\ntoken_file = /no/such/file\n", (), "token_file: '/no/such/file'"),
+        ("[api]\ntoken_file = /etc/pinner/tokens\n", (), "`pinner-manage token create NAME --role ROLE`"),
+        ("[api]\ntrusted_proxies = 10.0.0.300\n", (), "[api] trusted_proxies: '10.0.0.300'"),
+        ("[api]\ntls_client_roles = deploy:root\n", (), "[api] tls_client_roles: 'root'"),
+        ("[oslo_policy]\npolicy_file = /no/such/file\n", (), "[oslo_policy] policy_file: '/no/such/file'"),
         ("[database]\nconnection = nonsense\n", (), "connection"),
     ],
 )

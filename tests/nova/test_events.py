@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from support.access import make_control
 from support.hosts import cpus, guest, plain, snapshot
 from support.in_memory_agent import InMemoryAgent
 from support.nova_listener import listening, until
@@ -86,7 +87,7 @@ def pinner(tmp_path, rabbit):
         undo.callback(agent.event_queue.close)
         undo.callback(controller.stop)
         controller.start()
-        url = undo.enter_context(served(create_app(service, tokens={}, max_body_bytes=65536))).url
+        url = undo.enter_context(served(create_app(service, control=make_control(), max_body_bytes=65536))).url
         listener = undo.enter_context(listening(tmp_path / "l", rabbit.url, url))
         listener.wait_for("listening")
         pinner = Pinner(service, agent, listener)

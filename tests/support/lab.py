@@ -59,9 +59,8 @@ for folder in glob.glob("/proc/[0-9]*/task/[0-9]*"):
 print(json.dumps(found))
 """
 
-TOKEN = "lab-token"
 CALLER = Caller("lab", "127.0.0.1", "")
-_CONFIG = "[api]\nbind = 0.0.0.0\ntoken_file = /etc/pinner/tokens\n[libvirt]\ncall_timeout = 120\n"
+_CONFIG = "[api]\nbind = 0.0.0.0\n[libvirt]\ncall_timeout = 120\n"
 """The long timeout is needed because an emulated host is slow."""
 
 Threads = dict[tuple[int, int], tuple[str, CpuSet]]
@@ -81,8 +80,9 @@ def start_server(host: LabHost) -> RemoteService:
     """
     host.run("useradd --system --user-group --no-create-home --shell /usr/sbin/nologin pinner")
     host.run("mkdir -p /etc/pinner && cat > /etc/pinner/pinner.conf", stdin=_CONFIG)
-    host.run(f"echo lab:{TOKEN} > /etc/pinner/tokens && systemd-run -q --unit=pinner pinner serve")
-    return RemoteService(host.url, TOKEN)
+    token = host.run("pinner-manage token create lab --role admin").out.strip()
+    host.run("systemd-run -q --unit=pinner pinner serve")
+    return RemoteService(host.url, token)
 
 
 @cache

@@ -1,11 +1,12 @@
 """The real service with a real database and an in-memory host (support.in_memory_agent)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from support.access import InMemoryTokens, make_control
 from support.hosts import cpus, guest, plain, process, snapshot
 from support.in_memory_agent import InMemoryAgent
 from support.in_memory_service import EVIL
@@ -35,10 +36,11 @@ def real_service(folder: Path) -> Iterator[tuple[LocalService, InMemoryAgent]]:
 
 
 @contextmanager
-def answering(pinner: Service, tokens: Mapping[str, str], port: int = 0) -> Iterator[str]:
+def answering(pinner: Service, tokens: InMemoryTokens, port: int = 0) -> Iterator[str]:
     """The URL of a REST server over TCP for the service ``pinner``."""
     with TemporaryDirectory() as folder, open_store(f"sqlite:///{folder}/keys.sqlite") as store:
-        app = create_app(pinner, tokens=tokens, max_body_bytes=65536, idempotency_keys=store.idempotency_keys)
+        keys = store.idempotency_keys
+        app = create_app(pinner, control=make_control(tokens), max_body_bytes=65536, idempotency_keys=keys)
         server = serve(app, [listen_tcp("127.0.0.1", port)])
         try:
             yield server.url

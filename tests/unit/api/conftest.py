@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 from flask.testing import FlaskClient
+from support.access import make_control
 from support.in_memory_service import InMemoryService
 from support.unix_http import on_unix_socket, served
 
@@ -28,12 +29,12 @@ def idempotency_keys(tmp_path: Path) -> Iterator[IdempotencyKeys]:
 @pytest.fixture
 def client(pinner: InMemoryService, idempotency_keys: IdempotencyKeys) -> FlaskClient:
     """The user nobody on the Unix socket."""
-    app = create_app(pinner, tokens={}, max_body_bytes=MAX_BODY, idempotency_keys=idempotency_keys)
+    app = create_app(pinner, control=make_control(), max_body_bytes=MAX_BODY, idempotency_keys=idempotency_keys)
     return on_unix_socket(app.test_client())
 
 
 @pytest.fixture
 def server(pinner: InMemoryService):
     """The application served over a real Unix socket; ``server.http`` calls it."""
-    with served(create_app(pinner, tokens={}, max_body_bytes=MAX_BODY)) as running:
+    with served(create_app(pinner, control=make_control(), max_body_bytes=MAX_BODY)) as running:
         yield running

@@ -1,6 +1,7 @@
 """Guest events over REST."""
 
 import pytest
+from support.access import InMemoryTokens, bearer, make_control
 from support.in_memory_service import InMemoryService
 
 from pinner.api.app import create_app
@@ -60,10 +61,11 @@ def test_invalid_events_are_refused(client, pinner, change, status):
 
 
 def test_events_without_the_token_are_refused(pinner: InMemoryService):
-    client = create_app(pinner, tokens={"s3cret": "hook"}, max_body_bytes=65536).test_client()
+    tokens = InMemoryTokens()
+    client = create_app(pinner, control=make_control(tokens), max_body_bytes=65536).test_client()
     for headers in ({}, {"Authorization": "Bearer wrong"}):
         assert client.post("/v1/events/guest-started", json=STARTED, headers=headers).status_code == 401
     assert pinner.events == []
-    bearer = {"Authorization": "Bearer s3cret"}
-    assert client.post("/v1/events/guest-started", json=STARTED, headers=bearer).status_code == 202
+    hook = bearer(tokens.add("hook"))
+    assert client.post("/v1/events/guest-started", json=STARTED, headers=hook).status_code == 202
     assert pinner.events[0].source == "hook"

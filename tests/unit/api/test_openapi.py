@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import jsonschema_rs
+from support.access import make_control
 from support.in_memory_service import InMemoryService
 
 from pinner.api.app import create_app
@@ -14,8 +15,12 @@ from pinner.api.errors import status_of
 from pinner.api.examples import EXAMPLES
 
 
+def make_app():
+    return create_app(InMemoryService(), control=make_control(), max_body_bytes=4096)
+
+
 def document():
-    return create_app(InMemoryService(), tokens={}, max_body_bytes=4096).test_client().get("/openapi.json").json
+    return make_app().test_client().get("/openapi.json").json
 
 
 def operations(spec):
@@ -32,7 +37,7 @@ def test_it_is_openapi_31_and_every_reference_exists():
 
 
 def test_its_paths_are_the_routes():
-    app = create_app(InMemoryService(), tokens={}, max_body_bytes=4096)
+    app = make_app()
     served = {re.sub(r"<(\w+)>", r"{\1}", rule.rule) for rule in app.url_map.iter_rules()}
     assert {path for path, _, _ in operations(document())} == served - {"/openapi.json"}
 
@@ -40,18 +45,21 @@ def test_its_paths_are_the_routes():
 def test_the_errors_of_every_operation():
     for path, method, operation in operations(document()):
         answers = set(operation["responses"])
-        assert {"400", "403", "411", "413", "500"} <= answers, path
+        assert {"400", "411", "413", "500"} <= answers, path
         assert ("415" in answers) == (method in ("post", "put")), path
-        assert ("503" in answers) == path.startswith("/v1/"), path
+        for status in ("401", "403", "429", "503"):
+            assert (status in answers) == path.startswith("/v1/"), path
         for code in operation.get("x-error-codes", ()):
             assert str(status_of(code)) in answers
 
 
-def test_every_operation_below_v1_needs_a_token_over_tcp():
+def test_every_operation_but_the_public_ones_needs_credentials():
     spec = document()
-    assert "securitySchemes" in spec["components"]
+    schemes = spec["components"]["securitySchemes"]
+    assert {name: scheme["type"] for name, scheme in schemes.items()} == {"bearer": "http", "certificate": "mutualTLS"}
     for path, _, operation in operations(spec):
-        assert ("security" in operation) == ("401" in operation["responses"]) == path.startswith("/v1/")
+        expected = [{"bearer": []}, {"certificate": []}] if path.startswith("/v1/") else None
+        assert operation.get("security") == expected, path
 
 
 def test_requests_refuse_unknown_fields():

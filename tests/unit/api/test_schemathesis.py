@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.access import AuditList, InMemoryTokens, make_control
 from support.real_service import real_service
 
+from pinner.api import throttle
 from pinner.api.app import create_app
 from pinner.api.server import serve
 from pinner.model.audit import Caller
@@ -21,18 +23,27 @@ SECONDS = 1500
 """A generous limit: a run takes about 30 seconds on two cores."""
 
 
-@pytest.mark.parametrize("tokens", [{"s3cret": "ann"}], ids=["tokens"])
-def test_schemathesis_finds_nothing(tmp_path, tokens, idempotency_keys):
+@pytest.mark.parametrize("role", ["admin", "reader"])
+def test_schemathesis_finds_nothing(tmp_path, role, monkeypatch, idempotency_keys):
+    # schemathesis sends wrong credentials to every operation, and expects 401 or 403 each time.
+    monkeypatch.setattr(throttle, "FREE_FAILURES", 10_000)
     with real_service(tmp_path) as (pinner, _):
         _write_known_names(tmp_path, pinner)
-        app = create_app(pinner, tokens=tokens, max_body_bytes=65536, idempotency_keys=idempotency_keys)
+        tokens, trail = InMemoryTokens(), AuditList()
+        app = create_app(
+            pinner, control=make_control(tokens, trail), max_body_bytes=65536, idempotency_keys=idempotency_keys
+        )
         server = serve(app, [listen_tcp("127.0.0.1", 0)])
         try:
-            done = subprocess.run(_command(server.url, tokens), **_environment(tmp_path))
+            done = subprocess.run(_command(server.url, tokens.add(role)), **_environment(tmp_path))
         finally:
             server.stop()
         assert done.returncode == 0, done.stdout[-8000:] + done.stderr
         assert "29 selected / 29 total" in done.stdout
+        assert len(trail) > 1, "the requests without credentials were refused"
+        if role == "reader":
+            assert len(pinner.plans(None, 500, "").items) == 1
+            return
         assert len(pinner.plans(None, 500, "").items) >= 3, "the requests reached the planner"
         states = {run.state for run in pinner.runs(None, 500, "").items}
         assert {"applied", "rolled_back"} <= states, "the requests reached the agent"
@@ -60,14 +71,14 @@ def _write_known_names(folder, pinner):
     (folder / "schemathesis.toml").write_text("\n".join([*lines, "[parameters]", *uses]) + "\n")
 
 
-def _command(url, tokens):
-    headers = [part for token in tokens or () for part in ("-H", f"Authorization: Bearer {token}")]
+def _command(url, token):
     # --generation-deterministic: every run has the same cases, so that a failure comes from a change of the code.
     return [
         str(Path(sys.executable).with_name("schemathesis")),
         "run",
         f"{url}/openapi.json",
-        *headers,
+        "-H",
+        f"Authorization: Bearer {token}",
         "--checks=all",
         "--max-examples=40",
         "--generation-deterministic",

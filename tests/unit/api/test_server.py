@@ -9,6 +9,7 @@ import time
 
 import httpx
 import pytest
+from support.access import InMemoryTokens, bearer, make_control
 from support.in_memory_service import InMemoryService
 from support.unix_http import http_client, served
 
@@ -30,7 +31,7 @@ def running_run(server, pinner):
 def test_it_serves_tcp_and_a_unix_socket_and_closes_both(pinner, tmp_path):
     unix, tcp = listen_unix(tmp_path / "s", "socket"), listen_tcp("127.0.0.1", 0)
     address = tcp.getsockname()
-    server = serve(create_app(pinner, tokens={"s3cret": "ann"}, max_body_bytes=99), [unix, tcp])
+    server = serve(create_app(pinner, control=make_control(), max_body_bytes=99), [unix, tcp])
     assert server.urls == (f"unix:{tmp_path}/s", f"http://127.0.0.1:{address[1]}")
     for url in server.urls:
         with http_client(url) as http:
@@ -43,15 +44,15 @@ def test_it_serves_tcp_and_a_unix_socket_and_closes_both(pinner, tmp_path):
 
 
 @pytest.mark.fault(43)
-@pytest.mark.parametrize("tokens", [{}, {"s3cret": "ann"}])
-def test_tcp_needs_a_token_on_loopback_too(pinner, tokens):
-    server = serve(create_app(pinner, tokens=tokens, max_body_bytes=99), [listen_tcp("127.0.0.1", 0)])
+def test_tcp_needs_a_token_on_loopback_too(pinner):
+    tokens = InMemoryTokens()
+    server = serve(create_app(pinner, control=make_control(tokens), max_body_bytes=99), [listen_tcp("127.0.0.1", 0)])
     try:
         url = f"{server.url}/v1/hosts"
         assert httpx.get(url).status_code == 401
         assert httpx.get(url, headers={"X-Pinner-Actor": "root"}).status_code == 401
-        known = 200 if tokens else 401
-        assert httpx.get(url, headers={"Authorization": "Bearer s3cret"}).status_code == known
+        assert httpx.get(url, headers=bearer("wrong")).status_code == 401
+        assert httpx.get(url, headers=bearer(tokens.add("reader"))).status_code == 200
     finally:
         server.stop()
 
@@ -143,7 +144,7 @@ def test_an_unexpected_error_ends_the_stream(server, pinner: InMemoryService, mo
 
 
 def test_the_server_stops_although_a_stream_is_open(pinner):
-    with served(create_app(pinner, tokens={}, max_body_bytes=99)) as server:
+    with served(create_app(pinner, control=make_control(), max_body_bytes=99)) as server:
         url, run = running_run(server, pinner)
         with server.http.stream("GET", f"{url}/events"):
             began = time.monotonic()

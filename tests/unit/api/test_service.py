@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from support.access import make_control
 from support.hosts import cpus
 from support.in_memory_service import EVIL
 from support.real_service import real_service
@@ -25,12 +26,12 @@ def service(tmp_path_factory):
 @pytest.fixture
 def agent_and_client(tmp_path):
     with real_service(tmp_path) as (pinner, agent):
-        yield agent, on_unix_socket(create_app(pinner, tokens={}, max_body_bytes=4096).test_client())
+        yield agent, on_unix_socket(create_app(pinner, control=make_control(), max_body_bytes=4096).test_client())
 
 
 @pytest.fixture
 def client(service):
-    return on_unix_socket(create_app(service, tokens={}, max_body_bytes=4096).test_client())
+    return on_unix_socket(create_app(service, control=make_control(), max_body_bytes=4096).test_client())
 
 
 def test_a_plan_is_made_applied_and_rolled_back(agent_and_client):

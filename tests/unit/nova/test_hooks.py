@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import stevedore.hook
+from support.access import InMemoryTokens
 from support.in_memory_service import InMemoryService, sample_snapshot
 from support.nova_listener import until
 from support.real_service import answering
@@ -55,8 +56,9 @@ def test_a_built_instance_is_reported(manager, pinner, config, host, by_name):
     instance = SimpleNamespace(uuid=GUEST, host=host)
     args = (MANAGER, CONTEXT) if by_name else (MANAGER, CONTEXT, instance, "image", "request spec")
     kwargs = {"instance": instance} if by_name else {"node": "n"}
-    with answering(pinner, {"s3cret": "nova"}) as url:
-        config(f"# pinner\nurl = {url}/\ntoken = s3cret\n")
+    tokens = InMemoryTokens()
+    with answering(pinner, tokens) as url:
+        config(f"# pinner\nurl = {url}/\ntoken = {tokens.add('hook')}\n")
         run_post(manager, None, args, kwargs)
         until(lambda: pinner.events, 5)
     (event,) = pinner.events
@@ -88,7 +90,7 @@ def test_calls_without_an_instance_are_logged(caplog):
 
 
 def test_a_refused_event_is_one_line_on_stderr(pinner, config, capsys, monkeypatch):
-    with answering(pinner, {"s3cret": "nova"}) as url:
+    with answering(pinner, InMemoryTokens()) as url:
         file = config(f"url = {url}\ntoken = wrong\n")
         monkeypatch.setattr(sys, "argv", ["handover", GUEST, "started", file])
         assert handover.main() == 1

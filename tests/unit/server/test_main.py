@@ -10,45 +10,7 @@ from support.accounts import api_account
 from pinner import conf, wiring
 from pinner.model.errors import Invalid
 from pinner.server import api_process, folders, main, privileges
-from pinner.server.main import read_tokens
 from pinner.server.sockets import ApiAddress
-
-
-def test_tokens_have_names(tmp_path: Path) -> None:
-    file = tmp_path / "tokens"
-    file.write_text("# who : what\nann:s3cret\n\nbob: t0ken:with:colons\n")
-    assert read_tokens(str(file)) == {"s3cret": "ann", "t0ken:with:colons": "bob"}
-
-
-@pytest.mark.parametrize("nothing", [None, ""])
-def test_no_file_means_no_tokens(nothing: str | None) -> None:
-    assert read_tokens(nothing) == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "where"),
-    [
-        ("s3cret\n", "line 1"),
-        ("ann:a\nbob\n", "line 2"),
-        ("ann:s3cret\nbob:s3cret\n", "line 2"),
-        (":s3cret\n", "line 1"),
-        ("ann:\n", "line 1"),
-        ("ann:a\npolicy:s3cret\n", "line 2"),
-        ("# nobody\n", "tokens"),
-    ],
-)
-def test_a_bad_token_file_names_the_line_and_not_the_token(tmp_path: Path, text: str, where: str) -> None:
-    file = tmp_path / "tokens"
-    file.write_text(text)
-    with pytest.raises(Invalid, match=where) as refused:
-        read_tokens(str(file))
-    assert "s3cret" not in str(refused.value)
-    assert refused.value.details["field"] == "[api] token_file"
-
-
-def test_a_missing_token_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match="absent"):
-        read_tokens(str(tmp_path / "absent"))
 
 
 @pytest.mark.parametrize("user", ["root", "no-such-user", "nobody"])

@@ -7,6 +7,7 @@ from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from support.access import InMemoryTokens, make_control
 from support.in_memory_service import EVIL, InMemoryService
 from support.values import NOON
 from werkzeug.exceptions import ServiceUnavailable
@@ -45,8 +46,10 @@ def pinner():
 
 @pytest.fixture
 def remote(pinner):
-    server = serve(create_app(pinner, tokens={"s3cret": "ann"}, max_body_bytes=65536), [listen_tcp("127.0.0.1", 0)])
-    client = RemoteService(server.url, "s3cret")
+    tokens = InMemoryTokens()
+    app = create_app(pinner, control=make_control(tokens), max_body_bytes=65536)
+    server = serve(app, [listen_tcp("127.0.0.1", 0)])
+    client = RemoteService(server.url, tokens.add("admin", "ann"))
     yield client
     client.close()
     server.stop()

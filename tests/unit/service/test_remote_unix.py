@@ -7,6 +7,7 @@ import sys
 from contextlib import closing
 
 import pytest
+from support.access import make_control
 from support.in_memory_service import InMemoryService
 from support.unix_http import served
 
@@ -33,7 +34,7 @@ def pinner():
 
 @pytest.fixture
 def url(pinner):
-    with served(create_app(pinner, tokens={}, max_body_bytes=65536)) as running:
+    with served(create_app(pinner, control=make_control(), max_body_bytes=65536)) as running:
         yield running.url
 
 

@@ -1,0 +1,231 @@
+"""Finds out who sends a request: by the Unix socket's peer, a bearer token, or a TLS client certificate.
+
+Why a known good token cannot be locked out. Failures are counted by client address, and after a few of them the address
+gets 429 with Retry-After. Many callers may share that address: behind a NAT, or users of one machine on loopback.
+Therefore 429 answers wrong credentials only, and a right token passes. What really limits guessing is a second count,
+by address and token: after a few wrong secrets for one existing token, the secret is not accepted from that address
+until the wait is over (at most a minute), even if it is right, so that the guesses of that time tell nothing. A
+credential that was accepted from the address within the last hour is exempt: nobody but its holder can present it.
+
+Hashes are compared in constant time, so no timing tells how much of a secret was right. The id of a token is no secret.
+
+A token's row is read again after FRESH_SECONDS, so that a token is refused that long after it was revoked. Its expiry
+is checked by the clock at each request.
+"""
+
+import hmac
+import math
+import pwd
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+from urllib.parse import unquote
+
+from cachetools import TTLCache
+from werkzeug.datastructures import Headers, WWWAuthenticate
+from werkzeug.exceptions import Forbidden, TooManyRequests, Unauthorized
+
+from pinner.api.peer import Peer, TcpPeer, UnixPeer
+from pinner.api.proxies import Networks, client_address, is_trusted, throttle_key
+from pinner.api.throttle import Throttle
+from pinner.model.audit import OWN_ACTORS, UNAUTHENTICATED
+from pinner.model.errors import Invalid, NotFound
+from pinner.model.token import PresentedToken, Role, Token, parse_token
+
+ACTOR_HEADER = "X-Pinner-Actor"
+"""The person for whom root sends the request over the Unix socket, percent-encoded (RFC 3986)."""
+FORWARDED_HEADERS = ("X-Forwarded-For", "Forwarded")
+MAX_ACTOR = 255
+ACCEPTED_SECONDS = 3600.0
+MAX_ACCEPTED = 1024
+"""The credentials that are remembered as accepted."""
+FRESH_SECONDS = 1.0
+"""One read of the database takes 0.2 ms, and this server answers thousands of requests in a second."""
+MAX_ROWS = 1024
+_NO_HASH = "0" * 64
+_MAKE_ONE = "`pinner-manage token create` makes one"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who sends a request, and what the request may do."""
+
+    actor: str
+    """The name that the audit trail shows."""
+    origin: str
+    """The client's address, or the process at the other end of the Unix socket."""
+    role: Role | None = None
+    """None: nothing but the public paths."""
+    host: str = ""
+    """The only host that the request may act on; empty: every host."""
+
+
+class TokenReader(Protocol):
+    """Reads the stored tokens (pinner.store.tokens.Tokens)."""
+
+    def find(self, token_id: str) -> Token:
+        """The token with this id. Raises NotFound."""
+
+
+class Credentials:
+    """The credentials that a server accepts.
+
+    ``client_roles`` maps the common name of a client certificate to its role. ``trusted`` are the reverse proxies whose
+    X-Forwarded-For is believed. ``clock`` gives seconds that only increase.
+    """
+
+    def __init__(
+        self,
+        tokens: TokenReader,
+        client_roles: Mapping[str, Role],
+        trusted: Networks,
+        now: Callable[[], datetime],
+        clock: Callable[[], float],
+    ) -> None:
+        self._tokens = tokens
+        self._client_roles = client_roles
+        self._trusted = trusted
+        self._now = now
+        self._throttle = Throttle(clock)
+        self._accepted: TTLCache[tuple[str, str], bool] = TTLCache(MAX_ACCEPTED, ACCEPTED_SECONDS, timer=clock)
+        self._rows: TTLCache[str, Token] = TTLCache(MAX_ROWS, FRESH_SECONDS, timer=clock)
+        self._guard = threading.Lock()
+
+    def anonymous(self, peer: Peer, headers: Headers) -> Identity:
+        """The sender of a request whose credentials are not looked at."""
+        match peer:
+            case UnixPeer(_, pid):
+                return Identity(UNAUTHENTICATED, f"process {pid}")
+            case TcpPeer(address):
+                forwarded = ",".join(headers.getlist("X-Forwarded-For"))
+                return Identity(UNAUTHENTICATED, client_address(address, forwarded, self._trusted))
+
+    def identify(self, peer: Peer, headers: Headers) -> Identity:
+        """The sender of a request. Raises Unauthorized, TooManyRequests, Forbidden; Invalid for a wrong X-Pinner-Actor.
+
+        On TCP a token counts more than a certificate. The certificate of a trusted proxy does not speak for the
+        proxy's clients.
+        """
+        sender = self.anonymous(peer, headers)
+        match peer:
+            case UnixPeer(uid):
+                return Identity(_local_actor(uid, headers), sender.origin, "admin")
+            case TcpPeer():
+                found = self._over_tcp(peer, headers, sender.origin)
+                if ACTOR_HEADER in headers:
+                    raise Invalid(ACTOR_HEADER, "(not shown)", "no such header: only root on the Unix socket sends it")
+                return found
+
+    def _over_tcp(self, peer: TcpPeer, headers: Headers, origin: str) -> Identity:
+        if "Authorization" in headers:
+            return self._by_token(headers["Authorization"], origin)
+        if peer.certificate and not is_trusted(peer.address, self._trusted):
+            return self._by_certificate(peer.certificate, origin)
+        raise _unauthorized(f"this server needs a bearer token; {_MAKE_ONE}")
+
+    def _by_certificate(self, name: str, origin: str) -> Identity:
+        if name not in self._client_roles:
+            raise Forbidden(f"certificate: {name[:MAX_ACTOR]!r} has no role in [api] tls_client_roles")
+        return Identity(name, origin, self._client_roles[name])
+
+    def _by_token(self, authorization: str, origin: str) -> Identity:
+        key = throttle_key(origin)
+        scheme, _, text = authorization.partition(" ")
+        try:
+            presented = parse_token(text.strip())
+        except Invalid:
+            raise self._refused(key, f"this is no bearer token of pinner; {_MAKE_ONE}") from None
+        if scheme.lower() != "bearer":
+            raise self._refused(key, "the scheme must be Bearer")
+        token = self._match(presented, key)
+        match token.state(self._now()):
+            case "revoked":
+                raise self._refused(key, f"token {token.id} is revoked; {_MAKE_ONE}")
+            case "expired":
+                raise self._refused(key, f"token {token.id} has expired; {_MAKE_ONE}")
+            case "active":
+                with self._guard:
+                    self._accepted[key, presented.hash] = True
+                return Identity(token.name, origin, token.role, token.host)
+
+    def _match(self, presented: PresentedToken, key: str) -> Token:
+        """The stored token whose secret was presented. Raises Unauthorized, TooManyRequests."""
+        token = self._find(presented.id)
+        is_right = hmac.compare_digest(presented.hash, token.hash if token else _NO_HASH)
+        if token is None:
+            raise self._refused(key, _no_match(presented))
+        own_key = f"{key} {token.id}"
+        if is_right and (not self._throttle.wait(own_key) or self._was_accepted(key, presented)):
+            return token
+        if not is_right:
+            self._throttle.failed(own_key)
+        raise self._refused(key, _no_match(presented))
+
+    def _find(self, token_id: str) -> Token | None:
+        """The token's row, as it was at most FRESH_SECONDS ago; None where there is none."""
+        with self._guard:
+            found = self._rows.get(token_id)
+        if found is None:
+            try:
+                found = self._tokens.find(token_id)
+            except NotFound:
+                return None
+            with self._guard:
+                self._rows[token_id] = found
+        return found
+
+    def _was_accepted(self, key: str, presented: PresentedToken) -> bool:
+        with self._guard:
+            return (key, presented.hash) in self._accepted
+
+    def _refused(self, key: str, why: str) -> Unauthorized | TooManyRequests:
+        """The error for wrong credentials, after their failure has been counted."""
+        seconds = math.ceil(self._throttle.failed(key))
+        if seconds:
+            return TooManyRequests(
+                f"Authorization: too many requests with wrong credentials come from this address; try again in "
+                f"{seconds} seconds. The last one: {why}",
+                retry_after=seconds,
+            )
+        return _unauthorized(why)
+
+
+def _no_match(presented: PresentedToken) -> str:
+    return f"there is no token {presented.id} with this secret"
+
+
+def _unauthorized(why: str) -> Unauthorized:
+    return Unauthorized(f"Authorization: {why}", www_authenticate=WWWAuthenticate("bearer", {"realm": "pinner"}))
+
+
+def _local_actor(uid: int, headers: Headers) -> str:
+    """The actor of a process on this machine: its user's name, or the one that root gives.
+
+    Raises Invalid, Forbidden.
+    """
+    if any(name in headers for name in FORWARDED_HEADERS):
+        # Everybody on the Unix socket is an administrator, and so would be every client of the proxy.
+        raise Forbidden("a reverse proxy must not use the Unix socket; let it connect to [api] bind, with tokens")
+    named = headers.get(ACTOR_HEADER)
+    if named is None:
+        return _user_name(uid)
+    if uid != 0:
+        raise Invalid(
+            ACTOR_HEADER, named[:MAX_ACTOR], f"no such header from uid {uid}: only root may name another actor"
+        )
+    actor = unquote(named)
+    if not (0 < len(actor) <= MAX_ACTOR and actor.isprintable()) or actor.lower() in OWN_ACTORS:
+        raise Invalid(
+            ACTOR_HEADER, named[:MAX_ACTOR], f"a user name of 1 to {MAX_ACTOR} printable characters, percent-encoded"
+        )
+    return actor
+
+
+def _user_name(uid: int) -> str:
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = ""
+    return name if name and name not in OWN_ACTORS else f"uid {uid}"

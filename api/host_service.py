@@ -1,0 +1,169 @@
+"""The service as a caller sees it whose token is limited to one host.
+
+A view reaches the service only through ``context.pinner()``, so no view can forget the limit. Another host that the
+caller names is refused with Forbidden, whether it exists or not. A plan, run or snapshot of another host is NotFound,
+exactly like an id that does not exist: the caller learns nothing about other hosts. Lists have the one host only.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from werkzeug.exceptions import Forbidden
+
+from pinner.model.audit import AuditRecord, Caller, Verification
+from pinner.model.drift import DriftReport
+from pinner.model.errors import NotFound
+from pinner.model.event import GuestEvent, GuestEventOutcome
+from pinner.model.journal import Entry, Run, RunProgress, RunState
+from pinner.model.page import Page, SortDirection
+from pinner.model.plan import Plan, PlanSummary
+from pinner.model.policy import Expected, Policy
+from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.service.protocol import GuestExclusion, Service, StrategyInfo
+
+
+class HostService:
+    """Satisfies Service with the objects of one host of ``every``."""
+
+    where = ""
+
+    def __init__(self, every: Service, host: str) -> None:
+        self._every = every
+        self._host = host
+
+    def hosts(self) -> tuple[str, ...]:
+        """The one host, where the server manages it."""
+        return tuple(host for host in self._every.hosts() if host == self._host)
+
+    def strategies(self) -> tuple[StrategyInfo, ...]:
+        """See Service; strategies belong to no host."""
+        return self._every.strategies()
+
+    def observe(self, host: str, sample_seconds: float) -> Snapshot:
+        """See Service."""
+        return self._every.observe(self._only(host), sample_seconds)
+
+    def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
+        """See Service."""
+        return self._every.take_snapshot(self._only(host), sample_seconds, caller)
+
+    def snapshot(self, snapshot: str) -> Snapshot:
+        """See Service."""
+        found = self._every.snapshot(snapshot)
+        self._require_own("snapshot", snapshot, found.host)
+        return found
+
+    def plan(
+        self, host: str, request: Request, snapshot: str | None, sample_seconds: float | None, caller: Caller
+    ) -> Plan:
+        """See Service."""
+        host = self._only(host)
+        if snapshot is not None:
+            self.snapshot(snapshot)
+        return self._every.plan(host, request, snapshot, sample_seconds, caller)
+
+    def plan_by_id(self, plan: str) -> Plan:
+        """See Service."""
+        found = self._every.plan_by_id(plan)
+        self._require_own("plan", plan, found.host)
+        return found
+
+    def plans(
+        self, host: str | None, limit: int, marker: str, *, direction: SortDirection = "desc"
+    ) -> Page[PlanSummary]:
+        """See Service."""
+        return self._every.plans(self._only(host), limit, marker, direction=direction)
+
+    def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
+        """See Service."""
+        self.plan_by_id(plan)
+        return self._every.apply(plan, persist, caller, migrate_memory=migrate_memory)
+
+    def rollback(self, run: str, caller: Caller) -> Run:
+        """See Service."""
+        self.run(run)
+        return self._every.rollback(run, caller)
+
+    def run(self, run: str) -> Run:
+        """See Service."""
+        found = self._every.run(run)
+        self._require_own("run", run, found.host)
+        return found
+
+    def runs(
+        self,
+        host: str | None,
+        limit: int,
+        marker: str,
+        *,
+        state: RunState | None = None,
+        direction: SortDirection = "desc",
+    ) -> Page[Run]:
+        """See Service."""
+        return self._every.runs(self._only(host), limit, marker, state=state, direction=direction)
+
+    def entries(self, run: str) -> tuple[Entry, ...]:
+        """See Service."""
+        self.run(run)
+        return self._every.entries(run)
+
+    def follow(self, run: str) -> Iterator[RunProgress]:
+        """See Service."""
+        self.run(run)
+        return self._every.follow(run)
+
+    def policy(self, host: str) -> Policy:
+        """See Service."""
+        return self._every.policy(self._only(host))
+
+    def set_policy(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
+        """See Service."""
+        return self._every.set_policy(self._only(host), policy, caller, expected)
+
+    def delete_policy(self, host: str, caller: Caller, expected: Expected = None) -> None:
+        """See Service."""
+        self._every.delete_policy(self._only(host), caller, expected)
+
+    def drift(self, host: str) -> DriftReport:
+        """See Service."""
+        return self._every.drift(self._only(host))
+
+    def set_excluded(self, host: str, guest: str, excluded: bool, caller: Caller) -> GuestExclusion:
+        """See Service."""
+        return self._every.set_excluded(self._only(host), guest, excluded, caller)
+
+    def guest_event(self, host: str | None, event: GuestEvent, caller: Caller) -> GuestEventOutcome:
+        """See Service; an event without a host is the one host's."""
+        return self._every.guest_event(self._only(host), event, caller)
+
+    def audit(
+        self,
+        host: str | None,
+        actor: str | None,
+        since: datetime | None,
+        limit: int,
+        marker: str,
+        *,
+        direction: SortDirection = "desc",
+    ) -> Page[AuditRecord]:
+        """See Service."""
+        return self._every.audit(self._only(host), actor, since, limit, marker, direction=direction)
+
+    def verify_audit(self) -> Verification:
+        """Refused: the chain covers every host."""
+        raise Forbidden(
+            f"this token may act on host {self._host!r} only; the chain of the audit trail covers every host"
+        )
+
+    def _only(self, host: str | None) -> str:
+        """The one host. Raises Forbidden for another one, NotFound where the server does not manage the host."""
+        if host not in (None, self._host):
+            raise Forbidden(f"this token may act on host {self._host!r} only, not on {host!r}")
+        if not self.hosts():
+            raise NotFound("host", self._host)
+        return self._host
+
+    def _require_own(self, kind: str, name: str, host: str) -> None:
+        if host != self._host:
+            raise NotFound(kind, name)

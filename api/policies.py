@@ -1,0 +1,159 @@
+"""The rules that say which role may do what: one rule for each operation, by oslo.policy.
+
+An operator overrides a rule in the file ``[oslo_policy] policy_file``; etc/pinner/policy.yaml.sample has all rules with
+their defaults. A changed file takes effect within RELOAD_SECONDS.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+
+from oslo_policy.policy import DocumentedRuleDefault, Enforcer, RuleDefault
+from werkzeug.exceptions import Forbidden
+from werkzeug.routing import Map
+
+from pinner.api.credentials import Identity
+from pinner.model.errors import Invalid
+
+LOG = logging.getLogger(__name__)
+
+RELOAD_SECONDS = 1.0
+"""oslo.policy looks for its files at each check, which takes longer than the check itself. pinner looks this often."""
+MAX_DECISIONS = 1024
+"""Decisions that are kept until the files are read again."""
+PREFIX = "pinner:"
+FIELD = "[oslo_policy] policy_file"
+DEFAULT_FILE = "policy.yaml"
+"""oslo.policy looks for this file beside the configuration file. It need not exist."""
+
+_ROLES = (
+    RuleDefault("admin", "role:admin", "May do everything."),
+    RuleDefault("operator", "role:operator or rule:admin", "May change guests and processes, and also read."),
+    RuleDefault("reader", "role:reader or rule:operator", "May read."),
+    RuleDefault("hook", "role:hook or rule:admin", "May report events of guests, and read topologies."),
+)
+
+
+def _rule(name: str, check: str, method: str, path: str, description: str) -> DocumentedRuleDefault:
+    return DocumentedRuleDefault(PREFIX + name, f"rule:{check}", description, [{"method": method, "path": path}])
+
+
+_OPERATIONS = (
+    _rule("strategies:list", "reader", "GET", "/v1/strategies", "List the installed strategies."),
+    _rule("hosts:list", "reader", "GET", "/v1/hosts", "List the hosts."),
+    _rule("hosts:observe", "reader", "GET", "/v1/hosts/{host}", "Take a snapshot of a host without storing it."),
+    # Nova's listener has the role hook. It asks which CPUs the destination of a migration has.
+    _rule("hosts:topology", "hook or rule:reader", "GET", "/v1/hosts/{host}/topology", "Show a host's CPUs and nodes."),
+    _rule("hosts:processes", "reader", "GET", "/v1/hosts/{host}/processes", "List the processes of a host."),
+    _rule("hosts:guests", "reader", "GET", "/v1/hosts/{host}/guests", "List the active guests of a host."),
+    _rule("snapshots:create", "operator", "POST", "/v1/hosts/{host}/snapshot", "Take and store a snapshot."),
+    _rule("snapshots:show", "reader", "GET", "/v1/snapshots/{snapshot}", "Show a stored snapshot."),
+    _rule("plans:create", "operator", "POST", "/v1/hosts/{host}/plans", "Make and store a plan."),
+    _rule("plans:list", "reader", "GET", "/v1/plans", "List the plans."),
+    _rule("plans:show", "reader", "GET", "/v1/plans/{plan}", "Show a plan."),
+    _rule("plans:apply", "operator", "POST", "/v1/plans/{plan}/apply", "Apply a plan: change affinities."),
+    _rule("runs:list", "reader", "GET", "/v1/runs", "List the runs."),
+    _rule("runs:show", "reader", "GET", "/v1/runs/{run}", "Show a run and its changes."),
+    _rule("runs:events", "reader", "GET", "/v1/runs/{run}/events", "Follow a run."),
+    _rule("runs:rollback", "operator", "POST", "/v1/runs/{run}/rollback", "Roll a run back."),
+    _rule("policies:show", "reader", "GET", "/v1/hosts/{host}/policy", "Show a host's policy."),
+    _rule("policies:set", "admin", "PUT", "/v1/hosts/{host}/policy", "Set a host's policy."),
+    _rule("policies:delete", "admin", "DELETE", "/v1/hosts/{host}/policy", "Delete a host's policy."),
+    _rule("drift:show", "reader", "GET", "/v1/hosts/{host}/drift", "Compare a host with its recorded placement."),
+    _rule(
+        "guests:exclude",
+        "operator",
+        "PUT",
+        "/v1/hosts/{host}/guests/{guest}/excluded",
+        "Exclude a guest from placement, or include it again.",
+    ),
+    _rule("events:started", "hook", "POST", "/v1/events/guest-started", "Report that a guest has started."),
+    _rule("events:leaving", "hook", "POST", "/v1/events/guest-leaving", "Report that a guest is about to migrate."),
+    _rule("events:gone", "hook", "POST", "/v1/events/guest-gone", "Report that a guest has left the host."),
+    _rule("audit:list", "reader", "GET", "/v1/audit", "List the records of the audit trail."),
+    _rule("audit:verify", "reader", "GET", "/v1/audit/verify", "Check the hash chain of the audit trail."),
+)
+
+
+def list_rules() -> list[RuleDefault]:
+    """Every rule with its default, for oslopolicy-sample-generator."""
+    return [*_ROLES, *_OPERATIONS]
+
+
+def rules_of(routes: Map, public: frozenset[str]) -> Mapping[str, str]:
+    """The rule of each endpoint that is not public. Raises LookupError for an endpoint without exactly one rule."""
+    rules = {(each["method"], each["path"]): rule.name for rule in _OPERATIONS for each in rule.operations}
+    found = {}
+    for route in routes.iter_rules():
+        if route.endpoint in public:
+            continue
+        path = route.rule.replace("<", "{").replace(">", "}")
+        named = {rules.get((method, path)) for method in (route.methods or set()) - {"HEAD", "OPTIONS"}}
+        if len(named) != 1 or None in named or route.endpoint in found:
+            raise LookupError(f"{sorted(route.methods or ())} {path} needs exactly one rule in pinner/api/policies.py")
+        found[route.endpoint] = str(named.pop())
+    return found
+
+
+class Authorizer:
+    """Decides by oslo.policy's rules. ``clock`` gives seconds that only increase."""
+
+    def __init__(self, enforcer: Enforcer, clock: Callable[[], float]) -> None:
+        """Raises Invalid for a policy file that is wrong."""
+        self.enforcer = enforcer
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._decisions: dict[tuple[str, Identity, str], bool] = {}
+        enforcer.register_defaults(list_rules())
+        try:
+            enforcer.load_rules()
+            _check_files(enforcer)
+        except Invalid:
+            raise
+        except Exception as error:  # oslo.policy passes on whatever YAML and the file system raise
+            raise Invalid(FIELD, enforcer.policy_file, f"a file of rules in YAML ({error})") from None
+        # authorize() would look for the files again.
+        enforcer.use_conf = False
+        self._read_at = clock()
+
+    def require(self, rule: str, identity: Identity, host: str) -> None:
+        """Raises Forbidden where the rule does not allow this identity to act on ``host`` (empty: no host is named)."""
+        self._reload()
+        key = (rule, identity, host)
+        allowed = self._decisions.get(key)
+        if allowed is None:
+            allowed = self._decide(rule, identity, host)
+            if len(self._decisions) < MAX_DECISIONS:
+                self._decisions[key] = allowed
+        if not allowed:
+            raise Forbidden(f"role {identity.role} of {identity.actor} is not allowed by the rule {rule}")
+
+    def _decide(self, rule: str, identity: Identity, host: str) -> bool:
+        credentials = {"roles": [identity.role], "actor": identity.actor, "host": identity.host}
+        return bool(self.enforcer.authorize(rule, {"host": host}, credentials))
+
+    def _reload(self) -> None:
+        """Read changed policy files. The rules before stay in force where the files are wrong now."""
+        with self._guard:
+            if self._clock() - self._read_at < RELOAD_SECONDS:
+                return
+            self._read_at = self._clock()
+            try:
+                self.enforcer.use_conf = True
+                self.enforcer.load_rules()
+            except Exception:
+                LOG.exception("%s is wrong; the rules that were read before stay in force", FIELD)
+            finally:
+                self.enforcer.use_conf = False
+            self._decisions = {}
+
+
+def _check_files(enforcer: Enforcer) -> None:
+    """Raises Invalid for a file that does not limit what its author believes."""
+    if enforcer.policy_file != DEFAULT_FILE and enforcer.policy_path is None:
+        raise Invalid(FIELD, enforcer.policy_file, "a file that exists")
+    for name in enforcer.file_rules:
+        if name.startswith(PREFIX) and name not in enforcer.registered_rules:
+            raise Invalid(FIELD, enforcer.policy_file, f"rules of etc/pinner/policy.yaml.sample; there is no {name!r}")
+    if not enforcer.check_rules():
+        raise Invalid(FIELD, enforcer.policy_file, "rules that refer to defined rules, without a cycle (see the log)")

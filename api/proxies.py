@@ -1,0 +1,68 @@
+"""The address of a client behind reverse proxies."""
+
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from pinner.model.errors import Invalid
+
+Networks = tuple[IPv4Network | IPv6Network, ...]
+
+_CLIENT_PREFIX = 64
+"""The bits of an IPv6 address that name a network: one client usually has a whole /64 (RFC 6177)."""
+
+
+def parse_networks(texts: Iterable[str], field: str) -> Networks:
+    """Addresses and networks, such as 10.0.0.7 and 2001:db8::/64. Raises Invalid."""
+    found = []
+    for text in texts:
+        try:
+            network = ip_network(text)
+        except ValueError as error:
+            raise Invalid(field, text, f"an IP address or network such as 10.0.0.7 or 10.0.0.0/24 ({error})") from None
+        if network.prefixlen == 0:
+            raise Invalid(field, text, "the addresses of your proxies; this network is every address")
+        found.append(network)
+    return tuple(found)
+
+
+def is_trusted(address: str, trusted: Networks) -> bool:
+    """Whether the address belongs to a trusted proxy."""
+    parsed = _parse(address)
+    return parsed is not None and any(parsed in network for network in trusted)
+
+
+def client_address(peer: str, forwarded_for: str, trusted: Networks) -> str:
+    """The address of the client that sent a request over the connection of ``peer``.
+
+    ``forwarded_for`` is the header X-Forwarded-For: each proxy appends the address of its own peer. Only the entries
+    that trusted proxies wrote can be believed. So the list is read from its end, and the first address that is not a
+    trusted proxy is the client's; whatever precedes it was written by the client. An entry that is no address ends the
+    search at the proxy that wrote it.
+    """
+    own = _parse(peer)
+    hop = str(own) if own else peer
+    for entry in reversed(forwarded_for.split(",")):
+        parsed = _parse(entry.strip())
+        if parsed is None or not is_trusted(hop, trusted):
+            break
+        hop = str(parsed)
+    return hop
+
+
+def throttle_key(address: str) -> str:
+    """The key under which failures of an address are counted: the address, or the /64 network of an IPv6 address."""
+    parsed = _parse(address)
+    if isinstance(parsed, IPv6Address):
+        return str(IPv6Network((int(parsed), _CLIENT_PREFIX), strict=False))
+    return address
+
+
+def _parse(text: str) -> IPv4Address | IPv6Address | None:
+    """The address; an IPv4 address that is written as IPv6 (RFC 4291, 2.5.5.2) is an IPv4 address. None: no address."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        return address.ipv4_mapped
+    return address

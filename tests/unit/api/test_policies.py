@@ -1,0 +1,204 @@
+"""Which role may do what: every operation with every role, and the files with which an operator changes that."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from flask import Flask
+from oslo_policy.policy import Enforcer
+from support.access import InMemoryTokens, bearer, client_of, make_control
+
+from pinner import conf
+from pinner.api import access
+from pinner.api.app import create_app
+from pinner.api.credentials import Identity
+from pinner.api.peer import TcpPeer
+from pinner.api.policies import RELOAD_SECONDS, Authorizer, list_rules, rules_of
+from pinner.model.errors import Invalid
+from pinner.model.token import ROLES
+
+REPOSITORY = Path(__file__).parents[3]
+GUEST = "6a5b7a0e-0000-4000-8000-000000000001"
+READ, CHANGE, SET, REPORT = "reader operator admin", "operator admin", "admin", "hook admin"
+EVENT = {"guest": GUEST, "event": "started"}
+OPERATIONS = {
+    ("GET", "/v1/strategies"): (READ, 200),
+    ("GET", "/v1/hosts"): (READ, 200),
+    ("GET", "/v1/hosts/h1"): (READ, 200),
+    ("GET", "/v1/hosts/h1/topology"): (f"{READ} hook", 200),
+    ("GET", "/v1/hosts/h1/processes"): (READ, 200),
+    ("GET", "/v1/hosts/h1/guests"): (READ, 200),
+    ("POST", "/v1/hosts/h1/snapshot"): (CHANGE, 201),
+    ("GET", "/v1/snapshots/none"): (READ, 404),
+    ("POST", "/v1/hosts/h1/plans"): (CHANGE, 201),
+    ("GET", "/v1/plans"): (READ, 200),
+    ("GET", "/v1/plans/none"): (READ, 404),
+    ("POST", "/v1/plans/none/apply"): (CHANGE, 404),
+    ("GET", "/v1/runs"): (READ, 200),
+    ("GET", "/v1/runs/none"): (READ, 404),
+    ("GET", "/v1/runs/none/events"): (READ, 404),
+    ("POST", "/v1/runs/none/rollback"): (CHANGE, 404),
+    ("GET", "/v1/hosts/h1/policy"): (READ, 404),
+    ("PUT", "/v1/hosts/h1/policy"): (SET, 200),
+    ("GET", "/v1/hosts/h1/drift"): (READ, 200),
+    ("PUT", f"/v1/hosts/h1/guests/{GUEST}/excluded"): (CHANGE, 200),
+    ("POST", "/v1/events/guest-started"): (REPORT, 202),
+    ("POST", "/v1/events/guest-leaving"): (REPORT, 202),
+    ("POST", "/v1/events/guest-gone"): (REPORT, 202),
+    ("GET", "/v1/audit"): (READ, 200),
+    ("GET", "/v1/audit/verify"): (READ, 200),
+}
+"""The documented defaults: the roles that each operation accepts, and the status of its answer then."""
+
+
+@pytest.fixture
+def tokens():
+    return InMemoryTokens()
+
+
+@pytest.fixture
+def client(pinner, tokens):
+    return client_of(create_app(pinner, control=make_control(tokens), max_body_bytes=4096), TcpPeer("192.0.2.1"))
+
+
+@pytest.mark.fault(39)
+@pytest.mark.fault(44)
+@pytest.mark.parametrize("role", [*ROLES, ""])
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_each_operation_with_each_role(client, pinner, tokens, method, path, role):
+    allowed, status = OPERATIONS[method, path]
+    before = pinner.state()
+    body = EVENT if "/events/guest" in path else {}
+    headers = bearer(tokens.add(role)) if role else {}
+    answer = client.open(path, method=method, json=body if method != "GET" else None, headers=headers)
+    expected = status if role in allowed.split() else 403 if role else 401
+    assert answer.status_code == expected, answer.text
+    if expected in (401, 403):
+        assert pinner.state() == before
+
+
+def test_the_table_has_every_operation(client):
+    document = client.get("/openapi.json").json
+    routes = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+    tried = {(method, path.replace("h1", "{host}").replace(GUEST, "{guest}")) for method, path in OPERATIONS}
+    for noun in ("plan", "run", "snapshot"):
+        tried = {(method, path.replace(f"{noun}s/none", f"{noun}s/{{{noun}}}")) for method, path in tried}
+    assert tried == {(method, path) for method, path in routes if path.startswith("/v1/")}
+
+
+def test_every_route_has_exactly_one_rule_and_every_rule_a_route(client):
+    routes = client.application.url_map
+    rules = rules_of(routes, access.PUBLIC)
+    assert set(rules) == {route.endpoint for route in routes.iter_rules()} - access.PUBLIC
+    operations = [rule.name for rule in list_rules() if rule.name.startswith("pinner:")]
+    assert sorted(rules.values()) == sorted(operations)
+
+
+def test_a_route_without_a_rule_is_found_before_the_first_request(monkeypatch):
+    app = Flask("other")
+    app.add_url_rule("/v1/new", "new", lambda: "", methods=["GET"])
+    with pytest.raises(LookupError, match=r"\['GET', 'HEAD', 'OPTIONS'\] /v1/new needs exactly one rule"):
+        rules_of(app.url_map, frozenset({"static"}))
+
+
+def test_every_rule_has_a_description():
+    assert all(rule.description.endswith(".") for rule in list_rules())
+
+
+def test_the_committed_sample_has_the_defaults(tmp_path):
+    made = tmp_path / "policy.yaml.sample"
+    generator = Path(sys.executable).with_name("oslopolicy-sample-generator")
+    subprocess.run([generator, "--namespace", "pinner", "--output-file", made], check=True, cwd=tmp_path)
+    assert made.read_text() == (REPOSITORY / "etc/pinner/policy.yaml.sample").read_text()
+
+
+def test_oslo_policys_own_commands_find_the_rules():
+    checker = Path(sys.executable).with_name("oslopolicy-list-redundant")
+    assert subprocess.run([checker, "--namespace", "pinner"], check=False).returncode == 0
+
+
+class Files:
+    """A configuration whose policy file can be written."""
+
+    def __init__(self, folder):
+        self.policy = folder / "policy.yaml"
+        self.config = folder / "pinner.conf"
+        self.config.write_text(f"[oslo_policy]\npolicy_file = {self.policy}\n")
+        self.seconds = 0.0
+
+    def authorizer(self):
+        return Authorizer(Enforcer(conf.load([self.config])), lambda: self.seconds)
+
+
+@pytest.fixture
+def files(tmp_path):
+    return Files(tmp_path)
+
+
+READER = Identity("ann", "192.0.2.1", "reader")
+
+
+def allows(authorizer, rule, identity=READER, host=""):
+    try:
+        authorizer.require(rule, identity, host)
+    except access.Forbidden:
+        return False
+    return True
+
+
+def test_an_operator_overrides_a_rule(files):
+    files.policy.write_text('"pinner:audit:list": "rule:admin"\n"pinner:plans:create": "rule:reader"\n')
+    authorizer = files.authorizer()
+    assert not allows(authorizer, "pinner:audit:list")
+    assert allows(authorizer, "pinner:audit:verify")
+    assert allows(authorizer, "pinner:plans:create")
+
+
+def test_a_rule_may_name_the_actor_and_the_host(files):
+    files.policy.write_text('"pinner:plans:create": "actor:ann and host:%(host)s"\n')
+    authorizer = files.authorizer()
+    of_h1 = Identity("ann", "192.0.2.1", "reader", "h1")
+    assert allows(authorizer, "pinner:plans:create", of_h1, "h1")
+    assert not allows(authorizer, "pinner:plans:create", of_h1, "h2")
+    assert not allows(authorizer, "pinner:plans:create", READER, "h1")
+
+
+def test_a_changed_file_takes_effect_without_a_restart(files):
+    files.policy.write_text("{}\n")
+    authorizer = files.authorizer()
+    assert allows(authorizer, "pinner:audit:list")
+    files.policy.write_text('"pinner:audit:list": "!"\n')
+    files.seconds += RELOAD_SECONDS
+    assert not allows(authorizer, "pinner:audit:list")
+
+
+def test_a_file_that_becomes_wrong_changes_nothing(files, caplog):
+    files.policy.write_text('"pinner:audit:list": "!"\n')
+    authorizer = files.authorizer()
+    files.policy.write_text("{ nonsense")
+    for _ in range(3):
+        files.seconds += RELOAD_SECONDS
+        assert not allows(authorizer, "pinner:audit:list")
+        assert allows(authorizer, "pinner:plans:list")
+    assert "policy_file is wrong" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (None, "a file that exists"),
+        ("{ nonsense", "a file of rules in YAML"),
+        ('"pinner:plan:create": "!"\n', "pinner:plan:create"),
+        ('"pinner:plans:create": "rule:nobody"\n', "defined rules"),
+        ('"reader": "rule:operator"\n"operator": "rule:reader"\n', "without a cycle"),
+    ],
+)
+def test_a_wrong_file_is_refused_at_the_start(files, text, named):
+    if text is not None:
+        files.policy.write_text(text)
+    with pytest.raises(Invalid) as refused:
+        files.authorizer()
+    assert refused.value.details["field"] == "[oslo_policy] policy_file"
+    assert refused.value.details["value"].endswith("policy.yaml")
+    assert named in str(refused.value)
