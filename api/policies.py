@@ -118,19 +118,22 @@ class Authorizer:
 
     def require(self, rule: str, identity: Identity, host: str) -> None:
         """Raises Forbidden where the rule does not allow this identity to act on ``host`` (empty: no host is named)."""
-        self._reload()
-        key = (rule, identity, host)
-        allowed = self._decisions.get(key)
+        if self._clock() - self._read_at >= RELOAD_SECONDS:
+            self._reload()
+        allowed = self._decisions.get((rule, identity, host))
         if allowed is None:
             allowed = self._decide(rule, identity, host)
-            if len(self._decisions) < MAX_DECISIONS:
-                self._decisions[key] = allowed
         if not allowed:
             raise Forbidden(f"role {identity.role} of {identity.actor} is not allowed by the rule {rule}")
 
     def _decide(self, rule: str, identity: Identity, host: str) -> bool:
         credentials = {"roles": [identity.role], "actor": identity.actor, "host": identity.host}
-        return bool(self.enforcer.authorize(rule, {"host": host}, credentials))
+        # While the files are read, the enforcer has only a part of its rules.
+        with self._guard:
+            allowed = bool(self.enforcer.authorize(rule, {"host": host}, credentials))
+            if len(self._decisions) < MAX_DECISIONS:
+                self._decisions[rule, identity, host] = allowed
+        return allowed
 
     def _reload(self) -> None:
         """Read changed policy files. The rules before stay in force where the files are wrong now."""

@@ -29,6 +29,8 @@ OPTIONS = [
     ),
     cfg.StrOpt(
         "token_file",
-        help="File that contains only the server's bearer token, which a server requires over http:// and https://.",
+        help="File that contains only the server's bearer token of the role hook, which a server requires over http:// "
+        "and https://. If each host has its own server, and so its own tokens, write {host} for the name of the host: "
+        "/etc/pinner/tokens/{host}.",
     ),
 ]

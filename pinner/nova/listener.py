@@ -10,9 +10,6 @@ import select
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 
 from oslo_config import cfg
@@ -24,21 +21,15 @@ backend.init_backend(backend.BackendType.THREADING)  # must precede the import o
 import oslo_messaging  # type: ignore[import-untyped] # noqa: E402
 
 from pinner import __version__, wiring  # noqa: E402
-from pinner.model.audit import Caller  # noqa: E402
 from pinner.model.errors import Invalid, PinnerError  # noqa: E402
-from pinner.model.event import GuestEventOutcome  # noqa: E402
 from pinner.nova.delivery import DeliveryQueue  # noqa: E402
-from pinner.nova.notification import Message, NovaEvent, parse  # noqa: E402
+from pinner.nova.notification import Message, parse  # noqa: E402
 from pinner.nova.quarantine import Quarantine  # noqa: E402
+from pinner.nova.sender import Sender  # noqa: E402
 from pinner.server.signals import asked_to_end  # noqa: E402
-from pinner.service.remote import RemoteService  # noqa: E402
 
 LOG = logging.getLogger(__name__)
 
-NO_CALLER = Caller("", "", "")
-"""The server takes the caller from the token instead."""
-ANSWER_TIMEOUT = 30.0
-"""Seconds to wait for an answer. The release of a large guest takes one or two."""
 BROKER_LOG = "oslo.messaging._drivers.impl_rabbit"
 
 
@@ -64,28 +55,6 @@ class Endpoint:
             return
         if event:
             self._queue.add(event)
-
-
-class Sender:
-    """Sends events to the pinner server of each host."""
-
-    def __init__(self, server: str, token: str | None) -> None:
-        """``server`` is the URL of the servers; ``{host}`` in it is replaced by the host's name."""
-        self._server = server
-        self._connect = lru_cache(256)(lambda url: RemoteService(url, token, ANSWER_TIMEOUT))
-
-    def send(self, nova_event: NovaEvent) -> GuestEventOutcome:
-        """Send an event to the server of its host. Raises PinnerError."""
-        event = nova_event.guest_event
-        if nova_event.destination:
-            # The release leaves out the CPUs that the destination lacks; without an answer it leaves out none.
-            with suppress(PinnerError):
-                destination = self._server_of(nova_event.destination).observe(nova_event.destination, 0.0)
-                event = replace(event, cpus=destination.topology.online)
-        return self._server_of(nova_event.host).guest_event(nova_event.host, event, NO_CALLER)
-
-    def _server_of(self, host: str) -> RemoteService:
-        return self._connect(self._server.replace("{host}", host))
 
 
 class ConnectionLogFilter(logging.Filter):
@@ -138,7 +107,7 @@ def listen(config: cfg.ConfigOpts) -> None:
         raise Invalid(
             "[nova_listener] transport_url", "", "the message broker's URL, as in Nova's [DEFAULT] transport_url"
         )
-    sender = Sender(options.server, _token(options.token_file))
+    sender = Sender(options.server, options.token_file)
     quarantine = _quarantine(wiring.state_dir(config) / "nova-listener" / "quarantine.jsonl")
     queue = DeliveryQueue(sender.send, quarantine.put)
     asked = asked_to_end()
@@ -161,15 +130,6 @@ def _quarantine(file: Path) -> Quarantine:
         return Quarantine(file)
     except OSError as error:
         raise Invalid("[agent] state_dir", str(file), f"a writable folder ({error})") from None
-
-
-def _token(file: str | None) -> str | None:
-    if not file:
-        return None
-    try:
-        return Path(file).read_text("utf-8").strip() or None
-    except (OSError, UnicodeDecodeError) as error:
-        raise Invalid("[nova_listener] token_file", file, f"a readable file ({error})") from None
 
 
 def _server(config: cfg.ConfigOpts, endpoint: Endpoint) -> oslo_messaging.notify.listener.NotificationServer:

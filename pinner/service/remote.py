@@ -25,6 +25,7 @@ from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
 from pinner.model.request import Request
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
+from pinner.model.topology import Topology
 from pinner.owners import connect_remedy
 from pinner.service.protocol import GuestExclusion, StrategyInfo
 from pinner.service.run_follower import RunFollower
@@ -88,6 +89,10 @@ class RemoteService:
 
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
         return self._get(Snapshot, "hosts", host, sample_seconds=sample_seconds)
+
+    def topology(self, host: str) -> Topology:
+        """The host's topology, for callers that may not read its processes."""
+        return self._get(Topology, "hosts", host, "topology")
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         taken = self._post(dict[str, Any], "hosts", host, "snapshot", body={"sample_seconds": sample_seconds})

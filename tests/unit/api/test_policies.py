@@ -1,7 +1,12 @@
 """Which role may do what: every operation with every role, and the files with which an operator changes that."""
 
+import itertools
+import os
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -171,6 +176,35 @@ def test_a_changed_file_takes_effect_without_a_restart(files):
     files.policy.write_text('"pinner:audit:list": "!"\n')
     files.seconds += RELOAD_SECONDS
     assert not allows(authorizer, "pinner:audit:list")
+
+
+def test_no_decision_uses_a_part_of_the_rules(files):
+    """oslo.policy empties its rules before it reads a changed file."""
+    files.policy.write_text("{}\n")
+    authorizer = files.authorizer()
+    stop = time.monotonic() + 2
+
+    def change():
+        for number in itertools.count():
+            if time.monotonic() > stop:
+                return
+            files.policy.write_text(f"{{}} # {number}\n")
+            os.utime(files.policy, (number, 2_000_000_000 + number))
+            files.seconds += RELOAD_SECONDS
+
+    def ask(thread):
+        hosts = itertools.count()
+        while time.monotonic() < stop:
+            if not allows(authorizer, "pinner:audit:list", host=f"{thread} {next(hosts)}"):
+                return False
+        return True
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(ask, range(4)))
+    changing.join()
+    assert all(answers)
 
 
 def test_a_file_that_becomes_wrong_changes_nothing(files, caplog):

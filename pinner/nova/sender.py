@@ -1,0 +1,62 @@
+"""Sends Nova's events to the pinner server of each host."""
+
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from pinner.model.audit import Caller
+from pinner.model.errors import HostUnreachable, Invalid, PinnerError
+from pinner.model.event import GuestEventOutcome
+from pinner.nova.notification import NovaEvent
+from pinner.service.remote import RemoteService
+
+HOST = "{host}"
+"""In options: the name of the host that an event is about."""
+NO_CALLER = Caller("", "", "")
+"""The server takes the caller from the token instead."""
+ANSWER_TIMEOUT = 30.0
+"""Seconds to wait for an answer. The release of a large guest takes one or two."""
+
+
+class Sender:
+    """Sends events to the pinner server of each host."""
+
+    def __init__(self, server: str, token_file: str | None) -> None:
+        """``server`` is the URL of the servers, ``token_file`` the file with their token.
+
+        ``{host}`` in both is replaced by the host's name. Raises Invalid for a file that cannot be read.
+        """
+        self._server = server
+        self._token_file = token_file or ""
+        self._server_of = lru_cache(256)(self._connect)
+        if HOST not in self._token_file:
+            self._token("")
+
+    def send(self, nova_event: NovaEvent) -> GuestEventOutcome:
+        """Send an event to the server of its host. Raises PinnerError."""
+        event = nova_event.guest_event
+        if nova_event.destination:
+            # The release leaves out the CPUs that the destination lacks; without an answer it leaves out none.
+            with suppress(PinnerError):
+                destination = self._server_of(nova_event.destination).topology(nova_event.destination)
+                event = replace(event, cpus=destination.online)
+        return self._server_of(nova_event.host).guest_event(nova_event.host, event, NO_CALLER)
+
+    def _connect(self, host: str) -> RemoteService:
+        return RemoteService(self._server.replace(HOST, host), self._token(host), ANSWER_TIMEOUT)
+
+    def _token(self, host: str) -> str | None:
+        if not self._token_file:
+            return None
+        if "/" in host:
+            # The name comes from a notification. It must not select a file outside the folder.
+            raise Invalid("host", host, "the name of a host")
+        file = self._token_file.replace(HOST, host)
+        try:
+            return Path(file).read_text("utf-8").strip() or None
+        except (OSError, UnicodeDecodeError, ValueError) as error:
+            why = f"a readable file ({error})"
+            if not host:
+                raise Invalid("[nova_listener] token_file", file, why) from None
+            raise HostUnreachable(host, f"[nova_listener] token_file: {file!r} is not {why}") from None
