@@ -72,6 +72,12 @@ ROWS = (
     Row(39, "an application crash after authentication; bad credentials", "500, 401, 403; no secret is shown", "P"),
     Row(40, "sparse, memory-less and CPU-less nodes", "a correct inventory", "P L"),
     Row(
+        41,
+        "the API's user sends the agent targets and messages of its own making",
+        "the agent changes what its own inventory and rules allow, nothing else; refused and audited",
+        "P",
+    ),
+    Row(
         42,
         "the API's user swaps a file that root opens (database, socket) for a symlink",
         "root opens nothing in a folder that the API's user can write",

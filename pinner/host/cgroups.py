@@ -8,21 +8,25 @@ systemd preserves them over a daemon-reload. It does not know cpuset.cpus.partit
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import get_args
 
-from pinner.host import files
+from pinner.host import beneath, files
 from pinner.host.cpusets import CPUS, PARTITION, UNITS, path_of
-from pinner.host.kernel import UNBOUND, cpuset_mount
+from pinner.host.kernel import UNBOUND, Mount, cpuset_mount
 from pinner.model.change import PartitionKind, PartitionState
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted
+from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
 from pinner.model.guest import Cgroup
 
 _SYSTEMD_SECONDS = 30
 
 POSSIBLE = "sys/devices/system/cpu/possible"
 """Every CPU that this boot can have."""
+
+_UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]{1,248}\.(?:service|scope|slice)", re.ASCII)
+"""The name of a unit that has a cgroup (systemd.unit(5)). It never begins an option of systemctl, which follows --."""
 
 _KINDS: dict[str, PartitionKind] = {kind: kind for kind in get_args(PartitionKind)}
 _PARTITION = re.compile(r"(?P<kind>[a-z]+)(?: (?P<invalid>invalid)(?: \((?P<why>.*)\))?)?")
@@ -36,26 +40,19 @@ def units_of(root: Path, pid: int) -> tuple[Cgroup, ...]:
         return ()
     try:
         units = _units(path_of(root, pid).lstrip("/"))
-        return tuple(Cgroup(unit, partition(mount.folder / unit, possible)) for unit in units)
+        return tuple(Cgroup(unit, _partition(mount, unit, possible)) for unit in units)
     except (OSError, Gone, Invalid):
         return ()
 
 
-def partition(folder: Path, possible: CpuSet | None) -> PartitionState:
-    """The partition state of a cgroup, from the kernel's files.
+def partition(root: Path, path: str) -> PartitionState:
+    """The partition state of the cgroup at ``path`` below the mount, from the kernel's files.
 
-    All ``possible`` CPUs count as no limit, because the kernel refuses to make the list empty again while the cgroup
-    contains threads (ENOSPC). Raises Gone where there is no such cgroup, Invalid for a kind of partition that is not
-    known.
+    All possible CPUs count as no limit, because the kernel refuses to make the list empty again while the cgroup
+    contains threads (ENOSPC). Raises Gone where there is no such cgroup, Invalid for a path that is not the path of a
+    unit, and for a kind of partition that is not known.
     """
-    text, cpus = files.text(folder / PARTITION), files.cpu_list(folder / CPUS)
-    if text is None or cpus is None:
-        raise Gone(f"cgroup {folder.name}")
-    found = _PARTITION.fullmatch(text)
-    if found is None or found["kind"] not in _KINDS:
-        raise Invalid(PARTITION, text, "member, root or isolated")
-    invalid = (found["why"] or "the kernel gives no reason") if found["invalid"] else ""
-    return PartitionState(_KINDS[found["kind"]], CpuSet() if cpus == possible else cpus, invalid)
+    return _partition(cpuset_mount(root), path, files.cpu_list(root / POSSIBLE))
 
 
 def set_partition(root: Path, path: str, state: PartitionState, allow: Callable[[str, CpuSet], None]) -> None:
@@ -63,17 +60,19 @@ def set_partition(root: Path, path: str, state: PartitionState, allow: Callable[
 
     ``allow`` has systemd give a unit its CPUs. Raises Gone, NotPermitted, ApplyFailed, Invalid.
     """
-    folder, possible = cpuset_mount(root).folder / path, files.cpu_list(root / POSSIBLE)
-    partition(folder, possible)
-    if state.kind == "member":
-        _write(folder / PARTITION, state.kind)
-    allow(folder.name, state.cpus)
-    if files.cpu_list(folder / CPUS) != state.cpus:
-        # systemd does not write the file where a unit's list of CPUs is empty.
-        _write(folder / CPUS, str(state.cpus or possible))
-    if state.kind != "member":
-        _write(folder / PARTITION, state.kind)
-    if (now := partition(folder, possible)) != state:
+    mount, possible = cpuset_mount(root), files.cpu_list(root / POSSIBLE)
+    _partition(mount, path, possible)
+    with _opened(mount, path) as folder:
+        if state.kind == "member":
+            _write(folder, PARTITION, state.kind, path)
+        allow(path.rpartition("/")[2], state.cpus)
+        if _cpu_list(folder) != state.cpus:
+            # systemd does not write the file where a unit's list of CPUs is empty.
+            _write(folder, CPUS, str(state.cpus or possible), path)
+        if state.kind != "member":
+            _write(folder, PARTITION, state.kind, path)
+        now = _state(folder, path, possible)
+    if now != state:
         raise ApplyFailed(f"partition {path}", f"asked for '{state}', the kernel says '{now}'", granted=str(now))
 
 
@@ -87,7 +86,10 @@ def unbound(root: Path) -> CpuSet:
 
 def set_unbound(root: Path, cpus: CpuSet) -> None:
     """Give unbound work these CPUs and read them back. Raises Gone, NotPermitted, ApplyFailed."""
-    _write(root / UNBOUND, cpus.mask())
+    try:
+        (root / UNBOUND).write_text(cpus.mask())
+    except OSError as error:
+        raise _refused("the kernel's work queues", error) from None
     if (now := unbound(root)) != cpus:
         raise ApplyFailed("workqueue", f"asked for CPUs {cpus}, the kernel says {now}", granted=str(now))
 
@@ -113,12 +115,55 @@ def _units(path: str) -> Iterator[str]:
         yield "/".join(parts[:number])
 
 
-def _write(path: Path, text: str) -> None:
+@contextmanager
+def _opened(mount: Mount, path: str) -> Iterator[int]:
+    """The descriptor of a unit's cgroup. A path that leads out of the mount, or through a symbolic link, is refused."""
+    beneath.require_plain(path)
+    if not all(_UNIT.fullmatch(name) for name in path.split("/")):
+        raise Invalid("cgroup", path[:80], "the path of a systemd unit's cgroup below the mount of the controller")
     try:
-        path.write_text(text)
-    except FileNotFoundError:
-        raise Gone(f"cgroup {path.parent.name}") from None
-    except PermissionError:
-        raise NotPermitted(f"{path.parent.name} {path.name}", "writing it needs root") from None
+        opened = beneath.folder(mount.folder, path)
+        with opened as folder:
+            yield folder
+    except OSError:
+        raise Gone(f"cgroup {path}") from None
+
+
+def _partition(mount: Mount, path: str, possible: CpuSet | None) -> PartitionState:
+    with _opened(mount, path) as folder:
+        return _state(folder, path, possible)
+
+
+def _state(folder: int, path: str, possible: CpuSet | None) -> PartitionState:
+    text, cpus = beneath.read(folder, PARTITION), _cpu_list(folder)
+    if text is None or cpus is None:
+        raise Gone(f"cgroup {path}")
+    found = _PARTITION.fullmatch(text)
+    if found is None or found["kind"] not in _KINDS:
+        raise Invalid(PARTITION, text, "member, root or isolated")
+    invalid = (found["why"] or "the kernel gives no reason") if found["invalid"] else ""
+    return PartitionState(_KINDS[found["kind"]], CpuSet() if cpus == possible else cpus, invalid)
+
+
+def _cpu_list(folder: int) -> CpuSet | None:
+    text = beneath.read(folder, CPUS)
+    try:
+        return None if text is None else CpuSet.parse(text)
+    except Invalid:
+        return None
+
+
+def _write(folder: int, name: str, text: str, path: str) -> None:
+    try:
+        beneath.write(folder, name, text)
     except OSError as error:
-        raise ApplyFailed(path.parent.name, f"the kernel refuses {text.strip()!r} for {path.name}: {error}") from None
+        raise _refused(f"{path} {name}", error) from None
+
+
+def _refused(what: str, error: OSError) -> PinnerError:
+    """The error of a write that the kernel refused."""
+    if isinstance(error, FileNotFoundError):
+        return Gone(what)
+    if isinstance(error, PermissionError):
+        return NotPermitted(what, "writing it needs root")
+    return ApplyFailed(what, f"the kernel refuses the value: {error.strerror}")

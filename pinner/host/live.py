@@ -7,7 +7,6 @@ from typing import assert_never
 
 from pinner.host import affinity, cgroups, evidence, files, memory, procfs, qemu
 from pinner.host.guests import pinned_by_nova
-from pinner.host.kernel import cpuset_mount
 from pinner.host.libvirt import Libvirt
 from pinner.host.own_pins import OwnPins
 from pinner.host.sysfs import read_fingerprint
@@ -89,7 +88,7 @@ class LiveHost:
         """See Host."""
         if target.kind == "workqueue":
             return cgroups.unbound(ROOT)
-        return cgroups.partition(cpuset_mount(ROOT).folder / target.owner, files.cpu_list(ROOT / cgroups.POSSIBLE))
+        return cgroups.partition(ROOT, target.owner)
 
     def set_state(self, target: Target, state: State) -> None:
         """See Host."""

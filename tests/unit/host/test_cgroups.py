@@ -1,11 +1,12 @@
 """States of cgroups in a hand-made tree; tests/lab has those of a real kernel."""
 
+import errno
 import re
 
 import pytest
 from support.values import MEMBER, cpus, isolated
 
-from pinner.host import cgroups
+from pinner.host import beneath, cgroups
 from pinner.host.kernel import UNBOUND
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.guest import Cgroup
@@ -67,7 +68,7 @@ def test_a_state_that_differs_from_the_requested_one_is_an_error(root, monkeypat
     """A kernel that refuses a partition accepts the write, and gives its reason when the file is read."""
     write = cgroups._write
     refused = {"isolated": answer}
-    monkeypatch.setattr(cgroups, "_write", lambda path, text: write(path, refused.get(text, text)))
+    monkeypatch.setattr(cgroups, "_write", lambda at, name, text, path: write(at, name, refused.get(text, text), path))
     words = f"asked for 'isolated 4-7', the kernel says '{shown}'"
     with pytest.raises(ApplyFailed, match=re.escape(words)) as failed:
         cgroups.set_partition(root, SCOPE, isolated("4-7"), allow(root))
@@ -77,7 +78,9 @@ def test_a_state_that_differs_from_the_requested_one_is_an_error(root, monkeypat
 def test_cpus_that_differ_from_the_requested_ones_are_an_error(root, monkeypatch):
     """The kind is as requested, and only the list of CPUs is another one."""
     write = cgroups._write
-    monkeypatch.setattr(cgroups, "_write", lambda path, text: write(path, "4-6" if text == "4-7" else text))
+    monkeypatch.setattr(
+        cgroups, "_write", lambda at, name, text, path: write(at, name, "4-6" if text == "4-7" else text, path)
+    )
     with pytest.raises(ApplyFailed, match="asked for 'isolated 4-7', the kernel says 'isolated 4-6'") as failed:
         cgroups.set_partition(root, SCOPE, isolated("4-7"), lambda unit, cpus: None)
     assert failed.value.details["granted"] == "isolated 4-6"
@@ -94,6 +97,80 @@ def test_a_kind_of_partition_that_is_not_known(root):
 def test_a_cgroup_that_does_not_exist(root):
     with pytest.raises(Gone):
         cgroups.set_partition(root, "machine.slice/none.scope", MEMBER, allow(root))
+
+
+def _outside(root):
+    """A folder outside the mount, with the files of a cgroup."""
+    folder = root / "outside.scope"
+    folder.mkdir()
+    for name in ("cpuset.cpus", "cpuset.cpus.partition"):
+        (folder / name).write_text("secret\n")
+    return folder
+
+
+def _swapped_link(root):
+    """A unit's folder that is a symbolic link."""
+    (root / "sys/fs/cgroup/link.scope").symlink_to(root / "outside.scope")
+    return "link.scope"
+
+
+def _link_inside(root):
+    """A symbolic link within the mount: it is refused, too."""
+    (root / "sys/fs/cgroup/inside.slice").symlink_to("machine.slice")
+    return "inside.slice/g1.scope"
+
+
+@pytest.mark.fault(41)
+@pytest.mark.parametrize(
+    "path",
+    [
+        lambda root: str(root / "outside.scope"),
+        lambda root: "../../../outside.scope",
+        lambda root: "machine.slice/../../../../outside.scope",
+        _swapped_link,
+        _link_inside,
+        lambda root: "",
+        lambda root: ".",
+        lambda root: "machine.slice//g1.scope",
+        lambda root: "machine.slice\0/g1.scope",
+        lambda root: "--help.slice/" * 400 + "x.slice",
+        lambda root: "machine.slice/g1.scope/libvirt",
+        lambda root: "not a unit",
+    ],
+)
+@pytest.mark.parametrize("by_parts", [False, True])
+def test_no_path_leads_out_of_the_controllers_mount(root, monkeypatch, path, by_parts):
+    outside = _outside(root)
+    if by_parts:
+        # Kernels before 5.6 have no openat2.
+        monkeypatch.setattr(beneath, "_openat2", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSYS, "")))
+    asked = path(root)
+    for call in (
+        lambda: cgroups.partition(root, asked),
+        lambda: cgroups.set_partition(root, asked, isolated("4-7"), lambda *_: None),
+    ):
+        with pytest.raises((Gone, Invalid)) as refused:
+            call()
+        assert "secret" not in str(refused.value)
+    assert {(outside / name).read_text() for name in ("cpuset.cpus", "cpuset.cpus.partition")} == {"secret\n"}
+
+
+@pytest.mark.fault(41)
+@pytest.mark.parametrize("name", ["cpuset.cpus", "cpuset.cpus.partition"])
+def test_a_file_of_a_cgroup_that_is_a_link_is_not_followed(root, name):
+    victim = root / "victim"
+    victim.write_text("member\n")
+    link = root / "sys/fs/cgroup" / SCOPE / name
+    link.unlink()
+    link.symlink_to(victim)
+    with pytest.raises(Gone):
+        cgroups.set_partition(root, SCOPE, isolated("4-7"), lambda *_: None)
+    assert victim.read_text() == "member\n"
+
+
+def test_folders_open_the_same_way_without_openat2(root, monkeypatch):
+    monkeypatch.setattr(beneath, "_openat2", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSYS, "")))
+    assert cgroups.partition(root, SCOPE) == MEMBER
 
 
 def test_the_mask_of_unbound_work_has_words_of_32_bits(root):
