@@ -123,7 +123,7 @@ class Libvirt:
                 case _:
                     raise ApplyFailed(str(target), "libvirt can pin only emulators, vCPUs and iothreads")
 
-        self._ask_domain(str(target), target.owner, work)
+        self._ask_domain(str(target), target.owner, work, change=True)
 
     def pin_of(self, target: Target) -> CpuSet | None:
         """The pin of an emulator, vCPU or iothread in libvirt's live XML; None where it has none. Raises Gone."""
@@ -154,7 +154,7 @@ class Libvirt:
             xml = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE)
             domain.connect().defineXML(domain_xml.with_pin_of(xml, target, definition))
 
-        self._ask_domain(str(target), target.owner, work)
+        self._ask_domain(str(target), target.owner, work, change=True)
 
     def numatune(self, target: Target) -> str:
         """The nodes of the guest's live numatune, empty where libvirt cannot change them. Raises Gone, ApplyFailed.
@@ -169,7 +169,9 @@ class Libvirt:
     def set_numatune(self, target: Target, nodes: str) -> None:
         """Set the nodes of the guest's live numatune (virDomainSetNumaParameters). Raises Gone, ApplyFailed."""
         parameters = {libvirt.VIR_DOMAIN_NUMA_NODESET: nodes}
-        self._ask_domain(str(target), target.owner, lambda domain: domain.setNumaParameters(parameters, _LIVE))
+        self._ask_domain(
+            str(target), target.owner, lambda domain: domain.setNumaParameters(parameters, _LIVE), change=True
+        )
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
         """Mark the guest (by UUID) as excluded, or remove the mark, in its live XML and its definition
@@ -182,17 +184,17 @@ class Libvirt:
 
         self._ask_domain(f"guest {guest}", guest, work)
 
-    def _ask_domain(self, what: str, uuid: str, work: Callable[[libvirt.virDomain], T]) -> T:
+    def _ask_domain(self, what: str, uuid: str, work: Callable[[libvirt.virDomain], T], *, change: bool = False) -> T:
         def answer() -> T:
             return self._answer(what, lambda link: work(link.domain(uuid)), retry=True)
 
-        return _timed(self._calls, uuid, what, answer)
+        return _timed(self._calls, uuid, what, answer, change=change)
 
     def _ask(self, what: str, work: Callable[[libvirt.virConnect], T]) -> T:
         def answer() -> T:
             return self._answer(what, lambda link: work(link.connection), retry=False)
 
-        return _timed(self._host_calls, what, what, answer)
+        return _timed(self._host_calls, what, what, answer, change=False)
 
     def _answer(self, what: str, work: Callable[[_Link], T], *, retry: bool) -> T:
         """Do the work. If the connection is lost and the outcome unknown, repeat the work over a new connection.
@@ -256,9 +258,9 @@ class Libvirt:
         return HostUnreachable(socket.gethostname(), why)
 
 
-def _timed(calls: TimedCalls, key: str, what: str, answer: Callable[[], T]) -> T:
+def _timed(calls: TimedCalls, key: str, what: str, answer: Callable[[], T], *, change: bool) -> T:
     try:
-        return calls.call(key, answer)
+        return calls.call(key, answer, later=change)
     except TimeoutError:
         why = f"no answer from libvirt within {calls.seconds:g} s ([libvirt] call_timeout)"
         raise Busy(what, why, overdue=True) from None

@@ -11,6 +11,10 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+MAX_PENDING = 512
+"""How many calls with one key may wait for an overdue one, each in a thread. A run undoes its changes of a guest after
+one has failed, so there may be one call for each vCPU."""
+
 _MAX_TIMEOUTS = 2
 """After this many timeouts in a row, calls with the same key do not wait: one timeout for a call and one for its
 undo."""
@@ -27,15 +31,18 @@ class TimedCalls:
         """The latest call of each key, while it runs or is overdue."""
         self._timeouts: dict[str, int] = {}
 
-    def call(self, key: str, work: Callable[[], T]) -> T:
+    def call(self, key: str, work: Callable[[], T], *, later: bool = True) -> T:
         """Do the work after all earlier calls with the same key, and return its result or raise its error.
 
-        Raises TimeoutError where it is not done in time; the work is not cancelled, and is done later.
+        Raises TimeoutError where it is not done in time; the work is not cancelled, and is done later. With ``later``
+        false, work that would not be waited for is not done at all: only a change must still be made, or undone.
         """
         answer: Future[T] = Future()
         with self._lock:
             earlier = self._last.get(key)
             timeouts = self._timeouts.get(key, 0) if earlier is not None and earlier.is_alive() else 0
+            if timeouts >= (MAX_PENDING if later else _MAX_TIMEOUTS):
+                raise TimeoutError
             thread = threading.Thread(target=_work, args=(work, answer, earlier), name=f"call {key}", daemon=True)
             thread.start()
             self._last[key] = thread

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import pytest
 
+from pinner.host import timed_calls
 from pinner.host.timed_calls import TimedCalls
 
 
@@ -62,6 +63,25 @@ def test_after_two_timeouts_a_call_does_not_wait(gate):
     while threading.active_count() > 1:
         time.sleep(0.01)
     assert calls.call("g1", lambda: time.sleep(0.01)) is None, "calls wait again after an answer"
+
+
+@pytest.mark.fault(41)
+def test_questions_about_a_guest_that_hangs_do_not_add_threads(gate):
+    calls = TimedCalls(0.01)
+    for _ in range(50):
+        with pytest.raises(TimeoutError):
+            calls.call("g1", gate.wait, later=False)
+    assert threading.active_count() == 3
+
+
+@pytest.mark.fault(41)
+def test_changes_of_a_guest_that_hangs_are_bounded(gate, monkeypatch):
+    monkeypatch.setattr(timed_calls, "MAX_PENDING", 20)
+    calls = TimedCalls(0.01)
+    for _ in range(50):
+        with pytest.raises(TimeoutError):
+            calls.call("g1", gate.wait)
+    assert threading.active_count() == 21
 
 
 def test_simultaneous_calls_with_one_key_all_return():
