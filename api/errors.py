@@ -30,6 +30,7 @@ STATUS: Mapping[str, int] = {
     "precondition_failed": 412,
     "key_reused": 422,
     "nova_conflict": 409,
+    "refused": 409,
     # Not 404: the guest or process is gone, but the resource of the URL exists. The plan conflicts with the host.
     "gone": 409,
     # 502: the host behind this server refused the change, and the caller cannot correct that.

@@ -16,6 +16,7 @@ from pinner.agent.captured import CapturedAgent
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
 from pinner.agent.protocol import Agent
+from pinner.agent.waiting import sleep
 from pinner.host import nova_conf
 from pinner.host.events import HostWatcher
 from pinner.host.inventory import take_snapshot
@@ -134,12 +135,13 @@ def local_agent(config: cfg.ConfigOpts, own: Container[int], undo: ExitStack, *,
             sets=sets,
             nova=nova_conf.read(files),
             now=now,
+            sleep=sleep,
         )
 
     own_pins = OwnPins()
     host = LiveHost(libvirt, lambda: configured(sets, nova_conf.read(files)), own_pins)
     event_queue = HostEventQueue(now)
-    agent = LocalAgent(take, host, journal, now, event_queue, config.agent.recover)
+    agent = LocalAgent(take, host, journal, now, event_queue, config.agent.recover, name=host_name(config))
     undo.callback(agent.close)
     agent.recover()
     if watch:

@@ -6,7 +6,7 @@ from pydantic import RootModel
 from pinner.api.context import caller, pinner
 from pinner.api.operations import may_raise
 from pinner.api.schemas import NewEvent, NewLeavingEvent
-from pinner.model.errors import Busy, HostBusy, HostUnreachable, NotFound, NotPermitted, StalePlan
+from pinner.model.errors import Busy, HostBusy, HostUnreachable, NotFound, NotPermitted, Refused, StalePlan
 from pinner.model.event import GuestEventKind, GuestEventOutcome
 
 bp = APIBlueprint("events", __name__, tag="Events")
@@ -29,7 +29,7 @@ def started(json_data: NewEvent) -> tuple[GuestEventOutcome, int]:
 @bp.output(RootModel[GuestEventOutcome], 202)
 @bp.doc(
     operation_id="report_guest_leaving",
-    extensions=may_raise(NotFound, Busy, HostBusy, StalePlan, HostUnreachable, NotPermitted),
+    extensions=may_raise(NotFound, Busy, HostBusy, Refused, StalePlan, HostUnreachable, NotPermitted),
 )
 def leaving(json_data: NewLeavingEvent) -> tuple[GuestEventOutcome, int]:
     """Report that a guest is about to be migrated to another host.

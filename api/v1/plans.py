@@ -19,6 +19,7 @@ from pinner.model.errors import (
     NotPermitted,
     NovaConflict,
     PolicyConflict,
+    Refused,
     RunConflict,
     StalePlan,
 )
@@ -74,6 +75,7 @@ def show(plan: str, query_data: PlanQuery) -> Plan | Response:
         NotFound,
         StalePlan,
         NovaConflict,
+        Refused,
         Blocked,
         HostBusy,
         RunConflict,

@@ -5,71 +5,108 @@ the method of Agent, and its arguments have the names of the method's parameters
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from pinner import codec
+from pinner.agent import limits
 from pinner.agent.protocol import Agent, Progress
+from pinner.agent.waiting import steps
 from pinner.model.drift import Drift
 from pinner.model.errors import Invalid
+from pinner.model.event import HostEvent
 from pinner.model.journal import Run
 from pinner.model.plan import Plan
 
+T = TypeVar("T")
 Arguments = Mapping[str, Any]
-Handler = Callable[[Agent, Arguments, Progress], object]
 
 
-def answer(agent: Agent, call: Mapping[str, Any], progress: Progress) -> object:
-    """The result of a call. Raises Invalid for an unknown call or a wrong argument, and the errors of the agent."""
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The other end of a connection."""
+
+    label: str
+    """The calling process and its user, as the kernel names them."""
+    progress: Progress
+
+
+Handler = Callable[[Agent, Arguments, Caller], object]
+
+
+def name_of(call: Mapping[str, Any]) -> str:
+    """The name of the call. Raises Invalid for an unknown one."""
     name = call.get("call")
-    handler = HANDLERS.get(name) if isinstance(name, str) else None
-    if handler is None:
-        raise Invalid("call", name, f"one of {', '.join(HANDLERS)}")
-    return handler(agent, call, progress)
+    if not isinstance(name, str) or name not in HANDLERS:
+        raise Invalid("call", str(name)[:80], f"one of {', '.join(HANDLERS)}")
+    return name
 
 
-def _snapshot(agent: Agent, given: Arguments, _: Progress) -> object:
-    return agent.snapshot(float(given["sample_seconds"]))
+def answer(agent: Agent, call: Mapping[str, Any], caller: Caller) -> object:
+    """The result of a call. Raises Invalid for an unknown call or a wrong argument, and the errors of the agent."""
+    return HANDLERS[name_of(call)](agent, call, caller)
 
 
-def _apply(agent: Agent, given: Arguments, progress: Progress) -> object:
-    return agent.apply(codec.read(Plan, given["plan"]), codec.read(Run, given["run"]), progress)
+def _snapshot(agent: Agent, given: Arguments, _: Caller) -> object:
+    return agent.snapshot(limits.require_sample_seconds(given.get("sample_seconds")))
 
 
-def _rollback(agent: Agent, given: Arguments, progress: Progress) -> object:
-    return agent.rollback(codec.read(Run, given["run"]), progress)
+def _apply(agent: Agent, given: Arguments, caller: Caller) -> object:
+    return agent.apply(_read(Plan, given, "plan"), _run_of(given, caller), caller.progress)
 
 
-def _run(agent: Agent, given: Arguments, _: Progress) -> object:
-    return agent.run(str(given["run"]))
+def _rollback(agent: Agent, given: Arguments, caller: Caller) -> object:
+    return agent.rollback(_run_of(given, caller), caller.progress)
 
 
-def _entries(agent: Agent, given: Arguments, _: Progress) -> object:
-    return _plain(agent.entries(str(given["run"])))
+def _run(agent: Agent, given: Arguments, _: Caller) -> object:
+    return agent.run(limits.require_id("run", given.get("run")))
 
 
-def _host_events(agent: Agent, given: Arguments, _: Progress) -> object:
-    names = codec.read(tuple[str, ...], given["process_names"])
-    return _plain(agent.host_events(int(given["after"]), float(given["timeout"]), names))
+def _entries(agent: Agent, given: Arguments, _: Caller) -> object:
+    return _plain(agent.entries(limits.require_id("run", given.get("run"))))
 
 
-def _has_guest(agent: Agent, given: Arguments, _: Progress) -> object:
-    return agent.has_guest(str(given["guest"]))
+def _host_events(agent: Agent, given: Arguments, _: Caller) -> object:
+    names = limits.require_names(_read(tuple[str, ...], given, "process_names"))
+    after, timeout = _read(int, given, "after"), limits.require_wait(given.get("timeout"))
+    found: tuple[HostEvent, ...] = ()
+    # In steps, because a caller that disconnects ends its wait.
+    for step in steps(timeout):
+        if found := agent.host_events(after, step, names):
+            break
+    return _plain(found)
 
 
-def _publish_guest_event(agent: Agent, given: Arguments, _: Progress) -> None:
-    agent.publish_guest_event(str(given["guest"]), str(given["detail"]))
+def _has_guest(agent: Agent, given: Arguments, _: Caller) -> object:
+    return agent.has_guest(limits.require_id("guest", given.get("guest")))
 
 
-def _publish_policy_set(agent: Agent, _given: Arguments, _: Progress) -> None:
+def _publish_guest_event(agent: Agent, given: Arguments, _: Caller) -> None:
+    guest = limits.require_id("guest", given.get("guest"))
+    agent.publish_guest_event(guest, limits.cut(_read(str, given, "detail")))
+
+
+def _publish_policy_set(agent: Agent, _given: Arguments, _: Caller) -> None:
     agent.publish_policy_set()
 
 
-def _explain(agent: Agent, given: Arguments, _: Progress) -> object:
-    return _plain(agent.explain(codec.read(tuple[Drift, ...], given["drifts"])))
+def _explain(agent: Agent, given: Arguments, _: Caller) -> object:
+    return _plain(agent.explain(limits.require_drifts(_read(tuple[Drift, ...], given, "drifts"))))
 
 
-def _set_excluded(agent: Agent, given: Arguments, _: Progress) -> None:
-    agent.set_excluded(str(given["guest"]), excluded=codec.read(bool, given["excluded"]))
+def _set_excluded(agent: Agent, given: Arguments, _: Caller) -> None:
+    agent.set_excluded(limits.require_id("guest", given.get("guest")), excluded=_read(bool, given, "excluded"))
+
+
+def _run_of(given: Arguments, caller: Caller) -> Run:
+    """The run of a call. The kernel says who called, whatever the message claims."""
+    return replace(_read(Run, given, "run"), peer=caller.label)
+
+
+def _read(kind: type[T], given: Arguments, name: str) -> T:
+    """An argument. Raises Invalid."""
+    return codec.read(kind, given.get(name), name)
 
 
 def _plain(values: tuple[object, ...]) -> list[object]:

@@ -1,7 +1,7 @@
 """The client of an agent in another process: an Agent whose calls go through the Unix socket."""
 
 import socket
-from multiprocessing.connection import Connection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,8 @@ class AgentClient:
     def _call(self, progress: Progress | None = None, **call: object) -> Any:
         try:
             with self._connect() as peer:
-                wire.send(peer, **call)
+                with suppress(EOFError):  # the agent may have answered without reading the call
+                    wire.send(peer, **call)
                 while "progress" in (message := wire.receive(peer)):
                     if progress is not None:
                         progress(codec.read(Entry, message["progress"]), message["total"])
@@ -82,11 +83,11 @@ class AgentClient:
             raise revive(**message["error"])
         return message["result"]
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> socket.socket:
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             peer.connect(str(self._path))
         except OSError as error:
             peer.close()
             raise HostUnreachable(self._host, f"its agent does not answer at {self._path}: {error}") from None
-        return Connection(peer.detach())
+        return peer

@@ -1,22 +1,31 @@
 """The agent in this process: used directly by default, or through an agent's server."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
+from pinner.agent import admission, limits, peers
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.protocol import Progress
 from pinner.apply import executor
-from pinner.apply.ports import Host, Journal
+from pinner.apply.ports import Admission, Host, Journal
 from pinner.apply.recover import RecoveryPolicy, recover
 from pinner.model.drift import Drift
+from pinner.model.errors import Invalid, NotFound, NovaConflict, PinnerError, Refused, RunConflict
 from pinner.model.event import HostEvent
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
 
 LOG = logging.getLogger(__name__)
+
+
+def log_refusal(run: Run, error: PinnerError) -> None:
+    """Write a refused run to the log."""
+    LOG.warning("refused run %s, claimed by %r, called by %s: %s", run.id, run.actor, run.peer or "pinner", error)
 
 
 class Machine(Host, Protocol):
@@ -43,14 +52,22 @@ class LocalAgent:
         now: Callable[[], datetime],
         event_queue: HostEventQueue,
         recovery: RecoveryPolicy = "back",
+        *,
+        name: str,
+        refused: Callable[[Run, PinnerError], None] = log_refusal,
     ) -> None:
-        """``take_snapshot`` gets the seconds between its two samples; ``recovery`` is how an interrupted apply ends."""
+        """``take_snapshot`` gets the seconds between its two samples; ``recovery`` is how an interrupted apply ends.
+
+        ``name`` is this host's name in pinner. ``refused`` gets each run that is refused, with the error.
+        """
         self._take_snapshot = take_snapshot
         self._host = host
         self._journal = journal
         self._now = now
         self._event_queue = event_queue
         self._recovery = recovery
+        self._name = name
+        self._refused = refused
 
     def recover(self) -> None:
         """End the run whose process died, if there is one. Called when the agent starts, and before each new run."""
@@ -67,13 +84,47 @@ class LocalAgent:
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
         """See Agent."""
-        self.recover()
-        return executor.apply(plan, run, self._host, self._journal, self._now, progress)
+        with self._refusals(run):
+            limits.require_plan(plan, run, self._name)
+            run = self._own(run)
+            self.recover()
+            return executor.apply(plan, run, self._host, self._journal, self._now, progress, self._admit)
 
     def rollback(self, run: Run, progress: Progress) -> Run:
         """See Agent."""
-        self.recover()
-        return executor.rollback(run, self._host, self._journal, self._now, progress)
+        with self._refusals(run):
+            limits.require_rollback(run, self._name)
+            run = self._own(run)
+            self.recover()
+            return executor.rollback(run, self._host, self._journal, self._now, progress)
+
+    def _admit(self, plan: Plan, run: Run) -> Admission:
+        return admission.admit(plan, run, self._take_snapshot(0.0), self._journal)
+
+    def _own(self, run: Run) -> Run:
+        """The run with the facts that the agent knows itself. Raises RunConflict where the journal has its id."""
+        with suppress(NotFound):
+            raise RunConflict(run.id, self._journal.run(run.id).state, "give a new run an id that no run has")
+        return replace(
+            run,
+            actor=limits.cut(run.actor),
+            origin=limits.cut(run.origin),
+            state="running",
+            started_at=self._now(),
+            ended_at=None,
+            error="",
+            recovered="",
+            peer=run.peer or peers.own().label,
+        )
+
+    @contextmanager
+    def _refusals(self, run: Run) -> Iterator[None]:
+        """Pass each refusal on, so that it is recorded."""
+        try:
+            yield
+        except (Refused, Invalid, RunConflict, NovaConflict) as error:
+            self._refused(run, error)
+            raise
 
     def run(self, run: str) -> Run:
         """See Agent."""

@@ -1,28 +1,59 @@
-"""The server of an agent that runs as root: it answers the unprivileged API process on a Unix socket."""
+"""The server of an agent that runs as root: it answers the unprivileged API process on a Unix socket.
+
+It trusts no caller. The number of its threads, the size of a message and the time of every wait are bounded, and each
+wrong message gets a typed error.
+"""
 
 import logging
 import os
+import select
 import socket
 import threading
-from multiprocessing.connection import Connection
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pinner.agent import calls, wire
+from pinner.agent import calls, peers, wire
 from pinner.agent.protocol import Agent, Progress
-from pinner.model.errors import PinnerError, document
+from pinner.agent.waiting import CallerLeft, waits_for
+from pinner.model.errors import Busy, NotPermitted, PinnerError, document
 from pinner.model.journal import Entry
 
 LOG = logging.getLogger(__name__)
+
+MAX_CALLS = 64
+"""Connections answered at once, each in a thread of its own. A further caller learns at once that the agent is busy."""
+
+MAX_SAME_CALLS = {"snapshot": 32, "host_events": 16, "explain": 8}
+"""Calls of one name at once: long waits must not keep others from a rollback."""
+
+REQUEST_SECONDS = 10.0
+"""How long a caller may take to send its call."""
+
+ANSWER_SECONDS = 30.0
+"""How long a caller may take to read its answer."""
+
+PROGRESS_SECONDS = 2.0
+"""How long a caller may take to read the progress of its run, which goes on without the caller after that."""
+
+_RETRY_SECONDS = 0.1
+_HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 
 
 class AgentServer:
     """Answers each connection in its own thread; ``close`` waits until running calls end."""
 
-    def __init__(self, agent: Agent, path: Path, user: int) -> None:
-        """Listen at ``path``. Only root and the user with id ``user`` may connect."""
+    def __init__(self, agent: Agent, path: Path, user: int, *, request_seconds: float = REQUEST_SECONDS) -> None:
+        """Listen at ``path``. Only root, this process's user and the user with id ``user`` are answered."""
         self._agent = agent
         self._path = path
+        self._users = {0, os.geteuid(), user}
+        self._request_seconds = request_seconds
         self._calls: list[threading.Thread] = []
+        self._slots = threading.BoundedSemaphore(MAX_CALLS)
+        self._same = {name: threading.BoundedSemaphore(count) for name, count in MAX_SAME_CALLS.items()}
+        self._closing = False
         path.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         mask = os.umask(0o177)
@@ -32,7 +63,7 @@ class AgentServer:
             os.umask(mask)
         if os.geteuid() == 0:
             os.chown(path, user, -1)
-        self._socket.listen()
+        self._socket.listen(MAX_CALLS)
         self._accepting = threading.Thread(target=self._accept, name="agent-accept", daemon=True)
 
     def start(self) -> None:
@@ -41,51 +72,118 @@ class AgentServer:
 
     def close(self) -> None:
         """Remove the socket, accept no more calls, and wait until running calls end."""
+        self._closing = True
         self._path.unlink(missing_ok=True)
         self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
         self._accepting.join()
+        self._socket.close()
         for call in self._calls:
             call.join()
 
     def _accept(self) -> None:
-        while True:
+        while not self._closing:
             try:
                 peer, _ = self._socket.accept()
-            except OSError:
-                return
-            self._calls = [call for call in self._calls if call.is_alive()]
-            call = threading.Thread(target=self._serve, args=(Connection(peer.detach()),), name="agent-call")
-            self._calls.append(call)
-            call.start()
+            except OSError as error:
+                if not self._closing:
+                    # No file descriptor is left, or the caller has disconnected already: later callers get an answer.
+                    LOG.warning("a caller of the agent cannot be accepted: %s", error)
+                    time.sleep(_RETRY_SECONDS)
+                continue
+            self._begin(peer)
 
-    def _serve(self, peer: Connection) -> None:
-        with peer:
-            try:
-                result = calls.answer(self._agent, wire.receive(peer), self._progress_to(peer))
-                wire.send(peer, result=result)
-            except PinnerError as error:
-                self._refuse(peer, error)
-            except (EOFError, BrokenPipeError):
-                LOG.info("the caller has disconnected before it got its answer")
-            except Exception:
-                LOG.exception("a call to the agent failed")
-                self._refuse(peer, PinnerError("the agent failed; its log has the reason"))
-
-    @staticmethod
-    def _refuse(peer: Connection, error: PinnerError) -> None:
+    def _begin(self, peer: socket.socket) -> None:
+        """Serve the connection in a thread of its own; refuse it where it is not permitted, or no thread is left."""
+        self._calls = [call for call in self._calls if call.is_alive()]
         try:
-            wire.send(peer, error=document(error))
+            caller = peers.of(peer)
         except OSError:
-            LOG.info("the caller has disconnected before it got its answer: %s", error)
+            peer.close()
+            return
+        if caller.uid not in self._users:
+            LOG.warning("refused a call to the agent by %s", caller.label)
+            self._turn_away(peer, NotPermitted("the agent", "it answers only root and the user of the API"))
+        elif not self._slots.acquire(blocking=False):
+            self._turn_away(peer, Busy("the agent", f"it answers {MAX_CALLS} calls already", overdue=False))
+        else:
+            call = threading.Thread(target=self._serve, args=(peer, caller.label), name="agent-call")
+            try:
+                call.start()
+            except RuntimeError as error:
+                self._slots.release()
+                self._turn_away(peer, Busy("the agent", f"no thread can be started ({error})", overdue=False))
+            else:
+                self._calls.append(call)
+
+    def _serve(self, peer: socket.socket, label: str) -> None:
+        try:
+            with peer, waits_for(lambda: self._closing or _hung_up(peer)):
+                self._answer(peer, label)
+        finally:
+            self._slots.release()
+
+    def _answer(self, peer: socket.socket, label: str) -> None:
+        try:
+            call = wire.receive(peer, wire.MAX_REQUEST, self._request_seconds)
+            with self._slot(calls.name_of(call)):
+                result = calls.answer(self._agent, call, calls.Caller(label, _progress_to(peer)))
+            wire.send(peer, ANSWER_SECONDS, result=result)
+        except PinnerError as error:
+            _refuse(peer, error)
+        except (EOFError, CallerLeft) as error:
+            LOG.info("the caller %s got no answer: %s", label, error)
+        except Exception:
+            LOG.exception("a call to the agent by %s failed", label)
+            _refuse(peer, PinnerError("the agent failed; its log has the reason"))
+
+    @contextmanager
+    def _slot(self, name: str) -> Iterator[None]:
+        """One of the places for calls of this name. Raises Busy."""
+        places = self._same.get(name)
+        if places is not None and not places.acquire(blocking=False):
+            raise Busy("the agent", f"it answers {MAX_SAME_CALLS[name]} calls of {name} already", overdue=False)
+        try:
+            yield
+        finally:
+            if places is not None:
+                places.release()
 
     @staticmethod
-    def _progress_to(peer: Connection) -> Progress:
-        def progress(entry: Entry, total: int) -> None:
-            # A caller that disconnects does not stop a run: it continues to its end, and the journal has its result.
-            try:
-                wire.send(peer, progress=entry, total=total)
-            except OSError:
-                LOG.info("the caller of run %s has disconnected; the run continues", entry.run)
+    def _turn_away(peer: socket.socket, error: PinnerError) -> None:
+        """Answer without reading the call. It never blocks: the answer fits into the buffer of a new connection."""
+        with peer:
+            _refuse(peer, error, 0.0)
 
-        return progress
+
+def _refuse(peer: socket.socket, error: PinnerError, seconds: float = ANSWER_SECONDS) -> None:
+    try:
+        wire.send(peer, seconds, error=document(error))
+    except EOFError:
+        LOG.info("the caller has disconnected before it got its answer: %s", error)
+    except ValueError:
+        # A detail of the error cannot be written as JSON.
+        with suppress(EOFError):
+            wire.send(peer, seconds, error=document(PinnerError(type(error).__name__)))
+
+
+def _hung_up(peer: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(peer, _HUNG_UP)
+    return bool(poll.poll(0))
+
+
+def _progress_to(peer: socket.socket) -> Progress:
+    """Sends progress. A caller that disconnects, or does not read, does not stop a run: it continues to its end, and
+    the journal has its result."""
+    left = threading.Event()
+
+    def progress(entry: Entry, total: int) -> None:
+        if left.is_set():
+            return
+        try:
+            wire.send(peer, PROGRESS_SECONDS, progress=entry, total=total)
+        except EOFError:
+            left.set()
+            LOG.info("the caller of run %s has disconnected; the run continues", entry.run)
+
+    return progress

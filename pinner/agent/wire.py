@@ -4,27 +4,78 @@
     <- {"progress": Entry, "total": N}     any number of times
     <- {"result": VALUE} or {"error": {"code", "message", "details"}}
 
-Messages are JSON text in the length-framed bytes of multiprocessing.connection. Nothing is ever unpickled, because the
-agent runs as root and its caller does not.
+Each message is its length in four bytes, the highest first, and JSON text. Nothing is ever unpickled, because the agent
+runs as root and its caller does not.
 """
 
 import json
-from multiprocessing.connection import Connection
+import socket
+import struct
+import time
 from typing import Any
 
+import pydantic_core
+
 from pinner import codec
+from pinner.model.errors import Invalid
 
-MAX_MESSAGE = 256 * 1024 * 1024
-"""Bytes. The snapshot of a host with 10,000 threads takes about 3 MiB."""
+MAX_REQUEST = 32 * 1024 * 1024
+"""Bytes of a call. The plan of a host with 10,000 threads takes about 5 MiB."""
+
+MAX_ANSWER = 256 * 1024 * 1024
+"""Bytes of an answer. The snapshot of a host with 10,000 threads takes about 3 MiB."""
+
+_LENGTH = struct.Struct("!I")
+_PIECE = 1 << 18
 
 
-def send(peer: Connection, **parts: object) -> None:
-    """Send one message. The codec writes the values."""
+def send(peer: socket.socket, seconds: float | None = None, /, **parts: object) -> None:
+    """Send one message within ``seconds`` (None: without a limit). The codec writes the values.
+
+    Raises EOFError where the peer has disconnected or does not read.
+    """
     body = b",".join(json.dumps(name).encode() + b":" + codec.dump(value) for name, value in parts.items())
-    peer.send_bytes(b"{" + body + b"}")
+    peer.settimeout(seconds)
+    try:
+        peer.sendall(_LENGTH.pack(len(body) + 2) + b"{" + body + b"}")
+    except OSError as error:
+        raise EOFError(f"the peer does not read: {error}") from None
 
 
-def receive(peer: Connection) -> dict[str, Any]:
-    """The next message. Raises EOFError if the peer has disconnected."""
-    message: dict[str, Any] = json.loads(peer.recv_bytes(MAX_MESSAGE))
+def receive(peer: socket.socket, limit: int = MAX_ANSWER, seconds: float | None = None) -> dict[str, Any]:
+    """The next message, of at most ``limit`` bytes, if it arrives within ``seconds`` (None: without a limit).
+
+    Raises EOFError where the peer has disconnected or is too slow, and Invalid for a message that is too long or is not
+    a JSON object.
+    """
+    deadline = None if seconds is None else time.monotonic() + seconds
+    (length,) = _LENGTH.unpack(_read(peer, _LENGTH.size, deadline))
+    if length > limit:
+        raise Invalid("message", length, f"at most {limit} bytes")
+    return parse(_read(peer, length, deadline))
+
+
+def parse(text: bytes) -> dict[str, Any]:
+    """The JSON object of a message. Raises Invalid; also for NaN, infinity, unpaired surrogates, and nesting that is
+    deeper than any value of the protocol."""
+    try:
+        message = pydantic_core.from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        raise Invalid("message", f"{len(text)} bytes", f"a JSON object ({error})") from None
+    if not isinstance(message, dict):
+        raise Invalid("message", type(message).__name__, "a JSON object")
     return message
+
+
+def _read(peer: socket.socket, length: int, deadline: float | None) -> bytes:
+    found = bytearray()
+    try:
+        while len(found) < length:
+            peer.settimeout(None if deadline is None else max(deadline - time.monotonic(), 0.001))
+            piece = peer.recv(min(length - len(found), _PIECE))
+            if not piece:
+                raise EOFError("the peer has disconnected")
+            found += piece
+    except OSError as error:
+        raise EOFError(f"the peer does not send: {error}") from None
+    return bytes(found)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner.apply import staleness
-from pinner.apply.ports import Host, Journal
+from pinner.apply.ports import Admission, Admit, Host, Journal
 from pinner.apply.steps.memory import memory_changes
 from pinner.apply.transaction import Progress, Transaction, undoable, words
 from pinner.model.change import PINNED, Change
@@ -19,10 +19,19 @@ from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 
 
-def apply(plan: Plan, run: Run, host: Host, journal: Journal, now: Callable[[], datetime], progress: Progress) -> Run:
+def apply(
+    plan: Plan,
+    run: Run,
+    host: Host,
+    journal: Journal,
+    now: Callable[[], datetime],
+    progress: Progress,
+    admit: Admit = lambda plan, _run: Admission(plan),
+) -> Run:
     """Apply the plan and return the ended run: ``applied``, ``undone``, or ``failed`` if a change could not be undone.
 
-    If a guest or process ends during the run, its entry is ``gone``, and the run continues. Raises HostBusy, Blocked,
+    ``admit`` compares the plan with the host, under the host's lock and before the run has an entry. If a guest or
+    process ends during the run, its entry is ``gone``, and the run continues. Raises HostBusy, Refused, Blocked,
     NovaConflict, StalePlan and Invalid before the host is changed. Raises StoreUnavailable if the journal cannot be
     written any more: all changes are undone then, and a recovery must end the run.
     """
@@ -30,13 +39,16 @@ def apply(plan: Plan, run: Run, host: Host, journal: Journal, now: Callable[[], 
     try:
         with _refusing(run, journal, now):
             # Only under the host's lock: without the lock, another run may still change the host.
+            admission = admit(plan, run)
+            plan = admission.plan
             changes: tuple[Change, ...] = staleness.check(plan, host, persist=run.persist)
+            admission.require_permitted()
             if run.migrate_memory:
                 # Last: guests that run on their new CPUs already allocate new memory on the right node.
                 changes += memory_changes(plan, host)
             entries = _intents(changes, run, host, now())
             journal.intend(*entries)
-        return Transaction(run, entries, host, journal, now, progress).make()
+        return Transaction(run, entries, host, journal, now, progress, ended=admission.ended).make()
     finally:
         journal.leave(run)
 

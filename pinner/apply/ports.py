@@ -1,12 +1,14 @@
 """The interfaces that an apply needs: a host to change and a journal to write. Other packages implement both."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from pinner.model.bounds import Bounds
-from pinner.model.change import State, Target, TargetKind, ThreadMask
+from pinner.model.change import AffinityChange, State, Target, TargetKind, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.journal import Entry, Run
+from pinner.model.plan import Plan
 
 Part = tuple[TargetKind, int]
 """A vCPU or iothread of a guest: its kind and number."""
@@ -117,3 +119,29 @@ class Journal(Protocol):
 
     def placed(self) -> tuple[CpuSet, ...]:
         """The masks that applied runs gave to processes and no rollback has undone."""
+
+    def moved_processes(self) -> frozenset[str]:
+        """The names of the processes that runs moved and no rollback has moved back."""
+
+    def allocated(self) -> CpuSet:
+        """The CPUs that runs gave to any threads and no rollback has undone."""
+
+    def changes_of(self, guest: str) -> tuple[AffinityChange, ...]:
+        """The changes that runs made to the threads of a guest (by UUID) and that were not undone, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A plan, compared with the agent's own view of the host under the host's lock."""
+
+    plan: Plan
+    """The plan without what is not on the host."""
+    ended: frozenset[Target] = frozenset()
+    """The processes of the plan that have ended. No change of theirs is made."""
+    require_permitted: Callable[[], None] = lambda: None
+    """Raises Refused or NovaConflict for a change that the agent's rules do not allow. An apply calls it once it knows
+    that the plan is not stale. By default every change is permitted: the plan is this process's own."""
+
+
+Admit = Callable[[Plan, Run], Admission]
+"""Compares the plan of a run with the host. Raises Refused, StalePlan and the errors of a snapshot."""

@@ -8,6 +8,7 @@ from datetime import datetime
 from pinner.apply import steps
 from pinner.apply.ports import Host, Journal
 from pinner.apply.steps import Step
+from pinner.model.change import Target
 from pinner.model.errors import Busy, Gone, PinnerError, StoreUnavailable
 from pinner.model.journal import Entry, EntryState, Run, RunState
 
@@ -43,8 +44,11 @@ class Transaction:
         progress: Progress,
         *,
         resumed: bool = False,
+        ended: Collection[Target] = (),
     ) -> None:
-        """``resumed``: the run was interrupted, so each change may be made, half made or not made."""
+        """``resumed``: the run was interrupted, so each change may be made, half made or not made. ``ended``: targets
+        that had ended before the run; a new process with the same id must not be changed."""
+        self._absent = ended
         self._run = run
         self._entries = entries
         self._host = host
@@ -118,6 +122,8 @@ class Transaction:
         return ended
 
     def _make(self, step: Step) -> Entry:
+        if (target := step.entry.change.target) in self._absent:
+            return self._note(step.entry, "gone", str(Gone(str(target))))
         try:
             step.make()
         except Gone as error:

@@ -76,6 +76,16 @@ class Blocked(PinnerError):
         super().__init__(f"plan {plan} cannot be applied: {why}", plan=plan, why=why)
 
 
+class Refused(PinnerError):
+    """The agent does not make a change, because its own rules forbid it: ``target`` is the change's target, ``asked``
+    the request, ``why`` the broken rule."""
+
+    code = "refused"
+
+    def __init__(self, target: str, asked: str, why: str) -> None:
+        super().__init__(f"{target}: the agent refuses {asked}: {why}", target=target, asked=asked, why=why)
+
+
 class HostBusy(PinnerError):
     """Another run is working on the host; ``run`` names it."""
 

@@ -66,9 +66,9 @@ class Run:
     plan: str
     """The id of the plan; of a rollback, the plan of the run that it undoes."""
     actor: str
-    """The person or program that asked for the run."""
+    """The user whom the caller of the agent claimed."""
     origin: str
-    """Where the call came from: an address, or the CLI's terminal."""
+    """Where the call came from: an address, or the CLI's terminal; claimed by the caller of the agent, too."""
     state: RunState
     """The state of the run."""
     started_at: datetime
@@ -85,6 +85,8 @@ class Run:
     """Whether guests' memory was to follow their vCPUs."""
     recovered: str = ""
     """Of a run whose process died: the result of its recovery, in words."""
+    peer: str = ""
+    """The process that called the agent, with its user, as the kernel names it; empty before the agent has the run."""
 
 
 def is_final(run: Run, entry: Entry) -> bool:

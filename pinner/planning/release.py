@@ -17,7 +17,7 @@ from pinner.planning.score import score
 
 
 @dataclass(frozen=True, slots=True)
-class _Past:
+class Placed:
     """The changes that were made to a guest: the first mask of each thread, and the last CPUs of each target."""
 
     first: dict[ThreadKey, CpuSet] = field(default_factory=dict)
@@ -33,7 +33,7 @@ def release(
     The plan does not change targets that pinner never placed, nor targets that another program has moved since. For a
     guest that pinner did not place it has no changes.
     """
-    past = _past(done)
+    past = past_of(done)
     online = snapshot.topology.online
     here = (each for each in snapshot.guests if each.uuid == guest)
     made = tuple(change for each in here for change in _changes(each, past, online & within or online, reason))
@@ -58,8 +58,9 @@ def release(
     )
 
 
-def _past(done: Iterable[AffinityChange]) -> _Past:
-    past = _Past()
+def past_of(done: Iterable[AffinityChange]) -> Placed:
+    """The changes, oldest first, summed up by thread and by target."""
+    past = Placed()
     for change in done:
         past.last[key(change.target)] = change.after
         for mask in change.before:
@@ -67,17 +68,17 @@ def _past(done: Iterable[AffinityChange]) -> _Past:
     return past
 
 
-def _changes(guest: Guest, past: _Past, reachable: CpuSet, reason: str) -> Iterator[AffinityChange]:
+def _changes(guest: Guest, past: Placed, reachable: CpuSet, reason: str) -> Iterator[AffinityChange]:
     for target, threads in guest_targets(guest):
         placed = past.last.get(key(target))
         if placed is None or all(thread.affinity != placed for thread in threads):
             continue
-        cpus = _prior(threads, past.first) & reachable or reachable
+        cpus = prior(threads, past.first) & reachable or reachable
         if cpus != placed:
             masks = tuple(ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)
             yield AffinityChange(target, masks, cpus, reason)
 
 
-def _prior(threads: Iterable[Thread], first: Mapping[ThreadKey, CpuSet]) -> CpuSet:
+def prior(threads: Iterable[Thread], first: Mapping[ThreadKey, CpuSet]) -> CpuSet:
     """The CPUs that any of the threads had first; none where no thread is older than the placement."""
     return union(first.get(thread.key, CpuSet()) for thread in threads)

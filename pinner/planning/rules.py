@@ -46,7 +46,7 @@ def check(name: str, answer: Answer, context: Context) -> None:
     """Check the whole answer of the strategy ``name``. Raises NovaConflict if it conflicts with CPUs that Nova owns,
     and Invalid with the first broken rule otherwise."""
     check_guests(name, answer, context)
-    _refuse(name, _wrongs(answer, context))
+    _refuse(name, broken(answer, context))
 
 
 def check_guests(name: str, answer: Answer, context: Context) -> None:
@@ -143,7 +143,8 @@ def _others(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
             yield f"{target} is placed, but is not among the guests to place"
 
 
-def _wrongs(answer: Answer, context: Context) -> Iterator[str]:
+def broken(answer: Answer, context: Context) -> Iterator[str]:
+    """One sentence for each rule that the answer breaks, whether it is complete or not."""
     yield from _roles(answer.roles)
     checked: set[tuple[str, CpuSet]] = set()
     for want in answer.wanted:

@@ -12,7 +12,7 @@ from pinner.model.audit import POLICY_ACTOR, AuditAction, Caller, audit_event
 from pinner.model.change import PlannedChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift, DriftReport
-from pinner.model.errors import NovaConflict, StalePlan
+from pinner.model.errors import NovaConflict, Refused, StalePlan
 from pinner.model.event import HostEvent
 from pinner.model.journal import Run
 from pinner.model.placement import Placement
@@ -105,15 +105,15 @@ class Reconciler:
         """Observe the host and do what its policy's mode says; ``cause`` is written to the audit trail.
 
         ``measured``: CPU use is measured for the configured sample, so that newly busy processes are found. A host
-        without a recorded placement is always measured. Raises HostBusy while another run holds the host, StalePlan or
-        NovaConflict where the host changes at each attempt, and the errors of agent and store.
+        without a recorded placement is always measured. Raises HostBusy while another run holds the host, StalePlan,
+        NovaConflict or Refused where the host changes at each attempt, and the errors of agent and store.
         """
         measurement = self._measure(host, measured=measured)
         with self._locks[host]:
             for _ in range(ATTEMPTS - 1):
                 try:
                     return self._attempt(host, measurement, cause)
-                except (StalePlan, NovaConflict) as stale:
+                except (StalePlan, NovaConflict, Refused) as stale:
                     LOG.info("host %s changed before the plan was applied: %s", host, stale)
             return self._attempt(host, measurement, cause)
 

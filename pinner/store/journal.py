@@ -4,11 +4,12 @@ import fcntl
 import threading
 import time
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from sqlalchemy import JSON, URL, select, type_coerce
+from sqlalchemy import JSON, URL, Select, select, type_coerce
 
-from pinner.model.cpuset import CpuSet
+from pinner.model.change import AffinityChange
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import HostBusy, StoreUnavailable
 from pinner.model.journal import Entry, Run
 from pinner.store import schema, tables
@@ -127,6 +128,30 @@ class Journal:
         self._flush()
         with reading(self._engine) as connection:
             return tuple(sorted((CpuSet.parse(mask) for mask in connection.execute(query).scalars()), key=str))
+
+    def moved_processes(self) -> frozenset[str]:
+        """See apply's Journal."""
+        change = type_coerce(tables.entries.c.change, JSON)
+        query = select(change["target"]["name"].as_string()).where(change["target"]["kind"].as_string() == "process")
+        return frozenset(self._distinct(query))
+
+    def allocated(self) -> CpuSet:
+        """See apply's Journal."""
+        change = type_coerce(tables.entries.c.change, JSON)
+        query = select(change["after"].as_string()).where(change["kind"].as_string() == "affinity")
+        return union(map(CpuSet.parse, self._distinct(query)))
+
+    def changes_of(self, guest: str) -> tuple[AffinityChange, ...]:
+        """See apply's Journal."""
+        self._flush()
+        return self._runs.recorded_changes(None, guest)
+
+    def _distinct(self, query: Select[Any]) -> tuple[str, ...]:
+        """The distinct results of a query on the entries that no rollback has undone."""
+        self._flush()
+        query = query.where(tables.entries.c.state.in_(("intent", "done", "stuck"))).distinct()
+        with reading(self._engine) as connection:
+            return tuple(str(value) for value in connection.execute(query).scalars())
 
     def _flush(self, *entries: Entry) -> None:
         with self._guard:

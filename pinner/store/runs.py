@@ -101,18 +101,20 @@ class Runs:
             row = connection.execute(query.order_by(tables.runs.c.seq.desc()).limit(1)).one_or_none()
         return None if row is None else Run(*row)
 
-    def recorded_changes(self, host: str, guest: str) -> tuple[AffinityChange, ...]:
+    def recorded_changes(self, host: str | None, guest: str) -> tuple[AffinityChange, ...]:
         """Changes that runs made to the threads of a guest (by UUID) and that were not undone, oldest first.
 
-        Reads all entries of the host.
+        Reads all entries of the host; of all hosts where it is None.
         """
         runs, table = tables.runs.c, tables.entries.c
         query = (
             select(table.change)
             .join(tables.runs, runs.id == table.run)
-            .where(runs.host == host, table.state.in_(("done", "stuck")), table.change.contains(guest, autoescape=True))
+            .where(table.state.in_(("done", "stuck")), table.change.contains(guest, autoescape=True))
             .order_by(runs.seq, table.seq)
         )
+        if host is not None:
+            query = query.where(runs.host == host)
         with reading(self._engine) as connection:
             found = [_CHANGE.validate_json(body) for body in connection.execute(query).scalars()]
         return tuple(each for each in found if isinstance(each, AffinityChange) and each.target.owner == guest)

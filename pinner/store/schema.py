@@ -17,7 +17,7 @@ from pinner.store.engine import reading, writing
 if TYPE_CHECKING:
     from alembic.config import Config
 
-NEWEST = "0014"
+NEWEST = "0016"
 """The revision that this code reads and writes."""
 
 EMPTY = "base"

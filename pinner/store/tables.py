@@ -92,6 +92,7 @@ runs = Table(
     Column("error", Text, nullable=False),
     Column("migrate_memory", Boolean, nullable=False, server_default=false()),
     Column("recovered", Text, nullable=False, server_default=""),
+    Column("peer", Text, nullable=False, server_default=""),
     Index("runs_of_host", "host", "seq"),
     Index("runs_in_state", "state"),
     sqlite_autoincrement=True,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.kernel import THREADS, masks, process
+from support.own_snapshot import snapshot_of
 from support.real_guests import FIRST, ONLINE, apply, change, daemon, plan_of
 from support.values import NOON, make_snapshot
 
@@ -25,6 +26,7 @@ from pinner.model.audit import Caller
 from pinner.model.change import ThreadMask
 from pinner.model.errors import StoreUnavailable
 from pinner.model.plan import Plan
+from pinner.model.request import Request
 from pinner.service.compose import ServiceParts, compose
 from pinner.store.journal import Journal
 from pinner.store.repositories import open_store
@@ -76,7 +78,9 @@ def pids() -> Iterator[tuple[int, int]]:
 
 
 def plan_for(host: LiveHost, pids: tuple[int, ...]) -> Plan:
-    return plan_of(host, [change(host, daemon(pid), FIRST) for pid in pids])
+    plan = plan_of(host, [change(host, daemon(pid), FIRST) for pid in pids])
+    # Named in the request, because the owner of some of their threads restricted these.
+    return replace(plan, request=Request(processes=tuple(map(str, pids))))
 
 
 def all_masks(pids: tuple[int, ...]) -> dict[int, str]:
@@ -179,11 +183,12 @@ def test_an_apply_completes_while_the_central_database_cannot_be_written(
         closing(Journal(tmp_path / "agent")) as journal,
     ):
         agent = LocalAgent(
-            lambda _: make_snapshot(),
+            lambda _: snapshot_of(pids),
             host,
             journal,
             lambda: datetime.now(UTC),
             HostEventQueue(lambda: datetime.now(UTC)),
+            name="h1",
         )
         basis = store.snapshots.add(make_snapshot())
         plan = plan_for(host, pids)

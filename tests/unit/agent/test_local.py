@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 from support.kernel import THREADS, masks, process, started
+from support.own_snapshot import snapshot_of
 from support.values import NOON, make_plan, make_run, make_snapshot
 
 from pinner.agent.host_event_queue import HostEventQueue
@@ -19,12 +20,14 @@ from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import RunConflict, StalePlan
 from pinner.model.journal import Entry
-from pinner.model.plan import Basis
+from pinner.model.plan import Basis, Roles
+from pinner.model.request import Request
 from pinner.service.compose import compose
 from pinner.store.journal import Journal
 
 ANN = Caller("ann", "cli", "req-1")
 CPUS = sorted(os.sched_getaffinity(0))
+ROLES = Roles(CpuSet.of(CPUS[:1]), CpuSet.of(CPUS[:1]), CpuSet.of(CPUS[1:]), ("this machine has few CPUs",))
 
 pytestmark = pytest.mark.skipif(len(CPUS) < 2, reason="to move a thread takes two CPUs")
 
@@ -46,8 +49,8 @@ def clock():
 
 
 @pytest.fixture
-def agent(host, journal):
-    return LocalAgent(lambda _: make_snapshot(), host, journal, clock, HostEventQueue(clock))
+def agent(host, journal, busy):
+    return LocalAgent(lambda _: snapshot_of([busy]), host, journal, clock, HostEventQueue(clock), name="h1")
 
 
 @pytest.fixture
@@ -73,7 +76,9 @@ def plan(store, host, busy):
     change = AffinityChange(target, before, CpuSet.of(CPUS[:1]), "it is busy")
     key = store.snapshots.add(make_snapshot())
     basis = Basis(key, NOON, host.fingerprint())
-    plan = replace(make_plan("plan-1", key, (change,)), basis=basis)
+    # The request names the process, because the owner of one of its threads restricted that thread.
+    request = Request(processes=(str(busy),))
+    plan = replace(make_plan("plan-1", key, (change,)), basis=basis, request=request, roles=ROLES)
     store.plans.add(plan, NOON)
     return plan
 

@@ -2,9 +2,9 @@
 
 import socket
 import stat
+import struct
 from collections.abc import Iterator
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -47,9 +47,9 @@ def raw(path: Path, text: bytes) -> dict[str, object]:
     """The server's answer to these bytes."""
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     peer.connect(str(path))
-    with Connection(peer.detach()) as connection:
-        connection.send_bytes(text)
-        return wire.receive(connection)
+    with peer:
+        peer.sendall(struct.pack("!I", len(text)) + text)
+        return wire.receive(peer)
 
 
 def test_the_server_answers_every_method_of_agent() -> None:
@@ -122,9 +122,31 @@ def test_host_events_drift_and_exclusions_go_through_the_socket(client: AgentCli
     [
         (b'{"call": "shutdown"}', "invalid"),
         (b'{"call": "apply", "plan": {}, "run": {}}', "invalid"),
-        (b'{"call": "snapshot"}', "internal"),
-        (b"not json", "internal"),
-        (b'["a", "list"]', "internal"),
+        (b'{"call": "snapshot"}', "invalid"),
+        (b'{"call": ["snapshot"]}', "invalid"),
+        (b'{"call": "snapshot", "sample_seconds": "NaN"}', "invalid"),
+        (b'{"call": "snapshot", "sample_seconds": NaN}', "invalid"),
+        (b'{"call": "snapshot", "sample_seconds": 1e400}', "invalid"),
+        (b'{"call": "snapshot", "sample_seconds": 301}', "invalid"),
+        (b'{"call": "snapshot", "sample_seconds": true}', "invalid"),
+        (b'{"call": "host_events", "after": 0, "timeout": 1e8, "process_names": []}', "invalid"),
+        (b'{"call": "host_events", "after": 0, "timeout": -1, "process_names": []}', "invalid"),
+        (b'{"call": "host_events", "after": "x", "timeout": 1, "process_names": []}', "invalid"),
+        (b'{"call": "host_events", "after": 0, "timeout": 1, "process_names": {}}', "invalid"),
+        (b'{"call": "host_events", "after": 0, "timeout": 1, "process_names": ["\\u0000"]}', "invalid"),
+        (b'{"call": "run", "run": "../../etc/passwd"}', "invalid"),
+        (b'{"call": "entries", "run": {"$gt": ""}}', "invalid"),
+        (b'{"call": "has_guest", "guest": "\\u0000"}', "invalid"),
+        (b'{"call": "publish_guest_event", "guest": "g", "detail": 7}', "invalid"),
+        (b'{"call": "set_excluded", "guest": "g", "excluded": "perhaps"}', "invalid"),
+        (b'{"call": "explain", "drifts": "all"}', "invalid"),
+        (b'{"call": "run", "run": "\\ud800"}', "invalid"),
+        (b"not json", "invalid"),
+        (b"\xff\xfe", "invalid"),
+        (b"", "invalid"),
+        (b"[" * 100_000, "invalid"),
+        (b'{"call": ' * 5000 + b"1" + b"}" * 5000, "invalid"),
+        (b'["a", "list"]', "invalid"),
     ],
 )
 def test_a_wrong_call_gets_an_error_and_the_server_continues(
@@ -139,9 +161,9 @@ def test_a_caller_that_disconnects_does_not_stop_its_run(path: Path, client: Age
     agent.gate.acquire()
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     peer.connect(str(path))
-    with Connection(peer.detach()) as connection:
-        wire.send(connection, call="apply", plan=PLAN, run=make_run())
-        wire.receive(connection)
+    with peer:
+        wire.send(peer, call="apply", plan=PLAN, run=make_run())
+        wire.receive(peer)
     agent.gate.release()
     while client.run("run-1").state == "running":
         pass

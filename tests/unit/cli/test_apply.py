@@ -51,7 +51,7 @@ def test_the_progress_of_each_change_goes_to_stderr(pinner, cli):
 
 def test_the_plan_is_shown_before_it_is_applied(pinner, cli):
     out = cli("apply", "--strategy", "isolated").out
-    assert out.index("strategy      isolated") < out.index("state    applied")
+    assert out.index("strategy      isolated") < out.index("state       applied")
 
 
 @pytest.mark.parametrize(("command", "kind"), [(["apply"], "apply"), (["rollback", "run-1"], "rollback")])

@@ -37,7 +37,7 @@ COMMANDS = {
     "plan list": "shared-pool",
     f"plan show {PLAN}": "SCORE (0 = no conflict)",
     "compare": "score planned    0.00",
-    f"apply {PLAN}": "state    applied",
+    f"apply {PLAN}": "state       applied",
     "apply --strategy numa-local": "numa-local",
     "run list": "run-1",
     "run show run-1": "process busy (110)",

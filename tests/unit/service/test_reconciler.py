@@ -10,7 +10,7 @@ from support.in_memory_agent import InMemoryAgent
 from support.values import NOON
 
 from pinner.model.audit import AuditAction, Caller, audit_event
-from pinner.model.errors import HostUnreachable, NotFound, NovaConflict, PolicyConflict, StalePlan
+from pinner.model.errors import HostUnreachable, NotFound, NovaConflict, PolicyConflict, Refused, StalePlan
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.planning.placement.backoff import BASE_DELAY, FREE_RETRIES
@@ -321,7 +321,12 @@ def test_a_policy_in_conflict_with_nova_reports_the_conflict(service, reconciler
 
 
 @pytest.mark.parametrize(
-    "refusal", [StalePlan("plan", ("a thread moved",)), NovaConflict("vcpu 0", "Nova's cpu_dedicated_set 8", "8")]
+    "refusal",
+    [
+        StalePlan("plan", ("a thread moved",)),
+        NovaConflict("vcpu 0", "Nova's cpu_dedicated_set 8", "8"),
+        Refused("vcpu 0", "CPUs 8", "8 is in the restricted affinity of process pmd (500)"),
+    ],
 )
 def test_a_plan_that_became_stale_is_made_again(service, reconciler, agent, monkeypatch, refusal):
     service.set_policy(HOST, ENFORCE, ANN)

@@ -1,0 +1,40 @@
+"""The admission of a plan: the planner's rules, with the agent's own snapshot and journal."""
+
+from contextlib import suppress
+
+from pinner.apply.ports import Admission, Journal
+from pinner.model.change import PINNED
+from pinner.model.errors import NovaConflict, Refused
+from pinner.model.journal import Run
+from pinner.model.plan import Plan
+from pinner.model.snapshot import Snapshot
+from pinner.planning.admission import Past, identified, require_permitted
+
+_GUEST_KINDS = (*PINNED, "vhost")
+
+
+def admit(plan: Plan, run: Run, snapshot: Snapshot, journal: Journal) -> Admission:
+    """Compare the targets of the plan with the snapshot. Raises Refused, StalePlan."""
+    known, ended = identified(plan, snapshot)
+
+    def require(past: Past) -> None:
+        require_permitted(known, snapshot, past, migrate_memory=run.migrate_memory)
+
+    def require_permission() -> None:
+        if plan.purpose != "release":
+            # The journal is read only where it may matter, because it can be large.
+            with suppress(Refused, NovaConflict):
+                return require(Past())
+        return require(_past(known, journal))
+
+    return Admission(known, ended, require_permission)
+
+
+def _past(plan: Plan, journal: Journal) -> Past:
+    guests = {each.target.owner for each in plan.changes if each.target.kind in _GUEST_KINDS}
+    released = sorted(guests) if plan.purpose == "release" else []
+    return Past(
+        cpus=journal.allocated(),
+        names=journal.moved_processes(),
+        changes=tuple(change for guest in released for change in journal.changes_of(guest)),
+    )

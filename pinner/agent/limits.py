@@ -1,0 +1,149 @@
+"""The limits of a request to the agent: sizes, times and names that a legitimate caller never exceeds. Pure."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pinner.model.change import PINNED, AffinityChange, PlannedChange, Target
+from pinner.model.drift import Drift
+from pinner.model.errors import Invalid
+from pinner.model.journal import Run
+from pinner.model.plan import Plan
+from pinner.model.snapshot import MAX_SAMPLE_SECONDS
+
+MAX_CHANGES = 32_768
+"""The targets of one plan: 8,192 CPUs (the kernel's limit), each shared by four vCPUs."""
+MAX_THREADS = 262_144
+"""The threads of one plan."""
+MAX_TEXT = 4096
+"""Characters of a text for people."""
+MAX_NAMES = 4096
+"""Process names in one call."""
+MAX_WAIT_SECONDS = 60.0
+"""The longest wait for host events."""
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}", re.ASCII)
+
+
+def require_plan(plan: Plan, run: Run, host: str) -> None:
+    """Raises Invalid for an apply whose plan or run no planner and no service makes."""
+    _require_run(run, host)
+    _require_id("plan id", plan.id)
+    if plan.host != host:
+        raise Invalid("plan host", _shown(plan.host), f"this host, {host}")
+    if run.plan != plan.id:
+        raise Invalid("run plan", _shown(run.plan), f"the id of the plan, {plan.id}")
+    expected = "release" if plan.purpose == "release" else "apply"
+    if run.kind != expected:
+        raise Invalid("run kind", run.kind, f"{expected}: the purpose of the plan is {plan.purpose}")
+    if run.undoes:
+        raise Invalid("run undoes", _shown(run.undoes), "empty: only a rollback undoes a run")
+    if plan.purpose == "release" and (run.persist or run.migrate_memory):
+        raise Invalid("run persist", True, "false for a release: it changes only live affinities")
+    for field, values in (("changes", plan.changes), ("wanted", plan.wanted), ("memory", plan.memory)):
+        if len(values) > MAX_CHANGES:
+            raise Invalid(f"plan {field}", len(values), f"at most {MAX_CHANGES} of them")
+    if (threads := sum(len(each.before) for each in plan.changes if isinstance(each, AffinityChange))) > MAX_THREADS:
+        raise Invalid("plan changes", threads, f"at most {MAX_THREADS} threads")
+    for change in plan.changes:
+        _require_texts(change)
+
+
+def require_rollback(run: Run, host: str) -> None:
+    """Raises Invalid for a rollback that no service makes."""
+    _require_run(run, host)
+    _require_id("run undoes", run.undoes)
+    if run.kind != "rollback":
+        raise Invalid("run kind", run.kind, "rollback")
+    if run.plan:
+        _require_id("run plan", run.plan)
+
+
+def require_id(field: str, value: object) -> str:
+    """The id of a run or guest. Raises Invalid."""
+    return _require_id(field, value)
+
+
+def cut(text: str) -> str:
+    """The begin of a text that a person may have given to the caller, with each NUL shown. Nothing depends on it."""
+    text = text.replace("\0", "\\x00")
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 3]}..."
+
+
+def require_text(field: str, value: object) -> str:
+    """A text for people. Raises Invalid."""
+    if not isinstance(value, str) or len(value) > MAX_TEXT or "\0" in value:
+        raise Invalid(field, _shown(value), f"a text of at most {MAX_TEXT} characters, without NUL")
+    return value
+
+
+def require_seconds(field: str, value: object, most: float) -> float:
+    """A number of seconds. Raises Invalid for another value, NaN, infinity and a negative number too."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:  # NaN, too
+        raise Invalid(field, _shown(value), f"a number of seconds from 0 to {most:g}")
+    return float(value)
+
+
+def require_sample_seconds(value: object) -> float:
+    """The sample of a snapshot. Raises Invalid."""
+    return require_seconds("sample_seconds", value, MAX_SAMPLE_SECONDS)
+
+
+def require_wait(value: object) -> float:
+    """The longest wait for host events. Raises Invalid."""
+    return require_seconds("timeout", value, MAX_WAIT_SECONDS)
+
+
+def require_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of processes. Raises Invalid."""
+    if len(names) > MAX_NAMES:
+        raise Invalid("process_names", len(names), f"at most {MAX_NAMES} names")
+    return tuple(require_text("process_names", name) for name in names)
+
+
+def require_drifts(drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
+    """Drifts to explain. Raises Invalid."""
+    if len(drifts) > MAX_CHANGES:
+        raise Invalid("drifts", len(drifts), f"at most {MAX_CHANGES} of them")
+    for drift in drifts:
+        _require_target(drift.target)
+        require_text("drift detail", drift.detail)
+        if any(not 0 < mask.tid < 1 << 31 for mask in drift.actual):
+            raise Invalid("drift actual", "...", "ids of threads")
+    return drifts
+
+
+def _require_run(run: Run, host: str) -> None:
+    _require_id("run id", run.id)
+    if run.host != host:
+        raise Invalid("run host", _shown(run.host), f"this host, {host}")
+
+
+def _require_texts(change: PlannedChange) -> None:
+    require_text("change reason", change.reason)
+    _require_target(change.target)
+
+
+def _require_target(target: Target) -> None:
+    require_text("target name", target.name)
+    require_text("target owner", target.owner)
+    if target.kind in (*PINNED, "vhost", "memory", "guest"):
+        _require_id("target owner", target.owner)
+    if target.part is not None and not 0 <= target.part < 1 << 63:
+        raise Invalid("target part", target.part, "a number from 0 to 2^63 - 1")
+
+
+def _require_id(field: str, value: object) -> str:
+    if not isinstance(value, str) or not _ID.fullmatch(value):
+        raise Invalid(field, _shown(value), "1 to 64 letters, digits and _ . : - , a letter or digit first")
+    return value
+
+
+def _shown(value: Any) -> object:
+    """The value, or the begin of its text where it is long."""
+    text = "".join(_printable(str(value)[:80]))
+    return value if isinstance(value, (bool, int)) and len(text) < 20 else text
+
+
+def _printable(text: str) -> Iterator[str]:
+    return (letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)

@@ -1,0 +1,44 @@
+"""Waits of the agent that end when the caller disconnects: nobody would get the answer."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_STEP_SECONDS = 0.5
+"""How long a wait goes on after the caller has disconnected, at most."""
+
+_is_left: ContextVar[Callable[[], bool]] = ContextVar("is_left", default=lambda: False)
+
+
+class CallerLeft(Exception):
+    """The caller has disconnected, so the call ends without an answer."""
+
+
+@contextmanager
+def waits_for(is_left: Callable[[], bool]) -> Iterator[None]:
+    """In this block, and in this thread, waits end when ``is_left()`` is true."""
+    token = _is_left.set(is_left)
+    try:
+        yield
+    finally:
+        _is_left.reset(token)
+
+
+def sleep(seconds: float) -> None:
+    """Sleep. Raises CallerLeft."""
+    for step in steps(seconds):
+        time.sleep(step)
+
+
+def steps(seconds: float) -> Iterator[float]:
+    """The parts of a wait of ``seconds``, at least one; wait for each. Raises CallerLeft between two of them."""
+    deadline = time.monotonic() + seconds
+    left = seconds
+    while True:
+        yield min(max(left, 0.0), _STEP_SECONDS)
+        if _is_left.get()():
+            raise CallerLeft
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return

@@ -1,0 +1,295 @@
+"""Which changes of a plan an agent makes: it trusts no caller, and compares each change with a snapshot of its own.
+
+The rules are the planner's (rules, processes, exclusions, allocatable_cpus): a plan that the planner makes from this
+snapshot is admitted, whatever its strategy. Pure: the agent passes its snapshot, and the facts of its journal.
+
+A plan can override these rules, by its request:
+
+- ``processes`` names processes that move although their owner restricted their affinity,
+- ``nova_emulators`` moves QEMU's own threads of guests that Nova pinned, where Nova leaves them floating,
+- ``isolation: live`` allows partitions for guests, and the CPUs of the partitions that the guests have.
+
+No plan moves per-CPU kernel threads, threads of pinner, QEMU except by its guest, excluded guests, and vCPUs that Nova
+pinned. No plan uses CPUs that are offline, that Nova dedicates, or to which an owner restricted another process.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from pinner.model.change import (
+    AffinityChange,
+    PartitionState,
+    PlannedChange,
+    StateChange,
+    Target,
+    TargetKind,
+    ThreadKey,
+    cpus_of,
+)
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Refused, StalePlan
+from pinner.model.nova import require_clear
+from pinner.model.plan import Plan, Wanted
+from pinner.model.process import Process, Thread
+from pinner.model.snapshot import Snapshot
+from pinner.planning import release, rules
+from pinner.planning.context import Context, guest_targets
+from pinner.planning.memory import guests_memory
+from pinner.planning.partitions import settings
+from pinner.planning.placement.process_matching import Key, instance, key
+from pinner.planning.processes import allocatable_cpus, moving, process_target
+from pinner.planning.strategy import Answer
+
+_WITH_THREADS: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread", "vhost", "process")
+_WITH_STATE: tuple[TargetKind, ...] = ("partition", "workqueue")
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The facts of the agent's journal about runs that were not undone."""
+
+    cpus: CpuSet = CpuSet()
+    """The CPUs that pinner gave to targets. They stay usable where another owner has restricted a process to them
+    since: otherwise each use of taskset would stop the policy."""
+    names: frozenset[str] = frozenset()
+    """The names of the processes that pinner moved. Their threads do not count as restricted by their owner."""
+    changes: tuple[AffinityChange, ...] = ()
+    """The changes of the guests that the plan releases, oldest first."""
+
+
+def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]:
+    """The plan without the wanted guests that have ended, and its processes that have ended. Each target has the name
+    of the inventory, whatever the plan calls it.
+
+    Raises Refused for a change whose target is not one that the inventory names, or is named twice; StalePlan where a
+    guest or a part of it has ended.
+    """
+    inventory = _inventory(snapshot)
+    twice = next((each for each, times in Counter(key(c.target) for c in plan.changes).items() if times > 1), None)
+    ended: set[Target] = set()
+    gone: list[str] = []
+    changes: list[PlannedChange] = []
+    for change in plan.changes:
+        target = change.target
+        if key(target) == twice:
+            raise _refused(change, "the plan changes this target more than once")
+        _require_kind(change)
+        changes.append(replace(change, target=inventory.get(key(target), target)))
+        if key(target) in inventory:
+            continue
+        if target.kind == "process" and _is_process_id(target):
+            ended.add(target)
+        elif target.kind in _WITH_STATE:
+            raise _refused(change, "the agent's inventory has no guest with such a cgroup, or no work queues")
+        elif target.kind == "process":
+            raise _refused(change, "a process is named by its id and its start time")
+        else:
+            gone.append(f"{target} is gone")
+    if gone:
+        raise StalePlan(plan.id, tuple(gone))
+    guests = {guest.uuid for guest in snapshot.guests}
+    wanted = tuple(want for want in plan.wanted if want.target.owner in guests)
+    return replace(plan, wanted=wanted, changes=tuple(changes)), frozenset(ended)
+
+
+def require_permitted(plan: Plan, snapshot: Snapshot, past: Past, *, migrate_memory: bool) -> None:
+    """Raises Refused, or NovaConflict, for the first change that the rules do not allow.
+
+    The plan is ``identified``. Changes of processes that have ended are skipped: no run makes them.
+    """
+    snapshot = _without_own(snapshot, past.names)
+    inventory = _inventory(snapshot)
+    changes = [change for change in plan.changes if key(change.target) in inventory]
+    match plan.purpose:
+        case "release":
+            _require_release(plan, changes, snapshot, past)
+        case "place":
+            _require_placement(plan, changes, snapshot, past)
+        case _:
+            assert_never(plan.purpose)
+    if migrate_memory:
+        _require_homes(plan, snapshot)
+
+
+def _require_placement(plan: Plan, changes: list[PlannedChange], snapshot: Snapshot, past: Past) -> None:
+    context = _context(plan, snapshot, past)
+    movable = {key(target): threads for target, threads in context.threads.items()}
+    wanted = tuple(_wanted(change) for change in changes)
+    require_clear(wanted, context.allocatable.nova, emulators=plan.request.nova_emulators)
+    processes = {instance(process): process for process in snapshot.processes}
+    for change in changes:
+        match change:
+            case AffinityChange():
+                if key(change.target) not in movable:
+                    raise _refused(change, _why_immovable(change.target, processes))
+                _require_own_threads(change, movable[key(change.target)], processes.get(key(change.target)))
+            case StateChange():
+                _require_state(change, plan, context)
+            case _:
+                assert_never(change)
+    checked: set[object] = set()
+    for change, want in zip(changes, wanted, strict=True):
+        # Thousands of threads share a handful of sets: each is checked once for each kind of target.
+        if (same := (want.target.kind, want.cpus, want.state)) not in checked:
+            checked.add(same)
+            if broken := next(rules.broken(Answer(plan.roles, (want,)), context), ""):
+                raise _refused(change, broken)
+    if changes and (broken := next(rules.broken(Answer(plan.roles, wanted), context), "")):
+        raise Refused(f"plan {plan.id}", "its changes together", broken)
+
+
+def _require_release(plan: Plan, changes: list[PlannedChange], snapshot: Snapshot, past: Past) -> None:
+    """A release gives a guest back the CPUs that it had before pinner placed it, as far as they are online. It never
+    confines the guest's threads to CPUs of others, unless these were all CPUs that the threads had."""
+    placed = release.past_of(past.changes)
+    allocatable = allocatable_cpus(snapshot, plan.request)
+    theirs = allocatable.restricted | allocatable.dedicated | allocatable.isolated
+    threads = {key(target): found for guest in snapshot.guests for target, found in guest_targets(guest)}
+    for change in changes:
+        if not isinstance(change, AffinityChange) or key(change.target) not in threads:
+            raise _refused(change, "a release changes only the threads of guests")
+        if key(change.target) not in placed.last:
+            raise _refused(change, "the agent's journal has no run that placed it, so there is nothing to release")
+        _require_own_threads(change, threads[key(change.target)], None)
+        if not change.after or not change.after <= allocatable.online:
+            raise _refused(change, f"a release needs online CPUs (online: {allocatable.online})")
+        prior = release.prior(threads[key(change.target)], placed.first) & allocatable.online
+        if change.after <= theirs and not (prior and change.after >= prior):
+            raise _refused(change, f"it had CPUs {prior or 'that are not known'} before, and these belong to others")
+
+
+def _require_homes(plan: Plan, snapshot: Snapshot) -> None:
+    """Memory moves only to the node that holds all vCPUs of the guest once the plan is made."""
+    after = {key(each.target): each.after for each in plan.changes if isinstance(each, AffinityChange)}
+    places = tuple(
+        Wanted(target, after.get(key(target), thread.affinity), "")
+        for guest in snapshot.guests
+        for target, threads in guest_targets(guest)
+        if target.kind == "vcpu"
+        for thread in threads
+    )
+    homes = {key(memory.target): memory.home for memory in guests_memory(snapshot, places)}
+    for memory in plan.memory:
+        if memory.home is None:
+            continue
+        asked = f"memory on node {memory.home}"
+        if key(memory.target) not in homes:
+            raise StalePlan(plan.id, (f"{memory.target} is gone",))
+        if homes[key(memory.target)] != memory.home:
+            raise Refused(str(memory.target), asked, "no node, or another one, holds all vCPUs of the guest")
+
+
+def _require_state(change: StateChange, plan: Plan, context: Context) -> None:
+    if plan.request.isolation != "live":
+        raise _refused(change, "the plan's request does not ask for live isolation")
+    cpus, allocatable = cpus_of(change.after), context.allocatable
+    if change.target.kind == "partition" and not allocatable.online - allocatable.isolated - cpus:
+        raise _refused(change, "no CPU would be left for the host")
+    known = allocatable.online | context.snapshot.topology.kernel.unbound
+    if change.target.kind == "workqueue" and not cpus <= known:
+        raise _refused(change, f"CPUs {cpus - known} are not online")
+
+
+def _require_own_threads(change: AffinityChange, threads: tuple[Thread, ...], process: Process | None) -> None:
+    """The plan's former masks name only threads of the target that may move: an apply also moves new threads that have
+    one of these masks."""
+    movable = {thread.key for thread in threads}
+    staying = {thread.key: thread for thread in process.threads if thread.key not in movable} if process else {}
+    masks = {thread.affinity: thread for thread in staying.values() if thread.immovable_reason != "per-cpu"}
+    for before in change.before:
+        if (thread := staying.get(ThreadKey(before.tid, before.started)) or masks.get(before.cpus)) is not None:
+            reason = thread.immovable_reason or "the request excludes it"
+            raise _refused(change, f"its thread {thread.tid} must not move: {_REASONS.get(reason, reason)}")
+
+
+_REASONS = {
+    "per-cpu": "it is a kernel thread that cannot leave its CPU",
+    "guest": "it belongs to a guest, and moves only with that guest",
+    "pinner": "it is pinner itself",
+    "restricted": "its owner restricted it to fewer CPUs, and the plan's request does not name the process",
+}
+
+
+def _why_immovable(target: Target, processes: Mapping[Key, Process]) -> str:
+    process = processes.get(key(target))
+    if process is None:
+        return "the guest is excluded, Nova pinned it, or the plan's request does not name it"
+    reasons = [process.immovable_reason, *(thread.immovable_reason for thread in process.threads)]
+    return _REASONS.get(next(filter(None, reasons), ""), "the plan's request excludes it")
+
+
+def _context(plan: Plan, snapshot: Snapshot, past: Past) -> Context:
+    """The context of the plan's request, in which each process that the rules let move is a target, busy or not."""
+    context = Context.of(snapshot, plan.request, lenient=True)
+    every = {(process.pid, process.started) for process in snapshot.processes}
+    processes = {move.target: move.threads for move in moving(snapshot, plan.request, every)}
+    return replace(
+        context,
+        allocatable=allocatable_cpus(snapshot, plan.request, past.cpus),
+        threads={**context.threads, **processes},
+    )
+
+
+def _inventory(snapshot: Snapshot) -> dict[Key, Target]:
+    def found() -> Iterator[Target]:
+        for guest in snapshot.guests:
+            yield from (target for target, _ in guest_targets(guest))
+        yield from map(process_target, snapshot.processes)
+        yield from settings(snapshot)
+
+    return {key(target): target for target in found()}
+
+
+def _without_own(snapshot: Snapshot, names: frozenset[str]) -> Snapshot:
+    """The snapshot, but the threads of processes with these names do not count as restricted."""
+
+    def own(process: Process) -> Process:
+        if process.name not in names:
+            return process
+        threads = (
+            replace(thread, immovable_reason="") if thread.immovable_reason == "restricted" else thread
+            for thread in process.threads
+        )
+        return replace(process, threads=tuple(threads))
+
+    return replace(snapshot, processes=tuple(map(own, snapshot.processes))) if names else snapshot
+
+
+def _wanted(change: PlannedChange) -> Wanted:
+    match change:
+        case AffinityChange():
+            return Wanted(change.target, change.after, change.reason)
+        case StateChange():
+            return Wanted(change.target, cpus_of(change.after), change.reason, change.after)
+    assert_never(change)
+
+
+def _require_kind(change: PlannedChange) -> None:
+    kind = change.target.kind
+    match change:
+        case AffinityChange():
+            fits = kind in _WITH_THREADS
+        case StateChange():
+            states = (change.before, change.after)
+            fits = kind in _WITH_STATE and all(isinstance(s, PartitionState) == (kind == "partition") for s in states)
+        case _:
+            assert_never(change)
+    if not fits:
+        raise _refused(change, f"a {kind} has no {change.kind} of this form")
+
+
+def _is_process_id(target: Target) -> bool:
+    return target.part is not None and target.owner.isascii() and target.owner.isdecimal() and len(target.owner) <= 10
+
+
+def _refused(change: PlannedChange, why: str) -> Refused:
+    match change:
+        case AffinityChange():
+            asked = f"CPUs {change.after}"
+        case StateChange():
+            asked = f"the state '{change.after}'"
+        case _:
+            assert_never(change)
+    return Refused(str(change.target), asked, why)

@@ -1,0 +1,419 @@
+"""The agent trusts no caller: neither what a run claims, nor how a process behaves at the socket."""
+
+import contextlib
+import json
+import logging
+import os
+import resource
+import signal
+import socket
+import struct
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from support.in_memory_agent import InMemoryAgent
+from support.in_memory_host import InMemoryHost
+from support.own_snapshot import snapshot_of
+from support.values import NOON, cpus, make_change, make_plan, make_run, make_snapshot
+
+from pinner.agent import limits, server, wire
+from pinner.agent.client import AgentClient
+from pinner.agent.host_event_queue import HostEventQueue
+from pinner.agent.local import LocalAgent
+from pinner.agent.server import AgentServer
+from pinner.model.change import AffinityChange, Target, ThreadMask
+from pinner.model.errors import Busy, Invalid, NotPermitted, PinnerError, Refused, RunConflict, StalePlan, Unanswered
+from pinner.model.journal import Run
+from pinner.model.plan import Plan
+from pinner.store.journal import Journal
+
+pytestmark = pytest.mark.fault(41)
+
+SECONDS = 0.3
+"""How long a caller may take to send its call in these tests."""
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[InMemoryAgent]:
+    agent = InMemoryAgent(tmp_path / "journal", make_snapshot(), lambda: NOON)
+    yield agent
+    agent.journal.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path, agent: InMemoryAgent) -> Iterator[Path]:
+    serving = AgentServer(agent, tmp_path / "agent.sock", user=-1, request_seconds=SECONDS)
+    serving.start()
+    yield tmp_path / "agent.sock"
+    agent.event_queue.close()
+    serving.close()
+
+
+@contextmanager
+def connected(path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+        peer.connect(str(path))
+        peer.settimeout(20)
+        yield peer
+
+
+def ask(peer: socket.socket, **call: object) -> None:
+    body = json.dumps(call).encode()
+    peer.sendall(struct.pack("!I", len(body)) + body)
+
+
+def calls_of() -> int:
+    return sum(thread.name == "agent-call" for thread in threading.enumerate())
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+WAIT = {"call": "host_events", "after": 0, "timeout": 60, "process_names": []}
+
+
+def test_a_caller_that_sends_nothing_or_too_slowly_is_disconnected(path: Path) -> None:
+    began = time.monotonic()
+    with connected(path) as silent, connected(path) as slow:
+        slow.sendall(struct.pack("!I", 1000) + b'{"call"')
+        while time.monotonic() < began + 2 * SECONDS:
+            with contextlib.suppress(OSError):
+                slow.sendall(b" ")
+            time.sleep(0.02)
+        assert [silent.recv(1), slow.recv(1)] == [b"", b""]
+    wait_until(lambda: calls_of() == 0)
+
+
+@pytest.mark.parametrize("length", [wire.MAX_REQUEST + 1, 0xFFFFFFFF])
+def test_a_message_that_is_too_long_is_refused_before_it_is_read(path: Path, length: int) -> None:
+    with connected(path) as peer:
+        peer.sendall(struct.pack("!I", length) + b"{")
+        answer = wire.receive(peer)
+    assert (answer["error"]["code"], answer["error"]["details"]["value"]) == ("invalid", length)
+
+
+def test_300_waits_leave_neither_300_threads_nor_any_after_their_callers_left(path: Path) -> None:
+    with contextlib.ExitStack() as opened:
+        peers = []
+        for _ in range(300):
+            peers.append(opened.enter_context(connected(path)))
+            with contextlib.suppress(OSError):
+                ask(peers[-1], **WAIT)
+        wait_until(lambda: calls_of() <= server.MAX_SAME_CALLS["host_events"])
+        refused = 0
+        for peer in peers:
+            peer.settimeout(0.05)
+            with contextlib.suppress(EOFError):
+                message = json.loads(_answer_of(peer))
+                assert message["error"]["code"] == "busy"
+                refused += 1
+        assert refused == 300 - server.MAX_SAME_CALLS["host_events"]
+        # Other calls are answered meanwhile.
+        assert AgentClient("h1", path).snapshot(0.0).host == "h1"
+    wait_until(lambda: calls_of() == 0)
+
+
+def _answer_of(peer: socket.socket) -> bytes:
+    try:
+        (length,) = struct.unpack("!I", peer.recv(4, socket.MSG_WAITALL))
+        return peer.recv(length, socket.MSG_WAITALL)
+    except (OSError, struct.error):
+        raise EOFError from None
+
+
+def test_more_callers_than_threads_are_told_at_once_that_the_agent_is_busy(path: Path) -> None:
+    with contextlib.ExitStack() as opened:
+        for _ in range(server.MAX_CALLS):
+            opened.enter_context(connected(path))
+        wait_until(lambda: calls_of() == server.MAX_CALLS)
+        with pytest.raises(Busy, match="64 calls already"):
+            AgentClient("h1", path).run("run-1")
+    wait_until(lambda: calls_of() == 0)
+    assert AgentClient("h1", path).snapshot(0.0).host == "h1"
+
+
+def test_a_sample_ends_when_its_caller_disconnects(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path / "journal")) as journal:
+        agent = LocalAgent(_sampled, InMemoryHost(), journal, _now, HostEventQueue(_now), name="h1")  # type: ignore[arg-type]
+        serving = AgentServer(agent, tmp_path / "agent.sock", user=-1)
+        serving.start()
+        with connected(tmp_path / "agent.sock") as peer:
+            ask(peer, call="snapshot", sample_seconds=300)
+            wait_until(lambda: calls_of() == 1)
+            time.sleep(0.2)
+        wait_until(lambda: calls_of() == 0, 5)
+        serving.close()
+
+
+def _sampled(seconds: float) -> object:
+    from pinner.agent.waiting import sleep
+
+    sleep(seconds)
+    return make_snapshot()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def test_a_server_without_file_descriptors_serves_again_once_it_has_some(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The API holds connections open until the agent has no descriptor left (EMFILE at accept)."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as opened:
+        opened.enter_context(connected(path))
+        wait_until(lambda: calls_of() == 1)
+        lowest = os.dup(0)
+        os.close(lowest)
+        late = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 1, before[1]))
+            late.connect(str(path))
+            ask(late, call="run", run="run-9")
+            wait_until(lambda: "cannot be accepted" in caplog.text)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        late.settimeout(10)
+        assert wire.receive(late)["error"]["code"] == "not_found"
+    assert AgentClient("h1", path).snapshot(0.0).host == "h1"
+
+
+def test_a_caller_that_does_not_read_does_not_stop_its_run(
+    open_path: Path, agent: InMemoryAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "PROGRESS_SECONDS", 0.1)
+    plan = make_plan(changes=tuple(make_change(pid, threads=100) for pid in range(100, 20_100, 200)))
+    with connected(open_path) as peer:
+        wire.send(peer, call="apply", plan=plan, run=make_run())
+        client = AgentClient("h1", open_path)
+        wait_until(lambda: _state(client) == "applied", 30)
+
+
+def _state(client: AgentClient) -> str:
+    try:
+        return client.run("run-1").state
+    except PinnerError:
+        return ""
+
+
+@pytest.fixture
+def open_path(agent: InMemoryAgent) -> Iterator[Path]:
+    """The path of a socket in a folder that every user may enter."""
+    with tempfile.TemporaryDirectory(prefix="pinner-test-") as folder:
+        Path(folder).chmod(0o755)
+        serving = AgentServer(agent, Path(folder) / "agent.sock", user=-1)
+        serving.start()
+        yield Path(folder) / "agent.sock"
+        serving.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_is_not_answered_although_the_socket_let_it_in(
+    open_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The mode of the socket keeps other users out; a caller with an inherited descriptor passes it."""
+    open_path.chmod(0o666)
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os.setgroups([])
+        os.setresgid(12345, 12345, 12345)
+        os.setresuid(12345, 12345, 12345)
+        try:
+            AgentClient("h1", open_path).snapshot(0.0)
+            os.write(write_end, b"answered")
+        except BaseException as error:
+            os.write(write_end, type(error).__name__.encode())
+        os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end) as told:
+        assert told.read() == NotPermitted.__name__
+    os.waitpid(child, 0)
+    wait_until(lambda: "uid 12345" in caplog.text)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with closing(Journal(tmp_path / "agent")) as journal:
+        yield journal
+
+
+@pytest.fixture
+def refusals() -> list[tuple[Run, PinnerError]]:
+    return []
+
+
+@pytest.fixture
+def trusted_by_nobody(journal: Journal, refusals: list[tuple[Run, PinnerError]]) -> LocalAgent:
+    """The agent of an empty machine."""
+    return LocalAgent(
+        lambda _: make_snapshot(),
+        InMemoryHost(),
+        journal,
+        lambda: NOON,
+        HostEventQueue(lambda: NOON),
+        name="h1",
+        refused=lambda run, error: refusals.append((run, error)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("run", "field"),
+    [
+        ({"run": "../../../etc/cron.d/x"}, "run id"),
+        ({"run": "run\n1"}, "run id"),
+        ({"run": ""}, "run id"),
+        ({"run": "r" * 65}, "run id"),
+        ({"run": "٣"}, "run id"),
+        ({"host": "another"}, "run host"),
+        ({"kind": "rollback"}, "run kind"),
+        ({"kind": "release"}, "run kind"),
+        ({"undoes": "run-7"}, "run undoes"),
+        ({"plan": "plan-2"}, "run plan"),
+    ],
+)
+def test_a_forged_run_is_refused_and_nothing_is_journaled(
+    trusted_by_nobody: LocalAgent, journal: Journal, refusals: list[object], run: dict[str, object], field: str
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        trusted_by_nobody.apply(make_plan(), make_run(**run), lambda *_: None)  # type: ignore[arg-type]
+    assert refused.value.details["field"] == field
+    assert journal.interrupted() is None
+    assert len(refusals) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"plan": "p\0"}, "run plan"),
+        ({"undoes": "../x"}, "run undoes"),
+        ({"undoes": ""}, "run undoes"),
+        ({"kind": "apply"}, "run kind"),
+        ({"host": "another"}, "run host"),
+    ],
+)
+def test_a_forged_rollback_is_refused(trusted_by_nobody: LocalAgent, more: dict[str, object], field: str) -> None:
+    values = {"kind": "rollback", "undoes": "run-1"} | more
+    with pytest.raises(Invalid) as refused:
+        trusted_by_nobody.rollback(make_run("run-2", **values), lambda *_: None)  # type: ignore[arg-type]
+    assert refused.value.details["field"] == field
+
+
+def test_the_agent_sets_what_it_knows_itself(trusted_by_nobody: LocalAgent, journal: Journal) -> None:
+    forged = make_run(
+        actor="a\0b",
+        origin="x" * 5000,
+        state="applied",
+        error="x",
+        recovered="y",
+        started_at=datetime(1999, 1, 1, tzinfo=UTC),
+    )
+    trusted_by_nobody.apply(_current(make_plan()), replace(forged, ended_at=NOON), lambda *_: None)
+    run = journal.run("run-1")
+    assert (run.state, run.started_at, run.error, run.recovered) == ("applied", NOON, "", "")
+    assert (run.actor, len(run.origin), run.origin[-4:]) == ("a\\x00b", limits.MAX_TEXT, "x...")
+    assert run.peer.endswith(f"(uid {os.geteuid()}), pid {os.getpid()}")
+
+
+def test_an_id_is_used_once(trusted_by_nobody: LocalAgent, refusals: list[tuple[Run, PinnerError]]) -> None:
+    trusted_by_nobody.apply(_current(make_plan()), make_run(), lambda *_: None)
+    with pytest.raises(RunConflict, match="an id that no run has"):
+        trusted_by_nobody.apply(_current(make_plan()), make_run(), lambda *_: None)
+    assert isinstance(refusals[-1][1], RunConflict)
+
+
+def test_the_server_names_the_caller_whatever_the_message_claims(path: Path, agent: InMemoryAgent) -> None:
+    client = AgentClient("h1", path)
+    client.apply(make_plan(), make_run(peer="root (uid 0), pid 1", actor="the king"), lambda *_: None)
+    assert agent.run("run-1").peer.endswith(f"(uid {os.geteuid()}), pid {os.getpid()}")
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        replace(make_plan(), changes=(make_change(),) * (limits.MAX_CHANGES + 1)),
+        replace(make_plan(), changes=(make_change(threads=limits.MAX_THREADS + 1),)),
+        replace(make_plan(), changes=(replace(make_change(), reason="x" * 5000),)),
+        replace(make_plan(), changes=(replace(make_change(), target=Target("process", "1", 2**70, "x")),)),
+        replace(make_plan(), changes=(replace(make_change(), target=Target("vcpu", "../x", 1, "x")),)),
+        replace(make_plan(), purpose="release"),
+        make_plan(host="another"),
+    ],
+)
+def test_a_plan_beyond_any_host_is_refused(trusted_by_nobody: LocalAgent, plan: Plan) -> None:
+    with pytest.raises(Invalid):
+        trusted_by_nobody.apply(plan, make_run(), lambda *_: None)
+
+
+def test_a_refused_plan_is_a_failed_run_and_changes_nothing(
+    journal: Journal, refusals: list[tuple[Run, PinnerError]]
+) -> None:
+    """As the API's user would: any process, any mask. Here it is this process, which is pinner itself."""
+    mask = os.sched_getaffinity(0)
+    own = snapshot_of([os.getpid()])
+    mine = replace(own, processes=tuple(replace(each, immovable_reason="pinner") for each in own.processes))
+    (process,) = mine.processes
+    before = tuple(ThreadMask(thread.tid, thread.started, thread.affinity) for thread in process.threads)
+    change = AffinityChange(
+        Target("process", str(process.pid), process.started, "x"), before, cpus(str(min(mask))), "so"
+    )
+    host = InMemoryHost()
+    host.threads[replace(change.target, name=process.name)] = list(before)
+    agent = LocalAgent(
+        lambda _: mine, host, journal, lambda: NOON, HostEventQueue(lambda: NOON), name="h1",
+        refused=lambda run, error: refusals.append((run, error)),
+    )  # fmt: skip
+    plan = replace(make_plan(changes=(change,)), basis=replace(make_plan().basis, fingerprint=host.fingerprint()))
+    with pytest.raises(Refused, match="pinner itself"):
+        agent.apply(plan, make_run(), lambda *_: None)
+    assert host.writes == []
+    assert (journal.run("run-1").state, journal.entries("run-1")) == ("failed", ())
+    assert [type(error) for _, error in refusals] == [Refused]
+
+
+def test_the_log_names_a_refused_run(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    agent = LocalAgent(
+        lambda _: make_snapshot(), InMemoryHost(), journal, lambda: NOON, HostEventQueue(lambda: NOON), name="h1"
+    )
+    with pytest.raises(Invalid):
+        agent.apply(make_plan(), make_run(host="another"), lambda *_: None)
+    assert "refused run run-1, claimed by 'ann'" in caplog.text
+
+
+def test_the_start_of_a_process_cannot_be_foreseen(journal: Journal) -> None:
+    """A plan that names a process which starts after the agent's snapshot does not change it."""
+    host = InMemoryHost()
+    change = make_change(pid=4242)
+    host.threads[change.target] = list(change.before)
+    agent = LocalAgent(lambda _: make_snapshot(), host, journal, lambda: NOON, HostEventQueue(lambda: NOON), name="h1")
+    run = agent.apply(_current(make_plan(changes=(change,))), make_run(), lambda *_: None)
+    assert run.state == "applied"
+    assert [entry.state for entry in journal.entries("run-1")] == ["gone"]
+    assert host.writes == []
+
+
+def _current(plan: Plan) -> Plan:
+    return replace(plan, basis=replace(plan.basis, fingerprint=InMemoryHost().fingerprint()))
+
+
+def test_errors_have_their_own_types() -> None:
+    assert {Refused.code, Busy.code, StalePlan.code, Unanswered.code} == {
+        "refused",
+        "busy",
+        "stale_plan",
+        "host_unreachable",
+    }
