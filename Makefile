@@ -4,6 +4,7 @@
 # make bench  measure scan, plan and apply
 # make test-kills  SIGKILL at every point of an apply, a rollback and a recovery
 # make test-faults  random scenarios of guests, daemons, plans and kills; the host is checked after each step (SEED=7 MINUTES=10)
+# make fuzz-agent  100,000 hostile messages to the agent, as the API's user (SEED=7 MESSAGES=100000)
 # make faults  write docs/faults.md: every fault with its tests and their results (LAB=1: also the tests of the lab)
 # make lab    a shell on a virtual machine with several NUMA nodes (TOPOLOGY=two-socket)
 # make captures  save lab hosts as the captured machines of the tests (ARGS="two-socket offline")
@@ -14,8 +15,9 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo --preserve-env=PINNER_MACHINES,
 ARGS ?=
 TOPOLOGY ?= two-socket
 MINUTES ?= 1
+MESSAGES ?= 100000
 
-.PHONY: help demo test setup test-kills test-faults faults bench lab captures test-lab sample lint
+.PHONY: help demo test setup test-kills test-faults fuzz-agent faults bench lab captures test-lab sample lint
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -44,6 +46,10 @@ test-kills: setup
 
 test-faults: setup
 	@$(SUDO) .venv/bin/python tests/faults/run.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+fuzz-agent: setup
+	$(SUDO) env PINNER_FUZZ_MESSAGES=$(MESSAGES) PINNER_FUZZ_SEED=$(if $(SEED),$(SEED),1) .venv/bin/python -m pytest \
+		tests/functional/test_agent_fuzz.py $(ARGS)
 
 faults: setup
 	$(SUDO) env PYTHONPATH=tools .venv/bin/python -m pytest -p fault_table -m fault --faults docs/faults.md \

@@ -1,0 +1,51 @@
+"""An agent with its server in a process of its own, for a test that attacks it.
+
+    python agent_process.py SOCKET USER_ID FOLDER LIBVIRT_URI PID...
+
+The agent may move the processes with these ids and the guests of that libvirtd. All other processes of the machine
+count as pinner's own, so that the attack cannot move what does not belong to the test.
+"""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pinner.agent.host_event_queue import HostEventQueue
+from pinner.agent.local import LocalAgent
+from pinner.agent.server import AgentServer
+from pinner.agent.waiting import sleep
+from pinner.host import files
+from pinner.host.inventory import take_snapshot
+from pinner.host.libvirt import Libvirt
+from pinner.host.live import LiveHost
+from pinner.model.snapshot import Snapshot
+from pinner.store.journal import Journal
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def main(path: str, user: str, folder: str, uri: str, *pids: str) -> None:
+    movable = frozenset(map(int, pids))
+    libvirt, journal = Libvirt(uri), Journal(Path(folder))
+
+    def take(sample_seconds: float) -> Snapshot:
+        others = frozenset(map(int, files.numbers("/proc"))) - movable
+        return take_snapshot(
+            Path("/"), "h1", libvirt, sample_seconds=sample_seconds, now=now, sleep=sleep, own=others,
+            placed=journal.placed(),
+        )  # fmt: skip
+
+    agent = LocalAgent(take, LiveHost(libvirt), journal, now, HostEventQueue(now), name="h1")
+    server = AgentServer(agent, Path(path), int(user), request_seconds=1.0)
+    server.start()
+    print("ready", flush=True)
+    sys.stdin.read()
+    agent.close()
+    server.close()
+    journal.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
