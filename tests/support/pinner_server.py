@@ -14,7 +14,7 @@ class PinnerServer:
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self.process = process
         self.log = log
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not (found := re.search(r"at (unix:\S+)(?: and (http://\S+:\d+))?", log.read_text())):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
