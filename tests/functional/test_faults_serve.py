@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,7 @@ class RestartableServer:
 @pytest.fixture
 def server(libvirtd: str) -> Iterator[RestartableServer]:
     running: list[subprocess.Popen[str]] = []
+    clients = ExitStack()
     with tempfile.TemporaryDirectory(prefix="pinner-test-") as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -82,9 +83,12 @@ def server(libvirtd: str) -> Iterator[RestartableServer]:
             with log.open("w") as out:
                 command = [*COMMAND, "serve", "--config-file", str(config)]
                 running.append(subprocess.Popen(command, stdout=out, stderr=out, text=True))
-            return PinnerServer(running[-1], log)
+            server = PinnerServer(running[-1], log)
+            clients.callback(server.http.close)
+            return server
 
-        yield RestartableServer(start, start())
+        with clients:
+            yield RestartableServer(start, start())
         for process in running:
             process.terminate()
             process.wait(20)

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ def folder() -> Iterator[Path]:
 @pytest.fixture
 def start(folder: Path) -> Iterator[Start]:
     running: list[subprocess.Popen[str]] = []
+    clients = ExitStack()
 
     def begin(
         *arguments: str, config: str = "", own_state: bool = True, command: tuple[str, ...] = (str(PINNER),)
@@ -54,9 +56,12 @@ def start(folder: Path) -> Iterator[Start]:
                 text=True,
             )
         running.append(process)
-        return PinnerServer(process, log)
+        server = PinnerServer(process, log)
+        clients.callback(server.http.close)
+        return server
 
-    yield begin
+    with clients:
+        yield begin
     for process in running:
         if process.poll() is None:
             process.terminate()
