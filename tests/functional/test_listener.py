@@ -161,7 +161,7 @@ def test_sigterm_ends_a_listener_that_waits_for_a_broker(tmp_path):
     with listening(tmp_path / "l", "rabbit://guest:guest@127.0.0.1:1/", "http://127.0.0.1:1") as listener:
         listener.wait_for("Connection failed|unreachable")
         listener.process.terminate()
-        assert listener.process.wait(5) == 0
+        assert listener.process.wait(20) == 0
 
 
 def test_events_wait_until_pinner_runs_again(tmp_path, rabbit, pinner, token):
