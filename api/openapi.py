@@ -29,8 +29,8 @@ _ANSWER_HEADERS: Json = {
 _PARAMETERS: Json = {
     IF_MATCH: (
         "If-Match", "The ETag that the object must have, or `*`: any. Otherwise the answer is 412.",
-        {"type": "string", "format": "etag"}),
-    IF_NONE_MATCH: ("If-None-Match", "`*`: the object must not exist. Otherwise the answer is 412.", {"enum": ["*"]}),
+        TEXT),
+    IF_NONE_MATCH: ("If-None-Match", "`*`: the object must not exist. Otherwise the answer is 412.", TEXT),
     IDEMPOTENCY_KEY: (
         KEY, "A text that the client makes for one action, such as a UUID. A repetition with the same key gets the "
         "first answer; the action is not repeated.", {"type": "string", "format": "idempotency-key"}),

@@ -54,7 +54,9 @@ def test_each_error_has_its_status_and_details(client, pinner, monkeypatch, erro
 
 
 def test_every_kind_of_error_has_a_status():
-    assert {kind.code for kind in PinnerError.__subclasses__()} <= set(errors.STATUS)
+    # No request sets a host up or removes it.
+    kinds = [kind for kind in PinnerError.__subclasses__() if not kind.__module__.startswith("pinner.hostsetup")]
+    assert {kind.code for kind in kinds} <= set(errors.STATUS)
 
 
 def test_the_cause_of_an_unexpected_error_is_only_in_the_log(client, pinner, monkeypatch, caplog):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from support.access import InMemoryTokens
 from support.real_service import answering, real_service
 
 HOST = "compute1"
@@ -16,7 +17,8 @@ HOST = "compute1"
 @pytest.fixture
 def generated(tmp_path, monkeypatch):
     """The service over REST, and a function that calls an operation of the generated client."""
-    with real_service(tmp_path) as (pinner, _), answering(pinner, {"s3cret": "ann"}) as url:
+    tokens = InMemoryTokens()
+    with real_service(tmp_path) as (pinner, _), answering(pinner, tokens) as url:
         name = f"generated_{tmp_path.name.replace('-', '_')}"
         config = tmp_path / "config.json"
         config.write_text(json.dumps({"post_hooks": [], "literal_enums": True}))
@@ -26,7 +28,7 @@ def generated(tmp_path, monkeypatch):
         options = ["--output-path", tmp_path / name, "--meta", "none", "--config", config, "--fail-on-warning"]
         subprocess.run([*command, *options], cwd=tmp_path, check=True, capture_output=True)
         monkeypatch.syspath_prepend(tmp_path)
-        made = importlib.import_module(f"{name}.client").AuthenticatedClient(url, "s3cret")
+        made = importlib.import_module(f"{name}.client").AuthenticatedClient(url, tokens.add("admin"))
         with made as client:
 
             def call(tag, operation, *arguments, body=None, **options):

@@ -46,6 +46,7 @@ OPERATIONS = {
     ("POST", "/v1/runs/none/rollback"): (CHANGE, 404),
     ("GET", "/v1/hosts/h1/policy"): (READ, 404),
     ("PUT", "/v1/hosts/h1/policy"): (SET, 200),
+    ("DELETE", "/v1/hosts/h1/policy"): (SET, 404),
     ("GET", "/v1/hosts/h1/drift"): (READ, 200),
     ("PUT", f"/v1/hosts/h1/guests/{GUEST}/excluded"): (CHANGE, 200),
     ("POST", "/v1/events/guest-started"): (REPORT, 202),

@@ -85,7 +85,9 @@ def test_a_token_expires(tokens, hours, state):
 
 
 @pytest.mark.fault(44)
-@pytest.mark.parametrize("name", [*sorted(OWN_ACTORS), "Policy", "", " ", "a b", "-x", "a\n", "x" * 65, "uid 7", "\u0430dmin"])
+@pytest.mark.parametrize(
+    "name", [*sorted(OWN_ACTORS), "Policy", "", " ", "a b", "-x", "a\n", "x" * 65, "uid 7", "\u0430dmin"]
+)
 def test_a_wrong_name_is_refused(tokens, name):
     with pytest.raises(Invalid) as refused:
         tokens.create(name, "reader", "", None, NOON, ANN)
