@@ -7,7 +7,7 @@ from datetime import datetime
 
 from pinner import codec
 from pinner.model.audit import AuditAction, Caller, audit_event
-from pinner.model.errors import NoFit, NotFound, PinnerError, PolicyConflict
+from pinner.model.errors import HostUnreachable, NoFit, NotFound, PinnerError, PolicyConflict
 from pinner.model.policy import Expected, Policy
 from pinner.model.request import Request
 from pinner.planning import planner
@@ -40,7 +40,11 @@ class HostPolicies:
         self._hosts.require(host)
         require_installed(policy.request.strategy)
         before = self.find(host)
-        if before is None or before.request != policy.request:
+        if policy.mode == "observe":
+            # It changes nothing, and an operator stops an enforced policy so. Another mode is checked later.
+            with suppress(HostUnreachable):
+                self._require_possible(host, policy)
+        elif before is None or before.mode == "observe" or before.request != policy.request:
             self._require_possible(host, policy)
         was, now = _summary(before) if before else "", self._now()
         event = audit_event(caller, now, AuditAction.POLICY_SET, host, host, "done", before=was, after=_summary(policy))

@@ -61,9 +61,10 @@ def test_the_mode_changes_while_the_host_cannot_be_reached(service, agent, monke
         raise HostUnreachable(HOST, "its agent does not answer")
 
     monkeypatch.setattr(agent, "snapshot", unreachable)
-    assert service.set_policy(HOST, Policy(mode="observe"), ANN).mode == "observe"
+    assert service.set_policy(HOST, Policy(mode="propose"), ANN).mode == "propose"
+    assert service.set_policy(HOST, Policy(Request("isolated"), "observe"), ANN).mode == "observe"
     with pytest.raises(HostUnreachable):
-        service.set_policy(HOST, Policy(Request("isolated")), ANN)
+        service.set_policy(HOST, Policy(Request("isolated"), "propose"), ANN)
 
 
 def test_the_second_of_two_clients_that_read_the_same_policy_is_refused(service):
