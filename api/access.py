@@ -18,7 +18,7 @@ from pinner.api.identifiers import request_id
 from pinner.api.peer import ENVIRON, Peer, TcpPeer
 from pinner.api.proxies import throttle_key
 from pinner.api.refusals import MAX_TEXT
-from pinner.model.errors import Invalid
+from pinner.model.errors import Invalid, shown
 
 LOG = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def finish_response(response: Response) -> Response:
         g.request_id,
         identity().actor,
         request.method,
-        request.path,
+        shown(request.path),
         identity().origin,
         response.status_code,
     )

@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 from apiflask import APIFlask
 
 from pinner import __version__
-from pinner.api import access, errors, idempotency, identifiers, openapi, policies, root, versions
+from pinner.api import access, compression, errors, idempotency, identifiers, openapi, policies, root, versions
 from pinner.api.context import AccessControl, AppState
 from pinner.api.streams import Streams
 from pinner.api.v1 import NOUNS
+from pinner.api.validation import WrittenJson
 from pinner.service.protocol import Service
 from pinner.store.idempotency import IdempotencyKeys
 
@@ -33,14 +34,14 @@ def create_app(
     """
     # static_folder=None: no static files. Flask accepts None, but APIFlask's annotation does not allow it.
     app = APIFlask("pinner", title="pinner", version=__version__, docs_path=None, static_folder=None)  # type: ignore[arg-type]
-    app.json.sort_keys = False  # type: ignore[attr-defined] # Flask's default provider: fields stay in the model's order
+    app.json = WrittenJson(app)
     app.config["MAX_CONTENT_LENGTH"] = max_body_bytes
     # Flask would answer OPTIONS itself, and no policy rule decides on that.
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     for check in (access.check_request, versions.check_version, identifiers.check_path, idempotency.replay):
         app.before_request(check)
     # Flask calls them in the reverse order.
-    for finish in (access.finish_response, versions.name_version, idempotency.remember):
+    for finish in (compression.compress, access.finish_response, versions.name_version, idempotency.remember):
         app.after_request(finish)
     errors.register(app)
     openapi.configure(app)

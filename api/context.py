@@ -1,13 +1,14 @@
 """The application's state and the caller of the current request, for the views."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from flask import current_app, g
 
 from pinner.api.credentials import Credentials, Identity
 from pinner.api.host_service import HostService
+from pinner.api.kept_plans import KeptPlans
 from pinner.api.policies import Authorizer
 from pinner.api.refusals import RefusalAudit
 from pinner.api.streams import Streams
@@ -38,6 +39,7 @@ class AppState:
     idempotency_keys: IdempotencyKeys | None
     """None: the server stores no answers."""
     now: Callable[[], datetime]
+    kept_plans: KeptPlans = field(default_factory=KeptPlans)
 
 
 def app_state() -> AppState:

@@ -13,7 +13,7 @@ from flask import Response, g, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.exceptions import NotFound as NoSuchPath
 
-from pinner.model.errors import NotFound, PinnerError, document
+from pinner.model.errors import NotFound, PinnerError, document, shown
 
 LOG = logging.getLogger(__name__)
 
@@ -39,6 +39,7 @@ STATUS: Mapping[str, int] = {
     # 503: the host or the database does not answer now; the caller can try again.
     "host_unreachable": 503,
     "busy": 503,
+    "overloaded": 503,
     "store_unavailable": 503,
     "internal": 500,
 }
@@ -51,9 +52,11 @@ HTTP_CODES: Mapping[int, str] = {
     405: "method_not_allowed",
     411: "length_required",
     413: "too_large",
+    408: "request_timeout",
     415: "unsupported_media_type",
     406: "not_acceptable",
     429: "too_many_requests",
+    431: "head_too_large",
     503: "too_many_streams",
 }
 """HTTP status to public code, for requests that are refused before they reach the service."""
@@ -98,7 +101,10 @@ def _pinner_error(error: PinnerError) -> Response:
     status = status_of(error.code)
     if status >= 500:
         LOG.error("%s: %s", g.request_id, error)
-    return _answer(status, **document(error))
+    answer = _answer(status, **document(error))
+    if (seconds := error.details.get("retry_after")) is not None:
+        answer.headers["Retry-After"] = str(seconds)
+    return answer
 
 
 def _http_error(error: HTTPException) -> Response:
@@ -108,7 +114,7 @@ def _http_error(error: HTTPException) -> Response:
     details: dict[str, Any] = {}
     if isinstance(error, MethodNotAllowed):
         details = {"method": request.method, "allowed": sorted(error.valid_methods or ())}
-    answer = _answer(status, HTTP_CODES.get(status, "internal"), error.description or error.name, details)
+    answer = _answer(status, HTTP_CODES.get(status, "internal"), shown(error.description or error.name), details)
     headers = [(name, value) for name, value in error.get_headers() if name.lower() != "content-type"]
     answer.headers.update(headers)
     return answer

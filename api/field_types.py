@@ -6,13 +6,19 @@ from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BeforeValidator, Field, WithJsonSchema
 
+from pinner.model.cpuset import MAX_LENGTH
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
+
+_LONGEST_SCALAR = 100
+"""No number needs more characters. A long text could be nested so deeply that reading it fails."""
 
 
 def _scalar(text: Any) -> Any:
     """A query parameter as a JSON number or boolean where the text is one; otherwise the text itself."""
+    if len(text) > _LONGEST_SCALAR or text != text.strip():
+        return text
     try:
-        return json.loads(text) if text == text.strip() else text
+        return json.loads(text)
     except ValueError:
         return text
 
@@ -48,4 +54,15 @@ Timestamp = Annotated[
     AwareDatetime, BeforeValidator(_timestamp), WithJsonSchema({"type": "string", "format": "date-time"})
 ]
 ShortText = Annotated[str, Field(max_length=500)]
-CpuList = Annotated[str, Field(json_schema_extra={"format": "cpu-list"}, description="`auto` or a list such as 0-3,8.")]
+MAX_NAMES = 1000
+"""The most names in one list of a request."""
+Name = Annotated[str, Field(max_length=255)]
+Names = Annotated[tuple[Name, ...], Field(max_length=MAX_NAMES, fail_fast=True)]
+CpuList = Annotated[
+    str,
+    Field(
+        max_length=MAX_LENGTH,
+        json_schema_extra={"format": "cpu-list"},
+        description="`auto` or a list such as 0-3,8.",
+    ),
+]

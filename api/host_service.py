@@ -20,6 +20,7 @@ from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Topology
 from pinner.service.protocol import GuestExclusion, Service, StrategyInfo
 
 
@@ -43,6 +44,10 @@ class HostService:
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
         """See Service."""
         return self._every.observe(self._only(host), sample_seconds)
+
+    def topology(self, host: str) -> Topology:
+        """See Service."""
+        return self._every.topology(self._only(host))
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         """See Service."""

@@ -1,9 +1,11 @@
 """The OpenAPI document: APIFlask's document, completed with the errors, headers and security of every operation."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from threading import Lock
 from typing import Any
 
 from apiflask import APIFlask
+from flask import Response, current_app
 from pydantic import TypeAdapter
 
 from pinner.api.access import REQUEST_ID
@@ -11,7 +13,7 @@ from pinner.api.components import plain_name, tidy, with_plain_references
 from pinner.api.errors import HTTP_CODES, RETRY_STATUSES, status_of
 from pinner.api.examples import EXAMPLES
 from pinner.api.idempotency import KEY
-from pinner.api.operations import CODES, HEADERS, IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, TEXT, Json
+from pinner.api.operations import CODES, HEADERS, IDEMPOTENCY_KEY, IF_CHANGED, IF_MATCH, IF_NONE_MATCH, TEXT, Json
 from pinner.api.schemas import ErrorDocument
 from pinner.api.validation import COMPONENT
 from pinner.api.versions import VERSION, VERSION_HEADER
@@ -22,7 +24,7 @@ _ERROR = {"application/json": {"schema": {"$ref": COMPONENT.format(model="ErrorD
 _ANSWER_HEADERS: Json = {
     "RequestId": (REQUEST_ID, "The id of this request in the log and in the audit trail.", TEXT),
     "Version": (VERSION_HEADER, "The version of this API.", {"type": "string", "examples": [VERSION]}),
-    "ETag": ("ETag", "The revision, for If-Match.", TEXT),
+    "ETag": ("ETag", "The revision, for If-Match and If-None-Match.", TEXT),
     "Link": ("Link", 'The next page: <URL>; rel="next" (RFC 8288). Absent on the last page.', TEXT),
     "RetryAfter": ("Retry-After", "Seconds after which the request may succeed.", {"type": "integer", "minimum": 1}),
 }
@@ -31,6 +33,7 @@ _PARAMETERS: Json = {
         "If-Match", "The ETag that the object must have, or `*`: any. Otherwise the answer is 412.",
         TEXT),
     IF_NONE_MATCH: ("If-None-Match", "`*`: the object must not exist. Otherwise the answer is 412.", TEXT),
+    IF_CHANGED: ("If-None-Match", "The ETag that the client has. The answer is 304 if it is the object's.", TEXT),
     IDEMPOTENCY_KEY: (
         KEY, "A text that the client makes for one action, such as a UUID. A repetition with the same key gets the "
         "first answer; the action is not repeated.", {"type": "string", "format": "idempotency-key"}),
@@ -82,6 +85,24 @@ def configure(app: APIFlask) -> None:
         return document
 
     app.spec_processor(complete)
+    app.view_functions["openapi.spec"] = _written_once(app.view_functions["openapi.spec"])
+
+
+def _written_once(view: Callable[[], Any]) -> Callable[[], Response]:
+    """The view of the document. The first request writes it, which takes about a second; the others get the same bytes.
+
+    Anyone may ask for the document, so it must cost little.
+    """
+    lock = Lock()
+    written: list[bytes] = []
+
+    def spec() -> Response:
+        with lock:
+            if not written:
+                written.append(current_app.make_response(view()).get_data())
+        return Response(written[0], mimetype="application/json")
+
+    return spec
 
 
 def _common_schemas() -> Json:
@@ -148,6 +169,8 @@ def _answer_headers(status: int, operation: str) -> Iterator[str]:
     yield from ("RequestId", "Version")
     if status == 200 and operation in ("show_policy", "set_policy"):
         yield "ETag"
+    if status in (200, 304) and operation == "show_plan":
+        yield "ETag"
     if status == 200 and operation.startswith("list_") and operation != "list_versions":
         yield "Link"
     if status in RETRY_STATUSES:
@@ -156,7 +179,7 @@ def _answer_headers(status: int, operation: str) -> Iterator[str]:
 
 def _statuses(versioned: bool, method: str) -> Iterator[int]:
     """The statuses of requests that are refused before they reach the service."""
-    yield from (406, 411, 413)
+    yield from (406, 408, 411, 413, 431)
     if method in ("post", "put"):
         yield 415
     if versioned:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pinner.model.errors import PinnerError
+from pinner.model.errors import Busy, HostUnreachable, PinnerError
 
 Json = dict[str, Any]
 
@@ -11,19 +11,30 @@ HEADERS = "x-headers"
 TEXT: Json = {"type": "string"}
 IF_MATCH = "IfMatch"
 IF_NONE_MATCH = "IfNoneMatch"
+IF_CHANGED = "IfChanged"
 IDEMPOTENCY_KEY = "IdempotencyKey"
 CONDITIONAL: Json = {HEADERS: [IF_MATCH, IF_NONE_MATCH]}
 """Marks an operation that heeds If-Match and If-None-Match, for APIFlask's ``doc(extensions=)``."""
 
 
 def may_raise(*kinds: type[PinnerError]) -> Json:
-    """The errors that an operation may raise, without those of every operation, for APIFlask's ``doc(extensions=)``."""
-    return {CODES: [kind.code for kind in kinds]}
+    """The errors that an operation may raise, without those of every operation, for APIFlask's ``doc(extensions=)``.
+
+    An agent that may be unreachable may also be busy.
+    """
+    codes = {kind.code for kind in kinds} | ({Busy.code} if HostUnreachable in kinds else set())
+    return {CODES: sorted(codes)}
 
 
 def media_type(media: str, schema: Json) -> dict[int | str, dict[str, str | dict[str, Json]]]:
     """One more media type of the answer with status 200, for APIFlask's ``doc(responses=)``."""
     return {200: {"description": "Successful response", "content": {media: {"schema": schema}}}}
+
+
+NOT_MODIFIED: dict[int | str, dict[str, str | dict[str, Json]]] = {
+    304: {"description": "The client has this object already."}
+}
+"""The answer to If-None-Match, for APIFlask's ``doc(responses=)``."""
 
 
 def links(parameter: str, pointer: str, *operations: str) -> Json:

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal
 from apiflask.schema_adapters import registry
 from pydantic import BaseModel, ConfigDict, Field
 
-from pinner.api.field_types import BusyThreshold, CpuList, Scalar, Seconds, ShortText, Timestamp
+from pinner.api.field_types import BusyThreshold, CpuList, Name, Names, Scalar, Seconds, ShortText, Timestamp
 from pinner.api.validation import StrictAdapter
 from pinner.model.audit import Caller
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import MAX_LENGTH, CpuSet
 from pinner.model.event import GuestEvent, GuestEventKind
 from pinner.model.guest import NovaIdentity
 from pinner.model.journal import Entry, Run, RunState
@@ -41,14 +41,14 @@ class PageQuery(_Input):
 
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT, description="The largest number of items."), Scalar] = DEFAULT_LIMIT
     marker: Annotated[
-        str, Field(description="`next` of the previous page.", json_schema_extra={"format": "marker"})
+        Name, Field(description="`next` of the previous page.", json_schema_extra={"format": "marker"})
     ] = ""
 
 
 class HostPageQuery(PageQuery):
     """A part of a list, of one host or of all hosts."""
 
-    host: Annotated[str | None, Field(description="Only the items of this host.")] = None
+    host: Annotated[Name | None, Field(description="Only the items of this host.")] = None
     sort_dir: Annotated[SortDirection, Field(description="desc: newest first; asc: oldest first.")] = "desc"
 
 
@@ -61,7 +61,7 @@ class RunQuery(HostPageQuery):
 class AuditQuery(HostPageQuery):
     """A part of the audit trail."""
 
-    actor: Annotated[str | None, Field(description="Only the actions of this actor.")] = None
+    actor: Annotated[ShortText | None, Field(description="Only the actions of this actor.")] = None
     since: Annotated[Timestamp | None, Field(description="Only the records from this time on.")] = None
 
 
@@ -102,14 +102,14 @@ class NewSnapshot(_Input):
 class PlanParameters(_Input):
     """A strategy and its parameters."""
 
-    strategy: Annotated[str, Field(description="The name of a strategy, as GET /v1/strategies lists it.")] = (
+    strategy: Annotated[Name, Field(description="The name of a strategy, as GET /v1/strategies lists it.")] = (
         _DEFAULT.strategy
     )
-    guests: Annotated[
-        tuple[str, ...], Field(description="Names or UUIDs of the guests to place; empty: all guests.")
-    ] = _DEFAULT.guests
+    guests: Annotated[Names, Field(description="Names or UUIDs of the guests to place; empty: all guests.")] = (
+        _DEFAULT.guests
+    )
     processes: Annotated[
-        tuple[str, ...],
+        Names,
         Field(description="Names or ids of processes to move even if they are idle or have a restricted affinity."),
     ] = _DEFAULT.processes
     housekeeping: CpuList = _DEFAULT.housekeeping
@@ -128,11 +128,11 @@ class PlanParameters(_Input):
             description="How `isolated` gets its CPUs. boot: from kernel arguments; live: from cgroup v2 partitions."
         ),
     ] = _DEFAULT.isolation
-    excluded_guests: Annotated[
-        tuple[str, ...], Field(description="Names or UUIDs of guests that the plan must not change.")
-    ] = _DEFAULT.excluded_guests
+    excluded_guests: Annotated[Names, Field(description="Names or UUIDs of guests that the plan must not change.")] = (
+        _DEFAULT.excluded_guests
+    )
     excluded_processes: Annotated[
-        tuple[str, ...], Field(description="Names or systemd units of processes that the plan must not change.")
+        Names, Field(description="Names or systemd units of processes that the plan must not change.")
     ] = _DEFAULT.excluded_processes
     nova_emulators: Annotated[
         bool,
@@ -153,7 +153,7 @@ class NewPlan(PlanParameters):
         Field(description="Place all guests anew if that improves the score; otherwise well-placed guests stay."),
     ] = _DEFAULT.rebalance
     snapshot: Annotated[
-        str | None, Field(description="The id of a stored snapshot. By default pinner takes a new one.")
+        Name | None, Field(description="The id of a stored snapshot. By default pinner takes a new one.")
     ] = None
     sample_seconds: Annotated[
         Seconds | None,
@@ -224,7 +224,7 @@ class NewEvent(_Input):
     """An event of a guest."""
 
     host: Annotated[
-        str | None, Field(description="The guest's host. It may be left out if the server has a single host.")
+        Name | None, Field(description="The guest's host. It may be left out if the server has a single host.")
     ] = None
     guest: Annotated[str, Field(pattern=UUID, description="The guest's UUID.")]
     event: Annotated[ShortText, Field(description="The event as its source names it, such as instance.reboot.end.")]
@@ -246,7 +246,11 @@ class NewLeavingEvent(NewEvent):
 
     cpus: Annotated[
         str,
-        Field(json_schema_extra={"format": "cpu-ids"}, description="The CPUs of the destination, if they are known."),
+        Field(
+            max_length=MAX_LENGTH,
+            json_schema_extra={"format": "cpu-ids"},
+            description="The CPUs of the destination, if they are known.",
+        ),
     ] = ""
 
     def to_event(self, kind: GuestEventKind, caller: Caller) -> GuestEvent:

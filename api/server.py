@@ -1,101 +1,74 @@
 """The embedded HTTP server, for one host. An installation for many hosts can run create_app in its own WSGI server."""
 
-import logging
+import asyncio
 import socket
-import struct
+import ssl
 import threading
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 from apiflask import APIFlask
-from cheroot import wsgi
 
 from pinner.api.context import AppState
-from pinner.api.peer import ENVIRON, Peer, TcpPeer, UnixPeer
+from pinner.api.http.limits import Limits
+from pinner.api.http.serving import Serving
 from pinner.api.streams import MAX_STREAMS
 
-LOG = logging.getLogger(__name__)
 THREADS = 2 * MAX_STREAMS
-"""Requests that are answered at the same time. Streams use at most half of the threads. A request that measures CPU
-use occupies one thread during the sample."""
-_CREDENTIALS = struct.Struct("3i")
-
-
-class _Gateway(wsgi.Gateway_10):
-    """Adds the peer of the connection to the environment of each request."""
-
-    def get_environ(self) -> dict[str, Any]:  # type: ignore[override] # cheroot's stub is wrong
-        return {**super().get_environ(), ENVIRON: _peer(self.req.conn)}  # type: ignore[no-untyped-call]
-
-
-class _Cheroot(wsgi.Server):
-    """A server on one socket, which is bound already."""
-
-    def __init__(self, app: APIFlask, listener: socket.socket) -> None:
-        unix = listener.family == socket.AF_UNIX
-        address = listener.getsockname() if unix else listener.getsockname()[:2]
-        super().__init__(address, app, numthreads=THREADS, max=THREADS, server_name="localhost" if unix else address[0])
-        self.gateway = _Gateway
-        self._listener = listener
-
-    def bind(self, *_: object) -> None:
-        self.socket = self._listener
-
-    bind_unix_socket = bind
-
-    def error_log(self, msg: str = "", level: int = logging.INFO, traceback: bool = False) -> None:
-        LOG.log(level, "%s", msg, exc_info=traceback)
+"""Requests that are answered at the same time. Streams use at most half of the threads."""
 
 
 class Server:
-    """An HTTP server on listening sockets."""
+    """An HTTP server on sockets that are bound already. It runs in threads of its own and handles no signals."""
 
-    def __init__(self, app: APIFlask, listeners: Sequence[socket.socket]) -> None:
+    def __init__(
+        self, app: APIFlask, sockets: Sequence[socket.socket], tls: ssl.SSLContext | None, limits: Limits
+    ) -> None:
         self._state: AppState = app.extensions["pinner"]
-        self.urls = tuple(map(_url, listeners))
-        """Where the server listens, in the order of the sockets: unix:/… or http://…"""
-        self._servers: list[Any] = [_Cheroot(app, listener) for listener in listeners]
-        self._threads = [threading.Thread(target=each.serve, name="api", daemon=True) for each in self._servers]
+        self._loop = asyncio.new_event_loop()
+        self._serving = Serving(app, limits, THREADS, self._loop)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="api", daemon=True)
+        self._thread.start()
+        self.urls = tuple(_url(bound, tls) for bound in sockets)
+        """Where the server listens, in the order of the sockets: http://…, https://… or unix:/…"""
+        asyncio.run_coroutine_threadsafe(self._serving.listen(sockets, tls), self._loop).result()
 
     @property
     def url(self) -> str:
         """The first of ``urls``."""
         return self.urls[0]
 
-    def start(self) -> None:
-        """Answer requests in threads of the server."""
-        for server, thread in zip(self._servers, self._threads, strict=True):
-            server.prepare()
-            thread.start()
-
     def stop(self) -> None:
         """Accept no more requests, end every stream, and wait for the requests in progress, even for a whole sample.
 
-        The listening sockets are closed.
+        The sockets are closed. A second call does nothing.
         """
+        if self._loop.is_closed():
+            return
         self._state.streams.close()
-        for server, thread in zip(self._servers, self._threads, strict=True):
-            server.stop()
-            thread.join()
+        asyncio.run_coroutine_threadsafe(self._serving.end(), self._loop).result()
+        self._serving.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
 
-def serve(app: APIFlask, listeners: Sequence[socket.socket]) -> Server:
-    """Start a server for ``app`` on sockets (AF_UNIX, AF_INET, AF_INET6) that listen already."""
-    server = Server(app, listeners)
-    server.start()
-    return server
+def serve(
+    app: APIFlask,
+    sockets: Sequence[socket.socket],
+    tls: ssl.SSLContext | None = None,
+    limits: Limits | None = None,
+) -> Server:
+    """Start a server for ``app`` on bound sockets (AF_UNIX, AF_INET, AF_INET6), which it closes when it stops.
+
+    With ``tls`` the TCP sockets speak TLS only (tls.server_context). The limit of bodies is the application's own.
+    """
+    return Server(app, sockets, tls, replace(limits or Limits(), body_bytes=app.config["MAX_CONTENT_LENGTH"]))
 
 
-def _url(listener: socket.socket) -> str:
-    if listener.family == socket.AF_UNIX:
-        return f"unix:{listener.getsockname()}"
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _peer(connection: Any) -> Peer:
-    if connection.socket.family == socket.AF_UNIX:
-        found = connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        pid, uid, _ = _CREDENTIALS.unpack(found)
-        return UnixPeer(uid, pid)
-    return TcpPeer(connection.remote_addr or "")
+def _url(bound: socket.socket, tls: ssl.SSLContext | None) -> str:
+    if bound.family == socket.AF_UNIX:
+        return f"unix:{bound.getsockname()}"
+    host, port = bound.getsockname()[:2]
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

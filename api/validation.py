@@ -4,18 +4,40 @@ This replaces APIFlask's own adapter for pydantic. That adapter converts strings
 query parameters, ignores the media type, and does not name the value in its answer.
 """
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from apiflask.schema_adapters.pydantic import PydanticAdapter
-from flask import Request
+from flask import Request, Response
+from flask.json.provider import DefaultJSONProvider
 from pydantic import BaseModel, RootModel, ValidationError
 from werkzeug.exceptions import UnsupportedMediaType
+from werkzeug.sansio.response import Response as SansIOResponse
 
 from pinner import codec
 from pinner.model.errors import Invalid
 
 COMPONENT = "#/components/schemas/{model}"
 """The reference to a schema in the OpenAPI document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An answer that is JSON already."""
+
+    json: bytes
+
+
+class WrittenJson(DefaultJSONProvider):
+    """Flask's JSON, which also takes answers that are JSON already."""
+
+    sort_keys = False
+
+    def response(self, *args: Any, **kwargs: Any) -> SansIOResponse:
+        """See JSONProvider."""
+        if args and isinstance(args[0], Written):
+            return Response(args[0].json, mimetype=self.mimetype)
+        return super().response(*args, **kwargs)
 
 
 class StrictAdapter(PydanticAdapter):
@@ -29,6 +51,13 @@ class StrictAdapter(PydanticAdapter):
             return self.model_class.model_validate_json(_json(request))
         except ValidationError as error:
             raise codec.invalid(error, "" if error.errors()[0]["loc"] else "body") from None
+
+    def serialize_output(self, data: Any, many: bool = False) -> "Written":  # noqa: ARG002 - no view returns a list
+        """The answer as JSON. pydantic writes the values of the model directly, without dicts between."""
+        kind: Any = self.model_class
+        if issubclass(kind, RootModel):
+            kind = kind.model_fields["root"].annotation
+        return Written(codec.adapter(kind).dump_json(data) + b"\n")
 
     def get_schema_name(self) -> str:
         """The name of the component. RootModel[Plan] has the name of Plan."""

@@ -96,6 +96,19 @@ ROWS = (
         "P",
     ),
     Row(
+        45,
+        "a list of 20,000 CPU ranges, a header of 150 MB, 200 slow heads, 20 stalled bodies, 300 connections at once, "
+        "16 samples of five minutes",
+        "bounded cost; /healthcheck answers within 1 s meanwhile",
+        "P",
+    ),
+    Row(
+        61,
+        "requests that two HTTP parsers read differently: `Content-Length : 3`, two lengths, bytes after a 411",
+        "400, and the connection is closed",
+        "P",
+    ),
+    Row(
         62,
         "pinner's Python or checkout lies where the API's user may not read",
         "it works, or the start names the folder and the remedy",

@@ -13,7 +13,7 @@ from pinner.api.schemas import (
     SampleQuery,
     SnapshotSummary,
 )
-from pinner.model.errors import HostUnreachable, NotFound, NotPermitted
+from pinner.model.errors import HostUnreachable, NotFound, NotPermitted, Overloaded
 from pinner.model.guest import Guest
 from pinner.model.page import Page
 from pinner.model.process import Process
@@ -30,6 +30,7 @@ HOST_OPERATIONS = (
     "create_plan",
 )
 HOST_ERRORS = may_raise(NotFound, HostUnreachable, NotPermitted)
+MEASURE_ERRORS = may_raise(NotFound, HostUnreachable, NotPermitted, Overloaded)
 
 
 @bp.get("/hosts")
@@ -44,7 +45,7 @@ def listing(query_data: PageQuery) -> PageAnswer[str]:
 @bp.get("/hosts/<host>")
 @bp.input(SampleQuery, location="query")
 @bp.output(RootModel[Snapshot])
-@bp.doc(operation_id="observe_host", extensions=HOST_ERRORS)
+@bp.doc(operation_id="observe_host", extensions=MEASURE_ERRORS)
 def observe(host: str, query_data: SampleQuery) -> Snapshot:
     """Take a snapshot of a host without storing it.
 
@@ -58,13 +59,13 @@ def observe(host: str, query_data: SampleQuery) -> Snapshot:
 @bp.doc(operation_id="show_topology", extensions=HOST_ERRORS)
 def topology(host: str) -> Topology:
     """Show a host's CPUs, NUMA nodes, level-3 cache domains and PCI devices."""
-    return pinner().observe(host, 0.0).topology
+    return pinner().topology(host)
 
 
 @bp.get("/hosts/<host>/processes")
 @bp.input(ProcessQuery, location="query")
 @bp.output(RootModel[Page[Process]])
-@bp.doc(operation_id="list_processes", extensions=HOST_ERRORS)
+@bp.doc(operation_id="list_processes", extensions=MEASURE_ERRORS)
 def processes(host: str, query_data: ProcessQuery) -> PageAnswer[Process]:
     """List the processes of a host and their threads, ordered by process id.
 
@@ -91,7 +92,7 @@ def guests(host: str, query_data: PageQuery) -> PageAnswer[Guest]:
 @bp.post("/hosts/<host>/snapshot")
 @bp.input(NewSnapshot)
 @bp.output(RootModel[SnapshotSummary], 201, links=links("snapshot", "/id", "show_snapshot"))
-@bp.doc(operation_id="take_snapshot", extensions=HOST_ERRORS)
+@bp.doc(operation_id="take_snapshot", extensions=MEASURE_ERRORS)
 def take_snapshot(host: str, json_data: NewSnapshot) -> tuple[SnapshotSummary, int, dict[str, str]]:
     """Take a snapshot of a host and store it, so that plans can be made from it later."""
     snapshot_id, taken = pinner().take_snapshot(host, json_data.sample_seconds, caller())

@@ -1,11 +1,11 @@
 """/v1/plans: make, show, list and apply plans."""
 
 from apiflask import APIBlueprint
-from flask import Response
+from flask import Response, request
 from pydantic import RootModel
 
-from pinner.api.context import caller, pinner
-from pinner.api.operations import TEXT, links, may_raise, media_type
+from pinner.api.context import app_state, caller, pinner, require_own_host
+from pinner.api.operations import HEADERS, IF_CHANGED, NOT_MODIFIED, TEXT, links, may_raise, media_type
 from pinner.api.paging import PageAnswer, linked
 from pinner.api.schemas import HostPageQuery, NewApply, NewPlan, PlanQuery
 from pinner.model.errors import (
@@ -18,6 +18,7 @@ from pinner.model.errors import (
     NotFound,
     NotPermitted,
     NovaConflict,
+    Overloaded,
     PolicyConflict,
     Refused,
     RunConflict,
@@ -36,7 +37,8 @@ RENDERERS = {"shell": shell.render, "text": text.render}
 @bp.input(NewPlan)
 @bp.output(RootModel[Plan], 201, links=links("plan", "/id", "show_plan", "apply_plan"))
 @bp.doc(
-    operation_id="create_plan", extensions=may_raise(NotFound, NoFit, NovaConflict, Gone, HostUnreachable, NotPermitted)
+    operation_id="create_plan",
+    extensions=may_raise(NotFound, NoFit, NovaConflict, Gone, HostUnreachable, NotPermitted, Overloaded),
 )
 def create(host: str, json_data: NewPlan) -> tuple[Plan, int, dict[str, str]]:
     """Make a plan for a host from a stored or a new snapshot. Nothing changes on the host."""
@@ -57,12 +59,21 @@ def listing(query_data: HostPageQuery) -> PageAnswer[PlanSummary]:
 @bp.get("/plans/<plan>")
 @bp.input(PlanQuery, location="query")
 @bp.output(RootModel[Plan])
-@bp.doc(operation_id="show_plan", responses=media_type("text/plain", TEXT), extensions=may_raise(NotFound))
-def show(plan: str, query_data: PlanQuery) -> Plan | Response:
+@bp.doc(
+    operation_id="show_plan",
+    responses=media_type("text/plain", TEXT) | NOT_MODIFIED,
+    extensions=may_raise(NotFound) | {HEADERS: [IF_CHANGED]},
+)
+def show(plan: str, query_data: PlanQuery) -> Response:
     """Show a stored plan as JSON, as equivalent shell commands, or as text for people."""
-    found = pinner().plan_by_id(plan)
     if query_data.format == "json":
-        return found
+        kept = app_state().kept_plans.get(plan, pinner().plan_by_id)
+        require_own_host("plan", plan, kept.host)
+        answer = Response(kept.json, mimetype="application/json")
+        answer.set_etag(plan, weak=True)
+        answer.make_conditional(request)
+        return answer
+    found = pinner().plan_by_id(plan)
     return Response(RENDERERS[query_data.format](found), content_type="text/plain; charset=utf-8")
 
 

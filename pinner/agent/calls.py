@@ -51,6 +51,10 @@ def _snapshot(agent: Agent, given: Arguments, _: Caller) -> object:
     return agent.snapshot(limits.require_sample_seconds(given.get("sample_seconds")))
 
 
+def _topology(agent: Agent, _given: Arguments, _: Caller) -> object:
+    return agent.topology()
+
+
 def _apply(agent: Agent, given: Arguments, caller: Caller) -> object:
     return agent.apply(_read(Plan, given, "plan"), _run_of(given, caller), caller.progress)
 
@@ -115,6 +119,7 @@ def _plain(values: tuple[object, ...]) -> list[object]:
 
 HANDLERS: dict[str, Handler] = {
     "snapshot": _snapshot,
+    "topology": _topology,
     "apply": _apply,
     "rollback": _rollback,
     "run": _run,

@@ -10,6 +10,7 @@ from pinner.model.event import HostEvent
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Topology
 
 
 class CapturedAgent:
@@ -21,6 +22,10 @@ class CapturedAgent:
     def snapshot(self, sample_seconds: float) -> Snapshot:  # noqa: ARG002 - no process runs, so there is no load
         """See Agent."""
         return self._take_snapshot(0.0)
+
+    def topology(self) -> Topology:
+        """See Agent."""
+        return self._take_snapshot(0.0).topology
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> NoReturn:  # noqa: ARG002
         """Raises Invalid."""

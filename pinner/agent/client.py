@@ -14,6 +14,7 @@ from pinner.model.event import HostEvent
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Topology
 
 
 class AgentClient:
@@ -26,6 +27,10 @@ class AgentClient:
     def snapshot(self, sample_seconds: float) -> Snapshot:
         """See Agent."""
         return codec.read(Snapshot, self._call(call="snapshot", sample_seconds=sample_seconds))
+
+    def topology(self) -> Topology:
+        """See Agent."""
+        return codec.read(Topology, self._call(call="topology"))
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
         """See Agent."""

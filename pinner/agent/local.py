@@ -19,6 +19,7 @@ from pinner.model.event import HostEvent
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Topology
 
 LOG = logging.getLogger(__name__)
 
@@ -32,6 +33,9 @@ class Machine(Host, Protocol):
     """A host, with the methods that Agent needs in addition to those of an apply."""
 
     def has_guest(self, guest: str) -> bool:
+        """See Agent."""
+
+    def topology(self) -> Topology:
         """See Agent."""
 
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
@@ -81,6 +85,10 @@ class LocalAgent:
     def snapshot(self, sample_seconds: float) -> Snapshot:
         """See Agent."""
         return self._take_snapshot(sample_seconds)
+
+    def topology(self) -> Topology:
+        """See Agent."""
+        return self._host.topology()
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
         """See Agent."""

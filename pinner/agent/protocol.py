@@ -8,6 +8,7 @@ from pinner.model.event import HostEvent
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Topology
 
 Progress = Callable[[Entry, int], None]
 """Called with an entry and the number of entries of the run. The first call has an ``intent``: the run is in the
@@ -19,6 +20,9 @@ class Agent(Protocol):
 
     def snapshot(self, sample_seconds: float) -> Snapshot:
         """A new snapshot, from two samples ``sample_seconds`` apart. Raises HostUnreachable, NotPermitted."""
+
+    def topology(self) -> Topology:
+        """The topology as it is now, without processes and guests. Raises HostUnreachable."""
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
         """Make all changes of the plan, or leave the host unchanged; returns the run, which has ended.

@@ -44,6 +44,25 @@ OPTIONS = [
         help="Unprivileged user of the API process if root starts `pinner serve`. It must be pinner's own: root and "
         "nobody are refused. `pinner-manage setup-host` creates the default user.",
     ),
+    cfg.StrOpt(
+        "tls_certificate",
+        default="",
+        help="File with the certificate of the TCP address, followed by the certificates between it and the root, in "
+        "PEM. With it the TCP address speaks TLS only, version 1.2 or later. Read once, when the server starts.",
+    ),
+    cfg.StrOpt(
+        "tls_key",
+        default="",
+        help="File with the private key of tls_certificate, in PEM and without a passphrase. Only root needs to read "
+        "it. By default the key is in the file of tls_certificate.",
+    ),
+    cfg.StrOpt(
+        "tls_client_ca",
+        default="",
+        help="File with the authorities of client certificates, in PEM. A client that shows a certificate of another "
+        "authority is refused.",
+    ),
+    cfg.BoolOpt("tls_client_required", default=False, help="Refuse TLS clients that show no certificate."),
     cfg.IntOpt(
         "max_body_kib",
         default=256,

@@ -9,7 +9,7 @@ from pinner.host import affinity, cgroups, evidence, files, memory, procfs, qemu
 from pinner.host.guests import pinned_by_nova
 from pinner.host.libvirt import Libvirt
 from pinner.host.own_pins import OwnPins
-from pinner.host.sysfs import read_fingerprint
+from pinner.host.sysfs import read_fingerprint, read_topology
 from pinner.model.bounds import Bounds
 from pinner.model.change import PartitionState, State, Target, TargetKind, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
@@ -17,6 +17,7 @@ from pinner.model.drift import Drift
 from pinner.model.errors import ApplyFailed, Gone, Invalid
 from pinner.model.nova import NovaOwns, NovaSets
 from pinner.model.process import Thread
+from pinner.model.topology import Topology
 
 ROOT = Path("/")
 ONLINE = Path("/sys/devices/system/cpu/online")
@@ -143,6 +144,10 @@ class LiveHost:
         except Gone:
             return False
         return True
+
+    def topology(self) -> Topology:
+        """See Agent."""
+        return read_topology(ROOT)
 
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """See Agent."""

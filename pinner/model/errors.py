@@ -6,6 +6,18 @@ An interface (REST, CLI) shows ``code``, ``str(error)`` and ``details``; it need
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+_SHOWN = 200
+"""The most characters of a wrong value that an error repeats, and the most items of a list."""
+
+
+def shown(value: Any) -> Any:
+    """The value as an error repeats it: a long text or list is cut."""
+    if isinstance(value, str) and len(value) > _SHOWN:
+        return f"{value[: _SHOWN - 3]}..."
+    if isinstance(value, list | tuple) and len(value) > _SHOWN:
+        return [*value[: _SHOWN - 1], "..."]
+    return value
+
 
 class PinnerError(Exception):
     """The base class of all errors.
@@ -27,6 +39,7 @@ class Invalid(PinnerError):
     code = "invalid"
 
     def __init__(self, field: str, value: Any, expected: str, **details: Any) -> None:
+        value = shown(value)
         super().__init__(
             f"{field}: {value!r} is not valid: {expected}", field=field, value=value, expected=expected, **details
         )
@@ -38,6 +51,7 @@ class NotFound(PinnerError):
     code = "not_found"
 
     def __init__(self, kind: str, name: str, known: tuple[str, ...] = ()) -> None:
+        name = shown(name)
         hint = f"; known: {', '.join(known)}" if known else ""
         super().__init__(f"{kind}: there is no {name!r}{hint}", kind=kind, name=name, known=list(known))
 
@@ -163,6 +177,15 @@ class Busy(PinnerError):
 
     def __init__(self, target: str, why: str, *, overdue: bool) -> None:
         super().__init__(f"{target}: {why}; try again later", target=target, why=why, overdue=overdue)
+
+
+class Overloaded(PinnerError):
+    """The server does as much of this as it can at the same time: try again after ``retry_after`` seconds."""
+
+    code = "overloaded"
+
+    def __init__(self, why: str, retry_after: int) -> None:
+        super().__init__(f"{why}, which is the limit; try again later", retry_after=retry_after)
 
 
 class Gone(PinnerError):

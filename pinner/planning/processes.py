@@ -147,7 +147,7 @@ def _restrictions(snapshot: Snapshot, request: Request) -> Iterable[RestrictedAf
     """One restricted affinity for each mask, in the name of the first process that has it."""
     owners: dict[CpuSet, list[str]] = {}
     for process in snapshot.processes:
-        if _asked(process, request):
+        if process.immovable_reason not in ("", "restricted") or _asked(process, request):
             continue
         masks = {thread.affinity for thread in process.threads if _immovable_reason(process, thread) == "restricted"}
         for mask in masks:

@@ -91,9 +91,10 @@ def _density(threads: Iterator[tuple[CpuSet, float]], online: CpuSet) -> dict[in
         by_mask[mask] = by_mask.get(mask, 0.0) + weight
     density = dict.fromkeys(online, 0.0)
     for mask, weight in by_mask.items():
-        possible = mask & online
-        for cpu in possible.ids:
-            density[cpu] += weight / len(possible)
+        possible = mask.ids & online.ids
+        share = weight / max(len(possible), 1)
+        for cpu in possible:
+            density[cpu] += share
     return density
 
 

@@ -5,6 +5,7 @@ import os
 import pwd
 import select
 import socket
+import ssl
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -35,12 +36,13 @@ def serve(
     database: str,
     listeners: Sequence[socket.socket],
     *ends: int,
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve the API until a signal arrives, or until one of the file descriptors ``ends`` can be read."""
     asked = asked_to_end()
     host = wiring.host_name(config)
     with ExitStack() as undo:
-        parts, server = start(config, agent, database, listeners, undo)
+        parts, server = start(config, agent, database, listeners, undo, tls)
         wiring.start_controller(config, parts.reconciler, host, undo)
         print(f"pinner serves host {host} at {' and '.join(server.urls)} (Ctrl-C ends it)", flush=True)
         notify_ready()
@@ -53,8 +55,9 @@ def start(
     database: str,
     listeners: Sequence[socket.socket],
     undo: ExitStack,
+    tls: ssl.SSLContext | None = None,
 ) -> tuple[ServiceParts, "Server"]:
-    """Answer requests at the listening sockets until ``undo`` ends it."""
+    """Answer requests at the listening sockets, those of TCP with ``tls``, until ``undo`` ends it."""
     # Imported here: the agent's process does not need these modules in its memory.
     from pinner.api.app import create_app
     from pinner.api.server import serve as answer
@@ -69,7 +72,7 @@ def start(
         max_body_bytes=config.api.max_body_kib * 1024,
         idempotency_keys=parts.store.idempotency_keys,
     )
-    server = answer(app, listeners)
+    server = answer(app, listeners, tls)
     undo.callback(server.stop)
     return parts, server
 
@@ -91,7 +94,7 @@ def serve_alone(config: cfg.ConfigOpts, address: ApiAddress) -> None:
             listeners = sockets.listen(address, undo)
         elif address.bind:
             listeners.append(sockets.listen_tcp(address.bind, address.port))
-        serve(config, agent, wiring.database_url(config), listeners)
+        serve(config, agent, wiring.database_url(config), listeners, tls=address.tls)
 
 
 def run(
@@ -100,6 +103,7 @@ def run(
     database: str,
     listeners: Sequence[socket.socket],
     agent_ready: int,
+    tls: ssl.SSLContext | None,
 ) -> int:
     """Give up root in this forked process and serve the API, once ``agent_ready`` has a byte; returns the exit status.
 
@@ -111,7 +115,7 @@ def run(
         privileges.drop(account)
         if not os.read(agent_ready, 1):
             return 1
-        serve(config, agent, database, listeners, agent_ready)
+        serve(config, agent, database, listeners, agent_ready, tls=tls)
     except PinnerError as error:
         print(f"pinner: error: {visible(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, Invalid) else 1

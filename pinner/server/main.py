@@ -18,6 +18,7 @@ from oslo_config import cfg
 from oslo_log import log
 
 from pinner import wiring
+from pinner.api.tls import TlsFiles, server_context
 from pinner.model.errors import Invalid
 from pinner.owners import require_own
 from pinner.server import agent_process, api_process, privileges, sockets
@@ -54,14 +55,18 @@ def serve(config_files: list[Path] | None, bind: str | None, port: int | None, o
         with ExitStack() as undo:
             agent = wiring.local_agent(config, {os.getpid()}, undo, watch=True)
             listeners = sockets.listen(address, undo)
-            api_process.serve(config, agent, wiring.database_url(config), listeners)
+            api_process.serve(config, agent, wiring.database_url(config), listeners, tls=address.tls)
 
 
 def _api_address(config: cfg.ConfigOpts, bind: str | None, port: int | None) -> ApiAddress:
     """Where the API listens: over TCP where an address is configured or given; a given port alone means loopback."""
     host = bind or config.api.bind or (sockets.LOOPBACK if port is not None else "")
     number = config.api.port if port is None else port
-    return ApiAddress(wiring.api_socket(config), config.api.group, host, number)
+    # Read here, because root has not been given up: only root needs to read the key.
+    files = TlsFiles(
+        config.api.tls_certificate, config.api.tls_key, config.api.tls_client_ca, config.api.tls_client_required
+    )
+    return ApiAddress(wiring.api_socket(config), config.api.group, host, number, server_context(files))
 
 
 def _require_own_log(config: cfg.ConfigOpts) -> None:
@@ -104,7 +109,7 @@ def _serve_apart(config: cfg.ConfigOpts, address: ApiAddress) -> None:
         if child == 0:
             os.close(own_end)
             os.close(lock)  # the API may end a moment after the agent, which a new server may replace at once
-            os._exit(api_process.run(config, account, database, listeners, child_end))
+            os._exit(api_process.run(config, account, database, listeners, child_end, address.tls))
         os.close(child_end)
         for listener in listeners:
             listener.close()

@@ -7,6 +7,7 @@ connect (unix(7)).
 import grp
 import os
 import socket
+import ssl
 import stat
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ class ApiAddress:
     """The group whose members may connect, where root runs the server."""
     bind: str
     port: int
+    tls: ssl.SSLContext | None = None
+    """The TLS settings of ``bind``; None: it speaks plain HTTP."""
 
 
 def listen(address: ApiAddress, undo: ExitStack) -> list[socket.socket]:

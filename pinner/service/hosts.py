@@ -1,22 +1,38 @@
 """The hosts that this process serves: an agent for each."""
 
+import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from pinner.agent.protocol import Agent
-from pinner.model.errors import Invalid, NotFound
+from pinner.model.errors import Invalid, NotFound, Overloaded
 from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Topology
 from pinner.planning.placement.guest_hints import with_guest_hints
+from pinner.service.shared_calls import SharedCalls
 from pinner.store.guest_hints import GuestHints
+
+MEASUREMENTS = 4
+"""Measurements of CPU use of one host at the same time."""
+MEASURING_CALLERS = 8
+"""Callers that wait for a measurement. Each occupies a thread of the server for the time of the sample."""
+RETRY_SECONDS = 5
 
 
 class Hosts:
-    """The agents by host name, and snapshots that include the facts from guest events."""
+    """The agents by host name, and snapshots that include the facts from guest events.
+
+    Callers that ask a host for the same at the same moment share one scan, which begins after each of them has asked.
+    """
 
     def __init__(self, agents: Mapping[str, Agent], hints: GuestHints, now: Callable[[], datetime]) -> None:
         self._agents = dict(agents)
         self._hints = hints
         self._now = now
+        self._scans = {host: SharedCalls[Snapshot](1) for host in agents}
+        self._topologies = {host: SharedCalls[Topology](1) for host in agents}
+        self._measurements = {host: SharedCalls[Snapshot](MEASUREMENTS) for host in agents}
+        self._measuring = threading.BoundedSemaphore(MEASURING_CALLERS)
 
     def names(self) -> tuple[str, ...]:
         """The names of all hosts, sorted."""
@@ -42,6 +58,27 @@ class Hosts:
         return host
 
     def snapshot(self, host: str, sample_seconds: float) -> Snapshot:
-        """A new snapshot of the host, with the hints about its guests. Raises like Agent.snapshot."""
-        taken = self.agent(host).snapshot(sample_seconds)
+        """A new snapshot of the host, with the hints about its guests. Raises like Agent.snapshot.
+
+        Raises Overloaded where MEASURING_CALLERS wait for measurements already.
+        """
+        agent = self.agent(host)
+        if sample_seconds > 0:
+            taken = self._measure(host, sample_seconds)
+        else:
+            taken = self._scans[host].call(None, lambda: agent.snapshot(0.0))
         return with_guest_hints(taken, self._hints.of(host), self._now())
+
+    def topology(self, host: str) -> Topology:
+        """The host's topology now. Its processes and guests are not read. Raises NotFound, HostUnreachable."""
+        agent = self.agent(host)
+        return self._topologies[host].call(None, agent.topology)
+
+    def _measure(self, host: str, sample_seconds: float) -> Snapshot:
+        if not self._measuring.acquire(blocking=False):
+            raise Overloaded(f"{MEASURING_CALLERS} callers wait for measurements of CPU use", RETRY_SECONDS)
+        try:
+            agent = self.agent(host)
+            return self._measurements[host].call(sample_seconds, lambda: agent.snapshot(sample_seconds))
+        finally:
+            self._measuring.release()

@@ -12,6 +12,7 @@ from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Topology
 from pinner.planning.strategy import installed
 from pinner.service.guest_events import GuestEventHandler
 from pinner.service.guest_exclusions import GuestExclusions
@@ -60,6 +61,10 @@ class LocalService:
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
         """See Service."""
         return self._plans.observe(host, sample_seconds)
+
+    def topology(self, host: str) -> Topology:
+        """See Service."""
+        return self._hosts.topology(host)
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         """See Service."""

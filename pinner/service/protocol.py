@@ -17,6 +17,7 @@ from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,9 @@ class Service(Protocol):
 
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
         """A snapshot of the host as it is now; it is not stored. 0 seconds: without CPU use, at once."""
+
+    def topology(self, host: str) -> Topology:
+        """The host's topology as it is now; its processes and guests are not read."""
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         """Take and store a snapshot; its id (content hash) and the snapshot. None: the configured sample."""

@@ -5,6 +5,7 @@ The ``caller`` arguments are ignored here: the server knows its caller by the to
 the Unix socket.
 """
 
+import ssl
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -75,7 +76,11 @@ class RemoteService:
         timeout = httpx.Timeout(patience, connect=10.0)
         # No proxy of the environment is used: a proxy would receive the token, and cannot reach this host's loopback.
         transport = httpx.HTTPTransport(uds=socket) if socket else None
-        self._http = httpx.Client(base_url=base, headers=headers, timeout=timeout, trust_env=False, transport=transport)
+        # The system's authorities, or those of SSL_CERT_FILE; httpx would use a list of its own.
+        tls = ssl.create_default_context() if base.scheme == "https" else False
+        self._http = httpx.Client(
+            base_url=base, headers=headers, timeout=timeout, trust_env=False, transport=transport, verify=tls
+        )
 
     def close(self) -> None:
         """Close the connections."""
@@ -91,7 +96,6 @@ class RemoteService:
         return self._get(Snapshot, "hosts", host, sample_seconds=sample_seconds)
 
     def topology(self, host: str) -> Topology:
-        """The host's topology, for callers that may not read its processes."""
         return self._get(Topology, "hosts", host, "topology")
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:

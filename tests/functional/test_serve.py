@@ -92,7 +92,7 @@ def test_a_second_server_of_a_state_folder_is_refused_and_the_first_one_goes_on(
     second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert second.returncode == 2
     assert "[agent] state_dir" in second.stderr
-    answer = first.http.get(f"/v1/hosts/{socket.gethostname()}/topology")
+    answer = first.http.get(f"/v1/hosts/{socket.gethostname()}/guests")
     assert "libvirt does not answer" in answer.text, "the request has reached the agent"
 
 
@@ -131,7 +131,7 @@ def test_the_api_reaches_the_agent(start: Start) -> None:
     """No libvirt runs at that address, so an error of the agent shows that the API reaches the agent."""
     server = start()
     host = server.http.get("/v1/hosts").json()["items"][0]
-    answer = server.http.get(f"/v1/hosts/{host}/topology")
+    answer = server.http.get(f"/v1/hosts/{host}/guests")
     assert answer.status_code == 503
     assert answer.json()["error"]["code"] == "host_unreachable"
     assert "no-libvirt" in answer.json()["error"]["message"]

@@ -100,6 +100,12 @@ def make_control(
     )
 
 
+def one_caller() -> tuple[InMemoryTokens, str]:
+    """Tokens with a single one, whose name is ann and whose role is admin, and the text of that one."""
+    tokens = InMemoryTokens()
+    return tokens, tokens.add("admin", "ann")
+
+
 def client_of(app: APIFlask, peer: Peer = LOCAL, token: str = "") -> FlaskClient:
     """A client of the application at the other end of a connection, by default an administrator on the Unix socket."""
     client = app.test_client()

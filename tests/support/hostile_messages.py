@@ -5,8 +5,8 @@ import random
 import struct
 from typing import Any
 
-CALLS = ("snapshot", "apply", "rollback", "run", "entries", "host_events", "has_guest", "publish_guest_event",
-         "publish_policy_set", "explain", "set_excluded")  # fmt: skip
+CALLS = ("snapshot", "topology", "apply", "rollback", "run", "entries", "host_events", "has_guest",
+         "publish_guest_event", "publish_policy_set", "explain", "set_excluded")  # fmt: skip
 
 KINDS = ("emulator", "vcpu", "iothread", "vhost", "process", "memory", "workqueue", "partition", "guest")
 

@@ -22,6 +22,7 @@ from pinner.model.event import HostEvent
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Topology
 from pinner.store.journal import Journal
 
 
@@ -50,6 +51,9 @@ class InMemoryAgent:
         if sample_seconds or not self.measures:
             return now
         return replace(now, processes=tuple(replace(each, load=0.0) for each in now.processes))
+
+    def topology(self) -> Topology:
+        return self.taken.topology
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
         if self.refusal is not None:

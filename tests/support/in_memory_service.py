@@ -23,6 +23,7 @@ from pinner.model.policy import Expected, Policy
 from pinner.model.process import Process, Thread
 from pinner.model.request import AUTO, Request
 from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Topology
 from pinner.service.protocol import GuestExclusion, StrategyInfo
 
 EVIL = "web\n\x1b[31m<b>\u2028\u202e'"
@@ -87,6 +88,9 @@ class InMemoryService:
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
         _known("host", host, self.hosts())
         return replace(sample_snapshot(), sample_seconds=sample_seconds)
+
+    def topology(self, host: str) -> Topology:
+        return self.observe(host, 0.0).topology
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         taken = self.observe(host, 5.0 if sample_seconds is None else sample_seconds)

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,3 +85,21 @@ def test_a_mask_is_read_back_as_it_was_written(cpus):
 )
 def test_the_kernels_mask_has_words_of_32_cpus(cpus, mask):
     assert CpuSet.parse(cpus).mask() == mask
+
+
+@pytest.mark.fault(45)
+@pytest.mark.parametrize("text", ["0-8191," * 5_000 + "1", "0-8191:1/2," * 3_000 + "1", "1," * 30_000 + "1"])
+def test_a_costly_list_is_refused_early(text):
+    began = time.process_time()
+    with pytest.raises(Invalid) as refused:
+        CpuSet.parse(text, "housekeeping")
+    assert time.process_time() - began < 0.1
+    assert len(str(refused.value)) < 1000
+
+
+def test_the_longest_list_of_a_kernel_is_read():
+    every_second = ",".join(str(cpu) for cpu in range(0, MAX_CPUS, 2))
+    assert len(CpuSet.parse(every_second)) == MAX_CPUS // 2
+    every = ",".join(str(cpu) for cpu in range(MAX_CPUS))
+    assert CpuSet.parse(f"0-{MAX_CPUS - 1},^0-{MAX_CPUS - 1}") == CpuSet()
+    assert len(CpuSet.parse(every)) == MAX_CPUS

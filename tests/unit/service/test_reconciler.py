@@ -15,6 +15,7 @@ from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.planning.placement.backoff import BASE_DELAY, FREE_RETRIES
 from pinner.service.compose import compose
+from pinner.service.hosts import Hosts
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
 ALL = cpus("0-15")
@@ -350,15 +351,15 @@ def test_a_plan_that_became_stale_is_made_again(service, reconciler, agent, monk
 )
 def test_a_policy_set_during_a_reconcile_wins(service, reconciler, agent, monkeypatch, policy, guest):
     service.set_policy(HOST, ENFORCE, ANN)
-    take, another = agent.snapshot, [policy]
+    take, another = Hosts.snapshot, [policy]
 
-    def snapshot(seconds):
-        taken = take(seconds)
+    def snapshot(hosts, host, seconds):
+        taken = take(hosts, host, seconds)
         if another and not seconds:
             service.set_policy(HOST, another.pop(), ANN)
         return taken
 
-    monkeypatch.setattr(agent, "snapshot", snapshot)
+    monkeypatch.setattr(Hosts, "snapshot", snapshot)
     reconciler.reconcile(HOST, "started")
     found = kernel(agent)
     found.pop("daemon")

@@ -1,0 +1,252 @@
+"""One connection: its requests one after the other, its deadlines, its answers."""
+
+import asyncio
+import logging
+import math
+import ssl
+from collections import deque
+from typing import Protocol
+
+from pinner.api.http import response
+from pinner.api.http.ends import endpoints
+from pinner.api.http.limits import Limits
+from pinner.api.http.reader import RequestReader
+from pinner.api.http.request import Endpoints, Refused, Request
+
+LOG = logging.getLogger(__name__)
+
+
+class Owner(Protocol):
+    """What a connection needs of its server."""
+
+    limits: Limits
+    loop: asyncio.AbstractEventLoop
+    ending: bool
+    """The server stops: an answer is the last one of its connection."""
+
+    def admit(self, connection: "Connection") -> bool:
+        """Count a new connection; whether it may stay."""
+
+    def forget(self, connection: "Connection") -> None:
+        """Count the connection no longer. It may be forgotten already."""
+
+    def submit(self, connection: "Connection", request: Request) -> None:
+        """Have a worker answer the request with ``answer`` or ``send``, and then ``finish``."""
+
+
+class Connection(asyncio.Protocol):
+    """Reads requests and sends answers. All of it runs in the event loop; a worker calls it through the loop."""
+
+    def __init__(self, owner: Owner, tls: ssl.SSLContext | None) -> None:
+        self._owner = owner
+        self._tls = tls
+        self._reader = RequestReader(owner.limits)
+        self._pending: deque[Request | Refused] = deque()
+        self._transport: asyncio.Transport
+        self._handshake: asyncio.Task[None] | None = None
+        self._early = bytearray()
+        """What the client sent directly after the handshake, until the event loop reports the handshake's end."""
+        self._drained = asyncio.Event()
+        self._drained.set()
+        self._first = True
+        self._closing = False
+        self.ends: Endpoints
+        self.lost = False
+        self.current: Request | None = None
+        """The request that a worker answers now."""
+        self.since = owner.loop.time()
+        """The start of the wait for the current request."""
+        self.deadline = self.since + owner.limits.head_seconds
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether the server waits for this client, and not the client for the server."""
+        return self.current is None and self._drained.is_set()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of answers that the client has not read."""
+        return self._transport.get_write_buffer_size()
+
+    # The event loop calls these (asyncio.Protocol).
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count the connection, and begin the TLS handshake where the listener has a certificate."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if not self._owner.admit(self):
+            self.abort()
+        elif self._tls is None:
+            self._open()
+        else:
+            transport.pause_reading()  # the first bytes belong to the handshake
+            self._handshake = self._owner.loop.create_task(self._shake_hands(self._tls))
+
+    def data_received(self, data: bytes) -> None:
+        """Read requests; answer the first, keep the others."""
+        if self._handshake is not None:
+            self._early += data
+            return
+        if self._closing:
+            return
+        before = self._reader.phase
+        self._pending.extend(self._reader.feed(data))
+        if len(self._pending) > self._owner.limits.pipelined:
+            self.abort()
+            return
+        self._set_deadline(before)
+        if self._reader.wants_continue and not self._pending and self.current is None:
+            self._reader.wants_continue = False
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._next()
+
+    def eof_received(self) -> bool:
+        """The client has closed at least its sending side. That counts as the end: False closes the connection.
+
+        A request that waits for a thread is then not carried out, and a stream ends at once.
+        """
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """The connection has ended; a worker learns it when it sends."""
+        self.lost = True
+        self._pending.clear()
+        self._drained.set()
+        self._owner.forget(self)
+
+    def pause_writing(self) -> None:
+        """Bytes wait for the client."""
+        self._drained.clear()
+        self.deadline = self._owner.loop.time() + self._owner.limits.send_seconds
+
+    def resume_writing(self) -> None:
+        """The client has read everything."""
+        self._drained.set()
+        if self._closing:
+            self.deadline = self._owner.loop.time() + self._owner.limits.linger_seconds
+        elif self.current is not None:
+            self.deadline = math.inf
+        else:
+            self._wait()
+            self._next()
+
+    # The server calls these in the event loop.
+
+    def abort(self) -> None:
+        """Drop the connection and what is still to be sent."""
+        self._closing = True
+        if self._handshake is not None:
+            self._handshake.cancel()
+        self._transport.abort()
+        self._owner.forget(self)
+
+    def expire(self) -> None:
+        """A deadline has passed: tell a client that is in the middle of a request, drop any other."""
+        if self._handshake is not None or self._closing or self._reader.phase == "idle" or not self._drained.is_set():
+            self.abort()
+            return
+        self._refuse(Refused(408, "request_timeout", "the request did not arrive as a whole in time"))
+
+    def end(self) -> None:
+        """The server stops: close, unless an answer is on its way."""
+        if self.incomplete:
+            self.abort()
+
+    async def send(self, data: bytes) -> None:
+        """Send a part of an answer, and wait until the client has read it. Raises ConnectionResetError."""
+        if not self.lost:
+            self._transport.write(data)
+            await self._drained.wait()
+        if self.lost:
+            raise ConnectionResetError
+
+    def finish(self, data: bytes, *, keep_alive: bool) -> None:
+        """Send the last part of an answer, then read on or close."""
+        self.current = None
+        if self.lost:
+            return
+        self._transport.write(data)
+        if not keep_alive or self._owner.ending:
+            self._close()
+        elif self._drained.is_set():
+            self._wait()
+            self._next()
+
+    # The steps of the connection itself.
+
+    def _open(self) -> None:
+        # pause_writing then means: the client has not read everything. With high=0 a TLS transport is always paused.
+        self._transport.set_write_buffer_limits(high=1, low=0)
+        self.ends = endpoints(self._transport, encrypted=self._tls is not None)
+
+    async def _shake_hands(self, tls: ssl.SSLContext) -> None:
+        limits = self._owner.limits
+        try:
+            transport = await self._owner.loop.start_tls(
+                self._transport,
+                self,
+                tls,
+                server_side=True,
+                ssl_handshake_timeout=limits.head_seconds,
+                ssl_shutdown_timeout=limits.linger_seconds,
+            )
+        except (OSError, asyncio.CancelledError) as error:
+            LOG.info("a TLS handshake failed: %s", error)
+            self._transport.abort()
+            self._owner.forget(self)
+            return
+        self._handshake = None
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._open()
+        if self._early and not self.lost:
+            self.data_received(bytes(self._early))
+            self._early.clear()
+
+    def _set_deadline(self, before: str) -> None:
+        """Begin the deadline of the phase that has begun. Bytes that arrive within a phase do not extend it.
+
+        The deadline of the first head began with the connection.
+        """
+        limits, phase = self._owner.limits, self._reader.phase
+        if self.current is not None or phase == before:
+            return
+        if phase == "body":
+            self.deadline = self._owner.loop.time() + limits.body_seconds
+        elif phase == "head" and not self._first:
+            self.deadline = self._owner.loop.time() + limits.head_seconds
+
+    def _wait(self) -> None:
+        """Begin to wait for the next request."""
+        limits = self._owner.limits
+        seconds = {"idle": limits.idle_seconds, "head": limits.head_seconds, "body": limits.body_seconds}
+        self.since = self._owner.loop.time()
+        self.deadline = self.since + seconds[self._reader.phase]
+
+    def _next(self) -> None:
+        """Hand the next request to a worker. The one before must have been answered, and its answer read."""
+        if self.current is not None or not self._pending or not self._drained.is_set() or self._closing:
+            return
+        following = self._pending.popleft()
+        if isinstance(following, Refused):
+            self._refuse(following)
+            return
+        self.current = following
+        self._first = False
+        self.deadline = math.inf
+        self._owner.submit(self, following)
+
+    def _refuse(self, refused: Refused) -> None:
+        self._transport.write(response.refusal(refused))
+        self._close()
+
+    def _close(self) -> None:
+        """Close after the client has read the answer. The server discards what still arrives (linger_seconds)."""
+        self._closing = True
+        self._pending.clear()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()
+        linger = self._owner.limits.linger_seconds if self._drained.is_set() else self._owner.limits.send_seconds
+        self.deadline = self._owner.loop.time() + linger

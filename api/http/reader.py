@@ -1,0 +1,126 @@
+"""Reads requests from the bytes of one connection.
+
+llhttp parses them in its strict mode: it refuses a space before a colon, two lengths, a length beside a transfer
+encoding, a line that does not end with CR LF, a folded header, and control characters. Two parsers that read such bytes
+differently let a client smuggle a request past a proxy (RFC 9112, section 11.2).
+"""
+
+from typing import Literal
+
+import httptools
+
+from pinner.api.http.limits import Limits
+from pinner.api.http.request import Refused, Request, malformed
+
+Phase = Literal["idle", "head", "body"]
+
+
+class RequestReader:
+    """The requests of one connection, in order. Reads nothing after the first malformed one."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._parser = httptools.HttpRequestParser(self)
+        self._request = Request()
+        self._head_bytes = 0
+        self._length = 0
+        self._refused: Refused | None = None
+        self._complete: list[Request | Refused] = []
+        self.phase: Phase = "idle"
+        self.wants_continue = False
+        """The client waits for ``100 Continue`` before it sends the body (RFC 9110, section 10.1.1)."""
+
+    def feed(self, data: bytes) -> list[Request | Refused]:
+        """The requests that ``data`` completes. A Refused is the last item: no later byte of the connection counts."""
+        if self._refused:
+            return []
+        if self.phase != "body":
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+            if self.phase == "head" and self._head_bytes > self._limits.head_bytes:
+                self._refuse_head()
+        except httptools.HttpParserUpgrade:
+            self._end_with_upgrade()
+        except httptools.HttpParserError as error:
+            self._refused = self._refused or malformed(f"not a valid HTTP/1.1 request: {error}")
+            self._complete.append(self._refused)
+        except Refused as refused:
+            self._complete.append(refused)
+        found, self._complete = self._complete, []
+        return found
+
+    def on_message_begin(self) -> None:
+        """A new request begins."""
+        self._request, self._length = Request(), 0
+        self.phase = "head"
+
+    def on_url(self, part: bytes) -> None:
+        """A part of the request target."""
+        self._request.target += part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header. Trailers of a chunked body do not arrive, because such a body is refused."""
+        self._length += len(name) + len(value) + 4
+        headers = self._request.headers
+        if len(headers) == self._limits.headers or self._length > self._limits.head_bytes:
+            self._refuse_head()
+        headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """The head is complete: it says whether the body is accepted."""
+        request = self._request
+        request.method = self._parser.get_method().decode()
+        request.version = self._parser.get_http_version()
+        request.keep_alive = self._parser.should_keep_alive()
+        if len(request.target) + self._length > self._limits.head_bytes:
+            self._refuse_head()
+        names = [name for name, _ in request.headers]
+        if request.version not in ("1.0", "1.1"):
+            self._refuse(malformed(f"HTTP/{request.version} is not supported; use HTTP/1.1"))
+        if names.count(b"host") != 1 and (request.version == "1.1" or b"host" in names):
+            self._refuse(malformed("Host: exactly one Host header is needed (RFC 9112, section 3.2)"))
+        headers = dict(request.headers)
+        self._check_body(headers)
+        self.phase = "body"
+        self._head_bytes = 0
+        self.wants_continue = headers.get(b"expect", b"").lower() == b"100-continue" and request.version == "1.1"
+
+    def on_body(self, part: bytes) -> None:
+        """A part of the body; llhttp gives no more than the Content-Length."""
+        self._request.body += part
+
+    def on_message_complete(self) -> None:
+        """The request is complete."""
+        self._complete.append(self._request)
+        self.phase = "idle"
+        self.wants_continue = False
+
+    def _check_body(self, headers: dict[bytes, bytes]) -> None:
+        limit = self._limits.body_bytes
+        if b"transfer-encoding" in headers:
+            given = headers[b"transfer-encoding"][:100].decode("latin-1")
+            message = f"Transfer-Encoding: {given!r} is not accepted; send the body with a Content-Length"
+            self._refuse(Refused(411, "length_required", message))
+        if (length := int(headers.get(b"content-length", b"0"))) > limit:
+            message = f"Content-Length: {length} is too large: the limit is {limit} bytes"
+            self._refuse(Refused(413, "too_large", message))
+
+    def _refuse_head(self) -> None:
+        limits = self._limits
+        message = f"request head: the limit is {limits.head_bytes} bytes and {limits.headers} headers"
+        self._refuse(Refused(431, "head_too_large", message))
+
+    def _refuse(self, refused: Refused) -> None:
+        """Raise the refusal. llhttp replaces an exception of a callback with its own, so it is kept here as well."""
+        self._refused = refused
+        raise refused
+
+    def _end_with_upgrade(self) -> None:
+        """pinner upgrades to no other protocol. The request is answered, and no byte after it is read."""
+        self._refused = malformed("pinner supports no other protocol on this connection")
+        last = self._complete[-1] if self._complete else None
+        if isinstance(last, Request) and last.method != "CONNECT":
+            last.keep_alive = False
+            return
+        self._complete.append(self._refused)

@@ -1,0 +1,112 @@
+"""One whole request, and its WSGI environment (PEP 3333)."""
+
+import sys
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from pinner.api.peer import ENVIRON, Peer, TcpPeer
+
+
+class Refused(Exception):
+    """A request that the server answers itself with an error, before it closes the connection."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+
+
+def malformed(message: str) -> Refused:
+    """The refusal of bytes that are not a valid HTTP/1.1 request."""
+    return Refused(400, "invalid", message)
+
+
+@dataclass(slots=True)
+class Request:
+    """A request as the client sent it."""
+
+    method: str = ""
+    target: bytes = b""
+    """A path with its query, or an absolute URL (RFC 9112, section 3.2)."""
+    version: str = "1.1"
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    """Names in lower case, with their values."""
+    body: bytearray = field(default_factory=bytearray)
+    keep_alive: bool = False
+    """Whether the client expects to send another request over the same connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """The two ends of a connection."""
+
+    peer: Peer
+    scheme: str
+    """``http`` or ``https``."""
+    name: str
+    port: str
+    """The server's own address; ``localhost`` and no port on a Unix socket."""
+
+
+def environ(request: Request, ends: Endpoints) -> dict[str, Any]:
+    """The WSGI environment of a request. Raises Refused for a target that is no path and no URL."""
+    path, query, authority = _target(request.target)
+    found: dict[str, Any] = {
+        "REQUEST_METHOD": request.method,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": unquote_to_bytes(path).decode("latin-1"),
+        "QUERY_STRING": query.decode("latin-1"),
+        "REQUEST_URI": request.target.decode("latin-1"),
+        "SERVER_NAME": ends.name,
+        "SERVER_PORT": ends.port,
+        "SERVER_PROTOCOL": f"HTTP/{request.version}",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": ends.scheme,
+        "wsgi.input": BytesIO(request.body),
+        "wsgi.input_terminated": True,
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+        ENVIRON: ends.peer,
+    }
+    if isinstance(ends.peer, TcpPeer):
+        found["REMOTE_ADDR"] = ends.peer.address
+    found.update(_header_variables(request.headers))
+    if authority:
+        found["HTTP_HOST"] = authority
+    return found
+
+
+def _header_variables(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The headers under their names in the environment.
+
+    A name with an underscore is left out: in the environment it would look like the same name with a hyphen.
+    """
+    found: dict[str, str] = {}
+    for name, value in headers:
+        if b"_" in name:
+            continue
+        key = name.decode("latin-1").upper().replace("-", "_")
+        if key not in ("CONTENT_TYPE", "CONTENT_LENGTH"):
+            key = f"HTTP_{key}"
+        text = value.decode("latin-1")
+        found[key] = f"{found[key]},{text}" if key in found else text
+    return found
+
+
+def _target(target: bytes) -> tuple[bytes, bytes, str]:
+    """Path, query and authority of a request target; the authority is empty where the target is a path."""
+    if target.startswith(b"/") or target == b"*":
+        path, _, query = target.partition(b"?")
+        return path, query, ""
+    try:
+        parts = urlsplit(target)
+    except ValueError:
+        parts = urlsplit(b"")
+    if parts.scheme.lower() not in (b"http", b"https") or not parts.netloc:
+        raise malformed(f"request target: {target[:100]!r} is neither a path nor an http URL")
+    return parts.path or b"/", parts.query, parts.netloc.decode("latin-1")

@@ -1,0 +1,107 @@
+"""The event loop's part of the server: listeners, open connections, deadlines, and the worker threads."""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from pinner.api.http import worker
+from pinner.api.http.connection import Connection
+from pinner.api.http.limits import Limits
+from pinner.api.http.request import Request
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+LOG = logging.getLogger(__name__)
+HEALTH = b"/healthcheck"
+"""A thread of its own answers this path, so that it answers while all other threads wait for hosts."""
+_TICK = 0.25
+"""Seconds between two checks of the deadlines."""
+BACKLOG = 512
+"""Connections that the kernel accepts before the server does (listen(2))."""
+STOP_SECONDS = 5.0
+"""After a stop, answers that are on their way have so much time to be read."""
+
+
+class Serving:
+    """Serves an application. All methods but ``__init__`` and ``close`` run in the event loop."""
+
+    def __init__(self, app: "WSGIApplication", limits: Limits, threads: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.limits = limits
+        self.loop = loop
+        self.ending = False
+        self._app = app
+        self._connections: set[Connection] = set()
+        self._listeners: list[asyncio.Server] = []
+        self._workers = ThreadPoolExecutor(threads, "api")
+        self._health = ThreadPoolExecutor(1, "api-health")
+
+    async def listen(self, sockets: Sequence[socket.socket], tls: ssl.SSLContext | None) -> None:
+        """Accept connections from the bound sockets; ``tls`` is for those that are no Unix sockets."""
+        for bound in sockets:
+            context = None if bound.family == socket.AF_UNIX else tls
+
+            def connection(context: ssl.SSLContext | None = context) -> Connection:
+                return Connection(self, context)
+
+            self._listeners.append(await self.loop.create_server(connection, sock=bound, backlog=BACKLOG))
+        self._tick()
+
+    def admit(self, connection: Connection) -> bool:
+        """Count a connection. At the limit, drop the one that has been incomplete for the longest time.
+
+        False where no connection is incomplete: then the new one cannot be served.
+        """
+        if len(self._connections) >= self.limits.connections:
+            waiting = [known for known in self._connections if known.incomplete]
+            if not waiting:
+                LOG.warning("%d connections wait for answers; a new one was closed", len(self._connections))
+                return False
+            min(waiting, key=lambda known: known.since).abort()
+        self._connections.add(connection)
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        """Count the connection no longer."""
+        self._connections.discard(connection)
+
+    def submit(self, connection: Connection, request: Request) -> None:
+        """Have a worker thread answer the request."""
+        threads = self._health if request.target.partition(b"?")[0] == HEALTH else self._workers
+        threads.submit(worker.answer, self._app, connection, request, self.loop)
+
+    async def end(self) -> None:
+        """Accept nothing more, and return when the requests in progress are answered."""
+        self.ending = True
+        for listener in self._listeners:
+            listener.close()
+        for connection in tuple(self._connections):
+            connection.end()
+        while any(connection.current is not None for connection in self._connections):
+            await asyncio.sleep(0.02)
+        deadline = self.loop.time() + STOP_SECONDS
+        while any(not connection.incomplete for connection in self._connections) and self.loop.time() < deadline:
+            await asyncio.sleep(0.02)
+        for connection in tuple(self._connections):
+            connection.abort()
+        await asyncio.sleep(0)  # the transports close their sockets in the loop's next round
+
+    def close(self) -> None:
+        """Wait for the workers, also for those whose clients have gone."""
+        self._workers.shutdown()
+        self._health.shutdown()
+
+    def _tick(self) -> None:
+        """Expire the connections whose deadline has passed, and bound the answers that nobody reads."""
+        now = self.loop.time()
+        for connection in tuple(self._connections):
+            if connection.deadline < now:
+                connection.expire()
+        while sum(unsent := [connection.unsent for connection in self._connections]) > self.limits.unsent_bytes:
+            max(self._connections, key=lambda connection: connection.unsent).abort()
+            LOG.warning("%d bytes of answers were not read; the largest was dropped", sum(unsent))
+        self.loop.call_later(_TICK, self._tick)

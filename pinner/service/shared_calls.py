@@ -1,0 +1,44 @@
+"""Calls that are made once for all callers that wait for them."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class SharedCalls(Generic[T]):
+    """Makes at most ``at_once`` calls at the same time. Callers that wait for the same call share one.
+
+    A caller never gets the result of a call that began before the caller asked: such a result could miss what the
+    caller has just done. Therefore a caller joins only a call that waits to begin.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        self._slots = threading.Semaphore(at_once)
+        self._lock = threading.Lock()
+        self._waiting: dict[object, Future[T]] = {}
+
+    def call(self, key: object, function: Callable[[], T]) -> T:
+        """The result of ``function``, which does the same for every caller with an equal ``key``.
+
+        The first of the callers that wait together makes the call. Raises its exception for all of them.
+        """
+        with self._lock:
+            shared = self._waiting.get(key)
+            if first := shared is None:
+                shared = self._waiting[key] = Future()
+        if first:
+            with self._slots:
+                with self._lock:
+                    del self._waiting[key]
+                _make(shared, function)
+        return shared.result()
+
+
+def _make(shared: Future[T], function: Callable[[], T]) -> None:
+    try:
+        shared.set_result(function())
+    except BaseException as error:
+        shared.set_exception(error)

@@ -1,0 +1,43 @@
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinner.api.http.limits import Limits
+from pinner.api.http.reader import RequestReader
+from pinner.api.http.request import Refused
+
+THREE = (
+    b"POST /a?b=c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello"
+    b"GET /d HTTP/1.1\r\nHost: localhost\r\nX-Y: z\r\n\r\n"
+    b"GET /e HTTP/1.1\r\nHost : localhost\r\n\r\n"
+)
+
+
+def read(parts):
+    reader = RequestReader(Limits())
+    return [item for part in parts for item in reader.feed(part)]
+
+
+@given(st.lists(st.integers(0, len(THREE)), max_size=40))
+def test_requests_are_the_same_however_their_bytes_arrive(cuts):
+    edges = [0, *sorted(cuts), len(THREE)]
+    post, get, refused = read(THREE[a:b] for a, b in pairwise(edges))
+    assert (post.method, post.target, bytes(post.body)) == ("POST", b"/a?b=c", b"hello")
+    assert (get.method, get.target, get.headers) == ("GET", b"/d", [(b"host", b"localhost"), (b"x-y", b"z")])
+    assert refused.status == 400
+
+
+@given(st.lists(st.binary(max_size=200), max_size=20))
+def test_no_bytes_break_the_reader(parts):
+    found = read(parts)
+    assert all(not isinstance(item, Refused) for item in found[:-1]), "nothing is read after a refusal"
+
+
+def test_the_client_waits_for_continue_only_before_a_body_that_is_accepted():
+    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: "
+    accepted, refused = RequestReader(Limits()), RequestReader(Limits())
+    assert accepted.feed(head + b"5\r\n\r\n") == []
+    assert accepted.wants_continue
+    assert refused.feed(head + b"999999999\r\n\r\n")[0].status == 413
+    assert not refused.wants_continue
