@@ -10,7 +10,8 @@ from datetime import datetime
 
 from werkzeug.exceptions import Forbidden
 
-from pinner.model.audit import AuditRecord, Caller, Verification
+from pinner.model.agent_audit import Anchor
+from pinner.model.audit import AuditRecord, Caller
 from pinner.model.drift import DriftReport
 from pinner.model.errors import NotFound
 from pinner.model.event import GuestEvent, GuestEventOutcome
@@ -21,6 +22,7 @@ from pinner.model.policy import Expected, Policy
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
+from pinner.model.verification import Verification
 from pinner.service.protocol import GuestExclusion, Service, StrategyInfo
 
 
@@ -155,9 +157,20 @@ class HostService:
         """See Service."""
         return self._every.audit(self._only(host), actor, since, limit, marker, direction=direction)
 
-    def verify_audit(self) -> Verification:
+    def verify_audit(self, anchor: Anchor | None = None) -> Verification:  # noqa: ARG002
         """Refused: the chain covers every host."""
-        raise Forbidden(
+        raise self._no_chain()
+
+    def audit_anchor(self) -> Anchor:
+        """Refused: an anchor has the heads of every host."""
+        raise self._no_chain()
+
+    def export_audit(self) -> Iterator[str]:
+        """Refused: an export has the records of every host."""
+        raise self._no_chain()
+
+    def _no_chain(self) -> Forbidden:
+        return Forbidden(
             f"this token may act on host {self._host!r} only; the chain of the audit trail covers every host"
         )
 

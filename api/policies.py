@@ -71,7 +71,10 @@ _OPERATIONS = (
     _rule("events:leaving", "hook", "POST", "/v1/events/guest-leaving", "Report that a guest is about to migrate."),
     _rule("events:gone", "hook", "POST", "/v1/events/guest-gone", "Report that a guest has left the host."),
     _rule("audit:list", "reader", "GET", "/v1/audit", "List the records of the audit trail."),
-    _rule("audit:verify", "reader", "GET", "/v1/audit/verify", "Check the hash chain of the audit trail."),
+    _rule("audit:verify", "reader", "GET", "/v1/audit/verify", "Verify the audit trail."),
+    _rule("audit:verify_with_anchor", "reader", "POST", "/v1/audit/verify", "Verify the audit trail with an anchor."),
+    _rule("audit:anchor", "reader", "GET", "/v1/audit/anchor", "Make an anchor of the audit trail."),
+    _rule("audit:export", "admin", "GET", "/v1/audit/export", "Export the audit trail."),
 )
 
 

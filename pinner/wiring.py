@@ -16,6 +16,8 @@ from pinner.agent.captured import CapturedAgent
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
 from pinner.agent.protocol import Agent
+from pinner.agent.signing import SigningKey
+from pinner.agent.trail import AgentTrail
 from pinner.agent.waiting import sleep
 from pinner.host import nova_conf
 from pinner.host.events import HostWatcher
@@ -28,6 +30,7 @@ from pinner.model.nova import NovaSets, configured, cpus
 from pinner.model.nova_report import Listening
 from pinner.model.snapshot import Snapshot
 from pinner.owners import require_own
+from pinner.service.audit_heads import AuditHeads
 from pinner.service.compose import ServiceParts, compose
 from pinner.service.controller import PolicyController
 from pinner.service.protocol import Service
@@ -141,7 +144,9 @@ def local_agent(config: cfg.ConfigOpts, own: Container[int], undo: ExitStack, *,
     own_pins = OwnPins()
     host = LiveHost(libvirt, lambda: configured(sets, nova_conf.read(files)), own_pins)
     event_queue = HostEventQueue(now)
-    agent = LocalAgent(take, host, journal, now, event_queue, config.agent.recover, name=host_name(config))
+    key = SigningKey(state_dir(config) / "agent" / "signing.key")
+    trail = AgentTrail(host_name(config), journal.chain, key, now)
+    agent = LocalAgent(take, host, journal, now, event_queue, trail, config.agent.recover, name=host_name(config))
     undo.callback(agent.close)
     agent.recover()
     if watch:
@@ -167,6 +172,12 @@ def service_parts(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str,
     undo.callback(parts.close)
     parts.runs.catch_up()
     return parts
+
+
+def start_audit_heads(heads: AuditHeads, undo: ExitStack) -> None:
+    """Exchange the heads of the audit trails with the agents from now on; ``undo`` ends it."""
+    heads.start()
+    undo.callback(heads.stop)
 
 
 def start_controller(config: cfg.ConfigOpts, reconciler: Reconciler, host: str, undo: ExitStack) -> None:

@@ -103,6 +103,12 @@ ROWS = (
         "P",
     ),
     Row(
+        46,
+        "the API's user deletes or rewrites the audit trail, or calls the agent alone",
+        "verify names what was cut, forged or never reported; the agent's trail is out of that user's reach",
+        "P",
+    ),
+    Row(
         61,
         "requests that two HTTP parsers read differently: `Content-Length : 3`, two lengths, bytes after a 411",
         "400, and the connection is closed",

@@ -12,6 +12,7 @@ from pinner import codec
 from pinner.agent import limits
 from pinner.agent.protocol import Agent, Progress
 from pinner.agent.waiting import steps
+from pinner.model.agent_audit import ChainHead, agent_peer
 from pinner.model.drift import Drift
 from pinner.model.errors import Invalid
 from pinner.model.event import HostEvent
@@ -44,7 +45,12 @@ def name_of(call: Mapping[str, Any]) -> str:
 
 def answer(agent: Agent, call: Mapping[str, Any], caller: Caller) -> object:
     """The result of a call. Raises Invalid for an unknown call or a wrong argument, and the errors of the agent."""
-    return HANDLERS[name_of(call)](agent, call, caller)
+    handler = HANDLERS[name_of(call)]
+    set_before = agent_peer.set(caller.label)
+    try:
+        return handler(agent, call, caller)
+    finally:
+        agent_peer.reset(set_before)
 
 
 def _snapshot(agent: Agent, given: Arguments, _: Caller) -> object:
@@ -103,6 +109,14 @@ def _set_excluded(agent: Agent, given: Arguments, _: Caller) -> None:
     agent.set_excluded(limits.require_id("guest", given.get("guest")), excluded=_read(bool, given, "excluded"))
 
 
+def _audit_head(agent: Agent, given: Arguments, _: Caller) -> object:
+    return agent.audit_head(None if given.get("centre") is None else _read(ChainHead, given, "centre"))
+
+
+def _audit_records(agent: Agent, given: Arguments, _: Caller) -> object:
+    return _plain(agent.audit_records(_read(int, given, "after"), _read(int, given, "limit")))
+
+
 def _run_of(given: Arguments, caller: Caller) -> Run:
     """The run of a call. The kernel says who called, whatever the message claims."""
     return replace(_read(Run, given, "run"), peer=caller.label)
@@ -130,5 +144,7 @@ HANDLERS: dict[str, Handler] = {
     "publish_policy_set": _publish_policy_set,
     "explain": _explain,
     "set_excluded": _set_excluded,
+    "audit_head": _audit_head,
+    "audit_records": _audit_records,
 }
 """Every method of Agent."""

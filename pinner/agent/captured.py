@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from pinner.agent.protocol import Progress
+from pinner.model.agent_audit import ChainHead
 from pinner.model.drift import Drift
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.event import HostEvent
@@ -69,3 +70,11 @@ class CapturedAgent:
     def set_excluded(self, guest: str, *, excluded: bool) -> NoReturn:  # noqa: ARG002
         """Raises Invalid."""
         raise Invalid("guest", guest, "a guest of a live host: a captured machine cannot be changed")
+
+    def audit_head(self, centre: ChainHead | None) -> NoReturn:  # noqa: ARG002
+        """Raises NotFound, because a captured machine has no audit trail."""
+        raise NotFound("audit trail", "captured machine")
+
+    def audit_records(self, after: int, limit: int) -> NoReturn:  # noqa: ARG002
+        """Raises NotFound, because a captured machine has no audit trail."""
+        raise NotFound("audit trail", "captured machine")

@@ -8,6 +8,7 @@ from typing import Any
 from pinner import codec
 from pinner.agent import wire
 from pinner.agent.protocol import Progress
+from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
 from pinner.model.drift import Drift
 from pinner.model.errors import HostUnreachable, Unanswered, revive
 from pinner.model.event import HostEvent
@@ -73,6 +74,14 @@ class AgentClient:
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
         """See Agent."""
         self._call(call="set_excluded", guest=guest, excluded=excluded)
+
+    def audit_head(self, centre: ChainHead | None) -> SignedHead:
+        """See Agent."""
+        return codec.read(SignedHead, self._call(call="audit_head", centre=centre))
+
+    def audit_records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
+        """See Agent."""
+        return codec.read(tuple[AgentRecord, ...], self._call(call="audit_records", after=after, limit=limit))
 
     def _call(self, progress: Progress | None = None, **call: object) -> Any:
         try:

@@ -1,8 +1,8 @@
 """The agent in this process: used directly by default, or through an agent's server."""
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
@@ -10,11 +10,13 @@ from typing import Protocol
 from pinner.agent import admission, limits, peers
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.protocol import Progress
+from pinner.agent.trail import AgentTrail
 from pinner.apply import executor
 from pinner.apply.ports import Admission, Host, Journal
 from pinner.apply.recover import RecoveryPolicy, recover
+from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
 from pinner.model.drift import Drift
-from pinner.model.errors import Invalid, NotFound, NovaConflict, PinnerError, Refused, RunConflict
+from pinner.model.errors import NotFound, RunConflict
 from pinner.model.event import HostEvent
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
@@ -22,11 +24,6 @@ from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 
 LOG = logging.getLogger(__name__)
-
-
-def log_refusal(run: Run, error: PinnerError) -> None:
-    """Write a refused run to the log."""
-    LOG.warning("refused run %s, claimed by %r, called by %s: %s", run.id, run.actor, run.peer or "pinner", error)
 
 
 class Machine(Host, Protocol):
@@ -55,23 +52,21 @@ class LocalAgent:
         journal: Journal,
         now: Callable[[], datetime],
         event_queue: HostEventQueue,
+        trail: AgentTrail,
         recovery: RecoveryPolicy = "back",
         *,
         name: str,
-        refused: Callable[[Run, PinnerError], None] = log_refusal,
     ) -> None:
-        """``take_snapshot`` gets the seconds between its two samples; ``recovery`` is how an interrupted apply ends.
-
-        ``name`` is this host's name in pinner. ``refused`` gets each run that is refused, with the error.
-        """
+        """``take_snapshot`` gets the seconds between its two samples; ``trail`` is the audit trail beside the journal;
+        ``recovery`` is how an interrupted apply ends; ``name`` is this host's name in pinner."""
         self._take_snapshot = take_snapshot
         self._host = host
         self._journal = journal
         self._now = now
         self._event_queue = event_queue
+        self._trail = trail
         self._recovery = recovery
         self._name = name
-        self._refused = refused
 
     def recover(self) -> None:
         """End the run whose process died, if there is one. Called when the agent starts, and before each new run."""
@@ -92,7 +87,7 @@ class LocalAgent:
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
         """See Agent."""
-        with self._refusals(run):
+        with self._trail.refusals(run, self._has_run):
             limits.require_plan(plan, run, self._name)
             run = self._own(run)
             self.recover()
@@ -100,7 +95,7 @@ class LocalAgent:
 
     def rollback(self, run: Run, progress: Progress) -> Run:
         """See Agent."""
-        with self._refusals(run):
+        with self._trail.refusals(run, self._has_run):
             limits.require_rollback(run, self._name)
             run = self._own(run)
             self.recover()
@@ -124,15 +119,6 @@ class LocalAgent:
             recovered="",
             peer=run.peer or peers.own().label,
         )
-
-    @contextmanager
-    def _refusals(self, run: Run) -> Iterator[None]:
-        """Pass each refusal on, so that it is recorded."""
-        try:
-            yield
-        except (Refused, Invalid, RunConflict, NovaConflict) as error:
-            self._refused(run, error)
-            raise
 
     def run(self, run: str) -> Run:
         """See Agent."""
@@ -169,3 +155,19 @@ class LocalAgent:
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
         """See Agent."""
         self._host.set_excluded(guest, excluded=excluded)
+        self._trail.excluded(guest, excluded=excluded)
+
+    def audit_head(self, centre: ChainHead | None) -> SignedHead:
+        """See Agent."""
+        return self._trail.head(centre)
+
+    def audit_records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
+        """See Agent."""
+        return self._trail.records(after, limit)
+
+    def _has_run(self, run: str) -> bool:
+        try:
+            self._journal.run(run)
+        except NotFound:
+            return False
+        return True

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
 from pinner.model.drift import Drift
 from pinner.model.event import HostEvent
 from pinner.model.journal import Entry, Run
@@ -72,3 +73,13 @@ class Agent(Protocol):
         Writes the live metadata, and the persistent definition if the guest has one. Raises Gone, NotPermitted,
         HostUnreachable.
         """
+
+    def audit_head(self, centre: ChainHead | None) -> SignedHead:
+        """The signed head of the agent's audit trail, after the agent has added the centre's head to it.
+
+        None: the agent adds nothing. Raises NotFound for a captured machine, which has no trail, and StoreUnavailable.
+        """
+
+    def audit_records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
+        """At most ``limit`` records (1 to 1000) of the agent's audit trail with a number above ``after``, in their
+        order. Raises NotFound for a captured machine, and Invalid."""

@@ -1,14 +1,15 @@
-"""pinner audit list | verify."""
+"""pinner audit list; its other verbs are in audit_proof."""
 
+import re
 import textwrap
 from argparse import Namespace
 
 from rich.text import Text
 
-from pinner import codec
+from pinner.cli import audit_proof
 from pinner.cli.context import Context
 from pinner.cli.options import page_options
-from pinner.cli.output import cells, moment, print_json, table
+from pinner.cli.output import cells, moment, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.values import moment as moment_value
 from pinner.render import visible
@@ -19,6 +20,7 @@ SHOWN = 16
 """Characters of a content hash that a table shows; --json prints all of them."""
 RESULT_WIDTH = 24
 """Columns of a result in a table. A long result takes several lines and leaves room for the other columns."""
+_HASHES = re.compile(f"[0-9a-f]{{{HASH}}}")
 
 
 def register(commands: Commands) -> None:
@@ -40,17 +42,7 @@ def register(commands: Commands) -> None:
         help="only records since this time (ISO 8601, in local time unless it names a zone)",
     )
     page_options(listing)
-    add_command(
-        verbs,
-        "verify",
-        verify,
-        "verify the hash chain of the audit trail",
-        about="The command prints the number of records and the head, which is the hash of\n"
-        "the last record. Store the head outside the host: only a comparison with it\n"
-        "shows that the last records were cut off.",
-        status={0: "the audit trail is intact", 1: "a record was changed, removed or moved, or the command failed"},
-        examples=["pinner audit verify"],
-    )
+    audit_proof.register(verbs)
 
 
 def list_audit(context: Context, arguments: Namespace) -> int:
@@ -68,7 +60,7 @@ def list_audit(context: Context, arguments: Namespace) -> int:
                 record.action,
                 record.host,
                 record.subject if len(record.subject) < HASH else f"{record.subject[:SHOWN]}...",
-                f"{record.before} -> {record.after}" if record.before or record.after else "",
+                _HASHES.sub(_short, f"{record.before} -> {record.after}") if record.before or record.after else "",
                 Text("\n".join(textwrap.wrap(visible(record.result), RESULT_WIDTH))),
             )
         )
@@ -76,14 +68,5 @@ def list_audit(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def verify(context: Context, _arguments: Namespace) -> int:
-    """Print whether the audit trail is intact."""
-    with context.open() as pinner:
-        found = pinner.verify_audit()
-    if context.json:
-        print_json(codec.plain(found))
-    elif found.ok:
-        context.out.print(*cells(f"intact: {found.records} records, head {found.head}"), soft_wrap=True)
-    else:
-        context.out.print(*cells(f"broken at record {found.broken}: {found.why}", style="bold red"), soft_wrap=True)
-    return 0 if found.ok else 1
+def _short(found: re.Match[str]) -> str:
+    return f"{found[0][:SHOWN]}..."

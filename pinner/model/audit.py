@@ -133,10 +133,10 @@ class AuditRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
-    """The result of a check of the whole audit trail.
+class ChainCheck:
+    """The result of a check of one chain of records.
 
-    A trail whose last records were deleted is still consistent. Only a copy of ``head`` that was stored elsewhere
+    A chain whose last records were deleted is still consistent. Only a copy of ``head`` that was stored elsewhere
     shows that records are missing.
     """
 

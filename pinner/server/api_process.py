@@ -43,6 +43,7 @@ def serve(
     host = wiring.host_name(config)
     with ExitStack() as undo:
         parts, server = start(config, agent, database, listeners, undo, tls)
+        wiring.start_audit_heads(parts.audit_heads, undo)
         wiring.start_controller(config, parts.reconciler, host, undo)
         print(f"pinner serves host {host} at {' and '.join(server.urls)} (Ctrl-C ends it)", flush=True)
         notify_ready()

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from pinner.agent.protocol import Agent
+from pinner.service.audit_heads import AuditHeads
+from pinner.service.audit_trail import AuditTrail
 from pinner.service.guest_events import GuestEventHandler
 from pinner.service.guest_exclusions import GuestExclusions
 from pinner.service.hosts import Hosts
@@ -27,6 +29,8 @@ class ServiceParts:
     """To catch up at the start."""
     store: Store
     """For the access control: the tokens, and the audit trail."""
+    audit_heads: AuditHeads
+    """For a server, which exchanges the heads of the audit trails all the time."""
 
     def close(self) -> None:
         """Accept no more runs, and wait for the runs under way."""
@@ -49,9 +53,11 @@ def compose(
     hosts = Hosts(agents, store.guest_hints, now)
     policies = HostPolicies(hosts, store, now)
     plans = PlanMaker(hosts, store, now, sample_seconds)
-    runs = RunManager(hosts, policies, store, now, new_id)
+    heads = AuditHeads(hosts, store)
+    runs = RunManager(hosts, policies, heads, store, now, new_id)
     reconciler = Reconciler(hosts, policies, plans, runs, store, now, new_id, sample_seconds)
     guest_events = GuestEventHandler(hosts, reconciler, store, now, migration)
     exclusions = GuestExclusions(hosts, store, now)
-    service = LocalService(hosts, plans, policies, runs, reconciler, guest_events, exclusions, store)
-    return ServiceParts(service, reconciler, runs, store)
+    trail = AuditTrail(hosts, runs, store)
+    service = LocalService(hosts, plans, policies, runs, reconciler, guest_events, exclusions, trail, store)
+    return ServiceParts(service, reconciler, runs, store, heads)

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from pinner.model.audit import AuditRecord, Caller, Verification
+from pinner.model.agent_audit import Anchor
+from pinner.model.audit import AuditRecord, Caller
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.journal import Entry, Run, RunProgress, RunState
@@ -13,7 +14,9 @@ from pinner.model.policy import Expected, Policy
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
+from pinner.model.verification import Verification
 from pinner.planning.strategy import installed
+from pinner.service.audit_trail import AuditTrail
 from pinner.service.guest_events import GuestEventHandler
 from pinner.service.guest_exclusions import GuestExclusions
 from pinner.service.hosts import Hosts
@@ -39,6 +42,7 @@ class LocalService:
         reconciler: Reconciler,
         guest_events: GuestEventHandler,
         exclusions: GuestExclusions,
+        audit_trail: AuditTrail,
         store: Store,
     ) -> None:
         self._hosts = hosts
@@ -48,6 +52,7 @@ class LocalService:
         self._reconciler = reconciler
         self._guest_events = guest_events
         self._exclusions = exclusions
+        self._audit_trail = audit_trail
         self._store = store
 
     def hosts(self) -> tuple[str, ...]:
@@ -162,6 +167,14 @@ class LocalService:
         """See Service."""
         return self._store.audit.list(host, actor, since, limit, marker, direction=direction)
 
-    def verify_audit(self) -> Verification:
+    def verify_audit(self, anchor: Anchor | None = None) -> Verification:
         """See Service."""
-        return self._store.audit.verify()
+        return self._audit_trail.verify(anchor)
+
+    def audit_anchor(self) -> Anchor:
+        """See Service."""
+        return self._audit_trail.anchor()
+
+    def export_audit(self) -> Iterator[str]:
+        """See Service."""
+        return self._audit_trail.export()

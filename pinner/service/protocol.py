@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from pinner.model.audit import AuditRecord, Caller, Verification
+from pinner.model.agent_audit import Anchor
+from pinner.model.audit import AuditRecord, Caller
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.journal import Entry, Run, RunProgress, RunState
@@ -18,6 +19,7 @@ from pinner.model.policy import Expected, Policy
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
+from pinner.model.verification import Verification
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,5 +155,12 @@ class Service(Protocol):
     ) -> Page[AuditRecord]:
         """A page of the audit trail."""
 
-    def verify_audit(self) -> Verification:
-        """Check the hash chain from the first record to the last."""
+    def verify_audit(self, anchor: Anchor | None = None) -> Verification:
+        """Check the centre's audit trail and the agents' trails, each against the other and against the anchor."""
+
+    def audit_anchor(self) -> Anchor:
+        """The signed heads of all agents now. Raises HostUnreachable; NotFound where no agent has a trail."""
+
+    def export_audit(self) -> Iterator[str]:
+        """The trails of the centre and of the agents as JSON lines, each with its line end. Raises like
+        ``audit_anchor``."""

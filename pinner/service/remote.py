@@ -8,6 +8,7 @@ the Unix socket.
 import ssl
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +17,8 @@ from urllib.parse import quote
 import httpx
 
 from pinner import codec
-from pinner.model.audit import AuditRecord, Caller, Verification
+from pinner.model.agent_audit import Anchor
+from pinner.model.audit import AuditRecord, Caller
 from pinner.model.drift import DriftReport
 from pinner.model.errors import HostUnreachable, Invalid, NotPermitted, PinnerError, revive
 from pinner.model.event import GuestEvent, GuestEventOutcome
@@ -27,9 +29,11 @@ from pinner.model.policy import Expected, Policy
 from pinner.model.request import Request
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
 from pinner.model.topology import Topology
+from pinner.model.verification import Verification
 from pinner.owners import connect_remedy
 from pinner.service.protocol import GuestExclusion, StrategyInfo
 from pinner.service.run_follower import RunFollower
+from pinner.service.streams import lines, server_sent_events
 
 T = TypeVar("T")
 
@@ -203,8 +207,18 @@ class RemoteService:
         query = {"host": host, "actor": actor, "since": since.isoformat() if since else None, "sort_dir": direction}
         return self._get(Page[AuditRecord], "audit", limit=limit, marker=marker, **query)
 
-    def verify_audit(self) -> Verification:
-        return self._get(Verification, "audit", "verify")
+    def verify_audit(self, anchor: Anchor | None = None) -> Verification:
+        path = (Verification, "audit", "verify")
+        return self._get(*path) if anchor is None else self._post(*path, body=codec.plain(anchor))
+
+    def audit_anchor(self) -> Anchor:
+        return self._get(Anchor, "audit", "anchor")
+
+    def export_audit(self) -> Iterator[str]:
+        with self._reachable(), self._http.stream("GET", _url(("audit", "export"))) as answer:
+            if not answer.is_success:
+                raise _error(answer.status_code, answer.read())
+            yield from lines(answer.iter_bytes())
 
     def _detail(self, run: str) -> tuple[Run, tuple[Entry, ...]]:
         parts = self._get(dict[str, Any], "runs", run)
@@ -234,8 +248,17 @@ class RemoteService:
 
     def _send(self, method: str, path: tuple[str, ...], **content: Any) -> bytes:
         """The body of a successful answer. Raises the error that the server sent, HostUnreachable and Invalid."""
-        try:
+        with self._reachable():
             answer = self._http.request(method, _url(path), **content)
+        if not answer.is_success:
+            raise _error(answer.status_code, answer.content)
+        return answer.content
+
+    @contextmanager
+    def _reachable(self) -> Iterator[None]:
+        """Raise NotPermitted, HostUnreachable or Invalid where the request cannot be sent or is not answered."""
+        try:
+            yield
         except httpx.HTTPError as error:
             if _refused_by_mode(error):
                 raise NotPermitted(self._url, connect_remedy(Path(self._url.removeprefix(UNIX)))) from None
@@ -243,9 +266,6 @@ class RemoteService:
             raise HostUnreachable(self._url, why) from None
         except UnicodeEncodeError as error:
             raise Invalid("text", ascii(error.object), "text in UTF-8") from None
-        if not answer.is_success:
-            raise _error(answer.status_code, answer.content)
-        return answer.content
 
     def _stream(self, run: str) -> Iterator[RunProgress]:
         """The progress from the event stream. Ends early where the server has no free stream."""
@@ -255,7 +275,7 @@ class RemoteService:
                 return
             if not answer.is_success:
                 raise _error(answer.status_code, answer.read())
-            for name, data in _events(answer.iter_bytes()):
+            for name, data in server_sent_events(answer.iter_bytes()):
                 if name == b"error":
                     raise _error(answer.status_code, data)
                 if name in (b"change", b"end"):
@@ -297,20 +317,6 @@ def _conditions(expected: Expected) -> dict[str, str]:
 
 def _url(path: tuple[str, ...]) -> str:
     return "/v1/" + "/".join(quote(part, safe="", errors="replace") for part in path)
-
-
-def _events(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Name and data of each server-sent event.
-
-    The lines are split by hand: only a line feed ends a line, and guests' names may contain characters that other
-    readers take for a line end (U+2028).
-    """
-    rest = b""
-    for chunk in chunks:
-        *blocks, rest = (rest + chunk).split(b"\n\n")
-        for block in blocks:
-            fields = {name: value for name, _, value in (line.partition(b": ") for line in block.split(b"\n"))}
-            yield fields.get(b"event", b""), fields.get(b"data", b"")
 
 
 def _json(content: bytes) -> Any:

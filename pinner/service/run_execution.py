@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner.agent.protocol import Progress
+from pinner.model.agent_audit import SignedHead
 from pinner.model.errors import HostUnreachable, PinnerError, StoreUnavailable, Unanswered
 from pinner.model.journal import Entry, Run, is_final
 from pinner.service.run_recorder import RunRecorder
@@ -30,13 +31,16 @@ class RunExecution:
         run: Run,
         recorder: RunRecorder,
         entries: Callable[[], tuple[Entry, ...]],
+        head: Callable[[], SignedHead | None],
         now: Callable[[], datetime],
         notify: Callable[[], None],
     ) -> None:
-        """``entries`` reads the run's entries from the agent; ``notify`` is called when the store has new progress."""
+        """``entries`` reads the run's entries from the agent, ``head`` the signed head of the agent's audit trail;
+        ``notify`` is called when the store has new progress."""
         self._run = run
         self._recorder = recorder
         self._entries = entries
+        self._head = head
         self._now = now
         self._notify = notify
         self._begun = threading.Event()
@@ -67,7 +71,7 @@ class RunExecution:
                 LOG.exception("run %s failed", self._run.id)
             self._fail(error)
             return
-        self._recorder.close(ended, self._entries())
+        self._recorder.close(ended, self._entries(), self._head())
 
     def _fail(self, error: Exception) -> None:
         failed = replace(self._run, state="failed", ended_at=self._now(), error=str(error))
@@ -77,7 +81,7 @@ class RunExecution:
         if isinstance(error, Unanswered) or (begun and isinstance(error, (HostUnreachable, StoreUnavailable))):
             LOG.error("the end of run %s is read later from the agent's journal: %s", self._run.id, error)
         elif begun:
-            self._recorder.close(failed, self._entries())
+            self._recorder.close(failed, self._entries(), self._head())
         else:
             self._recorder.refuse(failed, error.code if isinstance(error, PinnerError) else PinnerError.code)
 

@@ -4,17 +4,13 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
-from typing import assert_never
 
+from pinner.model.agent_audit import SignedHead, head_text
 from pinner.model.audit import AuditAction, AuditEvent
-from pinner.model.change import AffinityChange, Change, MemoryChange, StateChange
+from pinner.model.change_text import change_text, entry_result, run_options, run_result
 from pinner.model.journal import Entry, Run, is_final
-from pinner.model.text import affinities
-from pinner.render import before_and_after
+from pinner.model.run_events import RECOVERY
 from pinner.store.runs import Runs
-
-RECOVERY = "pinner"
-"""The actor in the audit trail of a recovery, which the agent makes by itself."""
 
 
 class RunRecorder:
@@ -48,17 +44,20 @@ class RunRecorder:
                 self._known |= self._due
             self._due.clear()
 
-    def close(self, run: Run, entries: Iterable[Entry]) -> None:
-        """Store the run's end with the last state of all its entries, unless another process has stored it."""
+    def close(self, run: Run, entries: Iterable[Entry], head: SignedHead | None) -> None:
+        """Store the run's end with the last state of all its entries, unless another process has stored it.
+
+        ``head`` is the agent's signed head; None where the agent cannot report it now.
+        """
         with self._guard:
             due = self._unstored([*self._due.values(), *entries])
             self._due.clear()
             recovered = [replace(self._event(AuditAction.RUN_RECOVER, run.id, "", "", run.recovered), actor=RECOVERY)]
             last = [
                 *(recovered if run.recovered else ()),
-                self._event(AuditAction.RUN_END, run.id, "", "", _result(run)),
+                self._event(AuditAction.RUN_END, run.id, "", head_text(head) if head else "", run_result(run)),
             ]
-            self._runs.end(run, due, [*self._changes(due), *last])
+            self._runs.end(run, due, [*self._changes(due), *last], head)
 
     def refuse(self, run: Run, code: str) -> None:
         """Store that the agent refused the run before any change."""
@@ -70,7 +69,7 @@ class RunRecorder:
         if run.kind == "rollback":
             return self._event(AuditAction.RUN_ROLLBACK, f"{run.id} of {run.undoes}", "", "", result)
         action = AuditAction.RUN_RELEASE if run.kind == "release" else AuditAction.RUN_APPLY
-        return self._event(action, f"{run.id} of {run.plan}", "", _options(run), result)
+        return self._event(action, f"{run.id} of {run.plan}", "", run_options(run), result)
 
     def _unstored(self, entries: Iterable[Entry]) -> list[Entry]:
         latest = {entry.seq: entry for entry in entries}
@@ -80,12 +79,14 @@ class RunRecorder:
         return [self._change(entry) for entry in entries if is_final(self._run, entry)]
 
     def _change(self, entry: Entry) -> AuditEvent:
-        before, after = _before_and_after(entry.change)
-        if self._run.kind == "rollback":
-            before, after = after, before
-        result = f"{entry.state}: {entry.summary}" if entry.summary else entry.state
+        before, after = change_text(entry.change, self._run.kind)
         return self._event(
-            AuditAction.RUN_CHANGE, f"{self._run.id}: {entry.change.target}", before, after, result, entry.at
+            AuditAction.RUN_CHANGE,
+            f"{self._run.id}: {entry.change.target}",
+            before,
+            after,
+            entry_result(entry),
+            entry.at,
         )
 
     def _event(
@@ -104,23 +105,3 @@ class RunRecorder:
             result=result,
             request_id=self._request_id,
         )
-
-
-def _before_and_after(change: Change) -> tuple[str, str]:
-    """The change for the audit trail, which shows the number of threads of a target in no other place."""
-    before, after = before_and_after(change)
-    match change:
-        case AffinityChange():
-            return affinities((mask.cpus for mask in change.before), always_counted=True), after
-        case StateChange() | MemoryChange():
-            return before, after
-    assert_never(change)
-
-
-def _options(run: Run) -> str:
-    options = {"persist": run.persist, "migrate_memory": run.migrate_memory}
-    return ", ".join(name for name, given in options.items() if given)
-
-
-def _result(run: Run) -> str:
-    return f"{run.state}: {run.error}" if run.error else run.state

@@ -12,6 +12,7 @@ from pinner.model.errors import Blocked, HostUnreachable, NotFound, RunConflict,
 from pinner.model.journal import Entry, Run, RunKind, RunProgress, RunState
 from pinner.model.page import Page, SortDirection
 from pinner.model.plan import Plan
+from pinner.service.audit_heads import AuditHeads
 from pinner.service.hosts import Hosts
 from pinner.service.policies import HostPolicies
 from pinner.service.run_execution import AgentCall, RunExecution
@@ -38,6 +39,7 @@ class RunManager:
         self,
         hosts: Hosts,
         policies: HostPolicies,
+        heads: AuditHeads,
         store: Store,
         now: Callable[[], datetime],
         new_id: Callable[[], str],
@@ -45,6 +47,7 @@ class RunManager:
         """``new_id`` returns a new id at each call."""
         self._hosts = hosts
         self._policies = policies
+        self._heads = heads
         self._plans = store.plans
         self._runs = store.runs
         self._audit = store.audit
@@ -151,7 +154,14 @@ class RunManager:
         agent = self._hosts.agent(run.host)
         recorder = RunRecorder(run, caller.request_id, self._runs, self._now)
         recorder.open()
-        execution = RunExecution(run, recorder, lambda: agent.entries(run.undoes or run.id), self._now, self._notify)
+        execution = RunExecution(
+            run,
+            recorder,
+            lambda: agent.entries(run.undoes or run.id),
+            lambda: self._heads.exchange(run.host),
+            self._now,
+            self._notify,
+        )
         self._recorders[run.id] = recorder
         done = self._workers.submit(execution.carry_out, call)
         done.add_done_callback(lambda _: self._recorders.pop(run.id))
@@ -184,5 +194,5 @@ class RunManager:
         if journaled.ended_at is None or (journaled.ended_at > latest_end and not journaled.recovered):
             return run
         recorder = RunRecorder(run, "", self._runs, self._now)
-        recorder.close(journaled, agent.entries(run.undoes or run.id))
+        recorder.close(journaled, agent.entries(run.undoes or run.id), self._heads.exchange(run.host))
         return self._runs.get(run.id)

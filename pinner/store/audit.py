@@ -1,22 +1,18 @@
 """The audit trail: records that are only appended; each record contains the hash of the record before it."""
 
-import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-import rfc8785
-from sqlalchemy import Connection, Engine, Row, String, func, insert, select, type_coerce
+from sqlalchemy import Connection, Engine, Row, String, insert, inspect, select, type_coerce
 
-from pinner.model.audit import AuditEvent, AuditRecord, Verification
+from pinner.model.agent_audit import ChainHead
+from pinner.model.audit import AuditEvent, AuditRecord, ChainCheck
 from pinner.model.errors import Invalid
 from pinner.model.page import Page, SortDirection
-from pinner.store import tables
+from pinner.store import chain, tables
 from pinner.store.engine import reading, writing
 from pinner.store.paging import page
-
-NO_PREVIOUS = ""
-"""The previous hash of the first record."""
 
 
 class Audit:
@@ -52,16 +48,27 @@ class Audit:
         with reading(self._engine) as connection:
             return page(connection, query, tables.audit, limit, marker, _record, key="seq", direction=direction)
 
-    def verify(self) -> Verification:
-        """Check the hash of every record and its link to the record before. Records are streamed from the database."""
+    def head(self) -> ChainHead:
+        """The number and hash of the last record."""
         with reading(self._engine) as connection:
-            previous, seq = NO_PREVIOUS, 0
+            return _head(connection)
+
+    def verify(self, observe: Callable[[chain.Fields], None] = lambda _: None) -> ChainCheck:
+        """Check the hash of every record and its link to the record before. Records are streamed from the database.
+
+        ``observe`` gets every record. A table that does not exist is a broken trail.
+        """
+        with reading(self._engine) as connection:
+            if not inspect(connection).has_table(tables.audit.name):
+                return ChainCheck(False, 0, 1, "the table of the trail was dropped", "")
+            rows = (dict(row._mapping) for row in _stream(connection))
+            return chain.check(rows, chain.START, lambda: _head(connection).seq, observe)
+
+    def stream(self) -> Iterator[chain.Fields]:
+        """All records as they are stored, oldest first. Read it to its end, or close it."""
+        with reading(self._engine) as connection:
             for row in _stream(connection):
-                why = _fault(connection, row._mapping, seq + 1, previous)
-                if why:
-                    return Verification(False, seq, seq + 1, why, previous)
-                previous, seq = row.hash, row.seq
-        return Verification(True, seq, 0, "", previous)
+                yield dict(row._mapping)
 
 
 def _moment(since: datetime) -> str:
@@ -73,50 +80,27 @@ def _moment(since: datetime) -> str:
 
 def append_events(connection: Connection, events: Iterable[AuditEvent]) -> None:
     """Append events within the caller's transaction, so that an action and its audit record are stored together."""
+    due = [
+        {name: getattr(event, name) for name in AuditEvent.__dataclass_fields__}
+        # A plain string: not every database driver accepts an enum.
+        | {"action": event.action.value, "at": tables.utc_text(event.at)}
+        for event in events
+    ]
+    if due:
+        rows = chain.link(_head(connection), due)
+        connection.execute(insert(tables.audit), [row | {"at": datetime.fromisoformat(row["at"])} for row in rows])
+
+
+def _head(connection: Connection) -> ChainHead:
     query = select(tables.audit.c.seq, tables.audit.c.hash).order_by(tables.audit.c.seq.desc()).limit(1)
     last = connection.execute(query).one_or_none()
-    length, previous = (last.seq, last.hash) if last else (0, NO_PREVIOUS)
-    rows = []
-    for seq, event in enumerate(events, length + 1):
-        row = {name: getattr(event, name) for name in AuditEvent.__dataclass_fields__}
-        # A plain string: not every database driver accepts an enum.
-        row |= {"action": event.action.value, "seq": seq, "previous": previous}
-        previous = row["hash"] = _hash(row | {"at": tables.utc_text(event.at)})
-        rows.append(row)
-    if rows:
-        connection.execute(insert(tables.audit), rows)
+    return ChainHead(last.seq, last.hash) if last else chain.START
 
 
 def _stream(connection: Connection) -> Iterator[Row[Any]]:
     # The time is read as text, because a record that was changed may contain text that is not a time.
     raw = [type_coerce(column, String).label("at") if column.name == "at" else column for column in tables.audit.c]
     yield from connection.execute(select(*raw).order_by(tables.audit.c.seq).execution_options(yield_per=1000))
-
-
-def _fault(connection: Connection, row: Any, expected: int, previous: str) -> str:
-    """Why the row is not the correct record number ``expected``; empty if it is."""
-    if row["seq"] != expected:
-        return f"record {expected} is missing: after record {expected - 1} comes record {row['seq']}"
-    if _hash(row) != row["hash"]:
-        last = connection.execute(select(func.max(tables.audit.c.seq))).scalar_one()
-        # The check stops at the first wrong record, so it can afford to try every number for this one.
-        numbers = (seq for seq in range(1, last + 2) if _hash({**row, "seq": seq}) == row["hash"])
-        written = next(numbers, None)
-        if written is None:
-            return f"record {expected} was changed: its content does not match its hash"
-        return f"record {expected} was reordered: it was written as record {written}"
-    if row["previous"] != previous:
-        return f"record {expected} does not follow record {expected - 1}: one of the two was replaced"
-    return ""
-
-
-def _hash(row: Any) -> str:
-    """SHA-256 of the canonical JSON (RFC 8785) of every field except the hash itself; ``previous`` is included."""
-    fields = {name: row[name] for name in AuditRecord.__dataclass_fields__ if name != "hash"}
-    try:
-        return hashlib.sha256(rfc8785.dumps(fields)).hexdigest()
-    except rfc8785.CanonicalizationError:
-        return "no hash: a field is not text"
 
 
 def _record(row: Row[Any]) -> AuditRecord:

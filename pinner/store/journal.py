@@ -8,11 +8,14 @@ from typing import IO, Any
 
 from sqlalchemy import JSON, URL, Select, select, type_coerce
 
+from pinner.model import run_events
+from pinner.model.agent_audit import AgentEvent
 from pinner.model.change import AffinityChange
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import HostBusy, StoreUnavailable
 from pinner.model.journal import Entry, Run
 from pinner.store import schema, tables
+from pinner.store.agent_chain import AgentChain
 from pinner.store.engine import connect, reading
 from pinner.store.runs import Runs
 
@@ -39,11 +42,15 @@ class Journal:
         self._engine = connect(URL.create("sqlite", database=str(folder / "journal.sqlite")))
         schema.ensure(self._engine)
         self._runs = Runs(self._engine)
+        self.chain = AgentChain(self._engine)
+        """The agent's audit trail. A run's record is stored in the same transaction as the run's state."""
         self._lock_path = folder / "lock"
         self._lock: IO[bytes] | None = None
-        self._locking_run = ""
-        """The id of the run for which this journal has the lock."""
+        self._locking_run: Run | None = None
+        """The run for which this journal has the lock."""
         self._notes: dict[tuple[str, int], Entry] = {}
+        self._noted: list[AgentEvent] = []
+        """The audit events of the notes. An entry may be noted twice, and each note is a record."""
         self._guard = threading.Lock()
 
     def close(self) -> None:
@@ -57,8 +64,8 @@ class Journal:
         try:
             if interrupted := self._runs.running():
                 raise HostBusy(run.host, interrupted[0].id)
-            self._runs.add(run)
-            self._locking_run = run.id
+            self._runs.add(run, events=[run_events.begun(run)])
+            self._locking_run = run
         except BaseException:
             self._unlock()
             raise
@@ -71,6 +78,8 @@ class Journal:
         """See apply's Journal."""
         with self._guard:
             self._notes[entry.run, entry.seq] = entry
+            if self._locking_run is not None:
+                self._noted.append(run_events.changed(self._locking_run, entry))
             full = len(self._notes) >= MAX_NOTES
         if full:
             self._flush()
@@ -78,13 +87,14 @@ class Journal:
     def end(self, run: Run) -> None:
         """See apply's Journal."""
         with self._guard:
-            self._runs.end(run, self._notes.values())
+            self._runs.end(run, self._notes.values(), [*self._noted, *run_events.ended(run)])
             self._notes.clear()
+            self._noted.clear()
         self._unlock()
 
     def leave(self, run: Run) -> None:
         """See apply's Journal."""
-        if self._locking_run == run.id:
+        if self._locking_run is not None and self._locking_run.id == run.id:
             self._unlock()
 
     def interrupted(self) -> Run | None:
@@ -100,7 +110,7 @@ class Journal:
         if not running:
             self._unlock()
             return None
-        self._locking_run = running[-1].id
+        self._locking_run = running[-1]
         return running[-1]
 
     def run(self, run: str) -> Run:
@@ -157,8 +167,9 @@ class Journal:
         with self._guard:
             due = self._notes | {(entry.run, entry.seq): entry for entry in entries}
             if due:
-                self._runs.save(due.values())
+                self._runs.save(due.values(), self._noted)
             self._notes.clear()
+            self._noted.clear()
 
     def _wait_for_lock(self, host: str) -> None:
         """Take the lock. Raises HostBusy with the id of the run that has it."""
@@ -186,6 +197,6 @@ class Journal:
 
     def _unlock(self) -> None:
         # The fields are cleared before the lock is released: after that, another thread may set them for its own run.
-        lock, self._lock, self._locking_run = self._lock, None, ""
+        lock, self._lock, self._locking_run = self._lock, None, None
         if lock is not None:
             lock.close()

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pinner.store import schema
+from pinner.store.agent_heads import AgentHeads
 from pinner.store.audit import Audit
 from pinner.store.engine import connect
 from pinner.store.guest_hints import GuestHints
@@ -30,6 +31,7 @@ class Store:
     guest_hints: GuestHints
     idempotency_keys: IdempotencyKeys
     tokens: Tokens
+    agent_heads: AgentHeads
 
 
 @contextmanager
@@ -48,6 +50,7 @@ def open_store(url: str) -> Iterator[Store]:
             guest_hints=GuestHints(engine),
             idempotency_keys=IdempotencyKeys(engine),
             tokens=Tokens(engine),
+            agent_heads=AgentHeads(engine),
         )
     finally:
         engine.dispose()

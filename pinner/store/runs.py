@@ -6,18 +6,24 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, Update, and_, bindparam, insert, or_, select, update
 
 from pinner import codec
+from pinner.model.agent_audit import AgentEvent, SignedHead
 from pinner.model.audit import AuditEvent
 from pinner.model.change import AffinityChange, Change, ThreadMask
 from pinner.model.errors import NotFound
 from pinner.model.journal import Entry, Run, RunState
 from pinner.model.memory import NodeMemory
 from pinner.model.page import Page, SortDirection
-from pinner.store import tables
+from pinner.store import agent_chain, tables
+from pinner.store.agent_heads import add_head
 from pinner.store.audit import append_events
 from pinner.store.engine import reading, writing
 from pinner.store.paging import page
 
 _RUN = [tables.runs.c[name] for name in Run.__dataclass_fields__]
+
+
+Event = AuditEvent | AgentEvent
+"""A record to append: to the centre's audit trail, or to the agent's chain."""
 
 
 class Runs:
@@ -26,23 +32,30 @@ class Runs:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def add(self, run: Run, entries: Iterable[Entry] = (), events: Iterable[AuditEvent] = ()) -> None:
+    def add(self, run: Run, entries: Iterable[Entry] = (), events: Iterable[Event] = ()) -> None:
         """Store a new run with its audit records, in one transaction."""
         with writing(self._engine) as connection:
             connection.execute(insert(tables.runs).values(_run_row(run)))
             _write_entries(connection, entries)
-            append_events(connection, events)
+            _append(connection, events)
 
-    def save(self, entries: Iterable[Entry], events: Iterable[AuditEvent] = ()) -> None:
+    def save(self, entries: Iterable[Entry], events: Iterable[Event] = ()) -> None:
         """Store new and changed entries with their audit records, in one transaction."""
         with writing(self._engine) as connection:
             _write_entries(connection, entries)
-            append_events(connection, events)
+            _append(connection, events)
 
-    def end(self, run: Run, entries: Iterable[Entry] = (), events: Iterable[AuditEvent] = ()) -> bool:
+    def end(
+        self,
+        run: Run,
+        entries: Iterable[Entry] = (),
+        events: Iterable[Event] = (),
+        head: SignedHead | None = None,
+    ) -> bool:
         """Store the end of a run; False, and nothing is stored, if the run has ended already.
 
-        The final state of a rollback is also stored as the state of the run that was rolled back.
+        The final state of a rollback is also stored as the state of the run that was rolled back. ``head`` is the
+        agent's signed head after the run.
         """
         with writing(self._engine) as connection:
             if not connection.execute(_update(run.id).filter_by(state="running").values(_run_row(run))).rowcount:
@@ -50,7 +63,9 @@ class Runs:
             if run.undoes and run.state in ("rolled_back", "rolled_back_partly"):
                 connection.execute(_update(run.undoes).values(state=run.state))
             _write_entries(connection, entries)
-            append_events(connection, events)
+            _append(connection, events)
+            if head is not None:
+                add_head(connection, head)
             return True
 
     def get(self, run: str) -> Run:
@@ -124,6 +139,12 @@ class Runs:
         query = select(tables.entries).filter_by(run=run).order_by(tables.entries.c.seq)
         with reading(self._engine) as connection:
             return tuple(_entry(row) for row in connection.execute(query))
+
+
+def _append(connection: Connection, events: Iterable[Event]) -> None:
+    due = list(events)
+    append_events(connection, [event for event in due if isinstance(event, AuditEvent)])
+    agent_chain.append_events(connection, [event for event in due if isinstance(event, AgentEvent)])
 
 
 def _update(run: str) -> Update:

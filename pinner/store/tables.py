@@ -1,7 +1,8 @@
 """The tables. ``seq`` is the order of insertion; lists and pages are ordered by it, because it needs no clock.
 
 The central database and the agent's journal have the same schema, and so the same migrations; a journal uses only
-``runs`` and ``entries``. A value whose parts are never searched is stored whole, as JSON text that the codec writes.
+``runs``, ``entries`` and ``agent_chain``. A value whose parts are never searched is stored whole, as JSON text that the
+codec writes.
 """
 
 from datetime import UTC, datetime
@@ -185,3 +186,36 @@ audit = Table(
     Index("audit_of_host", "host", "seq"),
     Index("audit_at", "at"),
 )
+
+agent_chain = Table(
+    "agent_chain",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("at", String(32), nullable=False),
+    Column("run", String(64), nullable=False),
+    Column("action", String(64), nullable=False),
+    Column("target", Text, nullable=False),
+    Column("before", Text, nullable=False),
+    Column("after", Text, nullable=False),
+    Column("result", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("peer", Text, nullable=False),
+    Column("previous", String(64), nullable=False),
+    Column("hash", String(64), nullable=False),
+    Index("agent_chain_of_action", "action", "seq"),
+)
+"""The audit trail of the agent; only a journal has records in it."""
+
+agent_heads = Table(
+    "agent_heads",
+    metadata,
+    Column("host", String(255), primary_key=True),
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("hash", String(64), primary_key=True),
+    Column("centre_seq", Integer, nullable=False),
+    Column("centre_hash", String(64), nullable=False),
+    Column("at", String(32), nullable=False),
+    Column("key", String(64), nullable=False),
+    Column("signature", String(128), nullable=False),
+)
+"""The signed heads that agents reported; only the central database has rows in it."""

@@ -184,6 +184,8 @@ def legitimate(client: AgentClient, pids: list[int]) -> list[dict[str, Any]]:
         {"call": "set_excluded", "guest": guest, "excluded": False},
         {"call": "run", "run": "run-1"},
         {"call": "entries", "run": "run-1"},
+        {"call": "audit_head", "centre": {"seq": 1, "hash": "0" * 64}},
+        {"call": "audit_records", "after": 0, "limit": 10},
     ]
 
 

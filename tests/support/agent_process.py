@@ -13,6 +13,8 @@ from pathlib import Path
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
 from pinner.agent.server import AgentServer
+from pinner.agent.signing import SigningKey
+from pinner.agent.trail import AgentTrail
 from pinner.agent.waiting import sleep
 from pinner.host import files
 from pinner.host.inventory import take_snapshot
@@ -37,7 +39,8 @@ def main(path: str, user: str, folder: str, uri: str, *pids: str) -> None:
             placed=journal.placed(),
         )  # fmt: skip
 
-    agent = LocalAgent(take, LiveHost(libvirt), journal, now, HostEventQueue(now), name="h1")
+    trail = AgentTrail("h1", journal.chain, SigningKey(Path(folder) / "signing.key"), now)
+    agent = LocalAgent(take, LiveHost(libvirt), journal, now, HostEventQueue(now), trail, name="h1")
     server = AgentServer(agent, Path(path), int(user), request_seconds=1.0)
     server.start()
     print("ready", flush=True)

@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 CALLS = ("snapshot", "topology", "apply", "rollback", "run", "entries", "host_events", "has_guest",
-         "publish_guest_event", "publish_policy_set", "explain", "set_excluded")  # fmt: skip
+         "publish_guest_event", "publish_policy_set", "explain", "set_excluded", "audit_head", "audit_records")  # fmt: skip
 
 KINDS = ("emulator", "vcpu", "iothread", "vhost", "process", "memory", "workqueue", "partition", "guest")
 
@@ -47,7 +47,7 @@ class Hostile:
             return self._random.choice((b"[" * 5000, b"null", b"NaN", b'{"call":1e999}', b'"\\ud800"', b"\xff", b"{"))
         if chance < 0.5:
             names = ("run", "guest", "plan", "excluded", "detail", "after", "timeout", "process_names", "drifts",
-                     "sample_seconds", "x")  # fmt: skip
+                     "sample_seconds", "centre", "limit", "x")  # fmt: skip
             # Random calls of apply and snapshot never reach the host; legitimate ones are among the changed ones.
             call = {name: self._value(0) for name in names if self._random.random() < 0.7}
             return json.dumps(call | {"call": self._random.choice((*CALLS, self._value(0)))}).encode()

@@ -15,6 +15,9 @@ from support.hosts import masked
 
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.protocol import Progress
+from pinner.agent.signing import SigningKey
+from pinner.agent.trail import AgentTrail
+from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Cause, Drift
 from pinner.model.errors import PinnerError, RunConflict
@@ -31,6 +34,8 @@ class InMemoryAgent:
 
     def __init__(self, folder: Path, snapshot: Snapshot, now: Callable[[], datetime]) -> None:
         self.journal = Journal(folder)
+        key = SigningKey(folder / "signing.key")
+        self.trail = AgentTrail(snapshot.host, self.journal.chain, key, now)
         self.taken = snapshot
         self.now = now
         self.masks: dict[int, CpuSet] = {}
@@ -105,6 +110,13 @@ class InMemoryAgent:
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
         self.excluded[guest] = excluded
+        self.trail.excluded(guest, excluded=excluded)
+
+    def audit_head(self, centre: ChainHead | None) -> SignedHead:
+        return self.trail.head(centre)
+
+    def audit_records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
+        return self.trail.records(after, limit)
 
     def _wait_for_gate(self, entry: Entry) -> None:
         if entry.seq == self.break_after:

@@ -9,7 +9,8 @@ from datetime import datetime
 from support.values import NOON, cpus, make_change, make_entries, make_plan, make_run, make_snapshot
 
 from pinner import codec
-from pinner.model.audit import AuditRecord, Caller, Verification
+from pinner.model.agent_audit import Anchor, SignedHead
+from pinner.model.audit import AuditRecord, Caller
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift, DriftReport
@@ -24,11 +25,16 @@ from pinner.model.process import Process, Thread
 from pinner.model.request import AUTO, Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
+from pinner.model.verification import AgentTrail, Verification, verification
+from pinner.service.audit_export import export_lines
 from pinner.service.protocol import GuestExclusion, StrategyInfo
 
 EVIL = "web\n\x1b[31m<b>\u2028\u202e'"
 """A name with a line break, a terminal escape, markup, a line separator and a direction mark."""
 UNPLACED = Target("guest", "00000000-0000-4000-8000-000000000009", None, EVIL)
+KEY = "A" * 43 + "="
+SIGNED_HEAD = SignedHead("h1", 1, "0" * 64, 0, "", NOON.isoformat(), KEY, "A" * 86 + "==")
+"""A head with a wrong signature, of an agent that made one record."""
 STRATEGIES = tuple(
     StrategyInfo(name, f"the strategy {name}", ("guests",)) for name in ("shared-pool", "numa-local", "isolated")
 )
@@ -265,8 +271,16 @@ class InMemoryService:
         ]
         return _page(rows, lambda record: str(record.seq), limit, marker, direction)
 
-    def verify_audit(self) -> Verification:
-        return Verification(True, len(self.records), 0, "", "0" * 64)
+    def verify_audit(self, anchor: Anchor | None = None) -> Verification:
+        agents = (AgentTrail("h1", 1, SIGNED_HEAD),)
+        return verification(len(self.records), "0" * 64, agents, ())
+
+    def audit_anchor(self) -> Anchor:
+        return Anchor(1, (SIGNED_HEAD,))
+
+    def export_audit(self) -> Iterator[str]:
+        rows = ({**codec.plain(record), "at": record.at.isoformat()} for record in self.records)
+        return export_lines(self.audit_anchor(), [SIGNED_HEAD], [], rows)
 
     def _record(self, action: str, subject: str, caller: Caller) -> None:
         seq = len(self.records) + 1

@@ -13,6 +13,8 @@ from support.values import NOON, make_plan, make_run, make_snapshot
 
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
+from pinner.agent.signing import SigningKey
+from pinner.agent.trail import AgentTrail
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
 from pinner.model.audit import Caller
@@ -49,8 +51,9 @@ def clock():
 
 
 @pytest.fixture
-def agent(host, journal, busy):
-    return LocalAgent(lambda _: snapshot_of([busy]), host, journal, clock, HostEventQueue(clock), name="h1")
+def agent(host, journal, busy, tmp_path):
+    trail = AgentTrail("h1", journal.chain, SigningKey(tmp_path / "agent" / "signing.key"), clock)
+    return LocalAgent(lambda _: snapshot_of([busy]), host, journal, clock, HostEventQueue(clock), trail, name="h1")
 
 
 @pytest.fixture

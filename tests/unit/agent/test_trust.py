@@ -28,10 +28,12 @@ from pinner.agent.client import AgentClient
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
 from pinner.agent.server import AgentServer
+from pinner.agent.signing import SigningKey
+from pinner.agent.trail import AgentTrail
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.errors import Busy, Invalid, NotPermitted, PinnerError, Refused, RunConflict, StalePlan, Unanswered
-from pinner.model.journal import Run
 from pinner.model.plan import Plan
+from pinner.model.snapshot import Snapshot
 from pinner.store.journal import Journal
 
 pytestmark = pytest.mark.fault(41)
@@ -145,7 +147,7 @@ def test_more_callers_than_threads_are_told_at_once_that_the_agent_is_busy(path:
 
 def test_a_sample_ends_when_its_caller_disconnects(tmp_path: Path) -> None:
     with closing(Journal(tmp_path / "journal")) as journal:
-        agent = LocalAgent(_sampled, InMemoryHost(), journal, _now, HostEventQueue(_now), name="h1")  # type: ignore[arg-type]
+        agent = _agent(journal, InMemoryHost(), _sampled, _now)  # type: ignore[arg-type]
         serving = AgentServer(agent, tmp_path / "agent.sock", user=-1)
         serving.start()
         with connected(tmp_path / "agent.sock") as peer:
@@ -252,22 +254,25 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 @pytest.fixture
-def refusals() -> list[tuple[Run, PinnerError]]:
-    return []
-
-
-@pytest.fixture
-def trusted_by_nobody(journal: Journal, refusals: list[tuple[Run, PinnerError]]) -> LocalAgent:
+def trusted_by_nobody(journal: Journal) -> LocalAgent:
     """The agent of an empty machine."""
-    return LocalAgent(
-        lambda _: make_snapshot(),
-        InMemoryHost(),
-        journal,
-        lambda: NOON,
-        HostEventQueue(lambda: NOON),
-        name="h1",
-        refused=lambda run, error: refusals.append((run, error)),
-    )
+    return _agent(journal, InMemoryHost())
+
+
+def _agent(
+    journal: Journal,
+    host: InMemoryHost,
+    take: Callable[[float], Snapshot] = lambda _: make_snapshot(),
+    clock: Callable[[], datetime] = lambda: NOON,
+) -> LocalAgent:
+    with tempfile.TemporaryDirectory() as folder:
+        trail = AgentTrail("h1", journal.chain, SigningKey(Path(folder) / "signing.key"), clock)
+    return LocalAgent(take, host, journal, clock, HostEventQueue(clock), trail, name="h1")
+
+
+def results(journal: Journal) -> list[tuple[str, str]]:
+    """The action and the result of each record in the agent's trail after its first, which names the key."""
+    return [(record.action, record.result) for record in journal.chain.records(1, 1000)]
 
 
 @pytest.mark.parametrize(
@@ -286,13 +291,13 @@ def trusted_by_nobody(journal: Journal, refusals: list[tuple[Run, PinnerError]])
     ],
 )
 def test_a_forged_run_is_refused_and_nothing_is_journaled(
-    trusted_by_nobody: LocalAgent, journal: Journal, refusals: list[object], run: dict[str, object], field: str
+    trusted_by_nobody: LocalAgent, journal: Journal, run: dict[str, object], field: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
         trusted_by_nobody.apply(make_plan(), make_run(**run), lambda *_: None)  # type: ignore[arg-type]
     assert refused.value.details["field"] == field
     assert journal.interrupted() is None
-    assert len(refusals) == 1
+    assert [result for _, result in results(journal)] == ["refused: invalid"]
 
 
 @pytest.mark.parametrize(
@@ -328,17 +333,52 @@ def test_the_agent_sets_what_it_knows_itself(trusted_by_nobody: LocalAgent, jour
     assert run.peer.endswith(f"(uid {os.geteuid()}), pid {os.getpid()}")
 
 
-def test_an_id_is_used_once(trusted_by_nobody: LocalAgent, refusals: list[tuple[Run, PinnerError]]) -> None:
+def test_a_refused_run_claims_a_long_text(trusted_by_nobody: LocalAgent, journal: Journal) -> None:
+    forged = make_run("r" * 10_000, actor="a\0b", plan="p" * 10_000)
+    with pytest.raises(Invalid):
+        trusted_by_nobody.apply(make_plan(), replace(forged, peer="eve (uid 7), pid 1"), lambda *_: None)
+    (record,) = journal.chain.records(1, 1000)
+    assert (len(record.run), len(record.target), record.actor) == (limits.MAX_TEXT, limits.MAX_TEXT, "a\\x00b")
+    assert record.peer == "eve (uid 7), pid 1"
+
+
+def test_an_id_is_used_once(trusted_by_nobody: LocalAgent, journal: Journal) -> None:
     trusted_by_nobody.apply(_current(make_plan()), make_run(), lambda *_: None)
     with pytest.raises(RunConflict, match="an id that no run has"):
         trusted_by_nobody.apply(_current(make_plan()), make_run(), lambda *_: None)
-    assert isinstance(refusals[-1][1], RunConflict)
+    assert results(journal)[-1] == ("run.apply", "refused: run_conflict")
 
 
 def test_the_server_names_the_caller_whatever_the_message_claims(path: Path, agent: InMemoryAgent) -> None:
     client = AgentClient("h1", path)
     client.apply(make_plan(), make_run(peer="root (uid 0), pid 1", actor="the king"), lambda *_: None)
-    assert agent.run("run-1").peer.endswith(f"(uid {os.geteuid()}), pid {os.getpid()}")
+    caller = agent.run("run-1").peer
+    assert caller.endswith(f"(uid {os.geteuid()}), pid {os.getpid()}")
+    client.set_excluded("guest", excluded=True)
+    records = agent.trail.records(1, 100)
+    assert {record.peer for record in records} == {caller}
+    assert {record.actor for record in records} == {"the king", ""}
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        ("audit_head", {"centre": 7}),
+        ("audit_head", {"centre": {"seq": "x", "hash": ""}}),
+        ("audit_head", {"centre": {"seq": 2**63, "hash": "0" * 64}}),
+        ("audit_head", {"centre": {"seq": 1, "hash": "0" * 65}}),
+        ("audit_records", {}),
+        ("audit_records", {"after": -1, "limit": 1}),
+        ("audit_records", {"after": 2**64, "limit": 1}),
+        ("audit_records", {"after": 0, "limit": 0}),
+        ("audit_records", {"after": 0, "limit": 10**9}),
+        ("audit_records", {"after": 0, "limit": 1.5}),
+    ],
+)
+def test_wrong_arguments_of_the_trail(path: Path, call: str, arguments: dict[str, object]) -> None:
+    with connected(path) as peer:
+        ask(peer, call=call, **arguments)
+        assert wire.receive(peer)["error"]["code"] == "invalid"
 
 
 @pytest.mark.parametrize(
@@ -358,9 +398,7 @@ def test_a_plan_beyond_any_host_is_refused(trusted_by_nobody: LocalAgent, plan: 
         trusted_by_nobody.apply(plan, make_run(), lambda *_: None)
 
 
-def test_a_refused_plan_is_a_failed_run_and_changes_nothing(
-    journal: Journal, refusals: list[tuple[Run, PinnerError]]
-) -> None:
+def test_a_refused_plan_is_a_failed_run_and_changes_nothing(journal: Journal) -> None:
     """As the API's user would: any process, any mask. Here it is this process, which is pinner itself."""
     mask = os.sched_getaffinity(0)
     own = snapshot_of([os.getpid()])
@@ -372,23 +410,22 @@ def test_a_refused_plan_is_a_failed_run_and_changes_nothing(
     )
     host = InMemoryHost()
     host.threads[replace(change.target, name=process.name)] = list(before)
-    agent = LocalAgent(
-        lambda _: mine, host, journal, lambda: NOON, HostEventQueue(lambda: NOON), name="h1",
-        refused=lambda run, error: refusals.append((run, error)),
-    )  # fmt: skip
+    agent = _agent(journal, host, lambda _: mine)
     plan = replace(make_plan(changes=(change,)), basis=replace(make_plan().basis, fingerprint=host.fingerprint()))
     with pytest.raises(Refused, match="pinner itself"):
         agent.apply(plan, make_run(), lambda *_: None)
     assert host.writes == []
     assert (journal.run("run-1").state, journal.entries("run-1")) == ("failed", ())
-    assert [type(error) for _, error in refusals] == [Refused]
+    begin, end = results(journal)
+    assert begin == ("run.apply", "started")
+    assert end[0] == "run.end"
+    assert end[1].startswith("failed: ")
+    assert "pinner itself" in end[1]
 
 
 def test_the_log_names_a_refused_run(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    agent = LocalAgent(
-        lambda _: make_snapshot(), InMemoryHost(), journal, lambda: NOON, HostEventQueue(lambda: NOON), name="h1"
-    )
+    agent = _agent(journal, InMemoryHost())
     with pytest.raises(Invalid):
         agent.apply(make_plan(), make_run(host="another"), lambda *_: None)
     assert "refused run run-1, claimed by 'ann'" in caplog.text
@@ -399,7 +436,7 @@ def test_the_start_of_a_process_cannot_be_foreseen(journal: Journal) -> None:
     host = InMemoryHost()
     change = make_change(pid=4242)
     host.threads[change.target] = list(change.before)
-    agent = LocalAgent(lambda _: make_snapshot(), host, journal, lambda: NOON, HostEventQueue(lambda: NOON), name="h1")
+    agent = _agent(journal, host)
     run = agent.apply(_current(make_plan(changes=(change,))), make_run(), lambda *_: None)
     assert run.state == "applied"
     assert [entry.state for entry in journal.entries("run-1")] == ["gone"]

@@ -144,8 +144,15 @@ def test_a_host_that_the_server_does_not_manage_shows_no_other(callers):
 
 
 def test_the_chain_of_the_audit_trail_is_not_one_hosts(callers):
-    assert callers["h1"].get("/v1/audit/verify").status_code == 403
-    assert callers[""].get("/v1/audit/verify").status_code == 200
+    anchor = callers[""].get("/v1/audit/anchor").json
+    for method, path, body in (
+        ("GET", "verify", None),
+        ("POST", "verify", anchor),
+        ("GET", "anchor", None),
+        ("GET", "export", None),
+    ):
+        assert callers["h1"].open(f"/v1/audit/{path}", method=method, json=body).status_code == 403
+        assert callers[""].open(f"/v1/audit/{path}", method=method, json=body).status_code == 200
 
 
 def test_no_use_case_is_forgotten():

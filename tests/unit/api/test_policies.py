@@ -13,13 +13,15 @@ import pytest
 from flask import Flask
 from oslo_policy.policy import Enforcer
 from support.access import InMemoryTokens, bearer, client_of, make_control
+from support.in_memory_service import SIGNED_HEAD
 
-from pinner import conf
+from pinner import codec, conf
 from pinner.api import access
 from pinner.api.app import create_app
 from pinner.api.credentials import Identity
 from pinner.api.peer import TcpPeer
 from pinner.api.policies import RELOAD_SECONDS, Authorizer, list_rules, rules_of
+from pinner.model.agent_audit import Anchor
 from pinner.model.errors import Invalid
 from pinner.model.token import ROLES
 
@@ -27,6 +29,7 @@ REPOSITORY = Path(__file__).parents[3]
 GUEST = "6a5b7a0e-0000-4000-8000-000000000001"
 READ, CHANGE, SET, REPORT = "reader operator admin", "operator admin", "admin", "hook admin"
 EVENT = {"guest": GUEST, "event": "started"}
+ANCHOR = codec.plain(Anchor(1, (SIGNED_HEAD,)))
 OPERATIONS = {
     ("GET", "/v1/strategies"): (READ, 200),
     ("GET", "/v1/hosts"): (READ, 200),
@@ -54,6 +57,9 @@ OPERATIONS = {
     ("POST", "/v1/events/guest-gone"): (REPORT, 202),
     ("GET", "/v1/audit"): (READ, 200),
     ("GET", "/v1/audit/verify"): (READ, 200),
+    ("POST", "/v1/audit/verify"): (READ, 200),
+    ("GET", "/v1/audit/anchor"): (READ, 200),
+    ("GET", "/v1/audit/export"): (SET, 200),
 }
 """The documented defaults: the roles that each operation accepts, and the status of its answer then."""
 
@@ -75,7 +81,7 @@ def client(pinner, tokens):
 def test_each_operation_with_each_role(client, pinner, tokens, method, path, role):
     allowed, status = OPERATIONS[method, path]
     before = pinner.state()
-    body = EVENT if "/events/guest" in path else {}
+    body = EVENT if "/events/guest" in path else ANCHOR if path == "/v1/audit/verify" else {}
     headers = bearer(tokens.add(role)) if role else {}
     answer = client.open(path, method=method, json=body if method != "GET" else None, headers=headers)
     expected = status if role in allowed.split() else 403 if role else 401

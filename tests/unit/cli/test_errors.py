@@ -2,8 +2,8 @@
 
 import pytest
 
-from pinner.model.audit import Verification
 from pinner.model.errors import HostUnreachable, NoFit, NotPermitted
+from pinner.model.verification import Finding, FindingKind, verification
 
 BAD = {
     "": "COMMAND",
@@ -99,7 +99,8 @@ def test_a_failure_is_one_line_and_status_1(pinner, cli, monkeypatch, error, tex
 
 
 def test_a_broken_audit_trail_is_status_1(pinner, cli, monkeypatch):
-    monkeypatch.setattr(pinner, "verify_audit", lambda: Verification(False, 9, 4, "its hash is wrong", "0"))
+    found = Finding(FindingKind.CHANGED, "centre", "", 4, "", "its hash is wrong")
+    monkeypatch.setattr(pinner, "verify_audit", lambda: verification(9, "0", (), [found]))
     for more in ([], ["--json"]):
         result = cli("audit", "verify", *more)
         assert result.status == 1

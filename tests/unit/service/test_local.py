@@ -11,6 +11,7 @@ from support.in_memory_agent import InMemoryAgent
 from support.values import NOON, cpus, make_change, make_plan, make_run, make_snapshot
 
 from pinner.agent.protocol import Agent
+from pinner.model.agent_audit import named_head
 from pinner.model.audit import Caller
 from pinner.model.errors import (
     Blocked,
@@ -204,9 +205,12 @@ def test_the_audit_trail_of_an_apply(service, plan):
     recorded = [(r.action, r.actor, r.subject, r.before, r.after, r.result) for r in trail(service)]
     assert recorded[0] == ("run.apply", "ann", f"{run.id} of plan-3", "", "persist", "started")
     assert recorded[1] == ("run.change", "ann", f"{run.id}: process busy (100)", "0-3 (2 threads)", "1", "done")
-    assert recorded[4] == ("run.end", "ann", run.id, "", "", "applied")
+    # The agent's chain: its key, the begin, three changes, the end, and the centre's head.
+    head = named_head(recorded[4][4])
+    assert (recorded[4][:4], recorded[4][5], head.seq) == (("run.end", "ann", run.id, ""), "applied", 7)
     assert recorded[5] == ("run.rollback", "bob", f"{undo.id} of {run.id}", "", "", "started")
-    assert recorded[-1] == ("run.end", "bob", undo.id, "", "", "rolled_back")
+    assert recorded[-1][:4] == ("run.end", "bob", undo.id, "")
+    assert recorded[-1][5] == "rolled_back"
     undone = [record for record in recorded if record[0] == "run.change" and record[1] == "bob"]
     assert sorted(record[3:] for record in undone) == [(str(n), "0-3 (2 threads)", "undone") for n in (1, 2, 3)]
     assert len(recorded) == 10

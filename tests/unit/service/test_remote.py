@@ -34,7 +34,8 @@ from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.server.sockets import listen_tcp
 from pinner.service.protocol import GuestEventOutcome
-from pinner.service.remote import RemoteService, _events
+from pinner.service.remote import RemoteService
+from pinner.service.streams import server_sent_events
 
 NOBODY = Caller("nobody", "nowhere", "req-none")
 
@@ -242,7 +243,7 @@ def test_unknown_events_of_a_stream_are_ignored():
     # In chunks of every size: a chunk need not end where an event ends.
     for size in range(1, len(words)):
         chunks = (words[at : at + size] for at in range(0, len(words), size))
-        known = [event for event in _events(chunks) if event[0] in (b"change", b"end", b"error")]
+        known = [event for event in server_sent_events(chunks) if event[0] in (b"change", b"end", b"error")]
         assert known == [(b"end", b"{}")]
 
 

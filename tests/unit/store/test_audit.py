@@ -14,7 +14,8 @@ from support.values import NOON
 
 from pinner.model.audit import AuditAction, AuditEvent
 from pinner.model.errors import Invalid
-from pinner.store.audit import Audit, _hash
+from pinner.store.audit import Audit
+from pinner.store.chain import record_hash
 from pinner.store.repositories import open_store
 
 
@@ -138,7 +139,7 @@ def test_a_replaced_record_with_a_correct_hash_breaks_the_link(engine, trail):
     with engine.connect() as connection:
         row = dict(connection.execute(text("SELECT * FROM audit WHERE seq = 3")).one()._mapping)
     row["actor"] = "eve"
-    forge(engine, f"UPDATE audit SET actor = 'eve', hash = '{_hash(row)}' WHERE seq = 3")
+    forge(engine, f"UPDATE audit SET actor = 'eve', hash = '{record_hash(row)}' WHERE seq = 3")
     verdict = trail.verify()
     assert (verdict.ok, verdict.broken) == (False, 4)
     assert "does not follow record 3: one of the two was replaced" in verdict.why

@@ -1,0 +1,114 @@
+"""AgentTrail: the agent's audit trail as its callers see it: records, and signed heads."""
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import Protocol
+
+from pinner.agent import limits
+from pinner.agent.signing import SigningKey
+from pinner.model import run_events
+from pinner.model.agent_audit import AgentAction, AgentEvent, AgentRecord, ChainHead, SignedHead, agent_peer
+from pinner.model.errors import Invalid, NovaConflict, PinnerError, Refused, RunConflict, StoreUnavailable
+from pinner.model.journal import Run
+
+LOG = logging.getLogger(__name__)
+
+MAX_RECORDS = 1000
+"""The largest number of records in one answer."""
+_MAX_NUMBER = 2**63 - 1
+"""The largest integer that a database stores."""
+_REFUSALS = (Refused, Invalid, RunConflict, NovaConflict)
+"""The errors that say that a caller asked for something that the agent does not do."""
+_HASH = re.compile("[0-9a-f]{64}")
+
+
+class Chain(Protocol):
+    """The chain of records. The store implements it."""
+
+    def append(self, *events: AgentEvent) -> None:
+        """Append events durably."""
+
+    def append_new(self, event: AgentEvent) -> None:
+        """Append the event, unless the last event of its action has the same target and ``after``."""
+
+    def heads(self) -> tuple[ChainHead, ChainHead]:
+        """The head of the chain, and the head of the centre's trail that it contains last."""
+
+    def records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
+        """At most ``limit`` records with a number above ``after``, in their order."""
+
+
+class AgentTrail:
+    """The audit trail of one agent."""
+
+    def __init__(self, host: str, chain: Chain, key: SigningKey, now: Callable[[], datetime]) -> None:
+        """Begin the chain, or note in it that the key is another one than before. Raises StoreUnavailable."""
+        self._host = host
+        self._chain = chain
+        self._key = key
+        self._now = now
+        chain.append_new(self._event(AgentAction.KEY_SET, host, key.public, "set"))
+
+    def head(self, centre: ChainHead | None) -> SignedHead:
+        """See Agent.audit_head."""
+        if centre is not None and centre.seq:
+            _require_number("centre.seq", centre.seq)
+            if not _HASH.fullmatch(centre.hash):
+                raise Invalid("centre.hash", centre.hash[:80], "64 hexadecimal digits")
+            self._chain.append_new(self._event(AgentAction.CENTRE_HEAD, str(centre.seq), centre.hash, "reported"))
+        own, seen = self._chain.heads()
+        at = self._now().isoformat(timespec="microseconds")
+        return self._key.sign(SignedHead(self._host, own.seq, own.hash, seen.seq, seen.hash, at, "", ""))
+
+    def records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
+        """See Agent.audit_records."""
+        if not 1 <= limit <= MAX_RECORDS:
+            raise Invalid("limit", limit, f"a number from 1 to {MAX_RECORDS}")
+        _require_number("after", after)
+        return self._chain.records(after, limit)
+
+    def excluded(self, guest: str, *, excluded: bool) -> None:
+        """Record that a guest's metadata was changed."""
+        result = "excluded" if excluded else "included"
+        self._chain.append(self._event(AgentAction.GUEST_EXCLUDE, guest, "", result))
+
+    @contextmanager
+    def refusals(self, run: Run, has_run: Callable[[str], bool]) -> Iterator[None]:
+        """Record that the run was refused where the block raises; ``has_run`` says whether a run of an id began.
+
+        A refusal after the run's begin is the result in the record of its end.
+        """
+        repeated = has_run(run.id)
+        try:
+            yield
+        except Exception as error:
+            if isinstance(error, _REFUSALS):
+                LOG.warning("refused run %s, claimed by %r, called by %s: %s", run.id, run.actor, _peer(run), error)
+            # The error of the run matters to the caller, also where the journal cannot be written.
+            with suppress(StoreUnavailable):
+                if repeated or not has_run(run.id):
+                    code = error.code if isinstance(error, PinnerError) else PinnerError.code
+                    self._chain.append(run_events.refused(_cut(run), code, self._now()))
+            raise
+
+    def _event(self, action: AgentAction, target: str, after: str, result: str) -> AgentEvent:
+        return AgentEvent(self._now(), "", action, target, "", after, result, "", agent_peer.get())
+
+
+def _cut(run: Run) -> Run:
+    """The run with texts of limited length: a refused one may claim anything."""
+    cut = limits.cut
+    return replace(run, id=cut(run.id), plan=cut(run.plan), undoes=cut(run.undoes), actor=cut(run.actor))
+
+
+def _peer(run: Run) -> str:
+    return run.peer or agent_peer.get() or "pinner"
+
+
+def _require_number(field: str, number: int) -> None:
+    if not 0 <= number <= _MAX_NUMBER:
+        raise Invalid(field, number, f"a number from 0 to {_MAX_NUMBER}")

@@ -1,0 +1,142 @@
+"""The agent's audit trail: a chain of records beside its journal, and the signed heads of that chain."""
+
+import re
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class AgentAction(StrEnum):
+    """Every action that an agent writes to its chain. Those of a run have the names of AuditAction.
+
+    run.apply       an apply began, or was refused
+    run.rollback    a rollback began, or was refused
+    run.release     a run that gives a guest its earlier CPUs back began, or was refused
+    run.change      one change of a run was made, undone, or failed
+    run.recover     recovery ended a run whose process had died
+    run.end         a run ended
+    guest.exclude   a guest's metadata was changed: excluded from placement, or included again
+    centre.head     the central database reported the head of its audit trail
+    key.set         the agent signs with another key than before, or with its first key
+    chain.cut       the records before this part of the chain were exported and removed
+    """
+
+    RUN_APPLY = "run.apply"
+    RUN_ROLLBACK = "run.rollback"
+    RUN_RELEASE = "run.release"
+    RUN_CHANGE = "run.change"
+    RUN_RECOVER = "run.recover"
+    RUN_END = "run.end"
+    GUEST_EXCLUDE = "guest.exclude"
+    CENTRE_HEAD = "centre.head"
+    KEY_SET = "key.set"
+    CHAIN_CUT = "chain.cut"
+
+
+agent_peer: ContextVar[str] = ContextVar("agent_peer", default="")
+"""The caller that the agent works for now, as the kernel names it (SO_PEERCRED); empty: the agent itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEvent:
+    """An action of the agent before it is appended to the chain; the fields are those of AgentRecord."""
+
+    at: datetime
+    run: str
+    action: AgentAction
+    target: str
+    before: str
+    after: str
+    result: str
+    actor: str
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRecord:
+    """One record of the agent's chain. ``hash`` covers every other field, ``previous`` included."""
+
+    seq: int
+    at: str
+    """The agent's clock, as ISO 8601 text. The records stand in the order of ``seq``, never of time."""
+    run: str
+    action: str
+    """The value of an AgentAction."""
+    target: str
+    """run.change: the target; the begin of a run: its plan, or the run that it undoes; guest.exclude: the guest's UUID;
+    centre.head: the number of the centre's last record; chain.cut: the number of the last removed record."""
+    before: str
+    after: str
+    """centre.head: the hash of the centre's last record; chain.cut: the hash of the last removed record; key.set: the
+    public key."""
+    result: str
+    actor: str
+    """The actor that the caller claimed."""
+    peer: str
+    """The caller as the kernel names it (SO_PEERCRED)."""
+    previous: str
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChainHead:
+    """The last record of a chain: its number and hash. 0 and empty: the chain has no record."""
+
+    seq: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class SignedHead:
+    """The head of an agent's chain, signed by the agent (Ed25519, RFC 8032).
+
+    The chain contains the centre's head, so the signature vouches for both trails.
+    """
+
+    host: str
+    """The agent's host."""
+    seq: int
+    """The number of the last record of the agent's chain."""
+    hash: str
+    """The hash of that record."""
+    centre_seq: int
+    """The number of the centre's record that the agent saw last; 0: none."""
+    centre_hash: str
+    """The hash of that record."""
+    at: str
+    """The agent's clock, as ISO 8601 text."""
+    key: str
+    """The public key: its 32 bytes in base64."""
+    signature: str
+    """The signature in base64 of the canonical JSON (RFC 8785) of the other fields and ``"type": "pinner agent head
+    1"``."""
+
+    @property
+    def centre(self) -> ChainHead:
+        """The centre's head that the agent saw last."""
+        return ChainHead(self.centre_seq, self.centre_hash)
+
+
+_HEAD = re.compile("agent ([0-9]{1,18}) ([0-9a-f]{64})")
+
+
+def head_text(head: SignedHead) -> str:
+    """An agent's head, as the centre's record of a run's end names it."""
+    return f"agent {head.seq} {head.hash}"
+
+
+def named_head(text: str) -> ChainHead | None:
+    """The head that ``head_text`` wrote; None for another text."""
+    found = _HEAD.fullmatch(text)
+    return ChainHead(int(found[1]), found[2]) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The signed heads of all hosts at one moment, to be kept elsewhere. A later trail must still contain them."""
+
+    version: int
+    """The version of this format."""
+    heads: tuple[SignedHead, ...]
+    """The signed head of each host."""

@@ -1,0 +1,41 @@
+"""A change as the audit trails show it. The centre and the agent write the same text, so that it can be compared."""
+
+from typing import assert_never
+
+from pinner.model.change import AffinityChange, Change, MemoryChange, StateChange
+from pinner.model.journal import Entry, Run, RunKind
+from pinner.model.text import affinities, memory_by_node
+
+
+def change_text(change: Change, kind: RunKind) -> tuple[str, str]:
+    """The state before and after the change; a rollback makes the change in reverse.
+
+    The text names the number of threads of a target, because the audit trail shows it in no other place.
+    """
+    match change:
+        case AffinityChange():
+            masks = (mask.cpus for mask in change.before)
+            before, after = affinities(masks, always_counted=True), str(change.after)
+        case StateChange():
+            before, after = str(change.before), str(change.after)
+        case MemoryChange():
+            before, after = memory_by_node(change.before), f"node {change.node}"
+        case _:
+            assert_never(change)
+    return (after, before) if kind == "rollback" else (before, after)
+
+
+def entry_result(entry: Entry) -> str:
+    """The result of an entry: its state, and its error or the memory that moved."""
+    return f"{entry.state}: {entry.summary}" if entry.summary else entry.state
+
+
+def run_result(run: Run) -> str:
+    """The result of a run: its state and its error."""
+    return f"{run.state}: {run.error}" if run.error else run.state
+
+
+def run_options(run: Run) -> str:
+    """The options of a run that were given."""
+    options = {"persist": run.persist, "migrate_memory": run.migrate_memory}
+    return ", ".join(name for name, given in options.items() if given)

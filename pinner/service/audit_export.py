@@ -1,0 +1,129 @@
+"""The audit trail as a file of JSON lines, and its verification without a server.
+
+{"export": 1, "heads": [SignedHead, ...]}      the present head of each agent
+{"head": SignedHead}                           each head that the centre received
+{"host": HOST, "agent": AgentRecord}           the trail of each agent
+{"centre": {...}}                              the trail of the centre, with the fields of AuditRecord
+"""
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pinner import codec
+from pinner.model.agent_audit import AgentRecord, Anchor, SignedHead
+from pinner.model.audit import AuditRecord
+from pinner.model.errors import Invalid
+from pinner.model.verification import Verification, verification
+from pinner.service.audit_check import AgentCheck, CentreCheck
+from pinner.store import chain
+
+EXPORT_VERSION = 1
+
+_Line = tuple[int, dict[str, Any]]
+"""A line of the file: its number and its content."""
+
+
+def export_lines(
+    anchor: Anchor,
+    heads: Iterable[SignedHead],
+    agents: Iterable[tuple[str, AgentRecord]],
+    centre: Iterable[chain.Fields],
+) -> Iterator[str]:
+    """The lines of an export, each with its line end. ``centre`` has the records as they are stored."""
+    parts: Iterable[dict[str, Any]] = itertools.chain(
+        [{"export": EXPORT_VERSION, "heads": [codec.plain(head) for head in anchor.heads]}],
+        ({"head": codec.plain(head)} for head in heads),
+        ({"host": host, "agent": codec.plain(record)} for host, record in agents),
+        ({"centre": dict(record)} for record in centre),
+    )
+    # A record that was changed may contain bytes. Its hash does not fit the text in their place either.
+    return (json.dumps(part, ensure_ascii=False, default=str) + "\n" for part in parts)
+
+
+def verify_file(path: Path, key: str, anchor: Anchor | None) -> Verification:
+    """Verify an export. ``key`` is the agent's public key, 32 bytes in base64, from a source that the caller trusts.
+
+    Raises Invalid for a file that is no export.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            return _verify(_lines(path, file), key, anchor.heads if anchor else ())
+    except (OSError, UnicodeDecodeError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise Invalid("--file", str(path), f"a file that `pinner audit export` wrote ({why})") from None
+
+
+def _verify(lines: Iterator[_Line], key: str, anchors: tuple[SignedHead, ...]) -> Verification:
+    number, header = next(lines, (1, {}))
+    if header.get("export") != EXPORT_VERSION:
+        raise Invalid(f"line {number}", _short(header), f'the first line of an export: {{"export": {EXPORT_VERSION}}}')
+    present = codec.read(tuple[SignedHead, ...], header.get("heads"), f"line {number}: heads")
+    if not present:
+        raise Invalid(f"line {number}: heads", [], "at least one signed head")
+    parts = _Parts(lines)
+    stored = [codec.read(SignedHead, line["head"], f"line {at}: head") for at, line in parts.of("head")]
+    agents = {head.host: _agent(head, stored, anchors, key) for head in present}
+    for host, group in itertools.groupby(parts.of("agent"), lambda line: str(line[1].get("host"))):
+        if host not in agents:
+            raise Invalid("host", host, "a host whose signed head is in the first line")
+        agents[host].add_agent(codec.read(AgentRecord, line["agent"], f"line {at}: agent") for at, line in group)
+    centre = CentreCheck(agents.values())
+    rows = (_centre(at, line) for at, line in parts.of("centre"))
+    checked = chain.check(rows, chain.START, lambda: present[0].centre_seq, centre.observe)
+    parts.require_end()
+    findings = list(centre.findings(checked))
+    for agent in agents.values():
+        findings += agent.findings(agent.match.open_runs, centre.purged)
+    return verification(checked.records, checked.head, [agent.trail() for agent in agents.values()], findings)
+
+
+def _agent(head: SignedHead, stored: list[SignedHead], anchors: tuple[SignedHead, ...], key: str) -> AgentCheck:
+    received, kept = ([each for each in heads if each.host == head.host] for heads in (stored, anchors))
+    check = AgentCheck(head.host, received, kept, key)
+    check.add_head(head)
+    return check
+
+
+class _Parts:
+    """The lines of a file by their kind, in the order of the file."""
+
+    def __init__(self, lines: Iterator[_Line]) -> None:
+        self._lines = lines
+        self._next = next(lines, None)
+
+    def of(self, kind: str) -> Iterator[_Line]:
+        """The lines of this kind that come next."""
+        while self._next is not None and kind in self._next[1]:
+            yield self._next
+            self._next = next(self._lines, None)
+
+    def require_end(self) -> None:
+        """Raises Invalid where a line is left."""
+        if self._next is not None:
+            number, line = self._next
+            raise Invalid(f"line {number}", _short(line), "head, agent and centre, in this order")
+
+
+def _centre(number: int, line: dict[str, Any]) -> dict[str, Any]:
+    record = line["centre"]
+    if not isinstance(record, dict) or set(record) != set(AuditRecord.__dataclass_fields__):
+        raise Invalid(f"line {number}: centre", _short(record), "a record with the fields of the audit trail")
+    return record
+
+
+def _lines(path: Path, file: Iterable[str]) -> Iterator[_Line]:
+    for number, text in enumerate(file, 1):
+        try:
+            line = json.loads(text)
+        except ValueError:
+            line = None
+        if not isinstance(line, dict):
+            raise Invalid(f"{path}, line {number}", text[:80], "a JSON object")
+        yield number, line
+
+
+def _short(value: object) -> str:
+    return str(value)[:80]

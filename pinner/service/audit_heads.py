@@ -1,0 +1,66 @@
+"""AuditHeads: exchanges the heads of the audit trails between the centre and the agents.
+
+The agent adds the centre's head to its own chain, which the user of the API cannot write. A record of the centre that
+is changed or cut off after that contradicts the agent's chain. The centre stores the agent's signed head.
+"""
+
+import logging
+import threading
+
+from pinner.model.agent_audit import SignedHead
+from pinner.model.errors import HostUnreachable, Invalid, NotFound, StoreUnavailable
+from pinner.service.hosts import Hosts
+from pinner.store.repositories import Store
+
+LOG = logging.getLogger(__name__)
+
+EXCHANGE_SECONDS = 60.0
+"""Seconds between two exchanges of a server, besides the exchange at the end of each run."""
+STOP_SECONDS = 5.0
+
+
+class AuditHeads:
+    """The heads of all hosts. Several threads may use it."""
+
+    def __init__(self, hosts: Hosts, store: Store) -> None:
+        self._hosts = hosts
+        self._store = store
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._repeat, name="audit-heads", daemon=True)
+
+    def start(self) -> None:
+        """Exchange the heads with every host now and once a minute."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread. An agent that does not answer delays the end by at most STOP_SECONDS."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_SECONDS)
+
+    def exchange(self, host: str) -> SignedHead | None:
+        """Report the centre's head to the host's agent, and return the agent's signed head.
+
+        None where the agent does not answer, keeps no audit trail (a captured machine) or is older than its trail; a
+        run must not fail because of that.
+        """
+        try:
+            return self._hosts.agent(host).audit_head(self._store.audit.head())
+        except NotFound:
+            return None
+        except (HostUnreachable, StoreUnavailable, Invalid) as error:
+            LOG.warning("host %s: the heads of the audit trails cannot be exchanged now: %s", host, error)
+            return None
+
+    def _repeat(self) -> None:
+        while not self._stop.is_set():
+            for host in self._hosts.names():
+                self._exchange_and_store(host)
+            self._stop.wait(EXCHANGE_SECONDS)
+
+    def _exchange_and_store(self, host: str) -> None:
+        try:
+            if head := self.exchange(host):
+                self._store.agent_heads.add(head)
+        except StoreUnavailable as error:
+            LOG.warning("host %s: the head of the agent's audit trail is not stored: %s", host, error)

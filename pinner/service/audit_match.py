@@ -1,0 +1,233 @@
+"""Compares the centre's audit trail with the trail of one agent. Pure: it gets records, and returns findings.
+
+Every action of a run has a record in both trails, with the same text (``pinner.model.change_text``). The agent's trail
+also has the heads that the centre's trail had at earlier moments.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pinner.model.agent_audit import AgentAction, AgentRecord
+from pinner.model.verification import Finding, FindingKind
+
+Key = tuple[str, ...]
+"""What the two records of one action have in common."""
+
+BEGINS = (AgentAction.RUN_APPLY.value, AgentAction.RUN_ROLLBACK.value, AgentAction.RUN_RELEASE.value)
+RUN_ACTIONS = (*BEGINS, AgentAction.RUN_CHANGE.value, AgentAction.RUN_RECOVER.value, AgentAction.RUN_END.value)
+_TEXTS = ("at", "actor", "action", "host", "subject", "before", "after", "result")
+
+
+@dataclass(slots=True)
+class _AgentRun:
+    """A run, as the agent's trail has it."""
+
+    ended: str = ""
+    """The result; empty: the run has not ended."""
+    recovered: bool = False
+    latest: dict[str, tuple[Key, int]] = field(default_factory=dict)
+    """By target: the last change and the number of its record. Empty after the run's end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unmatched:
+    """A record of the centre that the agent's records have not matched yet."""
+
+    key: Key
+    seq: int
+    action: str
+    run: str
+    subject: str
+    result: str
+
+
+class TrailMatch:
+    """The comparison with one agent. First add the agent's records, then the centre's, then the agent's newer ones."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._known: set[Key] = set()
+        """Every action in the agent's trail."""
+        self._required: dict[Key, tuple[int, str]] = {}
+        """The actions that the centre must have, with the number and the run of the agent's record."""
+        self._runs: dict[str, _AgentRun] = {}
+        self._excluded: Counter[Key] = Counter()
+        self._excluded_at_centre: Counter[Key] = Counter()
+        self._excluded_since: Counter[Key] = Counter()
+        """Those after the first head that the agent saw."""
+        self._started: set[str] = set()
+        """The runs that the centre has a request for."""
+        self._failed: set[str] = set()
+        """The runs that failed or were refused by the centre's records."""
+        self._ended: set[str] = set()
+        """The runs that ended by the centre's records."""
+        self._unmatched: list[_Unmatched] = []
+        self.seen: dict[int, tuple[str, int]] = {}
+        """The centre's heads in the agent's trail: number -> hash, and number of the agent's record."""
+        self.contradictions: list[tuple[int, int]] = []
+        """The numbers of the agent's records that have two hashes for one record of the centre."""
+        self._complete = False
+        """Whether the first part of the agent's records is complete."""
+
+    def add_agent(self, record: AgentRecord) -> None:
+        """Add a record of the agent, in their order."""
+        match record.action:
+            case AgentAction.CENTRE_HEAD:
+                self._add_head(record)
+            case AgentAction.GUEST_EXCLUDE:
+                key = _exclude_key(record.target, record.result)
+                self._excluded[key] += 1
+            case AgentAction.KEY_SET | AgentAction.CHAIN_CUT:
+                pass
+            case _:
+                self._add_run_record(record)
+
+    def end_of_first_part(self) -> None:
+        """The agent's records so far were made before the centre's records are read, so the centre must have them."""
+        self._complete = True
+
+    def add_centre(self, record: Mapping[str, Any]) -> None:
+        """Add a record of the centre about the agent's host, in their order."""
+        if not all(isinstance(record[name], str) for name in _TEXTS):
+            return  # it was changed, and the check of its hash says so
+        action, result, subject = record["action"], record["result"], record["subject"]
+        if action == AgentAction.GUEST_EXCLUDE:
+            key = _exclude_key(subject.rpartition("(")[2].rstrip(")"), result)
+            self._excluded_at_centre[key] += 1
+            self._excluded_since[key] += record["seq"] > self._base
+        if action not in RUN_ACTIONS:
+            return
+        key = _centre_key(record)
+        run = subject.partition(": " if action == AgentAction.RUN_CHANGE else " of ")[0]
+        self._note_state(action, run, result)
+        self._required.pop(key, None)
+        if key not in self._known and record["seq"] > self._base:
+            self._unmatched.append(_Unmatched(key, record["seq"], action, run, subject, result))
+
+    @property
+    def open_runs(self) -> frozenset[str]:
+        """The runs that the centre has a request for, but no end."""
+        return frozenset(self._started - self._ended)
+
+    def findings(self, under_way: Collection[str], purged: int) -> Iterator[Finding]:
+        """What contradicts: forged and unreported actions. Call it once, at the end.
+
+        ``under_way`` are runs whose end the centre had not stored when its records were read. ``purged`` is the number
+        of the centre's last record that retention removed.
+        """
+        yield from self._forged(under_way)
+        yield from self._unreported(under_way, purged)
+
+    @property
+    def _base(self) -> float:
+        """The number of the centre's first head that the agent saw. The agent cannot vouch for single records up to
+        it: they may be older than its trail. But their content is fixed by the hash."""
+        return min(self.seen, default=float("inf"))
+
+    def _note_state(self, action: str, run: str, result: str) -> None:
+        state = result.partition(":")[0]
+        if action in BEGINS and state == "started":
+            self._started.add(run)
+        elif action in BEGINS or action == AgentAction.RUN_END:
+            self._ended.add(run)
+            if state in ("failed", "refused"):
+                self._failed.add(run)
+
+    def _add_head(self, record: AgentRecord) -> None:
+        if self._complete:
+            return
+        number = int(record.target)
+        known = self.seen.setdefault(number, (record.after, record.seq))
+        if known[0] != record.after:
+            self.contradictions.append((known[1], record.seq))
+
+    def _add_run_record(self, record: AgentRecord) -> None:
+        key = _agent_key(record)
+        self._known.add(key)
+        run = self._runs.setdefault(record.run, _AgentRun())
+        if record.action == AgentAction.RUN_CHANGE:
+            run.latest[record.target] = (key, record.seq)
+            return
+        if record.action == AgentAction.RUN_RECOVER:
+            run.recovered = True
+        if record.action == AgentAction.RUN_END:
+            run.ended = record.result
+            for change, seq in run.latest.values():
+                self._require(change, seq, record.run)
+            run.latest.clear()
+        self._require(key, record.seq, record.run)
+
+    def _require(self, key: Key, seq: int, run: str) -> None:
+        if not self._complete:
+            self._required[key] = (seq, run)
+
+    def _forged(self, under_way: Collection[str]) -> Iterator[Finding]:
+        for record in self._unmatched:
+            if record.key not in self._known and not self._may_lack_counterpart(record, under_way):
+                text = f"record {record.seq} ({record.action} {record.subject}: {record.result}) was forged or changed"
+                yield self._finding(FindingKind.FORGED, record.seq, record.run, f"{text}: the agent has no such record")
+        for key, count in self._excluded_since.items():
+            if count > self._excluded[key]:
+                yield self._finding(FindingKind.FORGED, 0, "", f"{_shown(key)}: the agent did it fewer times")
+
+    def _may_lack_counterpart(self, record: _Unmatched, under_way: Collection[str]) -> bool:
+        """Whether the centre may have this record although the agent has no such record."""
+        run = self._runs.get(record.run)
+        if record.action in BEGINS:
+            # The centre records the request before it asks the agent, and also refusals of its own.
+            return record.result != "started" or (run is None and record.run in {*self._failed, *under_way})
+        if record.action == AgentAction.RUN_END:
+            # The centre closes a run as failed also where it never reached the agent.
+            return record.run in self._failed and record.run in self._started
+        # The agent's process died before it wrote its last notes, or has not written them yet.
+        return record.action == AgentAction.RUN_CHANGE and run is not None and (run.recovered or not run.ended)
+
+    def _unreported(self, under_way: Collection[str], purged: int) -> Iterator[Finding]:
+        before = max((seq for number, (_, seq) in self.seen.items() if number <= purged), default=0)
+        for key, (seq, run) in self._required.items():
+            known = self._runs[run]
+            if run in under_way or seq < before:
+                continue
+            if key[0] == AgentAction.RUN_END and run in self._failed and known.ended.startswith(("failed", "undone")):
+                continue
+            text = f"the centre has no record of what the agent did in its record {seq} ({_shown(key)})"
+            yield self._finding(FindingKind.UNREPORTED, seq, run, text)
+        for key, count in self._excluded.items():
+            if not purged and count > self._excluded_at_centre[key]:
+                text = f"the centre has no record of what the agent did ({_shown(key)})"
+                yield self._finding(FindingKind.UNREPORTED, 0, "", text)
+
+    def _finding(self, kind: FindingKind, seq: int, run: str, message: str) -> Finding:
+        trail = "agent" if kind is FindingKind.UNREPORTED else "centre"
+        return Finding(kind, "centre", self._host, seq if trail == "centre" else 0, run, message)
+
+
+def _agent_key(record: AgentRecord) -> Key:
+    match record.action:
+        case AgentAction.RUN_CHANGE:
+            subject, at = f"{record.run}: {record.target}", record.at
+        case AgentAction.RUN_RECOVER | AgentAction.RUN_END:
+            subject, at = record.run, ""
+        case _:
+            subject, at = f"{record.run} of {record.target}", ""
+    return (record.action, subject, record.before, record.after, record.result, record.actor, at)
+
+
+def _centre_key(record: Mapping[str, Any]) -> Key:
+    action = record["action"]
+    # The record of a run's end has the agent's head in ``after``. Only an agent knows the time of a change.
+    after = "" if action == AgentAction.RUN_END else record["after"]
+    at = record["at"] if action == AgentAction.RUN_CHANGE else ""
+    return (action, record["subject"], record["before"], after, record["result"], record["actor"], at)
+
+
+def _exclude_key(guest: str, result: str) -> Key:
+    return (AgentAction.GUEST_EXCLUDE.value, guest, result)
+
+
+def _shown(key: Key) -> str:
+    """An action in a sentence: its kind, its subject and its result."""
+    result = key[2] if key[0] == AgentAction.GUEST_EXCLUDE else key[4]
+    return f"{key[0]} {key[1]}: {result}"

@@ -1,0 +1,84 @@
+"""The agent's chain of audit records, in the database of its journal."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from sqlalchemy import Connection, Engine, delete, insert, select
+
+from pinner.model.agent_audit import AgentAction, AgentEvent, AgentRecord, ChainHead
+from pinner.model.errors import Invalid
+from pinner.store import tables
+from pinner.store.chain import START, link
+from pinner.store.engine import reading, writing
+
+_TABLE = tables.agent_chain
+_COLUMNS = [_TABLE.c[name] for name in AgentRecord.__dataclass_fields__]
+
+
+class AgentChain:
+    """The chain of one agent. Several threads and processes may append to it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def append(self, *events: AgentEvent) -> None:
+        """Append events in their order, in one durable transaction."""
+        with writing(self._engine) as connection:
+            append_events(connection, events)
+
+    def append_new(self, event: AgentEvent) -> None:
+        """Append the event, unless the last event of its action has the same target and ``after``."""
+        with writing(self._engine) as connection:
+            query = select(_TABLE.c.target, _TABLE.c.after).where(_TABLE.c.action == event.action.value)
+            last = connection.execute(query.order_by(_TABLE.c.seq.desc()).limit(1)).one_or_none()
+            if last is None or tuple(last) != (event.target, event.after):
+                append_events(connection, [event])
+
+    def heads(self) -> tuple[ChainHead, ChainHead]:
+        """The head of this chain, and the head of the centre's trail that it contains last."""
+        query = select(_TABLE.c.target, _TABLE.c.after).where(_TABLE.c.action == AgentAction.CENTRE_HEAD.value)
+        with reading(self._engine) as connection:
+            centre = connection.execute(query.order_by(_TABLE.c.seq.desc()).limit(1)).one_or_none()
+            return _head(connection), START if centre is None else ChainHead(int(centre.target), centre.after)
+
+    def records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
+        """At most ``limit`` records with a number above ``after``, in their order."""
+        query = select(*_COLUMNS).where(_TABLE.c.seq > after).order_by(_TABLE.c.seq).limit(limit)
+        with reading(self._engine) as connection:
+            return tuple(AgentRecord(*row) for row in connection.execute(query))
+
+    def cut(self, through: int, at: datetime) -> ChainHead:
+        """Remove old records, which were exported before; the head of the removed part.
+
+        The part that stays begins with a record of the centre's head, so the removed part ends before the last such
+        record with a number of at most ``through`` + 1. A record chain.cut names it. Raises Invalid if there is none.
+        """
+        with writing(self._engine) as connection:
+            is_start = (_TABLE.c.action == AgentAction.CENTRE_HEAD.value) & (_TABLE.c.seq <= through + 1)
+            first = connection.execute(
+                select(_TABLE.c.seq, _TABLE.c.previous).where(is_start).order_by(_TABLE.c.seq.desc()).limit(1)
+            ).one_or_none()
+            if first is None or not first.previous:
+                raise Invalid("through", through, "a record after the first head of the centre in the chain")
+            head = ChainHead(first.seq - 1, first.previous)
+            cut = AgentEvent(at, "", AgentAction.CHAIN_CUT, str(head.seq), "", head.hash, "cut", "pinner", "")
+            append_events(connection, [cut])
+            connection.execute(delete(_TABLE).where(_TABLE.c.seq <= head.seq))
+            return head
+
+
+def append_events(connection: Connection, events: Iterable[AgentEvent]) -> None:
+    """Append events within the caller's transaction, so that a change and its record are stored together."""
+    rows = [
+        {name: getattr(event, name) for name in AgentEvent.__dataclass_fields__}
+        # A plain string: not every database driver accepts an enum.
+        | {"action": event.action.value, "at": tables.utc_text(event.at)}
+        for event in events
+    ]
+    if rows:
+        connection.execute(insert(_TABLE), link(_head(connection), rows))
+
+
+def _head(connection: Connection) -> ChainHead:
+    last = connection.execute(select(_TABLE.c.seq, _TABLE.c.hash).order_by(_TABLE.c.seq.desc()).limit(1)).one_or_none()
+    return ChainHead(last.seq, last.hash) if last else START

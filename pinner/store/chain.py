@@ -1,0 +1,71 @@
+"""Chains of records: each record contains the hash of the record before it, so that a change of any of them shows."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import rfc8785
+
+from pinner.model.agent_audit import ChainHead
+from pinner.model.audit import ChainCheck
+
+START = ChainHead(0, "")
+"""The head of an empty chain; its hash is the previous hash of the first record."""
+
+Fields = Mapping[str, Any]
+"""A record as it is stored: its time is text."""
+
+
+def record_hash(record: Fields) -> str:
+    """SHA-256 of the canonical JSON (RFC 8785) of every field except the hash itself; ``previous`` is included."""
+    fields = {name: value for name, value in record.items() if name != "hash"}
+    try:
+        return hashlib.sha256(rfc8785.dumps(fields)).hexdigest()
+    except rfc8785.CanonicalizationError:
+        return "no hash: a field is not text"
+
+
+def link(head: ChainHead, events: Iterable[Fields]) -> list[dict[str, Any]]:
+    """The records of events that follow ``head``: numbered, and with their hashes."""
+    records = []
+    seq, previous = head.seq, head.hash
+    for event in events:
+        seq += 1
+        record = {**event, "seq": seq, "previous": previous}
+        previous = record["hash"] = record_hash(record)
+        records.append(record)
+    return records
+
+
+def check(
+    records: Iterable[Fields], start: ChainHead, newest: Callable[[], int], observe: Callable[[Fields], None]
+) -> ChainCheck:
+    """Check the hash of every record and its link to the record before; the first record must follow ``start``.
+
+    ``newest`` returns the number of the newest record. ``observe`` gets every record, also those after a wrong one.
+    """
+    broken: ChainCheck | None = None
+    seq, previous = start.seq, start.hash
+    for record in records:
+        if broken is None and (why := _fault(record, seq + 1, previous, newest)):
+            broken = ChainCheck(False, seq - start.seq, seq + 1, why, previous)
+        if broken is None:
+            seq, previous = record["seq"], record["hash"]
+        observe(record)
+    return broken or ChainCheck(True, seq - start.seq, 0, "", previous)
+
+
+def _fault(record: Fields, expected: int, previous: str, newest: Callable[[], int]) -> str:
+    """Why the record is not the correct record number ``expected``; empty if it is."""
+    if record["seq"] != expected:
+        return f"record {expected} is missing: after record {expected - 1} comes record {record['seq']}"
+    if record_hash(record) != record["hash"]:
+        # The check stops at the first wrong record, so it can afford to try every number for this one.
+        numbers = (seq for seq in range(1, newest() + 2) if record_hash({**record, "seq": seq}) == record["hash"])
+        written = next(numbers, None)
+        if written is None:
+            return f"record {expected} was changed: its content does not match its hash"
+        return f"record {expected} was reordered: it was written as record {written}"
+    if record["previous"] != previous:
+        return f"record {expected} does not follow record {expected - 1}: one of the two was replaced"
+    return ""
