@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from apiflask.schema_adapters import registry
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pinner.api.field_types import BusyThreshold, CpuList, Name, Names, Scalar, Seconds, ShortText, Timestamp
 from pinner.api.validation import StrictAdapter
@@ -204,10 +204,21 @@ class NewPlan(PlanParameters):
     ] = None
 
 
+def _require_false(value: bool) -> bool:
+    """The value, which is false. Literal[False] would also accept the number 0."""
+    if value:
+        raise ValueError("false: a policy never rebalances")
+    return value
+
+
 class PolicyRequest(PlanParameters):
     """The strategy of a policy, with its parameters. A policy never rebalances: it moves as few guests as possible."""
 
-    rebalance: Annotated[Literal[False], Field(description="false: a policy never rebalances.")] = False
+    rebalance: Annotated[
+        bool,
+        AfterValidator(_require_false),
+        Field(json_schema_extra={"const": False}, description="false: a policy never rebalances."),
+    ] = False
 
 
 class NewPolicy(_Input):

@@ -5,14 +5,18 @@ import re
 from pathlib import Path
 
 import pinner
-from pinner.model import audit
+from pinner.model import agent_audit, audit
 from pinner.model.audit import AuditAction
 
 PACKAGE = Path(pinner.__file__).parent
 
 
+ENUMS = (Path(audit.__file__), Path(agent_audit.__file__))
+"""The modules that name the actions."""
+
+
 def nodes(files):
-    return [node for file in files if file != Path(audit.__file__) for node in ast.walk(ast.parse(file.read_text()))]
+    return [node for file in files if file not in ENUMS for node in ast.walk(ast.parse(file.read_text()))]
 
 
 NODES = nodes(PACKAGE.rglob("*.py"))
