@@ -26,6 +26,8 @@ class _AgentRun:
 
     ended: str = ""
     """The result; empty: the run has not ended."""
+    begun: bool = False
+    """Whether the agent began the run; false also for a run that it refused."""
     recovered: bool = False
     latest: dict[str, tuple[Key, int]] = field(default_factory=dict)
     """By target: the last change and the number of its record. Empty after the run's end."""
@@ -150,6 +152,8 @@ class TrailMatch:
         if record.action == AgentAction.RUN_CHANGE:
             run.latest[record.target] = (key, record.seq)
             return
+        if record.action in BEGINS and record.result == "started":
+            run.begun = True
         if record.action == AgentAction.RUN_RECOVER:
             run.recovered = True
         if record.action == AgentAction.RUN_END:
@@ -176,8 +180,10 @@ class TrailMatch:
         """Whether the centre may have this record although the agent has no such record."""
         run = self._runs.get(record.run)
         if record.action in BEGINS:
-            # The centre records the request before it asks the agent, and also refusals of its own.
-            return record.result != "started" or (run is None and record.run in {*self._failed, *under_way})
+            # The centre records the request before it asks the agent, and also refusals of its own. A centre that was
+            # killed before it heard of the agent's refusal has the request alone.
+            began = run is not None and run.begun
+            return record.result != "started" or (not began and record.run in {*self._failed, *under_way})
         if record.action == AgentAction.RUN_END:
             # The centre closes a run as failed also where it never reached the agent.
             return record.run in self._failed and record.run in self._started

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
+import httpx
 from lab.agent import Result
 from lab.host import LabHost
 from private_libvirt import guest_xml
@@ -72,6 +73,10 @@ def pinner(host: LabHost, *arguments: str, check: bool = True) -> Result:
     return host.run(f"pinner {shlex.join(arguments)}", check=check)
 
 
+START_SECONDS = 240
+"""How long an emulated host may take to start the server."""
+
+
 @cache
 def start_server(host: LabHost) -> RemoteService:
     """Start `pinner serve` on the host and return its client.
@@ -80,9 +85,21 @@ def start_server(host: LabHost) -> RemoteService:
     """
     host.run("useradd --system --user-group --no-create-home --shell /usr/sbin/nologin pinner")
     host.run("mkdir -p /etc/pinner && cat > /etc/pinner/pinner.conf", stdin=_CONFIG)
-    token = host.run("pinner-manage token create lab --role admin").out.strip()
     host.run("systemd-run -q --unit=pinner pinner serve")
+    _wait_for_server(host)
+    token = host.run("/opt/pinner/bin/pinner-manage token create lab --role admin").out.strip()
     return RemoteService(host.url, token)
+
+
+def _wait_for_server(host: LabHost) -> None:
+    """Wait until the server answers: it has made its database then, as the user who owns it."""
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        with suppress(httpx.TransportError):
+            httpx.get(f"{host.url}/healthcheck", timeout=10)
+            return
+        assert time.monotonic() < deadline, host.run("journalctl -u pinner").out
+        time.sleep(1)
 
 
 @cache

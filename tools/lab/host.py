@@ -32,8 +32,10 @@ _SOFTWARE = ("api", "migrations", "pinner", "tools")
 _COMMAND = """\
 #!/bin/sh
 export PYTHONPATH=/opt/pinner/tree:/opt/pinner/site-packages
-exec python3 -c 'import sys; from pinner.cli.main import main; sys.exit(main())' "$@"
+exec python3 -c 'import sys; from pinner.cli.{module} import main; sys.exit(main())' "$@"
 """
+_COMMANDS = {"pinner": "main", "pinner-manage": "manage"}
+"""The module of each command."""
 
 
 def software(folder: Path) -> Path:
@@ -44,8 +46,9 @@ def software(folder: Path) -> Path:
     packages = sysconfig.get_path("platlib")
     shutil.copytree(packages, tree / "site-packages", symlinks=True, ignore=shutil.ignore_patterns("*mypy*"))
     (tree / "bin").mkdir()
-    (tree / "bin/pinner").write_text(_COMMAND)
-    (tree / "bin/pinner").chmod(0o755)
+    for command, module in _COMMANDS.items():
+        (tree / "bin" / command).write_text(_COMMAND.format(module=module))
+        (tree / "bin" / command).chmod(0o755)
     compileall.compile_dir(tree / "tree", quiet=2)
     image.make_disk(tree, disk, 1024)
     shutil.rmtree(tree)

@@ -1,0 +1,32 @@
+"""The comparison of the centre's trail with an agent's: which records may lack a counterpart."""
+
+import pytest
+
+from pinner.model.agent_audit import AgentRecord
+from pinner.service.audit_match import TrailMatch
+
+AT = "2026-11-21T10:00:00.000000+00:00"
+
+
+def agents(seq, action, result, *, target="", after="", run="run-1"):
+    return AgentRecord(seq, AT, run, action, target, "", after, result, "ann", "root", "", "")
+
+
+def centres(seq, action, subject, result):
+    texts = {"action": action, "subject": subject, "result": result, "before": "", "after": ""}
+    return {"seq": seq, "at": AT, "actor": "ann", "host": "h1", **texts}
+
+
+@pytest.mark.fault(46)
+@pytest.mark.parametrize(
+    ("result", "actor", "forged"),
+    [("refused: stale_plan", "ann", False), ("started", "ann", False), ("started", "eve", True)],
+)
+def test_a_request_whose_refusal_a_killed_centre_never_heard_is_not_forged(result, actor, forged):
+    match = TrailMatch("h1")
+    match.add_agent(agents(1, "centre.head", "", target="0", after="", run=""))
+    match.add_agent(agents(2, "run.apply", result, target="plan-1"))
+    match.end_of_first_part()
+    match.add_centre(centres(1, "run.apply", "run-1 of plan-1", "started") | {"actor": actor})
+    match.add_centre(centres(2, "run.end", "run-1", "failed: interrupted before it changed anything"))
+    assert ("forged" in {finding.kind.value for finding in match.findings((), 0)}) is forged
