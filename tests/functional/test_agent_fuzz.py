@@ -6,7 +6,6 @@ PINNER_FUZZ_MESSAGES is the number of messages (`make fuzz-agent`: 100,000), PIN
 import contextlib
 import json
 import os
-import pwd
 import re
 import socket
 import sqlite3
@@ -26,8 +25,8 @@ from typing import Any
 import pytest
 from support.hostile_messages import Hostile
 from support.kernel import THREADS, masks, process, started
-from support.temporary_user import temporary_user
 from support.write_watch import WriteWatch
+from temporary_account import Account, temporary_account
 
 from pinner import codec
 from pinner.agent.client import AgentClient
@@ -81,7 +80,7 @@ def attacked(folder: Path, user: int, uri: str, movable: list[int]) -> Iterator[
         running.communicate(timeout=60)
 
 
-def as_user(user: pwd.struct_passwd, work: Callable[[], object]) -> Any:
+def as_user(user: Account, work: Callable[[], object]) -> Any:
     """The result of the work, done by another user in a child process."""
     read_end, write_end = os.pipe()
     child = os.fork()
@@ -90,8 +89,8 @@ def as_user(user: pwd.struct_passwd, work: Callable[[], object]) -> Any:
         try:
             os.close(read_end)
             os.setgroups([])
-            os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
-            os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
+            os.setresgid(user.gid, user.gid, user.gid)
+            os.setresuid(user.uid, user.uid, user.uid)
             with os.fdopen(write_end, "w") as out:
                 json.dump(work(), out)
             status = 0
@@ -202,7 +201,7 @@ def test_no_message_of_the_apis_user_reaches_beyond_the_agents_rules(
         folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="pinner-fuzz-")))
         folder.chmod(0o755)
         (folder / "journal").mkdir()
-        user = undo.enter_context(temporary_user())
+        user = undo.enter_context(temporary_account())
         movable = [undo.enter_context(process(THREADS.format(count=3))) for _ in range(2)]
         others = [undo.enter_context(process(THREADS.format(count=2))) for _ in range(2)]
         os.sched_setaffinity(others[0], [min(os.sched_getaffinity(0))])
@@ -210,7 +209,7 @@ def test_no_message_of_the_apis_user_reaches_beyond_the_agents_rules(
         before = {pid: masks(pid) for pid in left_alone}
         numbers = map(started, (*movable, *others))
         ids = [*movable, *others, 1, 2, os.getpid(), guest.uuid, guest.pid, *numbers]
-        with attacked(folder, user.pw_uid, libvirtd, movable) as agent, closing(WriteWatch()) as watch:
+        with attacked(folder, user.uid, libvirtd, movable) as agent, closing(WriteWatch()) as watch:
 
             def attack_with(count: int, seed: int) -> dict[str, int]:
                 everything = [*ids, agent.pid]
