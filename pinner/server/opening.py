@@ -19,7 +19,8 @@ from pinner.model.errors import NotPermitted, PinnerError, document, revive
 from pinner.owners import require_own
 from pinner.server import api_process, database, installation, privileges, sockets
 from pinner.service.protocol import Service
-from pinner.service.remote import UNIX, RemoteService
+from pinner.service.remote import RemoteService
+from pinner.service.rest_client import UNIX
 
 LOG = logging.getLogger(__name__)
 Note = Callable[[str], None]

@@ -175,7 +175,7 @@ def test_a_run_is_polled_where_the_server_has_no_free_stream(remote, pinner, mon
 
 
 def test_a_wrong_token(remote):
-    stranger = RemoteService(str(remote._http.base_url), "wrong")
+    stranger = RemoteService(remote.where, "wrong")
     with closing(stranger), pytest.raises(PinnerError, match="bearer token"):
         stranger.hosts()
 

@@ -56,7 +56,7 @@ def test_root_names_the_person_who_called_sudo(url, pinner, actor):
 
 def test_a_name_is_never_sent_over_tcp():
     with closing(RemoteService("http://127.0.0.1:9", actor="ann")) as remote:
-        assert "X-Pinner-Actor" not in remote._http.headers
+        assert "X-Pinner-Actor" not in remote._rest._http.headers
 
 
 # httpcore leaves the socket of a failed connection to the garbage collector.
