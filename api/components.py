@@ -77,8 +77,10 @@ def _described(name: str, schema: Json) -> Json:
 def _field_docstrings() -> dict[str, dict[str, str]]:
     """The text below each field, by class and field. Python does not store docstrings of fields, so the sources are
     read: once, at the import, because the API cannot read them in every installation after it has given up root."""
-    names = [f"{model.__name__}.{module.name}" for module in pkgutil.iter_modules(model.__path__)]
-    modules = [*map(import_module, names), protocol, schemas]
+    names = [
+        f"{room.__name__}.{each.name}" for room in (model, schemas) for each in pkgutil.iter_modules(room.__path__)
+    ]
+    modules = [*map(import_module, names), protocol]
     return {
         node.name: dict(_docstrings(node))
         for module in modules

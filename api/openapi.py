@@ -14,7 +14,7 @@ from pinner.api.errors import HTTP_CODES, RETRY_STATUSES, status_of
 from pinner.api.examples import EXAMPLES
 from pinner.api.idempotency import KEY
 from pinner.api.operations import CODES, HEADERS, IDEMPOTENCY_KEY, IF_CHANGED, IF_MATCH, IF_NONE_MATCH, TEXT, Json
-from pinner.api.schemas import ErrorDocument
+from pinner.api.schemas.answers import ErrorDocument
 from pinner.api.validation import COMPONENT
 from pinner.api.versions import VERSION, VERSION_HEADER
 from pinner.model.errors import Invalid, PinnerError, StoreUnavailable

@@ -4,7 +4,7 @@ from apiflask import APIBlueprint
 from pydantic import RootModel
 
 from pinner import __version__
-from pinner.api.schemas import Health, Version, Versions
+from pinner.api.schemas.answers import Health, Version, Versions
 from pinner.api.versions import VERSION
 
 LISTS = ("audit", "hosts", "plans", "runs", "strategies")

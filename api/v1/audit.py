@@ -7,7 +7,8 @@ from pydantic import RootModel
 from pinner.api.context import pinner
 from pinner.api.operations import TEXT, may_raise, media_type
 from pinner.api.paging import PageAnswer, linked
-from pinner.api.schemas import AnchorInput, AuditQuery
+from pinner.api.schemas.anchor import AnchorInput
+from pinner.api.schemas.queries import AuditQuery
 from pinner.model.agent_audit import Anchor
 from pinner.model.audit import AuditRecord
 from pinner.model.errors import HostUnreachable, NotFound

@@ -5,7 +5,7 @@ from pydantic import RootModel
 
 from pinner.api.context import caller, pinner
 from pinner.api.operations import may_raise
-from pinner.api.schemas import NewEvent, NewLeavingEvent
+from pinner.api.schemas.event import NewEvent, NewLeavingEvent
 from pinner.model.errors import Busy, HostBusy, HostUnreachable, NotFound, NotPermitted, Refused, StalePlan
 from pinner.model.event import GuestEventKind, GuestEventOutcome
 

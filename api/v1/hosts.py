@@ -6,13 +6,9 @@ from pydantic import RootModel
 from pinner.api.context import caller, pinner
 from pinner.api.operations import links, may_raise
 from pinner.api.paging import PageAnswer, linked, page
-from pinner.api.schemas import (
-    NewSnapshot,
-    PageQuery,
-    ProcessQuery,
-    SampleQuery,
-    SnapshotSummary,
-)
+from pinner.api.schemas.answers import SnapshotSummary
+from pinner.api.schemas.bodies import NewSnapshot
+from pinner.api.schemas.queries import PageQuery, ProcessQuery, SampleQuery
 from pinner.model.errors import HostUnreachable, NotFound, NotPermitted, Overloaded
 from pinner.model.guest import Guest
 from pinner.model.page import Page

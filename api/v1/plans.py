@@ -7,7 +7,9 @@ from pydantic import RootModel
 from pinner.api.context import app_state, caller, pinner, require_own_host
 from pinner.api.operations import HEADERS, IF_CHANGED, NOT_MODIFIED, TEXT, links, may_raise, media_type
 from pinner.api.paging import PageAnswer, linked
-from pinner.api.schemas import HostPageQuery, NewApply, NewPlan, PlanQuery
+from pinner.api.schemas.bodies import NewApply
+from pinner.api.schemas.plan import NewPlan
+from pinner.api.schemas.queries import HostPageQuery, PlanQuery
 from pinner.model.errors import (
     ApplyFailed,
     Blocked,

@@ -6,7 +6,8 @@ from pydantic import RootModel
 from pinner.api.context import caller, pinner
 from pinner.api.operations import CONDITIONAL, may_raise
 from pinner.api.preconditions import etag, expected_revisions
-from pinner.api.schemas import NewExclusion, NewPolicy
+from pinner.api.schemas.bodies import NewExclusion
+from pinner.api.schemas.plan import NewPolicy
 from pinner.model.drift import DriftReport
 from pinner.model.errors import ApplyFailed, Gone, HostUnreachable, NotFound, NotPermitted, PreconditionFailed
 from pinner.model.policy import Policy

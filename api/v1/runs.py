@@ -7,7 +7,9 @@ from pydantic import RootModel
 from pinner.api.context import app_state, caller, pinner
 from pinner.api.operations import Json, links, may_raise, media_type
 from pinner.api.paging import PageAnswer, linked
-from pinner.api.schemas import NewRollback, RunDetail, RunQuery
+from pinner.api.schemas.answers import RunDetail
+from pinner.api.schemas.bodies import NewRollback
+from pinner.api.schemas.queries import RunQuery
 from pinner.api.streams import MEDIA
 from pinner.api.validation import COMPONENT
 from pinner.model.errors import (

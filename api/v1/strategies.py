@@ -5,7 +5,7 @@ from pydantic import RootModel
 
 from pinner.api.context import pinner
 from pinner.api.paging import PageAnswer, linked, page
-from pinner.api.schemas import PageQuery
+from pinner.api.schemas.queries import PageQuery
 from pinner.model.page import Page
 from pinner.service.protocol import StrategyInfo
 

@@ -1,0 +1,102 @@
+"""The schemas of answers that are not values of pinner.model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from pinner.model.journal import Entry, Run
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBody:
+    """An error."""
+
+    code: str
+    """The kind of error, which programs compare; it never changes."""
+    message: str
+    """A sentence for people."""
+    details: Mapping[str, Any]
+    """The values of the message, for programs."""
+    request_id: str
+    """The id of the request in the log and in the audit trail."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorDocument:
+    """The body of every error."""
+
+    error: ErrorBody
+    """The error."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSummary:
+    """A stored snapshot: its id and the number of its CPUs, NUMA nodes, guests and processes."""
+
+    id: str
+    """The id of the snapshot: the SHA-256 of its content."""
+    host: str
+    """The name of the host."""
+    taken_at: datetime
+    """The time at which the snapshot was taken."""
+    sample_seconds: float
+    """The seconds over which CPU use was measured; 0: it was not measured."""
+    cpus: int
+    """The number of CPUs."""
+    nodes: int
+    """The number of NUMA nodes."""
+    guests: int
+    """The number of active guests."""
+    processes: int
+    """The number of processes."""
+    warnings: tuple[str, ...]
+    """What the agent could not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunDetail:
+    """A run and its changes."""
+
+    run: Run
+    """The run."""
+    entries: tuple[Entry, ...]
+    """The changes of the run; of a rollback, those of the run that it undoes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of this API."""
+
+    id: str
+    """The name of the version, which begins its paths."""
+    status: Literal["CURRENT"]
+    """CURRENT: this version gets new fields."""
+    path: str
+    """The path of the version."""
+    version: str
+    """The number that the header field OpenStack-API-Version has."""
+    description: str
+    """The path of the OpenAPI document."""
+    lists: tuple[str, ...]
+    """The paths of the lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """The server's release and the API versions that it supports."""
+
+    name: str
+    """The name of the service: pinner."""
+    release: str
+    """The release of the server's software."""
+    versions: tuple[Version, ...]
+    """The versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The health of the server."""
+
+    status: Literal["ok"]
+    """ok: the server answers."""

@@ -1,0 +1,38 @@
+"""The schemas of small request bodies."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from pinner.api.field_types import Seconds
+from pinner.api.schemas.base import Input
+
+
+class NewSnapshot(Input):
+    """The duration of the CPU use measurement. The server's configuration sets the default."""
+
+    sample_seconds: Annotated[
+        Seconds | None,
+        Field(
+            description="Seconds over which CPU use is measured; 0: it is not measured. Default: [host] sample_seconds."
+        ),
+    ] = None
+
+
+class NewExclusion(Input):
+    """Whether pinner must not change the guest's CPUs."""
+
+    excluded: Annotated[bool, Field(description="true: exclude the guest; false: include it again.")] = True
+
+
+class NewApply(Input):
+    """The options of an apply."""
+
+    persist: Annotated[bool, Field(description="Also write the pins into the guests' persistent definitions.")] = False
+    migrate_memory: Annotated[
+        bool, Field(description="Also move each guest's memory to the NUMA node that the plan gives to its vCPUs.")
+    ] = False
+
+
+class NewRollback(Input):
+    """A rollback has no options."""

@@ -1,0 +1,69 @@
+"""The schemas of guests' events."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from pinner.api.field_types import Name, ShortText, Timestamp
+from pinner.api.schemas.base import Input
+from pinner.model.audit import Caller
+from pinner.model.cpuset import MAX_LENGTH, CpuSet
+from pinner.model.event import GuestEvent, GuestEventKind
+from pinner.model.guest import NovaIdentity
+
+UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+MAX_SPECS = 128
+"""The most extra specs that an event may carry."""
+
+
+class NewIdentity(Input):
+    """An instance, as Nova describes it."""
+
+    instance: Annotated[ShortText, Field(description="The name of the instance.")] = ""
+    project: Annotated[ShortText, Field(description="The name of the project.")] = ""
+    user: Annotated[ShortText, Field(description="The name of the user.")] = ""
+    flavor: Annotated[ShortText, Field(description="The name of the flavor.")] = ""
+    extra_specs: Annotated[
+        dict[ShortText, ShortText],
+        Field(default_factory=dict, max_length=MAX_SPECS, description="The extra specs of the flavor."),
+    ]
+
+
+class NewEvent(Input):
+    """An event of a guest."""
+
+    host: Annotated[
+        Name | None, Field(description="The guest's host. It may be left out if the server has a single host.")
+    ] = None
+    guest: Annotated[str, Field(pattern=UUID, description="The guest's UUID.")]
+    event: Annotated[ShortText, Field(description="The event as its source names it, such as instance.reboot.end.")]
+    source: Annotated[
+        ShortText, Field(description="The source of the event, for the audit trail. By default the request's actor.")
+    ] = ""
+    at: Annotated[Timestamp | None, Field(description="The time of the event. By default the current time.")] = None
+    nova: Annotated[NewIdentity | None, Field(description="The instance, if Nova reported the event.")] = None
+
+    def to_event(self, kind: GuestEventKind, caller: Caller) -> GuestEvent:
+        """The event for the service."""
+        nova = NovaIdentity(**self.nova.model_dump()) if self.nova else None
+        at = self.at or datetime.now(UTC)
+        return GuestEvent(self.guest.lower(), kind, self.event, self.source or caller.actor, at, nova)
+
+
+class NewLeavingEvent(NewEvent):
+    """An event of a guest that is about to be migrated to another host."""
+
+    cpus: Annotated[
+        str,
+        Field(
+            max_length=MAX_LENGTH,
+            json_schema_extra={"format": "cpu-ids"},
+            description="The CPUs of the destination, if they are known.",
+        ),
+    ] = ""
+
+    def to_event(self, kind: GuestEventKind, caller: Caller) -> GuestEvent:
+        """The event for the service. Raises Invalid."""
+        return replace(super().to_event(kind, caller), cpus=CpuSet.parse(self.cpus, "cpus"))

@@ -1,0 +1,112 @@
+"""The schemas of a new plan and a new policy."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from pinner.api.field_types import BusyThreshold, CpuList, Name, Names, Seconds
+from pinner.api.schemas.base import Input
+from pinner.model.policy import Mode, Policy
+from pinner.model.request import Isolating, Request, Smt
+
+_DEFAULT = Request()
+
+
+class PlanParameters(Input):
+    """A strategy and its parameters."""
+
+    strategy: Annotated[Name, Field(description="The name of a strategy, as GET /v1/strategies lists it.")] = (
+        _DEFAULT.strategy
+    )
+    guests: Annotated[Names, Field(description="Names or UUIDs of the guests to place; empty: all guests.")] = (
+        _DEFAULT.guests
+    )
+    processes: Annotated[
+        Names,
+        Field(description="Names or ids of processes to move even if they are idle or have a restricted affinity."),
+    ] = _DEFAULT.processes
+    housekeeping: CpuList = _DEFAULT.housekeeping
+    emulator: CpuList = _DEFAULT.emulator
+    busy_threshold: BusyThreshold = _DEFAULT.busy_threshold
+    smt: Annotated[
+        Smt,
+        Field(
+            description="How `isolated` uses sibling threads. prefer: use them; isolate: leave them idle; "
+            "require: use only cores that have siblings."
+        ),
+    ] = _DEFAULT.smt
+    isolation: Annotated[
+        Isolating,
+        Field(
+            description="How `isolated` gets its CPUs. boot: from kernel arguments; live: from cgroup v2 partitions."
+        ),
+    ] = _DEFAULT.isolation
+    excluded_guests: Annotated[Names, Field(description="Names or UUIDs of guests that the plan must not change.")] = (
+        _DEFAULT.excluded_guests
+    )
+    excluded_processes: Annotated[
+        Names, Field(description="Names or systemd units of processes that the plan must not change.")
+    ] = _DEFAULT.excluded_processes
+    nova_emulators: Annotated[
+        bool,
+        Field(description="Also place the emulator threads of guests that Nova pinned, unless Nova gives them CPUs."),
+    ] = _DEFAULT.nova_emulators
+    rebalance: bool
+
+    def request(self) -> Request:
+        """The request for the planner. Raises Invalid."""
+        return Request(**{name: getattr(self, name) for name in Request.__dataclass_fields__})
+
+
+class NewPlan(PlanParameters):
+    """A strategy with its parameters, and the snapshot to plan from."""
+
+    rebalance: Annotated[
+        bool,
+        Field(description="Place all guests anew if that improves the score; otherwise well-placed guests stay."),
+    ] = _DEFAULT.rebalance
+    snapshot: Annotated[
+        Name | None, Field(description="The id of a stored snapshot. By default pinner takes a new one.")
+    ] = None
+    sample_seconds: Annotated[
+        Seconds | None,
+        Field(
+            description="Seconds over which CPU use is measured; 0: it is not measured. Default: [host] sample_seconds."
+        ),
+    ] = None
+
+
+def _require_false(value: bool) -> bool:
+    """The value, which is false. Literal[False] would also accept the number 0."""
+    if value:
+        raise ValueError("false: a policy never rebalances")
+    return value
+
+
+class PolicyRequest(PlanParameters):
+    """The strategy of a policy, with its parameters. A policy never rebalances: it moves as few guests as possible."""
+
+    rebalance: Annotated[
+        bool,
+        AfterValidator(_require_false),
+        Field(json_schema_extra={"const": False}, description="false: a policy never rebalances."),
+    ] = False
+
+
+class NewPolicy(Input):
+    """The new policy of a host."""
+
+    mode: Annotated[
+        Mode,
+        Field(
+            description="observe: report drift; propose: also store a plan that corrects the drift; "
+            "enforce: also apply the plan."
+        ),
+    ] = "observe"
+    request: Annotated[
+        PolicyRequest, Field(default_factory=PolicyRequest, description="The strategy and its parameters.")
+    ]
+
+    def policy(self) -> Policy:
+        """The policy for the service. Raises Invalid."""
+        return Policy(self.request.request(), self.mode)

@@ -1,0 +1,65 @@
+"""The schemas of queries: what follows the question mark of a URL."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pinner.api.field_types import BusyThreshold, Name, Scalar, Seconds, ShortText, Timestamp
+from pinner.api.schemas.base import Input
+from pinner.model.journal import RunState
+from pinner.model.page import DEFAULT_LIMIT, MAX_LIMIT, SortDirection
+from pinner.model.request import Request
+
+_DEFAULT = Request()
+
+
+class PageQuery(Input):
+    """A part of a list."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT, description="The largest number of items."), Scalar] = DEFAULT_LIMIT
+    marker: Annotated[
+        Name, Field(description="`next` of the previous page.", json_schema_extra={"format": "marker"})
+    ] = ""
+
+
+class HostPageQuery(PageQuery):
+    """A part of a list, of one host or of all hosts."""
+
+    host: Annotated[Name | None, Field(description="Only the items of this host.")] = None
+    sort_dir: Annotated[SortDirection, Field(description="desc: newest first; asc: oldest first.")] = "desc"
+
+
+class RunQuery(HostPageQuery):
+    """A part of the runs, in one state or in all states."""
+
+    state: Annotated[RunState | None, Field(description="Only the runs in this state.")] = None
+
+
+class AuditQuery(HostPageQuery):
+    """A part of the audit trail."""
+
+    actor: Annotated[ShortText | None, Field(description="Only the actions of this actor.")] = None
+    since: Annotated[Timestamp | None, Field(description="Only the records from this time on.")] = None
+
+
+class SampleQuery(Input):
+    """The duration of the CPU use measurement."""
+
+    sample_seconds: Annotated[Seconds, Scalar] = 0.0
+
+
+class ProcessQuery(PageQuery):
+    """A part of the process list, and the duration of the CPU use measurement."""
+
+    sample_seconds: Annotated[Seconds, Scalar] = 1.0
+    busy: Annotated[bool, Field(description="Only busy processes."), Scalar] = False
+    busy_threshold: Annotated[BusyThreshold, Scalar] = _DEFAULT.busy_threshold
+
+
+class PlanQuery(Input):
+    """The format of a plan."""
+
+    format: Annotated[
+        Literal["json", "shell", "text"],
+        Field(description="json: the plan; shell: the same changes as commands; text: a text for people."),
+    ] = "json"
