@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.accounts import api_account
+from support.accounts import api_account, become
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the agent alone needs root")
 MAIN = "import sys; from pinner.cli.main import main; sys.exit(main())"
@@ -59,18 +59,14 @@ class Host:
                 yield client
 
     def _start_api(self, listening: socket.socket, notify: dict[str, str]) -> subprocess.Popen[str]:
-        user, group = api_account().uid, api_account().gid
-
-        def become() -> None:
+        def begin() -> None:
             os.dup2(listening.fileno(), 3)
-            os.setgroups([])
-            os.setresgid(group, group, group)
-            os.setresuid(user, user, user)
+            become(pwd.getpwuid(api_account().uid))
 
         return subprocess.Popen(
             [sys.executable, "-c", ACTIVATED, "serve", "--only", "api", "--config-file", self.config],
             env=os.environ | notify | {"LISTEN_FDS": "1"},
-            preexec_fn=become,
+            preexec_fn=begin,
             pass_fds=[3],
             text=True,
         )
@@ -150,9 +146,10 @@ def test_the_api_goes_on_while_the_agent_is_away(host: Host) -> None:
 
 
 def refused(host: Host, *arguments: str, user: int = 0) -> str:
+    account = pwd.getpwuid(user)
     done = subprocess.run(
         [sys.executable, "-c", MAIN, "serve", "--config-file", host.config, *arguments],
-        capture_output=True, text=True, user=user, timeout=60, check=False,
+        capture_output=True, text=True, preexec_fn=lambda: become(account), timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr

@@ -2,10 +2,13 @@
 
 import atexit
 import os
+import pwd
 from contextlib import ExitStack
 from functools import cache
 
 from temporary_account import Account, temporary_account
+
+from pinner.server.installation import keep_readable
 
 
 @cache
@@ -19,3 +22,11 @@ def api_account() -> Account:
 def api_config() -> str:
     """The lines of configuration that name the API's user; empty where the server is not started by root."""
     return api_account().config if os.geteuid() == 0 else ""
+
+
+def become(account: pwd.struct_passwd) -> None:
+    """Give up root for the account in a new child process, which still reads this checkout, wherever it lies."""
+    keep_readable(account)
+    os.setgroups([])
+    os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
+    os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
