@@ -118,6 +118,14 @@ class SignedHead:
         return ChainHead(self.centre_seq, self.centre_hash)
 
 
+_NUMBER = re.compile("[0-9]{1,18}")
+
+
+def head_of_record(record: AgentRecord) -> ChainHead | None:
+    """The head that a record centre.head or chain.cut is about; None if the record was changed and names no number."""
+    return ChainHead(int(record.target), record.after) if _NUMBER.fullmatch(record.target) else None
+
+
 _HEAD = re.compile("agent ([0-9]{1,18}) ([0-9a-f]{64})")
 
 

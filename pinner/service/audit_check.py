@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pinner.agent.signing import is_signed
-from pinner.model.agent_audit import AgentAction, AgentRecord, ChainHead, SignedHead, named_head
+from pinner.model.agent_audit import AgentAction, AgentRecord, ChainHead, SignedHead, head_of_record, named_head
 from pinner.model.audit import AuditAction, ChainCheck
 from pinner.model.verification import MAX_FINDINGS, AgentTrail, Finding, FindingKind
 from pinner.service.audit_match import TrailMatch
@@ -59,8 +59,8 @@ class AgentCheck:
         if self._start is None:
             self._start = self._end = ChainHead(first.seq - 1, first.previous)
         rows = (_row(record) for record in itertools.chain([first], records))
-        newest = self.head.seq if self.head else 0
-        checked = chain.check(rows, self._end, lambda: newest, self._observe)
+        newest = self.signed_head
+        checked = chain.check(rows, self._end, lambda: newest.seq if newest else 0, self._observe)
         self._checks.append(checked)
         self._end = ChainHead(self._end.seq + checked.records, checked.head)
 
@@ -69,6 +69,12 @@ class AgentCheck:
         self.head = head
         self._heads.append(head)
         self._hashes.setdefault(head.seq, "")
+
+    @property
+    def signed_head(self) -> SignedHead | None:
+        """The agent's present head, if its signature and its key are right."""
+        head = self.head
+        return head if head and self._key in ("", head.key) and is_signed(head) else None
 
     def add_centre(self, record: Mapping[str, Any]) -> None:
         """Add a record of the centre about this host."""
@@ -106,8 +112,8 @@ class AgentCheck:
             self._hashes[record.seq] = record.hash
         if record.action == AgentAction.KEY_SET:
             self._keys.append((record.after, record.seq))
-        if record.action == AgentAction.CHAIN_CUT and record.target.isdigit():
-            self._cuts.add(ChainHead(int(record.target), record.after))
+        if record.action == AgentAction.CHAIN_CUT and (head := head_of_record(record)):
+            self._cuts.add(head)
         self.match.add_agent(record)
 
     def _of_chain(self) -> Iterator[Finding]:
@@ -164,16 +170,17 @@ class CentreCheck:
         self._agents = {agent.host: agent for agent in agents}
         self._claims: list[Claim] = [claim for agent in self._agents.values() for claim in agent.claims()]
         self._hashes = {claim.head.seq: "" for claim in self._claims}
-        self._last = 0
+        self.length = 0
+        """The number of the last record."""
         self.purged = 0
         """The number of the last record before the centre's first one."""
 
     def observe(self, record: Mapping[str, Any]) -> None:
         """Add a record of the centre, in their order."""
         seq = record["seq"]
-        if not self._last:
+        if not self.length:
             self.purged = seq - 1
-        self._last = seq
+        self.length = seq
         if seq in self._hashes:
             self._hashes[seq] = record["hash"]
         if agent := self._agents.get(record["host"]):
@@ -184,7 +191,7 @@ class CentreCheck:
         if not check.ok:
             yield Finding(FindingKind.CHANGED, "centre", "", check.broken, "", check.why)
         past = [claim for claim in self._claims if claim.head.seq > self.purged]
-        for kind, seq, text in contradictions(past, self._last, self._hashes, "the trail of the centre"):
+        for kind, seq, text in contradictions(past, self.length, self._hashes, "the trail of the centre"):
             yield Finding(kind, "centre", "", seq, "", text)
 
 

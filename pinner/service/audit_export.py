@@ -8,15 +8,15 @@
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pinner import codec
 from pinner.model.agent_audit import AgentRecord, Anchor, SignedHead
 from pinner.model.audit import AuditRecord
 from pinner.model.errors import Invalid
-from pinner.model.verification import Verification, verification
+from pinner.model.verification import Finding, FindingKind, Verification, verification
 from pinner.service.audit_check import AgentCheck, CentreCheck
 from pinner.store import chain
 
@@ -58,7 +58,7 @@ def verify_file(path: Path, key: str, anchor: Anchor | None) -> Verification:
 
 def _verify(lines: Iterator[_Line], key: str, anchors: tuple[SignedHead, ...]) -> Verification:
     number, header = next(lines, (1, {}))
-    if header.get("export") != EXPORT_VERSION:
+    if header.get("export") != EXPORT_VERSION or header.keys() != {"export", "heads"}:
         raise Invalid(f"line {number}", _short(header), f'the first line of an export: {{"export": {EXPORT_VERSION}}}')
     present = codec.read(tuple[SignedHead, ...], header.get("heads"), f"line {number}: heads")
     if not present:
@@ -66,18 +66,44 @@ def _verify(lines: Iterator[_Line], key: str, anchors: tuple[SignedHead, ...]) -
     parts = _Parts(lines)
     stored = [codec.read(SignedHead, line["head"], f"line {at}: head") for at, line in parts.of("head")]
     agents = {head.host: _agent(head, stored, anchors, key) for head in present}
-    for host, group in itertools.groupby(parts.of("agent"), lambda line: str(line[1].get("host"))):
-        if host not in agents:
-            raise Invalid("host", host, "a host whose signed head is in the first line")
+    for received in stored:
+        _require_known(received.host, agents)
+    for host, group in itertools.groupby(parts.of("agent", "host"), lambda line: str(line[1]["host"])):
+        _require_known(host, agents)
         agents[host].add_agent(codec.read(AgentRecord, line["agent"], f"line {at}: agent") for at, line in group)
     centre = CentreCheck(agents.values())
     rows = (_centre(at, line) for at, line in parts.of("centre"))
-    checked = chain.check(rows, chain.START, lambda: present[0].centre_seq, centre.observe)
+    signed = [agent.signed_head for agent in agents.values() if agent.signed_head]
+    seen = max((head.centre_seq for head in signed), default=0)
+    checked = chain.check(rows, chain.START, lambda: seen, centre.observe)
     parts.require_end()
     findings = list(centre.findings(checked))
     for agent in agents.values():
         findings += agent.findings(agent.match.open_runs, centre.purged)
+    if signed:  # without one, the findings say what is wrong with the heads
+        findings += _uncovered("centre", "", centre.length, seen)
+    for head in signed:
+        findings += _uncovered("agent", head.host, agents[head.host].length, head.seq)
+    findings += [_left_out(head) for head in anchors if head.host not in agents]
     return verification(checked.records, checked.head, [agent.trail() for agent in agents.values()], findings)
+
+
+def _require_known(host: str, agents: Mapping[str, AgentCheck]) -> None:
+    if host not in agents:
+        raise Invalid("host", host, "a host whose signed head is in the first line")
+
+
+def _uncovered(trail: Literal["centre", "agent"], host: str, length: int, signed: int) -> Iterator[Finding]:
+    """A finding where a trail continues after the record of its signed head: anybody can add such records."""
+    if length > signed:
+        name = f"the agent on {host}" if host else "the centre"
+        text = f"no signed head covers the records of {name} from {signed + 1} to {length}: they were added to the file"
+        yield Finding(FindingKind.FORGED, trail, host, signed + 1, "", text)
+
+
+def _left_out(head: SignedHead) -> Finding:
+    text = f"the anchor has the trail of the agent on {head.host}, and the file has not"
+    return Finding(FindingKind.CUT, "agent", head.host, 0, "", text)
 
 
 def _agent(head: SignedHead, stored: list[SignedHead], anchors: tuple[SignedHead, ...], key: str) -> AgentCheck:
@@ -94,9 +120,9 @@ class _Parts:
         self._lines = lines
         self._next = next(lines, None)
 
-    def of(self, kind: str) -> Iterator[_Line]:
-        """The lines of this kind that come next."""
-        while self._next is not None and kind in self._next[1]:
+    def of(self, *names: str) -> Iterator[_Line]:
+        """The lines with these names that come next. A line with more names is of no kind, so nothing goes unread."""
+        while self._next is not None and self._next[1].keys() == set(names):
             yield self._next
             self._next = next(self._lines, None)
 
@@ -109,16 +135,18 @@ class _Parts:
 
 def _centre(number: int, line: dict[str, Any]) -> dict[str, Any]:
     record = line["centre"]
-    if not isinstance(record, dict) or set(record) != set(AuditRecord.__dataclass_fields__):
-        raise Invalid(f"line {number}: centre", _short(record), "a record with the fields of the audit trail")
-    return record
+    if isinstance(record, dict) and record.keys() == AuditRecord.__dataclass_fields__.keys():
+        whole = not any(isinstance(value, (list, dict)) for value in record.values())
+        if whole and type(record["seq"]) is int:
+            return record
+    raise Invalid(f"line {number}: centre", _short(record), "a record with the fields of the audit trail")
 
 
 def _lines(path: Path, file: Iterable[str]) -> Iterator[_Line]:
     for number, text in enumerate(file, 1):
         try:
             line = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             line = None
         if not isinstance(line, dict):
             raise Invalid(f"{path}, line {number}", text[:80], "a JSON object")

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pinner.model.agent_audit import AgentAction, AgentRecord
+from pinner.model.agent_audit import AgentAction, AgentRecord, head_of_record
 from pinner.model.verification import Finding, FindingKind
 
 Key = tuple[str, ...]
@@ -138,11 +138,11 @@ class TrailMatch:
                 self._failed.add(run)
 
     def _add_head(self, record: AgentRecord) -> None:
-        if self._complete:
+        head = head_of_record(record)
+        if self._complete or head is None:
             return
-        number = int(record.target)
-        known = self.seen.setdefault(number, (record.after, record.seq))
-        if known[0] != record.after:
+        known = self.seen.setdefault(head.seq, (head.hash, record.seq))
+        if known[0] != head.hash:
             self.contradictions.append((known[1], record.seq))
 
     def _add_run_record(self, record: AgentRecord) -> None:

@@ -17,12 +17,14 @@ from support.forgery import copy, execute, put_back, rewrite
 from support.in_memory_agent import InMemoryAgent
 from support.values import NOON, make_change, make_plan, make_run, make_snapshot
 
+from pinner.model.agent_audit import ChainHead
 from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import HostBusy, HostUnreachable, Invalid, NotFound
 from pinner.service import audit_trail
 from pinner.service.audit_export import verify_file
 from pinner.service.compose import compose
 from pinner.store import schema
+from pinner.store.chain import link
 from pinner.store.engine import connect
 from pinner.store.repositories import open_store
 
@@ -495,6 +497,103 @@ def test_an_export_is_verified_without_a_server(used, tmp_path):
     for wrong in ([], lines[1:], [{"export": 2}], [lines[0], {"x": 1}], [lines[0], [1]], [lines[0], {"centre": 1}]):
         with pytest.raises(Invalid):
             verified(wrong)
+
+
+@pytest.fixture
+def export(used, tmp_path):
+    """The lines of an export, and a function that verifies changed lines, and returns the findings' kinds."""
+    lines = [json.loads(line) for line in used.service.export_audit()]
+    key = lines[0]["heads"][0]["key"]
+
+    def verified(changed, anchor=None):
+        file = tmp_path / "changed.jsonl"
+        file.write_text("".join(line if isinstance(line, str) else json.dumps(line) + "\n" for line in changed))
+        return {finding.kind.value for finding in verify_file(file, key, anchor).findings}
+
+    return lines, verified
+
+
+def appended(records, *events):
+    """Records with correct hashes that follow ``records``."""
+    last = records[-1]
+    head = ChainHead(last["seq"], last["hash"])
+    return link(
+        head, [{name: last[name] for name in last if name not in ("seq", "previous", "hash")} | e for e in events]
+    )
+
+
+@pytest.mark.fault(46)
+def test_records_are_added_to_an_export_after_its_signed_head(export):
+    lines, verified = export
+    agent = [line["agent"] for line in lines if "agent" in line]
+    centre = [line["centre"] for line in lines if "centre" in line]
+    policy = {"action": "policy.set", "subject": "h1", "actor": "eve", "after": "enforce: {}", "result": "done"}
+    assert verified([*lines, *({"centre": row} for row in appended(centre, policy))]) == {"forged"}
+    at_agent = appended(
+        agent,
+        {"run": "run-66", "action": "run.apply", "target": "plan-9", "after": "", "result": "started", "actor": "eve"},
+        {"run": "run-66", "action": "run.end", "target": "", "after": "", "result": "applied", "actor": "eve"},
+    )
+    at_centre = appended(
+        centre,
+        {"action": "run.apply", "subject": "run-66 of plan-9", "after": "", "result": "started", "actor": "eve"},
+        {"action": "run.end", "subject": "run-66", "after": "", "result": "applied", "actor": "eve"},
+    )
+    start = next(n for n, line in enumerate(lines) if "centre" in line)
+    with_run = [
+        *lines[:start],
+        *({"host": "h1", "agent": row} for row in at_agent),
+        *lines[start:],
+        *({"centre": row} for row in at_centre),
+    ]
+    assert verified(with_run) == {"forged"}
+
+
+@pytest.mark.fault(46)
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        ("centre", "seq", [1]),
+        ("centre", "host", {}),
+        ("agent", "target", "x"),
+        ("agent", "target", "9" * 5000),
+        ("agent", "target", "\u00b2"),
+    ],
+)
+def test_an_export_with_wrong_values_is_told_and_not_a_failure(export, kind, name, value):
+    lines, verified = export
+    action = "centre.head" if kind == "agent" else "run.end"
+    changed = next(line for line in lines if kind in line and line[kind]["action"] == action)
+    changed[kind][name] = value
+    if kind == "agent":
+        assert "changed" in verified(lines)
+    else:
+        with pytest.raises(Invalid, match="line"):
+            verified(lines)
+
+
+def test_a_file_that_is_no_export(export):
+    lines, verified = export
+    hidden = [line | {"centre": lines[-1]["centre"]} if "head" in line else line for line in lines]
+    for wrong in ([lines[0], '{"centre":' + "[" * 100_000], hidden, [{**lines[0], "more": 1}, *lines[1:]]):
+        with pytest.raises(Invalid):
+            verified(wrong)
+
+
+@pytest.mark.parametrize("kind", ["centre", "agent"])
+def test_an_export_that_claims_a_huge_number_takes_no_longer(export, kind):
+    """A wrong record is tried with every number up to the signed one."""
+    lines, verified = export
+    lines[0]["heads"][0]["centre_seq" if kind == "centre" else "seq"] = 10**12
+    next(line[kind] for line in lines if kind in line)["actor"] = "eve"
+    assert verified(lines) >= {"changed", "bad_signature"}
+
+
+def test_an_export_without_a_host_of_the_anchor(used, export):
+    lines, verified = export
+    anchor = used.service.audit_anchor()
+    other = replace(anchor, heads=(*anchor.heads, replace(anchor.heads[0], host="h2")))
+    assert verified(lines, other) == {"cut"}
 
 
 ACTIONS = st.lists(st.sampled_from(["apply", "rollback", "refuse", "exchange", "restart", "exclude"]), max_size=6)
