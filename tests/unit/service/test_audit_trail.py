@@ -3,7 +3,9 @@ agent's socket. The databases, the journal, the chain and the signatures are rea
 
 import json
 import shutil
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -594,6 +596,45 @@ def test_an_export_without_a_host_of_the_anchor(used, export):
     anchor = used.service.audit_anchor()
     other = replace(anchor, heads=(*anchor.heads, replace(anchor.heads[0], host="h2")))
     assert verified(lines, other) == {"cut"}
+
+
+@contextmanager
+def repeated(*actions):
+    """Repeat each action in a thread of its own."""
+    ended = threading.Event()
+
+    def repeat(action):
+        while not ended.is_set():
+            action()
+
+    with ThreadPoolExecutor() as threads:
+        running = [threads.submit(repeat, action) for action in actions]
+        try:
+            yield
+        finally:
+            ended.set()
+        for each in running:
+            each.result()
+
+
+def test_runs_under_way_are_no_finding_of_a_verification_or_of_an_export(pinner, tmp_path):
+    file = tmp_path / "trail.jsonl"
+    with repeated(lambda: pinner.rollback(pinner.apply()), pinner.exchange):
+        for _ in range(12):
+            assert pinner.verify().findings == ()
+            file.write_text("".join(pinner.service.export_audit()))
+            key = json.loads(file.read_text().partition("\n")[0])["heads"][0]["key"]
+            assert verify_file(file, key, None).findings == ()
+
+
+def test_a_head_that_comes_during_an_export_is_not_in_it(used, tmp_path, monkeypatch):
+    anchor = used.service.audit_anchor()
+    used.apply()
+    used.exchange()
+    monkeypatch.setattr(audit_trail.AuditTrail, "_quiet_anchor", lambda _: anchor)
+    file = tmp_path / "trail.jsonl"
+    file.write_text("".join(used.service.export_audit()))
+    assert verify_file(file, anchor.heads[0].key, None).findings == ()
 
 
 ACTIONS = st.lists(st.sampled_from(["apply", "rollback", "refuse", "exchange", "restart", "exclude"]), max_size=6)
