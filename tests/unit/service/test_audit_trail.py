@@ -3,6 +3,8 @@ agent's socket. The databases, the journal, the chain and the signatures are rea
 
 import json
 import shutil
+import subprocess
+import sys
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +21,7 @@ from support.forgery import copy, execute, put_back, rewrite
 from support.in_memory_agent import InMemoryAgent
 from support.values import NOON, make_change, make_plan, make_run, make_snapshot
 
+from pinner.agent.signing import pem
 from pinner.model.agent_audit import ChainHead
 from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import HostBusy, HostUnreachable, Invalid, NotFound
@@ -635,6 +638,33 @@ def test_a_head_that_comes_during_an_export_is_not_in_it(used, tmp_path, monkeyp
     file = tmp_path / "trail.jsonl"
     file.write_text("".join(used.service.export_audit()))
     assert verify_file(file, anchor.heads[0].key, None).findings == ()
+
+
+def test_the_verifier_of_the_documents_agrees(export, tmp_path):
+    lines, verified = export
+    page = Path(__file__).parents[3] / "docs" / "audit-export.md"
+    script, file, key = tmp_path / "verify.py", tmp_path / "changed.jsonl", tmp_path / "agent.pem"
+    script.write_text(page.read_text().partition("```python\n")[2].partition("```")[0])
+    key.write_text(pem(lines[0]["heads"][0]["key"]))
+
+    def says(changed):
+        try:
+            found = verified(changed)
+        except Invalid:
+            found = {"no export"}
+        done = subprocess.run([sys.executable, "-I", script, file, key], capture_output=True, text=True, check=False)
+        assert (done.returncode == 0) == (found == set()), (found, done)
+        return done.stdout
+
+    centre = [line["centre"] for line in lines if "centre" in line]
+    agent = [n for n, line in enumerate(lines) if "agent" in line]
+    assert says(lines).startswith("intact: 12 records of the centre")
+    says(lines[:-1])
+    says([line for line in lines if "head" not in line])
+    says([line | {"centre": line["centre"] | {"actor": "eve"}} if "centre" in line else line for line in lines])
+    says([*lines, {"centre": appended(centre, {"actor": "eve", "action": "policy.set", "after": ""})[0]}])
+    says([*lines[: agent[1]], lines[agent[2]], lines[agent[1]], *lines[agent[2] + 1 :]])
+    says([{**lines[0], "heads": [lines[0]["heads"][0] | {"at": "2030-01-01T00:00:00+00:00"}]}, *lines[1:]])
 
 
 ACTIONS = st.lists(st.sampled_from(["apply", "rollback", "refuse", "exchange", "restart", "exclude"]), max_size=6)
