@@ -7,7 +7,15 @@ from datetime import datetime
 
 from pinner import codec
 from pinner.model.audit import AuditAction, Caller, audit_event
-from pinner.model.errors import HostUnreachable, NoFit, NotFound, PinnerError, PolicyConflict
+from pinner.model.errors import (
+    HostUnreachable,
+    NoFit,
+    NoPolicy,
+    NotFound,
+    PinnerError,
+    PolicyConflict,
+    PreconditionFailed,
+)
 from pinner.model.policy import Expected, Policy
 from pinner.model.request import Request
 from pinner.planning import planner
@@ -39,7 +47,30 @@ class HostPolicies:
         """See Service.set_policy."""
         self._hosts.require(host)
         require_installed(policy.request.strategy)
-        before = self.find(host)
+        self._change(host, expected, lambda before: self._put(host, before, policy, caller))
+        self._publish(host)
+        return policy
+
+    def delete(self, host: str, caller: Caller, expected: Expected = None) -> None:
+        """See Service.delete_policy."""
+        self._hosts.require(host)
+        self._change(host, expected, lambda before: self._delete(host, before, caller))
+        self._publish(host)
+
+    def _change(self, host: str, expected: Expected, change: Callable[[Policy | None], None]) -> None:
+        """Make the change of the present policy, which has one of the expected revisions.
+
+        It is made again for the policy of another caller that was faster: the audit record names the policy before.
+        """
+        while True:
+            before = self.find(host)
+            if expected is not None and _revision(before) not in expected:
+                raise PreconditionFailed(f"policy of host {host}", expected, _revision(before))
+            with suppress(PreconditionFailed):
+                change(before)
+                return
+
+    def _put(self, host: str, before: Policy | None, policy: Policy, caller: Caller) -> None:
         if policy.mode == "observe":
             # It changes nothing, and an operator stops an enforced policy so. Another mode is checked later.
             with suppress(HostUnreachable):
@@ -48,17 +79,13 @@ class HostPolicies:
             self._require_possible(host, policy)
         was, now = _summary(before) if before else "", self._now()
         event = audit_event(caller, now, AuditAction.POLICY_SET, host, host, "done", before=was, after=_summary(policy))
-        self._store.policies.put(host, policy, now, event, expected)
-        self._publish(host)
-        return policy
+        self._store.policies.put(host, policy, now, event, (_revision(before),))
 
-    def delete(self, host: str, caller: Caller, expected: Expected = None) -> None:
-        """See Service.delete_policy."""
-        self._hosts.require(host)
-        before = _summary(self.get(host))
-        event = audit_event(caller, self._now(), AuditAction.POLICY_DELETE, host, host, "done", before=before)
-        self._store.policies.delete(host, event, expected)
-        self._publish(host)
+    def _delete(self, host: str, before: Policy | None, caller: Caller) -> None:
+        if before is None:
+            raise NoPolicy(host)
+        event = audit_event(caller, self._now(), AuditAction.POLICY_DELETE, host, host, "done", before=_summary(before))
+        self._store.policies.delete(host, event, (_revision(before),))
 
     def _require_possible(self, host: str, policy: Policy) -> None:
         """Raises Invalid where the policy can never be followed on this host: it names CPUs that the host lacks.
@@ -83,6 +110,10 @@ class HostPolicies:
             return
         if request is None or replace(request, rebalance=False) != policy.request:
             raise PolicyConflict(host, what)
+
+
+def _revision(policy: Policy | None) -> str:
+    return "" if policy is None else codec.content_hash(policy)
 
 
 def _summary(policy: Policy) -> str:

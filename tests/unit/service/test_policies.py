@@ -89,3 +89,28 @@ def test_a_deleted_policy_is_gone_and_audited(service):
     last = service.audit(None, None, None, 1, "").items[0]
     assert (last.action, last.actor, last.after) == ("policy.delete", "ann", "")
     assert last.before.startswith("enforce: ")
+
+
+def chain(service):
+    return [(r.before, r.after) for r in service.audit(None, None, None, 100, "", direction="asc").items]
+
+
+@pytest.mark.parametrize("other", ["set", "delete"])
+def test_the_trail_names_the_policy_before_although_two_callers_change_it_at_once(service, agent, monkeypatch, other):
+    """The host is read between the look at the policy and its change, which takes long on a large host."""
+    service.set_policy(HOST, Policy(Request(busy_threshold=1.0), "propose"), ANN)
+    read = agent.snapshot
+
+    def another_caller(seconds):
+        monkeypatch.setattr(agent, "snapshot", read)
+        if other == "set":
+            service.set_policy(HOST, Policy(Request(busy_threshold=1.0), "enforce"), ANN)
+        else:
+            service.delete_policy(HOST, ANN)
+        return read(seconds)
+
+    monkeypatch.setattr(agent, "snapshot", another_caller)
+    service.set_policy(HOST, Policy(Request(busy_threshold=3.0), "propose"), ANN)
+    records = chain(service)
+    assert [before for before, _ in records[1:]] == [after for _, after in records[:-1]]
+    assert '"busy_threshold":3.0' in records[-1][1]
