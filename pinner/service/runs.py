@@ -181,7 +181,7 @@ class RunManager:
             # Progress is collected for one write, and the next change may take long.
             recorder.flush()
             return run
-        latest_end = self._now() - END_GRACE
+        now = self._now()
         agent = self._hosts.agent(run.host)
         try:
             journaled = agent.run(run.id)
@@ -191,7 +191,10 @@ class RunManager:
         except (HostUnreachable, StoreUnavailable) as error:
             LOG.warning("the agent cannot report the state of run %s now: %s", run.id, error)
             return run
-        if journaled.ended_at is None or (journaled.ended_at > latest_end and not journaled.recovered):
+        if journaled.ended_at is None:
+            return run
+        # After a step of the clock backwards, an end that seems to come later was some time ago.
+        if now - END_GRACE < journaled.ended_at <= now and not journaled.recovered:
             return run
         recorder = RunRecorder(run, "", self._runs, self._now)
         recorder.close(journaled, agent.entries(run.undoes or run.id), self._heads.exchange(run.host))

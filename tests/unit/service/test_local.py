@@ -366,6 +366,16 @@ def test_the_end_of_a_run_is_read_later_from_an_unreachable_agent(service, agent
     assert [r.result for r in trail(service, "run.change", "run.end")] == ["done", "done", "done", "applied"]
 
 
+def test_the_end_of_a_run_is_read_from_the_agent_after_the_clock_was_set_back(service, agent, plan, clock):
+    """Otherwise the run would be under way until the clock is as late as before."""
+    agent.break_after, agent.broken = 2, HostUnreachable("h1", "the connection broke")
+    run = service.apply(plan.id, False, ANN)
+    wait_through(service, run)
+    agent.journal.end(replace(run, state="applied", ended_at=clock()))
+    clock.at -= timedelta(hours=2)
+    assert service.run(run.id).state == "applied"
+
+
 @pytest.mark.fault(32)
 @pytest.mark.parametrize(("begins", "state"), [(True, "applied"), (False, "failed")])
 def test_a_run_may_have_begun_although_the_agent_was_killed_before_its_first_message(
