@@ -2,8 +2,8 @@
 
 Started as root, pinner becomes two processes. The agent stays root and listens on a Unix socket. The API gets its
 listening sockets from root, gives up root before it opens the database, and reaches the host only through the agent's
-socket. Started by another user, pinner is one process
-with that user's rights. Each of the two parts can also be served alone, by a process of its own.
+socket. Started by another user, pinner is one process with that user's rights. Each of the two parts can also be
+served alone, by a process of its own.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ from oslo_log import log
 
 from pinner import wiring
 from pinner.api.tls import TlsFiles, server_context
-from pinner.model.errors import Invalid
+from pinner.model.errors import Invalid, PinnerError
 from pinner.owners import require_own
 from pinner.server import agent_process, api_process, privileges, sockets
 from pinner.server.signals import asked_to_end
@@ -33,7 +33,7 @@ PARTS = ("agent", "api")
 def serve(config_files: list[Path] | None, bind: str | None, port: int | None, only: str | None = None) -> None:
     """Serve until SIGINT or SIGTERM; ``only`` is the one of PARTS to serve, or None for both.
 
-    Raises PinnerError where serving cannot begin.
+    Raises PinnerError where serving cannot begin, or where the API's process was killed.
     """
     _use_one_heap()
     config = wiring.configuration(config_files)
@@ -121,6 +121,8 @@ def _serve_apart(config: cfg.ConfigOpts, address: ApiAddress) -> None:
         if asked in select.select([asked, gone], [], [])[0]:
             _signal(child)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status < 0:
+        raise PinnerError(f"the API's process {child} was ended by {signal.Signals(-status).name}")
     if status:
         raise SystemExit(status)
 

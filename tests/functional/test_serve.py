@@ -184,7 +184,8 @@ def test_the_agent_ends_when_the_api_is_killed(start: Start) -> None:
     server = start()
     (api,) = server.children()
     os.kill(api, signal.SIGKILL)
-    assert server.process.wait(20) != 0
+    assert server.process.wait(20) == 1
+    assert f"the API's process {api} was ended by SIGKILL" in server.log.read_text()
 
 
 @pytest.mark.parametrize(
