@@ -6,6 +6,7 @@ from oslo_config import cfg
 from oslo_log import log
 
 from pinner.conf import agent, api, database, host, libvirt, nova, nova_listener, policy
+from pinner.conf.checks import check_names, check_values
 from pinner.model.errors import Invalid
 
 GROUPS = (agent, api, database, host, libvirt, nova, nova_listener, policy)
@@ -29,17 +30,17 @@ def load(files: list[Path] | None = None, into: cfg.ConfigOpts | None = None) ->
 
     ``into`` is an existing object to read the files into, for libraries that read their own options from it.
 
-    Raises Invalid for a file that cannot be read, and for a value that its option does not accept.
+    Raises Invalid for a file that cannot be read, for a name that no option has, and for a value that its option does
+    not accept.
     """
     conf = register(cfg.ConfigOpts() if into is None else into)
     log.register_options(conf)
+    named = ", ".join(str(file) for file in files or ())
     try:
         conf([], project="pinner", default_config_files=None if files is None else [str(file) for file in files])
-        for group in GROUPS:
-            for option in group.OPTIONS:
-                # oslo.config checks a value only at its first use, which may be long after the start.
-                conf[group.NAME][option.dest]
-    except cfg.Error as error:
-        named = ", ".join(str(file) for file in files or conf.config_file)
-        raise Invalid("configuration", named, str(error)) from None
+        groups = {group.NAME: group.OPTIONS for group in GROUPS}
+        check_names(conf, groups)
+        check_values(conf, groups)
+    except (cfg.Error, OSError, UnicodeDecodeError) as error:
+        raise Invalid("configuration", named or ", ".join(conf.config_file), str(error)) from None
     return conf

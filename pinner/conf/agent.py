@@ -1,9 +1,12 @@
 from oslo_config import cfg
 
+from pinner.conf.paths import ABSOLUTE_PATH
+
 NAME = "agent"
 OPTIONS = [
     cfg.StrOpt(
         "state_dir",
+        regex=ABSOLUTE_PATH,
         sample_default="/var/lib/pinner",
         help="Directory of the agent's journal and of the default database. The journal records every change that the "
         "agent makes to this host, so that a change can be undone without a server. Default: /var/lib/pinner for root, "
@@ -11,6 +14,7 @@ OPTIONS = [
     ),
     cfg.StrOpt(
         "socket",
+        regex=ABSOLUTE_PATH,
         sample_default="/run/pinner/agent.sock",
         help="Unix socket of the agent's process. Only [api] user may connect, and only root may write in the folder. "
         "Default: /run/pinner/agent.sock if state_dir is /var/lib/pinner, else agent.sock in state_dir.",

@@ -1,9 +1,12 @@
 from oslo_config import cfg
 
+from pinner.conf.paths import ABSOLUTE_PATH
+
 NAME = "api"
 OPTIONS = [
     cfg.StrOpt(
         "socket",
+        regex=ABSOLUTE_PATH,
         sample_default="/run/pinner/api.sock",
         help="Path of the API's Unix socket, in a folder that only root can write. Its callers need no token: the "
         "members of `group` may connect. Default: /run/pinner/api.sock if state_dir is /var/lib/pinner, else api.sock "
@@ -67,6 +70,7 @@ OPTIONS = [
         "max_body_kib",
         default=256,
         min=1,
+        max=1024 * 1024,
         help="Largest request body in KiB. The server answers a larger body with status 413.",
     ),
 ]

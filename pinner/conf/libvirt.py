@@ -7,6 +7,7 @@ OPTIONS = [
         "call_timeout",
         default=10.0,
         min=0.1,
+        max=3600.0,
         help="Seconds that pinner waits for a libvirt call about a guest. If QEMU or another job delays a change of "
         "the guest for longer, the change fails, and pinner waits as long once more to undo it. pinner waits six times "
         "as long for a call about the whole host, and half as long for libvirtd to come back after a restart.",

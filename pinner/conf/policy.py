@@ -1,11 +1,14 @@
 from oslo_config import cfg
 
 NAME = "policy"
+MOST_SECONDS = 86400.0
+MOST_MIGRATION_SECONDS = 30 * 86400
 OPTIONS = [
     cfg.FloatOpt(
         "resync_seconds",
         default=60.0,
         min=1.0,
+        max=MOST_SECONDS,
         help="Seconds between two full checks (resyncs) of a host that has a policy, while no event arrives. Events "
         "report most drift at once; a resync finds drift that no event reported.",
     ),
@@ -13,6 +16,7 @@ OPTIONS = [
         "measure_seconds",
         default=300.0,
         min=10.0,
+        max=MOST_SECONDS,
         help="Seconds between two measurements of CPU use, each of [host] sample_seconds. The policy uses them to find "
         "processes that became busy.",
     ),
@@ -20,6 +24,7 @@ OPTIONS = [
         "migration_seconds",
         default=3600,
         min=1,
+        max=MOST_MIGRATION_SECONDS,
         help="Seconds for which pinner does not change a guest that is about to leave for another host (POST "
         "/v1/events/guest-leaving), unless an event reports earlier that the guest stayed or is gone.",
     ),

@@ -38,7 +38,7 @@ def serve(config_files: list[Path] | None, bind: str | None, port: int | None, o
     _use_one_heap()
     config = wiring.configuration(config_files)
     _require_own_log(config)
-    log.setup(config, "pinner")
+    _set_up_log(config)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     _refuse_token_file(config)
     if only:
@@ -75,6 +75,13 @@ def _require_own_log(config: cfg.ConfigOpts) -> None:
         require_own(Path(config.log_dir or "", config.log_file).parent, "[DEFAULT] log_file")
     elif config.log_dir:
         require_own(Path(config.log_dir), "[DEFAULT] log_dir")
+
+
+def _set_up_log(config: cfg.ConfigOpts) -> None:
+    try:
+        log.setup(config, "pinner")
+    except (OSError, log.LogConfigError) as error:
+        raise Invalid("[DEFAULT] log_file", config.log_file or "", f"a file that can be written ({error})") from None
 
 
 def _refuse_token_file(config: cfg.ConfigOpts) -> None:

@@ -101,3 +101,11 @@ def test_a_state_folder_has_one_server(tmp_path: Path) -> None:
     assert refused.value.details["field"] == "[agent] state_dir"
     os.close(lock)
     os.close(folders.lock(tmp_path / "state"))
+
+
+@pytest.mark.parametrize("file", ["/nowhere/pinner.log", "/"])
+def test_a_log_file_that_cannot_be_written_is_named(tmp_path: Path, file: str) -> None:
+    config = tmp_path / "pinner.conf"
+    config.write_text(f"[DEFAULT]\nlog_file = {file}\n")
+    with pytest.raises(Invalid, match=r"\[DEFAULT\] log_file"):
+        main.serve([config], None, None)

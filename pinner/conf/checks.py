@@ -1,0 +1,125 @@
+"""Checks of configuration files: names that no option has, which oslo.config ignores, and values in plain words."""
+
+import difflib
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from oslo_config import cfg, types
+
+from pinner.conf.paths import ABSOLUTE_PATH
+from pinner.model.errors import Invalid
+
+Groups = dict[str, list[cfg.Opt]]
+"""pinner's options by section."""
+
+MESSAGING = frozenset(
+    {"control_exchange", "executor_thread_pool_size", "rpc_ping_enabled", "rpc_response_timeout", "transport_url"}
+)
+"""oslo.messaging's options in [DEFAULT]. The library registers them only where Nova's listener uses it."""
+LIBRARIES = "oslo_"
+"""The name of a library's section begins with it. Libraries register their options later, where they are used."""
+NO_GROUP = "DEFAULT"
+
+
+def check_names(conf: cfg.ConfigOpts, groups: Groups) -> None:
+    """Raise Invalid for a section or option in the files of ``conf`` that does not exist.
+
+    Without this check, an option with a typing error keeps its default, and nobody notices.
+    """
+    known = _known(conf, groups)
+    for file, section, option, _ in _assignments(conf):
+        if section.startswith(LIBRARIES):
+            continue
+        if section not in known:
+            raise _invalid(file, f"there is no section [{section}]{_meant(section, known)}")
+        if option not in known[section]:
+            homes = [f"[{group}]" for group in groups if option in known[group]]
+            hint = f"; it belongs to {' or '.join(homes)}" if homes else _meant(option, known[section])
+            raise _invalid(file, f"[{section}] has no option {option}{hint}")
+
+
+def check_values(conf: cfg.ConfigOpts, groups: Groups) -> None:
+    """Raise Invalid for a value that its option does not accept.
+
+    oslo.config checks a value only at its first use, which may be long after the start.
+    """
+    for group, options in groups.items():
+        for option in options:
+            try:
+                value = conf[group][option.dest]
+            except cfg.ConfigSourceValueError as error:
+                raise _wrong(conf, group, option, str(error.__context__ or error)) from None
+            if isinstance(value, float) and not math.isfinite(value):
+                raise _wrong(conf, group, option, "")
+
+
+def _known(conf: cfg.ConfigOpts, groups: Groups) -> dict[str, set[str]]:
+    """The names of the options in each section, also those that an option had in earlier versions."""
+    known = {group: {*conf[group]} for group in groups}
+    known[NO_GROUP] = {*conf, *MESSAGING} - {*groups}
+    for group, options in groups.items():
+        for option in options:
+            for old in option.deprecated_opts:
+                known.setdefault(old.group or group, set()).add((old.name or option.name).replace("-", "_"))
+    return known
+
+
+def _wrong(conf: cfg.ConfigOpts, group: str, option: cfg.Opt, why: str) -> Invalid:
+    place = (group, option.dest)
+    found = [(file, text) for file, section, name, text in _assignments(conf) if (section, name) == place]
+    variable = f"OS_{group}__{option.dest}".upper()  # oslo.config reads the environment, too
+    source, text = found[-1] if found else (variable, os.environ.get(variable, ""))
+    shown = "(not shown)" if option.secret else repr(text)
+    return _invalid(source, f"[{group}] {option.dest} is {shown}, not {_expected(option) or f'valid: {why}'}")
+
+
+def _expected(option: cfg.Opt) -> str:
+    """What the option accepts, in words; empty if its type says it itself."""
+    match option.type:
+        case types.Boolean():
+            return "true or false"
+        case types.Number(min=least, max=most) as kind:
+            number = "a whole number" if isinstance(kind, types.Integer) else "a number"
+            bounds = (f" {word} {bound:.12g}" for word, bound in (("from", least), ("to", most)) if bound is not None)
+            return number + "".join(bounds)
+        case types.String(choices=choices) if choices:
+            return f"one of {', '.join(choices)}"
+        case types.String(regex=re.Pattern(pattern=pattern)) if pattern == ABSOLUTE_PATH:
+            return "an absolute path"
+        case types.Dict():
+            return "pairs NAME:VALUE, separated by commas"
+    return ""
+
+
+def _assignments(conf: cfg.ConfigOpts) -> Iterator[tuple[str, str, str, str]]:
+    """File, section, option and value of each assignment in the files, in the order in which oslo.config reads them."""
+    for file in _files(conf):
+        sections: dict[str, dict[str, list[str]]] = {}
+        cfg.ConfigParser(file, sections).parse()
+        for section, options in sections.items():
+            name = section if section == NO_GROUP else section.lower()
+            for option, values in options.items():
+                yield file, name, option, values[-1]
+
+
+def _files(conf: cfg.ConfigOpts) -> list[str]:
+    """The files of the configuration that can be read twice: no pipe."""
+    folders = [Path(folder) for folder in conf.config_dir or ()]
+    named = [Path(file) for file in conf.config_file or ()]
+    return [
+        str(file)
+        for file in (*named, *(each for folder in folders for each in sorted(folder.glob("*.conf"))))
+        if file.is_file()
+    ]
+
+
+def _meant(name: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, names, 1)
+    return f"; did you mean {close[0]}?" if close else "; etc/pinner/pinner.conf.sample lists all"
+
+
+def _invalid(file: str, why: str) -> Invalid:
+    return Invalid("configuration", file, why)
