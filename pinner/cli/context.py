@@ -123,9 +123,12 @@ def _token(file: Path | None) -> str:
     if file is None:
         return os.environ.get("PINNER_TOKEN", "")
     try:
-        return file.read_text("utf-8").strip()
+        token = file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise Invalid("--token-file", str(file), f"a file that contains a token ({reason(error)})") from None
+    if not token:
+        raise Invalid("--token-file", str(file), "a file that contains a token; this one is empty")
+    return token
 
 
 def reason(error: Exception) -> str:

@@ -80,7 +80,12 @@ def _span(arguments: Namespace) -> float:
 
 
 def save(text: bytes, file: Path) -> None:
-    """Write a file completely or not at all, readable by its owner only: it contains every command line of the host."""
+    """Write a file completely or not at all, readable by its owner only: it contains every command line of the host.
+
+    Raises Invalid where the path is no place for a file: a device or a symlink would be replaced, too.
+    """
+    if file.is_symlink() or (file.exists() and not file.is_file()):
+        raise Invalid("--save", str(file), "a new or a regular file, or - for stdout; another kind of file is there")
     try:
         descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     except OSError as error:

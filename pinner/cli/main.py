@@ -4,12 +4,9 @@ Exit status: 0 done, 1 failed (also if the reader of the output has closed the p
 """
 
 import logging
-import os
 import sys
-import traceback
 from argparse import Namespace
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from pinner import __version__
 from pinner.cli import (
@@ -30,9 +27,8 @@ from pinner.cli import (
     topology,
 )
 from pinner.cli.context import make_context
-from pinner.cli.parser import Parser, UsageError, exit_status, shared_options
-from pinner.model.errors import Invalid, NoFit, NotFound, PinnerError
-from pinner.render import visible
+from pinner.cli.guard import guarded
+from pinner.cli.parser import Parser, exit_status, shared_options
 
 COMMANDS = (
     inventory,
@@ -89,13 +85,7 @@ def make_parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Execute one command, and return the exit status."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # the caller has closed it
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - open until the process ends
-    for stream in (sys.stdout, sys.stderr):
-        # If the terminal cannot show a character, its number is printed, and the command does not fail.
-        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
-    return _guarded(lambda: _run(argv), debug="--debug" in argv)
+    return guarded("pinner", lambda: _run(argv), debug="--debug" in argv)
 
 
 def _run(argv: list[str]) -> int:
@@ -103,7 +93,6 @@ def _run(argv: list[str]) -> int:
     arguments = make_parser().parse_args(rest)
     _log(shared)
     status: int = arguments.run(make_context(shared), arguments)
-    sys.stdout.flush()
     return status
 
 
@@ -113,33 +102,3 @@ def _log(shared: Namespace) -> None:
         level=logging.DEBUG if shared.debug else logging.ERROR,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-
-
-def _guarded(command: Callable[[], int], *, debug: bool) -> int:
-    """Run ``command``. An error is printed as one line on stderr; with ``debug``, its traceback comes first."""
-    try:
-        return command()
-    except SystemExit as end:
-        return int(end.code or 0)
-    except BrokenPipeError:
-        # The flush at exit would fail again, so stdout is redirected to /dev/null.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except KeyboardInterrupt as interrupt:
-        return _complain(str(interrupt) or "interrupted", 130, prefix="pinner: ")
-    except UsageError as error:
-        return _complain(str(error), 2)
-    except (Invalid, NotFound, NoFit) as error:
-        return _complain(str(error), 2, debug=debug)
-    except PinnerError as error:
-        return _complain(str(error), 1, debug=debug)
-    except Exception as error:
-        hint = "" if debug else " (--debug shows the traceback)"
-        return _complain(f"internal: {type(error).__name__}: {error}{hint}", 1, debug=debug)
-
-
-def _complain(message: str, status: int, *, prefix: str = "pinner: error: ", debug: bool = False) -> int:
-    if debug:
-        traceback.print_exc()
-    print(prefix + visible(message), file=sys.stderr)
-    return status

@@ -12,9 +12,8 @@ from sqlalchemy import Engine
 
 from pinner.cli import host_setup, tokens
 from pinner.cli.context import local_caller
-from pinner.cli.parser import Commands, Parser, UsageError, add_config_file
-from pinner.model.errors import Invalid, NotFound, PinnerError
-from pinner.render import visible
+from pinner.cli.guard import guarded
+from pinner.cli.parser import Commands, Parser, add_config_file
 from pinner.store import schema
 from pinner.store.engine import connect
 
@@ -47,18 +46,16 @@ revision, to upgrade another database, and to downgrade.
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Execute one command, and return the exit status."""
-    try:
-        arguments = make_parser().parse_args(sys.argv[1:] if argv is None else list(argv))
-        # Before the database is opened: the caller cannot be known after root has been given up.
-        arguments.caller = local_caller()
-        arguments.execute(arguments)
-        return 0
-    except SystemExit as end:
-        return int(end.code or 0)
-    except (UsageError, Invalid, NotFound) as error:
-        return _complain(error, 2)
-    except PinnerError as error:
-        return _complain(error, 1)
+    argv = sys.argv[1:] if argv is None else list(argv)
+    return guarded("pinner-manage", lambda: _run(argv))
+
+
+def _run(argv: Sequence[str]) -> int:
+    arguments = make_parser().parse_args(argv)
+    # Before the database is opened: the caller cannot be known after root has been given up.
+    arguments.caller = local_caller()
+    arguments.execute(arguments)
+    return 0
 
 
 def make_parser() -> Parser:
@@ -125,8 +122,3 @@ def _downgrade(engine: Engine, arguments: Namespace) -> None:
 
 def _current(engine: Engine, _arguments: Namespace) -> None:
     print(f"{engine.url.render_as_string()}: revision {schema.current(engine)}, newest {schema.NEWEST}")
-
-
-def _complain(error: Exception, status: int) -> int:
-    print(f"pinner-manage: error: {visible(str(error))}", file=sys.stderr)
-    return status

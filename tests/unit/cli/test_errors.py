@@ -40,6 +40,7 @@ BAD = {
     "serve --port 65536": "--port: '65536' is not a port",
     "serve --port -1": "--port: '-1' is not a port",
     "--token-file /nonexistent host list": "--token-file: '/nonexistent'",
+    "--token-file /dev/null host list": "--token-file: '/dev/null'",
     "plan show nonesuch": "plan: there is no 'nonesuch'",
     "plan show": "ID",
     "plan list --limit 0": "--limit: '0' is not a number from 1 to 500",

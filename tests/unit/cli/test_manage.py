@@ -1,11 +1,14 @@
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from pinner.cli.manage import main
 from pinner.store.schema import NEWEST
+
+PROGRAM = Path(sys.executable).with_name("pinner-manage")
 
 
 @pytest.fixture
@@ -86,3 +89,21 @@ def test_as_a_program(config):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert f"revision {NEWEST}" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["db current", "token list", "token create t --role reader", "token list --json"])
+@pytest.mark.parametrize("end", ["full", "closed", "broken"])
+def test_an_output_that_cannot_be_written_is_told_in_one_line(config, command, end):
+    how = {"full": ">/dev/full", "closed": ">&-", "broken": "| true"}[end]
+    script = f'"{PROGRAM}" {command} --config-file "{config}" {how}'
+    ended = subprocess.run(["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True, check=False)
+    assert "Traceback" not in ended.stderr
+    if end == "full":
+        assert "pinner-manage: error: the output cannot be written: No space left on device" in ended.stderr
+        assert ended.returncode == 1
+
+
+def test_a_closed_stderr_does_not_keep_a_token_from_stdout(config):
+    script = f'"{PROGRAM}" token create t --role reader --config-file "{config}" 2>&-'
+    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.startswith("pinner_")
