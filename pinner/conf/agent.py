@@ -1,6 +1,6 @@
 from oslo_config import cfg
 
-from pinner.conf.paths import ABSOLUTE_PATH
+from pinner.conf.patterns import ABSOLUTE_PATH
 
 NAME = "agent"
 OPTIONS = [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from oslo_config import cfg, types
 
-from pinner.conf.paths import ABSOLUTE_PATH
+from pinner.conf.patterns import MEANINGS
 from pinner.model.errors import Invalid
 
 Groups = dict[str, list[cfg.Opt]]
@@ -87,8 +87,8 @@ def _expected(option: cfg.Opt) -> str:
             return number + "".join(bounds)
         case types.String(choices=choices) if choices:
             return f"one of {', '.join(choices)}"
-        case types.String(regex=re.Pattern(pattern=pattern)) if pattern == ABSOLUTE_PATH:
-            return "an absolute path"
+        case types.String(regex=re.Pattern(pattern=pattern)) if pattern in MEANINGS:
+            return MEANINGS[pattern]
         case types.Dict():
             return "pairs NAME:VALUE, separated by commas"
     return ""

@@ -1,10 +1,11 @@
 from oslo_config import cfg
 
+from pinner.conf.patterns import HOST_NAME
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 
 NAME = "host"
 OPTIONS = [
-    cfg.StrOpt("name", help="Name of this host in pinner. Default: the machine's host name."),
+    cfg.StrOpt("name", regex=HOST_NAME, help="Name of this host in pinner. Default: the machine's host name."),
     cfg.FloatOpt(
         "sample_seconds",
         default=5.0,
