@@ -43,11 +43,22 @@ def setup_host(layout: Layout, say: Callable[[str], None], *, dry_run: bool) -> 
 
 
 def check_host(layout: Layout) -> None:
-    """Raise Invalid if this process is not root, or if the host does not run systemd."""
+    """Raise Invalid if this process is not root, if the host does not run systemd, or if an image leads out of
+    itself."""
     if os.geteuid() != 0:
         raise Invalid("user", str(os.geteuid()), "root: call it with sudo")
+    if layout.is_image:
+        _check_stays_inside(layout)
     if not layout.is_image and not Path("/run/systemd/system").is_dir():
         raise Invalid("host", os.uname().nodename, "a host that systemd has started; elsewhere use `pinner serve`")
+
+
+def _check_stays_inside(layout: Layout) -> None:
+    """Raise Invalid where an absolute symlink of the image leads to the files of this host."""
+    inside = layout.root.resolve()
+    for path in (*layout.installed(), layout.config, layout.state / "agent", layout.sockets / "agent.sock"):
+        if not path.parent.resolve().is_relative_to(inside):
+            raise Invalid("--root", str(path), f"a path inside {inside}; a symlink leads to {path.parent.resolve()}")
 
 
 def _check_programs(layout: Layout) -> None:

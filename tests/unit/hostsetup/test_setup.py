@@ -212,3 +212,16 @@ def test_the_units_are_valid() -> None:
     units = [folder / name for name in UNITS]
     done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
     assert [line for line in done.stderr.splitlines() if "is not executable" not in line] == []
+
+
+@pytest.mark.parametrize("link", ["etc", "etc/systemd", "etc/pinner", "var/lib/pinner"])
+def test_a_symlink_that_leads_out_of_an_image_is_refused(layout: Layout, tmp_path: Path, link: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (layout.root / link).parent.mkdir(parents=True)
+    (layout.root / link).symlink_to(outside)
+    with pytest.raises(Invalid, match=f"a symlink leads to {outside}"):
+        do(layout)
+    with pytest.raises(Invalid, match=f"a symlink leads to {outside}"):
+        remove_host(layout, Said(), dry_run=False, purge=True, force=True)
+    assert list(outside.iterdir()) == []
