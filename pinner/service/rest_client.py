@@ -1,5 +1,6 @@
 """RestClient: asks a pinner server over REST, and raises the errors that the server sends."""
 
+import re
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -121,10 +122,17 @@ def _target(url: str) -> tuple[httpx.URL, str]:
     try:
         base = httpx.URL(url)
     except httpx.InvalidURL as error:
-        raise Invalid("url", url, f"{EXAMPLES} ({error})") from None
+        raise Invalid("url", _without_user(url), f"{EXAMPLES} ({error})") from None
+    if base.userinfo:
+        raise Invalid("url", _without_user(url), "a URL without a user and a password")
     if base.scheme not in ("http", "https") or not base.host or (base.port or 0) > MAX_PORT:
         raise Invalid("url", url, EXAMPLES)
     return base, ""
+
+
+def _without_user(url: str) -> str:
+    """The URL as an error may show it: a password is a secret."""
+    return re.sub(r"//.*@", "//", url)
 
 
 def _refused_by_mode(error: BaseException | None) -> bool:

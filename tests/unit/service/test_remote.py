@@ -282,3 +282,10 @@ def test_events(remote, pinner):
     gone = replace(leaving, kind="gone", cpus=CpuSet())
     assert remote.guest_event(None, gone, NOBODY).host == "h1"
     assert pinner.events == [leaving, gone]
+
+
+@pytest.mark.parametrize("url", ["http://ann:secret@h:8077", "http://ann:se@cret@h/", "http://ann:secret@h:port"])
+def test_a_password_in_a_url_is_refused_and_not_shown(url):
+    with pytest.raises(Invalid) as refused:
+        RemoteService(url)
+    assert "ret" not in str(refused.value)
