@@ -10,6 +10,7 @@ from typing import Protocol
 from pinner.api.http import response
 from pinner.api.http.ends import endpoints
 from pinner.api.http.limits import Limits
+from pinner.api.http.observed import Observed
 from pinner.api.http.reader import RequestReader
 from pinner.api.http.request import Endpoints, Refused, Request
 
@@ -43,6 +44,8 @@ class Connection(asyncio.Protocol):
         self._reader = RequestReader(owner.limits)
         self._pending: deque[Request | Refused] = deque()
         self._transport: asyncio.Transport
+        self._tcp: asyncio.Transport
+        """Below TLS; without it, the same transport."""
         self._handshake: asyncio.Task[None] | None = None
         self._early = bytearray()
         """What the client sent directly after the handshake, until the event loop reports the handshake's end."""
@@ -59,21 +62,36 @@ class Connection(asyncio.Protocol):
         self.deadline = self.since + owner.limits.head_seconds
 
     @property
-    def incomplete(self) -> bool:
-        """Whether the server waits for this client, and not the client for the server."""
+    def waits(self) -> bool:
+        """Whether the server waits for this client: for a request, or until an answer is read."""
+        return self.current is None or not self._drained.is_set()
+
+    @property
+    def answered(self) -> bool:
+        """Whether no request is in progress, and the client has read every answer."""
         return self.current is None and self._drained.is_set()
 
     @property
-    def unsent(self) -> int:
+    def held(self) -> int:
+        """Bytes that the server keeps for this client: answers that it has not read, and requests in advance."""
+        return self._unsent + self._reader.size + self._advance
+
+    @property
+    def _unsent(self) -> int:
         """Bytes of answers that the client has not read."""
-        return self._transport.get_write_buffer_size()
+        encrypted = 0 if self._tcp is self._transport else self._tcp.get_write_buffer_size()
+        return self._transport.get_write_buffer_size() + encrypted
+
+    @property
+    def _advance(self) -> int:
+        return sum(request.size for request in self._pending if isinstance(request, Request))
 
     # The event loop calls these (asyncio.Protocol).
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection, and begin the TLS handshake where the listener has a certificate."""
         assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = self._tcp = transport
         if not self._owner.admit(self):
             self.abort()
         elif self._tls is None:
@@ -99,6 +117,8 @@ class Connection(asyncio.Protocol):
             self._reader.wants_continue = False
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._next()
+        if self._advance > self._owner.limits.head_bytes + self._owner.limits.body_bytes:
+            self.abort()
 
     def eof_received(self) -> bool:
         """The client has closed at least its sending side. That counts as the end: False closes the connection.
@@ -116,13 +136,18 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Bytes wait for the client."""
-        self._drained.clear()
-        self.deadline = self._owner.loop.time() + self._owner.limits.send_seconds
+        if self._drained.is_set():
+            self._drained.clear()
+            self.since = self._owner.loop.time()
+            self.deadline = self.since + self._owner.limits.send_seconds
 
     def resume_writing(self) -> None:
-        """The client has read everything."""
+        """The client has read everything, or what TLS had encrypted."""
+        if self._unsent:
+            return
         self._drained.set()
         if self._closing:
+            self._end_sending()
             self.deadline = self._owner.loop.time() + self._owner.limits.linger_seconds
         elif self.current is not None:
             self.deadline = math.inf
@@ -149,7 +174,7 @@ class Connection(asyncio.Protocol):
 
     def end(self) -> None:
         """The server stops: close, unless an answer is on its way."""
-        if self.incomplete:
+        if self.answered:
             self.abort()
 
     async def send(self, data: bytes) -> None:
@@ -198,6 +223,10 @@ class Connection(asyncio.Protocol):
         self._handshake = None
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        encrypting = self._tcp.get_protocol()
+        assert isinstance(encrypting, asyncio.BufferedProtocol)
+        self._tcp.set_protocol(Observed(encrypting, self.pause_writing, self.resume_writing))
+        self._tcp.set_write_buffer_limits(high=1, low=0)
         self._open()
         if self._early and not self.lost:
             self.data_received(bytes(self._early))
@@ -244,9 +273,17 @@ class Connection(asyncio.Protocol):
         """Close after the client has read the answer. The server discards what still arrives (linger_seconds)."""
         self._closing = True
         self._pending.clear()
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
-        else:
-            self._transport.close()
+        if self._drained.is_set() or self._transport.can_write_eof():
+            self._end_sending()
         linger = self._owner.limits.linger_seconds if self._drained.is_set() else self._owner.limits.send_seconds
         self.deadline = self._owner.loop.time() + linger
+
+    def _end_sending(self) -> None:
+        """Close the sending side. Without TLS asyncio does that after everything is sent; with TLS it does not wait."""
+        try:
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+            else:
+                self._transport.close()
+        except OSError:  # the client has reset the connection, and the event loop has not yet reported it
+            self.abort()

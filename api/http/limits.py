@@ -24,8 +24,10 @@ class Limits:
     """After a refusal the server discards what the client still sends. A close at once would reset the connection, and
     the client could lose the answer (RFC 9112, section 9.6)."""
     connections: int = 512
-    """Open connections. One more closes the one whose request has been incomplete for the longest time."""
+    """Open connections. One more closes the one for whose client the server has waited for the longest time: for its
+    request, or until it reads the answer."""
     pipelined: int = 16
-    """Requests that one client may send before it reads the first answer."""
-    unsent_bytes: int = 64 * 1024 * 1024
-    """Answers that clients have not read yet, over all connections. Above it the largest is dropped."""
+    """Requests that one client may send before it reads the first answer. Together they may be as large as one."""
+    held_bytes: int = 64 * 1024 * 1024
+    """Answers that clients have not read yet, and requests that no worker answers yet, over all connections. Above it
+    the connection with the most is dropped."""

@@ -30,6 +30,11 @@ class RequestReader:
         self.wants_continue = False
         """The client waits for ``100 Continue`` before it sends the body (RFC 9110, section 10.1.1)."""
 
+    @property
+    def size(self) -> int:
+        """Bytes of the request that is not complete yet."""
+        return 0 if self.phase == "idle" else self._request.size
+
     def feed(self, data: bytes) -> list[Request | Refused]:
         """The requests that ``data`` completes. A Refused is the last item: no later byte of the connection counts."""
         if self._refused:

@@ -38,6 +38,11 @@ class Request:
     keep_alive: bool = False
     """Whether the client expects to send another request over the same connection."""
 
+    @property
+    def size(self) -> int:
+        """Bytes of the request in memory."""
+        return len(self.target) + sum(len(name) + len(value) for name, value in self.headers) + len(self.body)
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:

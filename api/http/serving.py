@@ -52,12 +52,12 @@ class Serving:
         self._tick()
 
     def admit(self, connection: Connection) -> bool:
-        """Count a connection. At the limit, drop the one that has been incomplete for the longest time.
+        """Count a connection. At the limit, drop the one for whose client the server has waited for the longest time.
 
-        False where no connection is incomplete: then the new one cannot be served.
+        False where the server waits for no client: then the new one cannot be served.
         """
         if len(self._connections) >= self.limits.connections:
-            waiting = [known for known in self._connections if known.incomplete]
+            waiting = [known for known in self._connections if known.waits]
             if not waiting:
                 LOG.warning("%d connections wait for answers; a new one was closed", len(self._connections))
                 return False
@@ -70,8 +70,9 @@ class Serving:
         self._connections.discard(connection)
 
     def submit(self, connection: Connection, request: Request) -> None:
-        """Have a worker thread answer the request."""
-        threads = self._health if request.target.partition(b"?")[0] == HEALTH else self._workers
+        """Have a worker thread answer the request. The refusal of another method would wait for the database."""
+        is_health = request.target.partition(b"?")[0] == HEALTH and request.method in ("GET", "HEAD")
+        threads = self._health if is_health else self._workers
         threads.submit(worker.answer, self._app, connection, request, self.loop)
 
     async def end(self) -> None:
@@ -84,7 +85,7 @@ class Serving:
         while any(connection.current is not None for connection in self._connections):
             await asyncio.sleep(0.02)
         deadline = self.loop.time() + STOP_SECONDS
-        while any(not connection.incomplete for connection in self._connections) and self.loop.time() < deadline:
+        while any(not connection.answered for connection in self._connections) and self.loop.time() < deadline:
             await asyncio.sleep(0.02)
         for connection in tuple(self._connections):
             connection.abort()
@@ -96,12 +97,31 @@ class Serving:
         self._health.shutdown()
 
     def _tick(self) -> None:
-        """Expire the connections whose deadline has passed, and bound the answers that nobody reads."""
+        """Expire the connections whose deadline has passed, and bound what is kept for slow clients.
+
+        A failure at one connection must not end the deadlines of all others.
+        """
+        self.loop.call_later(_TICK, self._tick)
         now = self.loop.time()
         for connection in tuple(self._connections):
             if connection.deadline < now:
-                connection.expire()
-        while sum(unsent := [connection.unsent for connection in self._connections]) > self.limits.unsent_bytes:
-            max(self._connections, key=lambda connection: connection.unsent).abort()
-            LOG.warning("%d bytes of answers were not read; the largest was dropped", sum(unsent))
-        self.loop.call_later(_TICK, self._tick)
+                try:
+                    connection.expire()
+                except Exception:
+                    LOG.exception("a connection could not be ended in time; it is dropped")
+                    connection.abort()
+        self._bound_held()
+
+    def _bound_held(self) -> None:
+        held = {connection: connection.held for connection in self._connections}
+        total, dropped = sum(held.values()), 0
+        for connection in sorted(held, key=held.__getitem__, reverse=True):
+            if total <= self.limits.held_bytes:
+                break
+            connection.abort()
+            total -= held[connection]
+            dropped += 1
+        if dropped:
+            LOG.warning(
+                "more than %d bytes wait for clients; %d connections were dropped", self.limits.held_bytes, dropped
+            )
