@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from queue import Empty, Queue
 
 from flask import Response, g
@@ -38,14 +38,14 @@ class Streams:
             raise ServiceUnavailable(
                 f"{MAX_STREAMS} streams are open, which is the limit; ask for the run without its events", retry_after=5
             )
-        stream = _Stream(g.request_id)
+        stream = _Stream(g.request_id, self._slots.release)
         self._open.add(stream)
         if self._closed:
             stream.close()
         # The iterator blocks until the next change. A thread waits for it, so that comments can be sent meanwhile.
         threading.Thread(target=self._read, args=(stream, changes), name="run-events", daemon=True).start()
         response = Response(stream.events(), mimetype=MEDIA, headers={"Cache-Control": "no-store"})
-        response.call_on_close(stream.close)
+        response.call_on_close(stream.sent)
         return response
 
     def close(self) -> None:
@@ -55,24 +55,29 @@ class Streams:
             stream.close()
 
     def _read(self, stream: "_Stream", changes: Iterator[RunProgress]) -> None:
-        """Read the changes, then free the stream's slot.
+        """Read the changes, then free the stream's slot, unless the client still receives them.
 
         The slot is free only after this thread has ended, not when the client disconnects. Therefore clients that
-        connect and disconnect leave at most MAX_STREAMS threads behind.
+        connect and disconnect leave at most MAX_STREAMS threads behind. Nor is it free before the client has received
+        everything: a slow client occupies a thread of the server, although the run has ended long ago.
         """
         try:
             stream.read(changes)
         finally:
             stream.close()
             self._open.discard(stream)
-            self._slots.release()
+            stream.end_part()
 
 
 class _Stream:
     """The events of a run on their way to one client."""
 
-    def __init__(self, request_id: str) -> None:
+    def __init__(self, request_id: str, release: Callable[[], None]) -> None:
+        """``release`` is called once, after the changes are read and the answer is sent, or its client has gone."""
         self._request_id = request_id
+        self._release = release
+        self._parts = 2
+        self._guard = threading.Lock()
         self._events: Queue[bytes | None] = Queue()
         self._closed = False
 
@@ -80,6 +85,19 @@ class _Stream:
         """End the stream after the events that are queued."""
         self._closed = True
         self._events.put(None)
+
+    def sent(self) -> None:
+        """The server sends nothing more."""
+        self.close()
+        self.end_part()
+
+    def end_part(self) -> None:
+        """One of the two parts has ended: the reading of the changes, or the answer."""
+        with self._guard:
+            self._parts -= 1
+            ended = self._parts == 0
+        if ended:
+            self._release()
 
     def events(self) -> Iterator[bytes]:
         """The bytes to send."""

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from support.access import InMemoryTokens, bearer, make_control
 from support.in_memory_service import InMemoryService
+from support.raw_http import many
 from support.unix_http import http_client, served
 
 from pinner.api import streams
@@ -114,6 +115,20 @@ def test_streams_leave_threads_for_requests_and_free_their_slots(server, pinner,
             answer.close()
         pinner.finish(run)
         assert _free_stream(http, f"{url}/events").text.count("event: ") == 4
+
+
+@pytest.mark.fault(45)
+def test_slow_readers_of_an_ended_run_leave_threads_for_requests(server, pinner, monkeypatch):
+    """The changes of the run have been read at once; its clients receive none of them."""
+    plan = server.http.post("/v1/hosts/h1/plans").json()["id"]
+    run = server.http.post(f"/v1/plans/{plan}/apply").json()["id"]
+    progress = next(iter(pinner.follow(run)))
+    monkeypatch.setattr(pinner, "follow", lambda _run: iter([progress] * 2000))
+    ask = f"GET /v1/runs/{run}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    with many(server.url, THREADS, ask):
+        time.sleep(2)
+        assert server.http.get("/v1/hosts").status_code == 200
+        assert server.http.get(f"/v1/runs/{run}/events").status_code == 503
 
 
 def test_an_error_ends_the_stream_with_its_document(server, pinner: InMemoryService, monkeypatch):
