@@ -5,7 +5,7 @@ caller names is refused with Forbidden, whether it exists or not. A plan, run or
 exactly like an id that does not exist: the caller learns nothing about other hosts. Lists have the one host only.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from werkzeug.exceptions import Forbidden
@@ -13,7 +13,7 @@ from werkzeug.exceptions import Forbidden
 from pinner.model.agent_audit import Anchor
 from pinner.model.audit import AuditRecord, Caller
 from pinner.model.drift import DriftReport
-from pinner.model.errors import NotFound
+from pinner.model.errors import Invalid, NotFound
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.journal import Entry, Run, RunProgress, RunState
 from pinner.model.page import Page, SortDirection
@@ -80,7 +80,10 @@ class HostService:
         self, host: str | None, limit: int, marker: str, *, direction: SortDirection = "desc"
     ) -> Page[PlanSummary]:
         """See Service."""
-        return self._every.plans(self._only(host), limit, marker, direction=direction)
+        host = self._only(host)
+        if marker:
+            self._require_own_marker(marker, self.plan_by_id)
+        return self._every.plans(host, limit, marker, direction=direction)
 
     def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
         """See Service."""
@@ -108,7 +111,10 @@ class HostService:
         direction: SortDirection = "desc",
     ) -> Page[Run]:
         """See Service."""
-        return self._every.runs(self._only(host), limit, marker, state=state, direction=direction)
+        host = self._only(host)
+        if marker:
+            self._require_own_marker(marker, self.run)
+        return self._every.runs(host, limit, marker, state=state, direction=direction)
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """See Service."""
@@ -181,6 +187,13 @@ class HostService:
         if not self.hosts():
             raise NotFound("host", self._host)
         return self._host
+
+    def _require_own_marker(self, marker: str, find: Callable[[str], Plan | Run]) -> None:
+        """Raises Invalid for the id of another host's object, exactly like for an id that does not exist."""
+        try:
+            find(marker)
+        except NotFound:
+            raise Invalid("marker", marker, "the `next` of the previous page") from None
 
     def _require_own(self, kind: str, name: str, host: str) -> None:
         if host != self._host:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from support.access import InMemoryTokens, client_of, make_control
 from support.in_memory_service import InMemoryService
+from support.values import make_run
 
 from pinner.api.app import create_app
 from pinner.api.host_service import HostService
@@ -132,6 +133,20 @@ def test_lists_have_the_one_host(callers, ids):
     assert callers["h2"].get("/v1/plans").json["items"] != []
     assert callers["h1"].get("/v1/hosts").json["items"] == ["h1"]
     assert callers["h3"].get("/v1/hosts").json["items"] == []
+
+
+@pytest.mark.fault(44)
+def test_a_marker_does_not_tell_whether_another_hosts_run_exists(store, monkeypatch, pinner, callers):
+    """The runs of the real database, whose markers may be the ids of any row."""
+    store.runs.add(make_run("run-1", "h1"))
+    store.runs.add(make_run("run-2", "h2"))
+    monkeypatch.setattr(pinner, "run", store.runs.get)
+    monkeypatch.setattr(pinner, "runs", store.runs.list)
+    answers = {marker: callers["h1"].get("/v1/runs", query_string={"marker": marker}) for marker in ("run-2", "run-9")}
+    assert [answer.status_code for answer in answers.values()] == [400, 400]
+    messages = [answer.json["error"]["message"].replace(marker, "X") for marker, answer in answers.items()]
+    assert messages[0] == messages[1]
+    assert callers["h1"].get("/v1/runs?marker=run-1").status_code == 200
 
 
 def test_an_event_without_a_host_is_the_tokens_host(callers):
