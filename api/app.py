@@ -38,6 +38,8 @@ def create_app(
     app.config["MAX_CONTENT_LENGTH"] = max_body_bytes
     # Flask would answer OPTIONS itself, and no policy rule decides on that.
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+    # werkzeug would answer /v1//hosts with a redirection in HTML, to the Host that the request names.
+    app.url_map.merge_slashes = False
     for check in (access.check_request, versions.check_version, identifiers.check_path, idempotency.replay):
         app.before_request(check)
     # Flask calls them in the reverse order.

@@ -103,3 +103,9 @@ def test_a_running_run_is_not_rolled_back(client, pinner: InMemoryService):
 
 def _blocked(pinner, plan):
     return replace(pinner.stored[plan], blocked="reboot first")
+
+
+@pytest.mark.parametrize("path", ["/v1//hosts", "//v1/hosts", "/v1/hosts//h1", "/v1/hosts/"])
+def test_a_doubled_slash_is_no_redirection(client, path):
+    answer = client.get(path, headers={"Host": "evil.example"})
+    assert (answer.status_code, answer.json["error"]["code"]) == (404, "not_found")
