@@ -31,6 +31,18 @@ def read(path: str, folder: int | None = None, *, records: bool = False) -> byte
         os.close(file)
 
 
+def read_start(path: str, length: int, folder: int | None = None) -> bytes:
+    """The first ``length`` bytes of the file, or all where it is shorter: for a file whose length its owner chooses.
+
+    Raises OSError.
+    """
+    file = os.open(path, os.O_RDONLY, dir_fd=folder)
+    try:
+        return os.read(file, length)
+    finally:
+        os.close(file)
+
+
 class Folder:
     """An open folder; the context manager returns its file descriptor. Raises OSError."""
 

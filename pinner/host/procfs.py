@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pinner.host.cpusets import parse_rows
-from pinner.host.files import Folder, decode, numbers, read
+from pinner.host.files import Folder, decode, numbers, read, read_start
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid
 from pinner.model.process import Immovable, Process, Thread
@@ -25,6 +25,10 @@ PF_NO_SETAFFINITY = 0x04000000
 
 HERTZ = os.sysconf("SC_CLK_TCK")
 """Clock ticks a second."""
+
+MAX_COMMAND = 4096
+"""Bytes of a command line in a snapshot. A user may give each process one of 6 MiB, and a few of them would make the
+snapshot too large for its readers."""
 
 _VANISHED = (OSError, ValueError, IndexError, Invalid)
 
@@ -141,7 +145,7 @@ class Sampler:
                 load = self._load(self._processes.get(pid), data, stat)
                 kernel = bool(stat.flags & PF_KTHREAD)
                 unit = parse_unit(_optional("cgroup", folder))
-                command = "" if kernel else _command(_optional("cmdline", folder))
+                command = "" if kernel else _command(folder)
                 threads = (self._thread(folder, "", pid),) if kernel else self._threads_in(folder, pid)
         except _VANISHED:
             return None
@@ -188,7 +192,11 @@ def parse_unit(cgroup: bytes) -> str:
     return max((path.rstrip("/") for _, path in found), key=lambda path: path.count("/"), default="")
 
 
-def _command(cmdline: bytes) -> str:
+def _command(folder: int) -> str:
+    try:
+        cmdline = read_start("cmdline", MAX_COMMAND, folder)
+    except OSError:
+        return ""
     return decode(cmdline.rstrip(b"\0").replace(b"\0", b" "))
 
 

@@ -19,6 +19,9 @@ _VCPU = re.compile(r"CPU (\d+)/\w+", re.ASCII)
 _IOTHREAD = re.compile(r"IO iothread(\d+)", re.ASCII)
 _EXECUTABLE = re.compile("qemu|kvm")
 
+_MAX_COMMAND = 256 * 1024
+"""libvirt writes -uuid before all devices, so it is among the first KiB. Any other process may have 6 MiB."""
+
 _Found = tuple[int, int]
 """Start time and id of a process."""
 
@@ -111,7 +114,7 @@ def _by_uuid(root: Path, processes: Iterable[_Found], uuids: Collection[str]) ->
     found: dict[str, int] = {}
     for _, pid in sorted(processes):
         try:
-            uuid = _uuid(files.read(f"{root}/proc/{pid}/cmdline"))
+            uuid = _uuid(files.read_start(f"{root}/proc/{pid}/cmdline", _MAX_COMMAND))
         except OSError:
             continue
         if uuid in uuids:

@@ -57,7 +57,7 @@ class Process:
     name: str
     """The name of the process (comm)."""
     command: str
-    """The command line, arguments joined by spaces; empty for a kernel thread."""
+    """The first 4 KiB of the command line, arguments joined by spaces; empty for a kernel thread."""
     unit: str
     """The systemd unit (sshd.service), or the innermost cgroup's path where there is none; empty at the root."""
     kernel: bool

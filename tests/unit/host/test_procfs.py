@@ -196,6 +196,16 @@ def test_the_load_of_a_real_busy_process(busy):
     assert thread.affinity.ids == os.sched_getaffinity(busy.pid)
 
 
+def test_a_process_with_a_command_line_of_megabytes_does_not_swell_the_snapshot():
+    words = ["\x01" * 100_000] * 16  # each byte takes six in JSON
+    with subprocess.Popen(["/bin/sh", "-c", "read line", *words], stdin=subprocess.PIPE) as long:
+        found = next(
+            process for process in procfs.sample(LIVE, 0, time.sleep, time.monotonic) if process.pid == long.pid
+        )
+    assert found.command.startswith("/bin/sh -c read line \x01")
+    assert len(codec.dump(found)) < 7 * procfs.MAX_COMMAND
+
+
 def test_the_threads_of_a_real_process():
     release = threading.Event()
     threads = [threading.Thread(target=release.wait) for _ in range(3)]

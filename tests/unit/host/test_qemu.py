@@ -57,6 +57,12 @@ def test_a_qemu_process_of_another_name_is_found_too(tmp_path):
     assert qemu.find(tmp_path, {UUID}).qemus == {UUID: 400}
 
 
+def test_a_command_line_of_megabytes_is_not_read_to_its_end(tmp_path):
+    process(tmp_path, 300, "long", "long", *["x" * 100_000] * 30, "-uuid", UUID)
+    process(tmp_path, 400, "wrapped", "/opt/wrapped", *["x" * 10_000] * 6, "-uuid", UUID)
+    assert qemu.find(tmp_path, {UUID}).qemus == {UUID: 400}
+
+
 def test_the_oldest_process_with_the_uuid_is_qemu(tmp_path):
     process(tmp_path, 300, "qemu-system-x86", "impostor", "-uuid", UUID, started=90)
     process(tmp_path, 400, "qemu-system-x86", "qemu-system-x86_64", "-uuid", UUID, started=50)
