@@ -46,6 +46,8 @@ class Domain:
     """Whether pinner's metadata marks the guest as excluded."""
     dedicated: bool
     """Whether the flavor or the image in Nova's metadata requests dedicated CPUs for vCPUs."""
+    user: str
+    """The user as whom libvirt runs QEMU: a name, or + and an id; empty where libvirt does not choose a user."""
 
 
 def parse(xml: str) -> Domain:
@@ -68,6 +70,7 @@ def parse(xml: str) -> Domain:
         nova=identity,
         excluded=domain.find(f"metadata/{{{PINNER}}}cpus[@leave='alone']") is not None,
         dedicated=dedicated,
+        user=domain.findtext("seclabel[@model='dac']/label", "").partition(":")[0],
     )
 
 

@@ -8,7 +8,7 @@ would block them.
 import errno
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -46,7 +46,6 @@ _DENIED = {
     libvirt.VIR_ERR_AUTH_UNAVAILABLE,
 }
 _BUSY = {libvirt.VIR_ERR_OPERATION_TIMEOUT, libvirt.VIR_ERR_RESOURCE_BUSY, libvirt.VIR_ERR_AGENT_UNRESPONSIVE}
-
 _LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
 
 # Without a handler libvirt prints every error to the terminal, although it raises it too.
@@ -79,9 +78,9 @@ class Libvirt:
         self._uri = uri
         self._calls = TimedCalls(call_timeout)
         self._host_calls = TimedCalls(_HOST_CALL_FACTOR * call_timeout)
-        self._down = False
-        """Whether the latest wait for a restarted libvirtd failed."""
+        self._down = False  # whether the latest wait for a restarted libvirtd failed
         self._idle: list[_Link] = []
+        self.users: Mapping[str, int | None] = {}  # of each guest's QEMU, by UUID, as active() found them last
 
     def capabilities(self) -> str:
         """The host's capabilities as XML (virConnectGetCapabilities)."""
@@ -90,7 +89,7 @@ class Libvirt:
     def guests(self, root: Path) -> tuple[Guest, ...]:
         """The active guests by name, with their threads below ``root``. A guest that ends meanwhile is left out."""
         domains = self.active()
-        processes = qemu.find(root, {domain.uuid for domain in domains})
+        processes = qemu.find(root, {domain.uuid for domain in domains}, self.users)
         found = []
         for domain in sorted(domains, key=lambda domain: (domain.name, domain.uuid)):
             try:
@@ -101,7 +100,9 @@ class Libvirt:
 
     def active(self) -> list[ActiveDomain]:
         """The active guests as libvirt describes them."""
-        return self._ask("the guests", _active)
+        found = self._ask("the guests", _active)
+        self.users = {each.uuid: qemu.user_id(each.xml.user) for each in found}
+        return found
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
         """Pin an emulator, vCPU or iothread in the running guest, and with ``persist`` in its definition too.

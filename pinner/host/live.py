@@ -194,7 +194,7 @@ class LiveHost:
                 if procfs.started(ROOT, known.tid) == known.started:
                     self._qemus[guest] = known
                     return known.tid
-        qemus = qemu.find(ROOT, {guest}).qemus
+        qemus = qemu.find(ROOT, {guest}, self._libvirt.users).qemus
         if guest not in qemus:
             raise Gone(f"guest {guest}")
         self._qemus[guest] = ThreadKey(qemus[guest], procfs.started(ROOT, qemus[guest]))

@@ -4,10 +4,12 @@ libvirt reports no thread id without marking the guest as tainted. So pinner ide
 QEMU sets with ``-name debug-threads=on``; libvirt always passes this option.
 """
 
+import pwd
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from pinner.host import files, procfs
 from pinner.host.immovable import owner_of
@@ -21,6 +23,8 @@ _EXECUTABLE = re.compile("qemu|kvm")
 
 _MAX_COMMAND = 256 * 1024
 """libvirt writes -uuid before all devices, so it is among the first KiB. Any other process may have 6 MiB."""
+
+_ANY: Mapping[str, int | None] = MappingProxyType({})
 
 _Found = tuple[int, int]
 """Start time and id of a process."""
@@ -76,8 +80,12 @@ def roles(threads: Iterable[Thread]) -> Roles:
     return Roles(vcpus, iothreads, tuple(emulator))
 
 
-def find(root: Path, uuids: Collection[str]) -> Processes:
-    """The QEMU processes of these guests, and all vhost and kvm-pit threads. A guest without a process is left out."""
+def find(root: Path, uuids: Collection[str], users: Mapping[str, int | None] = _ANY) -> Processes:
+    """The QEMU processes of these guests, and all vhost and kvm-pit threads. A guest without a process is left out.
+
+    ``users`` has the id of the user who runs the QEMU of a guest, where it is known: a process of another user is not
+    this QEMU, whatever its command line says.
+    """
     vhost_threads: dict[int, tuple[Thread, ...]] = {}
     likely: list[_Found] = []
     others: list[_Found] = []
@@ -90,10 +98,20 @@ def find(root: Path, uuids: Collection[str]) -> Processes:
                 vhost_threads[owner] = vhost_threads.get(owner, ()) + procfs.threads_of(root, pid)
         except (OSError, ValueError, IndexError, Gone):
             continue
-    qemus = _by_uuid(root, likely, uuids)
+    qemus = _by_uuid(root, likely, uuids, users)
     if missing := set(uuids) - set(qemus):
-        qemus |= _by_uuid(root, others, missing)
+        qemus |= _by_uuid(root, others, missing, users)
     return Processes(qemus, vhost_threads)
+
+
+def user_id(name: str) -> int | None:
+    """The id of the user in libvirt's label of a guest: a name, or + and an id. None for none, and for no user."""
+    if (number := name.removeprefix("+")).isdecimal():
+        return int(number)
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None
 
 
 def memory_per_node(root: Path, pid: int) -> dict[int, int]:
@@ -108,18 +126,28 @@ def memory_per_node(root: Path, pid: int) -> dict[int, int]:
     return found
 
 
-def _by_uuid(root: Path, processes: Iterable[_Found], uuids: Collection[str]) -> dict[str, int]:
-    """The process id of each UUID. Where several processes have one UUID in their command line, the oldest is QEMU: a
-    process that fakes it must have copied it from QEMU, and so is younger."""
+def _by_uuid(
+    root: Path, processes: Iterable[_Found], uuids: Collection[str], users: Mapping[str, int | None]
+) -> dict[str, int]:
+    """The process id of each UUID. Where several processes of QEMU's user have one UUID in their command line, the
+    oldest is QEMU: a process that fakes it must have copied it from QEMU, and so is younger."""
     found: dict[str, int] = {}
     for _, pid in sorted(processes):
         try:
             uuid = _uuid(files.read_start(f"{root}/proc/{pid}/cmdline", _MAX_COMMAND))
+            if uuid in uuids and _is_of(root, pid, users.get(uuid)):
+                found.setdefault(uuid, pid)
         except OSError:
             continue
-        if uuid in uuids:
-            found.setdefault(uuid, pid)
     return found
+
+
+def _is_of(root: Path, pid: int, user: int | None) -> bool:
+    """Whether the process has no other rights than the user's: the words of a setuid program are its caller's."""
+    if user is None:
+        return True
+    found = re.search(rb"^Uid:(.*)", files.read(f"{root}/proc/{pid}/status"), re.MULTILINE)
+    return found is not None and set(map(int, found[1].split())) == {user}
 
 
 def _uuid(cmdline: bytes) -> str:

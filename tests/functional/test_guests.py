@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from uuid import uuid4
 
 import private_libvirt
 import pytest
@@ -127,6 +128,20 @@ def test_another_process_with_the_uuid_on_its_command_line_is_ignored(start_gues
         found = next(each for each in libvirt.guests(ROOT) if each.uuid == guest.uuid)
         impostor.communicate(b"\n")
     assert found.pid == guest.pid
+
+
+def test_a_process_of_another_user_that_waited_for_the_guest_is_not_its_qemu(start_guest, libvirt):
+    """A guest keeps its UUID when it is started again, so the impostor can be older than QEMU."""
+    uuid = str(uuid4())
+    code = "echo qemu-impostor > /proc/self/comm; echo; read line"
+    command = ["/bin/sh", "-c", code, "-uuid", uuid]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, user=another_user.ID, group=another_user.ID, extra_groups=[], **pipes) as impostor:
+        assert impostor.stdout.read(1)
+        guest = start_guest(extra=f"<uuid>{uuid}</uuid>")
+        assert (guest.uuid, "qemu-system-x86" in names(guest.pid).values()) == (uuid, True)
+        host = LiveHost(libvirt)
+        assert {mask.tid for mask in host.masks(Target("emulator", uuid, None, guest.name))} <= set(names(guest.pid))
 
 
 def test_the_error_names_libvirt_when_it_is_down(tmp_path, capfd):

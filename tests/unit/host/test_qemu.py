@@ -69,6 +69,27 @@ def test_the_oldest_process_with_the_uuid_is_qemu(tmp_path):
     assert qemu.find(tmp_path, {UUID}).qemus == {UUID: 400}
 
 
+@pytest.mark.parametrize(
+    ("ids", "found"), [("64055 64055 64055 64055", 400), ("1000 0 0 0", 500), ("1000 1000 1000 1000", 500)]
+)
+def test_a_process_of_another_user_is_not_qemu(tmp_path, ids, found):
+    """Also a setuid program, which gets its arguments from its caller."""
+    user = 64055 if found == 400 else 0
+    for pid, started, own in ((400, 50, ids), (500, 90, " ".join([str(user)] * 4))):
+        process(tmp_path, pid, "qemu-system-x86", "qemu-system-x86_64", "-uuid", UUID, started=started)
+        status = tmp_path / f"proc/{pid}/status"
+        status.write_text(f"Name:\tx\nUid:\t{own}\n{status.read_text()}")
+    assert qemu.find(tmp_path, {UUID}, {UUID: user}).qemus == {UUID: found}
+    assert qemu.find(tmp_path, {UUID}, {UUID: None}).qemus == {UUID: 400}
+
+
+@pytest.mark.parametrize(
+    ("name", "found"), [("+64055", 64055), ("0", 0), ("root", 0), ("no-such-user", None), ("", None)]
+)
+def test_the_user_of_libvirts_label(name, found):
+    assert qemu.user_id(name) == found
+
+
 @pytest.mark.parametrize("words", [(), ("qemu", "-uuid"), ("qemu", UUID), ("qemu", "-uuid", UUID[:-1])])
 def test_a_process_without_the_uuid_is_not_found(tmp_path, words):
     process(tmp_path, 400, "qemu-system-x86", *words)
