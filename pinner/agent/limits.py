@@ -30,14 +30,14 @@ def require_plan(plan: Plan, run: Run, host: str) -> None:
     _require_run(run, host)
     _require_id("plan id", plan.id)
     if plan.host != host:
-        raise Invalid("plan host", _shown(plan.host), f"this host, {host}")
+        raise Invalid("plan host", shown(plan.host), f"this host, {host}")
     if run.plan != plan.id:
-        raise Invalid("run plan", _shown(run.plan), f"the id of the plan, {plan.id}")
+        raise Invalid("run plan", shown(run.plan), f"the id of the plan, {plan.id}")
     expected = "release" if plan.purpose == "release" else "apply"
     if run.kind != expected:
         raise Invalid("run kind", run.kind, f"{expected}: the purpose of the plan is {plan.purpose}")
     if run.undoes:
-        raise Invalid("run undoes", _shown(run.undoes), "empty: only a rollback undoes a run")
+        raise Invalid("run undoes", shown(run.undoes), "empty: only a rollback undoes a run")
     if plan.purpose == "release" and (run.persist or run.migrate_memory):
         raise Invalid("run persist", True, "false for a release: it changes only live affinities")
     for field, values in (("changes", plan.changes), ("wanted", plan.wanted), ("memory", plan.memory)):
@@ -73,14 +73,14 @@ def cut(text: str) -> str:
 def require_text(field: str, value: object) -> str:
     """A text for people. Raises Invalid."""
     if not isinstance(value, str) or len(value) > MAX_TEXT or "\0" in value:
-        raise Invalid(field, _shown(value), f"a text of at most {MAX_TEXT} characters, without NUL")
+        raise Invalid(field, shown(value), f"a text of at most {MAX_TEXT} characters, without NUL")
     return value
 
 
 def require_seconds(field: str, value: object, most: float) -> float:
     """A number of seconds. Raises Invalid for another value, NaN, infinity and a negative number too."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:  # NaN, too
-        raise Invalid(field, _shown(value), f"a number of seconds from 0 to {most:g}")
+        raise Invalid(field, shown(value), f"a number of seconds from 0 to {most:g}")
     return float(value)
 
 
@@ -116,7 +116,7 @@ def require_drifts(drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
 def _require_run(run: Run, host: str) -> None:
     _require_id("run id", run.id)
     if run.host != host:
-        raise Invalid("run host", _shown(run.host), f"this host, {host}")
+        raise Invalid("run host", shown(run.host), f"this host, {host}")
 
 
 def _require_texts(change: PlannedChange) -> None:
@@ -135,12 +135,12 @@ def _require_target(target: Target) -> None:
 
 def _require_id(field: str, value: object) -> str:
     if not isinstance(value, str) or not _ID.fullmatch(value):
-        raise Invalid(field, _shown(value), "1 to 64 letters, digits and _ . : - , a letter or digit first")
+        raise Invalid(field, shown(value), "1 to 64 letters, digits and _ . : - , a letter or digit first")
     return value
 
 
-def _shown(value: Any) -> object:
-    """The value, or the begin of its text where it is long."""
+def shown(value: Any) -> object:
+    """The value for an error or a log: the begin of its text, in which every letter can be printed."""
     text = "".join(_printable(str(value)[:80]))
     return value if isinstance(value, (bool, int)) and len(text) < 20 else text
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Protocol
 
 from pinner.agent import limits
+from pinner.agent.refusal_limit import WINDOW_SECONDS, RefusalLimit
 from pinner.agent.signing import SigningKey
 from pinner.model import run_events
 from pinner.model.agent_audit import AgentAction, AgentEvent, AgentRecord, ChainHead, SignedHead, agent_peer
@@ -45,8 +46,16 @@ class Chain(Protocol):
 class AgentTrail:
     """The audit trail of one agent."""
 
-    def __init__(self, host: str, chain: Chain, key: SigningKey, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        host: str,
+        chain: Chain,
+        key: SigningKey,
+        now: Callable[[], datetime],
+        refusal_limit: RefusalLimit | None = None,
+    ) -> None:
         """Begin the chain, or note in it that the key is another one than before. Raises StoreUnavailable."""
+        self._limit = refusal_limit or RefusalLimit()
         self._host = host
         self._chain = chain
         self._key = key
@@ -55,6 +64,7 @@ class AgentTrail:
 
     def head(self, centre: ChainHead | None) -> SignedHead:
         """See Agent.audit_head."""
+        self._log_left_out()
         if centre is not None and centre.seq:
             _require_number("centre.seq", centre.seq)
             if not _HASH.fullmatch(centre.hash):
@@ -80,20 +90,31 @@ class AgentTrail:
     def refusals(self, run: Run, has_run: Callable[[str], bool]) -> Iterator[None]:
         """Record that the run was refused where the block raises; ``has_run`` says whether a run of an id began.
 
-        A refusal after the run's begin is the result in the record of its end.
+        A refusal after the run's begin is the result in the record of its end. Of many refusals, most are only counted.
         """
         repeated = has_run(run.id)
         try:
             yield
         except Exception as error:
-            if isinstance(error, _REFUSALS):
-                LOG.warning("refused run %s, claimed by %r, called by %s: %s", run.id, run.actor, _peer(run), error)
-            # The error of the run matters to the caller, also where the journal cannot be written.
-            with suppress(StoreUnavailable):
-                if repeated or not has_run(run.id):
-                    code = error.code if isinstance(error, PinnerError) else PinnerError.code
-                    self._chain.append(run_events.refused(_cut(run), code, self._now()))
+            self._log_left_out()
+            if self._limit.add():
+                self._refused(run, error, lambda: not repeated and has_run(run.id))
             raise
+
+    def _refused(self, run: Run, error: Exception, has_begun: Callable[[], bool]) -> None:
+        if isinstance(error, _REFUSALS):
+            claimed = limits.shown(run.id), limits.shown(run.actor)
+            LOG.warning("refused run %s, claimed by %r, called by %s: %s", *claimed, _peer(run), error)
+        code = error.code if isinstance(error, PinnerError) else PinnerError.code
+        # The error of the run matters to the caller, also where the journal cannot be written.
+        with suppress(StoreUnavailable):
+            if not has_begun():
+                self._chain.append(run_events.refused(_cut(run), code, self._now()))
+
+    def _log_left_out(self) -> None:
+        """Log how many refusals have no record of their own."""
+        if left_out := self._limit.take_left_out():
+            LOG.warning("refused %d more runs in %g seconds, without a record of each", left_out, WINDOW_SECONDS)
 
     def _event(self, action: AgentAction, target: str, after: str, result: str) -> AgentEvent:
         return AgentEvent(self._now(), "", action, target, "", after, result, "", agent_peer.get())

@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from support.values import NOON, make_run
 
+from pinner.agent.refusal_limit import MAX_RECORDS, WINDOW_SECONDS, RefusalLimit
 from pinner.agent.signing import SigningKey, is_signed, pem, read_pem
 from pinner.agent.trail import AgentTrail
 from pinner.model.agent_audit import ChainHead
@@ -99,6 +100,29 @@ def test_a_refused_run_is_recorded_unless_it_began(trail, journal):
         with pytest.raises(HostBusy), trail.refusals(make_run(), lambda _, known=known: next(known)):
             raise HostBusy("h1", "run-0")
     assert [(record.action, record.result) for record in trail.records(1, 10)] == [("run.apply", "refused: host_busy")]
+
+
+@pytest.mark.fault(41)
+def test_a_flood_of_refused_runs_fills_neither_the_trail_nor_the_log(journal, key, caplog):
+    seconds = [1000.0]
+    trail = AgentTrail("h1", journal.chain, key, lambda: NOON, RefusalLimit(lambda: seconds[0]))
+    forged = make_run("x\nroot logged in " + "x" * 1_000_000, actor="a\x1b[2J" + "a" * 1_000_000)
+    for _ in range(100):
+        refuse(trail, forged)
+    assert len(trail.records(1, 1000)) == caplog.text.count("refused run") == MAX_RECORDS
+    assert len(caplog.text) < 1000 * MAX_RECORDS
+    assert "\x1b" not in caplog.text
+    assert "\nroot" not in caplog.text
+    seconds[0] += WINDOW_SECONDS
+    trail.head(None)
+    assert f"refused {100 - MAX_RECORDS} more runs" in caplog.text
+    refuse(trail, make_run())
+    assert trail.records(1, 1000)[-1].run == "run-1"
+
+
+def refuse(trail, run):
+    with pytest.raises(Invalid), trail.refusals(run, lambda _: False):
+        raise Invalid("run id", "...", "an id")
 
 
 def test_a_run_with_the_id_of_an_earlier_one_is_recorded(trail):
