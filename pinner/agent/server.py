@@ -11,7 +11,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from pinner.agent import calls, peers, wire
@@ -27,6 +28,10 @@ MAX_CALLS = 64
 
 MAX_SAME_CALLS = {"snapshot": 32, "host_events": 16, "explain": 8, "audit_records": 8}
 """Calls of one name at once: long waits must not keep others from a rollback."""
+
+LARGE_BYTES = 256 * 1024
+MAX_LARGE_CALLS = 4
+"""Calls of more than LARGE_BYTES at once: the values of a message can take thirty times its length in memory."""
 
 REQUEST_SECONDS = 10.0
 """How long a caller may take to send its call."""
@@ -53,6 +58,7 @@ class AgentServer:
         self._calls: list[threading.Thread] = []
         self._slots = threading.BoundedSemaphore(MAX_CALLS)
         self._same = {name: threading.BoundedSemaphore(count) for name, count in MAX_SAME_CALLS.items()}
+        self._large = threading.BoundedSemaphore(MAX_LARGE_CALLS)
         self._closing = False
         path.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -124,9 +130,12 @@ class AgentServer:
 
     def _answer(self, peer: socket.socket, label: str) -> None:
         try:
-            call = wire.receive(peer, wire.MAX_REQUEST, self._request_seconds)
-            with self._slot(calls.name_of(call)):
+            with ExitStack() as places:
+                take_place = partial(self._take_large, places)
+                call = wire.receive(peer, wire.MAX_REQUEST, self._request_seconds, take_place)
+                places.enter_context(self._slot(calls.name_of(call)))
                 result = calls.answer(self._agent, call, calls.Caller(label, _progress_to(peer)))
+                del call
             wire.send(peer, ANSWER_SECONDS, result=result)
         except PinnerError as error:
             _refuse(peer, error)
@@ -135,6 +144,15 @@ class AgentServer:
         except Exception:
             LOG.exception("a call to the agent by %s failed", label)
             _refuse(peer, PinnerError("the agent failed; its log has the reason"))
+
+    def _take_large(self, places: ExitStack, length: int) -> None:
+        """Give a long message one of the places for such, until ``places`` ends. Raises Busy."""
+        if length <= LARGE_BYTES:
+            return
+        if not self._large.acquire(blocking=False):
+            why = f"it answers {MAX_LARGE_CALLS} calls of more than {LARGE_BYTES} bytes already"
+            raise Busy("the agent", why, overdue=False)
+        places.callback(self._large.release)
 
     @contextmanager
     def _slot(self, name: str) -> Iterator[None]:

@@ -12,6 +12,7 @@ import json
 import socket
 import struct
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pydantic_core
@@ -42,16 +43,22 @@ def send(peer: socket.socket, seconds: float | None = None, /, **parts: object) 
         raise EOFError(f"the peer does not read: {error}") from None
 
 
-def receive(peer: socket.socket, limit: int = MAX_ANSWER, seconds: float | None = None) -> dict[str, Any]:
+def receive(
+    peer: socket.socket,
+    limit: int = MAX_ANSWER,
+    seconds: float | None = None,
+    admit: Callable[[int], object] = lambda _: None,
+) -> dict[str, Any]:
     """The next message, of at most ``limit`` bytes, if it arrives within ``seconds`` (None: without a limit).
 
-    Raises EOFError where the peer has disconnected or is too slow, and Invalid for a message that is too long or is not
-    a JSON object.
+    ``admit`` is called with its length before it is read, and may raise. Raises EOFError where the peer has
+    disconnected or is too slow, and Invalid for a message that is too long or is not a JSON object.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     (length,) = _LENGTH.unpack(_read(peer, _LENGTH.size, deadline))
     if length > limit:
         raise Invalid("message", length, f"at most {limit} bytes")
+    admit(length)
     return parse(_read(peer, length, deadline))
 
 

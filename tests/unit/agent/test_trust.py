@@ -105,6 +105,24 @@ def test_a_message_that_is_too_long_is_refused_before_it_is_read(path: Path, len
     assert (answer["error"]["code"], answer["error"]["details"]["value"]) == ("invalid", length)
 
 
+def test_few_long_messages_are_in_memory_at_once(path: Path) -> None:
+    """The values of a message of 32 MiB took 1 GiB, and 64 callers were answered at once."""
+    body = json.dumps(WAIT).encode() + b" " * server.LARGE_BYTES
+    with contextlib.ExitStack() as opened:
+        peers = [opened.enter_context(connected(path)) for _ in range(server.MAX_LARGE_CALLS + 1)]
+        for peer in peers[:-1]:
+            peer.sendall(struct.pack("!I", len(body)) + body)
+        wait_until(lambda: calls_of() == len(peers))
+        peers[-1].sendall(struct.pack("!I", len(body)))
+        assert wire.receive(peers[-1])["error"]["code"] == "busy"
+        assert AgentClient("h1", path).snapshot(0.0).host == "h1"
+    wait_until(lambda: calls_of() == 0)
+    with connected(path) as peer:
+        body = b'{"call": "topology"}' + b" " * server.LARGE_BYTES
+        peer.sendall(struct.pack("!I", len(body)) + body)
+        assert "result" in wire.receive(peer)
+
+
 def test_300_waits_leave_neither_300_threads_nor_any_after_their_callers_left(path: Path) -> None:
     with contextlib.ExitStack() as opened:
         peers = []
