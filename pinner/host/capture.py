@@ -47,12 +47,27 @@ def capture(root: Path, folder: Path, *, scrub: bool) -> int:
     sysfs_cpus.present(root)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if any(folder.iterdir()) or folder.stat().st_uid != os.geteuid():
-            # The owner of the folder could put a symlink in the place of a file that root writes.
-            raise Invalid("DIR", str(folder), "a new or empty folder of this user")
-        return _Copy(root, folder, Scrubber() if scrub else None).all()
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            _take(descriptor, folder)
+            # By the descriptor: the owner of the folder above could put another folder in the place of this one.
+            return _Copy(root, Path(f"/proc/self/fd/{descriptor}"), Scrubber() if scrub else None).all()
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise Invalid("DIR", str(folder), f"a folder that can be written ({error.strerror})") from None
+
+
+def _take(descriptor: int, folder: Path) -> None:
+    """Close the folder for other users, who could put a symlink in the place of a file that root writes.
+
+    Raises Invalid for a folder of another user, and for one that is not empty.
+    """
+    if os.fstat(descriptor).st_uid == os.geteuid() and not os.listdir(descriptor):
+        os.fchmod(descriptor, 0o700)
+        if not os.listdir(descriptor):  # nobody can write into it any more
+            return
+    raise Invalid("DIR", str(folder), "a new or empty folder of this user, no link to one")
 
 
 class _Copy:

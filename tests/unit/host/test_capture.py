@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.roots import CPU, kernel_thread, process, two_nodes, write
 
+from pinner.host import files
 from pinner.host.capture import capture
 from pinner.host.inventory import take_snapshot
 from pinner.host.sysfs import read_topology
@@ -123,6 +124,38 @@ def test_a_capture_of_this_machine_has_its_fingerprint(tmp_path):
 def test_only_the_owner_can_read_a_capture(root, tmp_path):
     capture(root, tmp_path / "copy", scrub=False)
     assert (tmp_path / "copy").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_link_that_takes_the_folders_place_is_not_followed(root, tmp_path, monkeypatch):
+    """The owner of the folder above can replace the folder while root writes into it."""
+    victim, shown = tmp_path / "victim", tmp_path / "moved"
+    victim.mkdir()
+    real = files.read
+
+    def swap(path, *arguments, **more):
+        if (tmp_path / "copy").exists() and not shown.exists():
+            (tmp_path / "copy").rename(shown)
+            (tmp_path / "copy").symlink_to(victim)
+        return real(path, *arguments, **more)
+
+    monkeypatch.setattr(files, "read", swap)
+    assert capture(root, tmp_path / "copy", scrub=False) > 10
+    assert list(victim.iterdir()) == []
+    assert (shown / "proc/cmdline").exists()
+
+
+@pytest.mark.parametrize("kind", ["open to others", "a link"])
+def test_a_folder_that_others_can_write_is_closed_and_a_link_is_refused(root, tmp_path, kind):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real").chmod(0o777)
+    if kind == "a link":
+        (tmp_path / "copy").symlink_to(tmp_path / "real")
+        with pytest.raises(Invalid):
+            capture(root, tmp_path / "copy", scrub=False)
+        assert list((tmp_path / "real").iterdir()) == []
+    else:
+        capture(root, tmp_path / "real", scrub=False)
+        assert (tmp_path / "real").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_folder_that_is_not_empty_is_refused(root, tmp_path):
