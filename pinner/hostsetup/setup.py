@@ -12,6 +12,7 @@ from pinner.hostsetup import account, steps
 from pinner.hostsetup.layout import ACCOUNT, CONFIG_MODE, ENABLED, Layout
 from pinner.hostsetup.steps import Step
 from pinner.model.errors import Invalid
+from pinner.owners import require_own
 from pinner.server import folders, installation
 
 _HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa: S108 - the units have other folders there
@@ -51,6 +52,19 @@ def check_host(layout: Layout) -> None:
         _check_stays_inside(layout)
     if not layout.is_image and not Path("/run/systemd/system").is_dir():
         raise Invalid("host", os.uname().nodename, "a host that systemd has started; elsewhere use `pinner serve`")
+    if layout.is_image:
+        _check_image(layout)
+
+
+def _check_image(layout: Layout) -> None:
+    """Raise Invalid where a path in the image leads out of it, or another user can change the path."""
+    require_own(layout.root, "--root")
+    top = layout.root.resolve()
+    parents = {path.parent for path in layout.installed()}
+    for path in (*parents, layout.config, layout.state / "agent/journal.sqlite"):
+        if not path.resolve().is_relative_to(top):
+            raise Invalid("--root", str(path), f"a path that no symlink leads out of the image {layout.root}")
+        require_own(path if path in parents else path.parent, "--root")
 
 
 def _check_stays_inside(layout: Layout) -> None:

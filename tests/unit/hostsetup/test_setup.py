@@ -98,6 +98,32 @@ def test_a_file_that_is_not_pinners_is_left_alone(layout: Layout, kind: str) -> 
     assert not layout.config.exists(), "nothing is made before all is checked"
 
 
+@pytest.mark.parametrize("link", ["etc", "etc/systemd", "etc/pinner", "etc/pinner/pinner.conf"])
+def test_a_symlink_of_an_image_does_not_lead_to_the_host(layout: Layout, tmp_path: Path, link: str) -> None:
+    """An absolute symlink of an image means a path of that system, not of this one."""
+    outside = tmp_path / "host"
+    outside.mkdir()
+    (outside / "pinner").mkdir()
+    (outside / "pinner/pinner.conf").write_text("mine")
+    there = layout.root / link
+    there.parent.mkdir(parents=True)
+    there.symlink_to(outside / "new.conf" if link.endswith(".conf") else outside)
+    before = sorted(outside.rglob("*"))
+    for call in (lambda: do(layout), lambda: undo(layout, purge=True)):
+        with pytest.raises(Invalid, match="leads out of the image"):
+            call()
+    assert sorted(outside.rglob("*")) == before
+
+
+def test_an_image_that_another_user_can_change_is_refused(layout: Layout) -> None:
+    layout.root.mkdir()
+    os.chown(layout.root, 12345, 12345)
+    for call in (lambda: do(layout), lambda: undo(layout)):
+        with pytest.raises(Invalid, match="only root can write"):
+            call()
+    assert list(layout.root.iterdir()) == []
+
+
 def test_a_removal_leaves_nothing_of_an_unchanged_setup(layout: Layout) -> None:
     do(layout)
     undo(layout)
