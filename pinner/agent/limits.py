@@ -9,6 +9,7 @@ from pinner.model.drift import Drift
 from pinner.model.errors import Invalid
 from pinner.model.journal import Run
 from pinner.model.plan import Plan
+from pinner.model.request import Request
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 
 MAX_CHANGES = 32_768
@@ -18,7 +19,7 @@ MAX_THREADS = 262_144
 MAX_TEXT = 4096
 """Characters of a text for people."""
 MAX_NAMES = 4096
-"""Process names in one call."""
+"""Names in one list: each process of the host is looked for in it."""
 MAX_WAIT_SECONDS = 60.0
 """The longest wait for host events."""
 
@@ -45,6 +46,7 @@ def require_plan(plan: Plan, run: Run, host: str) -> None:
             raise Invalid(f"plan {field}", len(values), f"at most {MAX_CHANGES} of them")
     if (threads := sum(len(each.before) for each in plan.changes if isinstance(each, AffinityChange))) > MAX_THREADS:
         raise Invalid("plan changes", threads, f"at most {MAX_THREADS} threads")
+    _require_request(plan.request)
     for change in plan.changes:
         _require_texts(change)
 
@@ -117,6 +119,12 @@ def _require_run(run: Run, host: str) -> None:
     _require_id("run id", run.id)
     if run.host != host:
         raise Invalid("run host", shown(run.host), f"this host, {host}")
+
+
+def _require_request(request: Request) -> None:
+    for name in ("guests", "processes", "excluded_guests", "excluded_processes"):
+        if (count := len(getattr(request, name))) > MAX_NAMES:
+            raise Invalid(f"request {name}", count, f"at most {MAX_NAMES} names")
 
 
 def _require_texts(change: PlannedChange) -> None:

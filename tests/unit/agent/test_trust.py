@@ -33,6 +33,7 @@ from pinner.agent.trail import AgentTrail
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.errors import Busy, Invalid, NotPermitted, PinnerError, Refused, RunConflict, StalePlan, Unanswered
 from pinner.model.plan import Plan
+from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.store.journal import Journal
 
@@ -408,6 +409,8 @@ def test_wrong_arguments_of_the_trail(path: Path, call: str, arguments: dict[str
         replace(make_plan(), changes=(replace(make_change(), target=Target("process", "1", 2**70, "x")),)),
         replace(make_plan(), changes=(replace(make_change(), target=Target("vcpu", "../x", 1, "x")),)),
         replace(make_plan(), purpose="release"),
+        replace(make_plan(), request=Request(processes=("x",) * (limits.MAX_NAMES + 1))),
+        replace(make_plan(), request=Request(excluded_guests=("x",) * (limits.MAX_NAMES + 1))),
         make_plan(host="another"),
     ],
 )
