@@ -44,12 +44,9 @@ def setup_host(layout: Layout, say: Callable[[str], None], *, dry_run: bool) -> 
 
 
 def check_host(layout: Layout) -> None:
-    """Raise Invalid if this process is not root, if the host does not run systemd, or if an image leads out of
-    itself."""
+    """Raise Invalid if this process is not root, if the host does not run systemd, or if an image is not safe."""
     if os.geteuid() != 0:
         raise Invalid("user", str(os.geteuid()), "root: call it with sudo")
-    if layout.is_image:
-        _check_stays_inside(layout)
     if not layout.is_image and not Path("/run/systemd/system").is_dir():
         raise Invalid("host", os.uname().nodename, "a host that systemd has started; elsewhere use `pinner serve`")
     if layout.is_image:
@@ -59,20 +56,13 @@ def check_host(layout: Layout) -> None:
 def _check_image(layout: Layout) -> None:
     """Raise Invalid where a path in the image leads out of it, or another user can change the path."""
     require_own(layout.root, "--root")
-    top = layout.root.resolve()
-    parents = {path.parent for path in layout.installed()}
-    for path in (*parents, layout.config, layout.state / "agent/journal.sqlite"):
-        if not path.resolve().is_relative_to(top):
-            raise Invalid("--root", str(path), f"a path that no symlink leads out of the image {layout.root}")
-        require_own(path if path in parents else path.parent, "--root")
-
-
-def _check_stays_inside(layout: Layout) -> None:
-    """Raise Invalid where an absolute symlink of the image leads to the files of this host."""
     inside = layout.root.resolve()
-    for path in (*layout.installed(), layout.config, layout.state / "agent", layout.sockets / "agent.sock"):
-        if not path.parent.resolve().is_relative_to(inside):
-            raise Invalid("--root", str(path), f"a path inside {inside}; a symlink leads to {path.parent.resolve()}")
+    files = [*layout.installed(), layout.config, layout.state / "agent/journal.sqlite", layout.sockets / "agent.sock"]
+    for path in (*(path.parent for path in files), layout.config):
+        if not path.resolve().is_relative_to(inside):
+            raise Invalid("--root", str(path), f"a path inside {inside}; a symlink leads to {path.resolve()}")
+    for path in files:
+        require_own(path.parent, "--root")
 
 
 def _check_programs(layout: Layout) -> None:
