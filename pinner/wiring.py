@@ -1,10 +1,11 @@
 """The composition root: creates pinner's objects from the configuration. No other module reads the configuration."""
 
+import logging
 import os
 import socket
 import tempfile
 import uuid
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,25 +20,31 @@ from pinner.agent.protocol import Agent
 from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
 from pinner.agent.waiting import sleep
+from pinner.apply.ended import can_be_undone
 from pinner.host import nova_conf
 from pinner.host.events import HostWatcher
 from pinner.host.inventory import take_snapshot
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
 from pinner.host.own_pins import OwnPins
-from pinner.model.errors import Invalid
+from pinner.model.errors import Invalid, NotFound, StoreUnavailable
 from pinner.model.nova import NovaSets, configured, cpus
 from pinner.model.nova_report import Listening
 from pinner.model.snapshot import Snapshot
 from pinner.owners import require_own
+from pinner.service import retention
 from pinner.service.audit_heads import AuditHeads
 from pinner.service.compose import ServiceParts, compose
 from pinner.service.controller import PolicyController
+from pinner.service.daily import Daily
 from pinner.service.protocol import Service
 from pinner.service.reconciler import Reconciler
+from pinner.service.retention import Limits, Purged
 from pinner.store.journal import Journal
-from pinner.store.repositories import open_store
+from pinner.store.repositories import Retention, open_store
+from pinner.store.unusable_journal import LastMasks, UnusableJournal, open_journal
 
+LOG = logging.getLogger(__name__)
 LIVE = Path("/")
 STATE_OF_ROOT = Path("/var/lib/pinner")
 """The state folder of a server that root starts, unless [agent] state_dir names another one."""
@@ -123,8 +130,9 @@ def local_agent(config: cfg.ConfigOpts, own: Container[int], undo: ExitStack, *,
     """
     libvirt = Libvirt(config.libvirt.uri, config.libvirt.call_timeout)
     require_own(state_dir(config) / "agent", "[agent] state_dir")
-    journal = Journal(state_dir(config) / "agent")
+    journal = open_journal(state_dir(config) / "agent")
     undo.callback(journal.close)
+    placed = LastMasks(journal)
     sets, files = nova_sets(config), [Path(file) for file in config.nova.nova_conf]
 
     def take(sample_seconds: float) -> Snapshot:
@@ -134,7 +142,7 @@ def local_agent(config: cfg.ConfigOpts, own: Container[int], undo: ExitStack, *,
             libvirt,
             sample_seconds=sample_seconds,
             own=own,
-            placed=journal.placed(),
+            placed=placed(),
             sets=sets,
             nova=nova_conf.read(files),
             now=now,
@@ -148,12 +156,60 @@ def local_agent(config: cfg.ConfigOpts, own: Container[int], undo: ExitStack, *,
     trail = AgentTrail(host_name(config), journal.chain, key, now)
     agent = LocalAgent(take, host, journal, now, event_queue, trail, config.agent.recover, name=host_name(config))
     undo.callback(agent.close)
-    agent.recover()
+    try:
+        agent.recover()
+    except StoreUnavailable as error:
+        LOG.error("no plan can be applied and no run rolled back: %s", error)
     if watch:
-        watcher = HostWatcher(config.libvirt.uri, own_pins, event_queue, journal.placed)
+        start_daily("journal retention", lambda: _purge_journal(config, journal, host), undo)
+        watcher = HostWatcher(config.libvirt.uri, own_pins, event_queue, placed)
         watcher.start()
         undo.callback(watcher.close)
     return agent
+
+
+def _purge_journal(config: cfg.ConfigOpts, journal: Journal | UnusableJournal, host: LiveHost) -> None:
+    def is_kept(run: str) -> bool:
+        return can_be_undone(journal.run(run), journal.entries(run), host)
+
+    deleted = journal.purge(now() - timedelta(days=config.retention.runs_days), is_kept)
+    if deleted:
+        LOG.info("deleted %d runs from the journal, none of which can be undone any more", deleted)
+
+
+def start_daily(name: str, work: Callable[[], None], undo: ExitStack) -> None:
+    """Do the work once a day; ``undo`` stops it."""
+    daily = Daily(name, work)
+    daily.start()
+    undo.callback(daily.stop)
+
+
+def purge(
+    config: cfg.ConfigOpts, store: Retention, is_kept: Callable[[str], bool] = lambda _: True, *, dry_run: bool = False
+) -> Purged:
+    """Delete from the central database what is older than the configured limits. By default, a run whose changes are
+    in place is kept."""
+    options = config.retention
+    limits = Limits(
+        runs=timedelta(days=options.runs_days),
+        plans=timedelta(days=options.plans_days),
+        audit=timedelta(days=options.audit_days),
+        audit_folder=Path(options.audit_export) if options.audit_export else None,
+    )
+    return retention.purge(store, limits, now(), host_name(config), is_kept, dry_run=dry_run)
+
+
+def start_retention(config: cfg.ConfigOpts, store: Retention, agent: Agent, undo: ExitStack) -> None:
+    """Purge the central database once a day. A run is kept as long as the agent's journal has it."""
+
+    def is_kept(run: str) -> bool:
+        try:
+            agent.run(run)
+        except NotFound:
+            return False
+        return True
+
+    start_daily("retention", lambda: LOG.info("%s", purge(config, store, is_kept)), undo)
 
 
 def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:

@@ -115,6 +115,19 @@ ROWS = (
         "P",
     ),
     Row(
+        57,
+        "a year of mends: 100,000 runs, 1,000,000 audit records",
+        "disk bounded by retention; a look and a page cost what they cost on the first day",
+        "P",
+    ),
+    Row(58, "a damaged journal or database file", "named with its repair; reading the host goes on", "P"),
+    Row(
+        60,
+        "eight writers on each database; a text of 1 MiB; the database restarts",
+        "no lost or doubled audit record, no 500; an action and its record are one transaction",
+        "P",
+    ),
+    Row(
         62,
         "pinner's Python or checkout lies where the API's user may not read",
         "it works, or the start names the folder and the remedy",

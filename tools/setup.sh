@@ -28,12 +28,18 @@ fi
 missing=$(.venv/bin/bindep -b test || true)
 # shellcheck disable=SC2086 # one word a package
 [ -z "$missing" ] || install $missing
-case "$missing" in
-*rabbitmq-server*)
-    # The tests start their own broker; the one that Debian's package starts accepts connections from other machines.
-    [ ! -d /run/systemd/system ] || $SUDO systemctl --quiet disable --now rabbitmq-server
-    ;;
-esac
+# The tests start servers of their own; the broker that Debian's package starts accepts connections from other machines.
+for service in postgresql rabbitmq-server; do
+    case "$missing" in
+    *$service*)
+        if [ -d /run/systemd/system ]; then
+            $SUDO systemctl --quiet disable --now "$service"
+        else
+            $SUDO service "$service" stop >/dev/null || true
+        fi
+        ;;
+    esac
+done
 
 say "Installing Python packages into .venv"
 .venv/bin/pip install -q -c constraints.txt -e '.[test,lint,nova]'

@@ -2,9 +2,14 @@
 
 import sqlalchemy as sa
 from alembic import op
+from sqlalchemy.dialects.mysql import LONGBLOB
 
 revision = "0014"
-down_revision = "0010"
+down_revision = "0013"
+
+
+_LONG_BYTES = sa.LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb")
+_COLLATION = "utf8mb4_nopad_bin"
 
 
 def upgrade() -> None:
@@ -17,7 +22,11 @@ def upgrade() -> None:
         sa.Column("at", sa.String(32), nullable=False),
         sa.Column("status", sa.Integer, nullable=False),
         sa.Column("location", sa.String(255), nullable=False),
-        sa.Column("body", sa.LargeBinary(2**24 - 1), nullable=False),
+        sa.Column("body", _LONG_BYTES, nullable=False),
+        mariadb_charset="utf8mb4",
+        mariadb_collate=_COLLATION,
+        mysql_charset="utf8mb4",
+        mysql_collate=_COLLATION,
     )
     op.create_index("idempotency_keys_at", "idempotency_keys", ["at"])
 

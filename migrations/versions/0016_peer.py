@@ -2,14 +2,18 @@
 
 import sqlalchemy as sa
 from alembic import op
+from sqlalchemy.dialects.mysql import LONGTEXT
 
 revision = "0016"
 down_revision = "0014"
 
 
+_LONG_TEXT = sa.Text().with_variant(LONGTEXT(), "mysql", "mariadb")
+
+
 def upgrade() -> None:
     """The callers of earlier runs are not known."""
-    op.add_column("runs", sa.Column("peer", sa.Text, nullable=False, server_default=""))
+    op.add_column("runs", sa.Column("peer", _LONG_TEXT, nullable=False, server_default=""))
 
 
 def downgrade() -> None:

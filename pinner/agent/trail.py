@@ -54,13 +54,19 @@ class AgentTrail:
         now: Callable[[], datetime],
         refusal_limit: RefusalLimit | None = None,
     ) -> None:
-        """Begin the chain, or note in it that the key is another one than before. Raises StoreUnavailable."""
+        """Begin the chain, or note in it that the key is another one than before.
+
+        Where the chain cannot be written, every use of it raises StoreUnavailable, and reading the host goes on.
+        """
         self._limit = refusal_limit or RefusalLimit()
         self._host = host
         self._chain = chain
         self._key = key
         self._now = now
-        chain.append_new(self._event(AgentAction.KEY_SET, host, key.public, "set"))
+        try:
+            chain.append_new(self._event(AgentAction.KEY_SET, host, key.public, "set"))
+        except StoreUnavailable as error:
+            LOG.error("the agent's audit trail cannot be written: %s", error)
 
     def head(self, centre: ChainHead | None) -> SignedHead:
         """See Agent.audit_head."""

@@ -4,9 +4,11 @@ Exit status: 0 done, 1 failed, 2 bad input.
 """
 
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 
 from sqlalchemy import Engine
 
@@ -15,7 +17,11 @@ from pinner.cli.context import local_caller
 from pinner.cli.guard import guarded
 from pinner.cli.parser import Commands, Parser, add_config_file
 from pinner.store import schema
-from pinner.store.engine import connect
+from pinner.store.damage import set_file_aside
+from pinner.store.engine import engine_of, make_file
+from pinner.store.repositories import open_store
+
+MAX_DAYS = 36500
 
 STATUS = """\
 exit status:
@@ -78,6 +84,21 @@ def make_parser() -> Parser:
     downgrade.add_argument(
         "--to", metavar="REVISION", required=True, help="revision to downgrade to; base drops every table"
     )
+    summary = "delete old runs, plans and snapshots, and export old audit records (see [retention])"
+    purge = _add(commands, "purge", _purge, summary, example="purge --dry-run --runs-days 30")
+    purge.add_argument("--dry-run", action="store_true", help="show how many rows would be deleted")
+    for name, what in (("runs", "ended runs"), ("plans", "plans and snapshots that nothing refers to")):
+        about = f"days that {what} are kept (default: [retention] {name}_days)"
+        purge.add_argument(f"--{name}-days", metavar="DAYS", type=_days, help=about)
+    summary = "rename a damaged SQLite file, so that pinner starts with an empty one; the renamed file is kept"
+    aside = _add(commands, "set-aside", _set_aside, summary)
+    aside.add_argument(
+        "file",
+        metavar="FILE",
+        nargs="?",
+        type=Path,
+        help="the file, for instance the agent's journal (default: pinner's database)",
+    )
     return parser
 
 
@@ -102,9 +123,13 @@ def _execute(arguments: Namespace) -> None:
     from pinner.server.database import become_owner
 
     url = wiring.database_url(wiring.configuration(arguments.config_file))
+    if getattr(arguments, "file", None) is not None:
+        url = f"sqlite:///{arguments.file.resolve()}"
     become_owner(url)
-    engine = connect(url)
+    engine = engine_of(url)
     try:
+        if arguments.run is not _set_aside:
+            make_file(engine)
         arguments.run(engine, arguments)
     finally:
         engine.dispose()
@@ -118,6 +143,36 @@ def _upgrade(engine: Engine, arguments: Namespace) -> None:
 def _downgrade(engine: Engine, arguments: Namespace) -> None:
     schema.downgrade(engine, arguments.to)
     _current(engine, arguments)
+
+
+def _days(text: str) -> int:
+    """A number of days of the command line."""
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= MAX_DAYS:
+        raise ArgumentTypeError(f"{text!r} is not a number of days from 1 to {MAX_DAYS}")
+    return int(text)
+
+
+def _purge(engine: Engine, arguments: Namespace) -> None:
+    from pinner import wiring
+
+    config = wiring.configuration(arguments.config_file)
+    for name in ("runs_days", "plans_days"):
+        if (days := getattr(arguments, name)) is not None:
+            config.set_override(name, days, group="retention")
+    with open_store(engine.url.render_as_string(hide_password=False)) as store:
+        done = wiring.purge(config, store.retention, dry_run=arguments.dry_run)
+    verb = "would delete" if arguments.dry_run else "deleted"
+    print(f"{verb} {done.runs} runs, {done.plans} plans, {done.snapshots} snapshots")
+    if done.audit_file:
+        print(f"audit records are now in {done.audit_file}")
+
+
+def _set_aside(engine: Engine, arguments: Namespace) -> None:
+    if arguments.file is None and engine.dialect.name != "sqlite":
+        raise Invalid("file", None, f"a file of SQLite; {engine.dialect.name} has its own tools for repair")
+    path = (arguments.file or Path(str(engine.url.database))).resolve()
+    for renamed in set_file_aside(path, datetime.now(UTC)):
+        print(f"kept as {renamed}")
 
 
 def _current(engine: Engine, _arguments: Namespace) -> None:

@@ -35,6 +35,7 @@ class AuditAction(StrEnum):
     token.create    an API token was made
     token.revoke    an API token was revoked
     request.refuse  a request was answered with status 401, 403 or 429, or several such requests were counted
+    audit.export    records of the audit trail were exported to a file, and are then deleted from the database
     """
 
     SNAPSHOT_TAKE = "snapshot.take"
@@ -54,6 +55,7 @@ class AuditAction(StrEnum):
     TOKEN_CREATE = "token.create"  # noqa: S105 - an action, not a password
     TOKEN_REVOKE = "token.revoke"  # noqa: S105
     REQUEST_REFUSE = "request.refuse"
+    AUDIT_EXPORT = "audit.export"
 
 
 @dataclass(frozen=True, slots=True)

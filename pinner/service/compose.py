@@ -15,7 +15,7 @@ from pinner.service.plans import PlanMaker
 from pinner.service.policies import HostPolicies
 from pinner.service.reconciler import Reconciler
 from pinner.service.runs import RunManager
-from pinner.store.repositories import Store
+from pinner.store.repositories import Retention, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ class ServiceParts:
     """For the access control: the tokens, and the audit trail."""
     audit_heads: AuditHeads
     """For a server, which exchanges the heads of the audit trails all the time."""
+    retention: Retention
+    """To purge the database once a day."""
 
     def close(self) -> None:
         """Accept no more runs, and wait for the runs under way."""
@@ -60,4 +62,4 @@ def compose(
     exclusions = GuestExclusions(hosts, store, now)
     trail = AuditTrail(hosts, runs, store)
     service = LocalService(hosts, plans, policies, runs, reconciler, guest_events, exclusions, trail, store)
-    return ServiceParts(service, reconciler, runs, store, heads)
+    return ServiceParts(service, reconciler, runs, store, heads, store.retention)

@@ -40,13 +40,13 @@ class GuestEventHandler:
         result = "known" if known else "no guest of this host"
         nova = codec.dump(event.nova).decode() if event.nova else ""
         subject = f"guest {event.guest}: {summary}"
-        self._store.audit.append(
-            audit_event(caller, self._now(), AuditAction.GUEST_EVENT, host, subject, result, after=nova)
-        )
+        reported = audit_event(caller, self._now(), AuditAction.GUEST_EVENT, host, subject, result, after=nova)
         if event.kind == "gone":
-            self._store.guest_hints.forget(event.guest, host)
-        elif known:
-            self._store_hint(host, event)
+            self._store.guest_hints.forget(event.guest, host, [reported])
+        elif known and (hint := self._hint(host, event)):
+            self._store.guest_hints.put(hint, [reported])
+        else:
+            self._store.audit.append(reported)
         run = ""
         if known and self._is_leaving(host, event):
             run = self._release(host, event, replace(caller, origin=summary))
@@ -61,12 +61,12 @@ class GuestEventHandler:
         run = self._reconciler.release_guest(host, event.guest, event.cpus, reason, caller)
         return run.id if run else ""
 
-    def _store_hint(self, host: str, event: GuestEvent) -> None:
+    def _hint(self, host: str, event: GuestEvent) -> GuestHint | None:
+        """What the event tells about the guest, together with what is known; None: nothing."""
         before = self._store.guest_hints.of(host).get(event.guest)
         nova = event.nova or (before.nova if before else None)
         until = self._now() + self._migration if event.kind == "leaving" else None
-        if before or nova or until:
-            self._store.guest_hints.put(GuestHint(event.guest, host, event.at, nova, until))
+        return GuestHint(event.guest, host, event.at, nova, until) if before or nova or until else None
 
     def _is_leaving(self, host: str, event: GuestEvent) -> bool:
         """Whether the event says that the guest leaves, and no later event says that it stayed."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from pinner.model.audit import AuditAction, Caller, audit_event
-from pinner.model.errors import NotFound
+from pinner.model.errors import NotFound, PinnerError
 from pinner.service.hosts import Hosts
 from pinner.service.protocol import GuestExclusion
 from pinner.store.repositories import Store
@@ -24,8 +24,17 @@ class GuestExclusions:
         found = next((each for each in guests if guest in (each.uuid, each.name)), None)
         if found is None:
             raise NotFound("guest", guest, tuple(sorted(each.name for each in guests)))
-        self._hosts.agent(host).set_excluded(found.uuid, excluded=excluded)
-        result = "excluded" if excluded else "included"
         subject = f"{found.name} ({found.uuid})"
-        self._store.audit.append(audit_event(caller, self._now(), AuditAction.GUEST_EXCLUDE, host, subject, result))
+
+        def record(result: str) -> None:
+            event = audit_event(caller, self._now(), AuditAction.GUEST_EXCLUDE, host, subject, result)
+            self._store.audit.append(event)
+
+        # The record comes first, because the mark is no part of the database's transaction.
+        record("excluded" if excluded else "included")
+        try:
+            self._hosts.agent(host).set_excluded(found.uuid, excluded=excluded)
+        except PinnerError as error:
+            record(f"failed: {error.code}")
+            raise
         return GuestExclusion(found.uuid, found.name, excluded)

@@ -1,16 +1,19 @@
 """The hosts that this process serves: an agent for each."""
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from pinner.agent.protocol import Agent
-from pinner.model.errors import Invalid, NotFound, Overloaded
+from pinner.model.errors import Invalid, NotFound, Overloaded, StoreUnavailable
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 from pinner.planning.placement.guest_hints import with_guest_hints
 from pinner.service.shared_calls import SharedCalls
 from pinner.store.guest_hints import GuestHints
+
+LOG = logging.getLogger(__name__)
 
 MEASUREMENTS = 4
 """Measurements of CPU use of one host at the same time."""
@@ -58,21 +61,32 @@ class Hosts:
         return host
 
     def snapshot(self, host: str, sample_seconds: float) -> Snapshot:
-        """A new snapshot of the host, with the hints about its guests. Raises like Agent.snapshot.
+        """A new snapshot of the host, with the hints about its guests.
 
-        Raises Overloaded where MEASURING_CALLERS wait for measurements already.
+        Raises like Agent.snapshot, StoreUnavailable, and Overloaded where MEASURING_CALLERS wait for a measurement.
         """
-        agent = self.agent(host)
-        if sample_seconds > 0:
-            taken = self._measure(host, sample_seconds)
-        else:
-            taken = self._scans[host].call(None, lambda: agent.snapshot(0.0))
-        return with_guest_hints(taken, self._hints.of(host), self._now())
+        return with_guest_hints(self._take(host, sample_seconds), self._hints.of(host), self._now())
+
+    def look(self, host: str, sample_seconds: float) -> Snapshot:
+        """Like ``snapshot``, but without the hints while the database cannot be read: looking needs no database."""
+        taken = self._take(host, sample_seconds)
+        try:
+            hints = self._hints.of(host)
+        except StoreUnavailable as error:
+            LOG.warning("host %s is shown without what earlier events told about its guests: %s", host, error)
+            return taken
+        return with_guest_hints(taken, hints, self._now())
 
     def topology(self, host: str) -> Topology:
         """The host's topology now. Its processes and guests are not read. Raises NotFound, HostUnreachable."""
         agent = self.agent(host)
         return self._topologies[host].call(None, agent.topology)
+
+    def _take(self, host: str, sample_seconds: float) -> Snapshot:
+        agent = self.agent(host)
+        if sample_seconds > 0:
+            return self._measure(host, sample_seconds)
+        return self._scans[host].call(None, lambda: agent.snapshot(0.0))
 
     def _measure(self, host: str, sample_seconds: float) -> Snapshot:
         if not self._measuring.acquire(blocking=False):

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from pinner.model.audit import AuditAction, Caller, audit_event
+from pinner import codec
+from pinner.model.audit import AuditAction, AuditEvent, Caller, audit_event
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.plan import Plan
 from pinner.model.request import Request
@@ -26,16 +27,21 @@ class PlanMaker:
 
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
         """See Service.observe."""
+        self._require_sample(sample_seconds)
+        return self._hosts.look(host, sample_seconds)
+
+    def _require_sample(self, sample_seconds: float) -> None:
         if not 0 <= sample_seconds <= MAX_SAMPLE_SECONDS:
             raise Invalid("sample_seconds", sample_seconds, f"a number of seconds from 0 to {MAX_SAMPLE_SECONDS:g}")
-        return self._hosts.snapshot(host, sample_seconds)
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         """See Service.take_snapshot."""
-        taken = self.observe(host, self._sample_seconds if sample_seconds is None else sample_seconds)
-        key = self._store.snapshots.add(taken)
-        self._store.audit.append(audit_event(caller, self._now(), AuditAction.SNAPSHOT_TAKE, host, key, "done"))
-        return key, taken
+        sample_seconds = self._sample_seconds if sample_seconds is None else sample_seconds
+        self._require_sample(sample_seconds)
+        taken = self._hosts.snapshot(host, sample_seconds)
+        key = codec.content_hash(taken)
+        event = audit_event(caller, self._now(), AuditAction.SNAPSHOT_TAKE, host, key, "done")
+        return self._store.snapshots.add(taken, [event]), taken
 
     def plan(
         self, host: str, request: Request, snapshot: str | None, sample_seconds: float | None, caller: Caller
@@ -50,19 +56,17 @@ class PlanMaker:
             if basis.host != host:
                 raise Invalid("snapshot", snapshot, f"a snapshot of host {host}; this one is of {basis.host}")
         made = planner.plan(basis, key, request)
-        self._store.plans.add(made, self._now())
-        self._record_created(made, caller)
+        if not self._store.plans.add(made, self._now(), [self._created(made, caller)]):
+            self._store.audit.append(self._created(made, caller))  # the same plan again
         return made
 
     def keep(self, basis: Snapshot, plan: Plan, caller: Caller) -> None:
         """Store a plan and its snapshot. The audit trail records the plan when it is new."""
-        self._store.snapshots.add(basis)
-        if self._store.plans.add(plan, self._now()):
-            self._record_created(plan, caller)
+        self._store.plans.add(plan, self._now(), [self._created(plan, caller)], basis)
 
-    def _record_created(self, plan: Plan, caller: Caller) -> None:
+    def _created(self, plan: Plan, caller: Caller) -> AuditEvent:
         result = f"{len(plan.changes)} changes"
-        self._store.audit.append(audit_event(caller, self._now(), AuditAction.PLAN_CREATE, plan.host, plan.id, result))
+        return audit_event(caller, self._now(), AuditAction.PLAN_CREATE, plan.host, plan.id, result)
 
 
 def require_installed(strategy: str) -> None:

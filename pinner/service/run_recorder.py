@@ -22,9 +22,10 @@ class RunRecorder:
         self._runs = runs
         self._now = now
         self._guard = threading.Lock()
-        stored = runs.entries(run.undoes or run.id)
-        self._known = {entry.seq: entry for entry in stored}
+        self._known = self._stored()
         self._due: dict[int, Entry] = {}
+        self._in_doubt = False
+        """Whether the database did not answer a write, which it may have stored all the same."""
 
     def open(self) -> None:
         """Store the new run and the audit record of its request. Raises StoreUnavailable: then do not begin the run."""
@@ -40,7 +41,9 @@ class RunRecorder:
         with self._guard:
             due = self._unstored(self._due.values())
             if due:
+                self._in_doubt = True
                 self._runs.save(due, self._changes(due))
+                self._in_doubt = False
                 self._known |= self._due
             self._due.clear()
 
@@ -71,7 +74,13 @@ class RunRecorder:
         action = AuditAction.RUN_RELEASE if run.kind == "release" else AuditAction.RUN_APPLY
         return self._event(action, f"{run.id} of {run.plan}", "", run_options(run), result)
 
+    def _stored(self) -> dict[int, Entry]:
+        return {entry.seq: entry for entry in self._runs.entries(self._run.undoes or self._run.id)}
+
     def _unstored(self, entries: Iterable[Entry]) -> list[Entry]:
+        if self._in_doubt:
+            self._known = self._stored()
+            self._in_doubt = False
         latest = {entry.seq: entry for entry in entries}
         return [entry for seq, entry in sorted(latest.items()) if self._known.get(seq) != entry]
 

@@ -60,8 +60,11 @@ class RunManager:
 
     def catch_up(self) -> None:
         """Store the outcome of each run whose process died before it stored the end. Call it once, at the start."""
-        for run in self._runs.running():
-            self._updated(run)
+        try:
+            for run in self._runs.running():
+                self._updated(run)
+        except StoreUnavailable as error:
+            LOG.warning("runs that a dead process left open are not checked now: %s", error)
 
     def close(self) -> None:
         """Accept no more runs, and wait for the runs under way."""

@@ -9,7 +9,8 @@ from pinner.model.agent_audit import AgentAction, AgentEvent, AgentRecord, Chain
 from pinner.model.errors import Invalid
 from pinner.store import tables
 from pinner.store.chain import START, link
-from pinner.store.engine import reading, writing
+from pinner.store.engine import reading
+from pinner.store.write import write
 
 _TABLE = tables.agent_chain
 _COLUMNS = [_TABLE.c[name] for name in AgentRecord.__dataclass_fields__]
@@ -23,16 +24,18 @@ class AgentChain:
 
     def append(self, *events: AgentEvent) -> None:
         """Append events in their order, in one durable transaction."""
-        with writing(self._engine) as connection:
-            append_events(connection, events)
+        write(self._engine, lambda connection: append_events(connection, events))
 
     def append_new(self, event: AgentEvent) -> None:
         """Append the event, unless the last event of its action has the same target and ``after``."""
-        with writing(self._engine) as connection:
-            query = select(_TABLE.c.target, _TABLE.c.after).where(_TABLE.c.action == event.action.value)
+        query = select(_TABLE.c.target, _TABLE.c.after).where(_TABLE.c.action == event.action.value)
+
+        def store(connection: Connection) -> None:
             last = connection.execute(query.order_by(_TABLE.c.seq.desc()).limit(1)).one_or_none()
             if last is None or tuple(last) != (event.target, event.after):
                 append_events(connection, [event])
+
+        write(self._engine, store)
 
     def heads(self) -> tuple[ChainHead, ChainHead]:
         """The head of this chain, and the head of the centre's trail that it contains last."""
@@ -53,11 +56,11 @@ class AgentChain:
         The part that stays begins with a record of the centre's head, so the removed part ends before the last such
         record with a number of at most ``through`` + 1. A record chain.cut names it. Raises Invalid if there is none.
         """
-        with writing(self._engine) as connection:
-            is_start = (_TABLE.c.action == AgentAction.CENTRE_HEAD.value) & (_TABLE.c.seq <= through + 1)
-            first = connection.execute(
-                select(_TABLE.c.seq, _TABLE.c.previous).where(is_start).order_by(_TABLE.c.seq.desc()).limit(1)
-            ).one_or_none()
+        is_start = (_TABLE.c.action == AgentAction.CENTRE_HEAD.value) & (_TABLE.c.seq <= through + 1)
+        query = select(_TABLE.c.seq, _TABLE.c.previous).where(is_start).order_by(_TABLE.c.seq.desc()).limit(1)
+
+        def remove(connection: Connection) -> ChainHead:
+            first = connection.execute(query).one_or_none()
             if first is None or not first.previous:
                 raise Invalid("through", through, "a record after the first head of the centre in the chain")
             head = ChainHead(first.seq - 1, first.previous)
@@ -65,6 +68,8 @@ class AgentChain:
             append_events(connection, [cut])
             connection.execute(delete(_TABLE).where(_TABLE.c.seq <= head.seq))
             return head
+
+        return write(self._engine, remove)
 
 
 def append_events(connection: Connection, events: Iterable[AgentEvent]) -> None:

@@ -4,7 +4,8 @@ from sqlalchemy import Connection, Engine, insert, inspect, select
 
 from pinner.model.agent_audit import SignedHead
 from pinner.store import tables
-from pinner.store.engine import reading, writing
+from pinner.store.engine import reading
+from pinner.store.write import write
 
 _TABLE = tables.agent_heads
 _FIELDS = list(SignedHead.__dataclass_fields__)
@@ -18,8 +19,7 @@ class AgentHeads:
 
     def add(self, head: SignedHead) -> None:
         """Store a head, unless it is stored already."""
-        with writing(self._engine) as connection:
-            add_head(connection, head)
+        write(self._engine, lambda connection: add_head(connection, head))
 
     def of(self, host: str) -> tuple[SignedHead, ...]:
         """The heads of the host's agent, by their number."""

@@ -1,18 +1,20 @@
 """The audit trail: records that are only appended; each record contains the hash of the record before it."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, String, insert, inspect, select, type_coerce
+from sqlalchemy import Connection, Engine, Row, String, insert, inspect, select, type_coerce, update
 
 from pinner.model.agent_audit import ChainHead
 from pinner.model.audit import AuditEvent, AuditRecord, ChainCheck
 from pinner.model.errors import Invalid
 from pinner.model.page import Page, SortDirection
 from pinner.store import chain, tables
-from pinner.store.engine import reading, writing
+from pinner.store.engine import reading
 from pinner.store.paging import page
+from pinner.store.write import LAST_RECORD, write
 
 
 class Audit:
@@ -23,8 +25,7 @@ class Audit:
 
     def append(self, *events: AuditEvent) -> None:
         """Append events in their order, in one durable transaction. Threads and processes may append concurrently."""
-        with writing(self._engine) as connection:
-            append_events(connection, events)
+        write(self._engine, lambda connection: append_events(connection, events))
 
     def list(
         self,
@@ -53,21 +54,34 @@ class Audit:
         with reading(self._engine) as connection:
             return _head(connection)
 
+    def start(self) -> ChainHead:
+        """The number and hash of the last record that was exported and deleted; START if none was."""
+        with reading(self._engine) as connection:
+            return _start(connection)
+
     def verify(self, observe: Callable[[chain.Fields], None] = lambda _: None) -> ChainCheck:
-        """Check the hash of every record and its link to the record before. Records are streamed from the database.
+        """Check the hash of every record and its link to the record before, from the first record that was not
+        deleted after its export. Records are streamed from the database.
 
         ``observe`` gets every record. A table that does not exist is a broken trail.
         """
         with reading(self._engine) as connection:
-            if not inspect(connection).has_table(tables.audit.name):
-                return ChainCheck(False, 0, 1, "the table of the trail was dropped", "")
-            rows = (dict(row._mapping) for row in _stream(connection))
-            return chain.check(rows, chain.START, lambda: _head(connection).seq, observe)
+            for table in (tables.audit, tables.audit_chain):
+                if not inspect(connection).has_table(table.name):
+                    return ChainCheck(False, 0, 1, f"the table {table.name} of the trail was dropped", "")
+            start, head = _start(connection), _head(connection)
+            with closing(_stream(connection, start.seq)) as rows:
+                checked = chain.check((dict(row._mapping) for row in rows), start, lambda: head.seq, observe)
+        seq = start.seq + checked.records
+        if checked.ok and ChainHead(seq, checked.head) != head:
+            why = f"record {seq + 1} is missing: the last record was number {head.seq}"
+            return ChainCheck(False, checked.records, seq + 1, why, checked.head)
+        return checked
 
     def stream(self) -> Iterator[chain.Fields]:
         """All records as they are stored, oldest first. Read it to its end, or close it."""
-        with reading(self._engine) as connection:
-            for row in _stream(connection):
+        with reading(self._engine) as connection, closing(_stream(connection, 0)) as rows:
+            for row in rows:
                 yield dict(row._mapping)
 
 
@@ -86,21 +100,31 @@ def append_events(connection: Connection, events: Iterable[AuditEvent]) -> None:
         | {"action": event.action.value, "at": tables.utc_text(event.at)}
         for event in events
     ]
-    if due:
-        rows = chain.link(_head(connection), due)
-        connection.execute(insert(tables.audit), [row | {"at": datetime.fromisoformat(row["at"])} for row in rows])
+    if not due:
+        return
+    rows = chain.link(_head(connection), due)
+    connection.execute(insert(tables.audit), [row | {"at": datetime.fromisoformat(row["at"])} for row in rows])
+    head = ChainHead(rows[-1]["seq"], rows[-1]["hash"])
+    connection.execute(update(tables.audit_chain).values(seq=head.seq, hash=head.hash))
+    connection.info[LAST_RECORD] = (head.seq, head.hash)
 
 
 def _head(connection: Connection) -> ChainHead:
-    query = select(tables.audit.c.seq, tables.audit.c.hash).order_by(tables.audit.c.seq.desc()).limit(1)
-    last = connection.execute(query).one_or_none()
-    return ChainHead(last.seq, last.hash) if last else chain.START
+    table = tables.audit_chain.c
+    return ChainHead(*connection.execute(select(table.seq, table.hash)).one())
 
 
-def _stream(connection: Connection) -> Iterator[Row[Any]]:
+def _start(connection: Connection) -> ChainHead:
+    table = tables.audit_chain.c
+    return ChainHead(*connection.execute(select(table.purged_seq, table.purged_hash)).one())
+
+
+def _stream(connection: Connection, after: int) -> Generator[Row[Any], None, None]:
     # The time is read as text, because a record that was changed may contain text that is not a time.
     raw = [type_coerce(column, String).label("at") if column.name == "at" else column for column in tables.audit.c]
-    yield from connection.execute(select(*raw).order_by(tables.audit.c.seq).execution_options(yield_per=1000))
+    query = select(*raw).where(tables.audit.c.seq > after).order_by(tables.audit.c.seq)
+    with connection.execute(query.execution_options(yield_per=1000)) as rows:
+        yield from rows
 
 
 def _record(row: Row[Any]) -> AuditRecord:

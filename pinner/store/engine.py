@@ -1,20 +1,39 @@
-"""A database, and the two ways to use it: a read transaction, and a durable write transaction."""
+"""A database, and the two ways to use it: a read transaction, and a durable write transaction.
+
+SQLite, PostgreSQL and MariaDB have one writer at a time. SQLite does that itself (BEGIN IMMEDIATE). On the other two, a
+write transaction first locks the row of ``audit_chain``. So a row that a transaction did not find cannot appear before
+its insert, no two transactions wait for each other, and the order of ``seq`` is the order of the commits.
+"""
 
 import os
 import sqlite3
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, select
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, NoSuchModuleError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from pinner.model.errors import Invalid, StoreUnavailable
+from pinner.store import tables
+from pinner.store.damage import repair, set_aside
+from pinner.store.preparation import prepare
 
 BUSY_SECONDS = 10
 """How long a write transaction waits for another one before it fails."""
+
+CONNECT_SECONDS = 10
+"""How long a database server may take to accept a connection."""
+
+DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql", "mysql": "mariadb+pymysql"}
+"""The driver of a URL that names none."""
+
+MARIADB = ("mariadb", "mysql")
+"""SQLAlchemy's names of MariaDB."""
 
 _WAL = "PRAGMA journal_mode = WAL"
 
@@ -25,6 +44,13 @@ def connect(url: str | URL) -> Engine:
     For SQLite, a missing file and its folder are created. Only this user may read the file, because a snapshot contains
     every command line of the host. Raises Invalid for a wrong URL, StoreUnavailable if the file cannot be created.
     """
+    engine = engine_of(url)
+    make_file(engine)
+    return engine
+
+
+def engine_of(url: str | URL) -> Engine:
+    """The engine of an SQLAlchemy URL; no file is created. Raises Invalid for a wrong URL."""
     engine = load_driver(url)
     parsed = engine.url
     if parsed.get_backend_name() == "sqlite":
@@ -32,9 +58,11 @@ def connect(url: str | URL) -> Engine:
             raise Invalid(
                 "connection", str(url), "sqlite:///PATH: a database in memory is lost when its connection closes"
             )
-        _make_file(Path(parsed.database))
         event.listen(engine, "connect", _configure)
         event.listen(engine, "begin", _begin)
+    else:
+        event.listen(engine, "connect", _limit_locks)
+    event.listen(engine, "before_cursor_execute", _refuse_nul)
     return engine
 
 
@@ -44,11 +72,22 @@ def sqlite_file(url: str) -> Path | None:
     return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
 
 
+def make_file(engine: Engine) -> None:
+    """Create the file of an SQLite database if it is missing. Raises StoreUnavailable."""
+    if engine.dialect.name == "sqlite":
+        _make_file(Path(str(engine.url.database)))
+
+
 def load_driver(url: str | URL) -> Engine:
     """An engine of an SQLAlchemy URL. The driver is imported, but no connection is opened. Raises Invalid for a wrong
     URL."""
     try:
-        return create_engine(url)
+        parsed = make_url(url)
+        parsed = parsed.set(drivername=DRIVERS.get(parsed.drivername, parsed.drivername))
+        if parsed.get_backend_name() == "sqlite":
+            return create_engine(parsed)
+        # Each connection is tested before it is used, because the server may have been restarted since its last use.
+        return create_engine(parsed, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_SECONDS})
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
         # The text before the @ may contain a password.
         shown = str(url).rpartition("@")[2]
@@ -58,31 +97,51 @@ def load_driver(url: str | URL) -> Engine:
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """A connection in a read transaction: it sees one consistent state of the database. Raises StoreUnavailable."""
-    with _translated(engine), engine.begin() as connection:
+    prepare(engine)
+    if engine.dialect.name == "postgresql":  # the default of the other two
+        engine = engine.execution_options(isolation_level="REPEATABLE READ")
+    with translated(engine), engine.begin() as connection:
         yield connection
 
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """A connection in a write transaction, the only one at a time on SQLite.
+    """A connection in a write transaction, the only one at a time.
 
     It is committed durably at the end and rolled back on an exception. Raises StoreUnavailable.
     """
-    with _translated(engine), engine.execution_options(writes=True).begin() as connection:
+    prepare(engine)
+    with translated(engine), engine.execution_options(writes=True).begin() as connection:
+        if engine.dialect.name != "sqlite":
+            connection.execute(select(tables.audit_chain.c.id).with_for_update()).all()
         yield connection
 
 
 @contextmanager
-def _translated(engine: Engine) -> Iterator[None]:
+def translated(engine: Engine) -> Iterator[None]:
+    """Turn the errors of a database into StoreUnavailable and Invalid."""
     try:
         yield
     except IntegrityError:
         raise
+    except DataError as error:
+        raise Invalid("text", str(error.orig), "a text that the database can store") from None
     except (DBAPIError, PoolTimeout) as error:
-        why = getattr(error, "orig", None) or error
-        raise StoreUnavailable(engine.url.set(query={}).render_as_string(), str(why)) from error
+        # Servers answer in several lines.
+        why = " ".join(str(getattr(error, "orig", None) or error).split())
+        raise StoreUnavailable(where(engine), why + repair(engine, error)) from error
     except UnicodeEncodeError as error:
         raise Invalid("text", ascii(error.object), "text that can be written in UTF-8") from None
+    except (ValueError, zlib.error) as error:
+        why = f"a stored value is damaged: {' '.join(str(error).split())[:200]}"
+        raise StoreUnavailable(where(engine), why + repair(engine, None)) from error
+
+
+def where(engine: Engine) -> str:
+    """The database for a message: the path of an SQLite file, or the URL without its password."""
+    if engine.dialect.name == "sqlite":
+        return str(engine.url.database)
+    return engine.url.set(query={}).render_as_string()
 
 
 def _make_file(path: Path) -> None:
@@ -93,6 +152,9 @@ def _make_file(path: Path) -> None:
     """
     try:
         if path.exists():
+            if path.is_file() and path.stat().st_size == 0:
+                # pinner never leaves an empty file.
+                raise StoreUnavailable(str(path), f"the file is empty, its content is lost{set_aside(path)}")
             return
         path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -120,3 +182,21 @@ def _begin(connection: Connection) -> None:
     # A deferred transaction that starts to write later fails at once if another one wrote meanwhile; IMMEDIATE waits.
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _limit_locks(connection: Any, record: Any) -> None:
+    """Let a write transaction wait at most BUSY_SECONDS for another one."""
+    with closing(connection.cursor()) as cursor:
+        if record.dbapi_connection.__class__.__module__.startswith("psycopg"):
+            cursor.execute(f"SET lock_timeout = '{BUSY_SECONDS}s'")
+        else:
+            cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {BUSY_SECONDS}")
+    connection.commit()
+
+
+def _refuse_nul(_connection: object, _cursor: object, _statement: str, values: Any, *_: object) -> None:
+    """Refuse a text that contains NUL on every database, because PostgreSQL cannot store it."""
+    for row in values if isinstance(values, list) else [values]:
+        for value in row.values() if isinstance(row, dict) else row:
+            if isinstance(value, str) and "\0" in value:
+                raise Invalid("text", ascii(value[:80])[1:-1], "text without the character NUL")

@@ -1,14 +1,18 @@
 """Facts about guests that are known from events alone: one row for each guest."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
-from sqlalchemy import Engine, delete, insert, select, update
+from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from pinner import codec
+from pinner.model.audit import AuditEvent
 from pinner.model.event import GuestHint
 from pinner.model.guest import NovaIdentity
 from pinner.store import tables
-from pinner.store.engine import reading, writing
+from pinner.store.audit import append_events
+from pinner.store.engine import reading
+from pinner.store.write import write
 
 
 class GuestHints:
@@ -25,26 +29,42 @@ class GuestHints:
             return {row.guest: GuestHint(row.guest, row.host, row.at, _nova(row.nova), row.leaving_until)
                     for row in connection.execute(query)}  # fmt: skip
 
-    def put(self, hint: GuestHint) -> None:
-        """Store a hint, which replaces the guest's earlier one. A later hint, of this or another host, stays."""
+    def put(self, hint: GuestHint, events: Iterable[AuditEvent] = ()) -> None:
+        """Store a hint, which replaces the guest's earlier one, and append audit events in the same transaction.
+
+        A later hint, of this or another host, stays.
+        """
+        events = tuple(events)
         values = {
             "host": hint.host,
             "at": hint.at,
             "nova": codec.dump(hint.nova).decode() if hint.nova else "",
             "leaving_until": hint.leaving_until,
         }
-        with writing(self._engine) as connection:
+
+        def store(connection: Connection) -> None:
             same_guest = tables.guest_hints.c.guest == hint.guest
             stored: datetime | None = connection.execute(select(tables.guest_hints.c.at).where(same_guest)).scalar()
             if stored is None:
                 connection.execute(insert(tables.guest_hints).values(guest=hint.guest, **values))
             elif stored <= hint.at:
                 connection.execute(update(tables.guest_hints).where(same_guest).values(values))
+            append_events(connection, events)
 
-    def forget(self, guest: str, host: str) -> None:
-        """Delete the hint on a guest of a host. A hint on the same guest of another host stays."""
-        with writing(self._engine) as connection:
+        write(self._engine, store)
+
+    def forget(self, guest: str, host: str, events: Iterable[AuditEvent] = ()) -> None:
+        """Delete the hint on a guest of a host, and append audit events in the same transaction.
+
+        A hint on the same guest of another host stays.
+        """
+        events = tuple(events)
+
+        def delete_hint(connection: Connection) -> None:
             connection.execute(delete(tables.guest_hints).filter_by(guest=guest, host=host))
+            append_events(connection, events)
+
+        write(self._engine, delete_hint)
 
 
 def _nova(body: str) -> NovaIdentity | None:

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Engine, delete, insert, select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from pinner.store import tables
-from pinner.store.engine import reading, writing
+from pinner.store.write import write
 
 ABANDONED = timedelta(minutes=15)
 """The age at which a request without an answer counts as abandoned: its server died. Samples take at most 5 minutes."""
@@ -37,9 +36,6 @@ class IdempotencyKeys:
     def begin(self, actor: str, key: str, fingerprint: str, now: datetime) -> StoredAnswer | None:
         """Reserve the key for a request; None where the request is the first one with this key."""
         table = tables.idempotency_keys
-        with writing(self._engine) as connection:
-            connection.execute(delete(table).where(table.c.at < now - KEPT))
-            connection.execute(delete(table).filter_by(status=0).where(table.c.at < now - ABANDONED))
         row = {
             "actor": actor,
             "key": key,
@@ -49,28 +45,32 @@ class IdempotencyKeys:
             "location": "",
             "body": b"",
         }
-        try:
-            with writing(self._engine) as connection:
-                connection.execute(insert(table).values(row))
-        except IntegrityError:
-            return self._stored(actor, key)
-        return None
+        query = select(table.c.fingerprint, table.c.status, table.c.location, table.c.body, table.c.at)
+
+        attempted = False
+
+        def reserve(connection: Connection) -> StoredAnswer | None:
+            nonlocal attempted
+            connection.execute(delete(table).where(table.c.at < now - KEPT))
+            connection.execute(delete(table).filter_by(status=0).where(table.c.at < now - ABANDONED))
+            stored = connection.execute(query.filter_by(actor=actor, key=key)).one_or_none()
+            if stored is not None:
+                # An earlier attempt was stored although its answer was lost.
+                own = attempted and (stored.fingerprint, stored.status, stored.at) == (fingerprint, 0, now)
+                return None if own else StoredAnswer(*stored[:-1])
+            connection.execute(insert(table).values(row))
+            attempted = True
+            return None
+
+        return write(self._engine, reserve)
 
     def end(self, actor: str, key: str, answer: StoredAnswer) -> None:
         """Store the answer of a successful request."""
         values = {"status": answer.status, "location": answer.location, "body": answer.body}
-        with writing(self._engine) as connection:
-            connection.execute(update(tables.idempotency_keys).filter_by(actor=actor, key=key).values(values))
+        answered = update(tables.idempotency_keys).filter_by(actor=actor, key=key).values(values)
+        write(self._engine, lambda connection: connection.execute(answered))
 
     def forget(self, actor: str, key: str) -> None:
         """Free the key of a request that was refused: a repetition is a new attempt."""
-        with writing(self._engine) as connection:
-            connection.execute(delete(tables.idempotency_keys).filter_by(actor=actor, key=key))
-
-    def _stored(self, actor: str, key: str) -> StoredAnswer:
-        table = tables.idempotency_keys.c
-        query = select(table.fingerprint, table.status, table.location, table.body).filter_by(actor=actor, key=key)
-        with reading(self._engine) as connection:
-            row = connection.execute(query).one_or_none()
-        # The first request may have been refused a moment ago: the client repeats once more.
-        return StoredAnswer(*row) if row else StoredAnswer("", 0, "", b"")
+        freed = delete(tables.idempotency_keys).filter_by(actor=actor, key=key)
+        write(self._engine, lambda connection: connection.execute(freed))

@@ -3,10 +3,12 @@
 import fcntl
 import threading
 import time
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from sqlalchemy import JSON, URL, Select, select, type_coerce
+from sqlalchemy import URL
 
 from pinner.model import run_events
 from pinner.model.agent_audit import AgentEvent
@@ -16,7 +18,9 @@ from pinner.model.errors import HostBusy, StoreUnavailable
 from pinner.model.journal import Entry, Run
 from pinner.store import schema, tables
 from pinner.store.agent_chain import AgentChain
+from pinner.store.distinct import distinct_values
 from pinner.store.engine import connect, reading
+from pinner.store.retention import purge_runs
 from pinner.store.runs import Runs
 
 MAX_NOTES = 64
@@ -128,40 +132,30 @@ class Journal:
 
     def placed(self) -> tuple[CpuSet, ...]:
         """See apply's Journal. Includes the masks of interrupted and stuck changes, since the process may have them."""
-        table = tables.entries.c
-        change = type_coerce(table.change, JSON)
-        query = (
-            select(change["after"].as_string())
-            .where(change["target"]["kind"].as_string() == "process", table.state.in_(("intent", "done", "stuck")))
-            .distinct()
-        )
-        self._flush()
-        with reading(self._engine) as connection:
-            return tuple(sorted((CpuSet.parse(mask) for mask in connection.execute(query).scalars()), key=str))
+        return tuple(sorted(map(CpuSet.parse, self._distinct("mask", tables.PROCESSES_IN_FORCE)), key=str))
+
+    def purge(self, before: datetime, is_kept: Callable[[str], bool]) -> int:
+        """Delete runs that ended long ago; see ``purge_runs``. Returns their number."""
+        return purge_runs(self._engine, before, is_kept)
 
     def moved_processes(self) -> frozenset[str]:
         """See apply's Journal."""
-        change = type_coerce(tables.entries.c.change, JSON)
-        query = select(change["target"]["name"].as_string()).where(change["target"]["kind"].as_string() == "process")
-        return frozenset(self._distinct(query))
+        return frozenset(self._distinct("name", tables.PROCESSES_IN_FORCE))
 
     def allocated(self) -> CpuSet:
         """See apply's Journal."""
-        change = type_coerce(tables.entries.c.change, JSON)
-        query = select(change["after"].as_string()).where(change["kind"].as_string() == "affinity")
-        return union(map(CpuSet.parse, self._distinct(query)))
+        return union(map(CpuSet.parse, self._distinct("mask", tables.MASKS_IN_FORCE)))
 
     def changes_of(self, guest: str) -> tuple[AffinityChange, ...]:
         """See apply's Journal."""
         self._flush()
         return self._runs.recorded_changes(None, guest)
 
-    def _distinct(self, query: Select[Any]) -> tuple[str, ...]:
-        """The distinct results of a query on the entries that no rollback has undone."""
+    def _distinct(self, column: str, condition: str) -> tuple[str, ...]:
+        """The distinct values of a column of the entries that meet a condition of tables."""
         self._flush()
-        query = query.where(tables.entries.c.state.in_(("intent", "done", "stuck"))).distinct()
         with reading(self._engine) as connection:
-            return tuple(str(value) for value in connection.execute(query).scalars())
+            return tuple(connection.execute(distinct_values(tables.entries.c[column], condition)).scalars())
 
     def _flush(self, *entries: Entry) -> None:
         with self._guard:

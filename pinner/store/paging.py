@@ -11,8 +11,9 @@ from pinner.model.page import MAX_LIMIT, Page, SortDirection
 
 T = TypeVar("T")
 
-_NUMBER = re.compile("[0-9]{1,18}")
-"""Numbers that fit into an integer of any database (64 bits)."""
+EXPECTED = "the `next` of the previous page"
+_NUMBER = re.compile("[0-9]{1,9}")
+"""Numbers that fit into an integer of any database (32 bits)."""
 
 
 def page(
@@ -47,7 +48,9 @@ def _position(connection: Connection, table: Table, key: str, marker: str) -> in
     value: int | str | None = marker
     if column.type.python_type is int:
         value = int(marker) if _NUMBER.fullmatch(marker) else None
+    if value is None or "\0" in marker:  # no row can have it
+        raise Invalid("marker", marker, EXPECTED)
     found: int | None = connection.execute(select(table.c.seq).where(column == value)).scalar()
     if found is None:
-        raise Invalid("marker", marker, "the `next` of the previous page")
+        raise Invalid("marker", marker, EXPECTED)
     return found

@@ -7,8 +7,9 @@ from sqlalchemy import Engine, select
 from pinner import codec
 from pinner.model.placement import Placement
 from pinner.store import tables
-from pinner.store.engine import reading, writing
+from pinner.store.engine import reading
 from pinner.store.host_row import put_host_row
+from pinner.store.write import write
 
 
 class Placements:
@@ -27,5 +28,4 @@ class Placements:
     def put(self, placement: Placement, at: datetime) -> None:
         """Store the placement of its host, which replaces the host's earlier one."""
         values = {"stored_at": at, "body": codec.dump(placement).decode()}
-        with writing(self._engine) as connection:
-            put_host_row(connection, tables.placements, placement.host, values)
+        write(self._engine, lambda connection: put_host_row(connection, tables.placements, placement.host, values))

@@ -1,17 +1,24 @@
 """Plans, and their summaries for lists."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Engine, Row, insert, select
+from sqlalchemy import Connection, Engine, Row, insert, select
 
 from pinner import codec
+from pinner.model.audit import AuditEvent
 from pinner.model.errors import NotFound
 from pinner.model.page import Page, SortDirection
 from pinner.model.plan import Plan, PlanSummary
+from pinner.model.snapshot import Snapshot
 from pinner.store import tables
-from pinner.store.engine import reading, writing
+from pinner.store.audit import append_events
+from pinner.store.engine import reading
+from pinner.store.packing import pack, unpack
 from pinner.store.paging import page
+from pinner.store.snapshots import add_snapshot
+from pinner.store.write import write
 
 _SUMMARY = [tables.plans.c[name] for name in PlanSummary.__dataclass_fields__]
 
@@ -22,8 +29,15 @@ class Plans:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def add(self, plan: Plan, created_at: datetime) -> bool:
-        """Store a plan whose snapshot is stored already; whether the plan is new. A stored plan is never changed."""
+    def add(
+        self, plan: Plan, created_at: datetime, events: Iterable[AuditEvent] = (), snapshot: Snapshot | None = None
+    ) -> bool:
+        """Store a plan; whether the plan is new. A stored plan is never changed.
+
+        ``snapshot`` is the plan's snapshot; None: it is stored already. The audit events are appended if the plan is
+        new. All of it is one transaction.
+        """
+        events = tuple(events)
         row = {
             "id": plan.id,
             "host": plan.host,
@@ -33,21 +47,28 @@ class Plans:
             "unplaced": len(plan.unplaced),
             "blocked": plan.blocked,
             "snapshot": plan.basis.snapshot,
-            "body": codec.dump(plan).decode(),
+            "packed": pack(codec.dump(plan)),
         }
-        with writing(self._engine) as connection:
+
+        def store(connection: Connection) -> bool:
+            if snapshot is not None:
+                add_snapshot(connection, snapshot)
             is_new = connection.execute(select(tables.plans.c.id).filter_by(id=plan.id)).scalar() is None
             if is_new:
                 connection.execute(insert(tables.plans).values(row))
-        return is_new
+                append_events(connection, events)
+            return is_new
+
+        return write(self._engine, store)
 
     def get(self, plan: str) -> Plan:
         """The plan with this id. Raises NotFound."""
         with reading(self._engine) as connection:
-            body = connection.execute(select(tables.plans.c.body).filter_by(id=plan)).scalar()
-        if body is None:
-            raise NotFound("plan", plan)
-        return codec.load(Plan, body, "plan")
+            packed = connection.execute(select(tables.plans.c.packed).filter_by(id=plan)).scalar()
+            if packed is None:
+                raise NotFound("plan", plan)
+            found: Plan = unpack(Plan, packed)
+            return found
 
     def list(
         self, host: str | None, limit: int, marker: str, *, direction: SortDirection = "desc"

@@ -10,8 +10,9 @@ from pinner.model.errors import NoPolicy, PreconditionFailed
 from pinner.model.policy import Expected, Policy
 from pinner.store import tables
 from pinner.store.audit import append_events
-from pinner.store.engine import reading, writing
+from pinner.store.engine import reading
 from pinner.store.host_row import put_host_row
+from pinner.store.write import write
 
 
 class Policies:
@@ -33,21 +34,28 @@ class Policies:
 
         Raises PreconditionFailed where the earlier one has none of the ``expected`` revisions.
         """
-        with writing(self._engine) as connection:
+        values = {"set_at": at, "body": codec.dump(policy).decode()}
+
+        def store(connection: Connection) -> None:
             _require(connection, host, expected)
-            put_host_row(connection, tables.policies, host, {"set_at": at, "body": codec.dump(policy).decode()})
+            put_host_row(connection, tables.policies, host, values)
             append_events(connection, [event])
+
+        write(self._engine, store)
 
     def delete(self, host: str, event: AuditEvent, expected: Expected = None) -> None:
         """Delete a host's policy, and append the audit event in the same transaction.
 
         Raises NoPolicy, and PreconditionFailed like ``put``.
         """
-        with writing(self._engine) as connection:
+
+        def remove(connection: Connection) -> None:
             _require(connection, host, expected)
             if not connection.execute(delete(tables.policies).filter_by(host=host)).rowcount:
                 raise NoPolicy(host)
             append_events(connection, [event])
+
+        write(self._engine, remove)
 
 
 def _require(connection: Connection, host: str, expected: Expected) -> None:

@@ -1,21 +1,52 @@
 """The store: one database and the repositories of its nouns."""
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 
+from sqlalchemy import Engine
+
+from pinner.model.audit import AuditEvent
+from pinner.model.errors import StoreUnavailable
 from pinner.store import schema
 from pinner.store.agent_heads import AgentHeads
 from pinner.store.audit import Audit
-from pinner.store.engine import connect
+from pinner.store.audit_export import export_audit
+from pinner.store.engine import engine_of, make_file
 from pinner.store.guest_hints import GuestHints
 from pinner.store.idempotency import IdempotencyKeys
 from pinner.store.placements import Placements
 from pinner.store.plans import Plans
 from pinner.store.policies import Policies
+from pinner.store.preparation import PREPARATION, Preparation
+from pinner.store.retention import purge_plans, purge_runs
 from pinner.store.runs import Runs
 from pinner.store.snapshots import Snapshots
 from pinner.store.tokens import Tokens
+
+LOG = logging.getLogger(__name__)
+
+
+class Retention:
+    """Deletes old rows of one database; see the functions of the same names."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def purge_runs(self, before: datetime, is_kept: Callable[[str], bool], *, dry_run: bool = False) -> int:
+        """See ``retention.purge_runs``."""
+        return purge_runs(self._engine, before, is_kept, dry_run=dry_run)
+
+    def purge_plans(self, before: datetime, *, dry_run: bool = False) -> tuple[int, int]:
+        """See ``retention.purge_plans``."""
+        return purge_plans(self._engine, before, dry_run=dry_run)
+
+    def export_audit(self, folder: Path, before: datetime, event: AuditEvent) -> Path | None:
+        """See ``audit_export.export_audit``."""
+        return export_audit(self._engine, folder, before, event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +63,24 @@ class Store:
     idempotency_keys: IdempotencyKeys
     tokens: Tokens
     agent_heads: AgentHeads
+    retention: Retention
 
 
 @contextmanager
 def open_store(url: str) -> Iterator[Store]:
-    """The store at an SQLAlchemy URL, with its schema upgraded to the newest. Raises Invalid, StoreUnavailable."""
-    engine = connect(url)
+    """The store at an SQLAlchemy URL, with its schema upgraded to the newest. Raises Invalid.
+
+    Where the database cannot be used now, each use of the store tries again and raises StoreUnavailable: what needs no
+    database goes on.
+    """
+    engine = engine_of(url)
+    preparation = Preparation(lambda: _make_ready(engine))
+    engine.update_execution_options(**{PREPARATION: preparation})
     try:
-        schema.ensure(engine)
+        try:
+            preparation()
+        except StoreUnavailable as error:
+            LOG.error("%s", error)
         yield Store(
             snapshots=Snapshots(engine),
             plans=Plans(engine),
@@ -51,6 +92,12 @@ def open_store(url: str) -> Iterator[Store]:
             idempotency_keys=IdempotencyKeys(engine),
             tokens=Tokens(engine),
             agent_heads=AgentHeads(engine),
+            retention=Retention(engine),
         )
     finally:
         engine.dispose()
+
+
+def _make_ready(engine: Engine) -> None:
+    make_file(engine)
+    schema.ensure(engine)

@@ -16,10 +16,17 @@ from pinner.model.page import Page, SortDirection
 from pinner.store import agent_chain, tables
 from pinner.store.agent_heads import add_head
 from pinner.store.audit import append_events
-from pinner.store.engine import reading, writing
+from pinner.store.engine import reading
 from pinner.store.paging import page
+from pinner.store.write import write
+
+OWNER_LENGTH = 64
+"""Characters of an owner that its column can hold. A UUID and a process id are shorter."""
 
 _RUN = [tables.runs.c[name] for name in Run.__dataclass_fields__]
+_REPEATED = ("kind", "owner", "name", "mask")
+"""The columns that repeat parts of an entry's change."""
+_ENTRY = [tables.entries.c[name] for name in Entry.__dataclass_fields__]
 
 
 Event = AuditEvent | AgentEvent
@@ -34,16 +41,24 @@ class Runs:
 
     def add(self, run: Run, entries: Iterable[Entry] = (), events: Iterable[Event] = ()) -> None:
         """Store a new run with its audit records, in one transaction."""
-        with writing(self._engine) as connection:
+        entries, events = tuple(entries), tuple(events)
+
+        def store(connection: Connection) -> None:
             connection.execute(insert(tables.runs).values(_run_row(run)))
             _write_entries(connection, entries)
             _append(connection, events)
 
+        write(self._engine, store)
+
     def save(self, entries: Iterable[Entry], events: Iterable[Event] = ()) -> None:
         """Store new and changed entries with their audit records, in one transaction."""
-        with writing(self._engine) as connection:
+        entries, events = tuple(entries), tuple(events)
+
+        def store(connection: Connection) -> None:
             _write_entries(connection, entries)
             _append(connection, events)
+
+        write(self._engine, store)
 
     def end(
         self,
@@ -57,7 +72,9 @@ class Runs:
         The final state of a rollback is also stored as the state of the run that was rolled back. ``head`` is the
         agent's signed head after the run.
         """
-        with writing(self._engine) as connection:
+        entries, events = tuple(entries), tuple(events)
+
+        def store(connection: Connection) -> bool:
             if not connection.execute(_update(run.id).filter_by(state="running").values(_run_row(run))).rowcount:
                 return False
             if run.undoes and run.state in ("rolled_back", "rolled_back_partly"):
@@ -67,6 +84,8 @@ class Runs:
             if head is not None:
                 add_head(connection, head)
             return True
+
+        return write(self._engine, store)
 
     def get(self, run: str) -> Run:
         """The run with this id. Raises NotFound."""
@@ -119,13 +138,13 @@ class Runs:
     def recorded_changes(self, host: str | None, guest: str) -> tuple[AffinityChange, ...]:
         """Changes that runs made to the threads of a guest (by UUID) and that were not undone, oldest first.
 
-        Reads all entries of the host; of all hosts where it is None.
+        ``host`` is None for the runs of all hosts.
         """
         runs, table = tables.runs.c, tables.entries.c
         query = (
             select(table.change)
             .join(tables.runs, runs.id == table.run)
-            .where(table.state.in_(("done", "stuck")), table.change.contains(guest, autoescape=True))
+            .where(table.state.in_(("done", "stuck")), table.owner == guest[:OWNER_LENGTH])
             .order_by(runs.seq, table.seq)
         )
         if host is not None:
@@ -136,7 +155,7 @@ class Runs:
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """The run's entries by ``seq``; none for an unknown run."""
-        query = select(tables.entries).filter_by(run=run).order_by(tables.entries.c.seq)
+        query = select(*_ENTRY).filter_by(run=run).order_by(tables.entries.c.seq)
         with reading(self._engine) as connection:
             return tuple(_entry(row) for row in connection.execute(query))
 
@@ -167,7 +186,7 @@ def _write_entries(connection: Connection, entries: Iterable[Entry]) -> None:
     changed = [row for row in prefixed if (row["_run"], row["_seq"]) in stored]
     if changed:
         values: dict[str, Any] = {
-            name: bindparam(f"_{name}") for name in rows[0] if name not in ("run", "seq", "change")
+            name: bindparam(f"_{name}") for name in rows[0] if name not in ("run", "seq", "change", *_REPEATED)
         }
         same_entry = (table.c.run == bindparam("_run")) & (table.c.seq == bindparam("_seq"))
         connection.execute(update(table).where(same_entry).values(values), changed)
@@ -182,7 +201,16 @@ def _entry_row(entry: Entry) -> dict[str, Any]:
     row["change"] = codec.dump(entry.change).decode()
     row["found"] = _FOUND.dump_json(entry.found).decode()
     row["memory"] = _MEMORY.dump_json(entry.memory).decode()
-    return row
+    return row | dict(zip(_REPEATED, _repeated(entry.change), strict=True))
+
+
+def _repeated(change: Change) -> tuple[str, str, str, str]:
+    """The columns _REPEATED."""
+    if not isinstance(change, AffinityChange):
+        return "", "", "", ""
+    target = change.target
+    name = target.name if target.kind == "process" else ""
+    return target.kind, target.owner[:OWNER_LENGTH], name, str(change.after)
 
 
 _FOUND = codec.adapter(tuple[ThreadMask, ...])
@@ -191,7 +219,7 @@ _CHANGE = codec.adapter(Change)
 
 
 def _entry(row: Row[Any]) -> Entry:
-    values = dict(row._mapping)
+    values = {name: row._mapping[name] for name in Entry.__dataclass_fields__}
     values["change"] = _CHANGE.validate_json(values["change"])
     values["found"] = _FOUND.validate_json(values["found"])
     values["memory"] = _MEMORY.validate_json(values["memory"])

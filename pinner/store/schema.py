@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Engine, inspect, text
 
 from pinner.model.errors import Invalid, StoreUnavailable
-from pinner.store.engine import reading, writing
+from pinner.store.engine import reading, where
+from pinner.store.migration import is_finished, marked, migrating, require_finished
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -32,27 +33,40 @@ def current(engine: Engine) -> str:
 
 def ensure(engine: Engine) -> None:
     """Upgrade an empty or older database to NEWEST. Raises StoreUnavailable for a database of a newer pinner."""
-    if current(engine) != NEWEST:
-        upgrade(engine)
+    with reading(engine) as connection:
+        if is_finished(connection) and _version(connection) == NEWEST:
+            return
+    upgrade(engine)
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
     """Upgrade in one transaction. Raises StoreUnavailable (database of a newer pinner), Invalid (unknown revision)."""
     from alembic import command
 
-    with writing(engine) as connection, _config(connection, revision) as config:
-        command.upgrade(config, revision)
+    with migrating(engine) as connection, _config(connection, revision) as config:
+        if _current(connection) != NEWEST:  # another process may have upgraded the database meanwhile
+            with marked(connection, _current(connection), revision):
+                command.upgrade(config, revision)
 
 
 def downgrade(engine: Engine, revision: str) -> None:
     """Downgrade in one transaction; ``base`` drops all tables. Raises StoreUnavailable, Invalid."""
     from alembic import command
 
-    with writing(engine) as connection, _config(connection, revision) as config:
+    with (
+        migrating(engine) as connection,
+        _config(connection, revision) as config,
+        marked(connection, _current(connection), revision),
+    ):
         command.downgrade(config, revision)
 
 
 def _current(connection: Connection) -> str:
+    require_finished(connection)
+    return _version(connection)
+
+
+def _version(connection: Connection) -> str:
     if not inspect(connection).has_table("alembic_version"):
         return EMPTY
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar() or EMPTY
@@ -74,9 +88,9 @@ def _config(connection: Connection, revision: str) -> Iterator["Config"]:
         config.attributes["connection"] = connection
         known = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
         if (found := _current(connection)) not in (EMPTY, *known):
-            url = connection.engine.url.render_as_string()
             raise StoreUnavailable(
-                url, f"its schema {found} was created by a newer pinner; this version knows {NEWEST}"
+                where(connection.engine),
+                f"its schema {found} was created by a newer pinner; this version knows {NEWEST}",
             )
         if revision not in ("head", EMPTY, *known):
             raise Invalid("revision", revision, f"head, base or one of {', '.join(reversed(known))}")

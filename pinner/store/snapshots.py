@@ -1,13 +1,20 @@
 """Snapshots: the same content is stored once."""
 
-from sqlalchemy import Engine, insert, select
+import hashlib
+from collections.abc import Iterable
+
+from sqlalchemy import Connection, Engine, insert, select
 
 from pinner import codec
 from pinner.bounded_cache import BoundedCache
+from pinner.model.audit import AuditEvent
 from pinner.model.errors import NotFound
 from pinner.model.snapshot import Snapshot
 from pinner.store import tables
-from pinner.store.engine import reading, writing
+from pinner.store.audit import append_events
+from pinner.store.engine import reading
+from pinner.store.packing import pack, unpack
+from pinner.store.write import write
 
 KEPT = 4
 """Snapshots that stay in memory, because several plans are often made from one. A large host's takes a few MB."""
@@ -20,29 +27,39 @@ class Snapshots:
         self._engine = engine
         self._kept: BoundedCache[str, Snapshot] = BoundedCache(KEPT)
 
-    def add(self, snapshot: Snapshot) -> str:
-        """Store a snapshot if it is not stored yet; returns its id, the hash of its content."""
-        key = codec.content_hash(snapshot)
-        row = {
-            "id": key,
-            "host": snapshot.host,
-            "taken_at": snapshot.taken_at,
-            "body": codec.dump(snapshot).decode(),
-        }
-        with writing(self._engine) as connection:
-            if connection.execute(select(tables.snapshots.c.id).filter_by(id=key)).scalar() is None:
-                connection.execute(insert(tables.snapshots).values(row))
-        return key
+    def add(self, snapshot: Snapshot, events: Iterable[AuditEvent] = ()) -> str:
+        """Store a snapshot if it is not stored yet, and append audit events in the same transaction.
+
+        Returns the snapshot's id, the hash of its content.
+        """
+        events = tuple(events)
+
+        def store(connection: Connection) -> str:
+            key = add_snapshot(connection, snapshot)
+            append_events(connection, events)
+            return key
+
+        return write(self._engine, store)
 
     def get(self, snapshot: str) -> Snapshot:
         """The snapshot with this id. Raises NotFound."""
         kept = self._kept.get(snapshot)
-        column = tables.snapshots.c.body if kept is None else tables.snapshots.c.id
+        column = tables.snapshots.c.packed if kept is None else tables.snapshots.c.id
         with reading(self._engine) as connection:
             found = connection.execute(select(column).filter_by(id=snapshot)).scalar()
-        if found is None:
-            raise NotFound("snapshot", snapshot)
-        if kept is None:
-            kept = codec.load(Snapshot, found, "snapshot")
-            self._kept.put(snapshot, kept)
+            if found is None:
+                raise NotFound("snapshot", snapshot)
+            if kept is None:
+                kept = unpack(Snapshot, found)
+                self._kept.put(snapshot, kept)
         return kept
+
+
+def add_snapshot(connection: Connection, snapshot: Snapshot) -> str:
+    """Store a snapshot within the caller's transaction if it is not stored yet; returns its id."""
+    body = codec.dump(snapshot)
+    key = hashlib.sha256(body).hexdigest()
+    if connection.execute(select(tables.snapshots.c.id).filter_by(id=key)).scalar() is None:
+        row = {"id": key, "host": snapshot.host, "taken_at": snapshot.taken_at, "packed": pack(body)}
+        connection.execute(insert(tables.snapshots).values(row))
+    return key

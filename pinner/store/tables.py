@@ -2,7 +2,7 @@
 
 The central database and the agent's journal have the same schema, and so the same migrations; a journal uses only
 ``runs``, ``entries`` and ``agent_chain``. A value whose parts are never searched is stored whole, as JSON text that the
-codec writes.
+codec writes; a snapshot and a plan are packed (zlib), because they are large.
 """
 
 from datetime import UTC, datetime
@@ -20,7 +20,9 @@ from sqlalchemy import (
     Table,
     Text,
     false,
+    text,
 )
+from sqlalchemy.dialects.mysql import LONGBLOB, LONGTEXT
 from sqlalchemy.types import TypeDecorator
 
 
@@ -47,6 +49,12 @@ def utc_text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
+LONG_TEXT = Text().with_variant(LONGTEXT(), "mysql", "mariadb")
+"""Text of any length: MariaDB's TEXT ends at 64 KiB."""
+
+LONG_BYTES = LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb")
+"""Bytes of any length: MariaDB's BLOB ends at 64 KiB, too."""
+
 metadata = MetaData()
 
 snapshots = Table(
@@ -55,7 +63,8 @@ snapshots = Table(
     Column("id", String(64), primary_key=True),
     Column("host", String(255), nullable=False),
     Column("taken_at", UtcText, nullable=False),
-    Column("body", Text, nullable=False),
+    Column("packed", LONG_BYTES, nullable=False, server_default=""),
+    Index("snapshots_taken_at", "taken_at"),
 )
 
 plans = Table(
@@ -68,10 +77,11 @@ plans = Table(
     Column("created_at", UtcText, nullable=False),
     Column("changes", Integer, nullable=False),
     Column("unplaced", Integer, nullable=False),
-    Column("blocked", Text, nullable=False),
+    Column("blocked", LONG_TEXT, nullable=False),
     Column("snapshot", String(64), ForeignKey("snapshots.id"), nullable=False),
-    Column("body", Text, nullable=False),
+    Column("packed", LONG_BYTES, nullable=False, server_default=""),
     Index("plans_of_host", "host", "seq"),
+    Index("plans_of_snapshot", "snapshot"),
     sqlite_autoincrement=True,
 )
 
@@ -83,19 +93,21 @@ runs = Table(
     Column("kind", String(16), nullable=False),
     Column("host", String(255), nullable=False),
     Column("plan", String(64), nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("origin", Text, nullable=False),
+    Column("actor", LONG_TEXT, nullable=False),
+    Column("origin", LONG_TEXT, nullable=False),
     Column("state", String(32), nullable=False),
     Column("started_at", UtcText, nullable=False),
     Column("ended_at", UtcText),
     Column("persist", Boolean, nullable=False),
     Column("undoes", String(64), nullable=False),
-    Column("error", Text, nullable=False),
+    Column("error", LONG_TEXT, nullable=False),
     Column("migrate_memory", Boolean, nullable=False, server_default=false()),
-    Column("recovered", Text, nullable=False, server_default=""),
-    Column("peer", Text, nullable=False, server_default=""),
+    Column("recovered", LONG_TEXT, nullable=False, server_default=""),
+    Column("peer", LONG_TEXT, nullable=False, server_default=""),
     Index("runs_of_host", "host", "seq"),
     Index("runs_in_state", "state"),
+    Index("runs_of_host_in_state", "host", "kind", "state", "seq"),
+    Index("runs_of_plan", "plan"),
     sqlite_autoincrement=True,
 )
 
@@ -104,21 +116,43 @@ entries = Table(
     metadata,
     Column("run", String(64), ForeignKey("runs.id"), primary_key=True),
     Column("seq", Integer, primary_key=True, autoincrement=False),
-    Column("change", Text, nullable=False),
+    Column("change", LONG_TEXT, nullable=False),
     Column("state", String(16), nullable=False),
     Column("at", UtcText, nullable=False),
-    Column("error", Text, nullable=False),
-    Column("found", Text, nullable=False),
-    Column("definition", Text, nullable=False),
-    Column("memory", Text, nullable=False, server_default="[]"),
+    Column("error", LONG_TEXT, nullable=False),
+    Column("found", LONG_TEXT, nullable=False),
+    Column("definition", LONG_TEXT, nullable=False),
+    Column("memory", LONG_TEXT, nullable=False, server_default="[]"),
+    Column("kind", String(16), nullable=False, server_default=""),
+    Column("owner", String(64), nullable=False, server_default=""),
+    Column("name", LONG_TEXT, nullable=False, server_default=""),
+    Column("mask", LONG_TEXT, nullable=False, server_default=""),
+    Index("entries_of_owner", "owner"),
 )
+"""The columns from ``kind`` on repeat parts of ``change``, so that an index finds them. They are empty where it is no
+change of affinity. The owner is a guest's UUID or a process id. Only a process has a name here. ``mask`` is the new
+mask."""
+
+IN_FORCE = "state IN ('intent', 'done', 'stuck')"
+"""The condition of an entry that no rollback has undone."""
+
+MASKS_IN_FORCE = f"mask != '' AND {IN_FORCE}"
+PROCESSES_IN_FORCE = f"kind = 'process' AND {IN_FORCE}"
+
+# For the agent's journal, which is always SQLite. A mask can be too long for an index of the others.
+for _name, _column, _condition in (
+    ("masks_in_force", entries.c.mask, MASKS_IN_FORCE),
+    ("masks_of_processes", entries.c.mask, PROCESSES_IN_FORCE),
+    ("names_of_processes", entries.c.name, PROCESSES_IN_FORCE),
+):
+    Index(_name, _column, sqlite_where=text(_condition)).ddl_if(dialect="sqlite")
 
 policies = Table(
     "policies",
     metadata,
     Column("host", String(255), primary_key=True),
     Column("set_at", UtcText, nullable=False),
-    Column("body", Text, nullable=False),
+    Column("body", LONG_TEXT, nullable=False),
 )
 
 placements = Table(
@@ -126,7 +160,7 @@ placements = Table(
     metadata,
     Column("host", String(255), primary_key=True),
     Column("stored_at", UtcText, nullable=False),
-    Column("body", Text, nullable=False),
+    Column("body", LONG_TEXT, nullable=False),
 )
 
 guest_hints = Table(
@@ -135,7 +169,7 @@ guest_hints = Table(
     Column("guest", String(36), primary_key=True),
     Column("host", String(255), nullable=False),
     Column("at", UtcText, nullable=False),
-    Column("nova", Text, nullable=False),
+    Column("nova", LONG_TEXT, nullable=False),
     Column("leaving_until", UtcText),
     Index("guest_hints_of_host", "host"),
 )
@@ -149,7 +183,7 @@ idempotency_keys = Table(
     Column("at", UtcText, nullable=False),
     Column("status", Integer, nullable=False),
     Column("location", String(255), nullable=False),
-    Column("body", LargeBinary(2**24 - 1), nullable=False),
+    Column("body", LONG_BYTES, nullable=False),
     Index("idempotency_keys_at", "at"),
 )
 
@@ -162,7 +196,7 @@ tokens = Table(
     Column("host", String(255), nullable=False),
     Column("hash", String(64), nullable=False),
     Column("created_at", UtcText, nullable=False),
-    Column("created_by", Text, nullable=False),
+    Column("created_by", LONG_TEXT, nullable=False),
     Column("expires_at", UtcText),
     Column("revoked_at", UtcText),
 )
@@ -172,20 +206,33 @@ audit = Table(
     metadata,
     Column("seq", Integer, primary_key=True, autoincrement=False),
     Column("at", UtcText, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("origin", Text, nullable=False),
+    Column("actor", LONG_TEXT, nullable=False),
+    Column("origin", LONG_TEXT, nullable=False),
     Column("action", String(64), nullable=False),
     Column("host", String(255), nullable=False),
-    Column("subject", Text, nullable=False),
-    Column("before", Text, nullable=False),
-    Column("after", Text, nullable=False),
-    Column("result", Text, nullable=False),
-    Column("request_id", Text, nullable=False),
+    Column("subject", LONG_TEXT, nullable=False),
+    Column("before", LONG_TEXT, nullable=False),
+    Column("after", LONG_TEXT, nullable=False),
+    Column("result", LONG_TEXT, nullable=False),
+    Column("request_id", LONG_TEXT, nullable=False),
     Column("previous", String(64), nullable=False),
     Column("hash", String(64), nullable=False),
     Index("audit_of_host", "host", "seq"),
+    Index("audit_of_actor", "actor", "seq", mysql_length={"actor": 191}, mariadb_length={"actor": 191}),
     Index("audit_at", "at"),
 )
+
+audit_chain = Table(
+    "audit_chain",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("seq", Integer, nullable=False),
+    Column("hash", String(64), nullable=False),
+    Column("purged_seq", Integer, nullable=False),
+    Column("purged_hash", String(64), nullable=False),
+)
+"""One row: the last record of the audit trail, and the last record that was exported and purged (0: none). A write
+transaction locks this row first, and only records up to ``purged_seq`` can be deleted."""
 
 agent_chain = Table(
     "agent_chain",
@@ -194,12 +241,12 @@ agent_chain = Table(
     Column("at", String(32), nullable=False),
     Column("run", String(64), nullable=False),
     Column("action", String(64), nullable=False),
-    Column("target", Text, nullable=False),
-    Column("before", Text, nullable=False),
-    Column("after", Text, nullable=False),
-    Column("result", Text, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("peer", Text, nullable=False),
+    Column("target", LONG_TEXT, nullable=False),
+    Column("before", LONG_TEXT, nullable=False),
+    Column("after", LONG_TEXT, nullable=False),
+    Column("result", LONG_TEXT, nullable=False),
+    Column("actor", LONG_TEXT, nullable=False),
+    Column("peer", LONG_TEXT, nullable=False),
     Column("previous", String(64), nullable=False),
     Column("hash", String(64), nullable=False),
     Index("agent_chain_of_action", "action", "seq"),

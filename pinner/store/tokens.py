@@ -20,7 +20,8 @@ from pinner.model.token import (
 )
 from pinner.store import tables
 from pinner.store.audit import append_events
-from pinner.store.engine import reading, writing
+from pinner.store.engine import reading
+from pinner.store.write import write
 
 
 class Tokens:
@@ -49,10 +50,13 @@ class Tokens:
             revoked_at=None,
         )
         row = {field: getattr(token, field) for field in Token.__dataclass_fields__}
-        with writing(self._engine) as connection:
+        event = audit_event(caller, at, AuditAction.TOKEN_CREATE, host, token.id, "done", after=_summary(token))
+
+        def store(connection: Connection) -> None:
             connection.execute(insert(tables.tokens), [row])
-            event = audit_event(caller, at, AuditAction.TOKEN_CREATE, host, token.id, "done", after=_summary(token))
             append_events(connection, [event])
+
+        write(self._engine, store)
         return token, token_text(token.id, secret)
 
     def find(self, token_id: str) -> Token:
@@ -69,7 +73,8 @@ class Tokens:
 
     def revoke(self, token_id: str, at: datetime, caller: Caller) -> Token:
         """Revoke a token: it is refused from now on. A revoked one stays as it is. Raises NotFound."""
-        with writing(self._engine) as connection:
+
+        def store(connection: Connection) -> Token:
             token = _find(connection, token_id)
             if token.revoked_at is not None:
                 return token
@@ -79,6 +84,8 @@ class Tokens:
             )
             append_events(connection, [event])
             return _find(connection, token_id)
+
+        return write(self._engine, store)
 
 
 def _find(connection: Connection, token_id: str) -> Token:

@@ -21,8 +21,11 @@ from pinner.store.repositories import open_store
 
 
 @contextmanager
-def real_service(folder: Path) -> Iterator[tuple[LocalService, InMemoryAgent]]:
-    """The service and agent of compute1: CPUs 0-7 on two nodes, 7 offline; a guest and a process have the name EVIL."""
+def real_service(folder: Path, url: str = "") -> Iterator[tuple[LocalService, InMemoryAgent]]:
+    """The service and agent of compute1: CPUs 0-7 on two nodes, 7 offline; a guest and a process have the name EVIL.
+
+    The database is the one at ``url``; empty: a file in ``folder``.
+    """
     online = cpus("0-6")
     host = snapshot(
         plain(8, 2, offline="7"),
@@ -31,7 +34,7 @@ def real_service(folder: Path) -> Iterator[tuple[LocalService, InMemoryAgent]]:
     )
     agent = InMemoryAgent(folder / "agent", host, wiring.now)
     with closing(agent.journal), ExitStack() as undo:
-        url = f"sqlite:///{folder}/pinner.sqlite"
+        url = url or f"sqlite:///{folder}/pinner.sqlite"
         yield wiring.service_parts(conf.load([]), {"compute1": agent}, url, undo).service, agent
 
 

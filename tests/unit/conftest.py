@@ -1,7 +1,10 @@
+from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 
 import pytest
 from support.clock import Clock
+from support.database_servers import DATABASES, Databases
 
 from pinner.store.repositories import open_store
 
@@ -11,7 +14,20 @@ def clock():
     return Clock(timedelta(milliseconds=1))
 
 
+@pytest.fixture(scope="session")
+def databases() -> Iterator[Databases]:
+    """The database servers of this process: each starts once, for the first test that needs it."""
+    with ExitStack() as stack:
+        yield Databases(stack)
+
+
+@pytest.fixture(params=DATABASES)
+def database(request, databases, tmp_path) -> str:
+    """The URL of an empty database of the newest schema: SQLite, PostgreSQL and MariaDB."""
+    return databases.fresh(request.param, tmp_path)
+
+
 @pytest.fixture
-def store(tmp_path):
-    with open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as made:
+def store(database):
+    with open_store(database) as made:
         yield made

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from support.access import make_control
+from support.database_servers import DATABASES
 from support.hosts import cpus
 from support.in_memory_service import EVIL
 from support.real_service import real_service
@@ -17,15 +18,16 @@ from pinner.model.errors import NovaConflict
 PLANS = "/v1/hosts/compute1/plans"
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    with real_service(tmp_path_factory.mktemp("pinner")) as (pinner, _):
+@pytest.fixture(scope="module", params=DATABASES)
+def service(request, databases, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pinner")
+    with real_service(folder, databases.own(request.param, folder)) as (pinner, _):
         yield pinner
 
 
 @pytest.fixture
-def agent_and_client(tmp_path):
-    with real_service(tmp_path) as (pinner, agent):
+def agent_and_client(tmp_path, database):
+    with real_service(tmp_path, database) as (pinner, agent):
         yield agent, on_unix_socket(create_app(pinner, control=make_control(), max_body_bytes=4096).test_client())
 
 

@@ -18,8 +18,8 @@ def pragma(connection, name):
     return connection.exec_driver_sql(f"PRAGMA {name}").scalar()
 
 
-def test_sqlite_is_set_up_for_durability(engine):
-    with reading(engine) as connection:
+def test_sqlite_is_set_up_for_durability(sqlite):
+    with reading(sqlite) as connection:
         assert pragma(connection, "journal_mode") == "wal"
         assert pragma(connection, "synchronous") == 2
         assert pragma(connection, "foreign_keys") == 1
@@ -67,25 +67,25 @@ def test_a_folder_that_cannot_be_created(tmp_path):
         connect(f"sqlite:///{tmp_path}/file/deeper/db")
 
 
-def test_a_lock_that_is_not_released_raises_store_unavailable(engine, monkeypatch):
+def test_a_lock_that_is_not_released_raises_store_unavailable(sqlite, monkeypatch):
     monkeypatch.setattr("pinner.store.engine.BUSY_SECONDS", 0.05)
-    engine.dispose()
-    other = sqlite3.connect(engine.url.database)
+    sqlite.dispose()
+    other = sqlite3.connect(sqlite.url.database)
     other.execute("BEGIN IMMEDIATE")
     try:
-        with pytest.raises(StoreUnavailable, match="locked"), writing(engine):
+        with pytest.raises(StoreUnavailable, match="locked"), writing(sqlite):
             pass
-        with reading(engine) as connection:
+        with reading(sqlite) as connection:
             assert connection.execute(text("SELECT count(*) FROM runs")).scalar() == 0
     finally:
         other.close()
 
 
-def test_an_exception_rolls_back(engine):
-    with pytest.raises(ZeroDivisionError), writing(engine) as connection:
+def test_an_exception_rolls_back(sqlite):
+    with pytest.raises(ZeroDivisionError), writing(sqlite) as connection:
         connection.execute(text("CREATE TABLE t (a)"))
         raise ZeroDivisionError
-    with pytest.raises(StoreUnavailable, match="no such table"), reading(engine) as connection:
+    with pytest.raises(StoreUnavailable, match="no such table"), reading(sqlite) as connection:
         connection.execute(text("SELECT * FROM t"))
 
 

@@ -53,9 +53,11 @@ def bare(tmp_path):
 
 
 def store_old_plan(engine, host: Snapshot) -> None:
-    schema.upgrade(engine, "0007")
+    """Written by the present code and brought to revision 0007, where a plan is text."""
+    schema.upgrade(engine)
     plan = make_plan(snapshot=Snapshots(engine).add(host))
     Plans(engine).add(plan, NOON)
+    schema.downgrade(engine, "0007")
     body = codec.plain(plan) | {"unplaced": OLD[:1], "skipped": OLD[1:]}
     with writing(engine) as connection:
         connection.execute(text("UPDATE plans SET body = :body"), {"body": json.dumps(body)})

@@ -1,0 +1,57 @@
+"""What to do about a database file that cannot be used."""
+
+import sqlite3
+from datetime import datetime
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from pinner.model.errors import Invalid, StoreUnavailable
+
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_REPAIRS = {
+    sqlite3.SQLITE_FULL: "free space on its disk",
+    sqlite3.SQLITE_IOERR: "check its disk (dmesg); then restore a backup if the file is damaged",
+    sqlite3.SQLITE_PERM: "give it back to its owner (see its folder), mode 0600",
+    sqlite3.SQLITE_READONLY: "give it back to its owner (see its folder), mode 0600, on a writable disk",
+    sqlite3.SQLITE_CANTOPEN: "it must be a file, not a folder, in a folder that pinner's user can write",
+}
+"""The repair by the primary result code (https://www.sqlite.org/rescode.html)."""
+
+
+def repair(engine: Engine, error: BaseException | None) -> str:
+    """The repair of an SQLite file after an error, to follow its message; None: a stored value is damaged."""
+    if engine.dialect.name != "sqlite":
+        return ""
+    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF
+    if error is None or code in _DAMAGED:
+        return set_aside(Path(str(engine.url.database)))
+    return f". Repair: {_REPAIRS[code]}" if code in _REPAIRS else ""
+
+
+def set_aside(path: Path) -> str:
+    """The repair of a damaged file."""
+    return (
+        f". Repair: stop pinner; restore a backup of the file, or run `pinner-manage db set-aside {path}`, which "
+        "renames the file and keeps it; then start pinner"
+    )
+
+
+def set_file_aside(path: Path, at: datetime) -> tuple[Path, ...]:
+    """Rename a database file with its -wal and -shm, so that an empty one is created next; returns the new names.
+
+    Raises Invalid where there is no such file, StoreUnavailable where it cannot be renamed.
+    """
+    suffix = f".damaged-{at:%Y%m%dT%H%M%SZ}"
+    found = [file for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")) if file.exists()]
+    if path not in found:
+        raise Invalid("file", str(path), "a database file of pinner that exists")
+    renamed = []
+    for file in found:
+        new = Path(f"{path}{suffix}{file.name.removeprefix(path.name)}")
+        try:
+            file.rename(new)
+        except OSError as error:
+            raise StoreUnavailable(str(file), error.strerror or str(error)) from None
+        renamed.append(new)
+    return tuple(renamed)

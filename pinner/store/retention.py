@@ -1,0 +1,95 @@
+"""Deletes old rows in bounded batches, so that writers never wait for long."""
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Engine, Select, String, Table, and_, delete, exists, func, or_, select
+from sqlalchemy import type_coerce as as_type
+
+from pinner.store import tables
+from pinner.store.engine import reading
+from pinner.store.write import write
+
+BATCH = 500
+"""Rows that one transaction deletes."""
+
+
+def purge_runs(engine: Engine, before: datetime, is_kept: Callable[[str], bool], *, dry_run: bool = False) -> int:
+    """Delete the ended runs that began before a moment, with their entries; returns their number.
+
+    Never deleted are the run of a recorded placement, and a run with changes in place, unless ``is_kept`` says for its
+    id that it cannot be rolled back any more. ``dry_run`` only counts. Raises StoreUnavailable.
+    """
+    total, after = 0, 0
+    while True:
+        with reading(engine) as connection:
+            rows = connection.execute(_ended_runs(before, after)).all()
+            placed = _placed_plans(connection)
+        if not rows:
+            return total
+        after = rows[-1].seq
+        due = [row.id for row in rows if row.plan not in placed and not (row.in_place and is_kept(row.id))]
+        total += len(due)
+        if due and not dry_run:
+            write(engine, partial(_delete_runs, ids=due))
+
+
+def purge_plans(engine: Engine, before: datetime, *, dry_run: bool = False) -> tuple[int, int]:
+    """Delete plans made before a moment that no run and no placement refers to, then snapshots taken before it that no
+    plan refers to; returns both numbers. ``dry_run`` only counts. Raises StoreUnavailable."""
+    plans, snapshots = tables.plans, tables.snapshots
+    with reading(engine) as connection:
+        placed = _placed_plans(connection)
+    old_plan = and_(
+        _is_before(plans.c.created_at, before),
+        ~exists().where(tables.runs.c.plan == plans.c.id),
+        plans.c.id.not_in(placed),
+    )
+    old_snapshot = and_(_is_before(snapshots.c.taken_at, before), ~exists().where(plans.c.snapshot == snapshots.c.id))
+    return _purge(engine, plans, old_plan, dry_run=dry_run), _purge(engine, snapshots, old_snapshot, dry_run=dry_run)
+
+
+def _purge(engine: Engine, table: Table, old: ColumnElement[bool], *, dry_run: bool) -> int:
+    if dry_run:
+        with reading(engine) as connection:
+            return int(connection.execute(select(func.count()).select_from(table).where(old)).scalar_one())
+    total = 0
+    while True:
+        deleted = write(engine, partial(_delete_batch, table=table, old=old))
+        total += deleted
+        if deleted < BATCH:
+            return total
+
+
+def _delete_batch(connection: Connection, table: Table, old: ColumnElement[bool]) -> int:
+    # Read and deleted by one writer: no plan can refer to the snapshot in between.
+    ids = list(connection.execute(select(table.c.id).where(old).limit(BATCH)).scalars())
+    connection.execute(delete(table).where(table.c.id.in_(ids)))
+    return len(ids)
+
+
+def _delete_runs(connection: Connection, ids: Sequence[str]) -> None:
+    connection.execute(delete(tables.entries).where(tables.entries.c.run.in_(ids)))
+    connection.execute(delete(tables.runs).where(tables.runs.c.id.in_(ids)))
+
+
+def _ended_runs(before: datetime, after: int) -> Select[Any]:
+    runs, entries = tables.runs.c, tables.entries.c
+    changed = exists().where(entries.run == runs.id, entries.state.in_(("intent", "done", "stuck")))
+    in_place = and_(runs.kind != "rollback", or_(runs.state == "applied", changed))
+    query = select(runs.seq, runs.id, runs.plan, in_place.label("in_place"))
+    ended = query.where(runs.state != "running", _is_before(runs.started_at, before), runs.seq > after)
+    return ended.order_by(runs.seq).limit(BATCH)
+
+
+def _is_before(column: ColumnElement[Any], moment: datetime) -> ColumnElement[bool]:
+    return as_type(column, String) < tables.utc_text(moment)
+
+
+def _placed_plans(connection: Connection) -> frozenset[str]:
+    """The plans of the recorded placements. There is at most one placement for each host."""
+    bodies = connection.execute(select(tables.placements.c.body)).scalars()
+    return frozenset(json.loads(body)["plan"] for body in bodies)

@@ -1,0 +1,133 @@
+"""The agent's journal where its file may be damaged: the host can be read, but not changed."""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import NoReturn
+
+from pinner.model.agent_audit import AgentEvent, AgentRecord, ChainHead
+from pinner.model.change import AffinityChange
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import StoreUnavailable
+from pinner.model.journal import Entry, Run
+from pinner.store.journal import Journal
+
+LOG = logging.getLogger(__name__)
+
+
+class UnusableChain:
+    """Satisfies the agent's Chain: every method raises the error of the journal's opening."""
+
+    def __init__(self, error: StoreUnavailable) -> None:
+        self._error = error
+
+    def append(self, *events: AgentEvent) -> None:
+        """Raises StoreUnavailable."""
+        self._refuse(*events)
+
+    def append_new(self, event: AgentEvent) -> None:
+        """Raises StoreUnavailable."""
+        self._refuse(event)
+
+    def heads(self) -> tuple[ChainHead, ChainHead]:
+        """Raises StoreUnavailable."""
+        self._refuse()
+
+    def records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
+        """Raises StoreUnavailable."""
+        self._refuse(after, limit)
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise StoreUnavailable(**self._error.details)
+
+
+class UnusableJournal:
+    """Satisfies apply's Journal: every method that needs the file raises the error of its opening."""
+
+    def __init__(self, error: StoreUnavailable) -> None:
+        self._error = error
+
+        self.chain = UnusableChain(error)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def begin(self, run: Run) -> None:
+        """Raises StoreUnavailable, so no change is made without a record."""
+        self._refuse(run)
+
+    def intend(self, *entries: Entry) -> None:
+        """Raises StoreUnavailable."""
+        self._refuse(*entries)
+
+    def note(self, entry: Entry) -> None:
+        """Raises StoreUnavailable."""
+        self._refuse(entry)
+
+    def end(self, run: Run) -> None:
+        """Raises StoreUnavailable."""
+        self._refuse(run)
+
+    def leave(self, run: Run) -> None:
+        """No run has the lock."""
+
+    def interrupted(self) -> Run | None:
+        """Raises StoreUnavailable: whether a run was interrupted is not known."""
+        self._refuse()
+
+    def run(self, run: str) -> Run:
+        """Raises StoreUnavailable."""
+        self._refuse(run)
+
+    def entries(self, run: str) -> tuple[Entry, ...]:
+        """Raises StoreUnavailable."""
+        self._refuse(run)
+
+    def placed(self) -> tuple[CpuSet, ...]:
+        """Raises StoreUnavailable."""
+        self._refuse()
+
+    def moved_processes(self) -> frozenset[str]:
+        """Raises StoreUnavailable."""
+        self._refuse()
+
+    def allocated(self) -> CpuSet:
+        """Raises StoreUnavailable."""
+        self._refuse()
+
+    def changes_of(self, guest: str) -> tuple[AffinityChange, ...]:
+        """Raises StoreUnavailable."""
+        self._refuse(guest)
+
+    def purge(self, before: datetime, is_kept: Callable[[str], bool]) -> int:
+        """Raises StoreUnavailable."""
+        self._refuse(before, is_kept)
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise StoreUnavailable(**self._error.details)
+
+
+class LastMasks:
+    """The masks in force as the journal says, or as it said last while it cannot be read."""
+
+    def __init__(self, journal: Journal | UnusableJournal) -> None:
+        self._journal = journal
+        self._masks: tuple[CpuSet, ...] = ()
+
+    def __call__(self) -> tuple[CpuSet, ...]:
+        """The masks; see apply's Journal."""
+        try:
+            self._masks = self._journal.placed()
+        except StoreUnavailable as error:
+            LOG.warning("processes that pinner has placed may look restricted by others: %s", error)
+        return self._masks
+
+
+def open_journal(folder: Path) -> Journal | UnusableJournal:
+    """The journal in ``folder``, or one that refuses every change if the file cannot be used."""
+    try:
+        return Journal(folder)
+    except StoreUnavailable as error:
+        LOG.error("%s", error)
+        return UnusableJournal(error)

@@ -1,0 +1,87 @@
+"""A write transaction that is repeated where the database ended it and nothing was stored."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine, select
+from sqlalchemy.exc import DBAPIError
+
+from pinner.model.errors import StoreUnavailable
+from pinner.store import tables
+from pinner.store.engine import MARIADB, reading, writing
+
+LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LAST_RECORD = "pinner.last_record"
+"""The key in ``Connection.info`` of the number and hash of the last audit record that the transaction appended."""
+
+WAITS = (0.1, 0.4, 1.5)
+"""Seconds before each repetition. A database server restarts in about one second."""
+
+_POSTGRESQL = ("40001", "40P01", "57P01", "57P02", "57P03")
+"""Serialization failure, deadlock, and a server that stops or starts
+(https://www.postgresql.org/docs/current/errcodes-appendix.html)."""
+
+_MARIADB = (1047, 1053, 1213, 1927, 2002, 2003, 2006, 2013)
+"""A node without its cluster, shutdown, deadlock, killed, and lost connections
+(https://mariadb.com/kb/en/mariadb-error-codes/). A Galera cluster reports a conflict of two nodes as a deadlock."""
+
+
+def write(engine: Engine, work: Callable[[Connection], T]) -> T:
+    """Run ``work`` in a write transaction and return its result.
+
+    After a deadlock or a lost connection, ``work`` is run again; the database has undone the first attempt. If the
+    connection is lost during the commit, the last audit record that ``work`` appended shows whether the transaction
+    is stored, and ``work`` is run again only if it is not. A ``work`` without audit records must be repeatable.
+    Raises StoreUnavailable.
+    """
+    waits = iter(WAITS)
+    while True:
+        record: tuple[int, str] | None = None
+        try:
+            with writing(engine) as connection:
+                connection.info.pop(LAST_RECORD, None)
+                result = work(connection)
+                record = connection.info.pop(LAST_RECORD, None)
+            return result
+        except StoreUnavailable as error:
+            wait = next(waits, None)
+            if wait is None or not _is_transient(engine, error.__cause__):
+                raise
+            LOG.warning("%s; next attempt in %g s", error, wait)
+            time.sleep(wait)
+            if record is not None and _is_stored(engine, record):
+                return result
+
+
+def _is_transient(engine: Engine, cause: BaseException | None) -> bool:
+    """Whether the transaction was ended by something that ends by itself."""
+    if not isinstance(cause, DBAPIError) or engine.dialect.name == "sqlite":
+        return False
+    if cause.connection_invalidated:
+        return True
+    if engine.dialect.name in MARIADB:
+        return bool(cause.orig and cause.orig.args and cause.orig.args[0] in _MARIADB)
+    # Where no connection was made, there is no state.
+    state = getattr(cause.orig, "sqlstate", None)
+    return state in _POSTGRESQL or (state is None and cause.statement is None)
+
+
+def _is_stored(engine: Engine, record: tuple[int, str]) -> bool:
+    """Whether the audit trail has the record. Its hash covers its content and all records before it. Raises
+    StoreUnavailable if the database does not answer for longer: then nobody knows."""
+    seq, digest = record
+    for wait in (*WAITS, None):
+        try:
+            with reading(engine) as connection:
+                found = connection.execute(select(tables.audit.c.hash).filter_by(seq=seq)).scalar()
+            return bool(found == digest)
+        except StoreUnavailable:
+            if wait is None:
+                raise
+            time.sleep(wait)
+    raise AssertionError
