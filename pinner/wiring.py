@@ -34,6 +34,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.owners import require_own
 from pinner.service import retention
 from pinner.service.audit_heads import AuditHeads
+from pinner.service.chain_retention import cut_chain
 from pinner.service.compose import ServiceParts, compose
 from pinner.service.controller import PolicyController
 from pinner.service.daily import Daily
@@ -161,20 +162,24 @@ def local_agent(config: cfg.ConfigOpts, own: Container[int], undo: ExitStack, *,
     except StoreUnavailable as error:
         LOG.error("no plan can be applied and no run rolled back: %s", error)
     if watch:
-        start_daily("journal retention", lambda: _purge_journal(config, journal, host), undo)
+        start_daily("journal retention", lambda: _purge_journal(config, journal, host, trail), undo)
         watcher = HostWatcher(config.libvirt.uri, own_pins, event_queue, placed)
         watcher.start()
         undo.callback(watcher.close)
     return agent
 
 
-def _purge_journal(config: cfg.ConfigOpts, journal: Journal | UnusableJournal, host: LiveHost) -> None:
+def _purge_journal(
+    config: cfg.ConfigOpts, journal: Journal | UnusableJournal, host: LiveHost, trail: AgentTrail
+) -> None:
     def is_kept(run: str) -> bool:
         return can_be_undone(journal.run(run), journal.entries(run), host)
 
     deleted = journal.purge(now() - timedelta(days=config.retention.runs_days), is_kept)
     if deleted:
         LOG.info("deleted %d runs from the journal, none of which can be undone any more", deleted)
+    if config.retention.audit_export and isinstance(journal, Journal):
+        cut_chain(journal.chain, trail, state_dir(config) / "agent", _limits(config), now())
 
 
 def start_daily(name: str, work: Callable[[], None], undo: ExitStack) -> None:
@@ -184,22 +189,25 @@ def start_daily(name: str, work: Callable[[], None], undo: ExitStack) -> None:
     undo.callback(daily.stop)
 
 
-def purge(
-    config: cfg.ConfigOpts, store: Retention, is_kept: Callable[[str], bool] = lambda _: True, *, dry_run: bool = False
-) -> Purged:
-    """Delete from the central database what is older than the configured limits. By default, a run whose changes are
-    in place is kept."""
+def _limits(config: cfg.ConfigOpts) -> Limits:
     options = config.retention
-    limits = Limits(
+    return Limits(
         runs=timedelta(days=options.runs_days),
         plans=timedelta(days=options.plans_days),
         audit=timedelta(days=options.audit_days),
         audit_folder=Path(options.audit_export) if options.audit_export else None,
     )
-    return retention.purge(store, limits, now(), host_name(config), is_kept, dry_run=dry_run)
 
 
-def start_retention(config: cfg.ConfigOpts, store: Retention, agent: Agent, undo: ExitStack) -> None:
+def purge(
+    config: cfg.ConfigOpts, store: Retention, is_kept: Callable[[str], bool] = lambda _: True, *, dry_run: bool = False
+) -> Purged:
+    """Delete from the central database what is older than the configured limits, except audit records. By default, a
+    run whose changes are in place is kept."""
+    return retention.purge(store, _limits(config), now(), is_kept, dry_run=dry_run)
+
+
+def start_retention(config: cfg.ConfigOpts, parts: ServiceParts, agent: Agent, undo: ExitStack) -> None:
     """Purge the central database once a day. A run is kept as long as the agent's journal has it."""
 
     def is_kept(run: str) -> bool:
@@ -209,7 +217,13 @@ def start_retention(config: cfg.ConfigOpts, store: Retention, agent: Agent, undo
             return False
         return True
 
-    start_daily("retention", lambda: LOG.info("%s", purge(config, store, is_kept)), undo)
+    def work() -> None:
+        LOG.info("deleted %s", purge(config, parts.retention, is_kept))
+        export = parts.service.export_audit
+        if file := retention.export_audit(parts.retention, _limits(config), now(), host_name(config), export):
+            LOG.info("the audit trail is exported to %s, and its old records are deleted", file)
+
+    start_daily("retention", work, undo)
 
 
 def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:

@@ -26,20 +26,25 @@ if [ ! -x .venv/bin/pip ]; then
 fi
 .venv/bin/pip install -q -c constraints.txt bindep
 missing=$(.venv/bin/bindep -b test || true)
+case "$missing" in
+*postgresql*)
+    # The tests start servers of their own. Debian's package would make a cluster, and start its server.
+    install postgresql-common
+    $SUDO sed -i 's/^#\?create_main_cluster.*/create_main_cluster = false/' /etc/postgresql-common/createcluster.conf
+    ;;
+esac
 # shellcheck disable=SC2086 # one word a package
 [ -z "$missing" ] || install $missing
-# The tests start servers of their own; the broker that Debian's package starts accepts connections from other machines.
-for service in postgresql rabbitmq-server; do
-    case "$missing" in
-    *$service*)
-        if [ -d /run/systemd/system ]; then
-            $SUDO systemctl --quiet disable --now "$service"
-        else
-            $SUDO service "$service" stop >/dev/null || true
-        fi
-        ;;
-    esac
-done
+case "$missing" in
+*rabbitmq-server*)
+    # The tests start their own broker; the one that Debian's package starts accepts connections from other machines.
+    if [ -d /run/systemd/system ]; then
+        $SUDO systemctl --quiet disable --now rabbitmq-server
+    else
+        $SUDO service rabbitmq-server stop >/dev/null || true
+    fi
+    ;;
+esac
 
 say "Installing Python packages into .venv"
 .venv/bin/pip install -q -c constraints.txt -e '.[test,lint,nova]'

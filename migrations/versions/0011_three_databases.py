@@ -103,7 +103,7 @@ def _trigger(table: str, name: str, body: str) -> None:
 
 def _drop_triggers(table: str, *names: str) -> None:
     for name in names:
-        op.execute(f"DROP TRIGGER {table}_refuses_{name}")
+        op.execute(f"DROP TRIGGER IF EXISTS {table}_refuses_{name}")
 
 
 def _abort(table: str) -> str:

@@ -84,7 +84,7 @@ def make_parser() -> Parser:
     downgrade.add_argument(
         "--to", metavar="REVISION", required=True, help="revision to downgrade to; base drops every table"
     )
-    summary = "delete old runs, plans and snapshots, and export old audit records (see [retention])"
+    summary = "delete old runs, plans, snapshots and tokens (see [retention])"
     purge = _add(commands, "purge", _purge, summary, example="purge --dry-run --runs-days 30")
     purge.add_argument("--dry-run", action="store_true", help="show how many rows would be deleted")
     for name, what in (("runs", "ended runs"), ("plans", "plans and snapshots that nothing refers to")):
@@ -162,9 +162,7 @@ def _purge(engine: Engine, arguments: Namespace) -> None:
     with open_store(engine.url.render_as_string(hide_password=False)) as store:
         done = wiring.purge(config, store.retention, dry_run=arguments.dry_run)
     verb = "would delete" if arguments.dry_run else "deleted"
-    print(f"{verb} {done.runs} runs, {done.plans} plans, {done.snapshots} snapshots")
-    if done.audit_file:
-        print(f"audit records are now in {done.audit_file}")
+    print(f"{verb} {done}")
 
 
 def _set_aside(engine: Engine, arguments: Namespace) -> None:

@@ -16,13 +16,16 @@ OPTIONS = [
     ),
     cfg.StrOpt(
         "audit_export",
-        help="Folder to which audit records are exported before they are deleted from the database. The API's user "
-        "must be able to write it. Default: audit records are never deleted.",
+        help="Folder to which the audit trail is exported before its old records are deleted from the database. The "
+        "API's user must be able to write it; with pinner's systemd units it is a folder below /var/lib/pinner/api. "
+        "Where it is set, the agent also writes its old audit records to files, in its own folder. Default: audit "
+        "records are never deleted.",
     ),
     cfg.IntOpt(
         "audit_days",
         default=365,
         min=1,
-        help="Days that an audit record stays in the database, where audit_export is set.",
+        help="Days that an audit record stays in the database at least, where audit_export is set. An export is made "
+        "once half of the records are older.",
     ),
 ]

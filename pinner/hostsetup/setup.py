@@ -87,6 +87,10 @@ def _check_config(path: Path) -> None:
     ):
         if value != needed:
             raise Invalid(option, value, f"{needed}, as in pinner's systemd units; change {path}")
+    exports, writable = config.retention.audit_export, wiring.STATE_OF_ROOT / "api"
+    if exports and not Path(os.path.normpath(exports)).is_relative_to(writable):
+        needed = f"a folder below {writable}, the only one that pinner's systemd unit lets the API write"
+        raise Invalid("[retention] audit_export", exports, f"{needed}; change {path}")
 
 
 def _check_readable() -> None:

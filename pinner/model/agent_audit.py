@@ -127,6 +127,7 @@ def head_of_record(record: AgentRecord) -> ChainHead | None:
 
 
 _HEAD = re.compile("agent ([0-9]{1,18}) ([0-9a-f]{64})")
+_PURGED = re.compile("through ([0-9]{1,18}) ([0-9a-f]{64})")
 
 
 def head_text(head: SignedHead) -> str:
@@ -137,6 +138,17 @@ def head_text(head: SignedHead) -> str:
 def named_head(text: str) -> ChainHead | None:
     """The head that ``head_text`` wrote; None for another text."""
     found = _HEAD.fullmatch(text)
+    return ChainHead(int(found[1]), found[2]) if found else None
+
+
+def purged_text(last: ChainHead) -> str:
+    """The last record that was exported and deleted, as the centre's record audit.export names it."""
+    return f"through {last.seq} {last.hash}"
+
+
+def named_purge(text: str) -> ChainHead | None:
+    """The record that ``purged_text`` wrote; None for another text."""
+    found = _PURGED.fullmatch(text)
     return ChainHead(int(found[1]), found[2]) if found else None
 
 

@@ -45,7 +45,7 @@ def serve(
         parts, server = start(config, agent, database, listeners, undo, tls)
         wiring.start_audit_heads(parts.audit_heads, undo)
         wiring.start_controller(config, parts.reconciler, host, undo)
-        wiring.start_retention(config, parts.retention, agent, undo)
+        wiring.start_retention(config, parts, agent, undo)
         print(f"pinner serves host {host} at {' and '.join(server.urls)} (Ctrl-C ends it)", flush=True)
         notify_ready()
         select.select([asked, *ends], [], [])

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from pinner.agent.signing import is_signed
-from pinner.model.agent_audit import AgentAction, AgentRecord, ChainHead, SignedHead, head_of_record, named_head
+from pinner.model.agent_audit import (
+    AgentAction,
+    AgentRecord,
+    ChainHead,
+    SignedHead,
+    head_of_record,
+    named_head,
+    named_purge,
+)
 from pinner.model.audit import AuditAction, ChainCheck
 from pinner.model.verification import MAX_FINDINGS, AgentTrail, Finding, FindingKind
 from pinner.service.audit_match import TrailMatch
@@ -172,24 +180,37 @@ class CentreCheck:
         self._hashes = {claim.head.seq: "" for claim in self._claims}
         self.length = 0
         """The number of the last record."""
-        self.purged = 0
-        """The number of the last record before the centre's first one."""
+        self._start = chain.START
+        self._exports: set[ChainHead] = set()
+        """The last records of those that were exported and deleted."""
 
     def observe(self, record: Mapping[str, Any]) -> None:
         """Add a record of the centre, in their order."""
         seq = record["seq"]
         if not self.length:
-            self.purged = seq - 1
+            self._start = ChainHead(seq - 1, record["previous"])
+        if record["action"] == AuditAction.AUDIT_EXPORT and (last := named_purge(str(record["after"]))):
+            self._exports.add(last)
         self.length = seq
         if seq in self._hashes:
             self._hashes[seq] = record["hash"]
         if agent := self._agents.get(record["host"]):
             agent.add_centre(record)
 
+    @property
+    def purged(self) -> int:
+        """The number of the last record before the centre's first one."""
+        return self._start.seq
+
     def findings(self, check: ChainCheck) -> Iterator[Finding]:
         """What is wrong with the centre's chain; ``check`` is the result of the check of its hashes."""
         if not check.ok:
             yield Finding(FindingKind.CHANGED, "centre", "", check.broken, "", check.why)
+        elif self._start.seq and self._start not in self._exports:
+            text = (
+                f"the trail of the centre begins at record {self.purged + 1}, and no record names the export before it"
+            )
+            yield Finding(FindingKind.CUT, "centre", "", self.purged, "", text)
         past = [claim for claim in self._claims if claim.head.seq > self.purged]
         for kind, seq, text in contradictions(past, self.length, self._hashes, "the trail of the centre"):
             yield Finding(kind, "centre", "", seq, "", text)

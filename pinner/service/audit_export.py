@@ -1,4 +1,4 @@
-"""The audit trail as a file of JSON lines, and its verification without a server.
+"""The audit trail as a file of JSON lines (.gz: compressed), and its verification without a server.
 
 {"export": 1, "heads": [SignedHead, ...]}      the present head of each agent
 {"head": SignedHead}                           each head that the centre received
@@ -6,14 +6,16 @@
 {"centre": {...}}                              the trail of the centre, with the fields of AuditRecord
 """
 
+import gzip
 import itertools
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from pinner import codec
-from pinner.model.agent_audit import AgentRecord, Anchor, SignedHead
+from pinner.model.agent_audit import AgentRecord, Anchor, ChainHead, SignedHead
 from pinner.model.audit import AuditRecord
 from pinner.model.errors import Invalid
 from pinner.model.verification import Finding, FindingKind, Verification, verification
@@ -49,9 +51,9 @@ def verify_file(path: Path, key: str, anchor: Anchor | None) -> Verification:
     Raises Invalid for a file that is no export.
     """
     try:
-        with path.open(encoding="utf-8") as file:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
             return _verify(_lines(path, file), key, anchor.heads if anchor else ())
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise Invalid("--file", str(path), f"a file that `pinner audit export` wrote ({why})") from None
 
@@ -72,10 +74,10 @@ def _verify(lines: Iterator[_Line], key: str, anchors: tuple[SignedHead, ...]) -
         _require_known(host, agents)
         agents[host].add_agent(codec.read(AgentRecord, line["agent"], f"line {at}: agent") for at, line in group)
     centre = CentreCheck(agents.values())
-    rows = (_centre(at, line) for at, line in parts.of("centre"))
+    start, rows = _start(_centre(at, line) for at, line in parts.of("centre"))
     signed = [agent.signed_head for agent in agents.values() if agent.signed_head]
     seen = max((head.centre_seq for head in signed), default=0)
-    checked = chain.check(rows, chain.START, lambda: seen, centre.observe)
+    checked = chain.check(rows, start, lambda: seen, centre.observe)
     parts.require_end()
     findings = list(centre.findings(checked))
     for agent in agents.values():
@@ -131,6 +133,14 @@ class _Parts:
         if self._next is not None:
             number, line = self._next
             raise Invalid(f"line {number}", _short(line), "head, agent and centre, in this order")
+
+
+def _start(rows: Iterator[dict[str, Any]]) -> tuple[ChainHead, Iterator[dict[str, Any]]]:
+    """The record before the first row: exported earlier, if CentreCheck finds its export. And the rows again."""
+    first = next(rows, None)
+    if first is None or not isinstance(first["seq"], int) or not isinstance(first["previous"], str):
+        return chain.START, rows if first is None else itertools.chain([first], rows)
+    return ChainHead(first["seq"] - 1, first["previous"]), itertools.chain([first], rows)
 
 
 def _centre(number: int, line: dict[str, Any]) -> dict[str, Any]:

@@ -1,14 +1,22 @@
 """Retention: what the central database keeps, and for how long."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from pinner.model.agent_audit import purged_text
 from pinner.model.audit import AuditAction, Caller, audit_event
+from pinner.store.durable_file import write_durably
+from pinner.store.idempotency import KEPT
 from pinner.store.repositories import Retention
 
 CALLER = Caller("retention", "daily", "")
+ENDED = timedelta(days=90)
+"""How long a token that expired or was revoked is kept, and a signed head of an agent that a later one covers."""
+
+Export = Callable[[], Iterable[str]]
+"""The whole audit trail with the agents' trails, as the lines of a file that a third party can verify."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,29 +27,61 @@ class Limits:
     plans: timedelta
     audit: timedelta
     audit_folder: Path | None
-    """Where audit records are exported to; None: they are kept."""
+    """Where the audit trail is exported to; None: its records are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Purged:
     """What was deleted, or would be."""
 
-    runs: int
-    plans: int
-    snapshots: int
-    audit_file: Path | None
-    """The file that deleted audit records are in; None: no record was deleted."""
+    rows: Mapping[str, int]
+    """The number of rows by their kind."""
+
+    def __str__(self) -> str:
+        """The sentence's end: ``2 runs, 0 plans, ...``."""
+        return ", ".join(f"{number} {kind}" for kind, number in self.rows.items())
 
 
 def purge(
-    store: Retention, limits: Limits, now: datetime, host: str, is_kept: Callable[[str], bool], *, dry_run: bool = False
+    store: Retention,
+    limits: Limits,
+    now: datetime,
+    is_kept: Callable[[str], bool],
+    *,
+    dry_run: bool = False,
 ) -> Purged:
-    """Delete what is older than the limits; ``is_kept`` says whether the agent can still undo a run. ``dry_run`` only
-    counts, and exports no audit record. Raises StoreUnavailable."""
+    """Delete what is older than the limits, except audit records; ``is_kept`` says whether the agent can still undo a
+    run. ``dry_run`` only counts. Raises StoreUnavailable."""
     runs = store.purge_runs(now - limits.runs, is_kept, dry_run=dry_run)
     plans, snapshots = store.purge_plans(now - limits.plans, dry_run=dry_run)
-    file = None
-    if limits.audit_folder is not None and not dry_run:
-        event = audit_event(CALLER, now, AuditAction.AUDIT_EXPORT, host, "", "")
-        file = store.export_audit(limits.audit_folder, now - limits.audit, event)
-    return Purged(runs, plans, snapshots, file)
+    return Purged(
+        {
+            "runs": runs,
+            "plans": plans,
+            "snapshots": snapshots,
+            "tokens": store.purge_tokens(now - ENDED, dry_run=dry_run),
+            "signed heads": store.purge_heads(now - ENDED, dry_run=dry_run),
+            "idempotency keys": store.purge_answers(now - KEPT, dry_run=dry_run),
+        }
+    )
+
+
+def export_audit(store: Retention, limits: Limits, now: datetime, host: str, export: Export) -> Path | None:
+    """Export the audit trail, and delete its old records; the file. None: nothing is due.
+
+    An export has the whole trail, the young records too, because only the whole of it can be verified. It is due once
+    half of the records are old, so that a record is written about twice at most. Raises StoreUnavailable, and
+    HostUnreachable where an agent does not answer; no record is deleted then.
+    """
+    if limits.audit_folder is None:
+        return None
+    old = store.old_records(now - limits.audit)
+    if old is None or old.last.seq - old.first + 1 < old.newest - old.last.seq:
+        return None
+    path = limits.audit_folder / f"audit-{old.first}-{old.newest}.jsonl.gz"
+    write_durably(path, export())
+    action = AuditAction.AUDIT_EXPORT
+    store.purge_records(
+        old.last, audit_event(CALLER, now, action, host, path.name, "exported", after=purged_text(old.last))
+    )
+    return path

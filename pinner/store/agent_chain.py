@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, delete, insert, select
+from sqlalchemy import Connection, Engine, Select, delete, func, insert, select
 
 from pinner.model.agent_audit import AgentAction, AgentEvent, AgentRecord, ChainHead
 from pinner.model.errors import Invalid
@@ -50,17 +50,26 @@ class AgentChain:
         with reading(self._engine) as connection:
             return tuple(AgentRecord(*row) for row in connection.execute(query))
 
+    def old(self, before: datetime) -> ChainHead | None:
+        """The last record that ``cut`` can remove of those before the first record from a moment on; None: there is
+        none."""
+        young = select(func.min(_TABLE.c.seq)).where(_TABLE.c.at >= tables.utc_text(before))
+        with reading(self._engine) as connection:
+            first = connection.execute(young).scalar()
+            through = _head(connection).seq if first is None else first - 1
+            row = connection.execute(_first_kept(through)).one_or_none()
+            oldest = connection.execute(select(func.min(_TABLE.c.seq))).scalar()
+        return ChainHead(row.seq - 1, row.previous) if row and row.seq != oldest else None
+
     def cut(self, through: int, at: datetime) -> ChainHead:
         """Remove old records, which were exported before; the head of the removed part.
 
         The part that stays begins with a record of the centre's head, so the removed part ends before the last such
         record with a number of at most ``through`` + 1. A record chain.cut names it. Raises Invalid if there is none.
         """
-        is_start = (_TABLE.c.action == AgentAction.CENTRE_HEAD.value) & (_TABLE.c.seq <= through + 1)
-        query = select(_TABLE.c.seq, _TABLE.c.previous).where(is_start).order_by(_TABLE.c.seq.desc()).limit(1)
 
         def remove(connection: Connection) -> ChainHead:
-            first = connection.execute(query).one_or_none()
+            first = connection.execute(_first_kept(through)).one_or_none()
             if first is None or not first.previous:
                 raise Invalid("through", through, "a record after the first head of the centre in the chain")
             head = ChainHead(first.seq - 1, first.previous)
@@ -70,6 +79,12 @@ class AgentChain:
             return head
 
         return write(self._engine, remove)
+
+
+def _first_kept(through: int) -> Select[tuple[int, str]]:
+    """The first record that stays where records up to ``through`` are removed: one of the centre's head."""
+    is_start = (_TABLE.c.action == AgentAction.CENTRE_HEAD.value) & (_TABLE.c.seq <= through + 1)
+    return select(_TABLE.c.seq, _TABLE.c.previous).where(is_start).order_by(_TABLE.c.seq.desc()).limit(1)
 
 
 def append_events(connection: Connection, events: Iterable[AgentEvent]) -> None:

@@ -68,7 +68,7 @@ class Audit:
         with reading(self._engine) as connection:
             for table in (tables.audit, tables.audit_chain):
                 if not inspect(connection).has_table(table.name):
-                    return ChainCheck(False, 0, 1, f"the table {table.name} of the trail was dropped", "")
+                    return ChainCheck(False, 0, 1, "the table of the trail was dropped", "")
             start, head = _start(connection), _head(connection)
             with closing(_stream(connection, start.seq)) as rows:
                 checked = chain.check((dict(row._mapping) for row in rows), start, lambda: head.seq, observe)

@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from sqlalchemy import Engine
 
+from pinner.model.agent_audit import ChainHead
 from pinner.model.audit import AuditEvent
 from pinner.model.errors import StoreUnavailable
 from pinner.store import schema
 from pinner.store.agent_heads import AgentHeads
 from pinner.store.audit import Audit
-from pinner.store.audit_export import export_audit
+from pinner.store.audit_purge import OldRecords, old_records, purge_records
 from pinner.store.engine import engine_of, make_file
 from pinner.store.guest_hints import GuestHints
 from pinner.store.idempotency import IdempotencyKeys
@@ -22,7 +22,7 @@ from pinner.store.placements import Placements
 from pinner.store.plans import Plans
 from pinner.store.policies import Policies
 from pinner.store.preparation import PREPARATION, Preparation
-from pinner.store.retention import purge_plans, purge_runs
+from pinner.store.retention import purge_answers, purge_heads, purge_plans, purge_runs, purge_tokens
 from pinner.store.runs import Runs
 from pinner.store.snapshots import Snapshots
 from pinner.store.tokens import Tokens
@@ -44,9 +44,25 @@ class Retention:
         """See ``retention.purge_plans``."""
         return purge_plans(self._engine, before, dry_run=dry_run)
 
-    def export_audit(self, folder: Path, before: datetime, event: AuditEvent) -> Path | None:
-        """See ``audit_export.export_audit``."""
-        return export_audit(self._engine, folder, before, event)
+    def purge_tokens(self, before: datetime, *, dry_run: bool = False) -> int:
+        """See ``retention.purge_tokens``."""
+        return purge_tokens(self._engine, before, dry_run=dry_run)
+
+    def purge_heads(self, before: datetime, *, dry_run: bool = False) -> int:
+        """See ``retention.purge_heads``."""
+        return purge_heads(self._engine, before, dry_run=dry_run)
+
+    def purge_answers(self, before: datetime, *, dry_run: bool = False) -> int:
+        """See ``retention.purge_answers``."""
+        return purge_answers(self._engine, before, dry_run=dry_run)
+
+    def old_records(self, before: datetime) -> OldRecords | None:
+        """See ``audit_purge.old_records``."""
+        return old_records(self._engine, before)
+
+    def purge_records(self, last: ChainHead, event: AuditEvent) -> None:
+        """See ``audit_purge.purge_records``."""
+        purge_records(self._engine, last, event)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,25 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Select, String, Table, and_, delete, exists, func, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Select,
+    String,
+    Table,
+    and_,
+    delete,
+    exists,
+    func,
+    or_,
+    select,
+    tuple_,
+)
 from sqlalchemy import type_coerce as as_type
 
+from pinner.model.agent_audit import ChainHead, named_head
+from pinner.model.audit import AuditAction
 from pinner.store import tables
 from pinner.store.engine import reading
 from pinner.store.write import write
@@ -50,6 +66,46 @@ def purge_plans(engine: Engine, before: datetime, *, dry_run: bool = False) -> t
     )
     old_snapshot = and_(_is_before(snapshots.c.taken_at, before), ~exists().where(plans.c.snapshot == snapshots.c.id))
     return _purge(engine, plans, old_plan, dry_run=dry_run), _purge(engine, snapshots, old_snapshot, dry_run=dry_run)
+
+
+def purge_tokens(engine: Engine, before: datetime, *, dry_run: bool = False) -> int:
+    """Delete the API's tokens that expired or were revoked before a moment; returns their number."""
+    table = tables.tokens
+    ended = or_(_is_before(table.c.expires_at, before), _is_before(table.c.revoked_at, before))
+    return _purge(engine, table, ended, dry_run=dry_run)
+
+
+def purge_heads(engine: Engine, before: datetime, *, dry_run: bool = False) -> int:
+    """Delete the signed heads from before a moment; returns their number.
+
+    A later head covers the same records. Never deleted are the last head of each host, and a head that a record in the
+    audit trail names.
+    """
+    table, audit = tables.agent_heads, tables.audit.c
+    old = select(table.c.host, table.c.seq, table.c.hash).where(_is_before(table.c.at, before))
+    with reading(engine) as connection:
+        newest = select(table.c.host, func.max(table.c.seq)).group_by(table.c.host)
+        last = {row.host: row[1] for row in connection.execute(newest)}
+        rows = [row for row in connection.execute(old) if row.seq != last[row.host]]
+        ends = select(audit.after).where(audit.action == AuditAction.RUN_END.value)
+        named = {named_head(after) for after in connection.execute(ends).scalars()} if rows else set()
+    due = [tuple(row) for row in rows if ChainHead(row.seq, row.hash) not in named]
+    for start in range(0, 0 if dry_run else len(due), BATCH):
+        key = tuple_(table.c.host, table.c.seq, table.c.hash)
+        rest = delete(table).where(key.in_(due[start : start + BATCH]))
+        write(engine, partial(Connection.execute, statement=rest))
+    return len(due)
+
+
+def purge_answers(engine: Engine, before: datetime, *, dry_run: bool = False) -> int:
+    """Delete the answers by idempotency key from before a moment; returns their number."""
+    table = tables.idempotency_keys
+    old = _is_before(table.c.at, before)
+    with reading(engine) as connection:
+        count = connection.execute(select(func.count()).select_from(table).where(old)).scalar_one()
+    if count and not dry_run:
+        write(engine, partial(Connection.execute, statement=delete(table).where(old)))
+    return int(count)
 
 
 def _purge(engine: Engine, table: Table, old: ColumnElement[bool], *, dry_run: bool) -> int:

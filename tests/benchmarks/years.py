@@ -114,6 +114,8 @@ def looks(folder: Path, runs: int, records: int) -> tuple[dict[str, float], int]
         stored, trail, guest = Runs(engine), Audit(engine), "00000000-0000-4000-8000-000000000007"
         figures = {
             "the journal's masks (each look)": best(journal.placed),
+            "the journal's moved processes (each apply)": best(journal.moved_processes),
+            "the journal's CPUs (each apply)": best(journal.allocated),
             "the last applied run (each look)": best(lambda: stored.last_applied("compute1")),
             "changes of a guest": best(lambda: stored.recorded_changes("compute1", guest)),
             "a page of 50 runs": best(lambda: stored.list("compute1", 50, "")),

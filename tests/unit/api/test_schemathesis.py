@@ -25,11 +25,11 @@ SECONDS = 1500
 """A generous limit: a run takes about 30 seconds on two cores."""
 
 
-@pytest.mark.parametrize("role", ["admin", "reader"])
-def test_schemathesis_finds_nothing(tmp_path, role, monkeypatch, idempotency_keys):
+@pytest.mark.parametrize(("role", "kind"), [("admin", "sqlite"), ("reader", "sqlite"), ("admin", "postgresql")])
+def test_schemathesis_finds_nothing(tmp_path, role, kind, monkeypatch, idempotency_keys, databases):
     # schemathesis sends wrong credentials to every operation, and expects 401 or 403 each time.
     monkeypatch.setattr(throttle, "FREE_FAILURES", 10_000)
-    with real_service(tmp_path) as (pinner, _):
+    with real_service(tmp_path, databases.own(kind, tmp_path)) as (pinner, _):
         _write_known_names(tmp_path, pinner)
         tokens, trail = InMemoryTokens(), AuditList()
         app = create_app(

@@ -193,7 +193,11 @@ def test_a_host_without_systemd_and_an_environment_that_units_do_not_see_are_nam
 
 def test_a_configuration_that_the_units_cannot_have_is_named(tmp_path: Path) -> None:
     config = tmp_path / "pinner.conf"
-    for line, option in (("[api]\nuser = ann\n", "[api] user"), ("[agent]\nstate_dir = /srv\n", "[agent] state_dir")):
+    for line, option in (
+        ("[api]\nuser = ann\n", "[api] user"),
+        ("[agent]\nstate_dir = /srv\n", "[agent] state_dir"),
+        ("[retention]\naudit_export = /var/lib/pinner/api/../audit\n", "[retention] audit_export"),
+    ):
         config.write_text(line)
         with pytest.raises(Invalid) as refused:
             setup._check_config(config)

@@ -1,24 +1,26 @@
 """What old rows are deleted, on every database, and what an undo keeps."""
 
 import gzip
-import json
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 from support.values import NOON, make_entries, make_plan, make_run, make_snapshot
 
 from pinner.cli import manage
+from pinner.model.agent_audit import ChainHead, SignedHead, head_text, named_purge, purged_text
 from pinner.model.audit import AuditAction, AuditEvent, Caller, audit_event
-from pinner.model.errors import NotFound, StoreUnavailable
+from pinner.model.errors import HostUnreachable, NotFound, StoreUnavailable
 from pinner.model.placement import Placement
 from pinner.model.request import Request
+from pinner.service.retention import Limits, export_audit
 from pinner.store.audit import Audit
-from pinner.store.audit_export import export_audit
-from pinner.store.chain import record_hash
+from pinner.store.audit_purge import old_records, purge_records
 from pinner.store.journal import Journal
 from pinner.store.retention import purge_plans, purge_runs
+from pinner.store.tables import utc_text
 
 pytestmark = pytest.mark.fault(57)
 YEAR = NOON + timedelta(days=365)
@@ -80,46 +82,110 @@ def test_more_rows_than_a_batch(store, monkeypatch):
     assert run_ids(store) == set()
 
 
-def test_exported_audit_records_leave_the_database_and_the_chain_goes_on(engine, tmp_path, monkeypatch):
-    monkeypatch.setattr("pinner.store.audit_export.BATCH", 4)
+def purge_audit(engine, before):
+    """Delete the old records, as after an export."""
+    old = old_records(engine, before)
+    purge_records(engine, old.last, replace(EXPORT, after=purged_text(old.last)))
+    return old
+
+
+def test_exported_audit_records_leave_the_database_and_the_chain_goes_on(engine, monkeypatch):
+    monkeypatch.setattr("pinner.store.audit_purge.BATCH", 4)
     trail = Audit(engine)
     trail.append(*(event(n) for n in range(10)), event("young", YEAR), event("late entry of an old change"))
     before = trail.list(None, None, None, 50, "").items
-    file = export_audit(engine, tmp_path, NOON + timedelta(days=1), EXPORT)
-    assert file.name == "audit-1-10.jsonl.gz"
-    rows = [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
-    assert [row["seq"] for row in rows] == [*range(1, 11)]
-    assert all(record_hash(row) == row["hash"] for row in rows)
-    assert [row["previous"] for row in rows] == ["", *(row["hash"] for row in rows[:-1])]
+    old = purge_audit(engine, NOON + timedelta(days=1))
+    assert (old.first, old.last.seq, old.newest) == (1, 10, 12)
     left = trail.list(None, None, None, 50, "").items
     assert left[1:] == before[:2]
-    assert (left[0].action, left[0].subject, left[0].result) == (
-        "audit.export",
-        file.name,
-        f"records to 10: {rows[-1]['hash']}",
-    )
+    assert (left[0].action, named_purge(left[0].after)) == ("audit.export", ChainHead(10, before[2].hash))
+    assert trail.start() == old.last
     verdict = trail.verify()
     assert (verdict.ok, verdict.records) == (True, 3)
-    assert export_audit(engine, tmp_path, NOON + timedelta(days=1), EXPORT) is None
+    assert old_records(engine, NOON + timedelta(days=1)) is None
     with pytest.raises(Exception, match="append-only"), engine.begin() as connection:
         connection.execute(text("DELETE FROM audit"))
 
 
-def test_no_record_is_deleted_if_it_cannot_be_exported(engine, tmp_path):
-    Audit(engine).append(event(1))
-    with pytest.raises(StoreUnavailable, match="No such file"):
-        export_audit(engine, tmp_path / "missing", YEAR, EXPORT)
-    assert Audit(engine).verify().records == 1
-
-
-def test_an_export_that_was_killed_is_completed(engine, tmp_path, monkeypatch):
+def test_a_purge_that_was_killed_is_completed(engine, monkeypatch):
     Audit(engine).append(event(1), event(2))
     with monkeypatch.context() as killed:
-        killed.setattr("pinner.store.audit_export._delete_all_exported", lambda _: None)
-        export_audit(engine, tmp_path, YEAR, EXPORT)
+        killed.setattr("pinner.store.audit_purge._delete_all_purged", lambda _: None)
+        purge_audit(engine, YEAR)
     assert Audit(engine).verify().ok
-    assert export_audit(engine, tmp_path, NOON, EXPORT) is None
+    assert old_records(engine, NOON) is None
     assert [record.seq for record in Audit(engine).list(None, None, None, 5, "").items] == [3]
+
+
+LIMITS = Limits(timedelta(days=90), timedelta(days=30), timedelta(days=10), Path("/"))
+
+
+def test_an_export_is_due_once_half_of_the_records_are_old(store, tmp_path):
+    limits = replace(LIMITS, audit_folder=tmp_path / "audit")
+
+    def export(at=NOON + timedelta(days=11)):
+        return export_audit(store.retention, limits, at, "h1", lambda: iter(["line\n"]))
+
+    store.audit.append(event(1), event(2), event(3, YEAR), event(4, YEAR), event(5, YEAR))
+    assert export() is None
+    assert export(NOON) is None
+    store.audit.append(event(6))
+    assert export() is None, "the old records before the first young one count"
+    file = export(YEAR + timedelta(days=11))
+    assert file.name == "audit-1-6.jsonl.gz"
+    assert gzip.decompress(file.read_bytes()) == b"line\n"
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert store.audit.verify().records == 1
+
+
+def test_no_record_is_deleted_if_it_cannot_be_exported(store, tmp_path):
+    store.audit.append(event(1))
+
+    def unreachable():
+        raise HostUnreachable("h1", "no agent")
+        yield
+
+    for folder, lines, error in (
+        (tmp_path / "no" / "folder", lambda: iter([]), StoreUnavailable),
+        (tmp_path, unreachable, HostUnreachable),
+    ):
+        with pytest.raises(error):
+            export_audit(store.retention, replace(LIMITS, audit_folder=folder), YEAR, "h1", lines)
+    assert store.audit.verify().records == 1
+
+
+def test_ended_tokens_are_deleted(store):
+    ann = Caller("ann", "here", "req-1")
+    made = {
+        name: store.tokens.create(name, "reader", "", expires, NOON, ann)[0]
+        for name, expires in {"expired": NOON, "valid": YEAR, "endless": None, "revoked": None}.items()
+    }
+    store.tokens.revoke(made["revoked"].id, NOON, ann)
+    assert store.retention.purge_tokens(NOON) == 0
+    assert store.retention.purge_tokens(YEAR, dry_run=True) == 2
+    assert store.retention.purge_tokens(YEAR) == 2
+    assert {token.name for token in store.tokens.list()} == {"valid", "endless"}
+
+
+def test_old_answers_are_deleted(store):
+    store.idempotency_keys.begin("ann", "key", "hash", NOON)
+    assert store.retention.purge_answers(NOON) == 0
+    assert store.retention.purge_answers(YEAR, dry_run=True) == 1
+    assert store.retention.purge_answers(YEAR) == 1
+
+
+def test_heads_that_a_later_one_covers_are_deleted_unless_a_record_names_them(store):
+    heads = [
+        SignedHead("h1", seq, f"{seq:064x}", 0, "", utc_text(at), "key", "signature")
+        for seq, at in ((1, NOON), (2, NOON), (3, YEAR), (4, NOON))
+    ]
+    for head in heads:
+        store.agent_heads.add(head)
+    store.audit.append(replace(event(1), action=AuditAction.RUN_END, after=head_text(heads[1])))
+    assert store.retention.purge_heads(NOON) == 0
+    assert store.retention.purge_heads(YEAR, dry_run=True) == 1
+    assert store.retention.purge_heads(YEAR) == 1
+    assert [head.seq for head in store.agent_heads.of("h1")] == [2, 3, 4]
 
 
 def test_the_journal_keeps_a_run_that_can_be_undone(tmp_path):
@@ -132,6 +198,7 @@ def test_the_journal_keeps_a_run_that_can_be_undone(tmp_path):
         journal.end(replace(run, state=state, ended_at=NOON))
     assert journal.purge(YEAR, lambda run: run == "run-0") == 2
     assert journal.run("run-0").state == "applied"
+    assert [run.id for run in journal.in_effect()] == ["run-0"], "remove-host still names it"
     for gone in ("run-1", "run-2"):
         with pytest.raises(NotFound):
             journal.run(gone)

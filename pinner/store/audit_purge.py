@@ -1,0 +1,74 @@
+"""Deletes records of the audit trail that were exported with their chain.
+
+The database keeps the number and hash of the last deleted record, from which ``Audit.verify`` continues.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from sqlalchemy import Connection, Engine, String, and_, delete, func, select, type_coerce, update
+
+from pinner.model.agent_audit import ChainHead
+from pinner.model.audit import AuditEvent
+from pinner.store import tables
+from pinner.store.audit import append_events
+from pinner.store.engine import reading
+from pinner.store.write import write
+
+BATCH = 5000
+"""Records that one transaction deletes."""
+
+
+@dataclass(frozen=True, slots=True)
+class OldRecords:
+    """The records of the audit trail that are old, all of them before the first young one."""
+
+    first: int
+    """The number of the first record in the database."""
+    last: ChainHead
+    """The last old record."""
+    newest: int
+    """The number of the last record in the database."""
+
+
+def old_records(engine: Engine, before: datetime) -> OldRecords | None:
+    """The records before the first one that is not older than a moment; None: there is none.
+
+    Completes a purge that was killed. Raises StoreUnavailable.
+    """
+    _delete_all_purged(engine)
+    audit, chain = tables.audit.c, tables.audit_chain.c
+    with reading(engine) as connection:
+        newest, purged = connection.execute(select(chain.seq, chain.purged_seq)).one()
+        is_young = type_coerce(audit.at, String) >= tables.utc_text(before)
+        young = connection.execute(select(func.min(audit.seq)).where(and_(audit.seq > purged, is_young))).scalar()
+        last = newest if young is None else young - 1
+        digest = connection.execute(select(audit.hash).where(audit.seq == last)).scalar() if last > purged else None
+    return None if digest is None else OldRecords(purged + 1, ChainHead(last, digest), newest)
+
+
+def purge_records(engine: Engine, last: ChainHead, event: AuditEvent) -> None:
+    """Append the record of the export, and delete the records up to ``last`` in batches. Raises StoreUnavailable."""
+    write(engine, partial(_move_start, last=last, event=event))
+    _delete_all_purged(engine)
+
+
+def _move_start(connection: Connection, last: ChainHead, event: AuditEvent) -> None:
+    connection.execute(update(tables.audit_chain).values(purged_seq=last.seq, purged_hash=last.hash))
+    append_events(connection, [event])
+
+
+def _delete_all_purged(engine: Engine) -> None:
+    while write(engine, _delete_purged):
+        pass
+
+
+def _delete_purged(connection: Connection) -> int:
+    audit, chain = tables.audit, tables.audit_chain
+    purged = connection.execute(select(chain.c.purged_seq)).scalar_one()
+    query = select(audit.c.seq).where(audit.c.seq <= purged).order_by(audit.c.seq).limit(BATCH)
+    found = list(connection.execute(query).scalars())
+    if found:
+        connection.execute(delete(audit).where(audit.c.seq <= found[-1]))
+    return len(found)
