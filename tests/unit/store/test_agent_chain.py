@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from support.values import NOON, make_entries, make_run
 
 from pinner.model.agent_audit import AgentAction, AgentEvent
 from pinner.model.errors import Invalid, StoreUnavailable
+from pinner.store.agent_chain import AgentChain
 from pinner.store.journal import Journal
 
 
@@ -81,15 +82,22 @@ def test_the_callers_name_is_recorded(journal):
 
 
 @pytest.mark.parametrize("statement", ["UPDATE agent_chain SET actor = 'eve'", "DELETE FROM agent_chain"])
-def test_the_database_refuses_to_change_the_chain(journal, statement):
-    journal.begin(make_run())
-    with pytest.raises(IntegrityError, match="append-only"), journal._engine.begin() as connection:
+def test_the_database_refuses_to_change_the_chain(engine, statement):
+    chain = AgentChain(engine)
+    chain.append(head_event(1))
+    with pytest.raises(DBAPIError, match="append-only"), engine.begin() as connection:
         connection.execute(text(statement))
-    assert len(summary(journal)) == 1
+    assert len(chain.records(0, 100)) == 1
 
 
-def test_a_cut_leaves_a_part_that_begins_with_a_head_of_the_centre(journal):
-    chain = journal.chain
+def test_sqlite_refuses_to_replace_a_record(journal):
+    journal.begin(make_run())
+    with pytest.raises(DBAPIError, match="append-only"), journal._engine.begin() as connection:
+        connection.execute(text("INSERT OR REPLACE INTO agent_chain SELECT * FROM agent_chain"))
+
+
+def test_a_cut_leaves_a_part_that_begins_with_a_head_of_the_centre(engine):
+    chain = AgentChain(engine)
     for number in (5, 7, 9):
         chain.append(head_event(number), head_event(number + 1))
     with pytest.raises(Invalid, match="through"):
@@ -102,7 +110,7 @@ def test_a_cut_leaves_a_part_that_begins_with_a_head_of_the_centre(journal):
     assert (records[-1].action, records[-1].target, records[-1].after) == ("chain.cut", "3", cut.hash)
     chain.append(head_event(11))
     assert chain.heads()[0].seq == 8
-    with pytest.raises(IntegrityError, match="append-only"), journal._engine.begin() as connection:
+    with pytest.raises(DBAPIError, match="append-only"), engine.begin() as connection:
         connection.execute(text("DELETE FROM agent_chain WHERE seq = 5"))
 
 
