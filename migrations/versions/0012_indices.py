@@ -25,6 +25,7 @@ COLUMNS = {"kind": sa.String(16), "owner": sa.String(64), "name": LONG_TEXT, "ma
 INDICES: dict[str, tuple[str, list[str]]] = {
     "entries_of_owner": ("entries", ["owner"]),
     "runs_of_host_in_state": ("runs", ["host", "kind", "state", "seq"]),
+    "runs_of_host_by_state": ("runs", ["host", "state", "seq"]),
     "runs_of_plan": ("runs", ["plan"]),
     "plans_of_snapshot": ("plans", ["snapshot"]),
     "audit_of_actor": ("audit", ["actor", "seq"]),

@@ -107,6 +107,7 @@ runs = Table(
     Index("runs_of_host", "host", "seq"),
     Index("runs_in_state", "state"),
     Index("runs_of_host_in_state", "host", "kind", "state", "seq"),
+    Index("runs_of_host_by_state", "host", "state", "seq"),
     Index("runs_of_plan", "plan"),
     sqlite_autoincrement=True,
 )

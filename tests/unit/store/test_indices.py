@@ -26,6 +26,8 @@ def find_policy(engine):
 LOOKS = {
     "runs": lambda engine: Runs(engine).list(None, 50, ""),
     "runs of a host": lambda engine: Runs(engine).list("h1", 50, ""),
+    "runs in a state": lambda engine: Runs(engine).list(None, 50, "", state="failed"),
+    "failed runs of a host": lambda engine: Runs(engine).list("h1", 50, "", state="failed", direction="asc"),
     "next page of runs": lambda engine: Runs(engine).list("h1", 50, "run-1"),
     "a run": lambda engine: Runs(engine).get("run-1"),
     "entries of a run": lambda engine: Runs(engine).entries("run-1"),
