@@ -69,6 +69,22 @@ def test_of_two_applies_at_the_same_time_one_is_refused(agent_and_client):
     assert refused["details"]["host"] == "compute1"
 
 
+@pytest.mark.fault(60)
+def test_eight_writers_get_no_500_and_lose_no_record(agent_and_client):
+    _, client = agent_and_client
+    writers = [on_unix_socket(client.application.test_client()) for _ in range(8)]
+
+    def put(number):
+        return writers[number % 8].put("/v1/hosts/compute1/policy", json={}).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        assert {*pool.map(put, range(200))} == {200}
+    found = client.get("/v1/audit/verify").json
+    records = client.get("/v1/audit?limit=500").json["items"]
+    assert found["result"] == "intact"
+    assert [record["action"] for record in records].count("policy.set") == 200
+
+
 def test_a_guest_is_named_by_uuid_or_by_name(client):
     uuid = client.get("/v1/hosts/compute1/guests").json["items"][0]["uuid"]
     for name in (uuid, EVIL):
