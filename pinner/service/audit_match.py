@@ -96,9 +96,12 @@ class TrailMatch:
             return  # it was changed, and the check of its hash says so
         action, result, subject = record["action"], record["result"], record["subject"]
         if action == AgentAction.GUEST_EXCLUDE:
-            key = _exclude_key(subject.rpartition("(")[2].rstrip(")"), result)
-            self._excluded_at_centre[key] += 1
-            self._excluded_since[key] += record["seq"] > self._base
+            done, _, failure = result.partition(": failed")
+            key = _exclude_key(subject.rpartition("(")[2].rstrip(")"), done)
+            # The centre records the change before it asks the agent, and again if the agent did not make it.
+            number = -1 if failure else 1
+            self._excluded_at_centre[key] += number
+            self._excluded_since[key] += number * (record["seq"] > self._base)
         if action not in RUN_ACTIONS:
             return
         key = _centre_key(record)

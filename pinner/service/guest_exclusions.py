@@ -31,10 +31,11 @@ class GuestExclusions:
             self._store.audit.append(event)
 
         # The record comes first, because the mark is no part of the database's transaction.
-        record("excluded" if excluded else "included")
+        result = "excluded" if excluded else "included"
+        record(result)
         try:
             self._hosts.agent(host).set_excluded(found.uuid, excluded=excluded)
         except PinnerError as error:
-            record(f"failed: {error.code}")
+            record(f"{result}: failed, {error.code}")
             raise
         return GuestExclusion(found.uuid, found.name, excluded)

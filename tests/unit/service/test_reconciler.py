@@ -428,6 +428,21 @@ def test_a_guest_is_marked_by_name_or_uuid(service, agent, name):
         service.set_excluded(HOST, "g7", True, ANN)
 
 
+@pytest.mark.fault(60)
+def test_a_mark_that_the_agent_refuses_is_recorded_as_failed(service, agent, monkeypatch):
+    """The record is stored before the agent is asked. Both trails still agree."""
+
+    def refuse(_guest, **_):
+        raise HostUnreachable(HOST, "no answer")
+
+    monkeypatch.setattr(agent, "set_excluded", refuse)
+    with pytest.raises(HostUnreachable):
+        service.set_excluded(HOST, "g1", True, ANN)
+    records = [record.result for record in trail(service, "guest.exclude")]
+    assert sorted(records) == ["excluded", "excluded: failed, host_unreachable"]
+    assert service.verify_audit(None).result == "intact"
+
+
 @pytest.mark.parametrize("mode", ["observe", "propose"])
 def test_drift_that_comes_and_goes_does_not_fill_the_audit_trail(service, reconciler, agent, mode):
     service.set_policy(HOST, Policy(mode="enforce"), ANN)
