@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,16 +138,36 @@ def test_root_follows_no_symlink_of_the_apis_user(state: State, command: tuple[s
 
 
 def test_serve_follows_no_symlink_of_the_apis_user(state: State) -> None:
-    """The server ends, because its API cannot open the database."""
+    """The server goes on without the database, and names the file that its API cannot open."""
     secret = state.folder / "secret"
     secret.write_text(SECRET)
     secret.chmod(0o600)
     for target in (secret, state.folder / "absent" / "pinner.sqlite"):
         state.link("pinner.sqlite", target)
-        done = state.run("pinner", "serve")
-        assert done.returncode == 1, done.stderr
+        with serving(state) as server:
+            assert server.http.get("/healthcheck").status_code == 200
+            refused = server.http.get("/v1/runs")
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "store_unavailable")
+            assert str(state.api / "pinner.sqlite") in refused.json()["error"]["message"]
         assert (secret.read_text(), secret.stat().st_uid, secret.stat().st_mode & 0o777) == (SECRET, 0, 0o600)
         assert not target.parent.exists() or target == secret
+
+
+@contextmanager
+def serving(state: State) -> Iterator[PinnerServer]:
+    """A server that is killed at the end."""
+    log = state.folder / "log"
+    with log.open("w") as out:
+        command = [BIN / "pinner", "serve", "--config-file", state.folder / "pinner.conf"]
+        process = subprocess.Popen(command, stdout=out, stderr=out, text=True)
+    server = PinnerServer(process, log)
+    try:
+        yield server
+    finally:
+        for pid in (*server.children(), process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+        server.http.close()
 
 
 @pytest.mark.parametrize(
@@ -165,12 +186,7 @@ def test_a_state_folder_of_another_user_is_refused(state: State, command: tuple[
 @pytest.mark.fault(43)
 def test_the_cli_asks_the_server_and_goes_on_alone_after_it(state: State) -> None:
     """A socket of a dead server counts as no server. A user outside the group is told the remedy."""
-    log = state.folder / "log"
-    with log.open("w") as out:
-        command = [BIN / "pinner", "serve", "--config-file", state.folder / "pinner.conf"]
-        process = subprocess.Popen(command, stdout=out, stderr=out, text=True)
-    server = PinnerServer(process, log)
-    try:
+    with serving(state) as server:
         assert state.run("pinner", "policy", "set", "--mode", "observe", SUDO_USER="ann").returncode == 0
         assert server.http.get("/v1/audit").json()["items"][0]["actor"] == "ann"
         (state.folder / "pinner.conf").chmod(0o644)
@@ -179,11 +195,6 @@ def test_the_cli_asks_the_server_and_goes_on_alone_after_it(state: State) -> Non
         assert refused.returncode == 1
         assert f"sudo usermod -aG {api_account().name} nobody" in refused.stderr
         assert len(refused.stderr.splitlines()) == 1
-    finally:
-        for pid in (*server.children(), process.pid):
-            os.kill(pid, signal.SIGKILL)
-        process.wait()
-        server.http.close()
     time.sleep(0.2)
     assert (state.folder / "state" / "api.sock").is_socket()
     alone = state.run("pinner", "audit", "list", "--json")
