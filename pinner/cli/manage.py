@@ -16,6 +16,7 @@ from pinner.cli import host_setup, tokens
 from pinner.cli.context import local_caller
 from pinner.cli.guard import guarded
 from pinner.cli.parser import Commands, Parser, add_config_file
+from pinner.model.errors import Invalid
 from pinner.store import schema
 from pinner.store.damage import set_file_aside
 from pinner.store.engine import engine_of, make_file
