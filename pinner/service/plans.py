@@ -56,8 +56,7 @@ class PlanMaker:
             if basis.host != host:
                 raise Invalid("snapshot", snapshot, f"a snapshot of host {host}; this one is of {basis.host}")
         made = planner.plan(basis, key, request)
-        if not self._store.plans.add(made, self._now(), [self._created(made, caller)]):
-            self._store.audit.append(self._created(made, caller))  # the same plan again
+        self._store.plans.add(made, self._now(), [self._created(made, caller)], record_again=True)
         return made
 
     def keep(self, basis: Snapshot, plan: Plan, caller: Caller) -> None:

@@ -30,32 +30,28 @@ class Plans:
         self._engine = engine
 
     def add(
-        self, plan: Plan, created_at: datetime, events: Iterable[AuditEvent] = (), snapshot: Snapshot | None = None
+        self,
+        plan: Plan,
+        created_at: datetime,
+        events: Iterable[AuditEvent] = (),
+        snapshot: Snapshot | None = None,
+        *,
+        record_again: bool = False,
     ) -> bool:
         """Store a plan; whether the plan is new. A stored plan is never changed.
 
         ``snapshot`` is the plan's snapshot; None: it is stored already. The audit events are appended if the plan is
-        new. All of it is one transaction.
+        new, with ``record_again`` in any case. All of it is one transaction.
         """
         events = tuple(events)
-        row = {
-            "id": plan.id,
-            "host": plan.host,
-            "strategy": plan.request.strategy,
-            "created_at": created_at,
-            "changes": len(plan.changes),
-            "unplaced": len(plan.unplaced),
-            "blocked": plan.blocked,
-            "snapshot": plan.basis.snapshot,
-            "packed": pack(codec.dump(plan)),
-        }
 
         def store(connection: Connection) -> bool:
             if snapshot is not None:
                 add_snapshot(connection, snapshot)
             is_new = connection.execute(select(tables.plans.c.id).filter_by(id=plan.id)).scalar() is None
             if is_new:
-                connection.execute(insert(tables.plans).values(row))
+                connection.execute(insert(tables.plans).values(_row(plan, created_at)))
+            if is_new or record_again:
                 append_events(connection, events)
             return is_new
 
@@ -79,6 +75,20 @@ class Plans:
             query = query.filter_by(host=host)
         with reading(self._engine) as connection:
             return page(connection, query, tables.plans, limit, marker, _summary, direction=direction)
+
+
+def _row(plan: Plan, created_at: datetime) -> dict[str, Any]:
+    return {
+        "id": plan.id,
+        "host": plan.host,
+        "strategy": plan.request.strategy,
+        "created_at": created_at,
+        "changes": len(plan.changes),
+        "unplaced": len(plan.unplaced),
+        "blocked": plan.blocked,
+        "snapshot": plan.basis.snapshot,
+        "packed": pack(codec.dump(plan)),
+    }
 
 
 def _summary(row: Row[Any]) -> PlanSummary:
