@@ -11,7 +11,7 @@ import logging
 from urllib.parse import urlsplit
 
 from flask import Response, current_app, g, request
-from werkzeug.exceptions import Forbidden, LengthRequired, RequestEntityTooLarge
+from werkzeug.exceptions import Forbidden, LengthRequired, MethodNotAllowed, RequestEntityTooLarge
 
 from pinner.api.context import app_state, caller, identity
 from pinner.api.identifiers import request_id
@@ -39,13 +39,22 @@ def check_request() -> None:
     access = app_state().access
     g.identity = access.credentials.anonymous(_peer(), request.headers)
     _check_size()
-    if request.endpoint not in PUBLIC:
+    if not _is_public():
         g.identity = access.credentials.identify(_peer(), request.headers)
         _check_origin()
         if request.endpoint is not None:
             host = (request.view_args or {}).get("host", "")
             access.authorizer.require(app_state().rules[request.endpoint], identity(), host)
     _check_parameters()
+
+
+def _is_public() -> bool:
+    """Whether the path needs no credentials; with a method that a public path does not have, the answer is 405."""
+    if isinstance(refused := request.routing_exception, MethodNotAllowed) and "GET" in (refused.valid_methods or ()):
+        adapter = current_app.create_url_adapter(request)
+        assert adapter is not None
+        return adapter.match(method="GET")[0] in PUBLIC
+    return request.endpoint in PUBLIC
 
 
 def finish_response(response: Response) -> Response:

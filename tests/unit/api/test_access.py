@@ -303,3 +303,8 @@ def test_networks_are_parsed():
         "10.0.0.7/32",
         "2001:db8::/64",
     ]
+
+
+@pytest.mark.parametrize(("path", "status"), [("/", 405), ("/healthcheck", 405), ("/v1", 405), ("/v1/hosts", 401)])
+def test_another_method_of_a_public_path_needs_no_credentials_either(app_with, path, status):
+    assert app_with().test_client().open(path, method="TRACE").status_code == status
