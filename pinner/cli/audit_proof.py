@@ -9,6 +9,7 @@ from pinner import codec
 from pinner.cli.context import Context, reason
 from pinner.cli.output import cells, print_json
 from pinner.cli.parser import Commands, add_command
+from pinner.cli.values import path
 from pinner.model.agent_audit import Anchor
 from pinner.model.errors import Invalid
 from pinner.model.verification import Verification
@@ -41,7 +42,7 @@ def register(verbs: Commands) -> None:
         "file and the agent's public key.",
         examples=["pinner audit export trail.jsonl"],
     )
-    exporting.add_argument("file", metavar="FILE", type=Path, help="file to create; it must not exist")
+    exporting.add_argument("file", metavar="FILE", type=path, help="file to create; it must not exist")
     key = add_command(
         verbs,
         "key",
@@ -73,13 +74,13 @@ def _register_verify(verbs: Commands) -> None:
         ],
     )
     parser.add_argument(
-        "--anchor", metavar="FILE", type=Path, help="also check that the trail contains this output of `audit anchor`"
+        "--anchor", metavar="FILE", type=path, help="also check that the trail contains this output of `audit anchor`"
     )
     parser.add_argument(
-        "--file", metavar="FILE", type=Path, help="verify this output of `audit export`; no server is needed"
+        "--file", metavar="FILE", type=path, help="verify this output of `audit export`; no server is needed"
     )
     parser.add_argument(
-        "--public-key", metavar="FILE", type=Path, help="the agent's public key in PEM; needed with --file"
+        "--public-key", metavar="FILE", type=path, help="the agent's public key in PEM; needed with --file"
     )
 
 

@@ -1,10 +1,10 @@
 """pinner capture: save this machine as a directory of files, for support and for tests."""
 
 from argparse import Namespace
-from pathlib import Path
 
 from pinner.cli.context import Context
 from pinner.cli.parser import Commands, add_command
+from pinner.cli.values import path
 from pinner.model.errors import Invalid
 
 
@@ -23,8 +23,8 @@ def register(commands: Commands) -> None:
             "pinner capture web1 --scrub && pinner inventory --root web1",
         ],
     )
-    parser.add_argument("folder", metavar="DIR", type=Path, help="directory to create; it must be new or empty")
-    parser.add_argument("--root", metavar="ROOT", type=Path, help="save the captured machine in ROOT, not this machine")
+    parser.add_argument("folder", metavar="DIR", type=path, help="directory to create; it must be new or empty")
+    parser.add_argument("--root", metavar="ROOT", type=path, help="save the captured machine in ROOT, not this machine")
     parser.add_argument(
         "--scrub",
         action="store_true",

@@ -4,6 +4,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from pinner.cli.parser import Commands, Parser
+from pinner.cli.values import path
 from pinner.render import visible
 
 _SETUP = """\
@@ -48,7 +49,7 @@ def _add(commands: Commands, name: str, summary: str, about: str) -> Parser:
     parser.add_argument(
         "--root",
         metavar="DIR",
-        type=Path,
+        type=path,
         default=Path("/"),
         help="write to or remove from the file system below DIR, such as an image; its users and services are left "
         "alone (default: /)",

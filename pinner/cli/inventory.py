@@ -12,6 +12,7 @@ from pinner.cli.context import Context, pick_host, reason
 from pinner.cli.options import BUSY_THRESHOLD, OBSERVE_SECONDS, host_option, sample_option
 from pinner.cli.output import print_json
 from pinner.cli.parser import Commands, add_command
+from pinner.cli.values import path
 from pinner.model.errors import Invalid
 from pinner.model.snapshot import Snapshot
 
@@ -39,7 +40,7 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--root",
         metavar="DIR",
-        type=Path,
+        type=path,
         help="read the captured machine in this directory, which contains proc/ and sys/ (see `pinner capture`)",
     )
     parser.add_argument(

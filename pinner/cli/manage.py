@@ -16,6 +16,7 @@ from pinner.cli import host_setup, tokens
 from pinner.cli.context import local_caller
 from pinner.cli.guard import guarded
 from pinner.cli.parser import Commands, Parser, add_config_file
+from pinner.cli.values import path
 from pinner.model.errors import Invalid
 from pinner.store import schema
 from pinner.store.damage import set_file_aside
@@ -97,7 +98,7 @@ def make_parser() -> Parser:
         "file",
         metavar="FILE",
         nargs="?",
-        type=Path,
+        type=path,
         help="the file, for instance the agent's journal (default: pinner's database)",
     )
     return parser

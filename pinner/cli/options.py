@@ -8,7 +8,7 @@ from typing import Any
 from pinner import codec
 from pinner.cli.context import Context, pick_host, reason
 from pinner.cli.parser import Options, Parser
-from pinner.cli.values import limit, percent, seconds
+from pinner.cli.values import limit, path, percent, seconds
 from pinner.model.errors import Invalid
 from pinner.model.page import DEFAULT_LIMIT
 from pinner.model.plan import Plan
@@ -65,12 +65,12 @@ def source_options(parser: Parser) -> None:
     group = parser.add_argument_group("source (at most one)").add_mutually_exclusive_group()
     group.add_argument("--host", metavar="HOST", help="the host with this name (default: the only host)")
     group.add_argument(
-        "--snapshot", metavar="FILE", type=Path, help="the snapshot in this file, which `pinner inventory --save` wrote"
+        "--snapshot", metavar="FILE", type=path, help="the snapshot in this file, which `pinner inventory --save` wrote"
     )
     group.add_argument(
         "--root",
         metavar="DIR",
-        type=Path,
+        type=path,
         help="the captured machine in this directory, which contains proc/ and sys/ (see `pinner capture`)",
     )
 

@@ -3,8 +3,9 @@
 import argparse
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
+
+from pinner.cli.values import path
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 """The group that commands are added to."""
@@ -71,7 +72,7 @@ def shared_options() -> Parser:
     group.add_argument(
         "--token-file",
         metavar="FILE",
-        type=Path,
+        type=path,
         help="file with the bearer token for a server over TCP (default: the token in PINNER_TOKEN, if set)",
     )
     add_config_file(group)
@@ -84,7 +85,7 @@ def add_config_file(to: Options) -> None:
     to.add_argument(
         "--config-file",
         metavar="FILE",
-        type=Path,
+        type=path,
         action="append",
         help="configuration file to read instead of /etc/pinner/pinner.conf; may be repeated",
     )

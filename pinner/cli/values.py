@@ -4,6 +4,7 @@ import argparse
 import math
 import re
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from pinner.model.page import MAX_LIMIT
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
@@ -28,6 +29,13 @@ def limit(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_LIMIT):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MAX_LIMIT}")
     return int(text)
+
+
+def path(text: str) -> Path:
+    """A path of a file or folder. An empty one would mean the working folder."""
+    if not text or "\0" in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a path")
+    return Path(text)
 
 
 def port(text: str) -> int:

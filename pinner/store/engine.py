@@ -156,7 +156,7 @@ def _make_file(path: Path) -> None:
                 # pinner never leaves an empty file.
                 raise StoreUnavailable(str(path), f"the file is empty, its content is lost{set_aside(path)}")
             return
-        path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         os.close(number)
         with closing(sqlite3.connect(name)) as connection:

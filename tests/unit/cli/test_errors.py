@@ -1,5 +1,7 @@
 """Bad input and failures: one line on stderr that says which values are valid, and the exit status."""
 
+import shlex
+
 import pytest
 
 from pinner.model.errors import HostUnreachable, NoFit, NotPermitted
@@ -34,6 +36,8 @@ BAD = {
     "plan --snapshot a --root b": "not allowed with",
     "plan --snapshot /nonexistent/file": "--snapshot: '/nonexistent/file'",
     "plan --host other": "host: there is no 'other'; known: h1",
+    "plan --root ''": "--root: '' is not a path",
+    "capture ''": "DIR: '' is not a path",
     "plan --root /nonexistent": "--root: '/nonexistent'",
     "--url http://x:1 inventory --root /": "no --root together with a server",
     "--url http://x:1 serve": "--url: 'http://x:1'",
@@ -62,7 +66,7 @@ BAD = {
 @pytest.mark.parametrize("command", BAD)
 def test_bad_input_is_one_line_and_status_2(pinner, cli, command):
     before = pinner.state()
-    result = cli(*command.split())
+    result = cli(*shlex.split(command))
     assert result.status == 2
     assert result.out == ""
     assert result.err.startswith("pinner: error: ")

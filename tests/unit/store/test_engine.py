@@ -28,7 +28,7 @@ def test_sqlite_is_set_up_for_durability(sqlite):
 
 def test_only_the_owner_may_read_the_file_and_its_folder(tmp_path):
     connect(f"sqlite:///{tmp_path}/deep/er/db.sqlite").dispose()
-    assert stat.S_IMODE((tmp_path / "deep/er").stat().st_mode) == 0o750
+    assert stat.S_IMODE((tmp_path / "deep/er").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "deep/er/db.sqlite").stat().st_mode) == 0o600
 
 
