@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pinner.model.agent_audit import purged_text
 from pinner.model.audit import AuditAction, Caller, audit_event
-from pinner.store.durable_file import write_durably
+from pinner.store.durable_file import only_writer, write_durably
 from pinner.store.idempotency import KEPT
 from pinner.store.repositories import Retention
 
@@ -67,7 +67,7 @@ def purge(
 
 
 def export_audit(store: Retention, limits: Limits, now: datetime, host: str, export: Export) -> Path | None:
-    """Export the audit trail, and delete its old records; the file. None: nothing is due.
+    """Export the audit trail, and delete its old records; the file. None: nothing is due, or another server did it.
 
     An export has the whole trail, the young records too, because only the whole of it can be verified. It is due once
     half of the records are old, so that a record is written about twice at most. Raises StoreUnavailable, and
@@ -75,13 +75,15 @@ def export_audit(store: Retention, limits: Limits, now: datetime, host: str, exp
     """
     if limits.audit_folder is None:
         return None
-    old = store.old_records(now - limits.audit)
-    if old is None or old.last.seq - old.first + 1 < old.newest - old.last.seq:
+    with only_writer(limits.audit_folder):
+        old = store.old_records(now - limits.audit)
+        if old is None or old.last.seq - old.first + 1 < old.newest - old.last.seq:
+            return None
+        path = limits.audit_folder / f"audit-{old.first}-{old.newest}.jsonl.gz"
+        write_durably(path, export())
+        after = purged_text(old.last)
+        event = audit_event(CALLER, now, AuditAction.AUDIT_EXPORT, host, path.name, "exported", after=after)
+        if store.purge_records(old, event):
+            return path
+        path.unlink(missing_ok=True)
         return None
-    path = limits.audit_folder / f"audit-{old.first}-{old.newest}.jsonl.gz"
-    write_durably(path, export())
-    action = AuditAction.AUDIT_EXPORT
-    store.purge_records(
-        old.last, audit_event(CALLER, now, action, host, path.name, "exported", after=purged_text(old.last))
-    )
-    return path

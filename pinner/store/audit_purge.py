@@ -48,15 +48,23 @@ def old_records(engine: Engine, before: datetime) -> OldRecords | None:
     return None if digest is None else OldRecords(purged + 1, ChainHead(last, digest), newest)
 
 
-def purge_records(engine: Engine, last: ChainHead, event: AuditEvent) -> None:
-    """Append the record of the export, and delete the records up to ``last`` in batches. Raises StoreUnavailable."""
-    write(engine, partial(_move_start, last=last, event=event))
+def purge_records(engine: Engine, old: OldRecords, event: AuditEvent) -> bool:
+    """Append the record of the export, and delete the old records in batches. Raises StoreUnavailable.
+
+    False: another server has deleted records since ``old`` was read, so the export may lack them; nothing is done.
+    """
+    moved = write(engine, partial(_move_start, old=old, event=event))
     _delete_all_purged(engine)
+    return moved
 
 
-def _move_start(connection: Connection, last: ChainHead, event: AuditEvent) -> None:
-    connection.execute(update(tables.audit_chain).values(purged_seq=last.seq, purged_hash=last.hash))
+def _move_start(connection: Connection, old: OldRecords, event: AuditEvent) -> bool:
+    chain = tables.audit_chain
+    if connection.execute(select(chain.c.purged_seq)).scalar_one() != old.first - 1:
+        return False
+    connection.execute(update(chain).values(purged_seq=old.last.seq, purged_hash=old.last.hash))
     append_events(connection, [event])
+    return True
 
 
 def _delete_all_purged(engine: Engine) -> None:

@@ -1,29 +1,61 @@
 """Writes a compressed file that is complete and on disk before it has its name."""
 
+import fcntl
 import gzip
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pinner.model.errors import StoreUnavailable
+
+_PART = ".unfinished.part"
+"""One name for all files, so that the next file overwrites what a killed process left."""
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Keep other processes and threads from writing to a folder, which is created if it is missing.
+
+    Raises StoreUnavailable where another one does already.
+    """
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        # The folder itself cannot be locked on NFS.
+        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreUnavailable(str(folder), error.strerror or str(error)) from None
+    try:
+        _lock(lock, folder)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _lock(lock: int, folder: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StoreUnavailable(str(folder), "another export writes to this folder") from None
+    except OSError as error:
+        raise StoreUnavailable(str(folder), error.strerror or str(error)) from None
 
 
 def write_durably(path: Path, lines: Iterable[str]) -> None:
     """Write lines, each with its line end, to a file (gzip) that only this user may read.
 
-    The folder is created if it is missing. Raises StoreUnavailable where the file cannot be written.
+    The folder is created if it is missing. Nothing stays of a file that is not complete. Raises StoreUnavailable where
+    the file cannot be written.
     """
-    part = path.with_name(f".{path.name}.part")
+    part = path.with_name(_PART)
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        with part.open("wb") as raw:
-            os.fchmod(raw.fileno(), 0o600)
-            with gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as packed:
-                for line in lines:
-                    packed.write(line.encode())
-            raw.flush()
-            os.fsync(raw.fileno())
-        part.rename(path)
+        try:
+            _write(part, lines)
+            part.rename(path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -31,3 +63,14 @@ def write_durably(path: Path, lines: Iterable[str]) -> None:
             os.close(folder)
     except OSError as error:
         raise StoreUnavailable(str(path), error.strerror or str(error)) from None
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as raw:
+        os.fchmod(raw.fileno(), 0o600)
+        with gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as packed:
+            for line in lines:
+                packed.write(line.encode())
+        raw.flush()
+        os.fsync(raw.fileno())

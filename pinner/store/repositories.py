@@ -8,7 +8,6 @@ from datetime import datetime
 
 from sqlalchemy import Engine
 
-from pinner.model.agent_audit import ChainHead
 from pinner.model.audit import AuditEvent
 from pinner.model.errors import StoreUnavailable
 from pinner.store import schema
@@ -60,9 +59,9 @@ class Retention:
         """See ``audit_purge.old_records``."""
         return old_records(self._engine, before)
 
-    def purge_records(self, last: ChainHead, event: AuditEvent) -> None:
+    def purge_records(self, old: OldRecords, event: AuditEvent) -> bool:
         """See ``audit_purge.purge_records``."""
-        purge_records(self._engine, last, event)
+        return purge_records(self._engine, old, event)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,10 @@
 """What old rows are deleted, on every database, and what an undo keeps."""
 
 import gzip
+import os
+import resource
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +22,7 @@ from pinner.model.request import Request
 from pinner.service.retention import Limits, export_audit
 from pinner.store.audit import Audit
 from pinner.store.audit_purge import old_records, purge_records
+from pinner.store.durable_file import write_durably
 from pinner.store.journal import Journal
 from pinner.store.retention import purge_plans, purge_runs
 from pinner.store.tables import utc_text
@@ -85,7 +90,7 @@ def test_more_rows_than_a_batch(store, monkeypatch):
 def purge_audit(engine, before):
     """Delete the old records, as after an export."""
     old = old_records(engine, before)
-    purge_records(engine, old.last, replace(EXPORT, after=purged_text(old.last)))
+    assert purge_records(engine, old, replace(EXPORT, after=purged_text(old.last)))
     return old
 
 
@@ -152,6 +157,58 @@ def test_no_record_is_deleted_if_it_cannot_be_exported(store, tmp_path):
         with pytest.raises(error):
             export_audit(store.retention, replace(LIMITS, audit_folder=folder), YEAR, "h1", lines)
     assert store.audit.verify().records == 1
+    assert [file.name for file in tmp_path.iterdir() if file.suffix == ".part"] == []
+
+
+def test_an_export_that_another_server_overtook_deletes_nothing(store, tmp_path):
+    """The records that the other one has deleted are missing, or are not in the file."""
+    store.audit.append(*(event(n) for n in range(10)), *(event(n, NOON + timedelta(days=1)) for n in range(10)))
+    files = []
+
+    def export(folder, days, lines):
+        limits = replace(LIMITS, audit_folder=tmp_path / folder)
+        return export_audit(store.retention, limits, NOON + timedelta(days=days), "h1", lines)
+
+    def overtaken():
+        files.append(export("other", 12, lambda: ["line\n"]))
+        yield "line\n"
+
+    assert export("own", 10.5, overtaken) is None
+    assert [file.name for file in files] == ["audit-1-20.jsonl.gz"]
+    assert store.audit.start().seq == 20
+    assert (store.audit.verify().ok, store.audit.verify().records) == (True, 1)
+    assert list((tmp_path / "own").glob("*.gz")) == []
+
+
+def test_one_export_at_a_time_writes_to_a_folder(store, tmp_path):
+    """Otherwise two of one name overwrite each other, the complete one too."""
+    store.audit.append(event(1), event(2))
+    limits = replace(LIMITS, audit_folder=tmp_path)
+
+    def second():
+        with pytest.raises(StoreUnavailable, match="another export"):
+            export_audit(store.retention, limits, YEAR, "h1", lambda: ["second\n"])
+        yield "first\n"
+
+    file = export_audit(store.retention, limits, YEAR, "h1", second)
+    assert gzip.decompress(file.read_bytes()) == b"first\n"
+
+
+def test_a_full_disk_is_left_as_it_was(tmp_path):
+    """And what a killed export left is overwritten, whatever the name of the next one."""
+    number, kept = resource.getrlimit(resource.RLIMIT_FSIZE), tmp_path / "audit-1-5.jsonl.gz"
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, number[1]))
+    try:
+        with pytest.raises(StoreUnavailable, match="File too large"):
+            write_durably(kept, (os.urandom(1000).hex() for _ in range(1000)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, number)
+    assert list(tmp_path.iterdir()) == []
+    child = f"import os, pathlib, pinner.store.durable_file as d; d.write_durably(pathlib.Path({str(kept)!r}), "
+    subprocess.run([sys.executable, "-c", child + "(os.kill(os.getpid(), 9) for _ in '1'))"], check=False)
+    assert len(list(tmp_path.iterdir())) == 1
+    write_durably(tmp_path / "audit-1-6.jsonl.gz", ["line\n"])
+    assert [file.name for file in tmp_path.iterdir()] == ["audit-1-6.jsonl.gz"]
 
 
 def test_ended_tokens_are_deleted(store):
