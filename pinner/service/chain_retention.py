@@ -20,7 +20,7 @@ has the records of the agent that belong to it."""
 def cut_chain(chain: AgentChain, trail: AgentTrail, folder: Path, limits: Limits, now: datetime) -> Path | None:
     """Write the agent's old records to a file in its own folder, and remove them from the chain; the file. None: no
     record is old enough. Raises StoreUnavailable."""
-    last = chain.old(now - AGES * limits.audit)
+    last = chain.old(now - AGES * limits.audit, now)
     if last is None:
         return None
     records = itertools.takewhile(lambda record: record.seq <= last.seq, _records(chain))

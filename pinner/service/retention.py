@@ -76,7 +76,7 @@ def export_audit(store: Retention, limits: Limits, now: datetime, host: str, exp
     if limits.audit_folder is None:
         return None
     with only_writer(limits.audit_folder):
-        old = store.old_records(now - limits.audit)
+        old = store.old_records(now - limits.audit, now)
         if old is None or old.last.seq - old.first + 1 < old.newest - old.last.seq:
             return None
         path = limits.audit_folder / f"audit-{old.first}-{old.newest}.jsonl.gz"

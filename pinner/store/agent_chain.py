@@ -50,13 +50,16 @@ class AgentChain:
         with reading(self._engine) as connection:
             return tuple(AgentRecord(*row) for row in connection.execute(query))
 
-    def old(self, before: datetime) -> ChainHead | None:
-        """The last record that ``cut`` can remove of those before the first record from a moment on; None: there is
-        none."""
-        young = select(func.min(_TABLE.c.seq)).where(_TABLE.c.at >= tables.utc_text(before))
+    def old(self, before: datetime, now: datetime) -> ChainHead | None:
+        """The last record that ``cut`` can remove of those up to the last record from before a moment, and before the
+        first one from this moment to now; None: there is none. A time after now is of a clock that was ahead."""
+        is_young = _TABLE.c.at.between(tables.utc_text(before), tables.utc_text(now))
+        young = select(func.min(_TABLE.c.seq)).where(is_young)
+        old = select(func.max(_TABLE.c.seq)).where(_TABLE.c.at < tables.utc_text(before))
         with reading(self._engine) as connection:
             first = connection.execute(young).scalar()
-            through = _head(connection).seq if first is None else first - 1
+            last = connection.execute(old if first is None else old.where(_TABLE.c.seq < first)).scalar()
+            through = 0 if last is None else last
             row = connection.execute(_first_kept(through)).one_or_none()
             oldest = connection.execute(select(func.min(_TABLE.c.seq))).scalar()
         return ChainHead(row.seq - 1, row.previous) if row and row.seq != oldest else None

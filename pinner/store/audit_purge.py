@@ -22,7 +22,7 @@ BATCH = 5000
 
 @dataclass(frozen=True, slots=True)
 class OldRecords:
-    """The records of the audit trail that are old, all of them before the first young one."""
+    """The records of the audit trail up to an old one, all of them before the first young one."""
 
     first: int
     """The number of the first record in the database."""
@@ -32,20 +32,24 @@ class OldRecords:
     """The number of the last record in the database."""
 
 
-def old_records(engine: Engine, before: datetime) -> OldRecords | None:
-    """The records before the first one that is not older than a moment; None: there is none.
+def old_records(engine: Engine, before: datetime, now: datetime) -> OldRecords | None:
+    """The records up to the last one from before a moment, and before the first one from this moment to now; None:
+    there is none.
 
-    Completes a purge that was killed. Raises StoreUnavailable.
+    A time after now is of a clock that was ahead, and says nothing. Completes a purge that was killed. Raises
+    StoreUnavailable.
     """
     _delete_all_purged(engine)
     audit, chain = tables.audit.c, tables.audit_chain.c
     with reading(engine) as connection:
         newest, purged = connection.execute(select(chain.seq, chain.purged_seq)).one()
-        is_young = type_coerce(audit.at, String) >= tables.utc_text(before)
+        at = type_coerce(audit.at, String)
+        is_young = at.between(tables.utc_text(before), tables.utc_text(now))
         young = connection.execute(select(func.min(audit.seq)).where(and_(audit.seq > purged, is_young))).scalar()
-        last = newest if young is None else young - 1
-        digest = connection.execute(select(audit.hash).where(audit.seq == last)).scalar() if last > purged else None
-    return None if digest is None else OldRecords(purged + 1, ChainHead(last, digest), newest)
+        is_old = and_(audit.seq > purged, audit.seq <= newest if young is None else audit.seq < young)
+        query = select(audit.seq, audit.hash).where(is_old, at < tables.utc_text(before))
+        last = connection.execute(query.order_by(audit.seq.desc()).limit(1)).one_or_none()
+    return OldRecords(purged + 1, ChainHead(last.seq, last.hash), newest) if last else None
 
 
 def purge_records(engine: Engine, old: OldRecords, event: AuditEvent) -> bool:

@@ -55,9 +55,9 @@ class Retention:
         """See ``retention.purge_answers``."""
         return purge_answers(self._engine, before, dry_run=dry_run)
 
-    def old_records(self, before: datetime) -> OldRecords | None:
+    def old_records(self, before: datetime, now: datetime) -> OldRecords | None:
         """See ``audit_purge.old_records``."""
-        return old_records(self._engine, before)
+        return old_records(self._engine, before, now)
 
     def purge_records(self, old: OldRecords, event: AuditEvent) -> bool:
         """See ``audit_purge.purge_records``."""

@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from sqlalchemy import text
@@ -94,6 +95,15 @@ def test_sqlite_refuses_to_replace_a_record(journal):
     journal.begin(make_run())
     with pytest.raises(DBAPIError, match="append-only"), journal._engine.begin() as connection:
         connection.execute(text("INSERT OR REPLACE INTO agent_chain SELECT * FROM agent_chain"))
+
+
+@pytest.mark.fault(57)
+def test_records_of_a_clock_that_was_ahead_do_not_keep_later_ones(engine):
+    chain, day = AgentChain(engine), timedelta(days=1)
+    moments = (NOON, NOON + 9000 * day, NOON, NOON, NOON + 9000 * day, NOON + 300 * day, NOON)
+    chain.append(*(replace(head_event(number), at=at) for number, at in enumerate(moments, 1)))
+    assert chain.old(NOON + 200 * day, NOON + 365 * day).seq == 4, "of the records 1 to 4, the next record begins"
+    assert chain.old(NOON - 200 * day, NOON) is None, "a clock that is behind"
 
 
 def test_a_cut_leaves_a_part_that_begins_with_a_head_of_the_centre(engine):

@@ -89,7 +89,7 @@ def test_more_rows_than_a_batch(store, monkeypatch):
 
 def purge_audit(engine, before):
     """Delete the old records, as after an export."""
-    old = old_records(engine, before)
+    old = old_records(engine, before, YEAR)
     assert purge_records(engine, old, replace(EXPORT, after=purged_text(old.last)))
     return old
 
@@ -107,7 +107,7 @@ def test_exported_audit_records_leave_the_database_and_the_chain_goes_on(engine,
     assert trail.start() == old.last
     verdict = trail.verify()
     assert (verdict.ok, verdict.records) == (True, 3)
-    assert old_records(engine, NOON + timedelta(days=1)) is None
+    assert old_records(engine, NOON + timedelta(days=1), YEAR) is None
     with pytest.raises(Exception, match="append-only"), engine.begin() as connection:
         connection.execute(text("DELETE FROM audit"))
 
@@ -118,7 +118,7 @@ def test_a_purge_that_was_killed_is_completed(engine, monkeypatch):
         killed.setattr("pinner.store.audit_purge._delete_all_purged", lambda _: None)
         purge_audit(engine, YEAR)
     assert Audit(engine).verify().ok
-    assert old_records(engine, NOON) is None
+    assert old_records(engine, NOON, YEAR) is None
     assert [record.seq for record in Audit(engine).list(None, None, None, 5, "").items] == [3]
 
 
@@ -131,7 +131,7 @@ def test_an_export_is_due_once_half_of_the_records_are_old(store, tmp_path):
     def export(at=NOON + timedelta(days=11)):
         return export_audit(store.retention, limits, at, "h1", lambda: iter(["line\n"]))
 
-    store.audit.append(event(1), event(2), event(3, YEAR), event(4, YEAR), event(5, YEAR))
+    store.audit.append(event(1), event(2), *(event(n, NOON + timedelta(days=5)) for n in (3, 4, 5)))
     assert export() is None
     assert export(NOON) is None
     store.audit.append(event(6))
@@ -209,6 +209,15 @@ def test_a_full_disk_is_left_as_it_was(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
     write_durably(tmp_path / "audit-1-6.jsonl.gz", ["line\n"])
     assert [file.name for file in tmp_path.iterdir()] == ["audit-1-6.jsonl.gz"]
+
+
+def test_records_of_a_clock_that_was_ahead_do_not_keep_later_ones(engine):
+    ahead = YEAR + timedelta(days=3650)
+    trail = Audit(engine)
+    trail.append(event(1), event(2, ahead), event(3), event(4, ahead), event(5, YEAR), event(6))
+    old = old_records(engine, YEAR - timedelta(days=10), YEAR)
+    assert (old.first, old.last.seq, old.newest) == (1, 3, 6), "from 5 on, all are kept"
+    assert old_records(engine, NOON - timedelta(days=10), NOON) is None, "a clock that is behind"
 
 
 def test_ended_tokens_are_deleted(store):
