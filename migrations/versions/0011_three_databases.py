@@ -52,6 +52,9 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Restore the triggers of SQLite. PostgreSQL and MariaDB had none. MariaDB's texts stay long."""
     database = op.get_bind().dialect.name
+    # A purge that was killed is completed, so that the first record tells the next upgrade where the trail starts.
+    purged = op.get_bind().execute(sa.text("SELECT purged_seq FROM audit_chain")).scalar() or 0
+    op.get_bind().execute(sa.text("DELETE FROM audit WHERE seq <= :purged"), {"purged": purged})
     for table in REFUSALS:
         if database == "postgresql":
             op.execute(f"DROP FUNCTION {table}_refuses_change CASCADE")
@@ -90,11 +93,14 @@ def _create_chain() -> None:
         sa.Column("purged_seq", sa.Integer, nullable=False),
         sa.Column("purged_hash", sa.String(64), nullable=False),
     )
-    audit = sa.table("audit", sa.column("seq"), sa.column("hash"))
+    audit = sa.table("audit", sa.column("seq"), sa.column("hash"), sa.column("previous"))
     query = sa.select(audit.c.seq, audit.c.hash).order_by(audit.c.seq.desc()).limit(1)
-    last = op.get_bind().execute(query).one_or_none()
-    seq, digest = last or (0, "")
-    op.bulk_insert(chain, [{"id": 1, "seq": seq, "hash": digest, "purged_seq": 0, "purged_hash": ""}])
+    seq, digest = op.get_bind().execute(query).one_or_none() or (0, "")
+    # The records before the first one were exported and deleted before a downgrade.
+    query = sa.select(audit.c.seq - 1, audit.c.previous).order_by(audit.c.seq).limit(1)
+    purged_seq, purged_hash = op.get_bind().execute(query).one_or_none() or (0, "")
+    row = {"id": 1, "seq": seq, "hash": digest, "purged_seq": purged_seq, "purged_hash": purged_hash}
+    op.bulk_insert(chain, [row])
 
 
 def _trigger(table: str, name: str, body: str) -> None:
