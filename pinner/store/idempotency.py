@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, Engine, delete, insert, select, update
+from sqlalchemy import Connection, Engine, delete, insert, or_, select, update
 
 from pinner.store import tables
 from pinner.store.write import write
@@ -51,7 +51,8 @@ class IdempotencyKeys:
 
         def reserve(connection: Connection) -> StoredAnswer | None:
             nonlocal attempted
-            connection.execute(delete(table).where(table.c.at < now - KEPT))
+            # A time that is far ahead is of a clock that was wrong: such a key would stay for as long as it was wrong.
+            connection.execute(delete(table).where(or_(table.c.at < now - KEPT, table.c.at > now + KEPT)))
             connection.execute(delete(table).filter_by(status=0).where(table.c.at < now - ABANDONED))
             stored = connection.execute(query.filter_by(actor=actor, key=key)).one_or_none()
             if stored is not None:

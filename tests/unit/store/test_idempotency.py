@@ -30,6 +30,13 @@ def test_an_answer_is_repeated_until_it_is_old(store):
     assert keys.begin("ann", "key", "hash", NOON + KEPT + timedelta(seconds=1)) is None
 
 
+def test_a_key_of_a_clock_that_was_ahead_is_free_again(store):
+    keys = store.idempotency_keys
+    assert keys.begin("ann", "key", "hash", NOON + timedelta(days=365)) is None
+    assert keys.begin("ann", "key", "hash", NOON) is None
+    assert keys.begin("ann", "key", "hash", NOON - timedelta(hours=1)) == StoredAnswer("hash", 0, "", b"")
+
+
 def test_a_refused_request_frees_its_key(store):
     keys = store.idempotency_keys
     keys.begin("ann", "key", "hash", NOON)
