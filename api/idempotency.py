@@ -2,13 +2,16 @@
 request again with the same key, and the action is not repeated."""
 
 import hashlib
+import logging
 import zlib
 
 from flask import Response, g, request
 
 from pinner.api.context import app_state, identity
-from pinner.model.errors import Invalid, PinnerError
-from pinner.store.idempotency import StoredAnswer
+from pinner.model.errors import Invalid, PinnerError, StoreUnavailable
+from pinner.store.idempotency import Reservation, StoredAnswer
+
+LOG = logging.getLogger(__name__)
 
 KEY = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
@@ -47,37 +50,46 @@ def replay() -> Response | None:
     state = app_state()
     if state.idempotency_keys is None:
         raise Invalid(KEY, key, "no key: this server stores no answers")
-    fingerprint = _fingerprint()
-    stored = state.idempotency_keys.begin(_scope(), key, fingerprint, state.now())
+    reservation = Reservation(_scope(), key, _fingerprint(), state.now())
+    stored = state.idempotency_keys.begin(reservation)
     if stored is None:
-        g.idempotency = key, fingerprint
+        g.idempotency = reservation
         return None
+    if stored.fingerprint != reservation.fingerprint:
+        raise KeyReused(key)
     if stored.status == 0:
         raise InProgress(key)
-    if stored.fingerprint != fingerprint:
-        raise KeyReused(key)
     headers = {REPLAYED: "true"} | ({"Location": stored.location} if stored.location else {})
     return Response(zlib.decompress(stored.body), stored.status, headers, mimetype="application/json")
 
 
 def remember(response: Response) -> Response:
-    """Store the answer of a successful request with a key; free the key of a request that failed."""
-    reserved = g.pop("idempotency", None)
+    """Store the answer of a successful request with a key; free the key of a request that failed.
+
+    Where the database fails now, the request still gets its own answer, because its action is done or refused. The key
+    then has no answer until it counts as abandoned.
+    """
+    reservation: Reservation | None = g.pop("idempotency", None)
     keys = app_state().idempotency_keys
-    if reserved is None or keys is None:
+    if reservation is None or keys is None:
         return response
-    key, fingerprint = reserved
-    if response.status_code < 400:
-        body = zlib.compress(response.get_data())
-        keys.end(_scope(), key, StoredAnswer(fingerprint, response.status_code, response.location or "", body))
-    else:
-        keys.forget(_scope(), key)
+    try:
+        if response.status_code < 400:
+            body = zlib.compress(response.get_data())
+            stored = StoredAnswer(reservation.fingerprint, response.status_code, response.location or "", body)
+            keys.end(reservation, stored)
+        else:
+            keys.forget(reservation)
+    except StoreUnavailable as error:
+        LOG.error("%s: the answer for its %s is not stored: %s", g.request_id, KEY, error)
     return response
 
 
 def _scope() -> str:
     """The callers that share a key: one actor, limited to one host or to none."""
-    return f"{identity().actor} {identity().host}".strip()
+    actor, host = identity().actor, identity().host
+    # A hash, because both together can be too long for the column. No actor's name has the separator.
+    return hashlib.sha256(f"{actor}\n{host}".encode()).hexdigest() if host else actor
 
 
 def _fingerprint() -> str:

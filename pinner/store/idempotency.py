@@ -1,10 +1,12 @@
 """Answers by idempotency key: a request that a client repeats gets the answer of the first request."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, Engine, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, and_, delete, insert, or_, select, update
 
+from pinner.model.errors import StoreUnavailable
 from pinner.store import tables
 from pinner.store.write import write
 
@@ -27,15 +29,31 @@ class StoredAnswer:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A request that asks for a key, or has it."""
+
+    actor: str
+    """The scope of the key."""
+    key: str
+    fingerprint: str
+    at: datetime
+    """When the request began. After ABANDONED another request may have the key: then this one no longer changes it."""
+
+
 class IdempotencyKeys:
     """The keys of one database, each within the scope of its actor."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def begin(self, actor: str, key: str, fingerprint: str, now: datetime) -> StoredAnswer | None:
-        """Reserve the key for a request; None where the request is the first one with this key."""
+    def begin(self, request: Reservation) -> StoredAnswer | None:
+        """Reserve the key for a request; None where the request is the first one with this key.
+
+        Raises StoreUnavailable.
+        """
         table = tables.idempotency_keys
+        actor, key, fingerprint, now = request.actor, request.key, request.fingerprint, request.at
         row = {
             "actor": actor,
             "key": key,
@@ -63,15 +81,29 @@ class IdempotencyKeys:
             attempted = True
             return None
 
-        return write(self._engine, reserve)
+        try:
+            return write(self._engine, reserve)
+        except StoreUnavailable:
+            # The request is refused now. If a commit without an answer was stored, a repetition would wait for nothing.
+            if attempted:
+                with suppress(StoreUnavailable):
+                    self.forget(request)
+            raise
 
-    def end(self, actor: str, key: str, answer: StoredAnswer) -> None:
+    def end(self, request: Reservation, answer: StoredAnswer) -> None:
         """Store the answer of a successful request."""
         values = {"status": answer.status, "location": answer.location, "body": answer.body}
-        answered = update(tables.idempotency_keys).filter_by(actor=actor, key=key).values(values)
+        answered = update(tables.idempotency_keys).where(_reserved(request)).values(values)
         write(self._engine, lambda connection: connection.execute(answered))
 
-    def forget(self, actor: str, key: str) -> None:
+    def forget(self, request: Reservation) -> None:
         """Free the key of a request that was refused: a repetition is a new attempt."""
-        freed = delete(tables.idempotency_keys).filter_by(actor=actor, key=key)
+        freed = delete(tables.idempotency_keys).where(_reserved(request))
         write(self._engine, lambda connection: connection.execute(freed))
+
+
+def _reserved(request: Reservation) -> ColumnElement[bool]:
+    """The row of the request, while it has no answer."""
+    columns = tables.idempotency_keys.c
+    same = (columns.actor == request.actor, columns.key == request.key, columns.fingerprint == request.fingerprint)
+    return and_(*same, columns.at == request.at, columns.status == 0)

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.unix_http import on_unix_socket
-from support.values import NOON
 
+from pinner.api.credentials import Credentials, Identity
 from pinner.api.idempotency import KEY, REPLAYED
 from pinner.api.versions import VERSION_HEADER
 from pinner.model.errors import Busy, HostBusy, HostUnreachable, RunConflict, StalePlan, StoreUnavailable
@@ -89,11 +89,56 @@ def test_of_simultaneous_requests_with_one_key_one_is_done(client, pinner):
     assert len(pinner.stored) == 1
 
 
-def test_a_key_whose_request_has_no_answer_yet_waits(client, idempotency_keys):
-    idempotency_keys.begin("nobody", "k1", "", NOON.replace(year=2199))
-    answer = client.post("/v1/hosts/h1/plans", json={}, headers={KEY: "k1"})
-    assert (answer.status_code, answer.json["error"]["code"]) == (409, "in_progress")
-    assert int(answer.headers["Retry-After"]) >= 1
+def test_a_key_whose_request_has_no_answer_yet_waits(client, pinner, monkeypatch):
+    """Only the same request waits: another one with this key can never be done."""
+    answers = []
+
+    def post(body):
+        sender = on_unix_socket(client.application.test_client())
+        return sender.post("/v1/hosts/h1/plans", json=body, headers={KEY: "k1"})
+
+    def plan(host, *args):
+        with ThreadPoolExecutor(1) as pool:
+            answers.extend(pool.map(post, ({}, {"strategy": "isolated"})))
+        monkeypatch.setattr(pinner, "plan", real)
+        return real("none", *args)
+
+    real = pinner.plan
+    monkeypatch.setattr(pinner, "plan", plan)
+    refused = post({})
+    same, other = answers
+    assert (same.status_code, same.json["error"]["code"]) == (409, "in_progress")
+    assert int(same.headers["Retry-After"]) >= 1
+    assert (other.status_code, other.json["error"]["code"]) == (422, "key_reused")
+    assert refused.status_code == 404
+    assert post({"strategy": "isolated"}).status_code == 201
+
+
+@pytest.mark.fault(60)
+@pytest.mark.parametrize(("path", "status"), [("h1/plans", 201), ("none/plans", 404)])
+def test_a_request_is_answered_although_its_answer_cannot_be_stored(
+    client, idempotency_keys, monkeypatch, path, status
+):
+    """A 503 would ask to repeat an action that is done."""
+
+    def fail(*_args):
+        raise StoreUnavailable("db", "the server restarts")
+
+    for name in ("end", "forget"):
+        monkeypatch.setattr(type(idempotency_keys), name, fail)
+    assert client.post(f"/v1/hosts/{path}", json={}, headers={KEY: "k1"}).status_code == status
+
+
+def test_a_key_of_an_actor_and_a_host_with_long_names(client, idempotency_keys, monkeypatch):
+    """The column of PostgreSQL and MariaDB has 255 characters."""
+    scopes = []
+    monkeypatch.setattr(type(idempotency_keys), "begin", lambda _, request: scopes.append(request.actor))
+    for actor, host in (("a" * 255, "h1"), ("a h1", ""), ("a", "h1")):
+        identity = Identity(actor, "tcp", "admin", host)
+        monkeypatch.setattr(Credentials, "identify", lambda *_, known=identity: known)
+        client.post("/v1/hosts/h1/plans", json={}, headers={KEY: "k1"})
+    assert all(len(scope) <= 255 for scope in scopes)
+    assert len({*scopes}) == 3
 
 
 @pytest.mark.parametrize("key", ["", "k" * 256, "\u0663"])

@@ -24,6 +24,7 @@ from pinner.store import schema
 from pinner.store.audit import Audit
 from pinner.store.audit_purge import old_records, purge_records
 from pinner.store.durable_file import write_durably
+from pinner.store.idempotency import Reservation
 from pinner.store.journal import Journal
 from pinner.store.retention import purge_plans, purge_runs
 from pinner.store.tables import utc_text
@@ -249,7 +250,7 @@ def test_ended_tokens_are_deleted(store):
 
 
 def test_old_answers_are_deleted(store):
-    store.idempotency_keys.begin("ann", "key", "hash", NOON)
+    store.idempotency_keys.begin(Reservation("ann", "key", "hash", NOON))
     assert store.retention.purge_answers(NOON) == 0
     assert store.retention.purge_answers(YEAR, dry_run=True) == 1
     assert store.retention.purge_answers(YEAR) == 1
