@@ -14,23 +14,15 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, select
-from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, NoSuchModuleError
+from sqlalchemy import URL, Connection, Engine, event, select
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.store import tables
 from pinner.store.damage import repair, set_aside
+from pinner.store.driver import BUSY_SECONDS, FIELD, load_driver
 from pinner.store.preparation import prepare
-
-BUSY_SECONDS = 10
-"""How long a write transaction waits for another one before it fails."""
-
-CONNECT_SECONDS = 10
-"""How long a database server may take to accept a connection."""
-
-DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql", "mysql": "mariadb+pymysql"}
-"""The driver of a URL that names none."""
 
 MARIADB = ("mariadb", "mysql")
 """SQLAlchemy's names of MariaDB."""
@@ -55,13 +47,9 @@ def engine_of(url: str | URL) -> Engine:
     parsed = engine.url
     if parsed.get_backend_name() == "sqlite":
         if not parsed.database or parsed.database == ":memory:":
-            raise Invalid(
-                "connection", str(url), "sqlite:///PATH: a database in memory is lost when its connection closes"
-            )
+            raise Invalid(FIELD, str(url), "sqlite:///PATH: a database in memory is lost when its connection closes")
         event.listen(engine, "connect", _configure)
         event.listen(engine, "begin", _begin)
-    else:
-        event.listen(engine, "connect", _limit_locks)
     event.listen(engine, "before_cursor_execute", _refuse_nul)
     return engine
 
@@ -76,22 +64,6 @@ def make_file(engine: Engine) -> None:
     """Create the file of an SQLite database if it is missing. Raises StoreUnavailable."""
     if engine.dialect.name == "sqlite":
         _make_file(Path(str(engine.url.database)))
-
-
-def load_driver(url: str | URL) -> Engine:
-    """An engine of an SQLAlchemy URL. The driver is imported, but no connection is opened. Raises Invalid for a wrong
-    URL."""
-    try:
-        parsed = make_url(url)
-        parsed = parsed.set(drivername=DRIVERS.get(parsed.drivername, parsed.drivername))
-        if parsed.get_backend_name() == "sqlite":
-            return create_engine(parsed)
-        # Each connection is tested before it is used, because the server may have been restarted since its last use.
-        return create_engine(parsed, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_SECONDS})
-    except (ArgumentError, NoSuchModuleError, ImportError) as error:
-        # The text before the @ may contain a password.
-        shown = str(url).rpartition("@")[2]
-        raise Invalid("connection", shown, f"an SQLAlchemy URL of an installed database driver ({error})") from None
 
 
 @contextmanager
@@ -182,16 +154,6 @@ def _begin(connection: Connection) -> None:
     # A deferred transaction that starts to write later fails at once if another one wrote meanwhile; IMMEDIATE waits.
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-def _limit_locks(connection: Any, record: Any) -> None:
-    """Let a write transaction wait at most BUSY_SECONDS for another one."""
-    with closing(connection.cursor()) as cursor:
-        if record.dbapi_connection.__class__.__module__.startswith("psycopg"):
-            cursor.execute(f"SET lock_timeout = '{BUSY_SECONDS}s'")
-        else:
-            cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {BUSY_SECONDS}")
-    connection.commit()
 
 
 def _refuse_nul(_connection: object, _cursor: object, _statement: str, values: Any, *_: object) -> None:

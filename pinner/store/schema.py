@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.store.engine import reading, where
 from pinner.store.migration import is_finished, marked, migrating, require_finished
+from pinner.store.server_settings import require_settings
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -36,6 +37,7 @@ def ensure(engine: Engine) -> None:
     with reading(engine) as connection:
         if is_finished(connection) and _version(connection) == NEWEST:
             return
+        require_settings(connection)
     upgrade(engine)
 
 

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,20 @@ class DatabaseServer:
         """Execute a statement as the superuser."""
         with _engine(self._address, isolation_level="AUTOCOMMIT") as engine, engine.connect() as connection:
             connection.execute(text(statement))
+
+    @contextmanager
+    def changed(self, settings: Mapping[str, str | int]) -> Iterator[None]:
+        """Change global variables of MariaDB for the duration of the context."""
+        # One connection: a new one would have the changed settings.
+        with _engine(self._address, isolation_level="AUTOCOMMIT") as engine, engine.connect() as connection:
+            earlier = {name: connection.execute(text(f"SELECT @@GLOBAL.{name}")).scalar_one() for name in settings}
+            try:
+                for name, value in settings.items():
+                    connection.execute(text(f"SET GLOBAL {name} = :value"), {"value": value})
+                yield
+            finally:
+                for name, value in earlier.items():
+                    connection.execute(text(f"SET GLOBAL {name} = :value"), {"value": value})
 
     def _answers(self) -> bool:
         try:

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.store import schema
-from pinner.store.engine import connect, reading, writing
+from pinner.store.engine import connect, engine_of, reading, writing
 
 
 def pragma(connection, name):
@@ -39,12 +39,30 @@ def test_only_the_owner_may_read_the_file_and_its_folder(tmp_path):
         ("sqlite://", "sqlite://"),
         ("sqlite:///:memory:", "sqlite:///:memory:"),
         ("nosuchdb://bob:secret@host/db", "host/db"),
+        ("nosuchdb://host/db?user=bob&password=secret", "nosuchdb://..."),
+        ("postgresql://bob:secret/db", "postgresql://..."),
+        ("postgresql://bob:my@secret@host/db", "host/db"),
+        ("nosuchdb://bob:a?secret@host/db", "nosuchdb://..."),
+        ("postgresql://bob:secret@host:port/db", "host:port/db"),
+        ("sqlite://bob:secret@host/db", "host/db"),
+        ("mariadb://bob:secret@host/db?read_timeout=secret", "host/db"),
     ],
 )
 def test_the_error_of_a_wrong_url_contains_no_password(url, shown):
     with pytest.raises(Invalid) as caught:
         connect(url)
     assert caught.value.details["value"] == shown
+    assert str(caught.value).startswith("[database] connection: ")
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("parameter", ["nonsense=secret", "ssl=secret"])
+def test_parameters_of_a_url_that_the_driver_does_not_take(parameter):
+    engine = engine_of(f"mariadb://bob:secret@127.0.0.1:1/db?{parameter}")
+    with pytest.raises(Invalid) as caught, reading(engine):
+        pass
+    assert str(caught.value).startswith("[database] connection: '127.0.0.1' is not valid: ")
     assert "secret" not in str(caught.value)
 
 
