@@ -9,12 +9,14 @@ from sqlalchemy import Connection, Engine, Row, String, insert, inspect, select,
 
 from pinner.model.agent_audit import ChainHead
 from pinner.model.audit import AuditEvent, AuditRecord, ChainCheck
-from pinner.model.errors import Invalid
+from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.model.page import Page, SortDirection
 from pinner.store import chain, tables
-from pinner.store.engine import reading
+from pinner.store.engine import reading, where
 from pinner.store.paging import page
 from pinner.store.write import LAST_RECORD, write
+
+_NO_END = "the table audit_chain has not exactly one row: the end of the trail was deleted or forged"
 
 
 class Audit:
@@ -63,12 +65,15 @@ class Audit:
         """Check the hash of every record and its link to the record before, from the first record that was not
         deleted after its export. Records are streamed from the database.
 
-        ``observe`` gets every record. A table that does not exist is a broken trail.
+        ``observe`` gets every record. A table or a head that does not exist is a broken
+        trail.
         """
         with reading(self._engine) as connection:
             for table in (tables.audit, tables.audit_chain):
                 if not inspect(connection).has_table(table.name):
                     return ChainCheck(False, 0, 1, "the table of the trail was dropped", "")
+            if not _end_is_known(connection):
+                return ChainCheck(False, 0, 1, _NO_END, "")
             start, head = _start(connection), _head(connection)
             with closing(_stream(connection, start.seq)) as rows:
                 checked = chain.check((dict(row._mapping) for row in rows), start, lambda: head.seq, observe)
@@ -109,14 +114,25 @@ def append_events(connection: Connection, events: Iterable[AuditEvent]) -> None:
     connection.info[LAST_RECORD] = (head.seq, head.hash)
 
 
+def _end_is_known(connection: Connection) -> bool:
+    return len(connection.execute(select(tables.audit_chain.c.id)).all()) == 1
+
+
+def chain_row(connection: Connection) -> Row[Any]:
+    """The row of ``audit_chain``. Raises StoreUnavailable without it: nothing can follow an unknown record."""
+    if not _end_is_known(connection):
+        raise StoreUnavailable(where(connection.engine), f"{_NO_END}; restore a backup of the database")
+    return connection.execute(select(tables.audit_chain)).one()
+
+
 def _head(connection: Connection) -> ChainHead:
-    table = tables.audit_chain.c
-    return ChainHead(*connection.execute(select(table.seq, table.hash)).one())
+    row = chain_row(connection)
+    return ChainHead(row.seq, row.hash)
 
 
 def _start(connection: Connection) -> ChainHead:
-    table = tables.audit_chain.c
-    return ChainHead(*connection.execute(select(table.purged_seq, table.purged_hash)).one())
+    row = chain_row(connection)
+    return ChainHead(row.purged_seq, row.purged_hash)
 
 
 def _stream(connection: Connection, after: int) -> Generator[Row[Any], None, None]:

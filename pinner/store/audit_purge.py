@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, String, and_, delete, func, select, t
 from pinner.model.agent_audit import ChainHead
 from pinner.model.audit import AuditEvent
 from pinner.store import tables
-from pinner.store.audit import append_events
+from pinner.store.audit import append_events, chain_row
 from pinner.store.engine import reading
 from pinner.store.write import write
 
@@ -40,9 +40,10 @@ def old_records(engine: Engine, before: datetime, now: datetime) -> OldRecords |
     StoreUnavailable.
     """
     _delete_all_purged(engine)
-    audit, chain = tables.audit.c, tables.audit_chain.c
+    audit = tables.audit.c
     with reading(engine) as connection:
-        newest, purged = connection.execute(select(chain.seq, chain.purged_seq)).one()
+        end = chain_row(connection)
+        newest, purged = end.seq, end.purged_seq
         at = type_coerce(audit.at, String)
         is_young = at.between(tables.utc_text(before), tables.utc_text(now))
         young = connection.execute(select(func.min(audit.seq)).where(and_(audit.seq > purged, is_young))).scalar()
@@ -64,11 +65,12 @@ def purge_records(engine: Engine, old: OldRecords, event: AuditEvent) -> bool:
 
 def _move_start(connection: Connection, old: OldRecords, event: AuditEvent) -> bool:
     chain = tables.audit_chain
-    if connection.execute(select(chain.c.purged_seq)).scalar_one() != old.first - 1:
-        return False
-    connection.execute(update(chain).values(purged_seq=old.last.seq, purged_hash=old.last.hash))
-    append_events(connection, [event])
-    return True
+    start = {"purged_seq": old.last.seq, "purged_hash": old.last.hash}
+    # The condition is part of the update, because the database checks it again after it has waited for another server.
+    moved = connection.execute(update(chain).where(chain.c.purged_seq == old.first - 1).values(start)).rowcount
+    if moved:
+        append_events(connection, [event])
+    return bool(moved)
 
 
 def _delete_all_purged(engine: Engine) -> None:
@@ -77,8 +79,8 @@ def _delete_all_purged(engine: Engine) -> None:
 
 
 def _delete_purged(connection: Connection) -> int:
-    audit, chain = tables.audit, tables.audit_chain
-    purged = connection.execute(select(chain.c.purged_seq)).scalar_one()
+    audit = tables.audit
+    purged = chain_row(connection).purged_seq
     query = select(audit.c.seq).where(audit.c.seq <= purged).order_by(audit.c.seq).limit(BATCH)
     found = list(connection.execute(query).scalars())
     if found:

@@ -229,7 +229,8 @@ def _emptied(url: str) -> bool:
             if table not in ("alembic_version", "audit_chain"):
                 connection.execute(text(f"TRUNCATE {table}"))
         connection.execute(text("SET FOREIGN_KEY_CHECKS = 1"))
-        connection.execute(text("UPDATE audit_chain SET seq = 0, hash = '', purged_seq = 0, purged_hash = ''"))
+        connection.execute(text("DELETE FROM audit_chain"))
+        connection.execute(text("INSERT INTO audit_chain VALUES (1, 0, '', 0, '')"))
     return True
 
 

@@ -180,6 +180,8 @@ def forged_policy(rows):
     ("statements", "kind", "sentence"),
     [
         (["DROP TABLE audit"], "changed", "the table of the trail was dropped"),
+        (["DELETE FROM audit_chain"], "changed", "the end of the trail was deleted"),
+        (["DELETE FROM audit", "DELETE FROM audit_chain"], "changed", "the end of the trail was deleted"),
         (["DELETE FROM audit"], "cut", "the trail of the centre is empty, but record"),
         (["DELETE FROM audit WHERE seq > 9"], "cut", "the trail of the centre ends at record 9, but record"),
         (["DELETE FROM audit", "DELETE FROM agent_heads"], "cut", "the trail of the centre is empty, but record"),

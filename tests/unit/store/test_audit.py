@@ -13,8 +13,9 @@ from support.appender import append_pairs
 from support.values import NOON
 
 from pinner.model.audit import AuditAction, AuditEvent
-from pinner.model.errors import Invalid
+from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.store.audit import Audit
+from pinner.store.audit_purge import old_records
 from pinner.store.chain import record_hash
 
 
@@ -215,3 +216,17 @@ def test_threads_and_processes_may_append_at_the_same_time(engine):
     assert (verdict.ok, verdict.records) == (True, 5 * times * 2)
     records = trail.list(None, None, None, 500, "").items
     assert all(a.actor == b.actor for a, b in zip(records[::2], records[1::2], strict=True)), "an append was torn"
+
+
+@pytest.mark.fault(46)
+@pytest.mark.parametrize("change", ["DELETE FROM audit_chain", "INSERT INTO audit_chain VALUES (2, 1, '', 0, '')"])
+def test_an_end_that_was_deleted_or_forged_is_named(engine, trail, change):
+    """Nothing can be appended, so no action is done without its record."""
+    with engine.begin() as connection:
+        connection.execute(text(change))
+    for call in (trail.head, trail.start, lambda: trail.append(event()), lambda: old_records(engine, NOON)):
+        with pytest.raises(StoreUnavailable, match="the end of the trail was deleted or forged; restore a backup"):
+            call()
+    verdict = trail.verify()
+    assert not verdict.ok
+    assert "the end of the trail was deleted or forged" in verdict.why
