@@ -17,6 +17,10 @@ BUSY_SECONDS = 10
 CONNECT_SECONDS = 10
 """How long a database server may take to accept a connection."""
 
+_POOL = {"pool_size": 5, "max_overflow": 27}
+"""The threads of a server that use the database at once: 16 requests, 8 event streams, and its own work. An answer that
+a client reads slowly keeps its connection, and nobody else may wait for that."""
+
 DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql", "mysql": "mariadb+pymysql"}
 """The driver of a URL that names none."""
 
@@ -70,7 +74,8 @@ def _invalid(url: str | URL, expected: str) -> Invalid:
 def _engine(url: URL) -> Engine:
     backend = url.get_backend_name()
     if backend == "sqlite":
-        return create_engine(url)
+        # A database in memory, which the caller refuses, has no pool of a size.
+        return create_engine(url, **({} if url.database in (None, "", ":memory:") else _POOL))
     settings: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS}
     if backend == "postgresql":
         # A later writer must see what the writer before it has committed.
@@ -81,7 +86,7 @@ def _engine(url: URL) -> Engine:
         isolation = "REPEATABLE READ"
         settings |= {"charset": "utf8mb4", "init_command": _MARIADB}
     # Each connection is tested before it is used, because the server may have been restarted since its last use.
-    engine = create_engine(url, pool_pre_ping=True, isolation_level=isolation, connect_args=settings)
+    engine = create_engine(url, pool_pre_ping=True, isolation_level=isolation, connect_args=settings, **_POOL)
     event.listen(engine, "do_connect", _connect)
     if backend == "postgresql":
         event.listen(engine, "connect", _limit_locks)

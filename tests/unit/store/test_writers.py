@@ -3,6 +3,7 @@
 import multiprocessing
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 
@@ -17,7 +18,7 @@ from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.model.event import GuestHint
 from pinner.store import write as write_module
 from pinner.store.audit import Audit, append_events
-from pinner.store.engine import connect
+from pinner.store.engine import connect, reading
 from pinner.store.guest_hints import GuestHints
 from pinner.store.repositories import open_store
 from pinner.store.runs import Runs
@@ -44,6 +45,16 @@ def test_eight_writers_lose_no_audit_record(engine):
         worker.join()
     verdict = Audit(engine).verify()
     assert (verdict.ok, verdict.why, verdict.records) == (True, "", WRITERS * TIMES * 2)
+
+
+@pytest.mark.fault(60)
+def test_slow_readers_leave_a_connection_for_a_writer(engine):
+    """Every request of a server streams the trail to a slow client, and the server's own work goes on."""
+    with ExitStack() as readers:
+        for _ in range(24):
+            readers.enter_context(reading(engine))
+        Audit(engine).append(event())
+    assert Audit(engine).verify().records == 1
 
 
 @pytest.mark.fault(60)
