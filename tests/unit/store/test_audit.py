@@ -224,7 +224,7 @@ def test_an_end_that_was_deleted_or_forged_is_named(engine, trail, change):
     """Nothing can be appended, so no action is done without its record."""
     with engine.begin() as connection:
         connection.execute(text(change))
-    for call in (trail.head, trail.start, lambda: trail.append(event()), lambda: old_records(engine, NOON)):
+    for call in (trail.head, trail.start, lambda: trail.append(event()), lambda: old_records(engine, NOON, NOON)):
         with pytest.raises(StoreUnavailable, match="the end of the trail was deleted or forged; restore a backup"):
             call()
     verdict = trail.verify()

@@ -36,9 +36,9 @@ def test_an_answer_is_repeated_until_it_is_old(store):
 
 def test_a_key_of_a_clock_that_was_ahead_is_free_again(store):
     keys = store.idempotency_keys
-    assert keys.begin("ann", "key", "hash", NOON + timedelta(days=365)) is None
-    assert keys.begin("ann", "key", "hash", NOON) is None
-    assert keys.begin("ann", "key", "hash", NOON - timedelta(hours=1)) == StoredAnswer("hash", 0, "", b"")
+    assert keys.begin(replace(FIRST, at=NOON + timedelta(days=365))) is None
+    assert keys.begin(FIRST) is None
+    assert keys.begin(replace(FIRST, at=NOON - timedelta(hours=1))) == StoredAnswer("hash", 0, "", b"")
 
 
 def test_a_refused_request_frees_its_key(store):
