@@ -16,7 +16,7 @@ from pinner.model.drift import DriftReport
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.journal import Entry, Run, RunProgress, RunState
-from pinner.model.page import Page, SortDirection
+from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
 from pinner.model.request import Request
@@ -76,14 +76,12 @@ class HostService:
         self._require_own("plan", plan, found.host)
         return found
 
-    def plans(
-        self, host: str | None, limit: int, marker: str, *, direction: SortDirection = "desc"
-    ) -> Page[PlanSummary]:
+    def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
         """See Service."""
         host = self._only(host)
-        if marker:
-            self._require_own_marker(marker, self.plan_by_id)
-        return self._every.plans(host, limit, marker, direction=direction)
+        if part.marker:
+            self._require_own_marker(part.marker, self.plan_by_id)
+        return self._every.plans(host, part)
 
     def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
         """See Service."""
@@ -101,20 +99,12 @@ class HostService:
         self._require_own("run", run, found.host)
         return found
 
-    def runs(
-        self,
-        host: str | None,
-        limit: int,
-        marker: str,
-        *,
-        state: RunState | None = None,
-        direction: SortDirection = "desc",
-    ) -> Page[Run]:
+    def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
         """See Service."""
         host = self._only(host)
-        if marker:
-            self._require_own_marker(marker, self.run)
-        return self._every.runs(host, limit, marker, state=state, direction=direction)
+        if part.marker:
+            self._require_own_marker(part.marker, self.run)
+        return self._every.runs(host, part, state=state)
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """See Service."""
@@ -151,17 +141,10 @@ class HostService:
         return self._every.guest_event(self._only(host), event, caller)
 
     def audit(
-        self,
-        host: str | None,
-        actor: str | None,
-        since: datetime | None,
-        limit: int,
-        marker: str,
-        *,
-        direction: SortDirection = "desc",
+        self, host: str | None, actor: str | None, since: datetime | None, part: PageRequest
     ) -> Page[AuditRecord]:
         """See Service."""
-        return self._every.audit(self._only(host), actor, since, limit, marker, direction=direction)
+        return self._every.audit(self._only(host), actor, since, part)
 
     def verify_audit(self, anchor: Anchor | None = None) -> Verification:  # noqa: ARG002
         """Refused: the chain covers every host."""

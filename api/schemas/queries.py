@@ -7,7 +7,7 @@ from pydantic import Field
 from pinner.api.field_types import BusyThreshold, Name, Scalar, Seconds, ShortText, Timestamp
 from pinner.api.schemas.base import Input
 from pinner.model.journal import RunState
-from pinner.model.page import DEFAULT_LIMIT, MAX_LIMIT, SortDirection
+from pinner.model.page import DEFAULT_LIMIT, MAX_LIMIT, PageRequest, SortDirection
 from pinner.model.request import Request
 
 _DEFAULT = Request()
@@ -27,6 +27,10 @@ class HostPageQuery(PageQuery):
 
     host: Annotated[Name | None, Field(description="Only the items of this host.")] = None
     sort_dir: Annotated[SortDirection, Field(description="desc: newest first; asc: oldest first.")] = "desc"
+
+    def part(self) -> PageRequest:
+        """The wanted part as a value."""
+        return PageRequest(self.limit, self.marker, self.sort_dir)
 
 
 class RunQuery(HostPageQuery):

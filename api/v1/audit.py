@@ -27,7 +27,7 @@ LINES = "text/plain"
 def listing(query_data: AuditQuery) -> PageAnswer[AuditRecord]:
     """List the records of the audit trail."""
     query = query_data
-    found = pinner().audit(query.host, query.actor, query.since, query.limit, query.marker, direction=query.sort_dir)
+    found = pinner().audit(query.host, query.actor, query.since, query.part())
     return linked(found)
 
 

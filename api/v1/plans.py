@@ -55,7 +55,7 @@ def create(host: str, json_data: NewPlan) -> tuple[Plan, int, dict[str, str]]:
 def listing(query_data: HostPageQuery) -> PageAnswer[PlanSummary]:
     """List the stored plans."""
     query = query_data
-    return linked(pinner().plans(query.host, query.limit, query.marker, direction=query.sort_dir))
+    return linked(pinner().plans(query.host, query.part()))
 
 
 @bp.get("/plans/<plan>")

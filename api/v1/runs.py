@@ -51,7 +51,7 @@ bp = APIBlueprint("runs", __name__, tag="Runs")
 def listing(query_data: RunQuery) -> PageAnswer[Run]:
     """List the runs."""
     query = query_data
-    found = pinner().runs(query.host, query.limit, query.marker, state=query.state, direction=query.sort_dir)
+    found = pinner().runs(query.host, query.part(), state=query.state)
     return linked(found)
 
 

@@ -12,6 +12,7 @@ from pinner.cli.options import page_options
 from pinner.cli.output import cells, moment, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.values import moment as moment_value
+from pinner.model.page import PageRequest
 from pinner.render import visible
 
 HASH = 64
@@ -48,7 +49,9 @@ def register(commands: Commands) -> None:
 def list_audit(context: Context, arguments: Namespace) -> int:
     """Print a page of the audit trail."""
     with context.open() as pinner:
-        page = pinner.audit(arguments.host, arguments.actor, arguments.since, arguments.limit, arguments.marker)
+        page = pinner.audit(
+            arguments.host, arguments.actor, arguments.since, PageRequest(arguments.limit, arguments.marker)
+        )
     headers = ("#", "WHEN", "ACTOR", "ACTION", "HOST", "SUBJECT", "CHANGE", "RESULT")
     drawn = table(*headers, right=("#",), whole=("#", "WHEN", "ACTION", "RESULT"))
     for record in page.items:

@@ -19,6 +19,7 @@ from pinner.cli.output import cells, cut, moment, print_json, table
 from pinner.cli.parser import Commands, Parser, add_command, add_noun
 from pinner.cli.plantable import show_plan
 from pinner.model.errors import Invalid
+from pinner.model.page import PageRequest
 from pinner.model.plan import Plan
 from pinner.render import shell, text
 
@@ -115,7 +116,7 @@ def create_plan(context: Context, arguments: Namespace) -> int:
 def list_plans(context: Context, arguments: Namespace) -> int:
     """Print a page of stored plans."""
     with context.open() as pinner:
-        page = pinner.plans(arguments.host, arguments.limit, arguments.marker)
+        page = pinner.plans(arguments.host, PageRequest(arguments.limit, arguments.marker))
     headers = ("PLAN", "HOST", "STRATEGY", "MADE", "CHANGES", "UNPLACED", "NOTE")
     drawn = table(*headers, right=("CHANGES", "UNPLACED"), whole=("PLAN", "STRATEGY", "MADE"))
     for plan in page.items:

@@ -9,6 +9,7 @@ from pinner.cli.options import page_options
 from pinner.cli.output import cells, moment, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.model.journal import RunState
+from pinner.model.page import PageRequest
 
 
 def register(commands: Commands) -> None:
@@ -56,7 +57,7 @@ def rollback(context: Context, arguments: Namespace) -> int:
 def list_runs(context: Context, arguments: Namespace) -> int:
     """Print a page of runs."""
     with context.open() as pinner:
-        page = pinner.runs(arguments.host, arguments.limit, arguments.marker, state=arguments.state)
+        page = pinner.runs(arguments.host, PageRequest(arguments.limit, arguments.marker), state=arguments.state)
     drawn = table("RUN", "KIND", "HOST", "STATE", "STARTED", "BY", "OF", whole=("RUN", "STARTED"))
     for run in page.items:
         of = f"run {run.undoes}" if run.undoes else f"plan {run.plan}"

@@ -12,6 +12,17 @@ SortDirection = Literal["asc", "desc"]
 
 
 @dataclass(frozen=True, slots=True)
+class PageRequest:
+    """Which part of a list is wanted."""
+
+    limit: int = DEFAULT_LIMIT
+    """The largest number of items: 1 to MAX_LIMIT."""
+    marker: str = ""
+    """``next`` of the previous page; empty for the first page."""
+    direction: SortDirection = "desc"
+
+
+@dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
     """Part of a list."""
 

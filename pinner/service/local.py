@@ -8,7 +8,7 @@ from pinner.model.audit import AuditRecord, Caller
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.journal import Entry, Run, RunProgress, RunState
-from pinner.model.page import Page, SortDirection
+from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
 from pinner.model.request import Request
@@ -89,13 +89,11 @@ class LocalService:
         """See Service."""
         return self._store.plans.get(plan)
 
-    def plans(
-        self, host: str | None, limit: int, marker: str, *, direction: SortDirection = "desc"
-    ) -> Page[PlanSummary]:
+    def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
         """See Service."""
         if host is not None:
             self._hosts.require(host)
-        return self._store.plans.list(host, limit, marker, direction=direction)
+        return self._store.plans.list(host, part)
 
     def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
         """See Service."""
@@ -109,17 +107,9 @@ class LocalService:
         """See Service."""
         return self._runs.get(run)
 
-    def runs(
-        self,
-        host: str | None,
-        limit: int,
-        marker: str,
-        *,
-        state: RunState | None = None,
-        direction: SortDirection = "desc",
-    ) -> Page[Run]:
+    def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
         """See Service."""
-        return self._runs.list(host, limit, marker, state=state, direction=direction)
+        return self._runs.list(host, part, state=state)
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """See Service."""
@@ -155,17 +145,10 @@ class LocalService:
         return self._guest_events.handle(host, event, caller)
 
     def audit(
-        self,
-        host: str | None,
-        actor: str | None,
-        since: datetime | None,
-        limit: int,
-        marker: str,
-        *,
-        direction: SortDirection = "desc",
+        self, host: str | None, actor: str | None, since: datetime | None, part: PageRequest
     ) -> Page[AuditRecord]:
         """See Service."""
-        return self._store.audit.list(host, actor, since, limit, marker, direction=direction)
+        return self._store.audit.list(host, actor, since, part)
 
     def verify_audit(self, anchor: Anchor | None = None) -> Verification:
         """See Service."""

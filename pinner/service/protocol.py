@@ -13,7 +13,7 @@ from pinner.model.audit import AuditRecord, Caller
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.journal import Entry, Run, RunProgress, RunState
-from pinner.model.page import Page, SortDirection
+from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
 from pinner.model.request import Request
@@ -78,9 +78,7 @@ class Service(Protocol):
     def plan_by_id(self, plan: str) -> Plan:
         """A stored plan."""
 
-    def plans(
-        self, host: str | None, limit: int, marker: str, *, direction: SortDirection = "desc"
-    ) -> Page[PlanSummary]:
+    def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
         """A page of the stored plans, of one host or (None) of all."""
 
     def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
@@ -96,15 +94,7 @@ class Service(Protocol):
     def run(self, run: str) -> Run:
         """A run as it is now."""
 
-    def runs(
-        self,
-        host: str | None,
-        limit: int,
-        marker: str,
-        *,
-        state: RunState | None = None,
-        direction: SortDirection = "desc",
-    ) -> Page[Run]:
+    def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
         """A page of the runs, of one host or (None) of all, in one state or (None) in all."""
 
     def entries(self, run: str) -> tuple[Entry, ...]:
@@ -144,14 +134,7 @@ class Service(Protocol):
         """
 
     def audit(
-        self,
-        host: str | None,
-        actor: str | None,
-        since: datetime | None,
-        limit: int,
-        marker: str,
-        *,
-        direction: SortDirection = "desc",
+        self, host: str | None, actor: str | None, since: datetime | None, part: PageRequest
     ) -> Page[AuditRecord]:
         """A page of the audit trail."""
 

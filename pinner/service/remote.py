@@ -18,7 +18,7 @@ from pinner.model.audit import AuditRecord, Caller
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.journal import Entry, Run, RunProgress, RunState
-from pinner.model.page import Page, SortDirection
+from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
 from pinner.model.request import Request
@@ -94,10 +94,8 @@ class RemoteService:
     def plan_by_id(self, plan: str) -> Plan:
         return self._rest.get(Plan, "plans", plan)
 
-    def plans(
-        self, host: str | None, limit: int, marker: str, *, direction: SortDirection = "desc"
-    ) -> Page[PlanSummary]:
-        return self._rest.get(Page[PlanSummary], "plans", host=host, limit=limit, marker=marker, sort_dir=direction)
+    def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
+        return self._rest.get(Page[PlanSummary], "plans", host=host, **_query(part))
 
     def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
         return self._rest.post(Run, "plans", plan, "apply", body={"persist": persist, "migrate_memory": migrate_memory})
@@ -108,16 +106,8 @@ class RemoteService:
     def run(self, run: str) -> Run:
         return self._detail(run)[0]
 
-    def runs(
-        self,
-        host: str | None,
-        limit: int,
-        marker: str,
-        *,
-        state: RunState | None = None,
-        direction: SortDirection = "desc",
-    ) -> Page[Run]:
-        return self._rest.get(Page[Run], "runs", host=host, limit=limit, marker=marker, state=state, sort_dir=direction)
+    def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
+        return self._rest.get(Page[Run], "runs", host=host, state=state, **_query(part))
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         return self._detail(run)[1]
@@ -165,17 +155,10 @@ class RemoteService:
         return self._rest.post(GuestEventOutcome, "events", f"guest-{kind}", body=body | {"host": host})
 
     def audit(
-        self,
-        host: str | None,
-        actor: str | None,
-        since: datetime | None,
-        limit: int,
-        marker: str,
-        *,
-        direction: SortDirection = "desc",
+        self, host: str | None, actor: str | None, since: datetime | None, part: PageRequest
     ) -> Page[AuditRecord]:
-        query = {"host": host, "actor": actor, "since": since.isoformat() if since else None, "sort_dir": direction}
-        return self._rest.get(Page[AuditRecord], "audit", limit=limit, marker=marker, **query)
+        moment = since.isoformat() if since else None
+        return self._rest.get(Page[AuditRecord], "audit", host=host, actor=actor, since=moment, **_query(part))
 
     def verify_audit(self, anchor: Anchor | None = None) -> Verification:
         path = (Verification, "audit", "verify")
@@ -207,6 +190,10 @@ class RemoteService:
                     raise error_of(answer.status_code, data)
                 if name in (b"change", b"end"):
                     yield read(RunProgress, read_json(data))
+
+
+def _query(part: PageRequest) -> dict[str, str | int]:
+    return {"limit": part.limit, "marker": part.marker, "sort_dir": part.direction}
 
 
 def _conditions(expected: Expected) -> dict[str, str]:

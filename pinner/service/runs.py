@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import Blocked, HostUnreachable, NotFound, RunConflict, StoreUnavailable
 from pinner.model.journal import Entry, Run, RunKind, RunProgress, RunState
-from pinner.model.page import Page, SortDirection
+from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan
 from pinner.service.audit_heads import AuditHeads
 from pinner.service.hosts import Hosts
@@ -105,13 +105,11 @@ class RunManager:
         """A run as it is now. Raises NotFound."""
         return self._updated(self._runs.get(run_id))
 
-    def list(
-        self, host: str | None, limit: int, marker: str, *, state: RunState | None, direction: SortDirection
-    ) -> Page[Run]:
+    def list(self, host: str | None, part: PageRequest, *, state: RunState | None) -> Page[Run]:
         """See Service.runs."""
         if host is not None:
             self._hosts.require(host)
-        page = self._runs.list(host, limit, marker, state=state, direction=direction)
+        page = self._runs.list(host, part, state=state)
         return Page(tuple(self._updated(run) for run in page.items), page.next)
 
     def entries(self, run_id: str) -> tuple[Entry, ...]:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, Row, String, insert, inspect, select,
 from pinner.model.agent_audit import ChainHead
 from pinner.model.audit import AuditEvent, AuditRecord, ChainCheck
 from pinner.model.errors import Invalid, StoreUnavailable
-from pinner.model.page import Page, SortDirection
+from pinner.model.page import Page, PageRequest
 from pinner.store import chain, tables
 from pinner.store.engine import reading, where
 from pinner.store.paging import page
@@ -29,16 +29,7 @@ class Audit:
         """Append events in their order, in one durable transaction. Threads and processes may append concurrently."""
         write(self._engine, lambda connection: append_events(connection, events))
 
-    def list(
-        self,
-        host: str | None,
-        actor: str | None,
-        since: datetime | None,
-        limit: int,
-        marker: str,
-        *,
-        direction: SortDirection = "desc",
-    ) -> Page[AuditRecord]:
+    def list(self, host: str | None, actor: str | None, since: datetime | None, part: PageRequest) -> Page[AuditRecord]:
         """Records; the marker is a record's ``seq``. Raises Invalid for since, limit and marker."""
         table = tables.audit.c
         query = select(tables.audit)
@@ -49,7 +40,7 @@ class Audit:
         if since is not None:
             query = query.where(type_coerce(table.at, String) >= _moment(since))
         with reading(self._engine) as connection:
-            return page(connection, query, tables.audit, limit, marker, _record, key="seq", direction=direction)
+            return page(connection, query, tables.audit, part, _record, key="seq")
 
     def head(self) -> ChainHead:
         """The number and hash of the last record."""

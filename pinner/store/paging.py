@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Row, Select, Table, select
 
 from pinner.model.errors import Invalid
-from pinner.model.page import MAX_LIMIT, Page, SortDirection
+from pinner.model.page import MAX_LIMIT, Page, PageRequest
 
 T = TypeVar("T")
 
@@ -20,26 +20,25 @@ def page(
     connection: Connection,
     query: Select[Any],
     table: Table,
-    limit: int,
-    marker: str,
+    part: PageRequest,
     read: Callable[[Row[Any]], T],
     key: str = "id",
-    direction: SortDirection = "desc",
 ) -> Page[T]:
-    """The next ``limit`` rows of the query, after the row whose column ``key`` equals ``marker``.
+    """The wanted part of the query's rows; its marker is a value of the column ``key``.
 
     An empty marker starts at the first row: the newest, or with ``asc`` the oldest. Raises Invalid for a limit outside
     1 to MAX_LIMIT, and for a marker that no row has.
     """
-    if not 1 <= limit <= MAX_LIMIT:
-        raise Invalid("limit", limit, f"a number from 1 to {MAX_LIMIT}")
-    if marker:
-        position = _position(connection, table, key, marker)
-        query = query.where(table.c.seq < position if direction == "desc" else table.c.seq > position)
-    order = table.c.seq.desc() if direction == "desc" else table.c.seq.asc()
-    rows = connection.execute(query.order_by(order).limit(limit + 1)).all()
-    items = rows[:limit]
-    following = str(getattr(items[-1], key)) if len(rows) > limit else ""
+    if not 1 <= part.limit <= MAX_LIMIT:
+        raise Invalid("limit", part.limit, f"a number from 1 to {MAX_LIMIT}")
+    downwards = part.direction == "desc"
+    if part.marker:
+        position = _position(connection, table, key, part.marker)
+        query = query.where(table.c.seq < position if downwards else table.c.seq > position)
+    order = table.c.seq.desc() if downwards else table.c.seq.asc()
+    rows = connection.execute(query.order_by(order).limit(part.limit + 1)).all()
+    items = rows[: part.limit]
+    following = str(getattr(items[-1], key)) if len(rows) > part.limit else ""
     return Page(tuple(read(row) for row in items), following)
 
 

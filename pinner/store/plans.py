@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, Row, insert, select
 from pinner import codec
 from pinner.model.audit import AuditEvent
 from pinner.model.errors import NotFound
-from pinner.model.page import Page, SortDirection
+from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan, PlanSummary
 from pinner.model.snapshot import Snapshot
 from pinner.store import tables
@@ -66,15 +66,13 @@ class Plans:
             found: Plan = unpack(Plan, packed)
             return found
 
-    def list(
-        self, host: str | None, limit: int, marker: str, *, direction: SortDirection = "desc"
-    ) -> Page[PlanSummary]:
+    def list(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
         """Summaries of plans of one host or of all hosts. Raises Invalid for limit and marker."""
         query = select(*_SUMMARY, tables.plans.c.seq)
         if host is not None:
             query = query.filter_by(host=host)
         with reading(self._engine) as connection:
-            return page(connection, query, tables.plans, limit, marker, _summary, direction=direction)
+            return page(connection, query, tables.plans, part, _summary)
 
 
 def _row(plan: Plan, created_at: datetime) -> dict[str, Any]:

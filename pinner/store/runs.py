@@ -12,7 +12,7 @@ from pinner.model.change import AffinityChange, Change, ThreadMask
 from pinner.model.errors import NotFound
 from pinner.model.journal import Entry, Run, RunState
 from pinner.model.memory import NodeMemory
-from pinner.model.page import Page, SortDirection
+from pinner.model.page import Page, PageRequest
 from pinner.store import agent_chain, tables
 from pinner.store.agent_heads import add_head
 from pinner.store.audit import append_events
@@ -95,15 +95,7 @@ class Runs:
             raise NotFound("run", run)
         return Run(*row)
 
-    def list(
-        self,
-        host: str | None,
-        limit: int,
-        marker: str,
-        *,
-        state: RunState | None = None,
-        direction: SortDirection = "desc",
-    ) -> Page[Run]:
+    def list(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
         """Runs of one host or of all hosts, in one state or in all. Raises Invalid for limit and marker."""
         query = select(*_RUN, tables.runs.c.seq)
         if host is not None:
@@ -111,9 +103,7 @@ class Runs:
         if state is not None:
             query = query.filter_by(state=state)
         with reading(self._engine) as connection:
-            return page(
-                connection, query, tables.runs, limit, marker, lambda row: Run(*row[: len(_RUN)]), direction=direction
-            )
+            return page(connection, query, tables.runs, part, lambda row: Run(*row[: len(_RUN)]))
 
     def running(self) -> tuple[Run, ...]:
         """Runs that have not ended, newest first."""

@@ -19,6 +19,7 @@ from sqlalchemy import Engine, insert
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.journal import Entry, Run
+from pinner.model.page import PageRequest
 from pinner.store import schema, tables
 from pinner.store.audit import Audit
 from pinner.store.engine import connect, writing
@@ -118,11 +119,11 @@ def looks(folder: Path, runs: int, records: int) -> tuple[dict[str, float], int]
             "the journal's CPUs (each apply)": best(journal.allocated),
             "the last applied run (each look)": best(lambda: stored.last_applied("compute1")),
             "changes of a guest": best(lambda: stored.recorded_changes("compute1", guest)),
-            "a page of 50 runs": best(lambda: stored.list("compute1", 50, "")),
-            "a page of 50 audit records": best(lambda: trail.list(None, None, None, 50, "")),
-            "the same, of a host": best(lambda: trail.list("compute1", None, None, 50, "")),
-            "the same, of an actor": best(lambda: trail.list(None, "policy", None, 50, "")),
-            "the same, of an unknown actor": best(lambda: trail.list(None, "nobody", None, 50, "")),
+            "a page of 50 runs": best(lambda: stored.list("compute1", PageRequest())),
+            "a page of 50 audit records": best(lambda: trail.list(None, None, None, PageRequest(50))),
+            "the same, of a host": best(lambda: trail.list("compute1", None, None, PageRequest(50))),
+            "the same, of an actor": best(lambda: trail.list(None, "policy", None, PageRequest(50))),
+            "the same, of an unknown actor": best(lambda: trail.list(None, "nobody", None, PageRequest(50))),
         }
     engine.dispose()
     return figures, sum(file.stat().st_size for file in folder.rglob("*.sqlite"))

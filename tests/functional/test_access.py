@@ -13,6 +13,7 @@ from support.real_service import real_service
 
 from pinner.api.app import create_app
 from pinner.api.server import serve
+from pinner.model.page import PageRequest
 from pinner.model.token import parse_token
 from pinner.server.sockets import listen_tcp
 from pinner.store.repositories import open_store
@@ -48,7 +49,7 @@ class Server:
         return httpx.get(f"{self.url}/v1/hosts", headers=bearer(token)).status_code
 
     def refusals(self):
-        records = self.audit.list(None, None, None, 100, "").items
+        records = self.audit.list(None, None, None, PageRequest(100)).items
         return [record for record in records if record.action == "request.refuse"]
 
 

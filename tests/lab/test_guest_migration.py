@@ -8,6 +8,7 @@ from support.lab import CALLER, boot_disk, guests, inventory, name, server
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.event import GuestEvent
+from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 
@@ -97,7 +98,7 @@ def test_a_guest_leaves_without_its_pins_and_is_placed_on_arrival(source, destin
     source.run(f"virsh -q migrate --live {GUEST} qemu+tcp://{address}/system tcp://{address}")
     if mode == "enforce":
         wait(lambda: placed(destination), destination)
-        (run, *_) = server(destination).runs(name(destination), 5, "").items
+        (run, *_) = server(destination).runs(name(destination), PageRequest(5)).items
         assert "started: migrated" in run.origin
     else:
         assert threads(destination) == ({there}, {there})

@@ -19,6 +19,7 @@ from support.unix_http import served
 from pinner import conf, wiring
 from pinner.api.app import create_app
 from pinner.model.audit import Caller
+from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.nova.notification import KIND_OF_ACTION
 from pinner.service.controller import PolicyController
@@ -65,10 +66,10 @@ class Pinner:
         self.agent.taken = replace(self.agent.taken, guests=(replace(found, vcpus=vcpus, emulator=emulator),))
 
     def runs(self):
-        return self.service.runs(HOST, 500, "").items
+        return self.service.runs(HOST, PageRequest(500)).items
 
     def guest_events(self):
-        records = self.service.audit(HOST, None, None, 500, "").items
+        records = self.service.audit(HOST, None, None, PageRequest(500)).items
         return [record for record in records if record.action == "guest.event"]
 
     def wait_for(self, masks):

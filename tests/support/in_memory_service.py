@@ -18,7 +18,7 @@ from pinner.model.errors import Blocked, Invalid, NoPolicy, NotFound, Preconditi
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.guest import Emulator, Guest, Vcpu
 from pinner.model.journal import Entry, Run, RunProgress, RunState
-from pinner.model.page import Page, SortDirection
+from pinner.model.page import Page, PageRequest
 from pinner.model.plan import LeftOut, Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
 from pinner.model.process import Process, Thread
@@ -133,14 +133,12 @@ class InMemoryService:
         _known("plan", plan, self.stored)
         return self.stored[plan]
 
-    def plans(
-        self, host: str | None, limit: int, marker: str, *, direction: SortDirection = "desc"
-    ) -> Page[PlanSummary]:
+    def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
         rows = [
             PlanSummary(p.id, p.host, p.request.strategy, NOON, len(p.changes), len(p.unplaced), p.blocked)
             for p in self.stored.values()
         ]
-        return _page([row for row in rows if host in (None, row.host)], lambda row: row.id, limit, marker, direction)
+        return _page([row for row in rows if host in (None, row.host)], lambda row: row.id, part)
 
     def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
         found = self.plan_by_id(plan)
@@ -178,17 +176,9 @@ class InMemoryService:
         _known("run", run, self.run_list)
         return self.run_list[run]
 
-    def runs(
-        self,
-        host: str | None,
-        limit: int,
-        marker: str,
-        *,
-        state: RunState | None = None,
-        direction: SortDirection = "desc",
-    ) -> Page[Run]:
+    def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
         rows = [run for run in self.run_list.values() if host in (None, run.host) and state in (None, run.state)]
-        return _page(rows, lambda run: run.id, limit, marker, direction)
+        return _page(rows, lambda run: run.id, part)
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         self.run(run)
@@ -255,21 +245,14 @@ class InMemoryService:
         return GuestEventOutcome(host, event.guest, known, "")
 
     def audit(
-        self,
-        host: str | None,
-        actor: str | None,
-        since: datetime | None,
-        limit: int,
-        marker: str,
-        *,
-        direction: SortDirection = "desc",
+        self, host: str | None, actor: str | None, since: datetime | None, part: PageRequest
     ) -> Page[AuditRecord]:
         rows = [
             record
             for record in self.records
             if host in (None, record.host) and actor in (None, record.actor) and (since is None or record.at >= since)
         ]
-        return _page(rows, lambda record: str(record.seq), limit, marker, direction)
+        return _page(rows, lambda record: str(record.seq), part)
 
     def verify_audit(self, anchor: Anchor | None = None) -> Verification:
         agents = (AgentTrail("h1", 1, SIGNED_HEAD),)
@@ -296,11 +279,12 @@ def _known(kind, name, names):
         raise NotFound(kind, name, tuple(names))
 
 
-def _page(rows, key, limit, marker, direction):
-    rows = list(reversed(rows)) if direction == "desc" else list(rows)
+def _page(rows, key, part):
+    rows = list(reversed(rows)) if part.direction == "desc" else list(rows)
     names = [key(row) for row in rows]
-    if marker and marker not in names:
-        raise Invalid("marker", marker, "the next of a previous page")
-    start = names.index(marker) + 1 if marker else 0
-    items = tuple(rows[start : start + limit])
-    return Page(items, key(items[-1]) if start + limit < len(rows) else "")
+    if part.marker and part.marker not in names:
+        raise Invalid("marker", part.marker, "the next of a previous page")
+    start = names.index(part.marker) + 1 if part.marker else 0
+    end = start + part.limit
+    items = tuple(rows[start:end])
+    return Page(items, key(items[-1]) if end < len(rows) else "")

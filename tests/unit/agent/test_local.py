@@ -22,6 +22,7 @@ from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import RunConflict, StalePlan
 from pinner.model.journal import Entry
+from pinner.model.page import PageRequest
 from pinner.model.plan import Basis, Roles
 from pinner.model.request import Request
 from pinner.service.compose import compose
@@ -123,7 +124,7 @@ def test_a_stale_plan_is_refused_and_the_error_names_the_moved_targets(service, 
         service.apply(plan.id, False, ANN)
     assert caught.value.details["moved"]
     assert masks(busy) == before
-    (run,) = service.runs(None, 5, "").items
+    (run,) = service.runs(None, PageRequest(5)).items
     assert run.state == "failed"
     assert (journal.run(run.id).state, journal.entries(run.id)) == ("failed", ())
 
@@ -132,7 +133,7 @@ def test_a_refused_run_cannot_be_rolled_back(service, plan, busy):
     os.sched_setaffinity(busy, CPUS[1:2])
     with pytest.raises(StalePlan):
         service.apply(plan.id, False, ANN)
-    (run,) = service.runs(None, 5, "").items
+    (run,) = service.runs(None, PageRequest(5)).items
     with pytest.raises(RunConflict, match="changed nothing"):
         service.rollback(run.id, ANN)
 

@@ -14,6 +14,7 @@ from pinner.api import throttle
 from pinner.api.app import create_app
 from pinner.api.server import serve
 from pinner.model.audit import Caller
+from pinner.model.page import PageRequest
 from pinner.model.request import Request
 from pinner.server.sockets import listen_tcp
 
@@ -52,10 +53,10 @@ def test_schemathesis_finds_nothing(tmp_path, role, kind, monkeypatch, idempoten
         assert "32 selected / 32 total" in done.stdout
         assert len(trail) > 1, "the requests without credentials were refused"
         if role not in PLANNING:
-            assert len(pinner.plans(None, 500, "").items) == 1
+            assert len(pinner.plans(None, PageRequest(500)).items) == 1
             return
-        assert len(pinner.plans(None, 500, "").items) >= 3, "the requests reached the planner"
-        states = {run.state for run in pinner.runs(None, 500, "").items}
+        assert len(pinner.plans(None, PageRequest(500)).items) >= 3, "the requests reached the planner"
+        states = {run.state for run in pinner.runs(None, PageRequest(500)).items}
         assert {"applied", "rolled_back"} <= states, "the requests reached the agent"
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pinner.cli.manage import main
+from pinner.model.page import PageRequest
 from pinner.model.token import ROLES, parse_token
 from pinner.store.repositories import open_store
 
@@ -64,7 +65,7 @@ def test_making_and_revoking_name_the_person(manage, tmp_path, monkeypatch):
     _, out, _ = manage("token", "create", "deploy", "--role", "admin")
     manage("token", "revoke", parse_token(out.strip()).id)
     with open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as store:
-        records = store.audit.list(None, None, None, 9, "").items
+        records = store.audit.list(None, None, None, PageRequest(9)).items
     assert [(each.action, each.actor) for each in records] == [("token.revoke", "ann"), ("token.create", "ann")]
 
 

@@ -14,6 +14,7 @@ from pinner.model.audit import Caller
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.event import GuestEvent
 from pinner.model.guest import NovaIdentity
+from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.service.compose import compose
 
@@ -48,7 +49,7 @@ def kernel(agent):
 
 
 def trail(service, action):
-    return [record for record in service.audit(None, None, None, 200, "").items if record.action == action]
+    return [record for record in service.audit(None, None, None, PageRequest(200)).items if record.action == action]
 
 
 def enforce(service, reconciler):

@@ -26,6 +26,7 @@ from pinner.model.errors import (
     StoreUnavailable,
     Unanswered,
 )
+from pinner.model.page import PageRequest
 from pinner.model.request import Request
 from pinner.service.compose import compose
 from pinner.service.protocol import Service
@@ -77,7 +78,7 @@ def finish(service, run):
 
 
 def trail(service, *actions):
-    records = reversed(service.audit(None, None, None, 100, "").items)
+    records = reversed(service.audit(None, None, None, PageRequest(100)).items)
     return [record for record in records if not actions or record.action in actions]
 
 
@@ -130,8 +131,8 @@ def test_an_impossible_sample_is_refused(service, seconds):
         (lambda s: s.observe("h9", 0), "host"),
         (lambda s: s.take_snapshot("h9", 0, ANN), "host"),
         (lambda s: s.plan("h9", Request(), None, None, ANN), "host"),
-        (lambda s: s.plans("h9", 5, ""), "host"),
-        (lambda s: s.runs("h9", 5, ""), "host"),
+        (lambda s: s.plans("h9", PageRequest(5)), "host"),
+        (lambda s: s.runs("h9", PageRequest(5)), "host"),
         (lambda s: s.plan("h1", Request(), "nope", None, ANN), "snapshot"),
         (lambda s: s.plan("h1", Request(strategy="nope"), None, None, ANN), "strategy"),
         (lambda s: s.snapshot("nope"), "snapshot"),
@@ -157,7 +158,7 @@ def test_a_plan_is_stored_with_its_snapshot(service):
     assert service.plan_by_id(made.id) == made
     assert service.snapshot(made.basis.snapshot).host == "h1"
     assert service.plan("h1", Request(), made.basis.snapshot, None, BOB) == made
-    assert [item.id for item in service.plans("h1", 5, "").items] == [made.id]
+    assert [item.id for item in service.plans("h1", PageRequest(5)).items] == [made.id]
     assert [(record.action, record.actor) for record in trail(service)] == [
         ("snapshot.take", "ann"),
         ("plan.create", "ann"),
@@ -194,7 +195,7 @@ def test_an_apply_from_start_to_end(service, agent, plan):
     )
     assert service.entries(run.id) == agent.entries(run.id)
     assert list(service.follow(run.id))[-1].run == ended
-    assert service.runs(None, 5, "").items == (ended,)
+    assert service.runs(None, PageRequest(5)).items == (ended,)
 
 
 def test_the_audit_trail_of_an_apply(service, plan):
@@ -247,7 +248,7 @@ def test_a_blocked_plan(service, store, agent):
     assert [(r.action, r.subject, r.result) for r in trail(service)] == [
         ("run.apply", "plan-b", "refused: plan_blocked")
     ]
-    assert service.runs(None, 5, "").items == ()
+    assert service.runs(None, PageRequest(5)).items == ()
 
 
 @pytest.mark.parametrize(
@@ -264,7 +265,7 @@ def test_a_refusal_comes_from_apply_itself(service, agent, plan, refusal):
     with pytest.raises(type(refusal)) as caught:
         service.apply(plan.id, False, ANN)
     assert caught.value is refusal
-    (run,) = service.runs(None, 5, "").items
+    (run,) = service.runs(None, PageRequest(5)).items
     assert (run.state, run.error, service.entries(run.id)) == ("failed", str(refusal), ())
     assert [(r.action, r.result) for r in trail(service)] == [
         ("run.apply", "started"),
@@ -392,7 +393,7 @@ def test_a_run_may_have_begun_although_the_agent_was_killed_before_its_first_mes
     with pytest.raises(HostUnreachable):
         service.apply(plan.id, False, ANN)
     clock.at += 2 * END_GRACE
-    (run,) = service.runs(None, 5, "").items
+    (run,) = service.runs(None, PageRequest(5)).items
     assert run.state == state
     assert service.entries(run.id) == (agent.entries(run.id) if begins else ())
 
@@ -402,7 +403,7 @@ def test_a_run_whose_process_died_before_its_agent_began(service, store, clock):
     assert service.run("run-dead").state == "running"
     clock.at += 2 * END_GRACE
     assert [p.run.state for p in service.follow("run-dead")] == ["failed"]
-    assert service.runs("h1", 5, "").items[0].error == "interrupted before it changed anything"
+    assert service.runs("h1", PageRequest(5)).items[0].error == "interrupted before it changed anything"
 
 
 def test_the_result_of_a_recovery_is_recorded_at_the_next_start(service, agent, plan, store, clock):

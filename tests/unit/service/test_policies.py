@@ -10,6 +10,7 @@ from support.in_memory_agent import InMemoryAgent
 from pinner import codec
 from pinner.model.audit import Caller
 from pinner.model.errors import HostUnreachable, Invalid, NoPolicy, PreconditionFailed
+from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.service.compose import compose
@@ -37,7 +38,7 @@ def revision(policy):
 
 
 def actions(service):
-    return [record.action for record in service.audit(None, None, None, 100, "", direction="asc").items]
+    return [record.action for record in service.audit(None, None, None, PageRequest(100, "", "asc")).items]
 
 
 @pytest.mark.parametrize("lists", [{"housekeeping": "99"}, {"emulator": "0,8"}])
@@ -86,13 +87,13 @@ def test_a_deleted_policy_is_gone_and_audited(service):
     for call in (service.policy, lambda host: service.delete_policy(host, ANN)):
         with pytest.raises(NoPolicy):
             call(HOST)
-    last = service.audit(None, None, None, 1, "").items[0]
+    last = service.audit(None, None, None, PageRequest(1)).items[0]
     assert (last.action, last.actor, last.after) == ("policy.delete", "ann", "")
     assert last.before.startswith("enforce: ")
 
 
 def chain(service):
-    return [(r.before, r.after) for r in service.audit(None, None, None, 100, "", direction="asc").items]
+    return [(r.before, r.after) for r in service.audit(None, None, None, PageRequest(100, "", "asc")).items]
 
 
 @pytest.mark.parametrize("other", ["set", "delete"])

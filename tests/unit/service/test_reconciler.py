@@ -11,6 +11,7 @@ from support.values import NOON
 
 from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import HostUnreachable, NotFound, NovaConflict, PolicyConflict, Refused, StalePlan
+from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.planning.placement.backoff import BASE_DELAY, FREE_RETRIES
@@ -51,7 +52,7 @@ FREE = dict.fromkeys(PLACED, "0-15")
 
 
 def trail(service, *actions):
-    records = reversed(service.audit(None, None, None, 200, "").items)
+    records = reversed(service.audit(None, None, None, PageRequest(200)).items)
     return [record for record in records if record.action in actions]
 
 
@@ -156,12 +157,12 @@ def test_enforce_applies_the_plan_and_records_the_cause(service, reconciler, age
     report = reconciler.reconcile(HOST, "started")
     assert (report.drifts, report.error) == ((), "")
     assert kernel(agent) == PLACED
-    (run,) = service.runs(HOST, 5, "").items
+    (run,) = service.runs(HOST, PageRequest(5)).items
     assert (run.actor, run.origin, run.state) == ("policy", "started", "applied")
     assert {record.actor for record in trail(service, "run.apply", "run.change", "run.end")} == {"policy"}
     assert service.verify_audit().ok
     assert reconciler.reconcile(HOST, "resync").drifts == ()
-    assert len(service.runs(HOST, 5, "").items) == 1
+    assert len(service.runs(HOST, PageRequest(5)).items) == 1
 
 
 def test_a_restarted_daemon_is_placed_at_once_without_a_measurement(service, reconciler, agent):
@@ -175,7 +176,7 @@ def test_a_restarted_daemon_is_placed_at_once_without_a_measurement(service, rec
     assert reconciler.reconcile(HOST, "process-started 900 daemon").drifts == ()
     assert kernel(agent)["daemon"] == "0-1"
     assert not any(agent.samples)
-    run = service.runs(HOST, 5, "").items[0]
+    run = service.runs(HOST, PageRequest(5)).items[0]
     assert (run.origin, len(service.entries(run.id))) == ("process-started 900 daemon", 1)
     assert service.entries(run.id)[0].change.reason.startswith("restarted; ")
 
@@ -185,7 +186,7 @@ def test_a_new_guest_moves_no_other_guest(service, reconciler, agent):
     reconciler.reconcile(HOST, "started")
     agent.taken = replace(agent.taken, guests=(*agent.taken.guests, guest(2, 1, ALL)))
     reconciler.reconcile(HOST, "guest-started")
-    run = service.runs(HOST, 5, "").items[0]
+    run = service.runs(HOST, PageRequest(5)).items[0]
     assert {entry.change.target.name for entry in service.entries(run.id)} == {"g2"}
 
 
@@ -197,7 +198,7 @@ def test_a_process_named_by_the_policy_is_placed_when_it_starts(service, reconci
     late = replace(process(600, 0.0, "0-15", name="worker"), started=77)
     agent.taken = replace(agent.taken, processes=(*agent.taken.processes, late))
     reconciler.reconcile(HOST, "process-started 600 worker")
-    run = service.runs(HOST, 5, "").items[0]
+    run = service.runs(HOST, PageRequest(5)).items[0]
     (entry,) = service.entries(run.id)
     assert entry.change.reason == "newly placed; asked for by name"
     assert str(agent.masks[600]) == "0-1"
@@ -209,7 +210,7 @@ def test_a_newly_busy_process_is_found_by_a_measured_reconcile(service, reconcil
     busy = process(600, 30.0, "0-15", name="worker")
     agent.taken = replace(agent.taken, processes=(*agent.taken.processes, busy))
     assert reconciler.reconcile(HOST, "resync").drifts == ()
-    assert len(service.runs(HOST, 5, "").items) == 1
+    assert len(service.runs(HOST, PageRequest(5)).items) == 1
     reconciler.reconcile(HOST, "measured resync", measured=True)
     assert str(agent.masks[600]) == "0-1"
 
@@ -222,11 +223,11 @@ def test_repeated_drift_is_backed_off_and_recorded(service, reconciler, agent, c
         assert reconciler.reconcile(HOST, "guest-changed").drifts == ()
     meddle(agent, VCPU, "9")
     meddle(agent, VCPU + 1, "9")
-    runs = len(service.runs(HOST, 50, "").items)
+    runs = len(service.runs(HOST, PageRequest(50)).items)
     (drift,) = reconciler.reconcile(HOST, "guest-changed").drifts
     assert (drift.target.part, drift.times) == (0, FREE_RETRIES)
     assert drift.backoff_until is not None
-    assert len(service.runs(HOST, 50, "").items) == runs + 1, "the other one was put back"
+    assert len(service.runs(HOST, PageRequest(50)).items) == runs + 1, "the other one was put back"
     assert kernel(agent)["CPU 0/KVM"] == "9"
     assert service.drift(HOST).drifts == (drift,)
     (noted,) = trail(service, "drift.backoff")
@@ -256,7 +257,7 @@ def test_a_change_that_the_policy_would_undo_is_refused(service, reconciler, age
     own = service.plan(HOST, Request(rebalance=True), None, 0.0, ANN)
     service.set_policy(HOST, ENFORCE, ANN)
     reconciler.reconcile(HOST, "started")
-    (run,) = service.runs(HOST, 5, "").items
+    (run,) = service.runs(HOST, PageRequest(5)).items
     with pytest.raises(PolicyConflict, match=free.id):
         service.apply(free.id, False, ANN)
     with pytest.raises(PolicyConflict, match=run.id):
@@ -318,7 +319,7 @@ def test_a_policy_in_conflict_with_nova_reports_the_conflict(service, reconciler
     agent.taken = replace(agent.taken, dedicated=cpus("3"))
     report = reconciler.reconcile(HOST, "started")
     assert report.error == "housekeeping 0-3: in conflict with Nova's cpu_dedicated_set 3 (CPUs 3)"
-    assert service.runs(HOST, 5, "").items == ()
+    assert service.runs(HOST, PageRequest(5)).items == ()
 
 
 @pytest.mark.parametrize(
@@ -342,7 +343,7 @@ def test_a_plan_that_became_stale_is_made_again(service, reconciler, agent, monk
     monkeypatch.setattr(agent, "apply", refuse)
     assert reconciler.reconcile(HOST, "started").error == ""
     assert kernel(agent) == PLACED
-    assert [run.state for run in service.runs(HOST, 9, "").items] == ["applied", "failed", "failed"]
+    assert [run.state for run in service.runs(HOST, PageRequest(9)).items] == ["applied", "failed", "failed"]
 
 
 @pytest.mark.parametrize(
@@ -371,7 +372,9 @@ def test_a_failed_run_is_reported_and_retried(service, reconciler, agent):
     agent.break_after = 2
     assert "the agent broke" in reconciler.reconcile(HOST, "started").error
     agent.break_after = None
-    agent.journal.end(replace(agent.journal.run(service.runs(HOST, 1, "").items[0].id), state="failed", ended_at=NOON))
+    agent.journal.end(
+        replace(agent.journal.run(service.runs(HOST, PageRequest(1)).items[0].id), state="failed", ended_at=NOON)
+    )
     assert reconciler.reconcile(HOST, "resync").error == ""
     assert kernel(agent) == PLACED
 

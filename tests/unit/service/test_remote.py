@@ -30,6 +30,7 @@ from pinner.model.errors import (
 )
 from pinner.model.event import GuestEvent
 from pinner.model.guest import NovaIdentity
+from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.server.sockets import listen_tcp
@@ -83,11 +84,11 @@ def test_plans(remote, pinner):
     assert plan.request == request
     assert plan == pinner.stored[plan.id] == remote.plan_by_id(plan.id)
     others = [planned(remote) for _ in range(3)]
-    first = remote.plans("h1", 2, "")
-    assert first == pinner.plans("h1", 2, "")
-    assert remote.plans("h1", 2, first.next).items[-1].id == plan.id
+    first = remote.plans("h1", PageRequest(2))
+    assert first == pinner.plans("h1", PageRequest(2))
+    assert remote.plans("h1", PageRequest(2, first.next)).items[-1].id == plan.id
     assert [one.id for one in first.items] == [others[2].id, others[1].id]
-    assert remote.plans("elsewhere", 2, "").items == ()
+    assert remote.plans("elsewhere", PageRequest(2)).items == ()
 
 
 def test_runs(remote, pinner):
@@ -98,15 +99,15 @@ def test_runs(remote, pinner):
     assert remote.entries(run.id) == pinner.entries(run.id)
     assert list(remote.follow(run.id)) == list(pinner.follow(run.id))
     undo = remote.rollback(run.id, NOBODY)
-    assert remote.runs(None, 50, "") == pinner.runs(None, 50, "")
+    assert remote.runs(None, PageRequest(50)) == pinner.runs(None, PageRequest(50))
     assert undo.undoes == run.id
 
 
 def test_the_audit_trail(remote, pinner):
     planned(remote)
     for since in (None, NOON - timedelta(hours=1), NOON + timedelta(hours=1)):
-        assert remote.audit("h1", "ann", since, 5, "") == pinner.audit("h1", "ann", since, 5, "")
-    assert remote.audit(None, None, None, 5, "").items[0].actor == "ann"
+        assert remote.audit("h1", "ann", since, PageRequest(5)) == pinner.audit("h1", "ann", since, PageRequest(5))
+    assert remote.audit(None, None, None, PageRequest(5)).items[0].actor == "ann"
 
 
 def test_errors_come_back_as_they_were_raised(remote, pinner):
@@ -117,7 +118,7 @@ def test_errors_come_back_as_they_were_raised(remote, pinner):
         (lambda it: it.observe("none", 0.0), NotFound),
         (lambda it: it.plan("h1", Request("fastest"), None, None, NOBODY), NotFound),
         (lambda it: it.plan("h1", Request(emulator="9"), None, None, NOBODY), Invalid),
-        (lambda it: it.plans(None, 5, "nowhere"), Invalid),
+        (lambda it: it.plans(None, PageRequest(5, "nowhere")), Invalid),
         (lambda it: it.apply(plan.id, False, NOBODY), StalePlan),
         (lambda it: list(it.follow("none")), NotFound),
     ]
@@ -146,7 +147,7 @@ def test_conflicts(remote, pinner):
 
 def test_a_limit_that_no_page_has(remote):
     with pytest.raises(Invalid) as refused:
-        remote.runs(None, 501, "")
+        remote.runs(None, PageRequest(501))
     assert refused.value.details["field"] == "limit"
 
 

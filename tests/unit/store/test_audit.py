@@ -14,6 +14,7 @@ from support.values import NOON
 
 from pinner.model.audit import AuditAction, AuditEvent
 from pinner.model.errors import Invalid, StoreUnavailable
+from pinner.model.page import PageRequest
 from pinner.store.audit import Audit
 from pinner.store.audit_purge import old_records
 from pinner.store.chain import record_hash
@@ -55,7 +56,7 @@ def forge(engine, *statements):
 
 
 def test_records_are_chained(trail):
-    records = trail.list(None, None, None, 50, "").items
+    records = trail.list(None, None, None, PageRequest(50)).items
     assert [record.seq for record in records] == [6, 5, 4, 3, 2, 1]
     assert [record.previous for record in records] == [record.hash for record in records[1:]] + [""]
     verdict = trail.verify()
@@ -65,7 +66,7 @@ def test_records_are_chained(trail):
 
 def test_the_hash_is_computed_over_canonical_json(trail):
     """The value is fixed, because a later version that computes hashes differently would break every stored trail."""
-    first = trail.list(None, None, None, 50, "").items[-1]
+    first = trail.list(None, None, None, PageRequest(50)).items[-1]
     assert first.hash == "184be992ac601e0c3ea75116bad62a28a822bb40fb6dac62f54ca9bd53c8ab8c"
 
 
@@ -76,25 +77,25 @@ def test_an_empty_trail_is_valid(engine):
 
 def test_filters_and_pages(trail):
     trail.append(event(9, actor="bob", host="h2"))
-    assert [r.seq for r in trail.list("h2", None, None, 5, "").items] == [7]
-    assert [r.seq for r in trail.list(None, "bob", None, 5, "").items] == [7]
-    assert [r.seq for r in trail.list(None, None, NOON + timedelta(seconds=5), 5, "").items] == [7, 6, 5]
-    page = trail.list("h1", "ann", None, 4, "")
+    assert [r.seq for r in trail.list("h2", None, None, PageRequest(5)).items] == [7]
+    assert [r.seq for r in trail.list(None, "bob", None, PageRequest(5)).items] == [7]
+    assert [r.seq for r in trail.list(None, None, NOON + timedelta(seconds=5), PageRequest(5)).items] == [7, 6, 5]
+    page = trail.list("h1", "ann", None, PageRequest(4))
     assert ([r.seq for r in page.items], page.next) == ([6, 5, 4, 3], "3")
-    assert [r.seq for r in trail.list("h1", "ann", None, 4, page.next).items] == [2, 1]
+    assert [r.seq for r in trail.list("h1", "ann", None, PageRequest(4, page.next)).items] == [2, 1]
 
 
 @pytest.mark.parametrize("marker", ["99", "x", "-1", "²", "9" * 18, "9" * 30, "\udc80"])
 def test_an_unknown_marker(trail, marker):
     with pytest.raises(Invalid, match="marker"):
-        trail.list(None, None, None, 5, marker)
+        trail.list(None, None, None, PageRequest(5, marker))
 
 
 @pytest.mark.parametrize("hours", [14, -14])
 def test_a_time_without_an_equivalent_in_utc(trail, hours):
     edge = datetime.min if hours > 0 else datetime.max
     with pytest.raises(Invalid, match="since"):
-        trail.list(None, None, edge.replace(tzinfo=timezone(timedelta(hours=hours))), 5, "")
+        trail.list(None, None, edge.replace(tzinfo=timezone(timedelta(hours=hours))), PageRequest(5))
 
 
 @pytest.mark.fault(37)
@@ -196,7 +197,7 @@ WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 def test_any_text_is_stored_unchanged_and_verified(engine, subject, before):
     trail = Audit(engine)
     trail.append(event(subject=subject, before=before))
-    (record,) = trail.list(None, None, None, 1, "").items
+    (record,) = trail.list(None, None, None, PageRequest(1)).items
     assert (record.subject, record.before) == (subject, before)
     assert trail.verify().ok
 
@@ -214,7 +215,7 @@ def test_threads_and_processes_may_append_at_the_same_time(engine):
     assert [worker.exitcode for worker in workers] == [0, 0]
     verdict = trail.verify()
     assert (verdict.ok, verdict.records) == (True, 5 * times * 2)
-    records = trail.list(None, None, None, 500, "").items
+    records = trail.list(None, None, None, PageRequest(500)).items
     assert all(a.actor == b.actor for a, b in zip(records[::2], records[1::2], strict=True)), "an append was torn"
 
 

@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import event
 from support.values import NOON, make_entries, make_plan, make_run, make_snapshot
 
+from pinner.model.page import PageRequest
 from pinner.store.audit import Audit
 from pinner.store.guest_hints import GuestHints
 from pinner.store.journal import Journal
@@ -24,22 +25,22 @@ def find_policy(engine):
 
 
 LOOKS = {
-    "runs": lambda engine: Runs(engine).list(None, 50, ""),
-    "runs of a host": lambda engine: Runs(engine).list("h1", 50, ""),
-    "runs in a state": lambda engine: Runs(engine).list(None, 50, "", state="failed"),
-    "failed runs of a host": lambda engine: Runs(engine).list("h1", 50, "", state="failed", direction="asc"),
-    "next page of runs": lambda engine: Runs(engine).list("h1", 50, "run-1"),
+    "runs": lambda engine: Runs(engine).list(None, PageRequest()),
+    "runs of a host": lambda engine: Runs(engine).list("h1", PageRequest()),
+    "runs in a state": lambda engine: Runs(engine).list(None, PageRequest(), state="failed"),
+    "failed runs of a host": lambda engine: Runs(engine).list("h1", PageRequest(direction="asc"), state="failed"),
+    "next page of runs": lambda engine: Runs(engine).list("h1", PageRequest(marker="run-1")),
     "a run": lambda engine: Runs(engine).get("run-1"),
     "entries of a run": lambda engine: Runs(engine).entries("run-1"),
     "running runs": lambda engine: Runs(engine).running(),
     "the last applied run": lambda engine: Runs(engine).last_applied("h1"),
     "changes of a guest": lambda engine: Runs(engine).recorded_changes("h1", "uuid"),
-    "plans": lambda engine: Plans(engine).list("h1", 50, ""),
+    "plans": lambda engine: Plans(engine).list("h1", PageRequest()),
     "a plan": lambda engine: Plans(engine).get("plan-1"),
-    "audit": lambda engine: Audit(engine).list(None, None, None, 50, ""),
-    "audit of a host": lambda engine: Audit(engine).list("h1", None, None, 50, ""),
-    "audit of an actor": lambda engine: Audit(engine).list(None, "ann", None, 50, ""),
-    "audit of an actor on a host": lambda engine: Audit(engine).list("h1", "ann", None, 50, ""),
+    "audit": lambda engine: Audit(engine).list(None, None, None, PageRequest()),
+    "audit of a host": lambda engine: Audit(engine).list("h1", None, None, PageRequest()),
+    "audit of an actor": lambda engine: Audit(engine).list(None, "ann", None, PageRequest()),
+    "audit of an actor on a host": lambda engine: Audit(engine).list("h1", "ann", None, PageRequest()),
     "hints": lambda engine: GuestHints(engine).of("h1"),
     "the placement": lambda engine: Placements(engine).get("h1"),
     "the policy": find_policy,

@@ -6,6 +6,7 @@ from support.values import NOON
 
 from pinner.model.audit import AuditAction, AuditEvent
 from pinner.model.errors import NotFound
+from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.store.audit import Audit
@@ -29,7 +30,7 @@ def test_a_policy_is_stored_with_its_audit_record(engine, policies):
         assert policies.get("h1") == policy
     with pytest.raises(NotFound):
         policies.get("h2")
-    assert len(Audit(engine).list(None, None, None, 9, "").items) == 2
+    assert len(Audit(engine).list(None, None, None, PageRequest()).items) == 2
     assert Audit(engine).verify().ok
     with engine.connect() as connection:
         assert connection.execute(text("SELECT count(*) FROM policies")).scalar() == 1

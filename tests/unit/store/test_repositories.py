@@ -9,7 +9,7 @@ from support.values import NOON, cpus, make_change, make_entries, make_plan, mak
 
 from pinner.model.change import ThreadMask
 from pinner.model.errors import Invalid, NotFound
-from pinner.model.page import MAX_LIMIT
+from pinner.model.page import MAX_LIMIT, PageRequest
 from pinner.store.plans import Plans
 from pinner.store.runs import Runs
 from pinner.store.snapshots import Snapshots
@@ -57,7 +57,7 @@ def test_a_plan_is_read_as_it_was_stored(snapshots, plans):
     plans.add(plan, NOON)
     plans.add(plan, NOON + timedelta(hours=1))
     assert plans.get(plan.id) == plan
-    (summary,) = plans.list(None, 50, "").items
+    (summary,) = plans.list(None, PageRequest(50)).items
     assert (summary.id, summary.host, summary.strategy, summary.created_at, summary.changes, summary.blocked) == (
         "plan-1",
         "h1",
@@ -75,32 +75,32 @@ def test_pages_are_newest_first_and_complete(snapshots, plans):
         plans.add(make_plan(f"plan-{n}", basis, host=f"h{n % 2}"), NOON - timedelta(minutes=n))
     seen, marker, pages = [], "", 0
     while pages == 0 or marker:
-        page = plans.list(None, 3, marker)
+        page = plans.list(None, PageRequest(3, marker))
         seen += [item.id for item in page.items]
         marker, pages = page.next, pages + 1
     assert seen == [f"plan-{n}" for n in reversed(range(7))]
     assert pages == 3
-    assert [item.id for item in plans.list("h1", 2, "").items] == ["plan-5", "plan-3"]
-    assert plans.list("h1", 2, "plan-3").items[0].id == "plan-1"
-    assert plans.list("elsewhere", 2, "").items == ()
+    assert [item.id for item in plans.list("h1", PageRequest(2)).items] == ["plan-5", "plan-3"]
+    assert plans.list("h1", PageRequest(2, "plan-3")).items[0].id == "plan-1"
+    assert plans.list("elsewhere", PageRequest(2)).items == ()
 
 
 def test_a_full_last_page_has_no_next_page(runs):
     for n in range(2):
         runs.add(make_run(f"run-{n}"))
-    assert runs.list(None, 2, "").next == ""
+    assert runs.list(None, PageRequest(2)).next == ""
 
 
 @pytest.mark.parametrize("limit", [0, -1, MAX_LIMIT + 1])
 def test_a_wrong_limit(runs, limit):
     with pytest.raises(Invalid, match="limit"):
-        runs.list(None, limit, "")
+        runs.list(None, PageRequest(limit))
 
 
 def test_an_unknown_marker(plans, runs):
     for table in (plans, runs):
         with pytest.raises(Invalid, match="marker: 'nope'"):
-            table.list(None, 5, "nope")
+            table.list(None, PageRequest(marker="nope"))
 
 
 def test_runs_and_their_entries_are_updated(runs):
@@ -134,4 +134,4 @@ def test_the_end_of_a_rollback_is_also_the_end_of_the_run_that_it_undoes(runs):
     undo = make_run("run-2", kind="rollback", undoes="run-1")
     runs.add(undo)
     runs.end(replace(undo, state="rolled_back_partly", ended_at=NOON))
-    assert [run.state for run in runs.list(None, 5, "").items] == ["rolled_back_partly"] * 2
+    assert [run.state for run in runs.list(None, PageRequest(5)).items] == ["rolled_back_partly"] * 2

@@ -17,6 +17,7 @@ from pinner.cli import manage
 from pinner.model.agent_audit import ChainHead, SignedHead, head_text, named_purge, purged_text
 from pinner.model.audit import AuditAction, AuditEvent, Caller, audit_event
 from pinner.model.errors import HostUnreachable, NotFound, StoreUnavailable
+from pinner.model.page import PageRequest
 from pinner.model.placement import Placement
 from pinner.model.request import Request
 from pinner.service.retention import Limits, export_audit
@@ -45,7 +46,7 @@ def add_plan(store, number, at=NOON):
 
 
 def run_ids(store):
-    return {run.id for run in store.runs.list(None, 500, "").items}
+    return {run.id for run in store.runs.list(None, PageRequest(500)).items}
 
 
 def test_runs_that_nobody_can_undo_are_deleted(store):
@@ -100,10 +101,10 @@ def test_exported_audit_records_leave_the_database_and_the_chain_goes_on(engine,
     monkeypatch.setattr("pinner.store.audit_purge.BATCH", 4)
     trail = Audit(engine)
     trail.append(*(event(n) for n in range(10)), event("young", YEAR), event("late entry of an old change"))
-    before = trail.list(None, None, None, 50, "").items
+    before = trail.list(None, None, None, PageRequest(50)).items
     old = purge_audit(engine, NOON + timedelta(days=1))
     assert (old.first, old.last.seq, old.newest) == (1, 10, 12)
-    left = trail.list(None, None, None, 50, "").items
+    left = trail.list(None, None, None, PageRequest(50)).items
     assert left[1:] == before[:2]
     assert (left[0].action, named_purge(left[0].after)) == ("audit.export", ChainHead(10, before[2].hash))
     assert trail.start() == old.last
@@ -135,7 +136,7 @@ def test_a_purge_that_was_killed_is_completed(engine, monkeypatch):
         purge_audit(engine, YEAR)
     assert Audit(engine).verify().ok
     assert old_records(engine, NOON, YEAR) is None
-    assert [record.seq for record in Audit(engine).list(None, None, None, 5, "").items] == [3]
+    assert [record.seq for record in Audit(engine).list(None, None, None, PageRequest()).items] == [3]
 
 
 LIMITS = Limits(timedelta(days=90), timedelta(days=30), timedelta(days=10), Path("/"))

@@ -17,6 +17,7 @@ from support.values import NOON, make_entries, make_run
 
 from pinner import codec
 from pinner.model.errors import Invalid, StoreUnavailable
+from pinner.model.page import PageRequest
 from pinner.store import schema
 from pinner.store.engine import connect, reading, writing
 from pinner.store.repositories import open_store
@@ -121,7 +122,7 @@ def unread(stored, read, path=""):
 
 
 def test_an_earlier_plan_is_readable(old, upgraded):
-    (summary,) = upgraded.plans.list("h1", 5, "").items
+    (summary,) = upgraded.plans.list("h1", PageRequest(5)).items
     plan = upgraded.plans.get(summary.id)
     request = plan.request
     assert (request.rebalance, request.excluded_guests, request.excluded_processes) == (True, ("g9",), ("backup",))
@@ -162,7 +163,7 @@ def test_entries_hints_and_audit_records_of_an_earlier_version_are_readable(upgr
     assert [entry.change.target.kind for entry in upgraded.runs.entries("run-1")] == [*KINDS[:4], "memory"]
     hint = upgraded.guest_hints.of("h1")[GUEST]
     assert (hint.at, hint.nova.instance) == (NOON, "vm-1")
-    records = upgraded.audit.list(None, None, None, 5, "").items
+    records = upgraded.audit.list(None, None, None, PageRequest(5)).items
     assert [record.action for record in records] == ["guest.exempt", "run.apply", "policy.set"]
     assert upgraded.audit.verify().ok
 

@@ -11,6 +11,7 @@ from support.values import NOON
 
 from pinner.model.audit import OWN_ACTORS, Caller
 from pinner.model.errors import Invalid, NotFound
+from pinner.model.page import PageRequest
 from pinner.model.token import ROLES, parse_token, secret_hash
 from pinner.store.audit import Audit
 from pinner.store.engine import reading
@@ -67,7 +68,7 @@ def test_making_and_revoking_are_audited(tokens, engine):
     token, _ = tokens.create("deploy", "operator", "h1", NOON + timedelta(days=1), NOON, ANN)
     tokens.revoke(token.id, NOON, ANN)
     tokens.revoke(token.id, NOON, ANN)
-    records = Audit(engine).list(None, None, None, 9, "").items
+    records = Audit(engine).list(None, None, None, PageRequest()).items
     summary = "operator deploy, host h1, until 2026-11-22T12:00:00+00:00"
     assert [(each.action, each.actor, each.host, each.subject, each.before, each.after) for each in records] == [
         ("token.revoke", "ann", "h1", token.id, summary, ""),

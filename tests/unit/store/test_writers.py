@@ -16,6 +16,7 @@ from support.values import NOON, make_entries, make_run, make_snapshot
 from pinner.model.audit import AuditAction, AuditEvent
 from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.model.event import GuestHint
+from pinner.model.page import PageRequest
 from pinner.store import write as write_module
 from pinner.store.audit import Audit, append_events
 from pinner.store.engine import connect, reading
@@ -88,7 +89,7 @@ def test_a_text_of_one_mib(engine):
     stored = replace(entry, error=MIB, definition=MIB)
     Runs(engine).add(run, [stored], [event(MIB)])
     assert (Runs(engine).get(run.id), Runs(engine).entries(run.id)) == (run, (stored,))
-    (record,) = Audit(engine).list(None, None, None, 1, "").items
+    (record,) = Audit(engine).list(None, None, None, PageRequest(1)).items
     assert record.subject == MIB
     assert Audit(engine).verify().ok
 
@@ -104,7 +105,7 @@ def test_ids_are_compared_by_their_bytes(engine):
 def test_nul_in_a_text_is_refused(engine):
     for call in (
         lambda: Runs(engine).get("run-\0"),
-        lambda: Runs(engine).list("h\0", 5, ""),
+        lambda: Runs(engine).list("h\0", PageRequest()),
         lambda: Runs(engine).add(make_run(actor="a\0n")),
         lambda: Audit(engine).append(event("a\0")),
         lambda: Audit(engine).append(event(), event("a\0")),
@@ -214,4 +215,4 @@ def test_a_commit_whose_answer_is_lost_is_not_repeated(restartable):
 
     write(engine, work)
     assert runs == [1]
-    assert [record.subject for record in Audit(engine).list(None, None, None, 9, "").items] == ["run 1"]
+    assert [record.subject for record in Audit(engine).list(None, None, None, PageRequest()).items] == ["run 1"]
