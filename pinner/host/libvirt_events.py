@@ -70,7 +70,10 @@ class LibvirtEvents:
 
     def __init__(self, uri: str, publish: Callable[[LibvirtSignal], None]) -> None:
         self._uri = uri
-        self._publish = publish
+        self._send = publish
+        self._sending = threading.Lock()
+        self._held: list[LibvirtSignal] | None = None
+        """The signals that arrived while the active guests were listed; None at other times."""
         self._wake = threading.Event()
         self._closing = False
         self._callbacks: list[int] = []
@@ -112,16 +115,40 @@ class LibvirtEvents:
         try:
             connection.registerCloseCallback(lambda *_: self._wake.set(), None)
             connection.setKeepAlive(*_KEEPALIVE)
+            self._hold()
             self._callbacks = [
                 connection.domainEventRegisterAny(None, event, callback, None)
                 for event, callback in self._events().items()
             ]
             active = connection.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE)
+            self._release(Connected(frozenset(domain.UUIDString() for domain in active)))
         except libvirt.libvirtError:
             self._close(connection)
             raise
-        self._publish(Connected(frozenset(domain.UUIDString() for domain in active)))
         return connection
+
+    def _hold(self) -> None:
+        """Hold the signals back from now on; those of an earlier, failed attempt are dropped."""
+        with self._sending:
+            self._held = []
+
+    def _release(self, connected: Connected) -> None:
+        """Publish ``connected``, and then the signals that arrived before it.
+
+        libvirt's list of guests may be older than an event that arrived before the list: published in the order of
+        arrival, the list would drop a guest that has just started.
+        """
+        with self._sending:
+            held, self._held = self._held or [], None
+            for signal in (connected, *held):
+                self._send(signal)
+
+    def _publish(self, signal: LibvirtSignal) -> None:
+        with self._sending:
+            if self._held is None:
+                self._send(signal)
+            else:
+                self._held.append(signal)
 
     def _close(self, connection: libvirt.virConnect) -> None:
         """Close the connection. It stays open while callbacks are registered with it, even after libvirtd has ended."""
