@@ -1,5 +1,6 @@
 """Every benchmark, as one Markdown table with the machine named: `make bench`."""
 
+import argparse
 import importlib
 import os
 import platform
@@ -19,10 +20,15 @@ def machine() -> str:
 
 
 def main() -> None:
-    """Run all benchmarks and print their table."""
+    """Run the wanted benchmarks and print their table."""
+    parser = argparse.ArgumentParser(description="Measure, and print one Markdown table. All of it takes some minutes.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHMARKS)} (default: all)")
+    names = parser.parse_args().names or BENCHMARKS
+    if unknown := [name for name in names if name not in BENCHMARKS]:
+        parser.error(f"unknown benchmark {unknown[0]}; choose from {', '.join(BENCHMARKS)}")
     sys.path.insert(0, str(Path(__file__).parents[1]))
     table = []
-    for name in BENCHMARKS:
+    for name in names:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
         table += importlib.import_module(name).rows()
     columns = list(dict.fromkeys(column for row in table for column in row))
