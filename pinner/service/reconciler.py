@@ -125,7 +125,7 @@ class Reconciler:
         backed_off = {key(drift.target) for drift in seen.drifts if drift.backoff_until}
         wanted = reasoned(planner.leave_out(seen.plan, backed_off, seen.placement), seen.drifts)
         enforced = seen.policy.mode == "enforce"
-        if not seen.drifts or (seen.placement is None and (not enforced or wanted.blocked)):
+        if not seen.plan.changes or (seen.placement is None and (not enforced or wanted.blocked)):
             self._accept(seen, wanted if wanted.id == seen.plan.id else seen.plan, caller)
         if not enforced:
             self._record_drift(host, seen, caller)
@@ -149,9 +149,9 @@ class Reconciler:
         return self._report(host, replace(seen, drifts=tuple(drift for drift in seen.drifts if drift.backoff_until)))
 
     def _propose(self, host: str, seen: Observation, wanted: Plan, caller: Caller) -> None:
-        """Store the plan for an operator, unless the same changes are proposed already."""
+        """Store the plan for an operator, unless it is blocked, or the same changes are proposed already."""
         last = self._proposed.pop(host, None)
-        if not wanted.changes:
+        if wanted.blocked or not wanted.changes:
             return
         if last is None or _moves(last) != _moves(wanted) or last.basis.fingerprint != wanted.basis.fingerprint:
             self._plans.keep(seen.snapshot, wanted, caller)
@@ -170,7 +170,7 @@ class Reconciler:
 
     def _accept(self, seen: Observation, plan: Plan, caller: Caller) -> None:
         """Record a placement that no run has made: the host is as planned already, or is not changed by this mode."""
-        placement = record(plan, seen.snapshot, seen.placement, applied=not seen.drifts)
+        placement = record(plan, seen.snapshot, seen.placement, applied=not plan.changes)
         if seen.placement is not None and placement.places == seen.placement.places:
             placement = replace(placement, plan=seen.placement.plan)
         else:

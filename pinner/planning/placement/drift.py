@@ -35,11 +35,12 @@ _CAUSES_IN_WORDS: dict[Cause, str] = {
 def drifts(plan: Plan, placement: Placement | None, snapshot: Snapshot) -> tuple[Drift, ...]:
     """One drift for each change of a plan that planner.plan_from_placement made of this snapshot and placement.
 
-    A cause that a snapshot does not show is ``unknown``; Agent.explain can find it. Without a placement every target is
-    newly placed.
+    No run makes the changes of a blocked plan: its drifts are only the targets that were placed before. A cause that a
+    snapshot does not show is ``unknown``; Agent.explain can find it. Without a placement every target is newly placed.
     """
     reader = _Reader(placement, snapshot, plan.request)
-    return tuple(_drift(change, reader) for change in plan.changes)
+    changes = (change for change in plan.changes if not plan.blocked or reader.was_placed(change.target))
+    return tuple(_drift(change, reader) for change in changes)
 
 
 def reasoned(plan: Plan, found: tuple[Drift, ...]) -> Plan:
@@ -75,6 +76,11 @@ class _Reader:
         self._owners = {each.target.owner for each in placed if each.target.kind != "process"}
         self._managed = managed_processes(snapshot, placement) if placement else frozenset()
         self._named = request.processes
+
+    def was_placed(self, target: Target) -> bool:
+        """Whether a run has placed the target, or found it in place."""
+        placed = self._placed.get(key(target))
+        return placed is not None and bool(placed.threads)
 
     def cause(self, change: PlannedChange) -> Cause:
         """Why the change is needed."""

@@ -407,6 +407,35 @@ def test_a_blocked_policy_reports_why_and_lists_the_unplaced_guest(service, reco
     assert kernel(agent) == FREE
 
 
+@pytest.mark.parametrize("mode", ["observe", "propose", "enforce"])
+def test_a_blocked_plan_is_neither_drift_nor_proposed_because_no_run_can_make_its_changes(
+    service, reconciler, agent, mode
+):
+    """The busy daemon has never been placed under this policy, and it cannot be while the plan is blocked."""
+    service.set_policy(HOST, Policy(Request("isolated"), mode), ANN)
+    for cause in ("started", "resync"):
+        report = reconciler.reconcile(HOST, cause)
+        assert (report.drifts, report.proposed) == ((), "")
+        assert "not isolated" in report.error
+    assert service.drift(HOST).drifts == ()
+    assert [seconds for seconds in agent.samples if seconds] == [5.0]
+    assert kernel(agent) == FREE
+
+
+def test_a_placed_target_that_moves_while_the_plan_is_blocked_is_drift(service, reconciler, agent):
+    """An alarm: pinner placed the target and cannot place it again."""
+    isolated = snapshot(plain(16, isolated="4-15"), [guest(1, 2, ALL)], [DAEMON])
+    agent.taken = isolated
+    service.set_policy(HOST, Policy(Request("isolated"), "enforce"), ANN)
+    assert reconciler.reconcile(HOST, "started").drifts == ()
+    agent.taken = replace(isolated, topology=plain(16))
+    meddle(agent, 500, "9")
+    for _ in range(2):
+        report = reconciler.reconcile(HOST, "resync")
+        assert [str(drift.target) for drift in report.drifts] == ["process daemon (500)"]
+        assert "not isolated" in report.error
+
+
 def test_the_placement_outlives_the_server(service, reconciler, agent, store, clock):
     service.set_policy(HOST, ENFORCE, ANN)
     reconciler.reconcile(HOST, "started")
