@@ -9,6 +9,7 @@ from typing import Protocol
 
 from pinner.agent import admission, limits, peers
 from pinner.agent.host_event_queue import HostEventQueue
+from pinner.agent.pools import with_pools
 from pinner.agent.protocol import Progress
 from pinner.agent.trail import AgentTrail
 from pinner.apply import executor
@@ -79,7 +80,7 @@ class LocalAgent:
 
     def snapshot(self, sample_seconds: float) -> Snapshot:
         """See Agent."""
-        return self._take_snapshot(sample_seconds)
+        return with_pools(self._take_snapshot(sample_seconds), self._journal)
 
     def topology(self) -> Topology:
         """See Agent."""
@@ -102,7 +103,7 @@ class LocalAgent:
             return executor.rollback(run, self._host, self._journal, self._now, progress)
 
     def _admit(self, plan: Plan, run: Run) -> Admission:
-        return admission.admit(plan, run, self._take_snapshot(0.0), self._journal)
+        return admission.admit(plan, run, self.snapshot(0.0), self._journal)
 
     def _own(self, run: Run) -> Run:
         """The run with the facts that the agent knows itself. Raises RunConflict where the journal has its id."""

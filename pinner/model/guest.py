@@ -155,6 +155,8 @@ class Guest:
     """Whether an event said that the guest is being migrated away."""
     cgroups: tuple[Cgroup, ...] = ()
     """The cgroups of its systemd units, outermost first; empty without the cpuset controller of cgroup v2."""
+    pooled: CpuSet = CpuSet()
+    """CPUs that pinner gave to several threads of the guest, as a pool of one CPU: no vCPU has them to itself."""
 
 
 def with_nova_identity(guest: Guest, identity: NovaIdentity) -> Guest:

@@ -31,6 +31,6 @@ def asked_for(process: Process, request: Request) -> bool:
 
 
 def own_cpus(guest: Guest) -> CpuSet:
-    """The CPUs of the guest's vCPUs that are pinned to one CPU each."""
+    """The CPUs of the guest's vCPUs that are pinned to one CPU each, without pools of one CPU."""
     masks = (vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread)
-    return union(mask for mask in masks if len(mask) == 1)
+    return union(mask for mask in masks if len(mask) == 1) - guest.pooled

@@ -286,6 +286,21 @@ def test_the_cpus_of_an_excluded_guest_that_floats_are_allocatable():
     assert str(made.roles.vcpu) == "2-7,10-15"
 
 
+@pytest.mark.parametrize("mark", ["excluded", "leaving"])
+def test_a_guest_in_a_pool_of_one_cpu_does_not_take_the_pool_away_from_the_others(mark):
+    """Two CPUs: one for the host, and one on which all guests float. An excluded guest keeps none of them."""
+    host, placement = placed(snapshot(plain(2), [guest(1, 1, cpus("0-1")), guest(2, 2, cpus("0-1"))]), Request())
+    floating = next(each for each in host.guests if each.name == "g1")
+    assert {str(vcpu.thread.affinity) for vcpu in floating.vcpus} == {"1"}
+    floating = replace(floating, pooled=cpus("1"), **{mark: True})
+    restarted = guest(2, 2, cpus("0"))
+    made = planner.plan_from_placement(snapshot(plain(2), [floating, restarted]), "s", Request(), placement)
+    assert {str(change.target): str(change.after) for change in made.changes} == dict.fromkeys(
+        ("guest g2 emulator", "guest g2 vcpu 0", "guest g2 vcpu 1"), "1"
+    )
+    assert made.roles == placement.roles
+
+
 @pytest.mark.parametrize("named", ["daemon", "daemon.service"])
 def test_an_excluded_process_stays_even_when_it_is_asked_for(named):
     host = snapshot(TWO_NODES, [], [DAEMON])
