@@ -113,7 +113,7 @@ class Demo:
                 time.sleep(0.1)
                 run = self.get(f"/v1/runs/{run['id']}")["run"]
             if run["kind"] == "apply" and run["state"] == "applied":
-                self.cli("rollback", run["id"])
+                self.cli("rollback", run["id"], "--yes")
 
     def run(self) -> None:
         """Run all steps of the demo."""
@@ -141,7 +141,7 @@ class Demo:
 
         say("Rollback: every thread gets its previous mask again")
         # Status 1 if a busy process of this machine has ended since; the masks of the other threads are checked.
-        self.cli("rollback", run, statuses=(0, 1))
+        self.cli("rollback", run, "--yes", statuses=(0, 1))
         self.kernel_undone(masks, self.masks(pids))
 
     def _scope(self) -> list[str]:

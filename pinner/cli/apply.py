@@ -1,8 +1,8 @@
 """pinner apply: apply a plan to a host, change by change."""
 
-import sys
 from argparse import Namespace
 
+from pinner.cli.confirm import agreed, require_answer, yes_option
 from pinner.cli.context import Context
 from pinner.cli.follow import follow, show_run
 from pinner.cli.options import given, host_option, make_plan, make_request, request_options
@@ -16,9 +16,9 @@ from pinner.service.protocol import Service
 ABOUT = """\
 With PLAN_ID, the command applies that stored plan, or refuses it if the host
 has changed since the plan was made. Without PLAN_ID, it first makes a plan
-from the plan options. It shows the plan and, at a terminal, asks before it
-changes the host. After Ctrl-C, it first finishes a run on this host; a run on
-a server continues there."""
+from the plan options. It shows the plan and asks before it changes the host;
+without a terminal it refuses, unless --yes is given. After Ctrl-C, it first
+finishes a run on this host; a run on a server continues there."""
 
 
 def register(commands: Commands) -> None:
@@ -29,12 +29,12 @@ def register(commands: Commands) -> None:
         apply,
         "apply a plan to the host while its guests run",
         about=ABOUT,
-        status={0: "the whole plan is applied", 1: "failed, or you answered no; a run that fails is undone"},
+        status={0: "the whole plan is applied, or you answered no", 1: "failed; a run that fails is undone"},
         examples=[
             "pinner apply PLAN_ID",
             "pinner apply PLAN_ID --persist --yes",
             "pinner apply --strategy numa-local --migrate-memory",
-            "pinner apply --strategy shared-pool --housekeeping 0-3 --emulator 4-7",
+            "pinner apply --strategy shared-pool --housekeeping 0-3 --yes",
         ],
     )
     parser.add_argument("plan", metavar="PLAN_ID", nargs="?", help="id of a stored plan (see `pinner plan list`)")
@@ -46,7 +46,7 @@ def register(commands: Commands) -> None:
         action="store_true",
         help="also move each guest's memory to the NUMA node that the plan chose for its vCPUs",
     )
-    parser.add_argument("--yes", action="store_true", help="do not ask before the changes")
+    yes_option(parser)
     host_option(parser)
     request_options(parser)
 
@@ -55,14 +55,14 @@ def apply(context: Context, arguments: Namespace) -> int:
     """Apply a plan and follow the run."""
     if arguments.plan is not None and (given(arguments) or arguments.host):
         raise Invalid("PLAN_ID", arguments.plan, "a PLAN_ID without plan options and --host: a stored plan has its own")
+    require_answer(yes=arguments.yes)
     with context.open() as pinner:
         plan = _plan(context, pinner, arguments)
         if not context.json:
             show_plan(context, plan)
             context.out.print()
-        if not (arguments.yes or _agreed(plan, arguments.migrate_memory)):
-            context.note("not applied")
-            return 1
+        if not _agreed(plan, arguments):
+            return 0
 
         def start() -> Run:
             return pinner.apply(plan.id, arguments.persist, context.caller, migrate_memory=arguments.migrate_memory)
@@ -81,10 +81,9 @@ def _plan(context: Context, pinner: Service, arguments: Namespace) -> Plan:
     return make_plan(context, pinner, arguments.host, make_request(arguments), arguments.sample_seconds)
 
 
-def _agreed(plan: Plan, migrate_memory: bool) -> bool:
-    """Ask at a terminal whether to apply; yes without a question in a script, and for a plan that changes nothing."""
-    moving = " and move guests' memory" if migrate_memory else ""
-    if not (plan.changes or moving) or not (sys.stdin.isatty() and sys.stderr.isatty()):
+def _agreed(plan: Plan, arguments: Namespace) -> bool:
+    """Ask whether to apply; yes without a question for a plan that changes nothing."""
+    moving = " and move guests' memory" if arguments.migrate_memory else ""
+    if not (plan.changes or moving):
         return True
-    print(f"Make these {len(plan.changes)} changes{moving}? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return agreed(f"Make these {len(plan.changes)} changes{moving}?", yes=arguments.yes)

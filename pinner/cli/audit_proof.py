@@ -121,6 +121,8 @@ def export(context: Context, arguments: Namespace) -> int:
         raise Invalid("FILE", str(arguments.file), f"a file that can be written ({reason(error)})") from None
     finally:
         part.unlink(missing_ok=True)
+    if context.json:
+        print_json({"file": str(arguments.file), "lines": count})
     context.note(f"wrote {count} lines to {arguments.file}")
     return 0
 

@@ -3,6 +3,7 @@
 from argparse import Namespace
 
 from pinner.cli.context import Context
+from pinner.cli.output import print_json
 from pinner.cli.parser import Commands, add_command
 from pinner.cli.values import path
 from pinner.model.errors import Invalid
@@ -41,5 +42,7 @@ def capture(context: Context, arguments: Namespace) -> int:
     from pinner.service import offline
 
     count = offline.save_machine(arguments.root, arguments.folder, scrub=arguments.scrub)
+    if context.json:
+        print_json({"folder": str(arguments.folder), "files": count})
     context.note(f"saved {count} files in {arguments.folder}")
     return 0

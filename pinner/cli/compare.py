@@ -11,7 +11,7 @@ from rich.table import Table
 from pinner import codec
 from pinner.cli.context import Context, pick_host
 from pinner.cli.options import captured, make_request, plan_offline, request_options, source_options
-from pinner.cli.output import cells, print_json, table
+from pinner.cli.output import cells, print_items, table
 from pinner.cli.parser import Commands, add_command
 from pinner.model.errors import PinnerError, document
 from pinner.model.plan import Plan
@@ -59,7 +59,7 @@ def compare(context: Context, arguments: Namespace) -> int:
     if len(errors) == len(outcomes):
         raise errors[0]
     if context.json:
-        print_json([_plain(outcome) for outcome in outcomes])
+        print_items(_plain(outcome) for outcome in outcomes)
         return 0
     context.out.print(side_by_side(outcomes))
     context.out.print()

@@ -1,11 +1,14 @@
-"""Runs a command so that whatever ends it is told in one line on stderr, and by the exit status."""
+"""Runs a command so that whatever ends it is reported on stderr, in one line or as JSON, and by the exit status."""
 
 import errno
+import json
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pinner.cli.parser import UsageError
 from pinner.model.errors import Invalid, NoFit, NotFound, PinnerError
@@ -14,31 +17,69 @@ from pinner.render import visible
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
-def guarded(program: str, command: Callable[[], int], *, debug: bool | None = None) -> int:
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """How errors of one program are reported."""
+
+    program: str
+    json: bool
+    debug: bool | None
+
+    def error(
+        self, code: str, message: str, status: int, details: Mapping[str, Any], *, traced: bool | None = None
+    ) -> int:
+        """Report an error, and return ``status``; ``traced`` says whether the traceback is printed first."""
+        if self.debug if traced is None else traced:
+            traceback.print_exc()
+        document = {"error": {"code": code, "message": message, "details": dict(details)}}
+        print(
+            json.dumps(document, default=repr) if self.json else visible(f"{self.program}: error: {message}"),
+            file=sys.stderr,
+        )
+        return status
+
+    def interrupted(self, message: str) -> int:
+        """Report Ctrl-C, and return the exit status."""
+        if self.json:
+            return self.error("interrupted", message, 130, {}, traced=False)
+        print(visible(f"{self.program}: {message}"), file=sys.stderr)
+        return 130
+
+    def internal(self, error: Exception) -> int:
+        """Report a defect, and return the exit status."""
+        hint = " (--debug shows the traceback)" if self.debug is False else ""
+        message = f"internal: {type(error).__name__}: {error}{hint}"
+        return self.error("internal", message, 1, {}, traced=self.debug is not False)
+
+
+def guarded(program: str, command: Callable[[], int], *, debug: bool | None = None, as_json: bool = False) -> int:
     """Run ``command``, and return the exit status.
 
     With ``debug``, the traceback of an error is printed first. None: the program has no such option, so that the
-    traceback of a defect is always printed.
+    traceback of a defect is always printed. With ``as_json``, an error is one line of JSON, like a body of REST:
+    {"error": {"code", "message", "details"}}.
     """
     _prepare_streams()
+    report = _Report(program, as_json, debug)
     try:
         return _finished(command)
     except BrokenPipeError:
         _discard_output()
         return 1
     except KeyboardInterrupt as interrupt:
-        return _complain(f"{program}: {str(interrupt) or 'interrupted'}", 130)
-    except (UsageError, Invalid, NotFound, NoFit) as error:
-        return _complain(f"{program}: error: {error}", 2, debug=bool(debug) and not isinstance(error, UsageError))
+        return report.interrupted(str(interrupt) or "interrupted")
+    except UsageError as error:
+        return report.error(error.code, str(error), 2, {}, traced=False)
     except PinnerError as error:
-        return _complain(f"{program}: error: {error}", 1, debug=bool(debug))
+        status = 2 if isinstance(error, Invalid | NotFound | NoFit) else 1
+        return report.error(error.code, str(error), status, error.details)
     except OSError as error:
         if error.filename is not None or error.errno not in _FULL:
-            return _internal(program, error, debug=debug)
+            return report.internal(error)
         _discard_output()
-        return _complain(f"{program}: error: the output cannot be written: {error.strerror}", 1, debug=bool(debug))
+        return report.error("output", f"the output cannot be written: {error.strerror}", 1, {})
     except Exception as error:
-        return _internal(program, error, debug=debug)
+        return report.internal(error)
 
 
 def _finished(command: Callable[[], int]) -> int:
@@ -62,15 +103,3 @@ def _prepare_streams() -> None:
 def _discard_output() -> None:
     """Send what was not written to /dev/null: the flush at exit would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _internal(program: str, error: Exception, *, debug: bool | None) -> int:
-    hint = " (--debug shows the traceback)" if debug is False else ""
-    return _complain(f"{program}: error: internal: {type(error).__name__}: {error}{hint}", 1, debug=debug is not False)
-
-
-def _complain(message: str, status: int, *, debug: bool = False) -> int:
-    if debug:
-        traceback.print_exc()
-    print(visible(message), file=sys.stderr)
-    return status

@@ -7,9 +7,10 @@ from functools import partial
 from rich.table import Table
 
 from pinner import codec
+from pinner.cli.confirm import agreed, require_answer, yes_option
 from pinner.cli.context import Context, pick_host
 from pinner.cli.options import host_option
-from pinner.cli.output import cells, cpu_cell, kib, plain_list, print_json, table
+from pinner.cli.output import cells, cpu_cell, kib, print_items, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.places import masks
 from pinner.model.guest import Guest
@@ -47,16 +48,22 @@ def register(commands: Commands) -> None:
             partial(set_excluded, excluded=excluded),
             summary,
             about=about,
-            examples=[f"pinner guest {name} web1"],
+            examples=[f"pinner guest {name} web1", f"pinner guest {name} web1 --yes"],
         )
+        yes_option(parser)
         parser.add_argument("guest", metavar="GUEST", help="the guest's name or UUID")
         host_option(parser)
 
 
 def set_excluded(context: Context, arguments: Namespace, *, excluded: bool) -> int:
     """Mark a guest as excluded, or remove the mark."""
+    require_answer(yes=arguments.yes)
     with context.open() as pinner:
-        done = pinner.set_excluded(pick_host(pinner, arguments.host), arguments.guest, excluded, context.caller)
+        host = pick_host(pinner, arguments.host)
+        question = f"{'Exclude' if excluded else 'Include'} guest {arguments.guest} on host {host}?"
+        if not agreed(question, yes=arguments.yes):
+            return 0
+        done = pinner.set_excluded(host, arguments.guest, excluded, context.caller)
     if context.json:
         print_json(codec.plain(done))
         return 0
@@ -70,7 +77,7 @@ def list_guests(context: Context, arguments: Namespace) -> int:
     with context.open() as pinner:
         snapshot = pinner.observe(pick_host(pinner, arguments.host), 0)
     if context.json:
-        print_json(plain_list(snapshot.guests))
+        print_items(snapshot.guests)
         return 0
     context.out.print(guests(snapshot.guests))
     return 0

@@ -3,7 +3,8 @@
 from argparse import Namespace
 from pathlib import Path
 
-from pinner.cli.parser import Commands, Parser
+from pinner.cli.confirm import agreed, require_answer, yes_option
+from pinner.cli.parser import Commands, Parser, exit_status
 from pinner.cli.values import path
 from pinner.render import visible
 
@@ -25,11 +26,10 @@ The command refuses while the agent's journal names a run that is applied or in
 progress, as it does after an enforced policy has placed guests or processes. It
 does not see a policy that has placed nothing yet."""
 
-_STATUS = """\
-exit status:
-  0    done
-  1    failed, or refused because changes of pinner are still made
-  2    bad input, or not possible on this host"""
+_STATUS = {
+    1: "failed, or refused because changes of pinner are still made",
+    2: "bad input, not possible on this host, or an answer is needed (see --yes)",
+}
 
 
 def register(commands: Commands) -> None:
@@ -39,12 +39,13 @@ def register(commands: Commands) -> None:
     remove = _add(commands, "remove-host", "stop pinner's units, and remove what setup-host has made", _REMOVE)
     remove.add_argument("--purge", action="store_true", help="remove the state and the configuration, too")
     remove.add_argument("--force", action="store_true", help="do not look for applied runs; their changes stay made")
+    yes_option(remove)
     remove.set_defaults(execute=_remove)
 
 
 def _add(commands: Commands, name: str, summary: str, about: str) -> Parser:
     example = f"examples:\n  pinner-manage {name} --dry-run\n  pinner-manage {name}"
-    parser = commands.add_parser(name, help=summary, description=about, epilog=f"{_STATUS}\n\n{example}")
+    parser = commands.add_parser(name, help=summary, description=about, epilog=f"{exit_status(_STATUS)}\n\n{example}")
     parser.add_argument("--dry-run", action="store_true", help="show the steps, and change nothing")
     parser.add_argument(
         "--root",
@@ -70,6 +71,11 @@ def _remove(arguments: Namespace) -> None:
     from pinner.hostsetup.removal import remove_host
 
     layout = Layout(arguments.root.absolute())
+    if not arguments.dry_run:
+        require_answer(yes=arguments.yes)
+        too = ", with its state and configuration" if arguments.purge else ""
+        if not agreed(f"Remove pinner from {layout.root}{too}?", yes=arguments.yes):
+            return
     remove_host(layout, _say, dry_run=arguments.dry_run, purge=arguments.purge, force=arguments.force)
 
 

@@ -31,7 +31,7 @@ def list_hosts(context: Context, _arguments: Namespace) -> int:
     with context.open() as pinner:
         hosts = pinner.hosts()
     if context.json:
-        print_json(list(hosts))
+        print_json({"items": list(hosts), "next": ""})
         return 0
     drawn = table("HOST")
     for host in hosts:

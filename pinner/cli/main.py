@@ -1,6 +1,6 @@
 """The ``pinner`` command: parse the arguments, call the service, print the result.
 
-Exit status: 0 done, 1 failed (also if the reader of the output has closed the pipe), 2 bad input, 130 after Ctrl-C.
+parser.EXIT_STATUS has the meaning of each exit status; it is 1, too, if the reader of the output has closed the pipe.
 """
 
 import logging
@@ -28,7 +28,7 @@ from pinner.cli import (
 )
 from pinner.cli.context import make_context
 from pinner.cli.guard import guarded
-from pinner.cli.parser import Parser, exit_status, shared_options
+from pinner.cli.parser import CHANGES, Parser, exit_status, shared_options, wants_json
 
 COMMANDS = (
     inventory,
@@ -67,9 +67,10 @@ typical steps:
   pinner drift                show what differs from the recorded placement
   pinner audit list           show who did what, and when
 
-Every command takes --help and --json.
+Every command takes --help and --json. A command that changes something asks
+first; without a terminal it needs --yes.
 
-""" + exit_status({})
+""" + exit_status({CHANGES: "with --detailed-exitcode: there are changes, or drift"})
 
 
 def make_parser() -> Parser:
@@ -85,7 +86,7 @@ def make_parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Execute one command, and return the exit status."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    return guarded("pinner", lambda: _run(argv), debug="--debug" in argv)
+    return guarded("pinner", lambda: _run(argv), debug="--debug" in argv, as_json=wants_json(argv))
 
 
 def _run(argv: list[str]) -> int:

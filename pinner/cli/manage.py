@@ -1,6 +1,6 @@
 """The ``pinner-manage`` command: an administrator sets up a host, makes tokens for the API, and upgrades the database.
 
-Exit status: 0 done, 1 failed, 2 bad input.
+parser.EXIT_STATUS has the meaning of each exit status.
 """
 
 import sys
@@ -13,9 +13,10 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from pinner.cli import host_setup, tokens
+from pinner.cli.confirm import agreed, require_answer, yes_option
 from pinner.cli.context import local_caller
 from pinner.cli.guard import guarded
-from pinner.cli.parser import Commands, Parser, add_config_file
+from pinner.cli.parser import Commands, Parser, UsageError, add_config_file, exit_status, wants_json
 from pinner.cli.values import path
 from pinner.model.errors import Invalid
 from pinner.store import schema
@@ -25,50 +26,53 @@ from pinner.store.repositories import open_store
 
 MAX_DAYS = 36500
 
-STATUS = """\
-exit status:
-  0    done
-  1    failed
-  2    bad input"""
-
 DESCRIPTION = """\
 Set up this host for pinner, make tokens for the API, and manage the
 database of pinner's plans, runs and audit trail."""
 
-EPILOG = (
-    """\
+EPILOG = """\
 examples:
   pinner-manage setup-host
   pinner-manage db current
   pinner-manage db upgrade
-  pinner-manage db downgrade --to base --config-file /etc/pinner/pinner.conf
+  pinner-manage --config-file pinner.conf db downgrade --to base --yes
   pinner-manage token create ceilometer --role reader --expires 90d
 
 pinner upgrades its default database itself. Use this command to show the
-revision, to upgrade another database, and to downgrade.
+revision, to upgrade another database, and to downgrade. A command that deletes
+something asks first; without a terminal it needs --yes.
 
-"""
-    + STATUS
-)
+""" + exit_status({})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Execute one command, and return the exit status."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    return guarded("pinner-manage", lambda: _run(argv))
+    return guarded("pinner-manage", lambda: _run(argv), as_json=wants_json(argv))
 
 
 def _run(argv: Sequence[str]) -> int:
-    arguments = make_parser().parse_args(argv)
+    shared, rest = _shared_options().parse_known_args(argv)
+    arguments = make_parser().parse_args(rest)
+    if shared.config_file and not hasattr(arguments, "run"):  # only the commands of a database have ``run``
+        raise UsageError("setup-host and remove-host read no configuration: call them without --config-file")
+    arguments.config_file = shared.config_file
     # Before the database is opened: the caller cannot be known after root has been given up.
     arguments.caller = local_caller()
     arguments.execute(arguments)
     return 0
 
 
+def _shared_options() -> Parser:
+    """The options that are accepted before and after the command."""
+    parser = Parser(add_help=False)
+    add_config_file(parser)
+    return parser
+
+
 def make_parser() -> Parser:
     """The parser of all commands."""
-    parser = Parser(prog="pinner-manage", description=DESCRIPTION, epilog=EPILOG)
+    parser = Parser(prog="pinner-manage", description=DESCRIPTION, epilog=EPILOG, parents=[_shared_options()])
     parser.add_argument("--version", action="version", version=f"pinner {version('pinner')}")
     about = "Show and change the schema of pinner's database."
     nouns = parser.with_commands()
@@ -83,17 +87,20 @@ def make_parser() -> Parser:
     )
     summary = "downgrade the schema; data that the older schema cannot store is LOST"
     downgrade = _add(commands, "downgrade", _downgrade, summary, example="downgrade --to base")
+    yes_option(downgrade)
     downgrade.add_argument(
         "--to", metavar="REVISION", required=True, help="revision to downgrade to; base drops every table"
     )
     summary = "delete old runs, plans, snapshots and tokens (see [retention])"
     purge = _add(commands, "purge", _purge, summary, example="purge --dry-run --runs-days 30")
+    yes_option(purge)
     purge.add_argument("--dry-run", action="store_true", help="show how many rows would be deleted")
     for name, what in (("runs", "ended runs"), ("plans", "plans and snapshots that nothing refers to")):
         about = f"days that {what} are kept (default: [retention] {name}_days)"
         purge.add_argument(f"--{name}-days", metavar="DAYS", type=_days, help=about)
     summary = "rename a damaged SQLite file, so that pinner starts with an empty one; the renamed file is kept"
     aside = _add(commands, "set-aside", _set_aside, summary)
+    yes_option(aside)
     aside.add_argument(
         "file",
         metavar="FILE",
@@ -112,7 +119,7 @@ def _add(
         name,
         help=summary,
         description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=f"{STATUS}\n\nexamples:\n  pinner-manage db {example or name}",
+        epilog=f"{exit_status({})}\n\nexamples:\n  pinner-manage db {example or name}",
     )
     add_config_file(parser)
     parser.set_defaults(run=run, execute=_execute)
@@ -124,6 +131,8 @@ def _execute(arguments: Namespace) -> None:
     from pinner import wiring
     from pinner.server.database import become_owner
 
+    if hasattr(arguments, "yes"):
+        require_answer(yes=arguments.yes or getattr(arguments, "dry_run", False))
     url = wiring.database_url(wiring.configuration(arguments.config_file))
     if getattr(arguments, "file", None) is not None:
         url = f"sqlite:///{arguments.file.resolve()}"
@@ -143,6 +152,9 @@ def _upgrade(engine: Engine, arguments: Namespace) -> None:
 
 
 def _downgrade(engine: Engine, arguments: Namespace) -> None:
+    question = f"Downgrade the schema to {arguments.to}? Data that it cannot store is lost."
+    if not agreed(question, yes=arguments.yes):
+        return
     schema.downgrade(engine, arguments.to)
     _current(engine, arguments)
 
@@ -157,6 +169,8 @@ def _days(text: str) -> int:
 def _purge(engine: Engine, arguments: Namespace) -> None:
     from pinner import wiring
 
+    if not (arguments.dry_run or agreed("Delete old runs, plans, snapshots and tokens?", yes=arguments.yes)):
+        return
     config = wiring.configuration(arguments.config_file)
     for name in ("runs_days", "plans_days"):
         if (days := getattr(arguments, name)) is not None:
@@ -171,6 +185,8 @@ def _set_aside(engine: Engine, arguments: Namespace) -> None:
     if arguments.file is None and engine.dialect.name != "sqlite":
         raise Invalid("file", None, f"a file of SQLite; {engine.dialect.name} has its own tools for repair")
     path = (arguments.file or Path(str(engine.url.database))).resolve()
+    if not agreed(f"Rename {path}, so that pinner starts with an empty file?", yes=arguments.yes):
+        return
     for renamed in set_file_aside(path, datetime.now(UTC)):
         print(f"kept as {renamed}")
 

@@ -1,12 +1,13 @@
 """Output: tables for people and JSON for programs. Text read from a host is always escaped for the terminal."""
 
 import json
+import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, TextIO, cast
 
 from rich.console import Console
 from rich.table import Table
@@ -18,19 +19,40 @@ from pinner.render import visible
 
 PIPE_WIDTH = 120
 """Columns of the output if it is not a terminal and COLUMNS is not set."""
+_TRAILING = re.compile("[ \t]+$", re.MULTILINE)
+
+
+class _Trimmed:
+    """A text stream whose lines have no blanks at their end. rich pads the last column of a table."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write text; rich writes whole lines."""
+        return self._stream.write(_TRAILING.sub("", text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def console(stderr: bool = False) -> Console:
     """A console without markup. rich uses no colour if the output is not a terminal or NO_COLOR is set."""
     stream = sys.stderr if stderr else sys.stdout
+    file = None if stream.isatty() else cast("TextIO", _Trimmed(stream))
     # rich would draw nothing where COLUMNS is 0, as in a container whose terminal has no size.
     width = shutil.get_terminal_size((80 if stream.isatty() else PIPE_WIDTH, 0)).columns
-    return Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=False, width=width)
+    return Console(file=file, stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=False, width=width)
 
 
 def print_json(value: Any) -> None:
     """Print one JSON document on stdout, in ASCII, so that it contains no terminal escape."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def print_items(values: Iterable[object]) -> None:
+    """Print a whole list as JSON, in the same shape as a page of a longer list. Mappings are printed unchanged."""
+    print_json({"items": [value if isinstance(value, dict) else codec.plain(value) for value in values], "next": ""})
 
 
 def plain_list(values: Iterable[object]) -> list[Any]:

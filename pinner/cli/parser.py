@@ -3,6 +3,7 @@
 import argparse
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NoReturn, TypeAlias
 
 from pinner.cli.values import path
@@ -12,12 +13,22 @@ Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 Options: TypeAlias = "argparse._ActionsContainer"
 """A parser, or a group of options in a parser."""
 
-EXIT_STATUS = {0: "done", 1: "failed", 2: "bad input", 130: "interrupted by Ctrl-C"}
+EXIT_STATUS = {
+    0: "done",
+    1: "failed",
+    2: "bad input, or an answer is needed (see --yes)",
+    130: "interrupted by Ctrl-C",
+}
 """The meaning of each exit status, unless a command has a more exact one."""
+CHANGES = 3
+"""The exit status with --detailed-exitcode where there are changes."""
 
 
 class UsageError(Exception):
-    """The command line cannot be parsed."""
+    """The command line cannot be parsed, or is not complete."""
+
+    code = "usage"
+    """The error's code in JSON."""
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -62,7 +73,9 @@ def shared_options() -> Parser:
     """The options of every command. ``main`` parses them first, so they are accepted before and after the command."""
     parser = Parser(add_help=False)
     group = parser.add_argument_group("options of every command")
-    group.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
+    group.add_argument(
+        "--json", action="store_true", help="print one JSON document instead of tables, and an error as JSON on stderr"
+    )
     group.add_argument(
         "--url",
         metavar="URL",
@@ -78,6 +91,16 @@ def shared_options() -> Parser:
     add_config_file(group)
     group.add_argument("--debug", action="store_true", help="also print the log and the traceback of an error")
     return parser
+
+
+def wants_json(argv: Sequence[str]) -> bool:
+    """Whether the command line asks for JSON. It is read before it is parsed: its errors are JSON, too."""
+    return "--json" in argv or "--format=json" in argv or ("--format", "json") in pairwise(argv)
+
+
+def detailed_exitcode(parser: Parser, changes: str) -> None:
+    """Add the option --detailed-exitcode; ``changes`` says when the exit status is 3."""
+    parser.add_argument("--detailed-exitcode", action="store_true", help=f"exit status {CHANGES} {changes}, else 0")
 
 
 def add_config_file(to: Options) -> None:
@@ -130,7 +153,8 @@ def add_command(
 
 def exit_status(own: Mapping[int, str]) -> str:
     """The part of a help text that explains the exit status; ``own`` replaces meanings in EXIT_STATUS."""
-    return "exit status:\n" + "\n".join(f"  {number:<5}{text}" for number, text in {**EXIT_STATUS, **own}.items())
+    meanings = sorted({**EXIT_STATUS, **own}.items())
+    return "exit status:\n" + "\n".join(f"  {number:<5}{text}" for number, text in meanings)
 
 
 def _sentences(summary: str, about: str) -> str:

@@ -16,7 +16,7 @@ from pinner.cli.options import (
     updated,
 )
 from pinner.cli.output import cells, cut, moment, print_json, table
-from pinner.cli.parser import Commands, Parser, add_command, add_noun
+from pinner.cli.parser import CHANGES, Commands, Parser, add_command, add_noun, detailed_exitcode
 from pinner.cli.plantable import show_plan
 from pinner.model.errors import Invalid
 from pinner.model.page import PageRequest
@@ -64,6 +64,7 @@ def _register_create(verbs: Commands) -> None:
         "make a plan from the present state of a host, store it and show it",
         about="Nothing on the host is changed. With --snapshot or --root, the command needs no\n"
         "host, no database and no privileges; it shows the plan but does not store it.",
+        status={CHANGES: "with --detailed-exitcode: the plan has changes, or is blocked"},
         examples=[
             "pinner plan",
             "pinner plan --strategy numa-local --guest web1 --guest web2",
@@ -71,6 +72,7 @@ def _register_create(verbs: Commands) -> None:
             "pinner plan --format shell",
             "pinner plan --snapshot host.json --strategy isolated --smt isolate",
             "pinner plan --policy --rebalance",
+            "pinner plan --detailed-exitcode --json",
         ],
     )
     source_options(create)
@@ -80,6 +82,7 @@ def _register_create(verbs: Commands) -> None:
         action="store_true",
         help="use the values of the host's policy, not the defaults, for plan options that are not given",
     )
+    detailed_exitcode(create, "if the plan has changes or is blocked")
     _format_option(create)
 
 
@@ -100,9 +103,10 @@ def create_plan(context: Context, arguments: Namespace) -> int:
     if snapshot is not None and arguments.policy:
         raise Invalid("--policy", "", "a host, not --snapshot or --root: a captured machine has no policy")
     if snapshot is not None:
-        print_plan(context, plan_offline(snapshot, request), arguments.format)
+        plan = plan_offline(snapshot, request)
+        print_plan(context, plan, arguments.format)
         context.note("the plan is from a captured machine: it is not stored and cannot be applied")
-        return 0
+        return _status(plan, arguments)
     with context.open() as pinner:
         if arguments.policy:
             request = updated(pinner.policy(pick_host(pinner, arguments.host)).request, arguments)
@@ -110,7 +114,12 @@ def create_plan(context: Context, arguments: Namespace) -> int:
     print_plan(context, plan, arguments.format)
     if plan.changes and not plan.blocked:
         context.note(f"to apply: pinner apply {plan.id}")
-    return 0
+    return _status(plan, arguments)
+
+
+def _status(plan: Plan, arguments: Namespace) -> int:
+    """The exit status: a blocked plan wants changes, even if it lists none."""
+    return CHANGES if arguments.detailed_exitcode and (plan.changes or plan.blocked) else 0
 
 
 def list_plans(context: Context, arguments: Namespace) -> int:

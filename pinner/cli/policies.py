@@ -6,10 +6,11 @@ from dataclasses import fields
 from rich.table import Table
 
 from pinner import codec
+from pinner.cli.confirm import agreed, require_answer, yes_option
 from pinner.cli.context import Context, pick_host
 from pinner.cli.options import host_option, request_options, updated
 from pinner.cli.output import cells, cpu_cell, facts, moment, print_json, table
-from pinner.cli.parser import Commands, add_command, add_noun
+from pinner.cli.parser import CHANGES, Commands, add_command, add_noun, detailed_exitcode
 from pinner.cli.places import masks, part
 from pinner.cli.plantable import left_out
 from pinner.model.drift import Drift, DriftReport
@@ -45,7 +46,7 @@ def register(commands: Commands) -> None:
         about=ABOUT,
         examples=[
             "pinner policy set --strategy numa-local --mode propose",
-            "pinner policy set --mode enforce",
+            "pinner policy set --mode enforce --yes",
             "pinner policy set --exclude-guest db1 --exclude-process ceph-osd@3.service",
             "pinner policy set --reset --mode observe",
         ],
@@ -57,6 +58,7 @@ def register(commands: Commands) -> None:
     setting.add_argument(
         "--reset", action="store_true", help="use the defaults, not the present policy, for options that are not given"
     )
+    yes_option(setting)
     request_options(setting, for_policy=True)
     deleting = add_command(
         verbs,
@@ -67,6 +69,7 @@ def register(commands: Commands) -> None:
         examples=["pinner policy delete", "pinner policy delete --host compute1"],
     )
     host_option(deleting)
+    yes_option(deleting)
     drift = add_command(
         commands,
         "drift",
@@ -74,9 +77,11 @@ def register(commands: Commands) -> None:
         "show the drift of a host from its recorded placement, and the cause",
         about="Nothing on the host is changed. If the host has a policy but no recorded\n"
         "placement yet, CPU use is measured first.",
-        examples=["pinner drift", "pinner drift --json"],
+        status={CHANGES: "with --detailed-exitcode: something drifted"},
+        examples=["pinner drift", "pinner drift --json", "pinner drift --detailed-exitcode"],
     )
     host_option(drift)
+    detailed_exitcode(drift, "if something drifted")
 
 
 def show_policy(context: Context, arguments: Namespace) -> int:
@@ -90,11 +95,14 @@ def show_policy(context: Context, arguments: Namespace) -> int:
 
 def set_policy(context: Context, arguments: Namespace) -> int:
     """Set the policy, and print it."""
+    require_answer(yes=arguments.yes)
     with context.open() as pinner:
         host = pick_host(pinner, arguments.host)
         present = None if arguments.reset else _present(pinner, host)
         base = present or Policy()
         wanted = Policy(updated(base.request, arguments), arguments.mode or base.mode)
+        if not agreed(f"Set the policy of host {host} to the mode {wanted.mode}?", yes=arguments.yes):
+            return 0
         policy = pinner.set_policy(host, wanted, context.caller, None if arguments.reset else _revisions(present))
     _print(context, host, policy)
     return 0
@@ -102,8 +110,12 @@ def set_policy(context: Context, arguments: Namespace) -> int:
 
 def delete_policy(context: Context, arguments: Namespace) -> int:
     """Delete the policy."""
+    require_answer(yes=arguments.yes)
     with context.open() as pinner:
         host = pick_host(pinner, arguments.host)
+        pinner.policy(host)  # before the question: there may be none
+        if not agreed(f"Delete the policy of host {host}?", yes=arguments.yes):
+            return 0
         pinner.delete_policy(host, context.caller)
     if context.json:
         print_json({"host": host, "deleted": True})
@@ -116,9 +128,10 @@ def show_drift(context: Context, arguments: Namespace) -> int:
     """Print the drift."""
     with context.open() as pinner:
         report = pinner.drift(pick_host(pinner, arguments.host))
+    status = CHANGES if arguments.detailed_exitcode and report.drifts else 0
     if context.json:
         print_json(codec.plain(report))
-        return 0
+        return status
     context.out.print(visible(_summary(report)), soft_wrap=True)
     for drawn in (drifts(report.drifts), left_out("UNPLACED", report.unplaced)):
         if drawn is not None:
@@ -128,7 +141,7 @@ def show_drift(context: Context, arguments: Namespace) -> int:
         context.warn(report.error)
     if report.proposed:
         context.note(f"to end it: pinner apply {report.proposed}")
-    return 0
+    return status
 
 
 def drifts(found: tuple[Drift, ...]) -> Table | None:

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from pinner.cli.context import Context, pick_host
 from pinner.cli.options import OBSERVE_SECONDS, host_option, sample_option, threshold_option
-from pinner.cli.output import cells, cpu_cell, cut, plain_list, print_json, table
+from pinner.cli.output import cells, cpu_cell, cut, print_items, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.places import masks
 from pinner.model.process import Immovable, Process
@@ -49,7 +49,7 @@ def list_processes(context: Context, arguments: Namespace) -> int:
         snapshot = pinner.observe(pick_host(pinner, arguments.host), span)
     shown = busiest(snapshot.processes, arguments.threshold) if arguments.busy else busiest(snapshot.processes)
     if context.json:
-        print_json(plain_list(shown))
+        print_items(shown)
         return 0
     context.out.print(processes(shown))
     return 0

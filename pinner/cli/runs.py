@@ -3,6 +3,7 @@
 from argparse import Namespace
 from typing import get_args
 
+from pinner.cli.confirm import agreed, require_answer, yes_option
 from pinner.cli.context import Context
 from pinner.cli.follow import follow, show_run
 from pinner.cli.options import page_options
@@ -22,10 +23,11 @@ def register(commands: Commands) -> None:
         about="The command names each change that cannot be undone, for example because its\n"
         "guest or process is gone. After Ctrl-C, it first finishes a rollback on this\n"
         "host; a rollback on a server continues there.",
-        status={0: "all changes of the run are undone", 1: "failed, or some changes are not undone"},
-        examples=["pinner rollback RUN_ID"],
+        status={0: "all changes of the run are undone, or you answered no", 1: "failed, or some are not undone"},
+        examples=["pinner rollback RUN_ID", "pinner rollback RUN_ID --yes"],
     )
     undo.add_argument("run_id", metavar="RUN_ID", help="id of the run (see `pinner run list`)")
+    yes_option(undo)
     verbs = add_noun(commands, "run", "list runs, or show a run; a run applies a plan or undoes another run")
     listing = add_command(
         verbs,
@@ -48,7 +50,11 @@ def register(commands: Commands) -> None:
 
 def rollback(context: Context, arguments: Namespace) -> int:
     """Undo a run, and follow the rollback."""
+    require_answer(yes=arguments.yes)
     with context.open() as pinner:
+        run = pinner.run(arguments.run_id)
+        if not agreed(f"Undo run {run.id} on host {run.host}?", yes=arguments.yes):
+            return 0
         ended = follow(context, pinner, lambda: pinner.rollback(arguments.run_id, context.caller))
         show_run(context, ended, pinner.entries(ended.id), every=False)
     return 0 if ended.state == "rolled_back" else 1

@@ -3,7 +3,7 @@
 from argparse import Namespace
 
 from pinner.cli.context import Context
-from pinner.cli.output import cells, plain_list, print_json, table
+from pinner.cli.output import cells, print_items, table
 from pinner.cli.parser import Commands, add_command, add_noun
 
 
@@ -24,7 +24,7 @@ def list_strategies(context: Context, _arguments: Namespace) -> int:
     with context.open() as pinner:
         strategies = pinner.strategies()
     if context.json:
-        print_json(plain_list(strategies))
+        print_items(strategies)
         return 0
     drawn = table("STRATEGY", "DESCRIPTION", "PARAMETERS")
     for strategy in strategies:

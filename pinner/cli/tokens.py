@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Engine
 
-from pinner.cli.output import cells, console, moment, print_json, table
-from pinner.cli.parser import Commands, Parser, add_config_file
+from pinner.cli.confirm import agreed, yes_option
+from pinner.cli.output import cells, console, moment, print_items, table
+from pinner.cli.parser import Commands, Parser, add_config_file, exit_status
 from pinner.cli.values import expiry
 from pinner.model.errors import Invalid
 from pinner.model.token import ROLES, Token
@@ -24,11 +25,6 @@ The audit trail shows NAME as the actor of every request with the token."""
 REVOKE_ABOUT = """\
 The server refuses the token within a second, without a restart. A run that
 was started with the token goes on; so does an open stream of its events."""
-STATUS = """\
-exit status:
-  0    done
-  1    failed
-  2    bad input"""
 
 
 def register(nouns: Commands, execute: Callable[[Namespace], None]) -> None:
@@ -52,9 +48,12 @@ def register(nouns: Commands, execute: Callable[[Namespace], None]) -> None:
     listing = _add(
         commands, "list", _list, "list the tokens, also those that are revoked or expired", "", "list --json"
     )
-    listing.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
+    listing.add_argument(
+        "--json", action="store_true", help="print one JSON document instead of a table, and an error as JSON"
+    )
     revoke = _add(commands, "revoke", _revoke, "revoke a token", REVOKE_ABOUT, "revoke 0f3a5c7e9b1d")
     revoke.add_argument("token", metavar="ID", help="the id that `token list` shows")
+    yes_option(revoke)
     for command in (create, listing, revoke):
         command.set_defaults(execute=execute)
 
@@ -66,7 +65,7 @@ def _add(
         name,
         help=summary,
         description=f"{summary[0].upper()}{summary[1:]}." + (f"\n\n{about}" if about else ""),
-        epilog=f"{STATUS}\n\nexamples:\n  pinner-manage token {example}",
+        epilog=f"{exit_status({})}\n\nexamples:\n  pinner-manage token {example}",
     )
     add_config_file(parser)
     parser.set_defaults(run=run)
@@ -91,7 +90,7 @@ def _list(engine: Engine, arguments: Namespace) -> None:
     now = datetime.now(UTC)
     found = Tokens(engine).list()
     if arguments.json:
-        print_json([_plain(token, now) for token in found])
+        print_items(_plain(token, now) for token in found)
         return
     drawn = table("ID", "NAME", "ROLE", "HOST", "STATE", "CREATED", "BY", "EXPIRES", whole=("ID", "ROLE", "STATE"))
     for token in found:
@@ -104,6 +103,8 @@ def _list(engine: Engine, arguments: Namespace) -> None:
 
 
 def _revoke(engine: Engine, arguments: Namespace) -> None:
+    if not agreed(f"Revoke token {arguments.token}?", yes=arguments.yes):
+        return
     schema.ensure(engine)
     token = Tokens(engine).revoke(arguments.token, datetime.now(UTC), arguments.caller)
     print(f"token {token.id} of {token.name} is revoked")

@@ -78,7 +78,7 @@ def test_another_user_of_this_machine_is_refused(server, authorization):
 def test_a_token_is_refused_within_a_second_of_its_revocation(server):
     token, other = (server.manage("create", name, "--role", "reader") for name in ("ann", "bob"))
     assert (server.status(token), server.status(other)) == (200, 200)
-    server.manage("revoke", parse_token(token).id)
+    server.manage("revoke", parse_token(token).id, "--yes")
     time.sleep(1.0)
     assert (server.status(token), server.status(other)) == (401, 200)
 

@@ -91,7 +91,7 @@ def opened_by_root(trace: str) -> list[str]:
 
 def test_a_command_of_root_works_with_the_database_of_the_apis_user(state: State) -> None:
     changed = state.run(
-        "pinner", "policy", "set", "--mode", "observe", SUDO_USER="ann", trace=bool(shutil.which("strace"))
+        "pinner", "policy", "set", "--yes", "--mode", "observe", SUDO_USER="ann", trace=bool(shutil.which("strace"))
     )
     assert changed.returncode == 0, changed.stderr
     assert (state.api / "pinner.sqlite").stat().st_uid == api_account().uid
@@ -187,7 +187,7 @@ def test_a_state_folder_of_another_user_is_refused(state: State, command: tuple[
 def test_the_cli_asks_the_server_and_goes_on_alone_after_it(state: State) -> None:
     """A socket of a dead server counts as no server. A user outside the group is told the remedy."""
     with serving(state) as server:
-        assert state.run("pinner", "policy", "set", "--mode", "observe", SUDO_USER="ann").returncode == 0
+        assert state.run("pinner", "policy", "set", "--yes", "--mode", "observe", SUDO_USER="ann").returncode == 0
         assert server.http.get("/v1/audit").json()["items"][0]["actor"] == "ann"
         (state.folder / "pinner.conf").chmod(0o644)
         command = [sys.executable, "-c", AS_NOBODY, "--config-file", str(state.folder / "pinner.conf"), "run", "list"]

@@ -41,19 +41,19 @@ def test_apply_pins_as_planned_and_rollback_restores_the_masks(cli, start_guest)
     plan = cli("plan", "--guest", guest.name, "--busy-threshold", "100000", "--sample-seconds", "0")
     assert plan["changes"]
 
-    applied = cli("apply", plan["id"])
+    applied = cli("apply", "--yes", plan["id"])
     assert applied["run"]["state"] == "applied"
     assert {entry["state"] for entry in applied["entries"]} == {"done"}
     planned = {mask["tid"]: change["after"] for change in plan["changes"] for mask in change["before"]}
     assert {tid: cpus for tid, cpus in masks(guest.pid).items() if tid in planned} == planned
     assert not cli("plan", "--guest", guest.name, "--busy-threshold", "100000", "--sample-seconds", "0")["changes"]
 
-    undone = cli("rollback", applied["run"]["id"])
+    undone = cli("rollback", "--yes", applied["run"]["id"])
     assert undone["run"]["state"] == "rolled_back"
     assert {tid: cpus for tid, cpus in masks(guest.pid).items() if tid in before} == before
     assert cli("audit", "verify")["ok"]
     assert {"run.apply", "run.rollback"} <= {record["action"] for record in cli("audit", "list")["items"]}
-    assert "rolled_back" in cli("rollback", applied["run"]["id"], status=1)
+    assert "rolled_back" in cli("rollback", "--yes", applied["run"]["id"], status=1)
 
 
 def test_a_plan_whose_guest_has_moved_is_refused(cli, start_guest):
@@ -62,7 +62,7 @@ def test_a_plan_whose_guest_has_moved_is_refused(cli, start_guest):
     change = plan["changes"][0]
     os.sched_setaffinity(change["before"][0]["tid"], {min(os.sched_getaffinity(0))})
     before = masks(guest.pid)
-    assert "is stale" in cli("apply", plan["id"], status=1)
+    assert "is stale" in cli("apply", "--yes", plan["id"], status=1)
     assert [run["state"] for run in cli("run", "list")["items"]] == ["failed"]
     assert masks(guest.pid) == before
 
@@ -121,9 +121,9 @@ def test_threads_with_different_masks_are_moved_together_and_restored_one_by_one
         before = wait_for_masks(pid, uneven())
         options = ("--guest", guest.name, "--busy-threshold", "100000", "--sample-seconds", "0", "--process", str(pid))
         plan = cli("plan", *options)
-        run = cli("apply", plan["id"])["run"]["id"]
+        run = cli("apply", "--yes", plan["id"])["run"]["id"]
         assert set(masks(pid).values()) == {plan["roles"]["housekeeping"]}
-        cli("rollback", run)
+        cli("rollback", "--yes", run)
         assert masks(pid) == before
 
 

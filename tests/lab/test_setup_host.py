@@ -77,16 +77,16 @@ def test_an_enforced_policy_holds_after_a_reboot_and_a_removal_leaves_nothing(ho
         "\n"
     )[:3] == ["root:pinner 660", "pinner:root 600", "pinner:pinner 700"]
 
-    pinner(host, "policy set --mode enforce --strategy shared-pool --busy-threshold 100000 --guest", GUEST)
+    pinner(host, "policy set --yes --mode enforce --strategy shared-pool --busy-threshold 100000 --guest", GUEST)
     mask = wait_placed(host)
     host.reboot(900)
     assert wait_placed(host) == mask
     assert host.run(f"systemctl is-active {UNITS}").out.split() == ["active"] * 3
 
-    refused = host.run(f"{manage} remove-host", check=False)
+    refused = host.run(f"{manage} remove-host --yes", check=False)
     assert refused.status == 1
     assert "still applied" in refused.err
-    pinner(host, "policy set --mode observe --strategy shared-pool --guest", GUEST)
-    host.run(f"{manage} remove-host --purge --force")
+    pinner(host, "policy set --yes --mode observe --strategy shared-pool --guest", GUEST)
+    host.run(f"{manage} remove-host --purge --force --yes")
     assert host.run(TRACES, check=False).out == ""
     assert host.run(f"systemctl is-active {UNITS}", check=False).out.split() == ["inactive"] * 3

@@ -54,6 +54,6 @@ def cli(capsys, monkeypatch):
 @pytest.fixture
 def applied(pinner, cli):
     """The in-memory service after one plan has been made and applied by run-1."""
-    assert cli("apply").status == 0
+    assert cli("apply", "--yes").status == 0
     pinner.policies["h1"] = Policy(mode="enforce")
     return pinner

@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -38,7 +39,7 @@ def end_badly(pinner):
 
 
 def test_the_progress_of_each_change_goes_to_stderr(pinner, cli):
-    result = cli("apply", "--json")
+    result = cli("apply", "--yes", "--json")
     assert result.status == 0
     assert result.err.splitlines() == [
         "[1/3] done   process busy (110)  0-3 -> 1",
@@ -50,11 +51,13 @@ def test_the_progress_of_each_change_goes_to_stderr(pinner, cli):
 
 
 def test_the_plan_is_shown_before_it_is_applied(pinner, cli):
-    out = cli("apply", "--strategy", "isolated").out
+    out = cli("apply", "--yes", "--strategy", "isolated").out
     assert out.index("strategy      isolated") < out.index("state       applied")
 
 
-@pytest.mark.parametrize(("command", "kind"), [(["apply"], "apply"), (["rollback", "run-1"], "rollback")])
+@pytest.mark.parametrize(
+    ("command", "kind"), [(["apply", "--yes"], "apply"), (["rollback", "run-1", "--yes"], "rollback")]
+)
 def test_a_run_that_does_not_succeed_is_status_1(applied, cli, command, kind):
     end_badly(applied)
     result = cli(*command)
@@ -70,7 +73,7 @@ def test_a_stale_plan_is_refused(pinner, cli):
     cli("plan")
     plan = next(iter(pinner.stored))
     pinner.stale.add(plan)
-    result = cli("apply", plan)
+    result = cli("apply", plan, "--yes")
     assert result.status == 1
     assert f"plan {plan} is stale" in result.err
     assert "process 90 is gone" in result.err
@@ -78,14 +81,15 @@ def test_a_stale_plan_is_refused(pinner, cli):
 
 
 def test_a_run_is_rolled_back_only_once(applied, cli):
-    assert cli("rollback", "run-1").status == 0
-    assert cli("rollback", "run-2").status == 1
+    assert cli("rollback", "run-1", "--yes").status == 0
+    assert cli("rollback", "run-2", "--yes").status == 1
 
 
-@pytest.mark.parametrize(("word", "status", "runs"), [("y", 0, 1), ("Yes", 0, 1), ("", 1, 0), ("n", 1, 0)])
+@pytest.mark.parametrize(("word", "status", "runs"), [("y", 0, 1), ("Yes", 0, 1), ("", 0, 0), ("n", 0, 0)])
 def test_apply_asks_at_a_terminal(pinner, cli, answering, word, status, runs):
     answering(word)
     assert cli("apply").status == status
+    assert ("nothing was changed" in sys.stderr.getvalue()) == (runs == 0)
     assert len(pinner.run_list) == runs
 
 
@@ -122,7 +126,7 @@ def interrupt(pinner, monkeypatch):
 
 def test_ctrl_c_waits_for_the_end_of_a_local_run(pinner, cli, monkeypatch):
     interrupt(pinner, monkeypatch)
-    result = cli("apply")
+    result = cli("apply", "--yes")
     assert result.status == 130
     assert result.err.splitlines()[-2:] == [
         "interrupted; run run-1 is brought to its end first",
@@ -132,7 +136,7 @@ def test_ctrl_c_waits_for_the_end_of_a_local_run(pinner, cli, monkeypatch):
 
 def test_after_ctrl_c_the_run_of_a_server_continues(pinner, cli, monkeypatch):
     interrupt(pinner, monkeypatch)
-    result = cli("apply", "--url", "http://one:1")
+    result = cli("apply", "--yes", "--url", "http://one:1")
     assert result.status == 130
     assert result.err.splitlines()[-1] == (
         "pinner: interrupted; run run-1 goes on at http://one:1 (see it: pinner run show run-1)"
@@ -145,7 +149,7 @@ def test_ctrl_c_before_the_run_has_an_id(pinner, cli, monkeypatch, method):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(pinner, method, stop)
-    result = cli("apply")
+    result = cli("apply", "--yes")
     assert result.status == 130
     assert result.err.splitlines()[-1].startswith("pinner: interrupted")
     assert ("run list" in result.err) == (method == "apply")

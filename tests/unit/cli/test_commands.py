@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -37,19 +38,19 @@ COMMANDS = {
     "plan list": "shared-pool",
     f"plan show {PLAN}": "SCORE (0 = no conflict)",
     "compare": "score planned    0.00",
-    f"apply {PLAN}": "state       applied",
-    "apply --strategy numa-local": "numa-local",
+    f"apply {PLAN} --yes": "state       applied",
+    "apply --strategy numa-local --yes": "numa-local",
     "run list": "run-1",
     "run show run-1": "process busy (110)",
-    "rollback run-1": "rollback of run run-1",
-    "policy set --mode propose": "mode                propose",
+    "rollback run-1 --yes": "rollback of run run-1",
+    "policy set --mode propose --yes": "mode                propose",
     "policy show": "mode                enforce",
-    "policy delete": "the policy of host h1 is deleted",
+    "policy delete --yes": "the policy of host h1 is deleted",
     "run list --state applied": "run-1",
     "drift": "policy enforce, as plan plan-1 placed it: 1 target drifted",
     "plan --policy --rebalance": "shared-pool",
-    "guest pin-off 6a5b7a0e-0000-4000-8000-000000000001": "excluded, pinner does not change its CPUs",
-    "guest pin-on 6a5b7a0e-0000-4000-8000-000000000001": "included, pinner places it",
+    "guest pin-off 6a5b7a0e-0000-4000-8000-000000000001 --yes": "excluded, pinner does not change its CPUs",
+    "guest pin-on 6a5b7a0e-0000-4000-8000-000000000001 --yes": "included, pinner places it",
     "audit list": "plan.create",
     "audit verify": "intact: ",
 }
@@ -110,8 +111,8 @@ def test_shared_options_are_accepted_before_and_after_the_command(pinner, cli, t
     before = cli("--json", "--config-file", first, "--url", "http://one:1", "host", "list")
     after = cli("host", "list", "--url", "http://one:1", "--config-file", second, "--json")
     both = cli("--config-file", first, "host", "list", "--config-file", second)
-    assert before.out == after.out == '[\n  "h1"\n]\n'
-    assert both.out == "HOST\nh1  \n"
+    assert before.out == after.out == '{\n  "items": [\n    "h1"\n  ],\n  "next": ""\n}\n'
+    assert both.out == "HOST\nh1\n"
     assert pinner.opened == [
         ([first], "http://one:1", "", None),
         ([second], "http://one:1", "", None),
@@ -147,12 +148,12 @@ def test_request_from_options(pinner, cli):
 
 def test_a_policy_keeps_the_values_of_options_that_are_not_given(pinner, cli):
     assert cli("policy", "show").status == 2
-    cli("policy", "set", "--strategy", "numa-local", "--exclude-guest", "g1", "--exclude-guest", "g2")
+    cli("policy", "set", "--yes", "--strategy", "numa-local", "--exclude-guest", "g1", "--exclude-guest", "g2")
     assert pinner.policies["h1"] == Policy(Request("numa-local", excluded_guests=("g1", "g2")), "observe")
-    shown = cli("policy", "set", "--mode", "enforce", "--exclude-process", "sshd.service", "--json").out
+    shown = cli("policy", "set", "--yes", "--mode", "enforce", "--exclude-process", "sshd.service", "--json").out
     request = Request("numa-local", excluded_guests=("g1", "g2"), excluded_processes=("sshd.service",))
     assert codec.load(Policy, shown) == pinner.policies["h1"] == Policy(request, "enforce")
-    cli("policy", "set", "--reset", "--mode", "propose")
+    cli("policy", "set", "--yes", "--reset", "--mode", "propose")
     assert pinner.policies["h1"] == Policy(mode="propose")
 
 
@@ -179,7 +180,7 @@ def test_drift_without_a_policy_and_a_placement(pinner, cli):
 
 
 def test_pin_off_of_an_unknown_guest(pinner, cli):
-    result = cli("guest", "pin-off", "nonesuch")
+    result = cli("guest", "pin-off", "nonesuch", "--yes")
     assert (result.status, pinner.excluded) == (2, {})
 
 
@@ -195,7 +196,7 @@ def test_a_list_continues_at_a_marker(pinner, cli):
 
 
 def test_compare_uses_one_snapshot(pinner, cli):
-    outcomes = json.loads(cli("compare", "--json").out)
+    outcomes = json.loads(cli("compare", "--json").out)["items"]
     assert [outcome["strategy"] for outcome in outcomes] == ["shared-pool", "numa-local", "isolated"]
     assert len({outcome["plan"]["basis"]["snapshot"] for outcome in outcomes}) == 1
     assert [record.action for record in pinner.records].count("snapshot.take") == 1
@@ -231,3 +232,29 @@ def test_a_closed_stdout_is_no_error(tmp_path):
     command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", code, "strategy", "list", "--config-file", file]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_line_of_a_pipe_ends_with_a_blank(applied, cli, command):
+    result = cli(*words(command, applied))
+    assert not [line for line in (result.out + result.err).splitlines() if line != line.rstrip()]
+
+
+def test_plan_with_a_detailed_exit_status(pinner, cli, monkeypatch):
+    assert cli("plan").status == 0
+    assert cli("plan", "--detailed-exitcode").status == 3
+    assert cli("plan", "--detailed-exitcode", "--json").status == 3
+    plan = pinner.plan
+    for changes, status in (({"changes": ()}, 0), ({"changes": (), "blocked": "a reboot is needed"}, 3)):
+        monkeypatch.setattr(pinner, "plan", lambda *given, with_=changes: replace(plan(*given), **with_))
+        assert cli("plan", "--detailed-exitcode").status == status
+    assert cli("plan", "--detailed-exitcode", "--strategy", "nonesuch").status == 2
+
+
+def test_drift_with_a_detailed_exit_status(applied, cli):
+    assert cli("drift").status == 0
+    assert cli("drift", "--detailed-exitcode").status == 3
+    assert cli("drift", "--detailed-exitcode", "--json").status == 3
+    applied.policies.clear()
+    applied.run_list.clear()
+    assert cli("drift", "--detailed-exitcode").status == 0

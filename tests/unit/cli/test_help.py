@@ -1,5 +1,7 @@
 """The output of --help at every level."""
 
+from pathlib import Path
+
 import pytest
 
 from pinner.cli.main import make_parser
@@ -49,3 +51,12 @@ def test_nouns_list_their_commands(cli):
 
 def test_version(cli):
     assert cli("--version").out.startswith("pinner ")
+
+
+def test_the_exit_statuses_are_in_the_help_and_in_the_documents(cli):
+    table = cli("--help").out.partition("exit status:\n")[2]
+    statuses = [line.split()[0] for line in table.splitlines() if line.strip()]
+    assert statuses == ["0", "1", "2", "3", "130"]
+    page = (Path(__file__).parents[3] / "docs/operations.md").read_text()
+    rows = page.partition("| exit status | meaning |")[2].partition("\n\n")[0].splitlines()[2:]
+    assert [row.split()[1] for row in rows] == statuses

@@ -25,7 +25,13 @@ def tables(tmp_path):
 
 def test_upgrade_and_downgrade(config, tmp_path, capsys):
     shown = []
-    for command in (["current"], ["upgrade"], ["upgrade"], ["downgrade", "--to", "base"], ["upgrade", "--to", NEWEST]):
+    for command in (
+        ["current"],
+        ["upgrade"],
+        ["upgrade"],
+        ["downgrade", "--to", "base", "--yes"],
+        ["upgrade", "--to", NEWEST],
+    ):
         assert main(["db", *command, "--config-file", config]) == 0
         shown.append(capsys.readouterr().out.strip().rpartition(": ")[2])
     newest, empty = f"revision {NEWEST}, newest {NEWEST}", f"revision base, newest {NEWEST}"
@@ -43,7 +49,7 @@ def test_upgrade_and_downgrade(config, tmp_path, capsys):
         ["db", "downgrade"],
         ["db", "current", "extra"],
         ["db", "upgrade", "--to", "nonsense", "--config-file", "CONFIG"],
-        ["db", "downgrade", "--to", "nonsense", "--config-file", "CONFIG"],
+        ["db", "downgrade", "--to", "nonsense", "--config-file", "CONFIG", "--yes"],
         ["db", "current", "--config-file", "/does/not/exist"],
     ],
 )
@@ -99,7 +105,7 @@ def test_an_output_that_cannot_be_written_is_told_in_one_line(config, command, e
     ended = subprocess.run(["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True, check=False)
     assert "Traceback" not in ended.stderr
     if end == "full":
-        assert "pinner-manage: error: the output cannot be written: No space left on device" in ended.stderr
+        assert "the output cannot be written: No space left on device" in ended.stderr.splitlines()[-1]
         assert ended.returncode == 1
 
 
@@ -107,3 +113,21 @@ def test_a_closed_stderr_does_not_keep_a_token_from_stdout(config):
     script = f'"{PROGRAM}" token create t --role reader --config-file "{config}" 2>&-'
     ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert ended.stdout.startswith("pinner_")
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_the_configuration_is_accepted_anywhere(config, capsys, place):
+    argv = ["db", "current"]
+    argv[place:place] = ["--config-file", config]
+    assert main(argv) == 0
+    assert "pinner.sqlite: revision base" in capsys.readouterr().out
+
+
+def test_the_configuration_is_accepted_before_a_token(config, capsys):
+    assert main(["--config-file", config, "token", "list", "--json"]) == 0
+    assert '"items": []' in capsys.readouterr().out
+
+
+def test_a_command_that_reads_no_configuration_says_so(config, capsys):
+    assert main(["--config-file", config, "setup-host", "--dry-run"]) == 2
+    assert "call them without --config-file" in capsys.readouterr().err

@@ -77,7 +77,7 @@ def test_plan_from_a_file(without_service, cli, saved, command):
 
 
 def test_compare_and_draw_from_a_file(without_service, cli, saved):
-    outcomes = json.loads(cli("compare", "--snapshot", saved, "--json").out)
+    outcomes = json.loads(cli("compare", "--snapshot", saved, "--json").out)["items"]
     assert {outcome["strategy"] for outcome in outcomes} == {"shared-pool", "numa-local", "isolated"}
     drawn = json.loads(cli("topology", "--snapshot", saved, "--housekeeping", "0-1", "--json").out)
     assert drawn["now"]["5"] == "housekeeping"

@@ -163,11 +163,11 @@ def test_a_database_that_is_repaired_is_used_without_a_restart(tmp_path, databas
 def test_a_file_set_aside_is_kept(database_file, capsys):
     content = database_file.read_bytes()
     Path(f"{database_file}-wal").write_bytes(b"wal")
-    assert manage.main(["db", "set-aside", str(database_file)]) == 0
+    assert manage.main(["db", "set-aside", str(database_file), "--yes"]) == 0
     main, wal = (Path(line.removeprefix("kept as ")) for line in capsys.readouterr().out.splitlines())
     assert (main.read_bytes(), wal.read_bytes()) == (content, b"wal")
     assert not database_file.exists()
-    assert manage.main(["db", "set-aside", str(database_file)]) == 2
+    assert manage.main(["db", "set-aside", str(database_file), "--yes"]) == 2
     with closing(sqlite3.connect(main)) as raw:
         assert raw.execute("SELECT count(*) FROM runs").fetchone() == (50,)
 

@@ -1,0 +1,51 @@
+"""The question before a change: commands that change a host, or that delete data, ask at the terminal.
+
+Without a terminal they refuse, unless --yes is given: a script says explicitly that it wants the change.
+"""
+
+import sys
+from typing import TextIO
+
+from pinner.cli.parser import Options, UsageError
+from pinner.render import visible
+
+
+class AnswerNeeded(UsageError):
+    """The command asks before it changes anything, and nobody can answer."""
+
+    code = "answer_needed"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the command asks before it changes anything, and there is no terminal to answer at: add --yes"
+        )
+
+
+def yes_option(to: Options) -> None:
+    """The option --yes of a command that asks."""
+    to.add_argument(
+        "--yes", action="store_true", help="do not ask before the change; needed where there is no terminal to ask at"
+    )
+
+
+def require_answer(*, yes: bool) -> None:
+    """Raise AnswerNeeded if the user can neither be asked nor has given --yes. Call it before any work is done."""
+    if not (yes or (_is_terminal(sys.stdin) and _is_terminal(sys.stderr))):
+        raise AnswerNeeded
+
+
+def agreed(question: str, *, yes: bool) -> bool:
+    """Whether the user wants the change: by --yes, or by the answer at the terminal. Raises AnswerNeeded."""
+    require_answer(yes=yes)
+    if yes:
+        return True
+    print(f"{visible(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return True
+    print("nothing was changed", file=sys.stderr)
+    return False
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    """Whether the stream is a terminal. Python has None for a stream that the caller has closed."""
+    return stream is not None and not stream.closed and stream.isatty()
