@@ -1,6 +1,7 @@
 """pinner host list | show, and the tables about a host that `pinner inventory` also shows."""
 
 from argparse import Namespace
+from dataclasses import dataclass
 
 from rich.table import Table
 
@@ -8,8 +9,27 @@ from pinner import codec
 from pinner.cli.context import Context, pick_host
 from pinner.cli.output import cells, cpu_cell, facts, kib, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
+from pinner.cli.values import path
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Busy, HostUnreachable, NotPermitted
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
+from pinner.service.protocol import Service
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A host as it is now. Where libvirt does not answer, there is a topology and no snapshot."""
+
+    host: str
+    topology: Topology
+    snapshot: Snapshot | None
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> "Observation":
+        """The observation that a snapshot is."""
+        return cls(snapshot.host, snapshot.topology, snapshot, snapshot.warnings)
 
 
 def register(commands: Commands) -> None:
@@ -21,9 +41,20 @@ def register(commands: Commands) -> None:
         "show",
         show_host,
         "show a host's CPUs, kernel, NUMA nodes and devices",
-        examples=["pinner host show", "pinner host show compute1 --url http://192.0.2.7:8077"],
+        about="Where libvirt does not answer, the command warns, and shows the same.",
+        examples=[
+            "pinner host show",
+            "pinner host show compute1 --url http://192.0.2.7:8077",
+            "pinner host show --root captured/",
+        ],
     )
     show.add_argument("host", metavar="HOST", nargs="?", help="the host's name (default: the only host)")
+    show.add_argument(
+        "--root",
+        metavar="DIR",
+        type=path,
+        help="show the captured machine in this directory, which contains proc/ and sys/ (see `pinner capture`)",
+    )
 
 
 def list_hosts(context: Context, _arguments: Namespace) -> int:
@@ -42,28 +73,50 @@ def list_hosts(context: Context, _arguments: Namespace) -> int:
 
 def show_host(context: Context, arguments: Namespace) -> int:
     """Print a host's topology; CPU use is not measured."""
-    with context.open() as pinner:
-        snapshot = pinner.observe(pick_host(pinner, arguments.host), 0)
-    if context.json:
-        print_json({"host": snapshot.host, "topology": codec.plain(snapshot.topology)})
-        return 0
-    context.out.print(summary(snapshot))
-    context.out.print()
-    context.out.print(nodes(snapshot.topology))
-    if snapshot.topology.devices:
-        context.out.print()
-        context.out.print(devices(snapshot.topology))
+    with context.open(arguments.root) as pinner:
+        found = observe(pinner, pick_host(pinner, arguments.host), 0)
+    for warning in found.warnings:
+        context.warn(warning)
+    show_topology(context, found)
     return 0
 
 
-def summary(snapshot: Snapshot) -> Table:
+def show_topology(context: Context, found: Observation) -> None:
+    """Print the hardware of a host: JSON, or tables."""
+    if context.json:
+        print_json({"host": found.host, "topology": codec.plain(found.topology)})
+        return
+    context.out.print(summary(found))
+    context.out.print()
+    context.out.print(nodes(found.topology))
+    if found.topology.devices:
+        context.out.print()
+        context.out.print(devices(found.topology))
+
+
+def observe(pinner: Service, host: str, sample_seconds: float, *, complete: bool = False) -> Observation:
+    """The host as it is now; only its topology where libvirt does not answer or refuses, unless ``complete``.
+
+    Raises HostUnreachable where the host does not answer either.
+    """
+    try:
+        return Observation.of(pinner.observe(host, sample_seconds))
+    except (HostUnreachable, NotPermitted, Busy) as error:
+        if complete:
+            raise
+        warning = f"{error}; guests and processes are not shown"
+        return Observation(host, pinner.topology(host), None, (warning,))
+
+
+def summary(found: Observation) -> Table:
     """The host as names and values, one per line."""
-    topology, kernel = snapshot.topology, snapshot.topology.kernel
+    topology, kernel = found.topology, found.topology.kernel
+    dedicated = found.snapshot.dedicated if found.snapshot else CpuSet()
     sockets = {cpu.socket for cpu in topology.cpus if cpu.socket is not None}
     cores = {cpu.siblings for cpu in topology.cpus if cpu.online}
     governors = {cpu.governor for cpu in topology.cpus if cpu.governor}
     rows: tuple[tuple[str, object], ...] = (
-        ("host", snapshot.host),
+        ("host", found.host),
         (
             "CPUs",
             f"{len(topology.online)} online ({topology.online}); cores: {len(cores)}, "
@@ -72,7 +125,7 @@ def summary(snapshot: Snapshot) -> Table:
         ("offline", topology.offline),
         ("isolated", topology.isolated),
         ("nohz_full", topology.nohz_full),
-        ("dedicated by Nova", snapshot.dedicated),
+        ("dedicated by Nova", dedicated),
         ("governor", ", ".join(sorted(governors))),
         ("kernel", f"{kernel.release or 'unknown'}, cpuset cgroup {kernel.cgroup}"),
         ("command line", kernel.command_line),

@@ -29,7 +29,9 @@ def register(commands: Commands) -> None:
         "show a host, or save its snapshot to make plans from later",
         about="The command shows the host's CPUs, NUMA nodes, guests and busy processes. With\n"
         "--save, it writes all data that a plan is made from to one file, for `pinner\n"
-        "plan --snapshot`. The file contains the command lines of all processes.",
+        "plan --snapshot`. The file contains the command lines of all processes.\n\n"
+        "Where libvirt does not answer, the command warns, and shows CPUs, NUMA nodes and\n"
+        "devices only; --json then prints `host` and `topology`, and --save fails.",
         examples=[
             "pinner inventory",
             "pinner inventory --save host.json && pinner plan --snapshot host.json",
@@ -55,10 +57,16 @@ def inventory(context: Context, arguments: Namespace) -> int:
     """Take a snapshot, and show it or save it."""
     with context.open(arguments.root) as pinner:
         span = _span(arguments)
+        host = pick_host(pinner, arguments.host)
         with context.measuring(span):
-            snapshot = pinner.observe(pick_host(pinner, arguments.host), span)
-    for warning in snapshot.warnings:
+            # A saved snapshot without guests would give wrong plans.
+            found = hosts.observe(pinner, host, span, complete=arguments.save is not None)
+    for warning in found.warnings:
         context.warn(warning)
+    snapshot = found.snapshot
+    if snapshot is None:
+        hosts.show_topology(context, found)
+        return 0
     if arguments.save == "-":
         sys.stdout.write(codec.dump(snapshot).decode() + "\n")
         return 0
@@ -68,7 +76,7 @@ def inventory(context: Context, arguments: Namespace) -> int:
     if context.json:
         print_json(codec.plain(snapshot))
     else:
-        show(context, snapshot)
+        show(context, found, snapshot)
     return 0
 
 
@@ -103,10 +111,10 @@ def save(text: bytes, file: Path) -> None:
         raise Invalid("--save", str(file), f"a file that can be written ({reason(error)})") from None
 
 
-def show(context: Context, snapshot: Snapshot) -> None:
+def show(context: Context, found: hosts.Observation, snapshot: Snapshot) -> None:
     """Print the snapshot as tables."""
     out = context.out
-    out.print(hosts.summary(snapshot))
+    out.print(hosts.summary(found))
     out.print()
     out.print(hosts.nodes(snapshot.topology))
     out.print()

@@ -56,6 +56,11 @@ def uses_now(snapshot: Snapshot, busy_threshold: float) -> Uses:
     return _paint(snapshot.topology, sets, snapshot.topology.isolated, _dedicated(snapshot))
 
 
+def uses_unknown(topology: Topology) -> Uses:
+    """The roles where the guests and processes of the host are not known."""
+    return _paint(topology, {}, topology.isolated, CpuSet())
+
+
 def uses_planned(snapshot: Snapshot, plan: Plan) -> Uses:
     """The roles by the CPU sets of the plan. CPUs that the plan isolates for vCPUs are shown as isolated."""
     wanted = plan.isolation.wanted if plan.isolation else CpuSet()

@@ -5,6 +5,7 @@ from argparse import Namespace
 from pinner import codec
 from pinner.cli.context import Context, pick_host
 from pinner.cli.draw import drawing
+from pinner.cli.hosts import Observation, observe
 from pinner.cli.options import (
     BUSY_THRESHOLD,
     OBSERVE_SECONDS,
@@ -18,10 +19,9 @@ from pinner.cli.options import (
 )
 from pinner.cli.output import print_json
 from pinner.cli.parser import Commands, add_command
-from pinner.cli.roles import Uses, uses_now, uses_planned
+from pinner.cli.roles import Uses, uses_now, uses_planned, uses_unknown
 from pinner.model.errors import Invalid
 from pinner.model.plan import Plan
-from pinner.model.snapshot import Snapshot
 
 ABOUT = """\
 Each CPU is shown by its number and the letter of its role. Brackets [ ]
@@ -33,7 +33,8 @@ enclose the CPUs of one core.
 The first drawing shows the host now: the CPUs on which busy host processes,
 emulator threads and vCPUs may run. With --plan or a plan option, a second
 drawing shows the host as planned. Without them, CPU use is measured for 1
-second unless --sample-seconds is given."""
+second unless --sample-seconds is given. Where libvirt does not answer, the
+command warns, and draws the host without roles."""
 
 
 def register(commands: Commands) -> None:
@@ -60,29 +61,32 @@ def register(commands: Commands) -> None:
 
 def topology(context: Context, arguments: Namespace) -> int:
     """Draw the host, and the plan if one is asked for."""
-    snapshot, plan = _snapshot_and_plan(context, arguments)
+    found, plan = _observation_and_plan(context, arguments)
+    for warning in found.warnings if plan is None else ():  # a plan has its own warnings
+        context.warn(warning)
     threshold = plan.request.busy_threshold if plan else BUSY_THRESHOLD
-    now = uses_now(snapshot, threshold)
-    views = [(f"{snapshot.host} now", now)]
-    if plan:
-        views.append((f"as planned by {plan.request.strategy}, plan {plan.id}", uses_planned(snapshot, plan)))
+    now = uses_now(found.snapshot, threshold) if found.snapshot else None
+    planned = uses_planned(found.snapshot, plan) if found.snapshot and plan else None
     if context.json:
         print_json(
             {
-                "host": snapshot.host,
-                "topology": codec.plain(snapshot.topology),
+                "host": found.host,
+                "topology": codec.plain(found.topology),
                 "now": _plain(now),
                 "plan": plan.id if plan else None,
-                "planned": _plain(views[1][1]) if plan else None,
+                "planned": _plain(planned),
             }
         )
         return 0
-    for line in drawing(snapshot.topology, views, context.out.width):
+    views = [(f"{found.host} now", now or uses_unknown(found.topology))]
+    if plan and planned:
+        views.append((f"as planned by {plan.request.strategy}, plan {plan.id}", planned))
+    for line in drawing(found.topology, views, context.out.width):
         context.out.print(line, soft_wrap=True)
     return 0
 
 
-def _snapshot_and_plan(context: Context, arguments: Namespace) -> tuple[Snapshot, Plan | None]:
+def _observation_and_plan(context: Context, arguments: Namespace) -> tuple[Observation, Plan | None]:
     if arguments.plan is None and not _has_plan_options(arguments):
         return _observe(context, arguments), None
     if arguments.plan is not None and (given(arguments) or arguments.snapshot or arguments.root or arguments.host):
@@ -90,14 +94,14 @@ def _snapshot_and_plan(context: Context, arguments: Namespace) -> tuple[Snapshot
     request = make_request(arguments)
     snapshot = captured(context, arguments)
     if snapshot is not None:
-        return snapshot, plan_offline(snapshot, request)
+        return Observation.of(snapshot), plan_offline(snapshot, request)
     with context.open() as pinner:
         plan = (
             make_plan(context, pinner, arguments.host, request, arguments.sample_seconds)
             if arguments.plan is None
             else pinner.plan_by_id(arguments.plan)
         )
-        return pinner.snapshot(plan.basis.snapshot), plan
+        return Observation.of(pinner.snapshot(plan.basis.snapshot)), plan
 
 
 def _has_plan_options(arguments: Namespace) -> bool:
@@ -105,14 +109,14 @@ def _has_plan_options(arguments: Namespace) -> bool:
     return any(name != "sample_seconds" for name in given(arguments))
 
 
-def _observe(context: Context, arguments: Namespace) -> Snapshot:
+def _observe(context: Context, arguments: Namespace) -> Observation:
     snapshot = captured(context, arguments)
     if snapshot is not None:
-        return snapshot
+        return Observation.of(snapshot)
     span = OBSERVE_SECONDS if arguments.sample_seconds is None else arguments.sample_seconds
     with context.open() as pinner, context.measuring(span):
-        return pinner.observe(pick_host(pinner, arguments.host), span)
+        return observe(pinner, pick_host(pinner, arguments.host), span)
 
 
-def _plain(uses: Uses) -> dict[str, str]:
-    return {str(cpu): role.name for cpu, role in sorted(uses.items())}
+def _plain(uses: Uses | None) -> dict[str, str] | None:
+    return None if uses is None else {str(cpu): role.name for cpu, role in sorted(uses.items())}

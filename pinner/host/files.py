@@ -62,9 +62,13 @@ def decode(data: bytes) -> str:
 
 
 def text(path: Path) -> str | None:
-    """A file's text without leading and trailing white space."""
+    """A file's text without leading and trailing white space.
+
+    Linux 5.15-rc and some older kernels end lists and masks of CPUs and nodes with a NUL, which is no part of the text
+    (commit c86a2d9058c5 of Linux: "cpumask: Omit terminating null byte in cpumap_print_{list,bitmask}_to_buf").
+    """
     try:
-        return decode(read(str(path), records=True)).strip()
+        return decode(read(str(path), records=True)).rstrip("\0").strip()
     except OSError:
         return None
 
@@ -87,6 +91,14 @@ def cpu_list(path: Path) -> CpuSet | None:
         return CpuSet.parse(content)
     except Invalid:
         return None
+
+
+def cpu_set(folder: Path, list_name: str, mask_name: str) -> CpuSet | None:
+    """The CPUs in two files of a folder, which the kernel writes as a list and as a mask.
+
+    The mask is read where the list is missing, malformed or empty; None where both are missing or malformed.
+    """
+    return cpu_list(folder / list_name) or cpu_mask(folder / mask_name)
 
 
 def cpu_mask(path: Path) -> CpuSet | None:

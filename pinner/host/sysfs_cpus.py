@@ -6,19 +6,14 @@ Source: the kernel's Documentation/admin-guide/cputopology.rst and ABI/testing/s
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from pinner.host.files import cpu_list, cpu_mask, number, numbered, text
+from pinner.host.files import cpu_list, cpu_set, number, numbered, text
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.topology import Cpu, Node
 
 FOLDER = Path("sys/devices/system/cpu")
 
-_SIBLINGS = (
-    (cpu_list, "core_cpus_list"),
-    (cpu_mask, "core_cpus"),
-    (cpu_list, "thread_siblings_list"),
-    (cpu_mask, "thread_siblings"),
-)
+_SIBLINGS = (("core_cpus_list", "core_cpus"), ("thread_siblings_list", "thread_siblings"))
 """The same set under its names since Linux 5.3 and before."""
 
 
@@ -82,7 +77,7 @@ def read_l3_domains(root: Path) -> tuple[CpuSet, ...]:
         for index in numbered(folder / "cache", "index").values():
             if number(index / "level") != 3 or text(index / "type") == "Instruction":
                 continue
-            shared = cpu_list(index / "shared_cpu_list") or cpu_mask(index / "shared_cpu_map")
+            shared = cpu_set(index, "shared_cpu_list", "shared_cpu_map")
             if shared and cpu in shared:
                 domains.append(CpuSet.of(shared.ids & running.ids - known))
                 known |= shared.ids
@@ -90,7 +85,7 @@ def read_l3_domains(root: Path) -> tuple[CpuSet, ...]:
 
 
 def _siblings(topology: Path, cpu: int) -> CpuSet:
-    for read_set, name in _SIBLINGS:
-        if siblings := read_set(topology / name):
+    for list_name, mask_name in _SIBLINGS:
+        if siblings := cpu_set(topology, list_name, mask_name):
             return siblings
     return CpuSet.of([cpu])

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pinner.host import sysfs_cpus
-from pinner.host.files import cpu_list, cpu_mask, number, numbered, text
+from pinner.host.files import cpu_set, number, numbered, text
 from pinner.model.cpuset import CpuSet
 from pinner.model.topology import HugePages, Node
 
@@ -54,7 +54,7 @@ def _whole_machine(root: Path) -> Node:
 
 
 def _listed(folder: Path) -> CpuSet:
-    return cpu_list(folder / "cpulist") or cpu_mask(folder / "cpumap") or CpuSet()
+    return cpu_set(folder, "cpulist", "cpumap") or CpuSet()
 
 
 def _memory(meminfo: Path) -> tuple[int, int]:

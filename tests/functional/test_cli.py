@@ -74,10 +74,66 @@ def test_the_inventory_shows_the_guest(cli, start_guest):
     assert [vcpu["thread"]["tid"] for vcpu in shown[guest.name]["vcpus"]] == [v.thread.tid for v in guest.vcpus]
 
 
-def test_the_error_says_that_libvirt_does_not_answer(tmp_path, cli):
+@pytest.fixture
+def without_libvirt(tmp_path):
+    """The options of a configuration whose libvirt does not exist."""
     config = tmp_path / "other.conf"
     config.write_text(f"[agent]\nstate_dir = {tmp_path}/s\n[libvirt]\nuri = qemu+unix:///system?socket={tmp_path}/no\n")
-    assert "libvirt does not answer" in cli("--config-file", config, "inventory", "--sample-seconds", "0", status=1)
+    return "--config-file", config
+
+
+@pytest.mark.parametrize("command", ["guest list", "process list", "plan --sample-seconds 0", "inventory --save -"])
+def test_the_error_says_that_libvirt_does_not_answer(tmp_path, cli, without_libvirt, command):
+    error = json.loads(cli(*without_libvirt, *command.split(), status=1))["error"]
+    assert error["code"] == "host_unreachable"
+    assert f"libvirt does not answer at qemu+unix:///system?socket={tmp_path}/no" in error["message"]
+
+
+@pytest.mark.parametrize("command", ["inventory", "host show", "topology"])
+def test_cpus_and_nodes_are_shown_without_libvirt(tmp_path, without_libvirt, command):
+    shown = subprocess.run([*PINNER, *without_libvirt, *command.split()], capture_output=True, text=True, check=True)
+    assert shown.stderr.startswith("warning: ")
+    assert f"libvirt does not answer at qemu+unix:///system?socket={tmp_path}/no" in shown.stderr
+    assert len(shown.stderr.splitlines()) == 1
+    assert "node 0" in shown.stdout or "NODE  CPUS" in shown.stdout
+    document = subprocess.run(
+        [*PINNER, *without_libvirt, *command.split(), "--json"], capture_output=True, text=True, check=True
+    ).stdout
+    assert {cpu["id"] for cpu in json.loads(document)["topology"]["cpus"]} >= os.sched_getaffinity(0)
+    assert "guests" not in json.loads(document)
+
+
+def test_a_change_without_an_answer_is_refused_and_no_changes_nothing(cli, start_guest):
+    guest = start_guest()
+    plan = cli("plan", "--guest", guest.name, "--busy-threshold", "100000", "--sample-seconds", "0")
+    before = masks(guest.pid)
+    assert json.loads(cli("apply", plan["id"], status=2))["error"]["code"] == "answer_needed"
+    assert cli("run", "list") == {"items": [], "next": ""}
+    assert answered("n\n", *cli.config, "apply", plan["id"]) == 0
+    assert masks(guest.pid) == before
+    assert answered("y\n", *cli.config, "apply", plan["id"]) == 0
+    assert masks(guest.pid) != before
+    (run,) = cli("run", "list")["items"]
+    assert answered("y\n", *cli.config, "rollback", run["id"]) == 0
+    assert masks(guest.pid) == before
+
+
+def answered(word, *arguments):
+    """Run a command at a real terminal, and answer its question. Returns the exit status."""
+    master, terminal = os.openpty()
+    with subprocess.Popen([*PINNER, *arguments], stdin=terminal, stderr=terminal, stdout=subprocess.DEVNULL) as command:
+        os.close(terminal)
+        shown = b""
+        while b"[y/N]" not in shown:
+            shown += os.read(master, 1024)
+        os.write(master, word.encode())
+        try:
+            while os.read(master, 1024):
+                pass
+        except OSError:  # Linux answers EIO once the command has closed the terminal
+            pass
+    os.close(master)
+    return command.returncode
 
 
 UNEVEN = """

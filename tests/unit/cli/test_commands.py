@@ -7,10 +7,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from support.roots import two_nodes
 
 from pinner import codec
 from pinner.model.audit import AuditRecord
 from pinner.model.drift import DriftReport
+from pinner.model.errors import Busy, HostUnreachable, NotPermitted
 from pinner.model.journal import Run
 from pinner.model.page import Page
 from pinner.model.plan import Plan
@@ -258,3 +260,45 @@ def test_drift_with_a_detailed_exit_status(applied, cli):
     applied.policies.clear()
     applied.run_list.clear()
     assert cli("drift", "--detailed-exitcode").status == 0
+
+
+def test_a_captured_host_is_shown(cli, tmp_path):
+    root = two_nodes(tmp_path / "captured")
+    shown = cli("host", "show", "--root", root)
+    assert (shown.status, shown.err) == (0, "")
+    assert "captured" in shown.out
+    assert "0:21 2:10" in shown.out
+    assert cli("host", "show", "other", "--root", root).status == 2
+
+
+@pytest.mark.parametrize(
+    "error", [HostUnreachable("h1", "libvirt"), NotPermitted("libvirt", "x"), Busy("x", "y", overdue=True)]
+)
+@pytest.mark.parametrize("command", ["inventory", "host show", "topology"])
+def test_without_libvirt_the_hardware_is_shown(pinner, cli, monkeypatch, command, error):
+    topology = pinner.observe("h1", 0).topology
+
+    def refuse(*_):
+        raise error
+
+    monkeypatch.setattr(pinner, "observe", refuse)
+    monkeypatch.setattr(pinner, "topology", lambda _: topology, raising=False)
+    result = cli(*command.split())
+    assert result.status == 0
+    assert result.err == f"warning: {error}; guests and processes are not shown\n"
+    assert "0-3" in result.out
+    document = json.loads(cli(*command.split(), "--json").out)
+    assert document["topology"] == codec.plain(topology)
+    assert "guests" not in document
+    assert document.get("now") is None
+    monkeypatch.setattr(pinner, "topology", refuse)
+    assert cli(*command.split()).status == 1
+
+
+def test_a_snapshot_without_guests_is_not_saved(pinner, cli, monkeypatch, tmp_path):
+    def refuse(*_):
+        raise HostUnreachable("h1", "libvirt does not answer")
+
+    monkeypatch.setattr(pinner, "observe", refuse)
+    assert cli("inventory", "--save", tmp_path / "host.json").status == 1
+    assert not list(tmp_path.iterdir())

@@ -183,3 +183,34 @@ def test_the_interface_of_a_virtio_card_has_the_address_and_the_node_of_its_pci_
 def test_read_fingerprint_equals_the_fingerprint_of_the_topology(tmp_path):
     root = two_nodes(tmp_path)
     assert read_fingerprint(root) == read_topology(root).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("cpulist", "cpumap"),
+    [
+        (b"1,3,5\n\0", b"0000002a\n\0"),  # as Linux 5.15-rc writes them
+        (b"1,3\0,5\n", b"0000002a\n"),
+        (b"\0", b"0000002a\n"),
+        (b"1,3,", b"0000002a\n"),
+        (b"\xff\xfe", b"0000002a\n"),
+    ],
+)
+def test_a_cpu_list_with_a_nul_or_garbage_is_read_by_its_mask(tmp_path, cpulist, cpumap):
+    files = {f"{NODE}/node2/cpulist": cpulist, f"{NODE}/node2/cpumap": cpumap}
+    for name, folder in (("core_cpus", "topology"), ("shared_cpu", "cache/index3")):
+        suffixes = ("_list", "") if name == "core_cpus" else ("_list", "_map")
+        files |= {
+            f"{CPU}/cpu1/{folder}/{name}{suffix}": content
+            for suffix, content in zip(suffixes, (cpulist, cpumap), strict=True)
+        }
+    files[f"{CPU}/cpu1/cache/index3/level"] = b"3\n"
+    read = read_topology(two_nodes(tmp_path, files))
+    (node,) = (node for node in read.nodes if node.id == 2)
+    assert str(node.cpus) == "1,3,5"
+    assert str(read.cpus[1].siblings) == "1,3,5"
+    assert [str(domain) for domain in read.l3_domains] == ["1,3,5"]
+
+
+def test_a_nul_at_the_end_of_online_is_no_cpu(tmp_path):
+    read = read_topology(two_nodes(tmp_path, {f"{CPU}/online": b"0-6\n\0", f"{CPU}/present": b"0-7\n\0"}))
+    assert (str(read.online), str(read.offline)) == ("0-6", "7")
