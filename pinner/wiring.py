@@ -22,6 +22,7 @@ from pinner.agent.trail import AgentTrail
 from pinner.agent.waiting import sleep
 from pinner.apply.ended import can_be_undone
 from pinner.host import nova_conf
+from pinner.host.captured_guests import captured_guests
 from pinner.host.events import HostWatcher
 from pinner.host.inventory import take_snapshot
 from pinner.host.libvirt import Libvirt
@@ -32,12 +33,13 @@ from pinner.model.nova import NovaSets, configured, cpus
 from pinner.model.nova_report import Listening
 from pinner.model.snapshot import Snapshot
 from pinner.owners import require_own
-from pinner.service import retention
+from pinner.service import offline, retention
 from pinner.service.audit_heads import AuditHeads
 from pinner.service.chain_retention import cut_chain
 from pinner.service.compose import ServiceParts, compose
 from pinner.service.controller import PolicyController
 from pinner.service.daily import Daily
+from pinner.service.offline import SavedMachine
 from pinner.service.protocol import Service
 from pinner.service.reconciler import Reconciler
 from pinner.service.retention import Limits, Purged
@@ -229,9 +231,15 @@ def start_retention(config: cfg.ConfigOpts, parts: ServiceParts, agent: Agent, u
 def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
     """The agent of the machine captured below ``root``."""
     sets = nova_sets(config)
-    return CapturedAgent(
-        lambda seconds: take_snapshot(root, root.resolve().name, None, sample_seconds=seconds, sets=sets, now=now)
-    )
+    name, guests = root.resolve().name, captured_guests(root)
+    return CapturedAgent(lambda seconds: take_snapshot(root, name, guests, sample_seconds=seconds, sets=sets, now=now))
+
+
+def save_machine(config_files: list[Path] | None, root: Path | None, folder: Path, *, scrub: bool) -> SavedMachine:
+    """Save this machine with its guests, or the captured machine below ``root``, as files in ``folder``."""
+    options = configuration(config_files).libvirt
+    libvirt = Libvirt(options.uri, options.call_timeout) if root is None else captured_guests(root)
+    return offline.save_machine(root, folder, libvirt, scrub=scrub)
 
 
 def service_parts(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str, undo: ExitStack) -> ServiceParts:

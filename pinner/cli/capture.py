@@ -7,6 +7,7 @@ from pinner.cli.output import print_json
 from pinner.cli.parser import Commands, add_command
 from pinner.cli.values import path
 from pinner.model.errors import Invalid
+from pinner.render import counted
 
 
 def register(commands: Commands) -> None:
@@ -16,9 +17,11 @@ def register(commands: Commands) -> None:
         "capture",
         capture,
         "save this machine as files, to inspect it and plan for it on another machine",
-        about="The command saves the files of /proc and /sys that `pinner inventory` reads.\n"
-        "Guests are not saved, because only libvirt knows them. Every command with the\n"
-        "option --root reads such a directory.",
+        about="The command saves the files of /proc and /sys that `pinner inventory` reads,\n"
+        "and the parts of the guests' libvirt XML that concern CPUs, memory and devices;\n"
+        "no passwords, no disks. Where libvirt does not answer, it warns, and saves the\n"
+        "machine without guests. Every command with the option --root reads such a\n"
+        "directory.",
         examples=[
             "pinner capture web1 && pinner plan --root web1",
             "pinner capture web1 --scrub && pinner inventory --root web1",
@@ -29,8 +32,8 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--scrub",
         action="store_true",
-        help="omit private data: command lines, names of processes, units, taps and mounts, and the values of kernel "
-        "arguments that do not concern CPUs",
+        help="omit private data: command lines, names of processes, guests, units, taps and mounts, UUIDs, and the "
+        "values of kernel arguments that do not concern CPUs",
     )
 
 
@@ -39,10 +42,12 @@ def capture(context: Context, arguments: Namespace) -> int:
     if context.url:
         raise Invalid("--url", context.url, "no --url and no PINNER_URL: capture works on this machine only")
     # Imported here for the same reason as in context.open_pinner.
-    from pinner.service import offline
+    from pinner import wiring
 
-    count = offline.save_machine(arguments.root, arguments.folder, scrub=arguments.scrub)
+    saved = wiring.save_machine(context.config_files, arguments.root, arguments.folder, scrub=arguments.scrub)
+    if saved.missing:
+        context.warn(f"{saved.missing}; guests are not saved")
     if context.json:
-        print_json({"folder": str(arguments.folder), "files": count})
-    context.note(f"saved {count} files in {arguments.folder}")
+        print_json({"folder": str(arguments.folder), "files": saved.files, "guests": saved.guests})
+    context.note(f"saved {saved.files} files and {counted(saved.guests, 'guest')} in {arguments.folder}")
     return 0

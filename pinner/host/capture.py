@@ -1,14 +1,16 @@
 """Copies the files of /proc and /sys that an inventory reads (and those that hwloc's lstopo reads, for comparison).
 
-The copy is a root folder with proc/ and sys/, and it contains the symbolic links of sysfs.
+The copy is a root folder with proc/ and sys/, and it contains the symbolic links of sysfs. The guests are in libvirt/,
+because only libvirt knows them (see captured_guests).
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from pinner.host import files, kernel, sysfs_cpus
+from pinner.host import captured_guests, cgroups, cpusets, domain_xml, files, kernel, qemu, sysfs_cpus
+from pinner.host.guests import DomainDescription
 from pinner.host.scrub import Scrubber
 from pinner.model.errors import Invalid
 
@@ -35,11 +37,15 @@ _PROCESS = ("cmdline", "cgroup", "schedstat", "stat", "status")
 _THREAD = ("schedstat", "stat", "status")
 _CGROUP = ("cgroup.controllers", "cpuset.cpus.isolated")
 _PARTITION = ("cpuset.cpus.effective", "cpuset.cpus.partition")
+_TAP = ("rx_dropped", "rx_packets", "tx_dropped", "tx_packets")
 
 
-def capture(root: Path, folder: Path, *, scrub: bool) -> int:
+def capture(
+    root: Path, folder: Path, guests: Sequence[DomainDescription] = (), capabilities: str = "", *, scrub: bool
+) -> int:
     """Save the machine below ``root`` in ``folder`` with mode 0700. Returns the number of files.
 
+    ``guests`` are the active guests, ``capabilities`` is libvirt's XML of the host; empty: libvirt did not answer.
     With ``scrub`` names and command lines are left out (see scrub.Scrubber). Files that cannot be read and processes
     that end during the copy are left out, too. Raises Invalid for a root without CPUs, and for a folder that is not
     empty or not writable.
@@ -51,7 +57,8 @@ def capture(root: Path, folder: Path, *, scrub: bool) -> int:
         try:
             _take(descriptor, folder)
             # By the descriptor: the owner of the folder above could put another folder in the place of this one.
-            return _Copy(root, Path(f"/proc/self/fd/{descriptor}"), Scrubber() if scrub else None).all()
+            copy = _Copy(root, Path(f"/proc/self/fd/{descriptor}"), guests, scrub=scrub)
+            return copy.all() + (copy.libvirt(capabilities) if capabilities else 0)
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -73,16 +80,31 @@ def _take(descriptor: int, folder: Path) -> None:
 class _Copy:
     """One running capture."""
 
-    def __init__(self, root: Path, folder: Path, scrubber: Scrubber | None) -> None:
+    def __init__(self, root: Path, folder: Path, guests: Sequence[DomainDescription], *, scrub: bool) -> None:
         self._root = root
         self._folder = folder
-        self._scrubber = scrubber
+        self._guests = guests
+        self._aliases = captured_guests.aliases(guests) if scrub else {}
+        self._scrubber = Scrubber(self._aliases) if scrub else None
 
     def all(self) -> int:
-        """Copy everything. Returns the number of files."""
+        """Copy the files of /proc and /sys. Returns the number of files."""
         machine = chain.from_iterable(sorted(self._root.glob(pattern)) for pattern in _MACHINE)
-        names = (path.relative_to(self._root) for path in chain(machine, _cgroups(self._root), _threads(self._root)))
-        return sum(self._copy(name) for name in names)
+        # The folders of units are named after guests.
+        guests = _of_guests(self._root, self._guests, units=self._scrubber is None)
+        found = chain(machine, _cgroups(self._root), _threads(self._root), guests)
+        return sum(self._copy(path.relative_to(self._root)) for path in found)
+
+    def libvirt(self, capabilities: str) -> int:
+        """Write libvirt's XML. Returns the number of files."""
+        written = captured_guests.capabilities_file(capabilities)
+        for guest in self._guests:
+            written |= captured_guests.as_files(guest, self._aliases.get(guest.uuid))
+        for name, data in written.items():
+            path = self._folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        return len(written)
 
     def _copy(self, name: Path) -> bool:
         """Copy one file. Returns whether the file could be read and may be saved."""
@@ -140,3 +162,13 @@ def _threads(root: Path) -> Iterator[Path]:
         yield from (process / name for name in _PROCESS)
         for tid in files.numbers(f"{process}/task"):
             yield from (process / "task" / tid / name for name in _THREAD)
+
+
+def _of_guests(root: Path, guests: Sequence[DomainDescription], *, units: bool) -> Iterator[Path]:
+    """The files that show the guests' memory, the CPUs of their ``units``, and the counters of their taps."""
+    for pid in qemu.find(root, {guest.uuid for guest in guests}).qemus.values() if guests else ():
+        yield root / f"proc/{pid}/numa_maps"
+        for unit in cgroups.unit_folders(root, pid) if units else ():
+            yield from (unit / name for name in (cpusets.CPUS, cpusets.PARTITION))
+    for name, _ in chain.from_iterable(domain_xml.parse(guest.xml).taps for guest in guests):
+        yield from (root / "sys/class/net" / Path(name).name / "statistics" / counter for counter in _TAP)

@@ -45,6 +45,17 @@ def units_of(root: Path, pid: int) -> tuple[Cgroup, ...]:
         return ()
 
 
+def unit_folders(root: Path, pid: int) -> tuple[Path, ...]:
+    """The folders of the units that contain a process, outermost first; none without the cpuset controller of v2."""
+    mount = cpuset_mount(root)
+    if mount.version != "v2":
+        return ()
+    try:
+        return tuple(mount.folder / unit for unit in _units(path_of(root, pid).lstrip("/")))
+    except (OSError, Gone):
+        return ()
+
+
 def partition(root: Path, path: str) -> PartitionState:
     """The partition state of the cgroup at ``path`` below the mount, from the kernel's files.
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pinner.host import cgroups, files, procfs, qemu
+from pinner.host import cgroups, domain_xml, files, procfs, qemu
 from pinner.host.domain_xml import Domain
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Gone
@@ -21,6 +21,38 @@ class ActiveDomain:
     state: GuestState
     xml: Domain
     definition: Domain | None
+
+
+@dataclass(frozen=True, slots=True)
+class DomainDescription:
+    """An active domain with its XML as text; ``definition`` is None for a transient domain."""
+
+    uuid: str
+    name: str
+    state: GuestState
+    xml: str
+    definition: str | None
+
+    def parsed(self) -> ActiveDomain:
+        """The domain with its XML read. Raises Invalid for a CPU list that does not parse."""
+        return ActiveDomain(
+            uuid=self.uuid,
+            name=self.name,
+            state=self.state,
+            xml=domain_xml.parse(self.xml),
+            definition=None if self.definition is None else domain_xml.parse(self.definition),
+        )
+
+
+def read_guests(root: Path, domains: Iterable[ActiveDomain], processes: qemu.Processes) -> tuple[Guest, ...]:
+    """The guests by name, with their threads below ``root``. A guest whose QEMU has ended is left out."""
+    found = []
+    for domain in sorted(domains, key=lambda domain: (domain.name, domain.uuid)):
+        try:
+            found.append(read_guest(root, domain, processes))
+        except Gone:
+            continue
+    return tuple(found)
 
 
 def read_guest(root: Path, domain: ActiveDomain, processes: qemu.Processes) -> Guest:

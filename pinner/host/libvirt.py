@@ -15,7 +15,7 @@ from typing import TypeVar
 import libvirt  # type: ignore[import-untyped]
 
 from pinner.host import domain_xml, qemu
-from pinner.host.guests import ActiveDomain, read_guest
+from pinner.host.guests import ActiveDomain, DomainDescription, read_guests
 from pinner.host.timed_calls import TimedCalls
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
@@ -89,20 +89,17 @@ class Libvirt:
     def guests(self, root: Path) -> tuple[Guest, ...]:
         """The active guests by name, with their threads below ``root``. A guest that ends meanwhile is left out."""
         domains = self.active()
-        processes = qemu.find(root, {domain.uuid for domain in domains}, self.users)
-        found = []
-        for domain in sorted(domains, key=lambda domain: (domain.name, domain.uuid)):
-            try:
-                found.append(read_guest(root, domain, processes))
-            except Gone:
-                continue
-        return tuple(found)
+        return read_guests(root, domains, qemu.find(root, {domain.uuid for domain in domains}, self.users))
 
     def active(self) -> list[ActiveDomain]:
         """The active guests as libvirt describes them."""
-        found = self._ask("the guests", _active)
+        found = [description.parsed() for description in self.descriptions()]
         self.users = {each.uuid: qemu.user_id(each.xml.user) for each in found}
         return found
+
+    def descriptions(self) -> list[DomainDescription]:
+        """The active guests with libvirt's XML, without passwords."""
+        return self._ask("the guests", _descriptions)
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
         """Pin an emulator, vCPU or iothread in the running guest, and with ``persist`` in its definition too.
@@ -276,24 +273,24 @@ def _definition(domain: libvirt.virDomain) -> str:
     return domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE) if domain.isPersistent() else ""
 
 
-def _active(connection: libvirt.virConnect) -> list[ActiveDomain]:
+def _descriptions(connection: libvirt.virConnect) -> list[DomainDescription]:
     flags = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE
     found = []
     for domain, stats in connection.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_STATE, flags):
         try:
-            found.append(_active_domain(domain, _STATES.get(stats.get("state.state", 0), "unknown")))
+            found.append(_description(domain, _STATES.get(stats.get("state.state", 0), "unknown")))
         except libvirt.libvirtError as error:
             if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
                 raise
     return found
 
 
-def _active_domain(domain: libvirt.virDomain, state: GuestState) -> ActiveDomain:
+def _description(domain: libvirt.virDomain, state: GuestState) -> DomainDescription:
     persistent = bool(domain.isPersistent())
-    return ActiveDomain(
+    return DomainDescription(
         uuid=domain.UUIDString(),
         name=domain.name(),
         state=state,
-        xml=domain_xml.parse(domain.XMLDesc(0)),
-        definition=domain_xml.parse(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)) if persistent else None,
+        xml=domain.XMLDesc(0),
+        definition=domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE) if persistent else None,
     )

@@ -134,7 +134,7 @@ def _by_uuid(
     found: dict[str, int] = {}
     for _, pid in sorted(processes):
         try:
-            uuid = _uuid(files.read_start(f"{root}/proc/{pid}/cmdline", _MAX_COMMAND))
+            uuid = uuid_of(files.read_start(f"{root}/proc/{pid}/cmdline", _MAX_COMMAND))
             if uuid in uuids and _is_of(root, pid, users.get(uuid)):
                 found.setdefault(uuid, pid)
         except OSError:
@@ -150,7 +150,8 @@ def _is_of(root: Path, pid: int, user: int | None) -> bool:
     return found is not None and set(map(int, found[1].split())) == {user}
 
 
-def _uuid(cmdline: bytes) -> str:
+def uuid_of(cmdline: bytes) -> str:
+    """The guest's UUID in QEMU's command line; empty where it has none."""
     words = cmdline.split(b"\0")
     try:
         return files.decode(words[words.index(b"-uuid") + 1])

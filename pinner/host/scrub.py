@@ -5,22 +5,29 @@ a guest from a daemon. The kernel's command line keeps the names of all its argu
 pinner reads; init's arguments are removed.
 """
 
+import re
+from collections.abc import Mapping
 from itertools import count, takewhile
 from pathlib import PurePath
+from types import MappingProxyType
 
-from pinner.host import procfs
+from pinner.host import procfs, qemu
+from pinner.host.domain_scrub import Alias
 from pinner.host.files import decode
 from pinner.host.immovable import is_qemu
 
 _ARGUMENTS = frozenset({b"isolcpus", b"maxcpus", b"nohz", b"nohz_full", b"nosmt", b"numa", b"rcu_nocbs"})
 _CGROUPS = frozenset({b"cgroup", b"cgroup2", b"cpuset"})
+_NUMBERS = re.compile(rb"(N\d+|kernelpagesize_kB)=\d+")
 _STATUS = (b"Cpus_allowed", b"Mems_allowed")
 
 
 class Scrubber:
     """Scrubs a machine file by file; the same unit gets the same new name each time."""
 
-    def __init__(self) -> None:
+    def __init__(self, guests: Mapping[str, Alias] = MappingProxyType({})) -> None:
+        """``guests`` has the alias of each guest by its UUID."""
+        self._guests = guests
         self._numbers = count(1)
         self._units: dict[str, str] = {"": ""}
         self._qemus: set[str] = set()
@@ -40,7 +47,7 @@ class Scrubber:
                 return self._of_process(pid, file, data)
             case ("proc", pid, "task", tid, file):
                 return self._of_thread(pid, f"process-{pid}" if tid == pid else f"thread-{tid}", file, data)
-            case ("sys", "class", "net", _, "mtu"):
+            case ("sys", "class", "net", _, "mtu") | ("sys", "class", "net", _, "statistics", _):
                 # This is the only file of an interface without a device: a tap, whose name contains the guest's port.
                 return None
         return data
@@ -51,10 +58,15 @@ class Scrubber:
                 executable = decode(data).partition("\0")[0]
                 if is_qemu(executable):
                     self._qemus.add(pid)
-                    return executable.rpartition("/")[2].encode() + b"\0"
+                    alias = self._guests.get(qemu.uuid_of(data))
+                    words = (executable.rpartition("/")[2], *(("-uuid", alias.uuid) if alias else ()))
+                    return "".join(f"{word}\0" for word in words).encode()
                 return f"process-{pid}\0".encode() if data else b""
             case "cgroup":
                 return f"0::/{self._unit(procfs.parse_unit(data))}\n".encode()
+            case "numa_maps":
+                lines = (filter(_NUMBERS.fullmatch, line.split()) for line in data.splitlines())
+                return b"".join(b" ".join(line) + b"\n" for line in lines)
         return self._of_thread(pid, f"process-{pid}", file, data)
 
     def _of_thread(self, pid: str, name: str, file: str, data: bytes) -> bytes:

@@ -1,9 +1,13 @@
 """Use cases that need neither a host's agent nor a database: from a saved snapshot, and for saving a machine."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from pinner import codec
 from pinner.host.capture import capture
+from pinner.host.captured_guests import DescribedGuests
+from pinner.host.guests import DomainDescription
+from pinner.model.errors import Busy, HostUnreachable, NotPermitted
 from pinner.model.nova_report import Listening, NovaReport
 from pinner.model.plan import Plan
 from pinner.model.request import Request
@@ -11,6 +15,15 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning import nova_check, planner
 
 LIVE = Path("/")
+
+
+@dataclass(frozen=True, slots=True)
+class SavedMachine:
+    """The result of a capture: the numbers of files and guests, and why there are no guests (empty: all are saved)."""
+
+    files: int
+    guests: int
+    missing: str
 
 
 def plan_from_snapshot(snapshot: Snapshot, request: Request) -> Plan:
@@ -23,6 +36,16 @@ def nova_report(snapshot: Snapshot, listening: Listening) -> NovaReport:
     return nova_check.report(snapshot, listening)
 
 
-def save_machine(root: Path | None, folder: Path, *, scrub: bool) -> int:
-    """Save this machine, or the captured machine below ``root``, as files in ``folder``; the number of files."""
-    return capture(root or LIVE, folder, scrub=scrub)
+def save_machine(root: Path | None, folder: Path, libvirt: DescribedGuests | None, *, scrub: bool) -> SavedMachine:
+    """Save this machine, or the captured machine below ``root``, as files in ``folder``.
+
+    ``libvirt`` describes the guests; None: the machine has none. Raises Invalid.
+    """
+    guests: tuple[DomainDescription, ...] = ()
+    capabilities = missing = ""
+    if libvirt is not None:
+        try:
+            guests, capabilities = tuple(libvirt.descriptions()), libvirt.capabilities()
+        except (HostUnreachable, NotPermitted, Busy) as error:
+            missing = str(error)
+    return SavedMachine(capture(root or LIVE, folder, guests, capabilities, scrub=scrub), len(guests), missing)
