@@ -9,6 +9,7 @@ from itertools import chain, repeat, zip_longest
 
 from rich.text import Text
 
+from pinner.cli.draw_nodes import details, memory_only
 from pinner.cli.output import folded, kib
 from pinner.cli.roles import ORDER, Role, Uses
 from pinner.model.cpuset import CpuSet
@@ -46,15 +47,27 @@ def _side_by_side(lines: Sequence[Text], widths: Sequence[int]) -> Text:
 
 def _view(topology: Topology, title: str, uses: Uses, width: int) -> list[Text]:
     lines = [Text(visible(title), style="bold underline")]
+    near = memory_only(topology)
+    beside = {node.id for group in near.values() for _, node in group}
     for node in topology.nodes:
+        if node.id in beside:
+            continue
         cpus = [cpu for cpu in topology.cpus if cpu.node == node.id]
         # No empty lines between nodes without CPUs: a machine may have dozens of them.
         gap = [Text()] if cpus or topology.nodes[0] is node or lines[-1].plain.startswith(INDENT) else []
         lines += [*gap, _heading(node, bool(cpus)), *_domains(topology, cpus, uses, width)]
+        lines += _details(topology, node, width)
+        for distance, other in near.get(node.id, ()):
+            lines.append(Text(INDENT).append_text(_heading(other, populated=False)).append(f", distance {distance}"))
+            lines += _details(topology, other, width)
     without_node = [cpu for cpu in topology.cpus if cpu.node is None]
     if without_node:
         lines += [Text(), Text("no node", style="bold"), *_domains(topology, without_node, uses, width)]
     return [*lines, Text(), *_legend(topology, uses, width)]
+
+
+def _details(topology: Topology, node: Node, width: int) -> list[Text]:
+    return [Text(f"{INDENT}{line}", style="dim") for line in details(topology, node, width - len(INDENT))]
 
 
 def _heading(node: Node, populated: bool) -> Text:

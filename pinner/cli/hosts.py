@@ -1,6 +1,7 @@
 """pinner host list | show, and the tables about a host that `pinner inventory` also shows."""
 
 from argparse import Namespace
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.table import Table
@@ -15,6 +16,9 @@ from pinner.model.errors import Busy, HostUnreachable, NotPermitted
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 from pinner.service.protocol import Service
+
+MANY_NODES = 4
+"""Above this number of nodes, the distances are a table of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,7 @@ def show_topology(context: Context, found: Observation) -> None:
         return
     context.out.print(summary(found))
     context.out.print()
-    context.out.print(nodes(found.topology))
+    show_nodes(context, found.topology)
     if found.topology.devices:
         context.out.print()
         context.out.print(devices(found.topology))
@@ -133,13 +137,22 @@ def summary(found: Observation) -> Table:
     return facts(*(row for row in rows if str(row[1])))
 
 
+def show_nodes(context: Context, topology: Topology) -> None:
+    """Print the NUMA nodes, and the distances of many nodes as a matrix."""
+    context.out.print(nodes(topology))
+    for matrix in distances(topology, context.out.width) if len(topology.nodes) > MANY_NODES else ():
+        context.out.print()
+        context.out.print(matrix)
+
+
 def nodes(topology: Topology) -> Table:
-    """The NUMA nodes with their memory, huge pages and distances."""
-    headers = ("NODE", "CPUS", "MEMORY", "FREE", "HUGEPAGES (FREE)", "DISTANCES")
+    """The NUMA nodes with their memory and huge pages, and the distances of a few nodes."""
+    few = len(topology.nodes) <= MANY_NODES
+    headers = ("NODE", "CPUS", "MEMORY", "FREE", "HUGEPAGES (FREE)", *(["DISTANCES"] if few else []))
     drawn = table(*headers, right=("NODE", "MEMORY", "FREE"), whole=("CPUS", "MEMORY", "FREE"))
     for node in topology.nodes:
         pages = ", ".join(f"{p.total} ({p.free}) of {kib(p.size_kib)}" for p in node.hugepages if p.total)
-        distances = " ".join(f"{other}:{distance}" for other, distance in sorted(node.distances.items()))
+        row = " ".join(f"{other}:{distance}" for other, distance in sorted(node.distances.items()))
         drawn.add_row(
             *cells(
                 node.id,
@@ -147,10 +160,24 @@ def nodes(topology: Topology) -> Table:
                 kib(node.memory_kib) if node.memory_kib else "no memory",
                 kib(node.free_kib) if node.memory_kib else "",
                 pages or "none",
-                distances or "no table",
+                *([row or "no table"] if few else []),
             )
         )
     return drawn
+
+
+def distances(topology: Topology, width: int) -> Iterator[Table]:
+    """The distances as a matrix, a row for each node; several tables where one is wider than ``width`` columns."""
+    ids = [node.id for node in topology.nodes]
+    cells_of = {node.id: [str(node.distances.get(other, "-")) for other in ids] for node in topology.nodes}
+    cell = max(len(text) for text in (*map(str, ids), *(text for row in cells_of.values() for text in row)))
+    fit = max(1, (width - len("DISTANCE")) // (cell + 2) - 1)
+    for first in range(0, len(ids), fit):
+        names = [str(other) for other in ids[first : first + fit]]
+        drawn = table("DISTANCE", *names, right=("DISTANCE", *names), whole=("DISTANCE", *names))
+        for node, row in cells_of.items():
+            drawn.add_row(*cells(node, *row[first : first + fit]))
+        yield drawn
 
 
 def devices(topology: Topology) -> Table:

@@ -30,8 +30,8 @@ def register(commands: Commands) -> None:
         about="The command shows the host's CPUs, NUMA nodes, guests and busy processes. With\n"
         "--save, it writes all data that a plan is made from to one file, for `pinner\n"
         "plan --snapshot`. The file contains the command lines of all processes.\n\n"
-        "Where libvirt does not answer, the command warns, and shows CPUs, NUMA nodes and\n"
-        "devices only; --json then prints `host` and `topology`, and --save fails.",
+        "Where libvirt does not answer, the command warns, and shows CPUs, NUMA nodes\n"
+        "and devices only; --json then prints `host` and `topology`, and --save fails.",
         examples=[
             "pinner inventory",
             "pinner inventory --save host.json && pinner plan --snapshot host.json",
@@ -116,7 +116,7 @@ def show(context: Context, found: hosts.Observation, snapshot: Snapshot) -> None
     out = context.out
     out.print(hosts.summary(found))
     out.print()
-    out.print(hosts.nodes(snapshot.topology))
+    hosts.show_nodes(context, snapshot.topology)
     out.print()
     if snapshot.guests:
         out.print(guests.guests(snapshot.guests))

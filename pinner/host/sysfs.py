@@ -1,24 +1,26 @@
 """Reads a machine's topology from a root path: ``/``, or a folder with its captured proc/ and sys/."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from pinner.host.devices import read_devices
 from pinner.host.kernel import partitioned, read_kernel
+from pinner.host.sysfs_caches import read_caches
 from pinner.host.sysfs_cpus import read_cpus, read_l3_domains
 from pinner.host.sysfs_nodes import read_nodes
 from pinner.model.topology import Device, Topology
 
 
 def read_topology(root: Path) -> Topology:
-    """CPUs, nodes, level-3 domains, devices and the kernel. A missing or malformed file counts as an unknown value.
+    """CPUs, nodes, caches, level-3 domains, devices and the kernel.
 
-    Raises Invalid for ``root`` where no CPU is found below it.
+    A missing or malformed file counts as an unknown value. Raises Invalid for ``root`` where no CPU is found below it.
     """
-    return _topology(root, read_devices(root))
+    return replace(_topology(root, read_devices(root)), caches=read_caches(root))
 
 
 def read_fingerprint(root: Path) -> str:
-    """The current Topology.fingerprint. It does not use devices, so they are not read. Raises Invalid likewise."""
+    """The current Topology.fingerprint. It uses no devices and caches, which are not read. Raises Invalid likewise."""
     return _topology(root, ()).fingerprint
 
 

@@ -37,6 +37,18 @@ class Cpu:
 
 
 @dataclass(frozen=True, slots=True)
+class Cache:
+    """A cache of level 2 or higher."""
+
+    level: int
+    """The level."""
+    size_kib: int
+    """The size; 0 where the kernel does not report it."""
+    cpus: CpuSet
+    """The online CPUs that share the cache."""
+
+
+@dataclass(frozen=True, slots=True)
 class HugePages:
     """Huge pages of one size on one node."""
 
@@ -110,6 +122,8 @@ class Topology:
     """The CPUs that share each level-3 cache."""
     devices: tuple[Device, ...] = field(default=())
     """PCI functions and network interfaces."""
+    caches: tuple[Cache, ...] = ()
+    """The caches of level 2 and higher; empty where the kernel reports none."""
 
     @property
     def online(self) -> CpuSet:
@@ -135,7 +149,7 @@ class Topology:
     def fingerprint(self) -> str:
         """A hash of the facts that a plan depends on: CPUs, their place and state, nodes and the kernel's command line.
 
-        Free memory, governors and devices are not in it: a plan stays right when they change.
+        Free memory, governors, devices and caches are not in it: a plan stays right when they change.
         """
         facts = [
             *(

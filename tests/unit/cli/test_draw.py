@@ -9,7 +9,7 @@ from support.hosts import GIB, interleaved, plain, topology
 from pinner.cli.draw import drawing
 from pinner.cli.roles import DEDICATED, EMULATOR, HOUSEKEEPING, ISOLATED, OFFLINE, UNUSED, VCPU, shared
 from pinner.model.cpuset import CpuSet
-from pinner.model.topology import Node
+from pinner.model.topology import Cache, Device, HugePages, Node
 
 OVERLAP = shared([VCPU, HOUSEKEEPING, EMULATOR])
 
@@ -187,3 +187,71 @@ def test_only_the_cells_and_the_letters_of_the_legend_are_coloured():
         ("H", HOUSEKEEPING.style),
         ("V", VCPU.style),
     ]
+
+
+DETAILED = """\
+h1 now
+
+node 0  64.0 GiB, 12.0 GiB free
+  socket 0 L3 0  0. 1.
+  caches  2 L2 of 1.25 MiB, 1 L3 of 24 MiB shared with other nodes
+  hugepages  512 of 2 MiB (500 free), 4 of 1.0 GiB (0 free)
+  devices  eth0 (0000:02:00.0), 0000:00:1f.2 (storage), 0000:05:00.0
+           (accelerator)
+
+node 1  64.0 GiB, 12.0 GiB free
+  socket 1 L3 1  2. 3.
+  caches  1 L2 of unknown size, 1 L3 of 24 MiB shared with other nodes
+
+. unused    4  0-3"""
+
+
+def test_caches_huge_pages_and_devices_of_each_node():
+    host = detailed(plain(4, 2))
+    pages = (HugePages(2048, 512, 500), HugePages(1024**2, 4, 0), HugePages(64, 0, 0))
+    caches = [(2, 1280, "0"), (2, 1280, "1"), (2, 0, "2-3"), (3, 24576, "0-3")]
+    devices = (
+        Device("pci", "0000:00:00.0", 0, "0600 8086:3c00"),
+        Device("pci", "0000:00:1f.2", 0, "0106 8086:1d02"),
+        Device("pci", "0000:02:00.0", 0, "0200 8086:1521"),
+        Device("pci", "0000:05:00.0", 0, "1200 8086:225c"),
+        Device("pci", "0000:06:00.0", None, "0200 8086:1521"),
+        Device("net", "eth0", 0, "0000:02:00.0"),
+        Device("net", "lo", None, ""),
+    )
+    host = replace(
+        host,
+        nodes=(replace(host.nodes[0], hugepages=pages), host.nodes[1]),
+        caches=tuple(Cache(level, size, CpuSet.parse(cpus)) for level, size, cpus in caches),
+        devices=devices,
+    )
+    assert lines(host, [("h1 now", paint(host))]) == DETAILED
+    narrow = lines(host, [("h1 now", paint(host)), ("planned", paint(host))], 110)
+    assert max(len(line) for line in narrow.splitlines()) <= 110
+
+
+MEMORY_ONLY = """\
+h1 now
+
+node 0  64.0 GiB, 12.0 GiB free
+  socket 0 L3 0  0. 1.
+  node 3  94.0 GiB, 94.0 GiB free, no CPUs, distance 17
+
+node 1  64.0 GiB, 12.0 GiB free
+  socket 1 L3 1  2. 3.
+  node 2  94.0 GiB, 94.0 GiB free, no CPUs, distance 14
+  hugepages  8 of 2 MiB (8 free)
+
+node 4  no memory, no CPUs
+
+. unused    4  0-3"""
+
+
+def test_a_memory_only_node_is_beside_its_nearest_node():
+    host = detailed(plain(4, 2))
+    near = [{0: 10, 1: 21, 2: 24, 3: 17, 4: 12}, {0: 21, 1: 10, 2: 14, 3: 17, 4: 31}]
+    populated = tuple(replace(node, distances=near[node.id]) for node in host.nodes)
+    only = [Node(id_, CpuSet(), 94 * GIB, 94 * GIB, {}) for id_ in (2, 3)]
+    only[0] = replace(only[0], hugepages=(HugePages(2048, 8, 8),))
+    host = replace(host, nodes=(*populated, *only, Node(4, CpuSet(), 0, 0, {})))
+    assert lines(host, [("h1 now", paint(host))]) == MEMORY_ONLY
