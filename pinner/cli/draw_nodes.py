@@ -21,7 +21,7 @@ def details(topology: Topology, node: Node, width: int) -> Iterator[str]:
     facts = (
         ("caches", _caches(caches, node)),
         ("hugepages", [f"{p.total} of {kib(p.size_kib)} ({p.free} free)" for p in node.hugepages if p.total]),
-        ("devices", _devices([device for device in topology.devices if device.node == node.id])),
+        ("devices", _devices([device for device in topology.devices if _is_near(device, node, topology)])),
     )
     for name, parts in facts:
         indent = " " * (len(name) + 2)
@@ -44,6 +44,11 @@ def memory_only(topology: Topology) -> Mapping[int, list[tuple[int, Node]]]:
     return found
 
 
+def _is_near(device: Device, node: Node, topology: Topology) -> bool:
+    """Whether the device is on the node. The only node of a machine has the devices for which no node is reported."""
+    return device.node == node.id or (device.node is None and len(topology.nodes) == 1)
+
+
 def _caches(caches: list[Cache], node: Node) -> list[str]:
     """``4 L2 of 1 MiB``, by level and size."""
     counted = Counter((cache.level, cache.size_kib, cache.cpus <= node.cpus) for cache in caches)
@@ -62,7 +67,7 @@ def _size(amount: int) -> str:
 
 def _devices(devices: list[Device]) -> list[str]:
     """Network interfaces with their PCI address, then the other devices whose place matters."""
-    interfaces = [device for device in devices if device.kind == "net"]
+    interfaces = [device for device in devices if device.kind == "net" and device.description]  # without virtual ones
     named = {device.description for device in interfaces}
     shown = [f"{visible(device.name)} ({visible(device.description)})" for device in interfaces]
     for device in devices:

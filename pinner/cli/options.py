@@ -2,14 +2,12 @@
 
 from argparse import BooleanOptionalAction, Namespace
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
-from pinner import codec
-from pinner.cli.context import Context, pick_host, reason
+from pinner.cli.context import Context, pick_host
 from pinner.cli.parser import Options, Parser
+from pinner.cli.snapshot_file import read_snapshot
 from pinner.cli.values import limit, path, percent, seconds
-from pinner.model.errors import Invalid
 from pinner.model.page import DEFAULT_LIMIT
 from pinner.model.plan import Plan
 from pinner.model.request import Request
@@ -203,18 +201,6 @@ def captured(context: Context, arguments: Namespace) -> Snapshot | None:
         return None
     with context.open(arguments.root) as pinner:
         return pinner.observe(pick_host(pinner, None), 0)
-
-
-def read_snapshot(file: Path) -> Snapshot:
-    """The snapshot in a file. Raises Invalid, which names the file, or the wrong field in the file."""
-    try:
-        text = file.read_bytes()
-    except OSError as error:
-        raise Invalid("--snapshot", str(file), f"a file that can be read ({reason(error)})") from None
-    try:
-        return codec.load(Snapshot, text, field="snapshot")
-    except Invalid as error:
-        raise Invalid("--snapshot", str(file), f"a file that `pinner inventory --save` wrote ({error})") from None
 
 
 def plan_offline(snapshot: Snapshot, request: Request) -> Plan:

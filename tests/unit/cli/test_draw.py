@@ -255,3 +255,10 @@ def test_a_memory_only_node_is_beside_its_nearest_node():
     only[0] = replace(only[0], hugepages=(HugePages(2048, 8, 8),))
     host = replace(host, nodes=(*populated, *only, Node(4, CpuSet(), 0, 0, {})))
     assert lines(host, [("h1 now", paint(host))]) == MEMORY_ONLY
+
+
+def test_the_only_node_has_the_devices_without_a_node():
+    devices = (Device("net", "lo", None, ""), Device("net", "eth0", None, "virtio0"))
+    drawn = lines(replace(detailed(plain(2)), devices=devices), [("now", paint(plain(2)))])
+    assert "  devices  eth0 (virtio0)" in drawn.splitlines()
+    assert "eth0" not in lines(replace(detailed(plain(2, 2)), devices=devices), [("now", paint(plain(2, 2)))])

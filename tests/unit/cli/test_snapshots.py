@@ -8,7 +8,7 @@ import pytest
 from support.hosts import interleaved, process, snapshot
 
 from pinner import codec
-from pinner.cli import context
+from pinner.cli import context, snapshot_file
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
 
@@ -97,3 +97,33 @@ def test_a_file_that_is_no_snapshot(without_service, cli, tmp_path, text, place)
     assert result.err.startswith(f"pinner: error: --snapshot: '{file}' is not valid: ")
     assert f"({place}: " in result.err
     assert len(result.err.splitlines()) == 1
+
+
+CONTRADICTIONS = {
+    "no CPU is online": lambda topology: [cpu.update(online=False) for cpu in topology["cpus"]],
+    "no CPU is online (none)": lambda topology: topology.update(cpus=[], nodes=[]),
+    "CPU 0 is listed twice": lambda topology: topology["cpus"].append(topology["cpus"][0]),
+    "node 1 is listed twice": lambda topology: topology["nodes"].append(topology["nodes"][1]),
+    "CPU 0 is on node 99, which is not listed": lambda topology: topology["cpus"][0].update(node=99),
+    "CPU 0 is in level-3 domain 99, which is not listed": lambda topology: topology["cpus"][0].update(l3=99),
+}
+
+
+@pytest.mark.parametrize("why", CONTRADICTIONS)
+@pytest.mark.parametrize("command", ["plan", "topology", "compare", "nova check"])
+def test_a_snapshot_of_an_impossible_machine_is_refused(without_service, cli, saved, why, command):
+    document = json.loads(saved.read_text())
+    CONTRADICTIONS[why](document["topology"])
+    saved.write_text(json.dumps(document))
+    result = cli(*command.split(), "--snapshot", saved)
+    assert result.status == 2
+    assert result.err.startswith(f"pinner: error: --snapshot: '{saved}' is not valid: ")
+    assert f"(snapshot.topology: {why.partition(' (')[0]})" in result.err
+    assert len(result.err.splitlines()) == 1
+
+
+def test_a_file_without_an_end_is_refused(without_service, cli, monkeypatch):
+    monkeypatch.setattr(snapshot_file, "MAX_BYTES", 1000)
+    result = cli("plan", "--snapshot", "/dev/zero")
+    assert result.status == 2
+    assert "--snapshot: '/dev/zero' is not valid: a file of at most 1000 bytes" in result.err
