@@ -189,6 +189,8 @@ class Libvirt:
         return _timed(self._calls, uuid, what, answer, change=change)
 
     def _ask(self, what: str, work: Callable[[libvirt.virConnect], T]) -> T:
+        what = f"{what} at {self._uri}"
+
         def answer() -> T:
             return self._answer(what, lambda link: work(link.connection), retry=False)
 

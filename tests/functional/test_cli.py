@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -101,6 +102,20 @@ def test_cpus_and_nodes_are_shown_without_libvirt(tmp_path, without_libvirt, com
     ).stdout
     assert {cpu["id"] for cpu in json.loads(document)["topology"]["cpus"]} >= os.sched_getaffinity(0)
     assert "guests" not in json.loads(document)
+
+
+def test_cpus_and_nodes_are_shown_while_libvirt_hangs(tmp_path):
+    """A libvirtd that accepts a connection and never answers."""
+    config, path = tmp_path / "hung.conf", tmp_path / "hung"
+    uri = f"qemu+unix:///system?socket={path}"
+    config.write_text(f"[agent]\nstate_dir = {tmp_path}/s\n[libvirt]\nuri = {uri}\ncall_timeout = 1\n")
+    with socket.socket(socket.AF_UNIX) as hung:
+        hung.bind(str(path))
+        hung.listen()
+        command = [*PINNER, "--config-file", config, "inventory", "--sample-seconds", "0"]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert f"the guests at {uri}: no answer from libvirt within 6 s" in shown.stderr
+    assert "NODE  CPUS" in shown.stdout
 
 
 def test_a_change_without_an_answer_is_refused_and_no_changes_nothing(cli, start_guest):
