@@ -13,9 +13,10 @@ from pinner.api.context import AppState
 from pinner.api.http.limits import Limits
 from pinner.api.http.serving import Serving
 from pinner.api.streams import MAX_STREAMS
+from pinner.service.hosts import LOOKING_CALLERS
 
-THREADS = 2 * MAX_STREAMS
-"""Requests that are answered at the same time. Streams use at most half of the threads."""
+THREADS = MAX_STREAMS + LOOKING_CALLERS + 4
+"""Requests that are answered at the same time. Streams and callers that wait for a host leave four of the threads."""
 
 
 class Server:

@@ -14,6 +14,7 @@ from oslo_config import cfg
 
 from pinner import conf
 from pinner.agent.captured import CapturedAgent
+from pinner.agent.client import AgentClient
 from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.local import LocalAgent
 from pinner.agent.protocol import Agent
@@ -53,6 +54,8 @@ STATE_OF_ROOT = Path("/var/lib/pinner")
 """The state folder of a server that root starts, unless [agent] state_dir names another one."""
 SOCKETS_OF_ROOT = Path("/run/pinner")
 """The folder of the sockets that belong to STATE_OF_ROOT."""
+AGENT_SECONDS = 30.0
+"""How long a call to the agent that is no run may take, besides its sample and its calls of libvirt."""
 
 
 def configuration(files: list[Path] | None = None, into: cfg.ConfigOpts | None = None) -> cfg.ConfigOpts:
@@ -118,6 +121,15 @@ def database_url(config: cfg.ConfigOpts) -> str:
 def host_name(config: cfg.ConfigOpts) -> str:
     """This host's name in pinner."""
     return config.host.name or socket.gethostname()
+
+
+def agent_client(config: cfg.ConfigOpts, path: Path | None = None) -> AgentClient:
+    """The client of this host's agent at ``path``, by default the configured socket.
+
+    A look at the host makes up to two calls of libvirt about the whole host, each six times [libvirt] call_timeout.
+    """
+    patience = AGENT_SECONDS + 12 * config.libvirt.call_timeout
+    return AgentClient(host_name(config), path or agent_socket(config), patience=patience)
 
 
 def nova_sets(config: cfg.ConfigOpts) -> NovaSets:

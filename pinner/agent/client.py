@@ -1,13 +1,21 @@
-"""The client of an agent in another process: an Agent whose calls go through the Unix socket."""
+"""The client of an agent in another process: an Agent whose calls go through the Unix socket.
 
+Every wait has an end. While the agent works on a call, it gives a sign of life every two seconds (``line``), however
+long the call takes. Without one for SILENCE_SECONDS the agent counts as silent: it has been stopped, or hangs.
+"""
+
+import math
 import socket
-from contextlib import suppress
+import struct
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pinner import codec
 from pinner.agent import wire
 from pinner.agent.protocol import Progress
+from pinner.agent.signs_of_life import SignsOfLife, Silent
 from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
 from pinner.model.drift import Drift
 from pinner.model.errors import HostUnreachable, Unanswered, revive
@@ -17,17 +25,33 @@ from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 
+SILENCE_SECONDS = 10.0
+"""How long a caller waits for a sign of life."""
+PATIENCE_SECONDS = 150.0
+"""How long a call that is no run may take, besides the seconds of its sample or of its wait for events: two calls of
+libvirt about the whole host at the default [libvirt] call_timeout, and half a minute."""
+_TIMEVAL = struct.Struct("ll")
+
 
 class AgentClient:
-    """Satisfies Agent. Every call opens its own connection, so that a long call does not delay others."""
+    """Satisfies Agent. Every call opens its own connection, so that a long call does not delay others.
 
-    def __init__(self, host: str, path: Path) -> None:
+    Raises HostUnreachable where a call was not made, and Unanswered where it may have been.
+    """
+
+    def __init__(
+        self, host: str, path: Path, *, patience: float = PATIENCE_SECONDS, silence: float = SILENCE_SECONDS
+    ) -> None:
+        """``patience`` and ``silence`` are like PATIENCE_SECONDS and SILENCE_SECONDS."""
         self._host = host
         self._path = path
+        self._patience = patience
+        self._silence = silence
+        self._signs = SignsOfLife(silence)
 
     def snapshot(self, sample_seconds: float) -> Snapshot:
         """See Agent."""
-        return codec.read(Snapshot, self._call(call="snapshot", sample_seconds=sample_seconds))
+        return codec.read(Snapshot, self._call(sample_seconds, call="snapshot", sample_seconds=sample_seconds))
 
     def topology(self) -> Topology:
         """See Agent."""
@@ -35,11 +59,11 @@ class AgentClient:
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
         """See Agent."""
-        return codec.read(Run, self._call(progress, call="apply", plan=plan, run=run))
+        return codec.read(Run, self._call(math.inf, progress, call="apply", plan=plan, run=run))
 
     def rollback(self, run: Run, progress: Progress) -> Run:
         """See Agent."""
-        return codec.read(Run, self._call(progress, call="rollback", run=run))
+        return codec.read(Run, self._call(math.inf, progress, call="rollback", run=run))
 
     def run(self, run: str) -> Run:
         """See Agent."""
@@ -51,7 +75,7 @@ class AgentClient:
 
     def host_events(self, after: int, timeout: float, process_names: tuple[str, ...]) -> tuple[HostEvent, ...]:
         """See Agent."""
-        found = self._call(call="host_events", after=after, timeout=timeout, process_names=process_names)
+        found = self._call(timeout, call="host_events", after=after, timeout=timeout, process_names=process_names)
         return codec.read(tuple[HostEvent, ...], found)
 
     def has_guest(self, guest: str) -> bool:
@@ -83,25 +107,79 @@ class AgentClient:
         """See Agent."""
         return codec.read(tuple[AgentRecord, ...], self._call(call="audit_records", after=after, limit=limit))
 
-    def _call(self, progress: Progress | None = None, **call: object) -> Any:
+    def _call(self, seconds: float = 0.0, progress: Progress | None = None, **call: object) -> Any:
+        """The result of a call that takes ``seconds`` by its nature. Raises the agent's error."""
+        deadline = time.monotonic() + seconds + self._patience
+        asked = False
         try:
-            with self._connect() as peer:
-                with suppress(EOFError):  # the agent may have answered without reading the call
-                    wire.send(peer, **call)
-                while "progress" in (message := wire.receive(peer)):
-                    if progress is not None:
-                        progress(codec.read(Entry, message["progress"]), message["total"])
-        except (OSError, EOFError) as error:
-            raise Unanswered(self._host, f"its agent at {self._path} ended before it answered: {error}") from None
+            with self._signs.call() as hear, self._connect() as peer:
+                asked = True
+                message = self._exchange(peer, call, deadline, hear, progress)
+        except Silent as silent:
+            raise self._silent(silent.seconds, "has given no sign of life", asked=asked) from None
+        if message is None:
+            raise self._silent(seconds + self._patience, f"has worked on the call {call['call']}", asked=True)
         if "error" in message:
             raise revive(**message["error"])
         return message["result"]
 
-    def _connect(self) -> socket.socket:
-        peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    def _exchange(
+        self,
+        peer: socket.socket,
+        call: Mapping[str, object],
+        deadline: float,
+        hear: Callable[[], None],
+        progress: Progress | None,
+    ) -> dict[str, Any] | None:
+        """Send the call; the result or the error, None after the deadline. Raises TimeoutError where no sign comes."""
         try:
+            _send(peer, self._silence, call)
+            while time.monotonic() < deadline:
+                message = wire.receive(peer, seconds=self._silence)
+                hear()
+                if "progress" in message:
+                    if progress is not None:
+                        progress(codec.read(Entry, message["progress"]), message["total"])
+                elif "alive" not in message:
+                    return message
+        except wire.Overdue:
+            raise TimeoutError from None
+        except (OSError, EOFError) as error:
+            raise Unanswered(self._host, f"its agent at {self._path} ended before it answered: {error}") from None
+        return None
+
+    def _silent(self, seconds: float, what: str, *, asked: bool) -> HostUnreachable:
+        kind = Unanswered if asked else HostUnreachable
+        why = f"its agent at {self._path} {what} for {seconds:.0f} s; look whether it is stopped or overloaded"
+        return kind(self._host, why, seconds=round(seconds, 1))
+
+    def _connect(self) -> socket.socket:
+        """Connect. Raises HostUnreachable, and TimeoutError where a silent agent has its queue full of connections."""
+        peer = None
+        try:
+            peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            # The time of a blocking connect(2). With settimeout(3) Python connects without blocking, and a full queue
+            # is an error at once.
+            whole = int(self._silence)
+            limit = _TIMEVAL.pack(whole, int((self._silence - whole) * 1e6))
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
             peer.connect(str(self._path))
+        except BlockingIOError:
+            if peer is not None:
+                peer.close()
+            raise TimeoutError from None
         except OSError as error:
-            peer.close()
+            if peer is not None:
+                peer.close()
             raise HostUnreachable(self._host, f"its agent does not answer at {self._path}: {error}") from None
         return peer
+
+
+def _send(peer: socket.socket, seconds: float, call: Mapping[str, object]) -> None:
+    """Send the call; an agent that has disconnected may have answered without reading it. Raises Overdue."""
+    try:
+        wire.send(peer, seconds, **call)
+    except wire.Overdue:
+        raise
+    except EOFError:
+        pass

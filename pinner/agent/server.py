@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from pinner.agent import calls, peers, wire
+from pinner.agent.line import PULSE_SECONDS, Line
 from pinner.agent.protocol import Agent, Progress
 from pinner.agent.waiting import CallerLeft, waits_for
 from pinner.model.errors import Busy, NotPermitted, PinnerError, document
@@ -43,6 +44,7 @@ PROGRESS_SECONDS = 2.0
 """How long a caller may take to read the progress of its run, which goes on without the caller after that."""
 
 _RETRY_SECONDS = 0.1
+_GONE = select.POLLHUP | select.POLLERR
 _HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 
 
@@ -59,7 +61,9 @@ class AgentServer:
         self._slots = threading.BoundedSemaphore(MAX_CALLS)
         self._same = {name: threading.BoundedSemaphore(count) for name, count in MAX_SAME_CALLS.items()}
         self._large = threading.BoundedSemaphore(MAX_LARGE_CALLS)
+        self._lines: set[Line] = set()
         self._closing = False
+        self._closed = threading.Event()
         path.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         mask = os.umask(0o177)
@@ -71,10 +75,12 @@ class AgentServer:
             os.chown(path, user, -1)
         self._socket.listen(MAX_CALLS)
         self._accepting = threading.Thread(target=self._accept, name="agent-accept", daemon=True)
+        self._pulsing = threading.Thread(target=self._pulse, name="agent-pulse", daemon=True)
 
     def start(self) -> None:
         """Start to answer calls."""
         self._accepting.start()
+        self._pulsing.start()
 
     def close(self) -> None:
         """Remove the socket, accept no more calls, and wait until running calls end."""
@@ -85,6 +91,7 @@ class AgentServer:
         self._socket.close()
         for call in self._calls:
             call.join()
+        self._closed.set()
 
     def _accept(self) -> None:
         while not self._closing:
@@ -97,6 +104,12 @@ class AgentServer:
                     time.sleep(_RETRY_SECONDS)
                 continue
             self._begin(peer)
+
+    def _pulse(self) -> None:
+        """Give every caller that waits a sign of life, until the last call has ended."""
+        while not self._closed.wait(PULSE_SECONDS):
+            for line in tuple(self._lines):
+                line.pulse()
 
     def _begin(self, peer: socket.socket) -> None:
         """Serve the connection in a thread of its own; refuse it where it is not permitted, or no thread is left."""
@@ -122,28 +135,35 @@ class AgentServer:
                 self._calls.append(call)
 
     def _serve(self, peer: socket.socket, label: str) -> None:
+        line = Line(peer)
         try:
             with peer, waits_for(lambda: self._closing or _hung_up(peer)):
-                self._answer(peer, label)
+                self._lines.add(line)
+                self._answer(peer, line, label)
+                line.end()
         finally:
+            self._lines.discard(line)
             self._slots.release()
 
-    def _answer(self, peer: socket.socket, label: str) -> None:
+    def _answer(self, peer: socket.socket, line: Line, label: str) -> None:
         try:
             with ExitStack() as places:
                 take_place = partial(self._take_large, places)
                 call = wire.receive(peer, wire.MAX_REQUEST, self._request_seconds, take_place)
                 places.enter_context(self._slot(calls.name_of(call)))
-                result = calls.answer(self._agent, call, calls.Caller(label, _progress_to(peer)))
+                if _hung_up(peer, _GONE):
+                    # A caller that has given up must be able to rely on it: what has not begun never begins.
+                    raise CallerLeft
+                result = calls.answer(self._agent, call, calls.Caller(label, _progress_to(line)))
                 del call
-            wire.send(peer, ANSWER_SECONDS, result=result)
+            line.send(ANSWER_SECONDS, result=result)
         except PinnerError as error:
-            _refuse(peer, error)
+            _refuse(line, error)
         except (EOFError, CallerLeft) as error:
             LOG.info("the caller %s got no answer: %s", label, error)
         except Exception:
             LOG.exception("a call to the agent by %s failed", label)
-            _refuse(peer, PinnerError("the agent failed; its log has the reason"))
+            _refuse(line, PinnerError("the agent failed; its log has the reason"))
 
     def _take_large(self, places: ExitStack, length: int) -> None:
         """Give a long message one of the places for such, until ``places`` ends. Raises Busy."""
@@ -170,27 +190,27 @@ class AgentServer:
     def _turn_away(peer: socket.socket, error: PinnerError) -> None:
         """Answer without reading the call. It never blocks: the answer fits into the buffer of a new connection."""
         with peer:
-            _refuse(peer, error, 0.0)
+            _refuse(Line(peer), error, 0.0)
 
 
-def _refuse(peer: socket.socket, error: PinnerError, seconds: float = ANSWER_SECONDS) -> None:
+def _refuse(line: Line, error: PinnerError, seconds: float = ANSWER_SECONDS) -> None:
     try:
-        wire.send(peer, seconds, error=document(error))
+        line.send(seconds, error=document(error))
     except EOFError:
         LOG.info("the caller has disconnected before it got its answer: %s", error)
     except ValueError:
         # A detail of the error cannot be written as JSON.
         with suppress(EOFError):
-            wire.send(peer, seconds, error=document(PinnerError(type(error).__name__)))
+            line.send(seconds, error=document(PinnerError(type(error).__name__)))
 
 
-def _hung_up(peer: socket.socket) -> bool:
+def _hung_up(peer: socket.socket, events: int = _HUNG_UP) -> bool:
     poll = select.poll()
-    poll.register(peer, _HUNG_UP)
+    poll.register(peer, events)
     return bool(poll.poll(0))
 
 
-def _progress_to(peer: socket.socket) -> Progress:
+def _progress_to(line: Line) -> Progress:
     """Sends progress. A caller that disconnects, or does not read, does not stop a run: it continues to its end, and
     the journal has its result."""
     left = threading.Event()
@@ -199,7 +219,7 @@ def _progress_to(peer: socket.socket) -> Progress:
         if left.is_set():
             return
         try:
-            wire.send(peer, PROGRESS_SECONDS, progress=entry, total=total)
+            line.send(PROGRESS_SECONDS, progress=entry, total=total)
         except EOFError:
             left.set()
             LOG.info("the caller of run %s has disconnected; the run continues", entry.run)

@@ -1,6 +1,7 @@
 """The messages between an agent and its callers: JSON over a Unix socket, one call in each connection.
 
     -> {"call": NAME, ...arguments}
+    <- {"alive": true}                     every two seconds until the answer
     <- {"progress": Entry, "total": N}     any number of times
     <- {"result": VALUE} or {"error": {"code", "message", "details"}}
 
@@ -29,6 +30,13 @@ MAX_ANSWER = 256 * 1024 * 1024
 _LENGTH = struct.Struct("!I")
 _PIECE = 1 << 18
 
+ALIVE = _LENGTH.pack(14) + b'{"alive":true}'
+"""The message that is a sign of life only."""
+
+
+class Overdue(EOFError):
+    """The peer neither sent nor read in time; it is still connected."""
+
 
 def send(peer: socket.socket, seconds: float | None = None, /, **parts: object) -> None:
     """Send one message within ``seconds`` (None: without a limit). The codec writes the values.
@@ -39,6 +47,8 @@ def send(peer: socket.socket, seconds: float | None = None, /, **parts: object) 
     peer.settimeout(seconds)
     try:
         peer.sendall(_LENGTH.pack(len(body) + 2) + b"{" + body + b"}")
+    except TimeoutError:
+        raise Overdue("the peer does not read: timed out") from None
     except OSError as error:
         raise EOFError(f"the peer does not read: {error}") from None
 
@@ -52,7 +62,7 @@ def receive(
     """The next message, of at most ``limit`` bytes, if it arrives within ``seconds`` (None: without a limit).
 
     ``admit`` is called with its length before it is read, and may raise. Raises EOFError where the peer has
-    disconnected or is too slow, and Invalid for a message that is too long or is not a JSON object.
+    disconnected, Overdue where it is too slow, and Invalid for a message that is too long or is not a JSON object.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     (length,) = _LENGTH.unpack(_read(peer, _LENGTH.size, deadline))
@@ -83,6 +93,8 @@ def _read(peer: socket.socket, length: int, deadline: float | None) -> bytes:
             if not piece:
                 raise EOFError("the peer has disconnected")
             found += piece
+    except TimeoutError:
+        raise Overdue("the peer does not send: timed out") from None
     except OSError as error:
         raise EOFError(f"the peer does not send: {error}") from None
     return bytes(found)

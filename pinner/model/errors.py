@@ -202,12 +202,13 @@ class HostUnreachable(PinnerError):
 
     code = "host_unreachable"
 
-    def __init__(self, host: str, why: str) -> None:
-        super().__init__(f"host {host}: {why}", host=host, why=why)
+    def __init__(self, host: str, why: str, **details: Any) -> None:
+        super().__init__(f"host {host}: {why}", host=host, why=why, **details)
 
 
 class Unanswered(HostUnreachable):
-    """The host's agent ended before it answered a request: it may have done all of it, a part, or nothing."""
+    """The host's agent ended before it answered a request, or is silent: it may have done all of it, a part, or
+    nothing. ``seconds``: how long it has been silent."""
 
 
 class NotPermitted(PinnerError):

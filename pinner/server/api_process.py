@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 from oslo_config import cfg
 
 from pinner import wiring
-from pinner.agent.client import AgentClient
 from pinner.agent.protocol import Agent
 from pinner.model.errors import Invalid, PinnerError
 from pinner.render import visible
-from pinner.server import installation, privileges, sockets
+from pinner.server import folders, installation, privileges, sockets
 from pinner.server.signals import asked_to_end
 from pinner.server.sockets import ApiAddress
 from pinner.server.systemd import notify_ready
@@ -28,6 +27,9 @@ if TYPE_CHECKING:
     from pinner.api.server import Server
 
 LOG = logging.getLogger(__name__)
+
+ORPHAN_SECONDS = 10.0
+"""How long a new server waits for the end of an API whose agent was killed."""
 
 
 def serve(
@@ -89,8 +91,9 @@ def serve_alone(config: cfg.ConfigOpts, address: ApiAddress) -> None:
     account = pwd.getpwuid(user)
     if wrong := privileges.unsuitable(user, account.pw_name):
         raise Invalid("--only api, started by the user", account.pw_name, wrong)
-    agent = AgentClient(wiring.host_name(config), wiring.agent_socket(config))
+    agent = wiring.agent_client(config)
     with ExitStack() as undo:
+        _lock(config, undo)
         listeners = sockets.inherited()
         if not listeners:
             listeners = sockets.listen(address, undo)
@@ -112,12 +115,14 @@ def run(
     The API ends when the other end of the pipe ``agent_ready`` is closed.
     """
     try:
-        agent = AgentClient(wiring.host_name(config), wiring.agent_socket(config))
+        agent = wiring.agent_client(config)
         installation.keep_readable(account)
         privileges.drop(account)
-        if not os.read(agent_ready, 1):
-            return 1
-        serve(config, agent, database, listeners, agent_ready, tls=tls)
+        with ExitStack() as undo:
+            _lock(config, undo, ORPHAN_SECONDS)
+            if not os.read(agent_ready, 1):
+                return 1
+            serve(config, agent, database, listeners, agent_ready, tls=tls)
     except PinnerError as error:
         print(f"pinner: error: {visible(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, Invalid) else 1
@@ -125,3 +130,10 @@ def run(
         LOG.exception("the API ended")
         return 1
     return 0
+
+
+def _lock(config: cfg.ConfigOpts, undo: ExitStack, wait_seconds: float = 0.0) -> None:
+    """Lock the API's part of the state folder until ``undo`` ends it. Raises Invalid."""
+    lock = folders.lock_api(wiring.state_dir(config), wait_seconds=wait_seconds)
+    if lock is not None:
+        undo.callback(os.close, lock)

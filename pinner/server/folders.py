@@ -4,31 +4,83 @@ import fcntl
 import os
 import pwd
 import stat
+import time
 from pathlib import Path
 
 from pinner.model.errors import Invalid
 from pinner.owners import require_own
 
 OPTION = "[agent] state_dir"
+PID_FILE = "serve.pid"
+"""The file in a locked folder with the id of the process that has locked it."""
+_RETRY_SECONDS = 0.05
 
 
 def lock(state: Path) -> int:
     """Lock the state folder for this process, and return the lock's file descriptor; the kernel ends the lock with it.
 
-    A second server would replace the first one's socket, and resolve the first one's run. Raises Invalid.
+    A second server would replace the first one's socket, and resolve the first one's run. Raises Invalid, which names
+    the process that has the lock.
     """
     try:
         state.mkdir(parents=True, exist_ok=True)
         require_own(state, OPTION)
-        descriptor = os.open(state, os.O_RDONLY | os.O_DIRECTORY)
+        return _locked(state, 0.0)
     except OSError as error:
         raise Invalid(OPTION, str(state), f"a writable folder ({error.strerror})") from None
+
+
+def lock_api(state: Path, *, wait_seconds: float = 0.0) -> int | None:
+    """Lock the API's part of the state folder, like ``lock``; None before the first start of the agent, which makes it.
+
+    The lock of an API whose agent was killed ends a moment later; ``wait_seconds`` waits for that. Raises Invalid.
+    """
+    try:
+        return _locked(state / "api", wait_seconds)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Invalid(OPTION, str(state / "api"), f"a folder that this user can write ({error.strerror})") from None
+
+
+def _locked(folder: Path, wait_seconds: float) -> int:
+    """The descriptor of the locked folder. Raises OSError, and Invalid where another process has the lock."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    deadline = time.monotonic() + wait_seconds
+    try:
+        while not _lock_now(descriptor):
+            if time.monotonic() >= deadline:
+                expected = f"a folder that no other running `pinner serve` uses{_holder(folder)}"
+                raise Invalid(OPTION, str(folder), expected)
+            time.sleep(_RETRY_SECONDS)
+        _write_pid(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _lock_now(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(descriptor)
-        raise Invalid(OPTION, str(state), "a folder that no other running `pinner serve` uses") from None
-    return descriptor
+        return False
+    return True
+
+
+def _write_pid(folder: int) -> None:
+    """Write this process's id for the message of a second server. Only the lock says whether a server runs."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    with os.fdopen(os.open(PID_FILE, flags, 0o644, dir_fd=folder), "w") as file:
+        file.write(f"{os.getpid()}\n")
+
+
+def _holder(folder: Path) -> str:
+    """The process that has the lock, for a message; empty where it cannot be read."""
+    try:
+        return f"; process {int((folder / PID_FILE).read_text('ascii'))} does"
+    except (OSError, ValueError):
+        return ""
 
 
 def prepare(state: Path, account: pwd.struct_passwd) -> None:

@@ -21,7 +21,7 @@ from pinner import wiring
 from pinner.api.tls import TlsFiles, server_context
 from pinner.model.errors import Invalid, PinnerError
 from pinner.owners import require_own
-from pinner.server import agent_process, api_process, privileges, sockets
+from pinner.server import agent_process, api_process, folders, privileges, sockets
 from pinner.server.signals import asked_to_end
 from pinner.server.sockets import ApiAddress
 
@@ -53,6 +53,7 @@ def serve(config_files: list[Path] | None, bind: str | None, port: int | None, o
         _serve_apart(config, address)
     else:
         with ExitStack() as undo:
+            undo.callback(os.close, folders.lock(wiring.state_dir(config)))
             agent = wiring.local_agent(config, {os.getpid()}, undo, watch=True)
             listeners = sockets.listen(address, undo)
             api_process.serve(config, agent, wiring.database_url(config), listeners, tls=address.tls)
@@ -109,7 +110,7 @@ def _serve_apart(config: cfg.ConfigOpts, address: ApiAddress) -> None:
     with ExitStack() as undo:
         lock = agent_process.prepare(config, account)
         undo.callback(os.close, lock)
-        listeners = sockets.listen(address, undo)
+        listeners = sockets.listen(address, undo, wait_seconds=api_process.ORPHAN_SECONDS)
         # The child reads a byte when the agent listens, and the end of the pipe when this process has ended.
         child_end, own_end = os.pipe()
         child = os.fork()

@@ -13,7 +13,6 @@ from pathlib import Path
 from oslo_config import cfg
 
 from pinner import codec, wiring
-from pinner.agent.client import AgentClient
 from pinner.agent.server import AgentServer
 from pinner.model.errors import NotPermitted, PinnerError, document, revive
 from pinner.owners import require_own
@@ -130,7 +129,7 @@ def _api_process(
         if not os.read(ends, 1):
             return 1
         with ExitStack() as undo:
-            agent = AgentClient(wiring.host_name(config), path)
+            agent = wiring.agent_client(config, path)
             api_process.start(config, agent, url, [listener], undo)
             os.write(report, b"{}")
             os.close(report)

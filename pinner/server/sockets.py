@@ -9,10 +9,12 @@ import os
 import socket
 import ssl
 import stat
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from pinner.agent import peers
 from pinner.model.errors import Invalid, NotPermitted
 from pinner.owners import connect_remedy, require_own
 
@@ -20,9 +22,10 @@ MAX_PATH = 107
 """Bytes in the path of a Unix socket (sun_path in unix(7))."""
 LOOPBACK = "127.0.0.1"
 PROBE_SECONDS = 5.0
-"""Seconds to wait for the connection of a probe. A server whose queue of connections is full lets it wait."""
+"""Seconds to wait for the connection of a probe."""
 BACKLOG = 128
 _FIRST_INHERITED = 3
+_RETRY_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +41,14 @@ class ApiAddress:
     """The TLS settings of ``bind``; None: it speaks plain HTTP."""
 
 
-def listen(address: ApiAddress, undo: ExitStack) -> list[socket.socket]:
-    """The listening sockets of the API; ``undo`` closes them and removes the Unix socket. Raises Invalid."""
+def listen(address: ApiAddress, undo: ExitStack, *, wait_seconds: float = 0.0) -> list[socket.socket]:
+    """The listening sockets of the API; ``undo`` closes them and removes the Unix socket. Raises Invalid.
+
+    ``wait_seconds`` is how long to wait for the end of another API at the Unix socket.
+    """
     as_root = os.geteuid() == 0
     group, mode = (group_id(address.group), 0o660) if as_root else (-1, 0o600)
-    found = [listen_unix(address.unix, "[api] socket", group=group, mode=mode)]
+    found = [listen_unix(address.unix, "[api] socket", group=group, mode=mode, wait_seconds=wait_seconds)]
     undo.callback(remove, address.unix)
     undo.callback(found[0].close)
     if address.bind:
@@ -51,7 +57,9 @@ def listen(address: ApiAddress, undo: ExitStack) -> list[socket.socket]:
     return found
 
 
-def listen_unix(path: Path, field: str, *, user: int = -1, group: int = -1, mode: int = 0o600) -> socket.socket:
+def listen_unix(
+    path: Path, field: str, *, user: int = -1, group: int = -1, mode: int = 0o600, wait_seconds: float = 0.0
+) -> socket.socket:
     """A Unix socket that listens at ``path``, with this owner, group and mode; -1 leaves the process's own.
 
     Raises Invalid, which names ``field``, as ``prepare`` does, and where the socket cannot be made.
@@ -60,7 +68,7 @@ def listen_unix(path: Path, field: str, *, user: int = -1, group: int = -1, mode
         raise Invalid(field, str(path), f"a path of at most {MAX_PATH} bytes")
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        prepare(path, field)
+        prepare(path, field, wait_seconds=wait_seconds)
         mask = os.umask(0o177)
         try:
             made.bind(str(path))
@@ -88,8 +96,8 @@ def listen_tcp(host: str, port: int) -> socket.socket:
         raise Invalid("bind", f"{host}:{port}", f"a free address of this machine ({error.strerror or error})") from None
 
 
-def prepare(path: Path, field: str) -> None:
-    """Make the folder of a socket, and remove the socket of a dead server.
+def prepare(path: Path, field: str, *, wait_seconds: float = 0.0) -> None:
+    """Make the folder of a socket, and remove the socket of a dead server, or of one that ends in ``wait_seconds``.
 
     Raises Invalid where another server listens, where the path is not a socket, and where root's socket would lie in a
     folder that another user can write.
@@ -103,7 +111,7 @@ def prepare(path: Path, field: str) -> None:
     except OSError as error:
         raise Invalid(field, str(path), f"a path in a folder that can be made ({error.strerror})") from None
     require_own(folder, field)
-    _remove_dead(path, field)
+    _remove_dead(path, field, wait_seconds)
 
 
 def remove(path: Path) -> None:
@@ -119,7 +127,8 @@ def answers(path: Path) -> bool:
             probe.connect(str(path))
         except PermissionError:
             raise NotPermitted(f"unix:{path}", connect_remedy(path)) from None
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
+            # The queue of connections is full, so a server has it; connect(2) says EAGAIN at once for a Unix socket.
             return True
         except OSError:
             return False
@@ -155,7 +164,7 @@ def group_id(name: str) -> int:
         raise Invalid("[api] group", name, remedy) from None
 
 
-def _remove_dead(path: Path, field: str) -> None:
+def _remove_dead(path: Path, field: str, wait_seconds: float) -> None:
     """Remove the socket of a server that has ended. Raises Invalid for a live one, and for another kind of file."""
     try:
         kind = path.lstat().st_mode
@@ -163,6 +172,20 @@ def _remove_dead(path: Path, field: str) -> None:
         return
     if not stat.S_ISSOCK(kind):
         raise Invalid(field, str(path), "a path of pinner's own: another kind of file is there")
-    if answers(path):
-        raise Invalid(field, str(path), "a path where no other running `pinner serve` listens")
-    path.unlink()
+    deadline = time.monotonic() + wait_seconds
+    while answers(path):
+        if time.monotonic() >= deadline:
+            raise Invalid(field, str(path), f"a path where no other running `pinner serve` listens{_listener(path)}")
+        time.sleep(_RETRY_SECONDS)
+    path.unlink(missing_ok=True)
+
+
+def _listener(path: Path) -> str:
+    """The process that listens at ``path``, for a message; empty where the kernel does not name it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+            return f"; process {peers.of(probe).pid} does"
+        except OSError:
+            return ""

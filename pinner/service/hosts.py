@@ -2,7 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 
 from pinner.agent.protocol import Agent
@@ -19,6 +20,11 @@ MEASUREMENTS = 4
 """Measurements of CPU use of one host at the same time."""
 MEASURING_CALLERS = 8
 """Callers that wait for a measurement. Each occupies a thread of the server for the time of the sample."""
+LOOKING_CALLERS = 12
+"""Callers that look at hosts at the same time, or wait for a look of another one. Each occupies a thread of the server,
+and other threads must stay free for callers who read the database only, however long the host takes."""
+PLACE_SECONDS = 1.0
+"""How long a further caller waits for one of the places."""
 RETRY_SECONDS = 5
 
 
@@ -36,6 +42,7 @@ class Hosts:
         self._topologies = {host: SharedCalls[Topology](1) for host in agents}
         self._measurements = {host: SharedCalls[Snapshot](MEASUREMENTS) for host in agents}
         self._measuring = threading.BoundedSemaphore(MEASURING_CALLERS)
+        self._looking = threading.BoundedSemaphore(LOOKING_CALLERS)
 
     def names(self) -> tuple[str, ...]:
         """The names of all hosts, sorted."""
@@ -68,8 +75,12 @@ class Hosts:
         return with_guest_hints(self._take(host, sample_seconds), self._hints.of(host), self._now())
 
     def look(self, host: str, sample_seconds: float) -> Snapshot:
-        """Like ``snapshot``, but without the hints while the database cannot be read: looking needs no database."""
-        taken = self._take(host, sample_seconds)
+        """Like ``snapshot``, but without the hints while the database cannot be read: looking needs no database.
+
+        Raises Overloaded also where LOOKING_CALLERS look already.
+        """
+        with self._place():
+            taken = self._take(host, sample_seconds)
         try:
             hints = self._hints.of(host)
         except StoreUnavailable as error:
@@ -78,9 +89,20 @@ class Hosts:
         return with_guest_hints(taken, hints, self._now())
 
     def topology(self, host: str) -> Topology:
-        """The host's topology now. Its processes and guests are not read. Raises NotFound, HostUnreachable."""
+        """The host's topology now. Its processes and guests are not read. Raises like ``look``."""
         agent = self.agent(host)
-        return self._topologies[host].call(None, agent.topology)
+        with self._place():
+            return self._topologies[host].call(None, agent.topology)
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        """One of the places for callers that look at a host. Raises Overloaded."""
+        if not self._looking.acquire(timeout=PLACE_SECONDS):
+            raise Overloaded(f"{LOOKING_CALLERS} callers wait for hosts", RETRY_SECONDS)
+        try:
+            yield
+        finally:
+            self._looking.release()
 
     def _take(self, host: str, sample_seconds: float) -> Snapshot:
         agent = self.agent(host)

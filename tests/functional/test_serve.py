@@ -85,6 +85,7 @@ def test_the_agent_runs_as_root_and_the_api_does_not(start: Start, folder: Path)
 
 
 @needs_root
+@pytest.mark.fault(54)
 def test_a_second_server_of_a_state_folder_is_refused_and_the_first_one_goes_on(start: Start, folder: Path) -> None:
     first = start()
     assert first.url
@@ -92,8 +93,43 @@ def test_a_second_server_of_a_state_folder_is_refused_and_the_first_one_goes_on(
     second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert second.returncode == 2
     assert "[agent] state_dir" in second.stderr
+    assert f"process {first.process.pid} does" in second.stderr
     answer = first.http.get(f"/v1/hosts/{socket.gethostname()}/guests")
     assert "libvirt does not answer" in answer.text, "the request has reached the agent"
+
+
+@needs_root
+@pytest.mark.fault(54)
+@pytest.mark.parametrize("stop", [False, True], ids=["running", "stopped"])
+def test_a_server_of_another_state_folder_leaves_the_sockets_of_the_first_one(
+    start: Start, folder: Path, stop: bool
+) -> None:
+    first = start(config=f"[agent]\nsocket = {folder}/agent.sock\n[api]\nsocket = {folder}/api.sock\n")
+    other = folder / "other.conf"
+    other.write_text((folder / "pinner.conf").read_text().replace(f"{folder}/state", f"{folder}/other"))
+    inodes = {name: (folder / name).stat().st_ino for name in ("agent.sock", "api.sock")}
+    if stop:
+        first.process.send_signal(signal.SIGSTOP)
+    for only in ((), ("--only", "agent")):
+        command = [str(PINNER), "serve", *only, "--config-file", str(other)]
+        second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert second.returncode == 2, second.stderr
+        assert f"'{folder}/agent.sock'" in second.stderr
+        assert f"process {first.process.pid} does" in second.stderr
+    first.process.send_signal(signal.SIGCONT)
+    assert inodes == {name: (folder / name).stat().st_ino for name in inodes}
+    assert "libvirt does not answer" in first.http.get(f"/v1/hosts/{socket.gethostname()}/guests").text
+
+
+@needs_root
+@pytest.mark.fault(54)
+def test_after_the_agent_was_killed_a_new_server_starts_at_once(start: Start) -> None:
+    """The API of the killed agent ends by itself; the new server waits for that."""
+    first = start()
+    first.process.kill()
+    second = start()
+    assert second.http.get("/healthcheck").status_code == 200
+    assert "libvirt does not answer" in second.http.get(f"/v1/hosts/{socket.gethostname()}/guests").text
 
 
 def _as_api(path: Path) -> None:

@@ -90,7 +90,7 @@ def _until_the_end(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[
         yield process
     finally:
         process.terminate()
-        assert process.wait(20) in (0, -15)
+        assert process.wait(20) in (0, -9, -15)
 
 
 @pytest.fixture
@@ -154,6 +154,21 @@ def refused(host: Host, *arguments: str, user: int = 0) -> str:
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
     return done.stderr
+
+
+@pytest.mark.fault(54)
+def test_a_second_agent_and_a_second_api_are_refused(host: Host) -> None:
+    with host.agent() as agent, host.api() as api:
+        assert f"process {agent.pid} does" in refused(host, "--only", "agent")
+        assert f"process {agent.pid} does" in refused(host)
+        told = refused(host, "--only", "api", user=api_account().uid)
+        assert f"{host.folder}/state/api" in told
+        assert "; process " in told
+        assert "libvirt does not answer" in error_of(api.get("/v1/hosts/here/guests"))[2]
+        agent.kill()
+        agent.wait()
+        with host.agent():
+            assert "libvirt does not answer" in error_of(api.get("/v1/hosts/here/guests"))[2]
 
 
 @pytest.mark.parametrize("user", ["root", "nobody"])

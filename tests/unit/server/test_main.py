@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -93,14 +94,37 @@ def test_a_user_without_a_home_is_asked_for_a_state_folder(monkeypatch: pytest.M
         wiring.state_dir(conf.load([]))
 
 
+@pytest.mark.fault(54)
 def test_a_state_folder_has_one_server(tmp_path: Path) -> None:
     """A second server would take the first one's socket away, even if it ends at once because its port is in use."""
     lock = folders.lock(tmp_path / "state")
     with pytest.raises(Invalid, match="no other running `pinner serve`") as refused:
         folders.lock(tmp_path / "state")
     assert refused.value.details["field"] == "[agent] state_dir"
+    assert f"process {os.getpid()} does" in str(refused.value)
     os.close(lock)
     os.close(folders.lock(tmp_path / "state"))
+
+
+@pytest.mark.fault(54)
+def test_the_apis_part_has_one_server_too(tmp_path: Path) -> None:
+    assert folders.lock_api(tmp_path) is None, "the agent has not made it yet"
+    (tmp_path / "api").mkdir()
+    lock = folders.lock_api(tmp_path)
+    with pytest.raises(Invalid, match=f"process {os.getpid()} does"):
+        folders.lock_api(tmp_path)
+    threading.Timer(0.3, os.close, [lock]).start()
+    again = folders.lock_api(tmp_path, wait_seconds=10)
+    assert again is not None, "an API that ends a moment later is waited for"
+    os.close(again)
+
+
+@pytest.mark.fault(54)
+def test_a_lock_is_not_taken_through_a_symlink(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "api").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Invalid, match=r"\[agent\] state_dir"):
+        folders.lock_api(tmp_path)
 
 
 @pytest.mark.parametrize("file", ["/nowhere/pinner.log", "/"])

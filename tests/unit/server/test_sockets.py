@@ -1,5 +1,6 @@
 """The listening sockets, with real sockets, users and groups."""
 
+import contextlib
 import grp
 import os
 import socket
@@ -7,6 +8,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -73,6 +75,36 @@ def test_a_live_socket_is_refused_and_goes_on(path: Path) -> None:
 
 
 @pytest.mark.fault(42)
+@pytest.mark.fault(54)
+def test_the_refusal_names_the_process_that_listens(path: Path) -> None:
+    with sockets.listen_unix(path, "socket"), pytest.raises(Invalid, match=f"process {os.getpid()} does"):
+        sockets.listen_unix(path, "socket")
+
+
+@pytest.mark.fault(54)
+def test_a_server_whose_queue_of_connections_is_full_is_alive(path: Path) -> None:
+    """It may be stopped (SIGSTOP), or busy. connect(2) then says EAGAIN at once."""
+    with contextlib.ExitStack() as opened:
+        listening = opened.enter_context(sockets.listen_unix(path, "socket"))
+        listening.listen(1)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                waiting = opened.enter_context(socket.socket(socket.AF_UNIX))
+                waiting.setblocking(False)
+                waiting.connect(str(path))
+        assert sockets.answers(path)
+        with pytest.raises(Invalid, match="no other running"):
+            sockets.listen_unix(path, "socket")
+    assert path.exists()
+
+
+@pytest.mark.fault(54)
+def test_a_server_that_is_about_to_end_is_waited_for(path: Path) -> None:
+    first = sockets.listen_unix(path, "socket")
+    threading.Timer(0.3, first.close).start()
+    sockets.listen_unix(path, "socket", wait_seconds=10).close()
+
+
 @pytest.mark.parametrize("kind", ["file", "symlink", "folder"])
 def test_another_kind_of_file_is_refused_and_stays(path: Path, tmp_path: Path, kind: str) -> None:
     path.parent.mkdir()
