@@ -23,7 +23,7 @@ from pinner.model.errors import Invalid, shown
 LOG = logging.getLogger(__name__)
 
 REQUEST_ID = "X-Openstack-Request-Id"
-PUBLIC = frozenset({"root.versions", "root.version", "root.healthcheck", "openapi.spec"})
+PUBLIC = frozenset({"root.versions", "root.version", "root.healthcheck", "root.live", "root.ready", "openapi.spec"})
 """Endpoints that need no credentials."""
 READING = ("GET", "HEAD")
 """Methods that change nothing."""

@@ -11,6 +11,7 @@ from pinner.api.context import AccessControl, AppState
 from pinner.api.streams import Streams
 from pinner.api.v1 import NOUNS
 from pinner.api.validation import WrittenJson
+from pinner.service.monitor import Monitor
 from pinner.service.protocol import Service
 from pinner.store.idempotency import IdempotencyKeys
 
@@ -26,11 +27,13 @@ def create_app(
     max_body_bytes: int,
     idempotency_keys: IdempotencyKeys | None = None,
     now: Callable[[], datetime] = _now,
+    monitor: Monitor | None = None,
 ) -> APIFlask:
     """The REST API of the service ``pinner`` as a WSGI application.
 
     ``control`` decides who may do what. A body above ``max_body_bytes`` is refused. Without ``idempotency_keys`` an
-    Idempotency-Key is refused. Raises LookupError if a view has no policy rule.
+    Idempotency-Key is refused. Without ``monitor`` the server is always ready, and has no metrics. Raises LookupError
+    if a view has no policy rule.
     """
     # static_folder=None: no static files. Flask accepts None, but APIFlask's annotation does not allow it.
     app = APIFlask("pinner", title="pinner", version=__version__, docs_path=None, static_folder=None)  # type: ignore[arg-type]
@@ -51,5 +54,5 @@ def create_app(
     for noun in NOUNS:
         app.register_blueprint(noun, url_prefix="/v1")
     rules = policies.rules_of(app.url_map, access.PUBLIC)
-    app.extensions["pinner"] = AppState(pinner, control, rules, Streams(), idempotency_keys, now)
+    app.extensions["pinner"] = AppState(pinner, control, rules, Streams(), idempotency_keys, now, monitor)
     return app

@@ -14,6 +14,7 @@ from pinner.api.refusals import RefusalAudit
 from pinner.api.streams import Streams
 from pinner.model.audit import Caller
 from pinner.model.errors import NotFound
+from pinner.service.monitor import Monitor
 from pinner.service.protocol import Service
 from pinner.store.idempotency import IdempotencyKeys
 
@@ -39,6 +40,7 @@ class AppState:
     idempotency_keys: IdempotencyKeys | None
     """None: the server stores no answers."""
     now: Callable[[], datetime]
+    monitor: Monitor | None
     kept_plans: KeptPlans = field(default_factory=KeptPlans)
 
 

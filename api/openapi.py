@@ -132,8 +132,13 @@ def _describe_bodies(operation: Json, schemas: Json) -> None:
                 body["required"] = bool(schemas[name].get("required"))
 
 
+def needs_credentials(path: str) -> bool:
+    """Whether every method of the path needs credentials; the public paths tell nothing about a host."""
+    return path.startswith("/v1/") or path == "/metrics"
+
+
 def _add_common(path: str, method: str, operation: Json) -> None:
-    versioned = path.startswith("/v1/")
+    versioned = needs_credentials(path)
     if versioned:
         operation["security"] = [{name: []} for name in SECURITY]
     parameters = [*operation.pop(HEADERS, ()), *([IDEMPOTENCY_KEY] if method == "post" else ())]

@@ -37,6 +37,15 @@ NOT_MODIFIED: dict[int | str, dict[str, str | dict[str, Json]]] = {
 """The answer to If-None-Match, for APIFlask's ``doc(responses=)``."""
 
 
+NOT_READY: dict[int | str, dict[str, str | dict[str, Json]]] = {
+    503: {
+        "description": "A check fails",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Ready"}}},
+    }
+}
+"""The answer of a server that is not ready, for APIFlask's ``doc(responses=)``."""
+
+
 def links(parameter: str, pointer: str, *operations: str) -> Json:
     """OpenAPI links: these operations take ``parameter`` from the JSON pointer ``pointer`` of this answer."""
     parameters = {parameter: f"$response.body#{pointer}"}

@@ -39,6 +39,8 @@ def _rule(name: str, check: str, method: str, path: str, description: str) -> Do
 
 
 _OPERATIONS = (
+    _rule("health:show", "reader", "GET", "/v1/health", "Show why the server is not ready."),
+    _rule("metrics:show", "reader", "GET", "/metrics", "Show the metrics of the server."),
     _rule("strategies:list", "reader", "GET", "/v1/strategies", "List the installed strategies."),
     _rule("hosts:list", "reader", "GET", "/v1/hosts", "List the hosts."),
     _rule("hosts:observe", "reader", "GET", "/v1/hosts/{host}", "Take a snapshot of a host without storing it."),

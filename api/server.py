@@ -13,10 +13,15 @@ from pinner.api.context import AppState
 from pinner.api.http.limits import Limits
 from pinner.api.http.serving import Serving
 from pinner.api.streams import MAX_STREAMS
+from pinner.heartbeat import Heartbeat
+from pinner.model.health import Queue
 from pinner.service.hosts import LOOKING_CALLERS
 
 THREADS = MAX_STREAMS + LOOKING_CALLERS + 4
 """Requests that are answered at the same time. Streams and callers that wait for a host leave four of the threads."""
+
+HANGS_SECONDS = 60.0
+"""The event loop beats four times in a second."""
 
 
 class Server:
@@ -29,10 +34,17 @@ class Server:
         self._loop = asyncio.new_event_loop()
         self._serving = Serving(app, limits, THREADS, self._loop)
         self._thread = threading.Thread(target=self._loop.run_forever, name="api", daemon=True)
+        self.heartbeat = Heartbeat(self._thread, HANGS_SECONDS)
+        """Of the event loop, which nothing may block."""
+        self._serving.on_tick(self.heartbeat.beat)
         self._thread.start()
         self.urls = tuple(_url(bound, tls) for bound in sockets)
         """Where the server listens, in the order of the sockets: http://…, https://… or unix:/…"""
         asyncio.run_coroutine_threadsafe(self._serving.listen(sockets, tls), self._loop).result()
+
+    def queue(self) -> Queue:
+        """The requests that wait for a thread."""
+        return self._serving.queue()
 
     @property
     def url(self) -> str:
@@ -46,6 +58,7 @@ class Server:
         """
         if self._loop.is_closed():
             return
+        self.heartbeat.end()
         self._state.streams.close()
         asyncio.run_coroutine_threadsafe(self._serving.end(), self._loop).result()
         self._serving.close()

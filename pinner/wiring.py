@@ -22,9 +22,11 @@ from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
 from pinner.agent.waiting import sleep
 from pinner.apply.ended import can_be_undone
+from pinner.heartbeat import Heartbeat
 from pinner.host import nova_conf
 from pinner.host.captured_guests import captured_guests
 from pinner.host.events import HostWatcher
+from pinner.host.health import checks
 from pinner.host.inventory import take_snapshot
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
@@ -35,14 +37,12 @@ from pinner.model.nova_report import Listening
 from pinner.model.snapshot import Snapshot
 from pinner.owners import require_own
 from pinner.service import offline, retention
-from pinner.service.audit_heads import AuditHeads
 from pinner.service.chain_retention import cut_chain
 from pinner.service.compose import ServiceParts, compose
 from pinner.service.controller import PolicyController
 from pinner.service.daily import Daily
 from pinner.service.offline import SavedMachine
 from pinner.service.protocol import Service
-from pinner.service.reconciler import Reconciler
 from pinner.service.retention import Limits, Purged
 from pinner.store.journal import Journal
 from pinner.store.repositories import Retention, open_store
@@ -138,10 +138,13 @@ def nova_sets(config: cfg.ConfigOpts) -> NovaSets:
     return NovaSets(*sets)
 
 
-def local_agent(config: cfg.ConfigOpts, own: Container[int], undo: ExitStack, *, watch: bool = False) -> LocalAgent:
+def local_agent(
+    config: cfg.ConfigOpts, own: Container[int], undo: ExitStack, threads: list[Heartbeat] | None = None
+) -> LocalAgent:
     """The agent of this machine, after it has recovered a run that a dead process left open.
 
-    ``own`` are pinner's process ids; ``watch`` says whether the agent collects host events. ``undo`` closes everything.
+    ``own`` are pinner's process ids. With ``threads`` the agent collects host events; the list gets the heartbeats of
+    its threads. ``undo`` closes everything.
     """
     libvirt = Libvirt(config.libvirt.uri, config.libvirt.call_timeout)
     require_own(state_dir(config) / "agent", "[agent] state_dir")
@@ -169,17 +172,21 @@ def local_agent(config: cfg.ConfigOpts, own: Container[int], undo: ExitStack, *,
     event_queue = HostEventQueue(now)
     key = SigningKey(state_dir(config) / "agent" / "signing.key")
     trail = AgentTrail(host_name(config), journal.chain, key, now)
-    agent = LocalAgent(take, host, journal, now, event_queue, trail, config.agent.recover, name=host_name(config))
+    watcher = HostWatcher(config.libvirt.uri, own_pins, event_queue, placed) if threads is not None else None
+    agent = LocalAgent(
+        take, host, journal, now, event_queue, trail, config.agent.recover, name=host_name(config),
+        checks=lambda: checks(watcher, libvirt) if watcher else (),
+    )  # fmt: skip
     undo.callback(agent.close)
     try:
         agent.recover()
     except StoreUnavailable as error:
         LOG.error("no plan can be applied and no run rolled back: %s", error)
-    if watch:
-        start_daily("journal retention", lambda: _purge_journal(config, journal, host, trail), undo)
-        watcher = HostWatcher(config.libvirt.uri, own_pins, event_queue, placed)
+    if threads is not None and watcher is not None:
+        threads += start_daily("journal retention", lambda: _purge_journal(config, journal, host, trail), undo)
         watcher.start()
         undo.callback(watcher.close)
+        threads += watcher.heartbeats
     return agent
 
 
@@ -196,11 +203,12 @@ def _purge_journal(
         cut_chain(journal.chain, trail, state_dir(config) / "agent", _limits(config), now())
 
 
-def start_daily(name: str, work: Callable[[], None], undo: ExitStack) -> None:
-    """Do the work once a day; ``undo`` stops it."""
+def start_daily(name: str, work: Callable[[], None], undo: ExitStack) -> list[Heartbeat]:
+    """Do the work once a day; ``undo`` stops it. Returns the heartbeat of its thread."""
     daily = Daily(name, work)
     daily.start()
     undo.callback(daily.stop)
+    return [daily.heartbeat]
 
 
 def _limits(config: cfg.ConfigOpts) -> Limits:
@@ -221,8 +229,11 @@ def purge(
     return retention.purge(store, _limits(config), now(), is_kept, dry_run=dry_run)
 
 
-def start_retention(config: cfg.ConfigOpts, parts: ServiceParts, agent: Agent, undo: ExitStack) -> None:
-    """Purge the central database once a day. A run is kept as long as the agent's journal has it."""
+def start_retention(config: cfg.ConfigOpts, parts: ServiceParts, agent: Agent, undo: ExitStack) -> list[Heartbeat]:
+    """Purge the central database once a day. A run is kept as long as the agent's journal has it.
+
+    Returns the heartbeat of the thread.
+    """
 
     def is_kept(run: str) -> bool:
         try:
@@ -237,7 +248,7 @@ def start_retention(config: cfg.ConfigOpts, parts: ServiceParts, agent: Agent, u
         if file := retention.export_audit(parts.retention, _limits(config), now(), host_name(config), export):
             LOG.info("the audit trail is exported to %s, and its old records are deleted", file)
 
-    start_daily("retention", work, undo)
+    return start_daily("retention", work, undo)
 
 
 def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
@@ -264,22 +275,18 @@ def service_parts(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str,
     return parts
 
 
-def start_audit_heads(heads: AuditHeads, undo: ExitStack) -> None:
-    """Exchange the heads of the audit trails with the agents from now on; ``undo`` ends it."""
-    heads.start()
-    undo.callback(heads.stop)
-
-
-def start_controller(config: cfg.ConfigOpts, reconciler: Reconciler, host: str, undo: ExitStack) -> None:
-    """Start the policy controller of the host; ``undo`` stops it."""
+def start_controller(config: cfg.ConfigOpts, parts: ServiceParts, host: str, undo: ExitStack) -> list[Heartbeat]:
+    """Start the policy controller of the host; ``undo`` stops it. Returns the heartbeats of its threads."""
     controller = PolicyController(
-        reconciler,
+        parts.reconciler,
         host,
+        note=parts.monitor.metrics,
         resync_seconds=config.policy.resync_seconds,
         measure_seconds=config.policy.measure_seconds,
     )
     controller.start()
     undo.callback(controller.stop)
+    return controller.heartbeats
 
 
 @contextmanager

@@ -109,6 +109,15 @@ ROWS = (
         "P",
     ),
     Row(
+        54, "a second `pinner serve` on the same state folder or sockets", "refused, with the process of the first", "P"
+    ),
+    Row(
+        56,
+        "no file descriptor in accept, an exception in any thread, a libvirtd that hangs for long, a stopped agent",
+        "no silent death: it recovers, or the process ends non-zero; readiness fails; threads are bounded",
+        "P",
+    ),
+    Row(
         57,
         "a year of mends: 100,000 runs, 1,000,000 audit records",
         "disk bounded by retention; a look and a page cost what they cost on the first day",

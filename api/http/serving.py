@@ -1,24 +1,29 @@
 """The event loop's part of the server: listeners, open connections, deadlines, and the worker threads."""
 
 import asyncio
+import errno
 import logging
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 from pinner.api.http import worker
 from pinner.api.http.connection import Connection
 from pinner.api.http.limits import Limits
 from pinner.api.http.request import Request
+from pinner.model.health import Queue
+from pinner.repeated import Repeated
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
 LOG = logging.getLogger(__name__)
-HEALTH = b"/healthcheck"
-"""A thread of its own answers this path, so that it answers while all other threads wait for hosts."""
+HEALTH = (b"/healthcheck", b"/healthcheck/live", b"/healthcheck/ready")
+"""A thread of its own answers these paths, so that it answers while all other threads wait for hosts."""
+_NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _TICK = 0.25
 """Seconds between two checks of the deadlines."""
 BACKLOG = 512
@@ -37,8 +42,18 @@ class Serving:
         self._app = app
         self._connections: set[Connection] = set()
         self._listeners: list[asyncio.Server] = []
+        self._on_tick: Callable[[], None] = lambda: None
+        self._failing = Repeated(LOG)
+        self._numbers = count()
+        self._waiting: dict[int, float] = {}
+        """When each request arrived that waits for a thread."""
+        loop.set_exception_handler(self._report)
         self._workers = ThreadPoolExecutor(threads, "api")
         self._health = ThreadPoolExecutor(1, "api-health")
+
+    def on_tick(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called several times in a second, while the event loop works."""
+        self._on_tick = call
 
     async def listen(self, sockets: Sequence[socket.socket], tls: ssl.SSLContext | None) -> None:
         """Accept connections from the bound sockets; ``tls`` is for those that are no Unix sockets."""
@@ -63,6 +78,7 @@ class Serving:
                 return False
             min(waiting, key=lambda known: known.since).abort()
         self._connections.add(connection)
+        self._failing.over("the API accepts clients again")
         return True
 
     def forget(self, connection: Connection) -> None:
@@ -71,9 +87,20 @@ class Serving:
 
     def submit(self, connection: Connection, request: Request) -> None:
         """Have a worker thread answer the request. The refusal of another method would wait for the database."""
-        is_health = request.target.partition(b"?")[0] == HEALTH and request.method in ("GET", "HEAD")
+        is_health = request.target.partition(b"?")[0] in HEALTH and request.method in ("GET", "HEAD")
         threads = self._health if is_health else self._workers
-        threads.submit(worker.answer, self._app, connection, request, self.loop)
+        number = next(self._numbers)
+        self._waiting[number] = self.loop.time()
+        threads.submit(self._answer, number, connection, request)
+
+    def queue(self) -> Queue:
+        """The requests that wait for a thread; called by any thread."""
+        waiting = sorted(self._waiting.values())
+        return Queue(len(waiting), self.loop.time() - waiting[0]) if waiting else Queue()
+
+    def _answer(self, number: int, connection: Connection, request: Request) -> None:
+        del self._waiting[number]
+        worker.answer(self._app, connection, request, self.loop)
 
     async def end(self) -> None:
         """Accept nothing more, and return when the requests in progress are answered."""
@@ -102,6 +129,7 @@ class Serving:
         A failure at one connection must not end the deadlines of all others.
         """
         self.loop.call_later(_TICK, self._tick)
+        self._on_tick()
         now = self.loop.time()
         for connection in tuple(self._connections):
             if connection.deadline < now:
@@ -111,6 +139,14 @@ class Serving:
                     LOG.exception("a connection could not be ended in time; it is dropped")
                     connection.abort()
         self._bound_held()
+
+    def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log an error of the event loop. Where no file descriptor is left for a new connection, asyncio reports it for
+        each of BACKLOG attempts, and tries again a second later."""
+        if isinstance(error := context.get("exception"), OSError) and error.errno in _NO_RESOURCES:
+            self._failing.warn("a client of the API cannot be accepted: %s", error)
+        else:
+            loop.default_exception_handler(context)
 
     def _bound_held(self) -> None:
         held = {connection: connection.held for connection in self._connections}

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from pinner.model.health import State
 from pinner.model.journal import Entry, Run
 
 
@@ -100,3 +101,23 @@ class Health:
 
     status: Literal["ok"]
     """ok: the server answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicCheck:
+    """One check of a part of the server."""
+
+    name: str
+    """The name of the part."""
+    ok: bool
+    """Whether the part does its work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Whether the server can do all of its work."""
+
+    status: State
+    """ready: every check is good."""
+    checks: tuple[PublicCheck, ...]
+    """The checks."""

@@ -88,6 +88,10 @@ def _host_events(agent: Agent, given: Arguments, _: Caller) -> object:
     return _plain(found)
 
 
+def _health(agent: Agent, _given: Arguments, _: Caller) -> object:
+    return agent.health()
+
+
 def _has_guest(agent: Agent, given: Arguments, _: Caller) -> object:
     return agent.has_guest(limits.require_id("guest", given.get("guest")))
 
@@ -139,6 +143,7 @@ HANDLERS: dict[str, Handler] = {
     "run": _run,
     "entries": _entries,
     "host_events": _host_events,
+    "health": _health,
     "has_guest": _has_guest,
     "publish_guest_event": _publish_guest_event,
     "publish_policy_set": _publish_policy_set,

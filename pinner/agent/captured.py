@@ -8,6 +8,7 @@ from pinner.model.agent_audit import ChainHead
 from pinner.model.drift import Drift
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.event import HostEvent
+from pinner.model.health import AgentHealth
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
@@ -52,6 +53,10 @@ class CapturedAgent:
     ) -> tuple[HostEvent, ...]:
         """No events, because a captured machine does not change."""
         return ()
+
+    def health(self) -> AgentHealth:
+        """Good: a captured machine has no parts that could fail."""
+        return AgentHealth((), 0)
 
     def has_guest(self, guest: str) -> bool:
         """See Agent."""

@@ -20,6 +20,7 @@ from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
 from pinner.model.drift import Drift
 from pinner.model.errors import HostUnreachable, Unanswered, revive
 from pinner.model.event import HostEvent
+from pinner.model.health import AgentHealth
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
@@ -77,6 +78,10 @@ class AgentClient:
         """See Agent."""
         found = self._call(timeout, call="host_events", after=after, timeout=timeout, process_names=process_names)
         return codec.read(tuple[HostEvent, ...], found)
+
+    def health(self) -> AgentHealth:
+        """See Agent."""
+        return codec.read(AgentHealth, self._call(call="health"))
 
     def has_guest(self, guest: str) -> bool:
         """See Agent."""

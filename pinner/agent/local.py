@@ -1,6 +1,7 @@
 """The agent in this process: used directly by default, or through an agent's server."""
 
 import logging
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -17,8 +18,9 @@ from pinner.apply.ports import Admission, Host, Journal
 from pinner.apply.recover import RecoveryPolicy, recover
 from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
 from pinner.model.drift import Drift
-from pinner.model.errors import NotFound, RunConflict
+from pinner.model.errors import NotFound, RunConflict, StoreUnavailable
 from pinner.model.event import HostEvent
+from pinner.model.health import AgentHealth, Check
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
@@ -57,9 +59,11 @@ class LocalAgent:
         recovery: RecoveryPolicy = "back",
         *,
         name: str,
+        checks: Callable[[], tuple[Check, ...]] = tuple,
     ) -> None:
         """``take_snapshot`` gets the seconds between its two samples; ``trail`` is the audit trail beside the journal;
-        ``recovery`` is how an interrupted apply ends; ``name`` is this host's name in pinner."""
+        ``recovery`` is how an interrupted apply ends; ``name`` is this host's name in pinner; ``checks`` are
+        those of the parts beside this one."""
         self._take_snapshot = take_snapshot
         self._host = host
         self._journal = journal
@@ -68,6 +72,7 @@ class LocalAgent:
         self._trail = trail
         self._recovery = recovery
         self._name = name
+        self._checks = checks
 
     def recover(self) -> None:
         """End the run whose process died, if there is one. Called when the agent starts, and before each new run."""
@@ -136,6 +141,15 @@ class LocalAgent:
     def host_events(self, after: int, timeout: float, process_names: tuple[str, ...]) -> tuple[HostEvent, ...]:
         """See Agent."""
         return self._event_queue.since(after, timeout, process_names)
+
+    def health(self) -> AgentHealth:
+        """See Agent."""
+        try:
+            self._has_run("")
+            journal = Check("journal", ok=True)
+        except StoreUnavailable as error:
+            journal = Check("journal", ok=False, why=str(error))
+        return AgentHealth((journal, *self._checks()), threading.active_count())
 
     def has_guest(self, guest: str) -> bool:
         """See Agent."""

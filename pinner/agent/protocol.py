@@ -6,6 +6,7 @@ from typing import Protocol
 from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
 from pinner.model.drift import Drift
 from pinner.model.event import HostEvent
+from pinner.model.health import AgentHealth
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
@@ -49,6 +50,10 @@ class Agent(Protocol):
         only for ``process_names`` (comm), which apply until the next call. If events were lost, the first event says
         so. Changes that pinner makes itself are not reported.
         """
+
+    def health(self) -> AgentHealth:
+        """Whether the agent's parts do their work. It reads nothing of the host, and asks no libvirt. Raises
+        HostUnreachable."""
 
     def has_guest(self, guest: str) -> bool:
         """Whether libvirt has the guest (by UUID), active or not. Raises NotPermitted, HostUnreachable, Busy."""

@@ -19,8 +19,10 @@ from pinner.agent import calls, peers, wire
 from pinner.agent.line import PULSE_SECONDS, Line
 from pinner.agent.protocol import Agent, Progress
 from pinner.agent.waiting import CallerLeft, waits_for
+from pinner.heartbeat import Heartbeat
 from pinner.model.errors import Busy, NotPermitted, PinnerError, document
 from pinner.model.journal import Entry
+from pinner.repeated import Repeated
 
 LOG = logging.getLogger(__name__)
 
@@ -43,7 +45,11 @@ ANSWER_SECONDS = 30.0
 PROGRESS_SECONDS = 2.0
 """How long a caller may take to read the progress of its run, which goes on without the caller after that."""
 
+HANGS_SECONDS = 60.0
+"""The threads of the server beat every few seconds."""
+
 _RETRY_SECONDS = 0.1
+_BEAT_SECONDS = 5.0
 _GONE = select.POLLHUP | select.POLLERR
 _HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 
@@ -76,6 +82,8 @@ class AgentServer:
         self._socket.listen(MAX_CALLS)
         self._accepting = threading.Thread(target=self._accept, name="agent-accept", daemon=True)
         self._pulsing = threading.Thread(target=self._pulse, name="agent-pulse", daemon=True)
+        self.heartbeats = [Heartbeat(thread, HANGS_SECONDS) for thread in (self._accepting, self._pulsing)]
+        """Of the thread that accepts connections, and of the one that gives signs of life."""
 
     def start(self) -> None:
         """Start to answer calls."""
@@ -85,6 +93,8 @@ class AgentServer:
     def close(self) -> None:
         """Remove the socket, accept no more calls, and wait until running calls end."""
         self._closing = True
+        for heartbeat in self.heartbeats:
+            heartbeat.end()
         self._path.unlink(missing_ok=True)
         self._socket.shutdown(socket.SHUT_RDWR)
         self._accepting.join()
@@ -94,20 +104,27 @@ class AgentServer:
         self._closed.set()
 
     def _accept(self) -> None:
+        self._socket.settimeout(_BEAT_SECONDS)
+        failing = Repeated(LOG)
         while not self._closing:
+            self.heartbeats[0].beat()
             try:
                 peer, _ = self._socket.accept()
+            except TimeoutError:
+                continue
             except OSError as error:
                 if not self._closing:
                     # No file descriptor is left, or the caller has disconnected already: later callers get an answer.
-                    LOG.warning("a caller of the agent cannot be accepted: %s", error)
+                    failing.warn("a caller of the agent cannot be accepted: %s", error)
                     time.sleep(_RETRY_SECONDS)
                 continue
+            failing.over("the agent accepts callers again")
             self._begin(peer)
 
     def _pulse(self) -> None:
         """Give every caller that waits a sign of life, until the last call has ended."""
         while not self._closed.wait(PULSE_SECONDS):
+            self.heartbeats[1].beat()
             for line in tuple(self._lines):
                 line.pulse()
 

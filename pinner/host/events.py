@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Protocol
 
+from pinner.heartbeat import Heartbeat
 from pinner.host import cpusets, files, watched
 from pinner.host.debouncer import Debouncer
 from pinner.host.inotify import FileWritten
@@ -29,6 +30,11 @@ LOG = logging.getLogger(__name__)
 ROOT = Path("/")
 DEBOUNCE_SECONDS = 0.1
 """Long enough for libvirt to pin a vCPU after a hot-plug."""
+HANGS_SECONDS = 300.0
+"""The watcher hangs if a search for processes and files takes so long."""
+FIRST_RETRY, LAST_RETRY = 1.0, 30.0
+"""Seconds until the next attempt after an error; doubled after each attempt."""
+MAX_DETAIL = 500
 RESCAN_SECONDS = 5.0
 """Time between two checks of facts without events: the watched names, and new processes and threads where the process
 connector is not available."""
@@ -72,6 +78,21 @@ class HostWatcher:
         self._writes: Debouncer[str, None] = Debouncer(DEBOUNCE_SECONDS)
         """Written files. Truncation on open counts as a write too, and the new content comes later."""
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self._heartbeat = Heartbeat(self._thread, HANGS_SECONDS)
+        self._wait = threading.Event()
+        self._next_rescan = time.monotonic() + RESCAN_SECONDS
+        self.failure = ""
+        """Why changes of this host are not reported now; empty: they are."""
+
+    @property
+    def heartbeats(self) -> list[Heartbeat]:
+        """Of the threads of this watcher."""
+        return [self._heartbeat, self._sources.heartbeat]
+
+    @property
+    def libvirt_lost(self) -> float | None:
+        """For how many seconds libvirt has not answered; None: it does."""
+        return self._sources.libvirt_lost
 
     def start(self) -> None:
         """Start the thread."""
@@ -81,22 +102,40 @@ class HostWatcher:
     def close(self) -> None:
         """Stop the thread and wait until it has ended."""
         self._closing = True
+        self._heartbeat.end()
+        self._wait.set()
         self._sources.wake()
         self._thread.join()
 
     def _run(self) -> None:
-        next_rescan = time.monotonic() + RESCAN_SECONDS
+        retry = FIRST_RETRY
         with self._sources as sources:
             while not self._closing:
-                now = time.monotonic()
-                debouncers = (self._changes, self._new_threads, self._writes)
-                for signal in sources.wait(min(debouncer.wait(now, RESCAN_SECONDS) for debouncer in debouncers)):
-                    self._react(signal)
-                if time.monotonic() >= next_rescan:
-                    next_rescan = time.monotonic() + RESCAN_SECONDS
-                    for signal in sources.rescan(self._watched.qemus):
-                        self._react(signal)
-                self._flush()
+                self._heartbeat.beat()
+                try:
+                    self._step(sources)
+                except Exception as error:
+                    # For instance no file descriptor is left. The signals that were read are lost.
+                    LOG.exception("changes of this host are not reported for %g s", retry)
+                    self.failure, self._stale = f"{type(error).__name__}: {error}", True
+                    self._wait.wait(retry)
+                    retry = min(2 * retry, LAST_RETRY)
+                    continue
+                if self.failure:
+                    self._sink.publish("lost", "", f"the watcher of this host failed: {self.failure}"[:MAX_DETAIL])
+                self.failure, retry = "", FIRST_RETRY
+
+    def _step(self, sources: Sources) -> None:
+        """Wait for signals once, and publish what is due."""
+        now = time.monotonic()
+        debouncers = (self._changes, self._new_threads, self._writes)
+        for signal in sources.wait(min(debouncer.wait(now, RESCAN_SECONDS) for debouncer in debouncers)):
+            self._react(signal)
+        if time.monotonic() >= self._next_rescan:
+            self._next_rescan = time.monotonic() + RESCAN_SECONDS
+            for signal in sources.rescan(self._watched.qemus):
+                self._react(signal)
+        self._flush()
 
     def _react(self, signal: HostSignal) -> None:
         match signal:

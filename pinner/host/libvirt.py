@@ -77,7 +77,7 @@ class Libvirt:
     def __init__(self, uri: str, call_timeout: float = CALL_TIMEOUT) -> None:
         self._uri = uri
         self._calls = TimedCalls(call_timeout)
-        self._host_calls = TimedCalls(_HOST_CALL_FACTOR * call_timeout)
+        self.host_calls = TimedCalls(_HOST_CALL_FACTOR * call_timeout)
         self._down = False  # whether the latest wait for a restarted libvirtd failed
         self._idle: list[_Link] = []
         self.users: Mapping[str, int | None] = {}  # of each guest's QEMU, by UUID, as active() found them last
@@ -194,7 +194,7 @@ class Libvirt:
         def answer() -> T:
             return self._answer(what, lambda link: work(link.connection), retry=False)
 
-        return _timed(self._host_calls, what, what, answer, change=False)
+        return _timed(self.host_calls, what, what, answer, change=False)
 
     def _answer(self, what: str, work: Callable[[_Link], T], *, retry: bool) -> T:
         """Do the work. If the connection is lost and the outcome unknown, repeat the work over a new connection.

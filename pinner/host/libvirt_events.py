@@ -7,6 +7,7 @@ no event; the kernel's event of its new thread shows it. A pin has an event, whi
 import logging
 import re
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
@@ -14,13 +15,16 @@ from typing import NamedTuple
 
 import libvirt  # type: ignore[import-untyped]
 
+from pinner.heartbeat import Heartbeat
 from pinner.host import domain_xml
 from pinner.model.change import TargetKind
 from pinner.model.cpuset import CpuSet
 from pinner.model.event import HostEventKind
+from pinner.repeated import Repeated
 
 LOG = logging.getLogger(__name__)
 
+CLOSE_SECONDS = 5.0
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
 """Seconds between two attempts to connect; each wait is twice as long as the wait before."""
 _KEEPALIVE = (5, 3)
@@ -78,6 +82,15 @@ class LibvirtEvents:
         self._closing = False
         self._callbacks: list[int] = []
         self._thread = threading.Thread(target=self._reconnect, name="libvirt-events", daemon=True)
+        self.heartbeat = Heartbeat(self._thread)
+        """Without a limit: a connection to a libvirtd that hangs is made when it goes on."""
+        self._lost_at: float | None = time.monotonic()
+
+    @property
+    def lost(self) -> float | None:
+        """For how many seconds there has been no connection; None: there is one, and libvirt answers."""
+        lost_at = self._lost_at
+        return None if lost_at is None else time.monotonic() - lost_at
 
     def start(self) -> None:
         """Start to connect and to receive events."""
@@ -85,10 +98,11 @@ class LibvirtEvents:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop receiving events and close the connection."""
+        """Stop receiving events and close the connection. A libvirtd that hangs delays it by CLOSE_SECONDS at most."""
         self._closing = True
+        self.heartbeat.end()
         self._wake.set()
-        self._thread.join()
+        self._thread.join(CLOSE_SECONDS)
 
     def _reconnect(self) -> None:
         wait = _FIRST_WAIT
@@ -98,14 +112,16 @@ class LibvirtEvents:
                 return
             try:
                 connection = self._connect()
-            except libvirt.libvirtError as error:
+            except Exception as error:
                 if wait == _FIRST_WAIT:
-                    LOG.warning("libvirt at %s does not answer, so pinner misses its events: %s", self._uri, error)
+                    LOG.warning("libvirt at %s does not answer, so pinner misses its events: %r", self._uri, error)
                 self._wake.wait(wait)
                 wait = min(2 * wait, _LONGEST_WAIT)
                 continue
             wait = _FIRST_WAIT
+            self._lost_at = None
             self._wake.wait()
+            self._lost_at = time.monotonic()
             self._close(connection)
             if not self._closing:
                 self._publish(Disconnected())
@@ -122,7 +138,7 @@ class LibvirtEvents:
             ]
             active = connection.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE)
             self._release(Connected(frozenset(domain.UUIDString() for domain in active)))
-        except libvirt.libvirtError:
+        except BaseException:
             self._close(connection)
             raise
         return connection
@@ -206,8 +222,13 @@ def _event_loop() -> None:
     libvirt.virEventRegisterDefaultImpl()
 
     def run() -> None:
+        failing = Repeated(LOG)
         while True:
-            libvirt.virEventRunDefaultImpl()
+            try:
+                libvirt.virEventRunDefaultImpl()
+            except libvirt.libvirtError as error:
+                failing.warn("libvirt's event loop failed, and goes on: %s", error)
+                time.sleep(1)
 
     threading.Thread(target=run, name="libvirt-loop", daemon=True).start()
 

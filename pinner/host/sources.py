@@ -53,6 +53,8 @@ class Sources:
         process_events = self._open(ProcessEvents, "new programs and threads")
         self._scan = Scan(root) if process_events is None else None
         self._libvirt = LibvirtEvents(uri, self._receive)
+        self.heartbeat = self._libvirt.heartbeat
+        """Of the thread that connects to libvirt."""
 
     def __enter__(self) -> "Sources":
         self._libvirt.start()
@@ -61,6 +63,11 @@ class Sources:
 
     def __exit__(self, *_: object) -> None:
         self._undo.close()
+
+    @property
+    def libvirt_lost(self) -> float | None:
+        """See LibvirtEvents.lost."""
+        return self._libvirt.lost
 
     def wake(self) -> None:
         """End a running ``wait``, from another thread."""

@@ -5,6 +5,7 @@ after the other in the order of the requests. This way a late change never runs 
 """
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
@@ -30,6 +31,20 @@ class TimedCalls:
         self._last: dict[str, threading.Thread] = {}
         """The latest call of each key, while it runs or is overdue."""
         self._timeouts: dict[str, int] = {}
+        self._overdue_since: dict[str, float] = {}
+        """When the first of the overdue calls with a key was made, which have not ended since."""
+
+    @property
+    def overdue(self) -> float | None:
+        """For how many seconds a call has been overdue, the longest of all keys; None: no call is overdue."""
+        now = time.monotonic()
+        with self._lock:
+            found = [now - at for key, at in self._overdue_since.items() if self._runs(key)]
+        return max(found, default=None)
+
+    def _runs(self, key: str) -> bool:
+        latest = self._last.get(key)
+        return latest is not None and latest.is_alive()
 
     def call(self, key: str, work: Callable[[], T], *, later: bool = True) -> T:
         """Do the work after all earlier calls with the same key, and return its result or raise its error.
@@ -50,8 +65,11 @@ class TimedCalls:
         with self._lock:
             if thread.is_alive():
                 self._timeouts[key] = timeouts + 1
+                if timeouts == 0:
+                    self._overdue_since[key] = time.monotonic() - self.seconds
                 raise TimeoutError
             self._timeouts.pop(key, None)
+            self._overdue_since.pop(key, None)
             if self._last.get(key) is thread:
                 del self._last[key]
         return answer.result()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
+from pinner.heartbeat import Heartbeat
 from pinner.model.errors import Invalid, NotFound, PinnerError
 from pinner.model.event import GuestEventOutcome
 from pinner.nova.notification import NovaEvent
@@ -20,6 +21,9 @@ MAX_QUEUED = 10_000
 """Events that may wait at the same time."""
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds before the first and before the last retry. The delay doubles after each attempt."""
+HANGS_SECONDS = 300.0
+"""A delivery asks up to two servers, and waits half a minute for each answer."""
+_BEAT_SECONDS = 10.0
 MAX_ATTEMPTS = 15
 """About ten minutes in all. A host that was restarted runs again by then, and its pinner checks the host by itself."""
 
@@ -48,8 +52,10 @@ class DeliveryQueue:
         self._failing: set[str] = set()
         """The hosts whose latest event failed."""
         self._threads = [
-            threading.Thread(target=self._work, name=f"delivery-{number}", daemon=True) for number in range(WORKERS)
+            threading.Thread(target=self._work, args=(number,), name=f"delivery-{number}", daemon=True)
+            for number in range(WORKERS)
         ]
+        self.heartbeats = [Heartbeat(thread, HANGS_SECONDS) for thread in self._threads]
 
     def start(self) -> None:
         """Start the threads."""
@@ -68,6 +74,8 @@ class DeliveryQueue:
 
     def close(self) -> None:
         """Stop the threads after their current events, and send the queued events to the quarantine."""
+        for heartbeat in self.heartbeats:
+            heartbeat.end()
         with self._changed:
             self._open = False
             queued, self._queue = self._queue, []
@@ -78,18 +86,19 @@ class DeliveryQueue:
         for each in (*queued, *self._queue):
             self._quarantine(each.event, "the listener ended before it was delivered")
 
-    def _work(self) -> None:
-        while (queued := self._next()) is not None:
+    def _work(self, number: int) -> None:
+        while (queued := self._next(self.heartbeats[number])) is not None:
             self._deliver(queued)
 
-    def _next(self) -> _QueuedEvent | None:
+    def _next(self, heartbeat: Heartbeat) -> _QueuedEvent | None:
         """Wait for the next event that is due; None after close()."""
         with self._changed:
             while self._open:
-                delay = self._queue[0].due - time.monotonic() if self._queue else None
-                if delay is not None and delay <= 0:
+                heartbeat.beat()
+                delay = self._queue[0].due - time.monotonic() if self._queue else _BEAT_SECONDS
+                if delay <= 0:
                     return heapq.heappop(self._queue)
-                self._changed.wait(delay)
+                self._changed.wait(min(delay, _BEAT_SECONDS))
             return None
 
     def _deliver(self, queued: _QueuedEvent) -> None:

@@ -6,7 +6,6 @@ user who caused it. The hosts also place their guests without the listener.
 
 import argparse
 import logging
-import select
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ from pinner.nova.delivery import DeliveryQueue  # noqa: E402
 from pinner.nova.notification import Message, parse  # noqa: E402
 from pinner.nova.quarantine import Quarantine  # noqa: E402
 from pinner.nova.sender import Sender  # noqa: E402
-from pinner.server.signals import asked_to_end  # noqa: E402
+from pinner.server.supervisor import Supervisor  # noqa: E402
 
 LOG = logging.getLogger(__name__)
 
@@ -110,13 +109,13 @@ def listen(config: cfg.ConfigOpts) -> None:
     sender = Sender(options.server, options.token_file)
     quarantine = _quarantine(wiring.state_dir(config) / "nova-listener" / "quarantine.jsonl")
     queue = DeliveryQueue(sender.send, quarantine.put)
-    asked = asked_to_end()
+    supervisor = Supervisor()
     queue.start()
     server = _server(config, Endpoint(queue, quarantine))
     listening = threading.Event()
     # A separate thread, because start() blocks until there is a broker and cannot be interrupted.
     threading.Thread(target=_start, args=(server, listening), name="listen", daemon=True).start()
-    select.select([asked], [], [])
+    supervisor.wait(queue.heartbeats)
     if listening.is_set():
         server.stop()
         server.wait()

@@ -2,18 +2,17 @@
 
 import os
 import pwd
-import select
 from contextlib import ExitStack
 
 from oslo_config import cfg
 
 from pinner import wiring
 from pinner.agent.server import AgentServer
+from pinner.heartbeat import Heartbeat
 from pinner.host.own_processes import OwnProcesses
 from pinner.model.errors import Invalid
 from pinner.server import folders, privileges, sockets
-from pinner.server.signals import asked_to_end
-from pinner.server.systemd import notify_ready
+from pinner.server.supervisor import Supervisor
 
 
 def prepare(config: cfg.ConfigOpts, account: pwd.struct_passwd) -> int:
@@ -24,13 +23,15 @@ def prepare(config: cfg.ConfigOpts, account: pwd.struct_passwd) -> int:
     return lock
 
 
-def start(config: cfg.ConfigOpts, account: pwd.struct_passwd, undo: ExitStack) -> None:
-    """Start the agent and its socket; ``undo`` ends them."""
-    agent = wiring.local_agent(config, OwnProcesses(account.pw_uid), undo, watch=True)
+def start(config: cfg.ConfigOpts, account: pwd.struct_passwd, undo: ExitStack) -> list[Heartbeat]:
+    """Start the agent and its socket; ``undo`` ends them. Returns the heartbeats of its threads."""
+    threads: list[Heartbeat] = []
+    agent = wiring.local_agent(config, OwnProcesses(account.pw_uid), undo, threads)
     server = AgentServer(agent, wiring.agent_socket(config), account.pw_uid)
     undo.callback(server.close)
     undo.callback(agent.close)  # runs before server.close, which waits for its callers
     server.start()
+    return [*threads, *server.heartbeats]
 
 
 def serve_alone(config: cfg.ConfigOpts) -> None:
@@ -40,8 +41,7 @@ def serve_alone(config: cfg.ConfigOpts) -> None:
     account = privileges.unprivileged(config.api.user)
     with ExitStack() as undo:
         undo.callback(os.close, prepare(config, account))
-        asked = asked_to_end()
-        start(config, account, undo)
+        supervisor = Supervisor()
+        threads = start(config, account, undo)
         print(f"pinner's agent serves host {wiring.host_name(config)} at {wiring.agent_socket(config)}", flush=True)
-        notify_ready()
-        select.select([asked], [], [])
+        supervisor.wait(threads)

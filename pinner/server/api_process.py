@@ -3,7 +3,6 @@
 import logging
 import os
 import pwd
-import select
 import socket
 import ssl
 import sys
@@ -15,12 +14,12 @@ from oslo_config import cfg
 
 from pinner import wiring
 from pinner.agent.protocol import Agent
+from pinner.heartbeat import Heartbeat
 from pinner.model.errors import Invalid, PinnerError
 from pinner.render import visible
 from pinner.server import folders, installation, privileges, sockets
-from pinner.server.signals import asked_to_end
 from pinner.server.sockets import ApiAddress
-from pinner.server.systemd import notify_ready
+from pinner.server.supervisor import Supervisor
 from pinner.service.compose import ServiceParts
 
 if TYPE_CHECKING:
@@ -39,18 +38,28 @@ def serve(
     listeners: Sequence[socket.socket],
     *ends: int,
     tls: ssl.SSLContext | None = None,
+    threads: Sequence[Heartbeat] = (),
 ) -> None:
-    """Serve the API until a signal arrives, or until one of the file descriptors ``ends`` can be read."""
-    asked = asked_to_end()
+    """Serve the API until a signal arrives, or until one of the file descriptors ``ends`` can be read.
+
+    ``threads`` are the heartbeats of an agent in this process.
+    """
+    supervisor = Supervisor()
     host = wiring.host_name(config)
     with ExitStack() as undo:
         parts, server = start(config, agent, database, listeners, undo, tls)
-        wiring.start_audit_heads(parts.audit_heads, undo)
-        wiring.start_controller(config, parts.reconciler, host, undo)
-        wiring.start_retention(config, parts, agent, undo)
+        background = [
+            parts.audit_heads.heartbeat,
+            *wiring.start_controller(config, parts, host, undo),
+            *wiring.start_retention(config, parts, agent, undo),
+        ]
+        parts.audit_heads.start()
+        undo.callback(parts.audit_heads.stop)
+        background = [*threads, server.heartbeat, *background]
+        parts.monitor.start(background, config.policy.resync_seconds)
+        undo.callback(parts.monitor.stop)
         print(f"pinner serves host {host} at {' and '.join(server.urls)} (Ctrl-C ends it)", flush=True)
-        notify_ready()
-        select.select([asked, *ends], [], [])
+        supervisor.wait([*background, parts.monitor.heartbeat], *ends)
 
 
 def start(
@@ -75,8 +84,10 @@ def start(
         control=control,
         max_body_bytes=config.api.max_body_kib * 1024,
         idempotency_keys=parts.store.idempotency_keys,
+        monitor=parts.monitor,
     )
     server = answer(app, listeners, tls)
+    parts.monitor.metrics.queue = server.queue
     undo.callback(server.stop)
     return parts, server
 

@@ -9,7 +9,6 @@ served alone, by a process of its own.
 import ctypes
 import logging
 import os
-import select
 import signal
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -19,11 +18,12 @@ from oslo_log import log
 
 from pinner import wiring
 from pinner.api.tls import TlsFiles, server_context
+from pinner.heartbeat import Heartbeat
 from pinner.model.errors import Invalid, PinnerError
 from pinner.owners import require_own
 from pinner.server import agent_process, api_process, folders, privileges, sockets
-from pinner.server.signals import asked_to_end
 from pinner.server.sockets import ApiAddress
+from pinner.server.supervisor import Supervisor
 
 _M_ARENA_MAX = -8
 PARTS = ("agent", "api")
@@ -54,9 +54,10 @@ def serve(config_files: list[Path] | None, bind: str | None, port: int | None, o
     else:
         with ExitStack() as undo:
             undo.callback(os.close, folders.lock(wiring.state_dir(config)))
-            agent = wiring.local_agent(config, {os.getpid()}, undo, watch=True)
+            threads: list[Heartbeat] = []
+            agent = wiring.local_agent(config, {os.getpid()}, undo, threads)
             listeners = sockets.listen(address, undo)
-            api_process.serve(config, agent, wiring.database_url(config), listeners, tls=address.tls)
+            api_process.serve(config, agent, wiring.database_url(config), listeners, tls=address.tls, threads=threads)
 
 
 def _api_address(config: cfg.ConfigOpts, bind: str | None, port: int | None) -> ApiAddress:
@@ -122,11 +123,11 @@ def _serve_apart(config: cfg.ConfigOpts, address: ApiAddress) -> None:
         for listener in listeners:
             listener.close()
         undo.callback(_end, child)
-        agent_process.start(config, account, undo)
-        asked, gone = asked_to_end(), os.pidfd_open(child)
+        threads = agent_process.start(config, account, undo)
+        supervisor, gone = Supervisor(), os.pidfd_open(child)
         with suppress(BrokenPipeError):  # the API has ended already; its exit status says why
             os.write(own_end, b".")
-        if asked in select.select([asked, gone], [], [])[0]:
+        if gone not in supervisor.wait(threads, gone, ready=False):
             _signal(child)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status < 0:

@@ -7,6 +7,7 @@ is changed or cut off after that contradicts the agent's chain. The centre store
 import logging
 import threading
 
+from pinner.heartbeat import Heartbeat
 from pinner.model.agent_audit import SignedHead
 from pinner.model.errors import HostUnreachable, Invalid, NotFound, StoreUnavailable
 from pinner.service.hosts import Hosts
@@ -17,6 +18,8 @@ LOG = logging.getLogger(__name__)
 EXCHANGE_SECONDS = 60.0
 """Seconds between two exchanges of a server, besides the exchange at the end of each run."""
 STOP_SECONDS = 5.0
+HANGS_SECONDS = 1800.0
+"""An exchange asks each agent once, and waits for the database."""
 
 
 class AuditHeads:
@@ -27,6 +30,7 @@ class AuditHeads:
         self._store = store
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._repeat, name="audit-heads", daemon=True)
+        self.heartbeat = Heartbeat(self._thread, HANGS_SECONDS)
 
     def start(self) -> None:
         """Exchange the heads with every host now and once a minute."""
@@ -34,6 +38,7 @@ class AuditHeads:
 
     def stop(self) -> None:
         """End the thread. An agent that does not answer delays the end by at most STOP_SECONDS."""
+        self.heartbeat.end()
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(STOP_SECONDS)
@@ -54,6 +59,7 @@ class AuditHeads:
 
     def _repeat(self) -> None:
         while not self._stop.is_set():
+            self.heartbeat.beat()
             for host in self._hosts.names():
                 self._exchange_and_store(host)
             self._stop.wait(EXCHANGE_SECONDS)
@@ -64,3 +70,6 @@ class AuditHeads:
                 self._store.agent_heads.add(head)
         except StoreUnavailable as error:
             LOG.warning("host %s: the head of the agent's audit trail is not stored: %s", host, error)
+        except Exception:
+            # Whatever an agent answers, the heads of the next minute are exchanged again.
+            LOG.exception("host %s: the heads of the audit trails are not exchanged", host)

@@ -11,6 +11,8 @@ from pinner.service.guest_events import GuestEventHandler
 from pinner.service.guest_exclusions import GuestExclusions
 from pinner.service.hosts import Hosts
 from pinner.service.local import LocalService
+from pinner.service.metrics import Metrics
+from pinner.service.monitor import Monitor
 from pinner.service.plans import PlanMaker
 from pinner.service.policies import HostPolicies
 from pinner.service.reconciler import Reconciler
@@ -29,6 +31,8 @@ class ServiceParts:
     """To catch up at the start."""
     store: Store
     """For the access control: the tokens, and the audit trail."""
+    monitor: Monitor
+    """For a server: its health, and its metrics."""
     audit_heads: AuditHeads
     """For a server, which exchanges the heads of the audit trails all the time."""
     retention: Retention
@@ -52,14 +56,16 @@ def compose(
     ``new_id`` returns a new id at each call. ``sample_seconds`` is the sample of CPU use where a caller names none.
     ``migration`` is how long a guest counts as leaving after its migration was reported.
     """
-    hosts = Hosts(agents, store.guest_hints, now)
+    metrics = Metrics(store.probe)
+    hosts = Hosts(agents, store.guest_hints, now, metrics.looked)
     policies = HostPolicies(hosts, store, now)
     plans = PlanMaker(hosts, store, now, sample_seconds)
     heads = AuditHeads(hosts, store)
-    runs = RunManager(hosts, policies, heads, store, now, new_id)
+    runs = RunManager(hosts, policies, heads, store, now, new_id, metrics.changed)
     reconciler = Reconciler(hosts, policies, plans, runs, store, now, new_id, sample_seconds)
     guest_events = GuestEventHandler(hosts, reconciler, store, now, migration)
     exclusions = GuestExclusions(hosts, store, now)
     trail = AuditTrail(hosts, runs, store)
     service = LocalService(hosts, plans, policies, runs, reconciler, guest_events, exclusions, trail, store)
-    return ServiceParts(service, reconciler, runs, store, heads, store.retention)
+    monitor = Monitor(hosts, policies, store.probe, metrics)
+    return ServiceParts(service, reconciler, runs, store, monitor, heads, store.retention)

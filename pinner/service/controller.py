@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from pinner.heartbeat import Heartbeat
 from pinner.model.drift import DriftReport
 from pinner.model.errors import NotFound, PinnerError
 from pinner.model.event import HostEvent
@@ -36,6 +37,9 @@ events costs at most a third of a CPU."""
 NAMED = 3
 """How many of the events that led to a reconcile the audit trail names."""
 
+HANGS_SECONDS = 1800.0
+"""A thread of the controller hangs if a reconcile takes so long. The run of one may wait for many guests that hang."""
+
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds until the next attempt while the host or the database fails; doubled after each attempt."""
 
@@ -53,6 +57,16 @@ class HostReconciler(Protocol):
         """See Reconciler."""
 
 
+class ReconcileNote(Protocol):
+    """Learns of reconciles, for metrics."""
+
+    def reconciled(self, report: DriftReport, seconds: float) -> None:
+        """A reconcile ended, ``seconds`` after its cause."""
+
+    def reconcile_failed(self, host: str) -> None:
+        """A reconcile failed."""
+
+
 class PolicyController:
     """The policy controller of one host; ``start`` and ``stop`` it once."""
 
@@ -63,10 +77,12 @@ class PolicyController:
         *,
         resync_seconds: float,
         measure_seconds: float,
+        note: ReconcileNote | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``resync_seconds``: the longest time between two reconciles. ``measure_seconds``: the time between two
-        measurements of CPU use."""
+        measurements of CPU use. ``note`` learns of each reconcile."""
+        self._note = note
         self._reconciler = reconciler
         self._host = host
         self._resync_seconds = resync_seconds
@@ -74,9 +90,12 @@ class PolicyController:
         self._clock = clock
         self._stop = threading.Event()
         self._threads = [
-            threading.Thread(target=self._repeat, args=(work,), name=f"controller-{name}", daemon=True)
-            for name, work in (("events", self._wait_for_events), ("measure", self._measure))
+            threading.Thread(target=self._repeat, args=(number, work), name=f"controller-{name}", daemon=True)
+            for number, (name, work) in enumerate((("events", self._wait_for_events), ("measure", self._measure)))
         ]
+        limits = (HANGS_SECONDS, measure_seconds + HANGS_SECONDS)
+        self.heartbeats = [Heartbeat(thread, limit) for thread, limit in zip(self._threads, limits, strict=True)]
+        """Of the thread that waits for events, and of the one that measures."""
         self._reconciling = threading.Lock()
         self._after = 0
         self._policy: Policy | None = None
@@ -92,14 +111,17 @@ class PolicyController:
 
     def stop(self) -> None:
         """End. Waits for a reconcile under way, but neither for a wait for events nor for a sample."""
+        for heartbeat in self.heartbeats:
+            heartbeat.end()
         self._stop.set()
         with self._reconciling:
             pass
 
-    def _repeat(self, work: Callable[[], None]) -> None:
+    def _repeat(self, number: int, work: Callable[[], None]) -> None:
         """Do the work again and again. An error is logged, and the next attempt waits longer."""
         retry = FIRST_RETRY
         while not self._stop.is_set():
+            self.heartbeats[number].beat()
             try:
                 work()
                 retry = FIRST_RETRY
@@ -111,6 +133,8 @@ class PolicyController:
                     return  # agent and store are being closed
                 LOG.exception("host %s: reconcile failed, next attempt in %g s", self._host, retry)
             self._due = 0.0
+            if self._note:
+                self._note.reconcile_failed(self._host)
             self._stop.wait(retry)
             retry = min(2 * retry, LAST_RETRY)
 
@@ -131,6 +155,7 @@ class PolicyController:
         events = self._reconciler.host_events(self._host, self._after, min(left, POLL_SECONDS))
         if not events or self._stop.is_set():
             return
+        arrived = self._clock()
         self._stop.wait(DEBOUNCE_SECONDS)
         events += self._reconciler.host_events(self._host, events[-1].seq, 0.0)
         # A guest that stopped leaves no thread misplaced, but its CPUs may suit a guest without a place. A new policy
@@ -138,10 +163,11 @@ class PolicyController:
         ignored = {"policy-set"} if self._has_unplaced else {"policy-set", "guest-stopped"}
         relevant = [event for event in events if event.kind not in ignored]
         if relevant:
-            self._reconcile(_summary(relevant))
+            self._reconcile(_summary(relevant), arrived)
         self._after = events[-1].seq
 
-    def _reconcile(self, cause: str) -> None:
+    def _reconcile(self, cause: str, arrived: float | None = None) -> None:
+        """Reconcile; ``arrived`` is when the events arrived that are the cause."""
         began = self._clock()
         self._row = self._row + 1 if began - self._ended < ROW_SECONDS else 0
         with self._reconciling:
@@ -149,6 +175,8 @@ class PolicyController:
                 return
             report = self._reconciler.reconcile(self._host, cause)
         self._ended = ended = self._clock()
+        if self._note:
+            self._note.reconciled(report, ended - (began if arrived is None else arrived))
         backoffs = [(drift.backoff_until - report.at).total_seconds() for drift in report.drifts if drift.backoff_until]
         self._due = ended + min([self._resync_seconds, *(max(backoff, FIRST_RETRY) for backoff in backoffs)])
         if report.error:

@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from pinner.heartbeat import Heartbeat
 from pinner.model.errors import PinnerError
 
 LOG = logging.getLogger(__name__)
@@ -21,6 +22,8 @@ class Daily:
         self._work = work
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._repeat, name=name, daemon=True)
+        self.heartbeat = Heartbeat(self._thread)
+        """Without a limit: a purge of a large database takes as long as it takes."""
 
     def start(self) -> None:
         """Begin."""
@@ -28,6 +31,7 @@ class Daily:
 
     def stop(self) -> None:
         """End; work under way is not waited for."""
+        self.heartbeat.end()
         self._stop.set()
 
     def _repeat(self) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -34,7 +35,15 @@ class Hosts:
     Callers that ask a host for the same at the same moment share one scan, which begins after each of them has asked.
     """
 
-    def __init__(self, agents: Mapping[str, Agent], hints: GuestHints, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        agents: Mapping[str, Agent],
+        hints: GuestHints,
+        now: Callable[[], datetime],
+        looked: Callable[[str, float], None] = lambda *_: None,
+    ) -> None:
+        """``looked`` is called after each look, with the host and the seconds that it took."""
+        self._looked = looked
         self._agents = dict(agents)
         self._hints = hints
         self._now = now
@@ -108,7 +117,13 @@ class Hosts:
         agent = self.agent(host)
         if sample_seconds > 0:
             return self._measure(host, sample_seconds)
-        return self._scans[host].call(None, lambda: agent.snapshot(0.0))
+        return self._scans[host].call(None, lambda: self._scan(host, agent))
+
+    def _scan(self, host: str, agent: Agent) -> Snapshot:
+        began = time.monotonic()
+        taken = agent.snapshot(0.0)
+        self._looked(host, time.monotonic() - began)
+        return taken
 
     def _measure(self, host: str, sample_seconds: float) -> Snapshot:
         if not self._measuring.acquire(blocking=False):

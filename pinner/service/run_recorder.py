@@ -16,11 +16,20 @@ from pinner.store.runs import Runs
 class RunRecorder:
     """Compares the agent's entries of a run with the stored ones, and stores the new ones."""
 
-    def __init__(self, run: Run, request_id: str, runs: Runs, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        request_id: str,
+        runs: Runs,
+        now: Callable[[], datetime],
+        changed: Callable[[str, Iterable[Entry]], None] = lambda *_: None,
+    ) -> None:
+        """``changed`` is called with the changes that have ended, once for each."""
         self._run = run
         self._request_id = request_id
         self._runs = runs
         self._now = now
+        self._changed = changed
         self._guard = threading.Lock()
         self._known = self._stored()
         self._due: dict[int, Entry] = {}
@@ -45,6 +54,7 @@ class RunRecorder:
                 self._runs.save(due, self._changes(due))
                 self._in_doubt = False
                 self._known |= self._due
+                self._count(due)
             self._due.clear()
 
     def close(self, run: Run, entries: Iterable[Entry], head: SignedHead | None) -> None:
@@ -61,6 +71,7 @@ class RunRecorder:
                 self._event(AuditAction.RUN_END, run.id, "", head_text(head) if head else "", run_result(run)),
             ]
             self._runs.end(run, due, [*self._changes(due), *last], head)
+            self._count(due)
 
     def refuse(self, run: Run, code: str) -> None:
         """Store that the agent refused the run before any change."""
@@ -83,6 +94,9 @@ class RunRecorder:
             self._in_doubt = False
         latest = {entry.seq: entry for entry in entries}
         return [entry for seq, entry in sorted(latest.items()) if self._known.get(seq) != entry]
+
+    def _count(self, entries: Iterable[Entry]) -> None:
+        self._changed(self._run.host, [entry for entry in entries if is_final(self._run, entry)])
 
     def _changes(self, entries: Iterable[Entry]) -> list[AuditEvent]:
         return [self._change(entry) for entry in entries if is_final(self._run, entry)]

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -43,8 +43,9 @@ class RunManager:
         store: Store,
         now: Callable[[], datetime],
         new_id: Callable[[], str],
+        changed: Callable[[str, Iterable[Entry]], None] = lambda *_: None,
     ) -> None:
-        """``new_id`` returns a new id at each call."""
+        """``new_id`` returns a new id at each call. ``changed`` gets the changes of a host that have ended."""
         self._hosts = hosts
         self._policies = policies
         self._heads = heads
@@ -53,6 +54,7 @@ class RunManager:
         self._audit = store.audit
         self._now = now
         self._new_id = new_id
+        self._changed = changed
         self._workers = ThreadPoolExecutor(MAX_RUNS, thread_name_prefix="run")
         self._recorders: dict[str, RunRecorder] = {}
         """By run id: the recorders of the runs that this process carries out."""
@@ -153,7 +155,7 @@ class RunManager:
     def _start(self, run: Run, caller: Caller, call: AgentCall) -> tuple[Run, "Future[None]"]:
         """Carry out the run in a worker thread; returns when the agent has begun. Raises the agent's refusal."""
         agent = self._hosts.agent(run.host)
-        recorder = RunRecorder(run, caller.request_id, self._runs, self._now)
+        recorder = RunRecorder(run, caller.request_id, self._runs, self._now, self._changed)
         recorder.open()
         execution = RunExecution(
             run,
@@ -197,6 +199,6 @@ class RunManager:
         # After a step of the clock backwards, an end that seems to come later was some time ago.
         if now - END_GRACE < journaled.ended_at <= now and not journaled.recovered:
             return run
-        recorder = RunRecorder(run, "", self._runs, self._now)
+        recorder = RunRecorder(run, "", self._runs, self._now, self._changed)
         recorder.close(journaled, agent.entries(run.undoes or run.id), self._heads.exchange(run.host))
         return self._runs.get(run.id)

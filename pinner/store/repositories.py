@@ -21,6 +21,7 @@ from pinner.store.placements import Placements
 from pinner.store.plans import Plans
 from pinner.store.policies import Policies
 from pinner.store.preparation import PREPARATION, Preparation
+from pinner.store.probe import Probe
 from pinner.store.retention import purge_answers, purge_heads, purge_plans, purge_runs, purge_tokens
 from pinner.store.runs import Runs
 from pinner.store.snapshots import Snapshots
@@ -79,6 +80,7 @@ class Store:
     tokens: Tokens
     agent_heads: AgentHeads
     retention: Retention
+    probe: Probe
 
 
 @contextmanager
@@ -108,6 +110,7 @@ def open_store(url: str) -> Iterator[Store]:
             tokens=Tokens(engine),
             agent_heads=AgentHeads(engine),
             retention=Retention(engine),
+            probe=Probe(engine),
         )
     finally:
         engine.dispose()

@@ -22,6 +22,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Cause, Drift
 from pinner.model.errors import PinnerError, RunConflict
 from pinner.model.event import HostEvent
+from pinner.model.health import AgentHealth, Check
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
@@ -48,6 +49,7 @@ class InMemoryAgent:
         self.measures = False
         """Whether a snapshot without a sample has no loads, as on a real host."""
         self.cause: Cause = "unknown"
+        self.libvirt_fails = ""
         self.excluded: dict[str, bool] = {}
 
     def snapshot(self, sample_seconds: float) -> Snapshot:
@@ -56,6 +58,9 @@ class InMemoryAgent:
         if sample_seconds or not self.measures:
             return now
         return replace(now, processes=tuple(replace(each, load=0.0) for each in now.processes))
+
+    def health(self) -> AgentHealth:
+        return AgentHealth((Check("libvirt", not self.libvirt_fails, self.libvirt_fails),), 7)
 
     def topology(self) -> Topology:
         return self.taken.topology

@@ -147,8 +147,10 @@ def test_300_waits_leave_neither_300_threads_nor_any_after_their_callers_left(pa
 
 def _answer_of(peer: socket.socket) -> bytes:
     try:
-        (length,) = struct.unpack("!I", peer.recv(4, socket.MSG_WAITALL))
-        return peer.recv(length, socket.MSG_WAITALL)
+        while True:
+            (length,) = struct.unpack("!I", peer.recv(4, socket.MSG_WAITALL))
+            if (answer := peer.recv(length, socket.MSG_WAITALL)) not in wire.ALIVE:
+                return answer
     except (OSError, struct.error):
         raise EOFError from None
 
@@ -194,7 +196,8 @@ def test_a_server_without_file_descriptors_serves_again_once_it_has_some(
     """The API holds connections open until the agent has no descriptor left (EMFILE at accept)."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.ExitStack() as opened:
-        opened.enter_context(connected(path))
+        # It waits for an event. A connection without a call would be closed after SECONDS, and free its descriptor.
+        ask(opened.enter_context(connected(path)), **WAIT)
         wait_until(lambda: calls_of() == 1)
         lowest = os.dup(0)
         os.close(lowest)

@@ -13,6 +13,7 @@ from support.in_memory_service import InMemoryService
 from pinner.api.app import create_app
 from pinner.api.errors import status_of
 from pinner.api.examples import EXAMPLES
+from pinner.api.openapi import needs_credentials
 
 
 def make_app():
@@ -48,7 +49,8 @@ def test_the_errors_of_every_operation():
         assert {"400", "411", "413", "500"} <= answers, path
         assert ("415" in answers) == (method in ("post", "put")), path
         for status in ("401", "403", "429", "503"):
-            assert (status in answers) == path.startswith("/v1/"), path
+            expected = needs_credentials(path) or (path, status) == ("/healthcheck/ready", "503")
+            assert (status in answers) == expected, path
         for code in operation.get("x-error-codes", ()):
             assert str(status_of(code)) in answers
 
@@ -58,7 +60,7 @@ def test_every_operation_but_the_public_ones_needs_credentials():
     schemes = spec["components"]["securitySchemes"]
     assert {name: scheme["type"] for name, scheme in schemes.items()} == {"bearer": "http", "certificate": "mutualTLS"}
     for path, _, operation in operations(spec):
-        expected = [{"bearer": []}, {"certificate": []}] if path.startswith("/v1/") else None
+        expected = [{"bearer": []}, {"certificate": []}] if needs_credentials(path) else None
         assert operation.get("security") == expected, path
 
 
@@ -83,7 +85,7 @@ def test_everything_is_described():
 
 def test_operations_have_plain_names():
     names = [operation["operationId"] for _, _, operation in operations(document())]
-    assert len(names) == len(set(names)) == 32
+    assert len(names) == len(set(names)) == 36
     assert all(re.fullmatch("[a-z]+(_[a-z]+)+", name) for name in names)
 
 

@@ -31,6 +31,8 @@ READ, CHANGE, SET, REPORT = "reader operator admin", "operator admin", "admin", 
 EVENT = {"guest": GUEST, "event": "started"}
 ANCHOR = codec.plain(Anchor(1, (SIGNED_HEAD,)))
 OPERATIONS = {
+    ("GET", "/v1/health"): (READ, 200),
+    ("GET", "/metrics"): (READ, 200),
     ("GET", "/v1/strategies"): (READ, 200),
     ("GET", "/v1/hosts"): (READ, 200),
     ("GET", "/v1/hosts/h1"): (READ, 200),
@@ -96,7 +98,7 @@ def test_the_table_has_every_operation(client):
     tried = {(method, path.replace("h1", "{host}").replace(GUEST, "{guest}")) for method, path in OPERATIONS}
     for noun in ("plan", "run", "snapshot"):
         tried = {(method, path.replace(f"{noun}s/none", f"{noun}s/{{{noun}}}")) for method, path in tried}
-    assert tried == {(method, path) for method, path in routes if path.startswith("/v1/")}
+    assert tried == {(method, path) for method, path in routes if path.startswith("/v1/") or path == "/metrics"}
 
 
 def test_every_route_has_exactly_one_rule_and_every_rule_a_route(client):

@@ -10,7 +10,7 @@ from support.accounts import api_account
 
 from pinner import conf, wiring
 from pinner.model.errors import Invalid
-from pinner.server import api_process, folders, main, privileges
+from pinner.server import api_process, folders, main, privileges, supervisor
 from pinner.server.sockets import ApiAddress
 
 
@@ -71,7 +71,8 @@ def test_an_api_that_ends_before_the_agent_listens_gives_its_exit_status(tmp_pat
     file.write_text(api_account().config)
     monkeypatch.setattr(wiring, "state_dir", lambda _config: tmp_path)
     monkeypatch.setattr(api_process, "run", lambda *_: 2)
-    monkeypatch.setattr(main, "asked_to_end", lambda: os.pipe()[0])
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # given back at the end
+    monkeypatch.setattr(supervisor, "asked_to_end", lambda: os.pipe()[0])
     monkeypatch.setattr(wiring, "local_agent", slow_agent)
     with pytest.raises(SystemExit) as ended:
         main._serve_apart(conf.load([file]), ApiAddress(tmp_path / "api.sock", "root", "127.0.0.1", 0))

@@ -211,10 +211,10 @@ def _run(fd: int) -> subprocess.CompletedProcess[str]:
 
 
 def test_systemd_is_told_that_the_service_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    systemd.notify_ready()
+    systemd.notify(systemd.READY)
     for address, bound in ((str(tmp_path / "n"), str(tmp_path / "n")), ("@pinner-test", "\0pinner-test")):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
             manager.bind(bound)
             monkeypatch.setenv("NOTIFY_SOCKET", address)
-            systemd.notify_ready()
+            systemd.notify(systemd.READY)
             assert manager.recv(100) == b"READY=1"

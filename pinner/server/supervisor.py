@@ -1,0 +1,85 @@
+"""Waits for the end of a server, and looks after its threads meanwhile.
+
+A thread that ends by an exception ends the process, with status 1: a part that does nothing any more would be noticed
+by nobody, and systemd starts a new process. A thread that hangs is logged, and systemd's watchdog is told nothing more:
+then systemd ends the process.
+"""
+
+import logging
+import os
+import select
+import signal
+import threading
+import traceback
+from collections.abc import Iterable
+
+from pinner import heartbeat
+from pinner.heartbeat import Heartbeat
+from pinner.model.errors import PinnerError
+from pinner.server import systemd
+from pinner.server.signals import asked_to_end
+
+LOG = logging.getLogger(__name__)
+
+CHECK_SECONDS = 2.0
+"""Time between two looks at the threads."""
+END_SECONDS = 60
+"""After the death of a thread the others have so much time to end; then the kernel ends the process (SIGALRM)."""
+
+
+class Supervisor:
+    """One for each process. Make it in the main thread, before other threads start."""
+
+    def __init__(self) -> None:
+        self._asked = asked_to_end()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._died = ""
+        self._reported: tuple[str, ...] = ()
+        threading.excepthook = self._note
+
+    def wait(self, heartbeats: Iterable[Heartbeat] = (), *ends: int, ready: bool = True) -> list[int]:
+        """Wait for SIGINT or SIGTERM, or until one of the file descriptors ``ends`` can be read; returns those.
+
+        Raises PinnerError where one of the threads has died. ``ready``: tell systemd that the service is ready.
+        """
+        heartbeats = tuple(heartbeats)
+        if ready:
+            systemd.notify(systemd.READY)
+        limit = systemd.watchdog_seconds()
+        seconds = min(CHECK_SECONDS, limit / 3) if limit else CHECK_SECONDS
+        while True:
+            readable = select.select([self._asked, self._wake, *ends], [], [], seconds)[0]
+            if died := self._died or next((each.wrong for each in heartbeats if each.has_died), ""):
+                self._fail(died)
+            if readable:
+                systemd.notify_if_possible(systemd.STOPPING)
+                return [each for each in readable if each in ends]
+            self._check(heartbeats)
+
+    def _check(self, heartbeats: Iterable[Heartbeat]) -> None:
+        """Tell the watchdog that the threads work; log once which ones do not."""
+        wrong = heartbeat.wrong(heartbeats)
+        if not wrong:
+            systemd.notify_if_possible(systemd.WATCHDOG)
+        names = tuple(text.partition(" for ")[0] for text in wrong)
+        if names != self._reported:
+            self._reported = names
+            LOG.error("%s", "; ".join(wrong) or "every thread makes progress again")
+
+    def _fail(self, died: str) -> None:
+        LOG.critical("%s; this process ends", died)
+        systemd.notify_if_possible(systemd.STOPPING)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(END_SECONDS)
+        raise PinnerError(died)
+
+    def _note(self, ended: threading.ExceptHookArgs) -> None:
+        """Called in the thread that ends by an exception."""
+        if ended.exc_type is SystemExit:
+            return
+        name = ended.thread.name if ended.thread else "unknown"
+        frames = traceback.extract_tb(ended.exc_traceback)
+        place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        what = " ".join(str(ended.exc_value).split())
+        self._died = self._died or f"the thread {name} ended by {ended.exc_type.__name__}: {what}{place}"
+        os.eventfd_write(self._wake, 1)

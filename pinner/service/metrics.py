@@ -1,0 +1,140 @@
+"""Metrics for Prometheus. No label has a value that guests or callers choose, so their number is bounded.
+
+Names and units: https://prometheus.io/docs/practices/naming/.
+"""
+
+import time
+from collections import Counter as Counted
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from pinner.model.drift import DriftReport
+from pinner.model.errors import StoreUnavailable
+from pinner.model.health import AgentHealth, Check, Queue
+from pinner.model.journal import Entry
+from pinner.store.probe import Probe
+
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Metrics:
+    """The metrics of one server. Several threads may use it."""
+
+    def __init__(self, probe: Probe, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._registry = registry = CollectorRegistry()
+        self._looks = Histogram(
+            "pinner_look_seconds",
+            "Time of a look at a host, without the sample of CPU use.",
+            ["host"],
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self._reconciles = Histogram(
+            "pinner_reconcile_seconds",
+            "Time from the arrival of host events, or from the start of a resync, to the end of the reconcile.",
+            ["host"],
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self._failures = Counter(
+            "pinner_reconcile_failures", "Reconciles that failed and are tried again.", ["host"], registry=registry
+        )
+        self._changes = Counter(
+            "pinner_changes", "Changes of hosts that this server has seen end, by their state.", ["host", "state"],
+            registry=registry,
+        )  # fmt: skip
+        self._drifts = Gauge("pinner_drifts", "Targets that differ from their place.", ["host"], registry=registry)
+        self._backoffs = Gauge(
+            "pinner_backoffs", "Targets that the policy leaves alone for now: their drift came back.", ["host"],
+            registry=registry,
+        )  # fmt: skip
+        self._unplaced = Gauge(
+            "pinner_unplaced_guests", "Guests for which the policy has no place.", ["host"], registry=registry
+        )
+        self._looked_at: dict[str, float] = {}
+        self._agents: Mapping[str, AgentHealth] = {}
+        self._checks: tuple[Check, ...] = ()
+        self.queue: Callable[[], Queue] = Queue
+        registry.register(_Now(self, probe))
+
+    def looked(self, host: str, seconds: float) -> None:
+        """A look at the host took so long."""
+        self._looks.labels(host).observe(seconds)
+
+    def reconciled(self, report: DriftReport, seconds: float) -> None:
+        """The host was compared with its policy, ``seconds`` after the cause."""
+        self._reconciles.labels(report.host).observe(seconds)
+        self._drifts.labels(report.host).set(len(report.drifts))
+        self._backoffs.labels(report.host).set(sum(drift.backoff_until is not None for drift in report.drifts))
+        self._unplaced.labels(report.host).set(len(report.unplaced))
+        self._looked_at[report.host] = self._clock()
+
+    def reconcile_failed(self, host: str) -> None:
+        """A reconcile of the host failed."""
+        self._failures.labels(host).inc()
+
+    def changed(self, host: str, entries: Iterable[Entry]) -> None:
+        """Changes of the host have ended."""
+        for state, count in Counted(entry.state for entry in entries).items():
+            self._changes.labels(host, state).inc(count)
+
+    def checked(self, agents: Mapping[str, AgentHealth], checks: tuple[Check, ...]) -> None:
+        """The latest health of the agents and of the server."""
+        self._agents, self._checks = agents, checks
+
+    def seconds_since_reconcile(self, host: str) -> float | None:
+        """How long ago the host was last compared with its policy; None: never since this server started."""
+        looked_at = self._looked_at.get(host)
+        return None if looked_at is None else self._clock() - looked_at
+
+    def text(self) -> bytes:
+        """All metrics in Prometheus' text format. A database that does not answer leaves its metrics out."""
+        return generate_latest(self._registry)
+
+    def now(self) -> Iterator[Metric]:
+        """The metrics of this moment."""
+        checks = GaugeMetricFamily("pinner_check_ok", "1: the part does its work (GET /v1/health).", labels=["check"])
+        for name in sorted({check.name for check in self._checks}):
+            checks.add_metric([name], float(all(each.ok for each in self._checks if each.name == name)))
+        threads = GaugeMetricFamily("pinner_agent_threads", "Threads of the agent.", labels=["host"])
+        for host, agent in self._agents.items():
+            threads.add_metric([host], agent.threads)
+        ages = GaugeMetricFamily(
+            "pinner_seconds_since_reconcile", "Age of the latest comparison with the policy.", labels=["host"]
+        )
+        for host in tuple(self._looked_at):
+            ages.add_metric([host], self.seconds_since_reconcile(host) or 0.0)
+        queue = self.queue()
+        yield checks
+        yield threads
+        yield ages
+        yield GaugeMetricFamily("pinner_requests_waiting", "Requests that wait for a thread.", queue.waiting)
+        yield GaugeMetricFamily("pinner_requests_waiting_seconds", "Wait of the first of them.", queue.seconds)
+
+
+class _Now(Collector):
+    """Reads at each scrape what needs no record."""
+
+    def __init__(self, metrics: Metrics, probe: Probe) -> None:
+        self._metrics = metrics
+        self._probe = probe
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._metrics.now()
+        try:
+            size, found = self._probe.size(), self._probe.runs()
+        except StoreUnavailable:
+            return
+        yield GaugeMetricFamily("pinner_database_bytes", "Size of the central database.", size)
+        runs = GaugeMetricFamily("pinner_runs", "Stored runs by their state.", labels=["host", "state"])
+        for (host, state), count in sorted(found.items()):
+            runs.add_metric([host, state], count)
+        yield runs
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: a registration must not read the database."""
+        return iter(())

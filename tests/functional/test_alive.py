@@ -1,0 +1,301 @@
+"""No silent death: what hangs or dies is told, bounded, and goes on by itself."""
+
+import os
+import pwd
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from support.accounts import api_config, become
+from support.pinner_server import PinnerServer
+
+pytestmark = [
+    pytest.mark.fault(56),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the agent and the API as two processes"),
+]
+MAIN = "import sys; from pinner.cli.main import main; sys.exit(main())"
+Start = Callable[..., PinnerServer]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="pinner-test-") as name:
+        Path(name).chmod(0o711)
+        yield Path(name)
+
+
+@pytest.fixture
+def start(folder: Path) -> Iterator[Start]:
+    running: list[subprocess.Popen[str]] = []
+    clients = ExitStack()
+
+    def begin(uri: str, code: str = MAIN, config: str = "", **environment: str) -> PinnerServer:
+        file, log = folder / "pinner.conf", folder / "log"
+        file.write_text(
+            f"[agent]\nstate_dir = {folder}/state\n[libvirt]\nuri = {uri}\ncall_timeout = 1\n[host]\nname = here\n"
+            f"{api_config()}{config}"
+        )
+        with log.open("w") as out:
+            command = [sys.executable, "-c", code, "serve", "--config-file", str(file)]
+            process = subprocess.Popen(command, stdout=out, stderr=out, text=True, env=os.environ | environment)
+        running.append(process)
+        server = PinnerServer(process, log)
+        clients.callback(server.http.close)
+        return server
+
+    with clients:
+        yield begin
+    for process in running:
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        process.wait(60)
+
+
+def until(holds: Callable[[], object], seconds: float, told: Callable[[], object] = lambda: "") -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, told()
+        time.sleep(0.1)
+
+
+def checks(server: PinnerServer) -> dict[str, str]:
+    """The failing checks by name, and why they fail."""
+    return {each["name"]: each["why"] for each in server.http.get("/v1/health").json()["checks"] if not each["ok"]}
+
+
+def status(server: PinnerServer) -> int:
+    return server.http.get("/healthcheck/ready").status_code
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def threads_of(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
+def test_a_stopped_agent_costs_the_api_a_bounded_time_and_recovers(start: Start, libvirtd: str) -> None:
+    server = start(libvirtd)
+    until(lambda: status(server) == 200, 60, lambda: checks(server))
+    until(lambda: server.http.get("/v1/hosts/here/guests").status_code == 200, 60)
+    took: list[tuple[float, int]] = []
+
+    def look(_: int) -> None:
+        began = time.monotonic()
+        with httpx.Client(transport=server_transport(server), base_url="http://localhost", timeout=60) as client:
+            answer = client.get("/v1/hosts/here/guests")
+        took.append((time.monotonic() - began, answer.status_code))
+
+    with stopped(server.process.pid), ThreadPoolExecutor(80) as callers:
+        list_of = [callers.submit(look, number) for number in range(80)]
+        time.sleep(1)
+        for path in ("/v1/runs", "/healthcheck", "/healthcheck/ready", "/v1/hosts"):
+            began = time.monotonic()
+            server.http.get(path)
+            assert time.monotonic() - began < 5, f"{path} waits for the agent"
+        for each in list_of:
+            each.result()
+        assert {code for _, code in took} == {503}
+        assert max(seconds for seconds, _ in took) < 45
+        until(lambda: status(server) == 503, 30)
+        assert "no sign of life" in checks(server)["agent"]
+        answer = server.http.get("/healthcheck/ready")
+        assert int(answer.headers["Retry-After"]) > 0
+        assert {"name": "agent", "ok": False} in answer.json()["checks"], "the public learns no reason"
+        assert "sign of life" not in answer.text
+        assert server.http.get("/healthcheck/live").status_code == 200
+        print("seconds of the 80 calls:", sorted(round(seconds, 1) for seconds, _ in took)[::8])
+    until(lambda: status(server) == 200, 30, lambda: checks(server))
+    until(lambda: server.http.get("/v1/hosts/here/guests").status_code == 200, 30)
+
+
+def server_transport(server: PinnerServer) -> httpx.HTTPTransport:
+    return httpx.HTTPTransport(uds=server.url.removeprefix("unix:"))
+
+
+def test_a_libvirtd_that_hangs_adds_no_thread_at_each_look_and_is_told(start: Start, libvirtd: str) -> None:
+    """A look waits 6 s here (six times call_timeout), so that an hour of looks becomes half a minute."""
+    server = start(libvirtd)
+    agent = server.process.pid
+    until(lambda: status(server) == 200, 60, lambda: checks(server))
+    guests = "/v1/hosts/here/guests"
+    until(lambda: server.http.get(guests).status_code == 200, 60)
+    daemon = int((Path(libvirtd.partition("socket=")[2]).parent.parent / "libvirtd.pid").read_text())
+    with stopped(daemon):
+        for _ in range(2):
+            assert server.http.get(guests).status_code == 503
+        settled = threads_of(agent)
+        with ThreadPoolExecutor(8) as callers:
+            for _ in range(30):
+                answers = list(callers.map(lambda _: server.http.get(guests).status_code, range(8)))
+                assert set(answers) == {503}
+        assert threads_of(agent) <= settled + 2, "a thread of each look stays behind"
+        until(lambda: "libvirt" in checks(server), 15)
+        assert "libvirt has not answered for" in checks(server)["libvirt"]
+        metrics = server.http.get("/metrics").text
+        assert 'pinner_check_ok{check="libvirt"} 0.0' in metrics
+        assert 'pinner_agent_threads{host="here"}' in metrics
+        assert server.http.get("/v1/hosts/here/topology").status_code == 200, "what needs no libvirt goes on"
+    until(lambda: server.http.get(guests).status_code == 200, 20)
+    until(lambda: status(server) == 200, 60, lambda: checks(server))
+    until(lambda: threads_of(agent) <= settled, 20)
+
+
+DYING = """
+import sys, threading, time
+from pinner.{module} import {kind}
+kept = {kind}.{method}
+def dying(self, *arguments):
+    time.sleep(3)
+    raise ArithmeticError("broken on purpose")
+{kind}.{method} = dying
+from pinner.cli.main import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "kind", "method", "thread"),
+    [
+        ("agent.server", "AgentServer", "_accept", "agent-accept"),
+        ("agent.server", "AgentServer", "_pulse", "agent-pulse"),
+        ("host.events", "HostWatcher", "_run", "events"),
+        ("host.libvirt_events", "LibvirtEvents", "_reconnect", "libvirt-events"),
+        ("service.controller", "PolicyController", "_repeat", "controller-"),
+        ("service.audit_heads", "AuditHeads", "_repeat", "audit-heads"),
+        ("service.daily", "Daily", "_repeat", "retention"),
+        ("service.monitor", "Monitor", "_repeat", "health"),
+    ],
+)
+def test_the_death_of_any_thread_ends_the_server_with_a_line_in_the_log(
+    start: Start, folder: Path, module: str, kind: str, method: str, thread: str
+) -> None:
+    """The code of the thread is replaced, because no fault from outside makes it raise."""
+    code = DYING.format(module=module, kind=kind, method=method)
+    server = start(f"qemu+unix:///system?socket={folder}/no-libvirt", code)
+    assert server.process.wait(60) == 1
+    told = [line for line in server.log.read_text().splitlines() if "broken on purpose" in line and "ends" in line]
+    assert told, server.log.read_text()
+    assert thread in told[0]
+    assert "ArithmeticError" in told[0]
+
+
+def test_an_error_of_the_watcher_is_told_and_it_goes_on(start: Start, libvirtd: str) -> None:
+    code = textwrap.dedent("""
+        import sys
+        from pinner.host.sources import Sources
+        kept, calls = Sources.wait, []
+        def wait(self, seconds):
+            calls.append(seconds)
+            if 3 < len(calls) < 7:
+                raise OSError(24, "Too many open files")
+            return kept(self, min(seconds, 0.5))
+        Sources.wait = wait
+        from pinner.cli.main import main
+        sys.exit(main())
+    """)
+    server = start(libvirtd, code)
+    until(lambda: "events" in checks(server), 30, server.log.read_text)
+    assert "Too many open files" in checks(server)["events"]
+    until(lambda: status(server) == 200, 60, lambda: checks(server))
+    assert server.process.poll() is None
+
+
+def test_the_watchdog_is_told_only_while_the_threads_make_progress(folder: Path) -> None:
+    """A thread hangs after some seconds; systemd would end the process then."""
+    code = textwrap.dedent("""
+        import sys, threading, time
+        from pinner.heartbeat import Heartbeat
+        from pinner.server.supervisor import Supervisor
+        supervisor = Supervisor()
+        def work():
+            for _ in range(20):
+                heartbeat.beat()
+                time.sleep(0.1)
+            time.sleep(3600)
+        thread = threading.Thread(target=work, name="worker", daemon=True)
+        heartbeat = Heartbeat(thread, 1.0)
+        thread.start()
+        supervisor.wait([heartbeat])
+    """)
+    path = folder / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(path))
+        manager.settimeout(20)
+        environment = os.environ | {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "600000"}
+        with subprocess.Popen(
+            [sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True
+        ) as server:
+            assert manager.recv(100) == b"READY=1"
+            assert manager.recv(100) == b"WATCHDOG=1"
+            assert server.stderr is not None
+            assert "the thread worker has made no progress" in server.stderr.readline()
+            while select.select([manager], [], [], 0)[0]:
+                assert manager.recv(100) == b"WATCHDOG=1"
+            assert not select.select([manager], [], [], 2)[0], "the watchdog hears nothing any more"
+            server.terminate()
+            assert manager.recv(100) == b"STOPPING=1"
+            assert server.wait(20) == 0
+
+
+def limit_files(pid: int, soft: int) -> None:
+    """Set the soft limit of open files of a process. Only its own user may do that, or CAP_SYS_RESOURCE."""
+    user = Path(f"/proc/{pid}/status").read_text().partition("\nUid:")[2].split()[0]
+    code = (
+        "import resource as r, sys; pid, soft = map(int, sys.argv[1:]);"
+        "r.prlimit(pid, r.RLIMIT_NOFILE, (soft, r.prlimit(pid, r.RLIMIT_NOFILE)[1]))"
+    )
+    account = pwd.getpwuid(int(user))
+    subprocess.run(
+        ["/usr/bin/python3", "-c", code, str(pid), str(soft)], preexec_fn=lambda: become(account), check=True
+    )
+
+
+@pytest.mark.parametrize("process", ["agent", "api"])
+def test_a_process_without_file_descriptors_serves_again_once_it_has_some(
+    start: Start, libvirtd: str, process: str
+) -> None:
+    server = start(libvirtd)
+    until(lambda: status(server) == 200, 60, lambda: checks(server))
+    (api,) = server.children()
+    pid = server.process.pid if process == "agent" else api
+    before = resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE)
+    used = max(int(each.name) for each in Path(f"/proc/{pid}/fd").iterdir())
+    lines = len(server.log.read_text().splitlines())
+    limit_files(pid, used)
+    with ExitStack() as opened:
+        try:
+            for _ in range(30):
+                peer = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+                peer.settimeout(2)
+                peer.connect(str(server.url.removeprefix("unix:")))
+                peer.sendall(b"GET /v1/hosts/here/guests HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            until(lambda: "cannot be accepted" in server.log.read_text(), 30, server.log.read_text)
+            time.sleep(5)
+            flood = server.log.read_text().splitlines()[lines:]
+            assert sum("cannot be accepted" in line for line in flood) == 1, "one line a minute"
+            assert len(flood) < 300
+        finally:
+            limit_files(pid, before[0])
+    until(lambda: server.http.get("/v1/hosts/here/guests").status_code == 200, 30, server.log.read_text)
+    until(lambda: status(server) == 200, 60, lambda: checks(server))
+    assert server.process.poll() is None
