@@ -14,7 +14,8 @@ from pinner.apply.ports import Admission, Admit, Host, Journal
 from pinner.apply.steps.memory import memory_changes
 from pinner.apply.transaction import Progress, Transaction, undoable, words
 from pinner.model.change import PINNED, Change
-from pinner.model.errors import RunConflict, StoreUnavailable
+from pinner.model.errors import NOTHING_CHANGED, RunConflict, StoreUnavailable
+from pinner.model.groups import are_independent, contiguous
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
 
@@ -28,7 +29,7 @@ def apply(
     progress: Progress,
     admit: Admit = lambda plan, _run: Admission(plan),
 ) -> Run:
-    """Apply the plan and return the ended run: ``applied``, ``undone``, or ``failed`` if a change could not be undone.
+    """Apply the plan and return the ended run; see ``Transaction.make`` for its states.
 
     ``admit`` compares the plan with the host, under the host's lock and before the run has an entry. If a guest or
     process ends during the run, its entry is ``gone``, and the run continues. Raises HostBusy, Refused, Blocked,
@@ -46,6 +47,8 @@ def apply(
             if run.migrate_memory:
                 # Last: guests that run on their new CPUs already allocate new memory on the right node.
                 changes += memory_changes(plan, host)
+            if not run.all_or_nothing and are_independent(changes):
+                changes = contiguous(changes)
             entries = _intents(changes, run, host, now())
             journal.intend(*entries)
         return Transaction(run, entries, host, journal, now, progress, ended=admission.ended).make()
@@ -67,8 +70,11 @@ def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime]
             # Checked again under the host's lock: another rollback of the run may have just ended.
             undone = journal.run(run.undoes)
             _require_reversible(undone)
-            entries = undoable(undone, journal.entries(undone.id))
-            return Transaction(run, entries, host, journal, now, progress).roll_back(persist=undone.persist)
+            if not (made := journal.entries(undone.id)):
+                raise RunConflict(undone.id, undone.state, NOTHING_CHANGED)
+            return Transaction(run, undoable(undone, made), host, journal, now, progress).roll_back(
+                persist=undone.persist
+            )
     finally:
         journal.leave(run)
 
@@ -97,5 +103,5 @@ def _intents(changes: tuple[Change, ...], run: Run, host: Host, at: datetime) ->
 def _require_reversible(run: Run) -> None:
     if run.kind == "rollback":
         raise RunConflict(run.id, "a rollback itself", "apply its plan again to undo it")
-    if run.state not in ("applied", "failed", "rolled_back_partly"):
+    if run.state not in ("applied", "applied_partly", "failed", "rolled_back_partly"):
         raise RunConflict(run.id, run.state, "only a run that has ended with changes in place can be rolled back")

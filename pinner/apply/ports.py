@@ -40,6 +40,10 @@ class Host(Protocol):
         Raises Gone, NotPermitted, HostUnreachable, or ApplyFailed with libvirt's message.
         """
 
+    def require_answering(self, target: Target) -> None:
+        """Raises Busy where another job has occupied the guest of the target for so long that a pin would not be made
+        in time."""
+
     def set_mask(self, thread: ThreadMask) -> None:
         """Give one thread the mask ``thread.cpus`` by sched_setaffinity.
 

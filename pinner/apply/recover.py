@@ -13,7 +13,8 @@ from pinner.apply import steps
 from pinner.apply.ports import Host, Journal
 from pinner.apply.transaction import Transaction, undoable
 from pinner.model.errors import PinnerError
-from pinner.model.journal import Entry, Run
+from pinner.model.groups import are_independent, group_of
+from pinner.model.journal import UNDO_BEGUN, Entry, Run
 
 RecoveryPolicy = Literal["back", "forward"]
 """Whether an interrupted apply is undone or finished; an interrupted rollback is always finished."""
@@ -22,8 +23,9 @@ RecoveryPolicy = Literal["back", "forward"]
 def recover(host: Host, journal: Journal, policy: RecoveryPolicy, now: Callable[[], datetime]) -> Run | None:
     """Recover the open run whose process has ended; None where there is none.
 
-    With ``forward``, recovery works like an apply: if a change cannot be made, all changes are undone. If a change can
-    neither be made nor undone, its entry is ``stuck`` and the run ``failed``; that run can be rolled back later.
+    With ``forward``, recovery works like an apply: if a change cannot be made, the changes of its group are undone, or
+    all changes where the run makes all or none. If no group is placed, and a change can neither be made nor undone, its
+    entry is ``stuck`` and the run ``failed``; that run can be rolled back later.
     Raises StoreUnavailable; the run stays open then.
     """
     run = journal.interrupted()
@@ -41,14 +43,11 @@ def _resolve(run: Run, host: Host, journal: Journal, policy: RecoveryPolicy, now
 
     undone = journal.run(run.undoes) if run.kind == "rollback" else run
     entries = journal.entries(undone.id)
-    # An entry in another state shows that a change had failed and that the undo had begun. Then recovery
-    # undoes the run. Without entries the apply had changed nothing.
-    if (
-        run.kind == "apply"
-        and policy == "forward"
-        and entries
-        and all(each.state in ("intent", "done", "gone") for each in entries)
-    ):
+    # Where all changes belong together, an entry of UNDO_BEGUN shows that the undo of all had begun, and recovery
+    # finishes the undo. Without entries the apply had changed nothing.
+    independent = not run.all_or_nothing and are_independent(each.change for each in entries)
+    begun = any(each.state in UNDO_BEGUN for each in entries)
+    if run.kind == "apply" and policy == "forward" and entries and (independent or not begun):
         return transaction(entries).make()
     under_way = _under_way(entries, host)
     # A half-made change of a state is undone first: it may have widened the masks that the later changes set.
@@ -60,12 +59,18 @@ def _resolve(run: Run, host: Host, journal: Journal, policy: RecoveryPolicy, now
 
 
 def _under_way(entries: Sequence[Entry], host: Host) -> frozenset[int]:
-    """The ``seq`` of the changes for which libvirtd may still have a call of the dead process. Changes are made in
-    order and undone in reverse. So these are the last change that is visible on the host, and the next one."""
-    alive = [entry for entry in entries if entry.state != "gone"]
-    begun = [position for position, entry in enumerate(alive) if _is_begun(entry, host)]
+    """The ``seq`` of the changes for which libvirtd may still have a call of the dead process.
+
+    Changes are made in order and undone in reverse. So these are the last change that is visible on the host, and the
+    next one. A group that failed may be undone at any time, so these are all of its changes, too.
+    """
+    failed = {group_of(entry.change.target) for entry in entries if entry.state in UNDO_BEGUN}
+    alive = [entry for entry in entries if entry.state in ("intent", "done", "stuck")]
+    in_order = [entry for entry in alive if group_of(entry.change.target) not in failed]
+    begun = [position for position, entry in enumerate(in_order) if _is_begun(entry, host)]
     last = max(begun, default=-1)
-    return frozenset(entry.seq for entry in alive[max(last, 0) : last + 2])
+    around = in_order[max(last, 0) : last + 2]
+    return frozenset(entry.seq for entry in alive if entry in around or group_of(entry.change.target) in failed)
 
 
 def _is_begun(entry: Entry, host: Host) -> bool:

@@ -2,11 +2,12 @@
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import asdict
 
 from pinner.apply import steps
 from pinner.apply.ports import Host, Part
 from pinner.model.bounds import Bounds
-from pinner.model.change import PINNED, PlannedChange
+from pinner.model.change import PINNED, PlannedChange, Target
 from pinner.model.errors import Blocked, Gone, Invalid, StalePlan
 from pinner.model.nova import NovaOwns, require_clear
 from pinner.model.plan import Plan
@@ -27,6 +28,7 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[PlannedChange, ...]
     require_clear(plan.wanted, bounds.nova, emulators=plan.request.nova_emulators)
     gone: list[str] = []
     moved: list[str] = []
+    targets: list[Target] = []
     alive = pending = False
     for change in plan.changes:
         try:
@@ -38,10 +40,11 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[PlannedChange, ...]
         alive = True
         pending = pending or not found.is_made
         moved += found.stale
+        targets += [change.target] if found.stale else []
     moved += plugged_in(plan, host)
     moved += newly_excluded(plan.changes, bounds.excluded)
     if gone or (moved and (pending or persist)):
-        raise StalePlan(plan.id, (*gone, *moved))
+        raise StalePlan(plan.id, (*gone, *moved), tuple(map(asdict, targets)))
     if persist:
         _require_definitions(plan.changes, bounds.nova, host)
     return () if alive and not pending else plan.changes

@@ -1,16 +1,18 @@
 """Transaction: makes or undoes the changes of one run, one after the other, and notes each one in the journal."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from pinner.apply import steps
+from pinner.apply.failures import summary
 from pinner.apply.ports import Host, Journal
 from pinner.apply.steps import Step
-from pinner.model.change import Target
+from pinner.model.change import PINNED, Target
 from pinner.model.errors import Busy, Gone, PinnerError, StoreUnavailable
-from pinner.model.journal import Entry, EntryState, Run, RunState
+from pinner.model.groups import Group, are_independent, group_of, without_room
+from pinner.model.journal import UNDO_BEGUN, Entry, EntryState, Run, RunState
 
 Progress = Callable[[Entry, int], None]
 """Called with an entry and the number of entries: once when the run is in the journal and the host is unchanged, then
@@ -22,8 +24,12 @@ INTERRUPTED = "interrupted: the process that carried it out died"
 LOSSES = 3
 """The largest number of failed undos that a run's error names. The run's entries show all of them."""
 
+_PUT_OFF = "; its undo is not made yet"
+"""The end of the error of a change whose undo waits for the end of the run."""
+
 _RECOVERED = {
     "applied": "finished",
+    "applied_partly": "finished in part",
     "undone": "rolled back",
     "failed": "rolled back in part",
     "rolled_back": "its rollback finished",
@@ -57,29 +63,49 @@ class Transaction:
         self._progress = progress
         self._resumed = resumed
         self._ended: dict[int, Entry] = {}
+        self._is_independent = not run.all_or_nothing and are_independent(entry.change for entry in entries)
+        self._groups = dict.fromkeys(group_of(entry.change.target) for entry in entries)
+        self._in_place: dict[int, Entry] = {}
+        """By ``seq``: the changes that are made or may be made, and are not undone."""
+        self._forced: set[int] = set()
+        """The ``seq`` of each change that failed just now and has touched the host."""
+        self._errors: dict[int, str] = {}
+        """The error of each change that failed, by ``seq``."""
+        self._failures: dict[Group, tuple[Entry, str]] = {}
+        """The groups that failed, each with the change that failed and its error."""
+        self._begun: set[Group] = set()
+        """The guests that answered before their first change."""
+        self._busy: set[Group] = set()
+        """The guests that did not answer."""
+        self._resumed_failures: Collection[Group] = ()
+        """The groups that had failed before the run was interrupted."""
         for entry in entries[:1]:
             progress(entry, len(entries))
 
     def make(self) -> Run:
-        """Make every change; the run ends ``applied``, ``undone``, or ``failed`` if a change could not be undone.
+        """Make every change, group by group; a group whose change fails is undone, and the next group follows.
 
-        Raises StoreUnavailable if the run's end cannot be written. All changes are undone then, because a run without
-        an end counts as interrupted.
+        The run ends ``applied``; ``applied_partly`` if some groups are placed; ``undone`` if none is, or ``failed`` if
+        then a change could not be undone. A run that is ``all_or_nothing``, or that changes the host itself, undoes all
+        groups if one fails. Raises StoreUnavailable if the run's end cannot be written. All changes are undone then,
+        because a run without an end counts as interrupted.
         """
-        made: list[Entry] = []
-        for position, entry in enumerate(self._entries):
-            step = steps.step(entry, self._host, self._journal, persist=self._run.persist, resumed=self._resumed)
-            try:
-                made.append(self._make(step))
-            except BaseException as error:  # any error, also Ctrl-C: the host must not stay half changed
-                closed = self._abort(step, error, made, self._entries[position + 1 :])
-                if isinstance(error, PinnerError):
-                    return closed
-                raise
+        self._resume()
         try:
-            return self.close("applied")
+            for entry in self._entries:
+                if group_of(entry.change.target) not in self._failures:
+                    self._attempt(entry)
+            self._undo_failures()
+        except BaseException as error:  # any error, also Ctrl-C: the host must not stay half changed
+            self._take_back(set(self._groups))
+            closed = self.close("failed" if self._has_stuck() else "undone", words(error))
+            if isinstance(error, PinnerError):
+                return closed
+            raise
+        try:
+            return self.close(*self._outcome())
         except StoreUnavailable:
-            for entry in undoable(self._run, made):
+            for entry in undoable(self._run, list(self._in_place.values())):
                 self._undo(entry)
             raise
 
@@ -121,37 +147,128 @@ class Transaction:
         self._journal.end(ended)
         return ended
 
+    def _resume(self) -> None:
+        """Give up the groups of an interrupted run whose undo had begun."""
+        for entry in self._entries if self._resumed else ():
+            self._in_place[entry.seq] = entry
+            if entry.state in ("failed", "stuck"):
+                self._errors[entry.seq] = entry.error.removesuffix(_PUT_OFF)
+            if entry.state in UNDO_BEGUN:
+                failed = self._failures.setdefault(group_of(entry.change.target), (entry, ""))
+                error = failed[1] or self._errors.get(entry.seq, "")
+                self._failures[group_of(entry.change.target)] = (entry if error else failed[0], error)
+        self._resumed_failures = frozenset(self._failures)
+
+    def _attempt(self, entry: Entry) -> None:
+        """Make one change. If it fails, give up its group; raise the error if that concerns the whole run."""
+        step = steps.step(entry, self._host, self._journal, persist=self._run.persist, resumed=self._resumed)
+        group = group_of(entry.change.target)
+        try:
+            self._in_place[entry.seq] = self._make(step)
+        except BaseException as error:
+            if step.touched or self._resumed:
+                self._in_place[entry.seq] = step.entry
+            if step.touched:
+                self._forced.add(entry.seq)
+            self._errors[entry.seq] = words(error)
+            if isinstance(error, Busy):
+                self._busy.add(group)
+            if not self._is_independent or not isinstance(error, PinnerError) or isinstance(error, StoreUnavailable):
+                raise
+            self._give_up(entry, later=isinstance(error, Busy))
+
     def _make(self, step: Step) -> Entry:
         if (target := step.entry.change.target) in self._absent:
             return self._note(step.entry, "gone", str(Gone(str(target))))
         try:
+            if target.kind in PINNED and group_of(target) not in self._begun:
+                self._host.require_answering(target)
+                self._begun.add(group_of(target))
             step.make()
         except Gone as error:
             return self._note(step.entry, "gone", str(error))
         return self._note(step.entry, "done")
 
-    def _abort(self, step: Step, error: BaseException, made: list[Entry], rest: Sequence[Entry]) -> Run:
-        """Undo all changes, the latest one first, and note them in the journal only afterwards. The host comes first,
-        and the journal has every prior mask already."""
-        failed = step.entry
-        touched = [*made, *([failed] if step.touched or self._resumed else ()), *(rest if self._resumed else ())]
+    def _give_up(self, failed: Entry, *, later: bool) -> None:
+        """Undo the group of a failed change; ``later``: when all other groups are made.
+
+        The journal has the failure before another group is changed, so that a recovery undoes this group in any case.
+        """
+        group, error = group_of(failed.change.target), self._errors[failed.seq]
+        self._failures[group] = (failed, error)
+        if later and self._in_groups({group}, self._in_place.values()):
+            touched = self._in_place.get(failed.seq)
+            self._note(touched or failed, "stuck" if touched else "failed", error + (_PUT_OFF if touched else ""))
+            self._note_unmade({group})
+        else:
+            self._take_back({group})
+        self._journal.intend()
+
+    def _undo_failures(self) -> None:
+        """Undo each group that needs a CPU of a group that failed; then the groups whose undo was put off."""
+        while self._failures and (blocked := self._without_room()):
+            for entry, why in blocked.values():
+                self._errors[entry.seq] = f"{entry.change.target}: {why}"
+                self._give_up(entry, later=True)
+        put_off = {group for group in self._failures if self._in_groups({group}, self._in_place.values())}
+        if put_off:
+            self._take_back(put_off)
+
+    def _without_room(self) -> dict[Group, tuple[Entry, str]]:
+        """The groups with a vCPU on a CPU that a failed group did not leave, each with that change and the reason."""
+        made = self._placed()
+        unmade = (entry.change for entry in self._in_groups(self._failures, self._entries))
+        blocked = without_room(unmade, [entry.change for entry in made])
+        return {group_of(made[position].change.target): (made[position], why) for position, why in blocked}
+
+    def _take_back(self, groups: Collection[Group]) -> None:
+        """Undo the changes of these groups, the latest one first, and note them in the journal only afterwards. The
+        host comes first, and the journal has every prior mask already."""
+        touched = sorted(self._in_groups(groups, self._in_place.values()), key=lambda entry: entry.seq)
         # A guest that does not answer must not delay the others.
-        slow = failed.change.target.owner if isinstance(error, Busy) else ""
-        back = sorted(undoable(self._run, touched), key=lambda entry: slow != "" and entry.change.target.owner == slow)
-        outcomes = [(entry, *self._undo(entry, force=step.touched and entry is failed)) for entry in back]
-        state, problem = next(((state, why) for entry, state, why in outcomes if entry is failed), ("undone", ""))
-        why = "; but its undo: ".join(filter(None, (words(error), problem)))
-        self._note(failed, "stuck" if state == "stuck" else "failed", why)
-        for outcome in outcomes:
-            if outcome[0] is not failed:
-                self._note(*outcome)
-        for entry in () if self._resumed else rest:
-            self._note(entry, "undone", "not made: a change before it failed")
-        stuck = any(entry.state == "stuck" for entry in self._ended.values())
-        return self.close("failed" if stuck else "undone", words(error))
+        back = sorted(undoable(self._run, touched), key=lambda entry: group_of(entry.change.target) in self._busy)
+        outcomes = {entry.seq: self._undo(entry, force=entry.seq in self._forced) for entry in back}
+        for entry in touched:
+            del self._in_place[entry.seq]
+        latest = {entry.seq: entry for entry in (*self._entries, *touched)}
+        failed = [seq for seq in self._errors if seq in outcomes or seq not in self._ended]
+        for entry in self._in_groups(groups, [latest[seq] for seq in failed]):
+            state, problem = outcomes.pop(entry.seq, ("undone", ""))
+            why = "; but its undo: ".join(filter(None, (self._errors[entry.seq], problem)))
+            self._note(entry, "stuck" if state == "stuck" else "failed", why)
+        for seq, (state, problem) in outcomes.items():
+            self._note(latest[seq], state, problem)
+        self._note_unmade(groups)
+
+    def _note_unmade(self, groups: Collection[Group]) -> None:
+        for entry in () if self._resumed else self._in_groups(groups, self._entries):
+            if entry.seq not in self._ended and entry.seq not in self._in_place:
+                self._note(entry, "undone", "not made: a change before it failed")
+
+    def _outcome(self) -> tuple[RunState, str]:
+        """The state and the error of a run that was not aborted."""
+        if not self._failures:
+            return "applied", ""
+        state: RunState = "applied_partly" if self._placed() else "failed" if self._has_stuck() else "undone"
+        if state != "applied_partly" and len(self._failures) == 1:
+            return state, next(iter(self._failures.values()))[1]
+        return state, summary(self._failures.values(), len(self._groups))
+
+    def _placed(self) -> list[Entry]:
+        """The changes that are made, of groups that did not fail."""
+        entries = (entry for entry in self._in_place.values() if entry.state == "done")
+        return [entry for entry in entries if group_of(entry.change.target) not in self._failures]
+
+    def _has_stuck(self) -> bool:
+        return any(entry.state == "stuck" for entry in self._ended.values())
+
+    @staticmethod
+    def _in_groups(groups: Collection[Group], entries: Iterable[Entry]) -> list[Entry]:
+        return [entry for entry in entries if group_of(entry.change.target) in groups]
 
     def _undo(self, entry: Entry, *, force: bool = False) -> tuple[EntryState, str]:
-        return steps.undo(entry, self._host, persist=self._run.persist, force=force)
+        under_way = group_of(entry.change.target) in self._resumed_failures
+        return steps.undo(entry, self._host, persist=self._run.persist, force=force, under_way=under_way)
 
     def _note(self, entry: Entry, state: EntryState, error: str = "") -> Entry:
         noted = replace(entry, state=state, error=error, at=self._now())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from lxml import etree
 
-from pinner.model.change import Target
+from pinner.model.change import Target, TargetKind
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import DEDICATING, NovaIdentity
 
@@ -48,6 +48,15 @@ class Domain:
     """Whether the flavor or the image in Nova's metadata requests dedicated CPUs for vCPUs."""
     user: str
     """The user as whom libvirt runs QEMU: a name, or + and an id; empty where libvirt does not choose a user."""
+
+    def pin_of(self, kind: TargetKind, part: int | None) -> CpuSet | None:
+        """The pin of a vCPU, an iothread or the emulator; None where it has none."""
+        match kind, part:
+            case "vcpu", int(part):
+                return self.vcpu_pins.get(part)
+            case "iothread", int(part):
+                return self.iothread_pins.get(part)
+        return self.emulator_pin
 
 
 def parse(xml: str) -> Domain:

@@ -16,7 +16,7 @@ import libvirt  # type: ignore[import-untyped]
 
 from pinner.host import domain_xml, qemu
 from pinner.host.guests import ActiveDomain, DomainDescription, read_guests
-from pinner.host.timed_calls import TimedCalls
+from pinner.host.timed_calls import TimedCalls, answer_in_time
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone, HostUnreachable, NotPermitted, PinnerError
@@ -25,6 +25,8 @@ from pinner.model.guest import Guest, GuestState
 T = TypeVar("T")
 
 CALL_TIMEOUT = 10.0
+OCCUPIED = 1.0
+"""Seconds: a command of QEMU takes milliseconds, so a guest whose QEMU does not answer for this long is not waited for."""
 _HOST_CALL_FACTOR = 6
 """The timeout of calls about the whole host is this multiple of ``call_timeout``: a restarted libvirtd first queries
 each QEMU."""
@@ -47,6 +49,7 @@ _DENIED = {
 }
 _BUSY = {libvirt.VIR_ERR_OPERATION_TIMEOUT, libvirt.VIR_ERR_RESOURCE_BUSY, libvirt.VIR_ERR_AGENT_UNRESPONSIVE}
 _LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
+_INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE
 
 # Without a handler libvirt prints every error to the terminal, although it raises it too.
 libvirt.registerErrorHandler(lambda *_: None, None)
@@ -74,8 +77,9 @@ class Libvirt:
     same guest are made after it. Several threads may use one object.
     """
 
-    def __init__(self, uri: str, call_timeout: float = CALL_TIMEOUT) -> None:
+    def __init__(self, uri: str, call_timeout: float = CALL_TIMEOUT, occupied_seconds: float = OCCUPIED) -> None:
         self._uri = uri
+        self._occupied_seconds = occupied_seconds
         self._calls = TimedCalls(call_timeout)
         self.host_calls = TimedCalls(_HOST_CALL_FACTOR * call_timeout)
         self._down = False  # whether the latest wait for a restarted libvirtd failed
@@ -123,15 +127,19 @@ class Libvirt:
 
         self._ask_domain(str(target), target.owner, work, change=True)
 
+    def require_answering(self, target: Target) -> None:
+        """Raises Busy where a call of libvirt has waited for the guest's QEMU for ``occupied_seconds`` or longer
+        (virDomainGetControlInfo, which does not wait itself): a pin would wait, too. Raises Gone."""
+
+        # Under a key of its own: it must not wait for an overdue call.
+        seconds = self._ask_domain(str(target), target.owner, _occupied, key=f"{target.owner} control")
+        if seconds >= self._occupied_seconds:
+            raise Busy(str(target), f"its QEMU has not answered libvirt for {seconds:.0f} s", overdue=False)
+
     def pin_of(self, target: Target) -> CpuSet | None:
         """The pin of an emulator, vCPU or iothread in libvirt's live XML; None where it has none. Raises Gone."""
         domain = domain_xml.parse(self._ask_domain(str(target), target.owner, lambda domain: domain.XMLDesc(0)))
-        match target.kind, target.part:
-            case "vcpu", int(part):
-                return domain.vcpu_pins.get(part)
-            case "iothread", int(part):
-                return domain.iothread_pins.get(part)
-        return domain.emulator_pin
+        return domain.pin_of(target.kind, target.part)
 
     def persistent(self, guest: str) -> bool:
         """Whether the guest (by UUID) has a persistent definition. Raises Gone."""
@@ -139,7 +147,7 @@ class Libvirt:
 
     def definition(self, guest: str) -> str:
         """The <cputune> of the guest's persistent definition, empty where it has none. Raises Gone."""
-        xml = self._ask_domain(f"guest {guest}", guest, _definition)
+        xml = self._ask_domain(f"guest {guest}", guest, lambda it: it.XMLDesc(_INACTIVE) if it.isPersistent() else "")
         return domain_xml.cputune(xml) if xml else ""
 
     def restore_definition(self, target: Target, definition: str) -> None:
@@ -149,7 +157,7 @@ class Libvirt:
         """
 
         def work(domain: libvirt.virDomain) -> None:
-            xml = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE)
+            xml = domain.XMLDesc(_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE)
             domain.connect().defineXML(domain_xml.with_pin_of(xml, target, definition))
 
         self._ask_domain(str(target), target.owner, work, change=True)
@@ -166,10 +174,8 @@ class Libvirt:
 
     def set_numatune(self, target: Target, nodes: str) -> None:
         """Set the nodes of the guest's live numatune (virDomainSetNumaParameters). Raises Gone, ApplyFailed."""
-        parameters = {libvirt.VIR_DOMAIN_NUMA_NODESET: nodes}
-        self._ask_domain(
-            str(target), target.owner, lambda domain: domain.setNumaParameters(parameters, _LIVE), change=True
-        )
+        new = {libvirt.VIR_DOMAIN_NUMA_NODESET: nodes}
+        self._ask_domain(str(target), target.owner, lambda it: it.setNumaParameters(new, _LIVE), change=True)
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
         """Mark the guest (by UUID) as excluded, or remove the mark, in its live XML and its definition
@@ -182,11 +188,13 @@ class Libvirt:
 
         self._ask_domain(f"guest {guest}", guest, work)
 
-    def _ask_domain(self, what: str, uuid: str, work: Callable[[libvirt.virDomain], T], *, change: bool = False) -> T:
+    def _ask_domain(
+        self, what: str, uuid: str, work: Callable[[libvirt.virDomain], T], *, change: bool = False, key: str = ""
+    ) -> T:
         def answer() -> T:
             return self._answer(what, lambda link: work(link.domain(uuid)), retry=True)
 
-        return _timed(self._calls, uuid, what, answer, change=change)
+        return answer_in_time(self._calls, key or uuid, what, answer, change=change)
 
     def _ask(self, what: str, work: Callable[[libvirt.virConnect], T]) -> T:
         what = f"{what} at {self._uri}"
@@ -194,7 +202,7 @@ class Libvirt:
         def answer() -> T:
             return self._answer(what, lambda link: work(link.connection), retry=False)
 
-        return _timed(self.host_calls, what, what, answer, change=False)
+        return answer_in_time(self.host_calls, what, what, answer, change=False)
 
     def _answer(self, what: str, work: Callable[[_Link], T], *, retry: bool) -> T:
         """Do the work. If the connection is lost and the outcome unknown, repeat the work over a new connection.
@@ -258,21 +266,15 @@ class Libvirt:
         return HostUnreachable(socket.gethostname(), why)
 
 
-def _timed(calls: TimedCalls, key: str, what: str, answer: Callable[[], T], *, change: bool) -> T:
-    try:
-        return calls.call(key, answer, later=change)
-    except TimeoutError:
-        why = f"no answer from libvirt within {calls.seconds:g} s ([libvirt] call_timeout)"
-        raise Busy(what, why, overdue=True) from None
+def _occupied(domain: libvirt.virDomain) -> float:
+    """For how many seconds a call has waited for the guest's QEMU."""
+    state, _, milliseconds = domain.controlInfo()
+    return milliseconds / 1000 if state == libvirt.VIR_DOMAIN_CONTROL_OCCUPIED else 0.0
 
 
 def _errno(error: libvirt.libvirtError) -> int:
     """The system's error number of a VIR_ERR_SYSTEM_ERROR, 0 for another error."""
     return error.get_int1() if error.get_error_code() == libvirt.VIR_ERR_SYSTEM_ERROR else 0
-
-
-def _definition(domain: libvirt.virDomain) -> str:
-    return domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE) if domain.isPersistent() else ""
 
 
 def _descriptions(connection: libvirt.virConnect) -> list[DomainDescription]:
@@ -294,5 +296,5 @@ def _description(domain: libvirt.virDomain, state: GuestState) -> DomainDescript
         name=domain.name(),
         state=state,
         xml=domain.XMLDesc(0),
-        definition=domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE) if persistent else None,
+        definition=domain.XMLDesc(_INACTIVE) if persistent else None,
     )

@@ -81,6 +81,10 @@ class LiveHost:
         self._own_pins.add(target, cpus)
         self._libvirt.pin(target, cpus, persist=persist)
 
+    def require_answering(self, target: Target) -> None:
+        """See Host."""
+        self._libvirt.require_answering(target)
+
     def set_mask(self, thread: ThreadMask) -> None:
         """See Host."""
         affinity.set_affinity(thread)

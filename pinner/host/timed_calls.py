@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+from pinner.model.errors import Busy
+
 T = TypeVar("T")
 
 MAX_PENDING = 512
@@ -82,3 +84,12 @@ def _work(work: Callable[[], T], answer: "Future[T]", earlier: threading.Thread 
         answer.set_result(work())
     except BaseException as error:  # the caller's thread raises it again
         answer.set_exception(error)
+
+
+def answer_in_time(calls: TimedCalls, key: str, what: str, answer: Callable[[], T], *, change: bool) -> T:
+    """The answer of a call of libvirt about ``what``. Raises Busy where it takes too long."""
+    try:
+        return calls.call(key, answer, later=change)
+    except TimeoutError:
+        why = f"no answer from libvirt within {calls.seconds:g} s ([libvirt] call_timeout)"
+        raise Busy(what, why, overdue=True) from None

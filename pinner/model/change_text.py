@@ -37,5 +37,5 @@ def run_result(run: Run) -> str:
 
 def run_options(run: Run) -> str:
     """The options of a run that were given."""
-    options = {"persist": run.persist, "migrate_memory": run.migrate_memory}
+    options = {"persist": run.persist, "migrate_memory": run.migrate_memory, "all_or_nothing": run.all_or_nothing}
     return ", ".join(name for name, given in options.items() if given)

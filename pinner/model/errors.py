@@ -73,12 +73,18 @@ class NoFit(PinnerError):
 
 
 class StalePlan(PinnerError):
-    """The host has changed since the plan was made; ``moved`` names each change."""
+    """The host has changed since the plan was made; ``moved`` names each change. ``targets`` has the fields of
+    each target whose threads or state are no longer as the plan expects."""
 
     code = "stale_plan"
 
-    def __init__(self, plan: str, moved: tuple[str, ...]) -> None:
-        super().__init__(f"plan {plan} is stale, make a new one: {'; '.join(moved)}", plan=plan, moved=list(moved))
+    def __init__(self, plan: str, moved: tuple[str, ...], targets: tuple[Mapping[str, Any], ...] = ()) -> None:
+        super().__init__(
+            f"plan {plan} is stale, make a new one: {'; '.join(moved)}",
+            plan=plan,
+            moved=list(moved),
+            targets=list(targets),
+        )
 
 
 class Blocked(PinnerError):
@@ -107,6 +113,10 @@ class HostBusy(PinnerError):
 
     def __init__(self, host: str, run: str) -> None:
         super().__init__(f"run {run} is working on host {host}; wait until it ends", host=host, run=run)
+
+
+NOTHING_CHANGED = "it changed nothing, so there is nothing to roll back"
+"""Of a run that cannot be rolled back, for a RunConflict."""
 
 
 class RunConflict(PinnerError):

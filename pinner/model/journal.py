@@ -12,13 +12,17 @@ EntryState = Literal["intent", "done", "gone", "failed", "undone", "stuck"]
 gone    its guest, process or thread ended       failed  not made; the prior masks were verified
 undone  the prior masks are restored             stuck   could not be undone, ``error`` says why"""
 
+UNDO_BEGUN: tuple[EntryState, ...] = ("failed", "undone", "stuck")
+"""The states of an entry of an apply that show that its group failed: the undo of the group had begun at least."""
+
 RunKind = Literal["apply", "rollback", "release"]
 """release: an apply that restores a guest's prior CPUs before it is migrated away; it is not recorded as a placement.
 """
-RunState = Literal["running", "applied", "undone", "rolled_back", "rolled_back_partly", "failed"]
+RunState = Literal["running", "applied", "applied_partly", "undone", "rolled_back", "rolled_back_partly", "failed"]
 """running            the run has not ended
 applied            the host is as planned
-undone             a change failed, and the host is as before the run
+applied_partly     some guests or processes are placed; the others are as before the run, or have a stuck entry
+undone             no guest or process is placed, and the host is as before the run
 rolled_back        the changes are undone; the state of a rollback, and of the run that it undid
 rolled_back_partly like rolled_back, but a change was gone or is stuck
 failed             refused before any change; or, with stuck entries, a change could not be undone"""
@@ -85,6 +89,8 @@ class Run:
     """Whether guests' memory was to follow their vCPUs."""
     recovered: str = ""
     """Of a run whose process died: the result of its recovery, in words."""
+    all_or_nothing: bool = False
+    """Whether one failed change undoes the whole run; else only the changes of its guest or process are undone."""
     peer: str = ""
     """The process that called the agent, with its user, as the kernel names it; empty before the agent has the run."""
 

@@ -103,6 +103,7 @@ runs = Table(
     Column("error", LONG_TEXT, nullable=False),
     Column("migrate_memory", Boolean, nullable=False, server_default=false()),
     Column("recovered", LONG_TEXT, nullable=False, server_default=""),
+    Column("all_or_nothing", Boolean, nullable=False, server_default=false()),
     Column("peer", LONG_TEXT, nullable=False, server_default=""),
     Index("runs_of_host", "host", "seq"),
     Index("runs_in_state", "state"),
@@ -158,6 +159,14 @@ policies = Table(
 
 placements = Table(
     "placements",
+    metadata,
+    Column("host", String(255), primary_key=True),
+    Column("stored_at", UtcText, nullable=False),
+    Column("body", LONG_TEXT, nullable=False),
+)
+
+backoffs = Table(
+    "backoffs",
     metadata,
     Column("host", String(255), primary_key=True),
     Column("stored_at", UtcText, nullable=False),

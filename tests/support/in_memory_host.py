@@ -12,7 +12,7 @@ from support.values import cpus, make_plan
 from pinner.model.bounds import Bounds
 from pinner.model.change import AffinityChange, PlannedChange, State, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import Gone
+from pinner.model.errors import Busy, Gone
 from pinner.model.nova import NovaOwns
 from pinner.model.plan import Plan
 
@@ -39,6 +39,8 @@ class InMemoryHost:
         self.reset = "0-7"
         self.topology = "f"
         self.offline = ""
+        self.occupied: set[str] = set()
+        """The guests (by UUID) that do not answer."""
         self.novas = NovaOwns()
         self.writes: list[Write] = []
         self.before_write: Callable[[Write], None] = lambda write: None
@@ -100,6 +102,10 @@ class InMemoryHost:
         moved = self.threads[target] if self._cpuset_controller else self.threads[target][:1]
         for thread in list(moved):
             self._write(thread.tid, cpus)
+
+    def require_answering(self, target: Target) -> None:
+        if target.owner in self.occupied:
+            raise Busy(str(target), "occupied", overdue=False)
 
     def set_mask(self, thread: ThreadMask) -> None:
         self._record((str(thread.tid), str(thread.cpus)))

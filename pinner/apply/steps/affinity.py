@@ -75,6 +75,8 @@ class AffinityStep:
         known = (*change.before, *entry.found)
         self._known = {thread.key for thread in known}
         self._inherited = {thread.cpus for thread in known}
+        self._moves: Counter[ThreadKey] = Counter()
+        """How often each thread was moved."""
 
     def make(self) -> None:
         """Give every thread of the target its new mask.
@@ -85,7 +87,7 @@ class AffinityStep:
         change = self._change
         threads = self._host.masks(change.target)
         if moved := is_stale(change, self._as_begun(threads)):
-            raise ApplyFailed(str(change.target), f"another program moved it just now: {'; '.join(moved)}")
+            raise ApplyFailed(str(change.target), f"{_others(change)} moved it just now: {'; '.join(moved)}")
         self._record_born(threads)
         self.touched = True
         if change.target.kind in PINNED:
@@ -108,6 +110,9 @@ class AffinityStep:
         of an emulator. And a busy process creates new threads all the time."""
         target, after = self._change.target, self._change.after
         left = converge(lambda: list(filter(self._is_misplaced, self._host.masks(target))), self._move)
+        if reset := [thread for thread in left if self._moves[thread.key] > 1]:
+            where = f"thread {reset[0].tid} is on {reset[0].cpus} again each time that pinner moves it to {after}"
+            raise ApplyFailed(str(target), f"{where}: {_others(self._change)} sets its affinity")
         if left:
             raise ApplyFailed(str(target), f"{len(left)} threads still are not on {after} after {PASSES} passes")
 
@@ -116,6 +121,7 @@ class AffinityStep:
         for thread in misplaced:
             with suppress(Gone):
                 self._host.set_mask(replace(thread, cpus=self._change.after))
+                self._moves[thread.key] += 1
 
     def _is_misplaced(self, thread: ThreadMask) -> bool:
         """Whether the thread must move. If a process's thread is new and its mask is not inherited, another program set
@@ -133,6 +139,11 @@ class AffinityStep:
             self._known.update(thread.key for thread in born)
             self.entry = replace(self.entry, found=(*self.entry.found, *born))
             self._journal.intend(self.entry)
+
+
+def _others(change: AffinityChange) -> str:
+    """The programs that may have changed the affinity, for people. QEMU does not change its own."""
+    return "the process or another program" if change.target.kind == "process" else "another program"
 
 
 def undo(

@@ -126,7 +126,7 @@ def test_only_pins_that_may_be_under_way_are_made_again(host, journal):
 
 @pytest.mark.parametrize("policy", ["back", "forward"])
 def test_threads_that_another_program_moved_since_stay(host, journal, policy):
-    leave(journal, the_plan(host))
+    leave(journal, the_plan(host), all_or_nothing=True)
     host.move(100, "1")
     host.move(200, "5")
     run = recovered(host, journal, policy)
@@ -150,8 +150,8 @@ def test_targets_that_ended_are_named_and_no_failure(host, journal):
     ]
 
 
-def test_an_apply_that_had_begun_to_undo_does_not_go_forward(host, journal):
-    entries = leave(journal, the_plan(host))
+def test_an_apply_of_all_or_nothing_that_had_begun_to_undo_does_not_go_forward(host, journal):
+    entries = leave(journal, the_plan(host), all_or_nothing=True)
     for tid in (100, 101, 200):
         host.move(tid, PLANNED[tid])
     journal.intend(replace(entries[3], state="failed", error="not granted"))
@@ -160,9 +160,9 @@ def test_an_apply_that_had_begun_to_undo_does_not_go_forward(host, journal):
 
 
 @pytest.mark.parametrize("fails", range(1, 5))
-def test_a_run_that_cannot_go_forward_goes_back(host, journal, fails):
+def test_a_run_of_all_or_nothing_that_cannot_go_forward_goes_back(host, journal, fails):
     """The changes that had been made after the failed one, too."""
-    entries = leave(journal, the_plan(host))
+    entries = leave(journal, the_plan(host), all_or_nothing=True)
     for tid, mask in PLANNED.items():
         host.move(tid, mask)
     target = str(entries[fails - 1].change.target) if fails < 4 else "400"

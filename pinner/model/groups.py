@@ -1,0 +1,57 @@
+"""Groups: the changes that belong together. All changes of a guest are one group, and so is each process.
+
+A run makes the changes of a group together, or undoes them together.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import assert_never
+
+from pinner.model.change import AffinityChange, Change, StateChange, Target
+from pinner.model.cpuset import CpuSet
+
+Group = tuple[str, str, int | None]
+"""The identity of a group: ``("guest", UUID, None)`` for a guest; else the kind, owner and part of the target."""
+
+
+def group_of(target: Target) -> Group:
+    """The group that a target belongs to."""
+    match target.kind:
+        case "process" | "workqueue" | "partition":
+            return target.kind, target.owner, target.part
+        case "emulator" | "vcpu" | "iothread" | "vhost" | "memory" | "guest":
+            return "guest", target.owner, None
+    assert_never(target.kind)
+
+
+def group_name(target: Target) -> str:
+    """The name of the target's group, for people."""
+    return f"guest {target.name}" if group_of(target)[0] == "guest" else str(target)
+
+
+def are_independent(changes: Iterable[Change]) -> bool:
+    """Whether one group can be placed without the others. A change of the host itself, such as a partition, is made for
+    all of them."""
+    return not any(isinstance(change, StateChange) for change in changes)
+
+
+def contiguous(changes: Sequence[Change]) -> tuple[Change, ...]:
+    """The changes, those of each group one after the other. The groups keep the order of their first changes."""
+    first: dict[Group, int] = {}
+    for position, change in enumerate(changes):
+        first.setdefault(group_of(change.target), position)
+    return tuple(sorted(changes, key=lambda change: first[group_of(change.target)]))
+
+
+def without_room(unmade: Iterable[Change], others: Sequence[Change]) -> Iterator[tuple[int, str]]:
+    """The positions of the ``others`` that give a vCPU the only CPU of another vCPU, whose change is among the
+    ``unmade``; each with the reason why the change must not be made."""
+    held = {mask: change.target for change in unmade for mask in _left(change)}
+    for position, change in enumerate(others):
+        if isinstance(change, AffinityChange) and change.target.kind == "vcpu" and change.after in held:
+            yield position, f"CPU {change.after} is still in use by {held[change.after]}, which could not be moved"
+
+
+def _left(change: Change) -> Iterator[CpuSet]:
+    """The masks of one CPU that the change of a vCPU was to leave."""
+    if isinstance(change, AffinityChange) and change.target.kind == "vcpu":
+        yield from (each.cpus for each in change.before if len(each.cpus) == 1 and each.cpus != change.after)

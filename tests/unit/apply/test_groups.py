@@ -1,0 +1,277 @@
+"""Independent guests and processes: a run places each one that can be placed, and leaves the others as they were."""
+
+from dataclasses import replace
+
+import pytest
+from support.in_memory_host import InMemoryHost, Write, daemon, emulator, memory, vcpu
+from support.values import MEMBER, NOON, isolated, make_run
+
+from pinner.apply import executor
+from pinner.apply.recover import recover
+from pinner.apply.transaction import Transaction
+from pinner.model.change import StateChange, Target
+from pinner.model.errors import ApplyFailed, Busy, PinnerError, RunConflict, StoreUnavailable
+from pinner.model.groups import group_of
+from pinner.model.journal import Entry, Run
+from pinner.model.plan import GuestMemory, Plan
+
+GUESTS = ("g1", "g2", "g3")
+SCOPE = Target("partition", "machine.slice/g1.scope", None, "g1.scope")
+
+
+@pytest.fixture
+def host():
+    host = InMemoryHost()
+    host.add(daemon(500), "0-7", "2-5")
+    for guest in GUESTS:
+        host.add(emulator(guest), "0-7", "0-3")
+    for guest in GUESTS:
+        host.add(vcpu(0, guest), "0-7")
+    host.before = host.kernel()
+    return host
+
+
+def the_plan(host: InMemoryHost) -> Plan:
+    """The order of the planner: processes, emulators, vCPUs."""
+    wanted = {daemon(500): "0"} | {emulator(each): "1" for each in GUESTS} | {vcpu(0, each): "2-7" for each in GUESTS}
+    return host.plan(*(host.change(target, after) for target, after in wanted.items()))
+
+
+def apply(plan, host, journal, **run) -> Run:
+    return executor.apply(plan, make_run(**run), host, journal, lambda: NOON, lambda *_: None)
+
+
+def rollback(host, journal) -> Run:
+    undo = make_run("back", kind="rollback", undoes="run-1")
+    return executor.rollback(undo, host, journal, lambda: NOON, lambda *_: None)
+
+
+def refuse(host: InMemoryHost, *targets: str, error: PinnerError | None = None) -> None:
+    """Each write to these targets fails."""
+
+    def before_write(write: Write) -> None:
+        if write[0] in targets:
+            raise error or ApplyFailed(write[0], "not granted")
+
+    host.before_write = before_write
+
+
+def placed(host: InMemoryHost, plan: Plan) -> set[str]:
+    """The groups whose threads all have their planned masks. Fails where another group is not as it was."""
+    found = {}
+    for change in plan.changes:
+        now = {thread.tid: str(thread.cpus) for thread in host.threads[change.target]}
+        planned = {thread.tid: str(change.after) for thread in change.before}
+        assert now in (planned, {tid: host.before[tid] for tid in planned}), change.target
+        found.setdefault(group_of(change.target)[1], set()).add(now == planned)
+    assert all(len(made) == 1 for made in found.values()), found
+    return {owner for owner, made in found.items() if made == {True}}
+
+
+def states(journal, owner: str) -> list[str]:
+    return [entry.state for entry in journal.entries("run-1") if entry.change.target.owner == owner]
+
+
+ERRORS = [ApplyFailed("guest g2 vcpu 0", "no"), Busy("guest g2 vcpu 0", "occupied", overdue=True)]
+
+
+@pytest.mark.fault(47)
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_a_guest_that_fails_leaves_the_others_placed(host, journal, error):
+    plan = the_plan(host)
+
+    def before_write(write: Write) -> None:
+        if write == ("guest g2 vcpu 0", "2-7"):
+            raise error
+
+    host.before_write = before_write
+    run = apply(plan, host, journal)
+    assert run.state == "applied_partly"
+    assert run.error == f"1 of 4 guests and processes are not placed: {error}"
+    assert placed(host, plan) == {"500", "uuid-g1", "uuid-g3"}
+    assert states(journal, "uuid-g2") == ["undone", "failed"]
+    assert states(journal, "uuid-g3") == ["done", "done"]
+    host.before_write = lambda write: None
+    assert rollback(host, journal).state == "rolled_back"
+    assert journal.run("run-1").state == "rolled_back"
+    assert host.kernel() == host.before
+
+
+@pytest.mark.fault(48)
+def test_a_process_that_fails_leaves_the_guests_placed(host, journal):
+    plan = the_plan(host)
+    refuse(host, "100", "101")
+    run = apply(plan, host, journal)
+    assert (run.state, placed(host, plan)) == ("applied_partly", {"uuid-g1", "uuid-g2", "uuid-g3"})
+    assert run.error == "1 of 4 guests and processes are not placed: process busyd (500): 100: not granted"
+
+
+@pytest.mark.fault(47)
+def test_the_undo_of_a_busy_guest_comes_last(host, journal):
+    plan = the_plan(host)
+    refuse(host, "guest g2 vcpu 0", error=Busy("guest g2 vcpu 0", "occupied", overdue=True))
+    run = apply(plan, host, journal)
+    assert run.state == "applied_partly"
+    assert states(journal, "uuid-g2") == ["undone", "stuck"]
+    assert "but its undo: guest g2 vcpu 0: occupied" in journal.entries("run-1")[4].error
+    order = [what for what, _ in host.writes if what.startswith("guest")]
+    assert order.index("guest g3 vcpu 0") < len(order) - 1
+    assert order[-1] == "guest g2 emulator", "the undo"
+    host.before_write = lambda write: None
+    assert rollback(host, journal).state == "rolled_back"
+    assert host.kernel() == host.before
+
+
+@pytest.mark.fault(47)
+def test_a_guest_that_is_known_to_be_busy_is_not_touched(host, journal):
+    plan = the_plan(host)
+    host.occupied = {"uuid-g2"}
+    run = apply(plan, host, journal)
+    assert (run.state, placed(host, plan)) == ("applied_partly", {"500", "uuid-g1", "uuid-g3"})
+    assert not [what for what, _ in host.writes if "g2" in what]
+    assert states(journal, "uuid-g2") == ["failed", "undone"]
+
+
+def test_with_all_or_nothing_one_failure_undoes_all(host, journal):
+    plan = the_plan(host)
+    host.occupied = {"uuid-g2"}
+    run = apply(plan, host, journal, all_or_nothing=True)
+    assert (run.state, run.error, placed(host, plan)) == (
+        "undone",
+        "guest g2 emulator: occupied; try again later",
+        set(),
+    )
+    assert host.kernel() == host.before
+
+
+def test_where_no_group_is_placed_the_run_is_undone(host, journal):
+    plan = the_plan(host)
+    host.occupied = {"uuid-g1", "uuid-g2", "uuid-g3"}
+    refuse(host, "100", "101")
+    run = apply(plan, host, journal)
+    assert (run.state, host.kernel()) == ("undone", host.before)
+    assert run.error.startswith("4 of 4 guests and processes are not placed: process busyd (500): 100: not granted; ")
+    with pytest.raises(RunConflict, match="run run-1 is undone"):
+        rollback(host, journal)
+
+
+def test_a_change_of_the_host_that_fails_undoes_all(host, journal):
+    host.states[SCOPE] = MEMBER
+    plan = replace(the_plan(host), changes=(*the_plan(host).changes, StateChange(SCOPE, MEMBER, isolated("4-7"), "so")))
+    refuse(host, str(SCOPE))
+    host.states[SCOPE] = MEMBER
+    assert apply(plan, host, journal).state in ("undone", "failed")
+    assert host.kernel() == host.before
+
+
+def test_a_change_that_fails_undoes_a_run_that_changes_the_host_itself(host, journal):
+    """The partitions of a host hold for all its guests."""
+    host.states[SCOPE] = MEMBER
+    plan = replace(the_plan(host), changes=(*the_plan(host).changes, StateChange(SCOPE, MEMBER, isolated("4-7"), "so")))
+    host.occupied = {"uuid-g2"}
+    assert apply(plan, host, journal).state == "undone"
+    assert host.kernel() == host.before
+
+
+def test_memory_belongs_to_its_guest(host, journal):
+    for guest in GUESTS[:2]:
+        host.per_node[memory(guest)] = {0: 500, 1: 0}
+    plan = replace(the_plan(host), memory=tuple(GuestMemory(memory(guest), {0: 500}, 0, 0, 1) for guest in GUESTS[:2]))
+
+    def before_write(write: Write) -> None:
+        if write == ("guest g1 memory", "[0] -> 1"):
+            raise ApplyFailed("guest g1 memory", "no pages are free")
+
+    host.before_write = before_write
+    run = apply(plan, host, journal, migrate_memory=True)
+    assert (run.state, placed(host, plan)) == ("applied_partly", {"500", "uuid-g2", "uuid-g3"})
+    assert [host.per_node[memory(guest)] for guest in GUESTS[:2]] == [{0: 500, 1: 0}, {0: 0, 1: 500}]
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_guest_does_not_get_the_cpu_that_another_one_could_not_leave(journal, leaves):
+    """Otherwise two guests would share a CPU of their own."""
+    host = InMemoryHost()
+    for number, guest in enumerate(GUESTS):
+        host.add(vcpu(0, guest), str(number))
+    host.before = host.kernel()
+    plan = host.plan(*(host.change(vcpu(0, guest), str((number + 1) % 4)) for number, guest in enumerate(GUESTS)))
+    if not leaves:
+        host.occupied = {"uuid-g3"}
+    run = apply(plan, host, journal)
+    if leaves:
+        assert run.state == "applied"
+        return
+    assert (run.state, host.kernel()) == ("undone", host.before)
+    assert "guest g2 vcpu 0: CPU 2 is still in use by guest g3 vcpu 0, which could not be moved" in run.error
+    assert "guest g1 vcpu 0: CPU 1 is still in use by guest g2 vcpu 0" in run.error
+
+
+def test_a_journal_that_cannot_be_written_undoes_all(host, journal, monkeypatch):
+    plan = the_plan(host)
+    host.occupied = {"uuid-g2"}
+    intend = journal.intend
+
+    def full(*entries: Entry) -> None:
+        if not entries:
+            raise StoreUnavailable("journal", "the disk is full")
+        intend(*entries)
+
+    monkeypatch.setattr(journal, "intend", full)
+    assert apply(plan, host, journal).state == "undone"
+    assert host.kernel() == host.before
+
+
+class Died(BaseException):
+    """The process dies."""
+
+
+@pytest.mark.parametrize("policy", ["back", "forward"])
+@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize("writes", range(20))
+def test_a_run_with_a_failure_is_recovered_wherever_its_process_dies(host, journal, policy, busy, writes, monkeypatch):
+    """The failed guest is as it was, whether recovery finishes the run or undoes it."""
+    plan = the_plan(host)
+    refused: list[Write] = []
+
+    def before_write(write: Write) -> None:
+        if len(host.writes) >= writes:
+            raise Died
+        if write == ("guest g2 vcpu 0", "2-7") and not refused:
+            refused.append(write)
+            raise Busy(write[0], "occupied", overdue=True) if busy else ApplyFailed(write[0], "no")
+
+    host.before_write = before_write
+    executed: list[Run] = []
+    with monkeypatch.context() as dying:
+        # A dead process undoes nothing and notes nothing.
+        dying.setattr("pinner.apply.transaction.Transaction._take_back", _unless_dead(host, before_write))
+        try:
+            executed.append(apply(plan, host, journal))
+        except Died:
+            journal._notes.clear()
+            journal._noted.clear()
+    host.before_write = lambda write: None
+    if executed:
+        assert (executed[0].state, placed(host, plan)) == ("applied_partly", {"500", "uuid-g1", "uuid-g3"})
+        return
+    run = recover(host, journal, policy, lambda: NOON)
+    if policy == "back":
+        assert (run.state, host.kernel()) == ("undone", host.before)
+        return
+    assert run.state in ("applied", "applied_partly")
+    others = {"500", "uuid-g1", "uuid-g3"}
+    assert placed(host, plan) == (others if run.state == "applied_partly" else {*others, "uuid-g2"})
+    assert rollback(host, journal).state == "rolled_back"
+    assert host.kernel() == host.before
+
+
+def _unless_dead(host, before_write):
+    original = Transaction._take_back
+
+    def take_back(self, groups):
+        if len(groups) == len(self._groups):
+            raise Died  # the abort of the whole run: it never comes, the process is dead
+        original(self, groups)
+
+    return take_back
