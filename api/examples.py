@@ -17,6 +17,7 @@ _RUN = {
     "undoes": "",
     "error": "",
     "migrate_memory": False,
+    "all_or_nothing": False,
     "recovered": "",
 }
 _REQUEST = {"strategy": "numa-local", "excluded_guests": ["db1"]}

@@ -83,10 +83,12 @@ class HostService:
             self._require_own_marker(part.marker, self.plan_by_id)
         return self._every.plans(host, part)
 
-    def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
+    def apply(
+        self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False, all_or_nothing: bool = False
+    ) -> Run:
         """See Service."""
         self.plan_by_id(plan)
-        return self._every.apply(plan, persist, caller, migrate_memory=migrate_memory)
+        return self._every.apply(plan, persist, caller, migrate_memory=migrate_memory, all_or_nothing=all_or_nothing)
 
     def rollback(self, run: str, caller: Caller) -> Run:
         """See Service."""

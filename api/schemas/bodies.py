@@ -32,6 +32,10 @@ class NewApply(Input):
     migrate_memory: Annotated[
         bool, Field(description="Also move each guest's memory to the NUMA node that the plan gives to its vCPUs.")
     ] = False
+    all_or_nothing: Annotated[
+        bool,
+        Field(description="true: if a change fails, undo all changes; false: undo those of its guest or process."),
+    ] = False
 
 
 class NewRollback(Input):

@@ -100,6 +100,16 @@ def show(plan: str, query_data: PlanQuery) -> Response:
     ),
 )
 def apply(plan: str, json_data: NewApply) -> tuple[Run, int, dict[str, str]]:
-    """Start to apply a plan. The answer is the run, which continues after the answer."""
-    run = pinner().apply(plan, json_data.persist, caller(), migrate_memory=json_data.migrate_memory)
+    """Start to apply a plan. The answer is the run, which continues after the answer.
+
+    If a change fails, the changes of its guest or process are undone; the run places the others and ends
+    `applied_partly`. A run without changes found the host as planned, and cannot be rolled back.
+    """
+    run = pinner().apply(
+        plan,
+        json_data.persist,
+        caller(),
+        migrate_memory=json_data.migrate_memory,
+        all_or_nothing=json_data.all_or_nothing,
+    )
     return run, 202, {"Location": f"/v1/runs/{run.id}"}

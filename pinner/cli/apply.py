@@ -17,8 +17,10 @@ ABOUT = """\
 With PLAN_ID, the command applies that stored plan, or refuses it if the host
 has changed since the plan was made. Without PLAN_ID, it first makes a plan
 from the plan options. It shows the plan and asks before it changes the host;
-without a terminal it refuses, unless --yes is given. After Ctrl-C, it first
-finishes a run on this host; a run on a server continues there."""
+without a terminal it refuses, unless --yes is given. If a change fails, the
+changes of its guest or process are undone, and the others are placed. After
+Ctrl-C, it first finishes a run on this host; a run on a server continues
+there."""
 
 
 def register(commands: Commands) -> None:
@@ -29,7 +31,10 @@ def register(commands: Commands) -> None:
         apply,
         "apply a plan to the host while its guests run",
         about=ABOUT,
-        status={0: "the whole plan is applied, or you answered no", 1: "failed; a run that fails is undone"},
+        status={
+            0: "the whole plan is applied, or you answered no",
+            1: "failed, or some guests or processes are not placed (applied_partly)",
+        },
         examples=[
             "pinner apply PLAN_ID",
             "pinner apply PLAN_ID --persist --yes",
@@ -45,6 +50,9 @@ def register(commands: Commands) -> None:
         "--migrate-memory",
         action="store_true",
         help="also move each guest's memory to the NUMA node that the plan chose for its vCPUs",
+    )
+    parser.add_argument(
+        "--all-or-nothing", action="store_true", help="if a change fails, undo the changes of all targets"
     )
     yes_option(parser)
     host_option(parser)
@@ -65,14 +73,21 @@ def apply(context: Context, arguments: Namespace) -> int:
             return 0
 
         def start() -> Run:
-            return pinner.apply(plan.id, arguments.persist, context.caller, migrate_memory=arguments.migrate_memory)
+            return pinner.apply(
+                plan.id,
+                arguments.persist,
+                context.caller,
+                migrate_memory=arguments.migrate_memory,
+                all_or_nothing=arguments.all_or_nothing,
+            )
 
         ended = follow(context, pinner, start)
-        show_run(context, ended, pinner.entries(ended.id), every=False)
-    if ended.state != "applied":
-        return 1
-    context.note(f"to undo: pinner rollback {ended.id}")
-    return 0
+        entries = pinner.entries(ended.id)
+        show_run(context, ended, entries, every=False)
+    if ended.state in ("applied", "applied_partly"):
+        nothing = "nothing to do: the host is as planned already, so this run cannot be rolled back"
+        context.note(f"to undo: pinner rollback {ended.id}" if entries else nothing)
+    return 0 if ended.state == "applied" else 1
 
 
 def _plan(context: Context, pinner: Service, arguments: Namespace) -> Plan:

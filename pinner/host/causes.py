@@ -74,4 +74,5 @@ def _causes(drift: Drift, evidence: Evidence) -> Iterator[tuple[Cause, str]]:
     if movers := [name for name in BALANCERS if name in evidence.running]:
         yield "balancer", f"services on this host move threads: {', '.join(movers)}"
     irqbalance = "; irqbalance runs too, but moves only interrupts" if IRQBALANCE in evidence.running else ""
-    yield "unknown", f"another program set its threads' affinity, for example taskset{irqbalance}"
+    who = "the process itself or another program" if drift.target.kind == "process" else "another program"
+    yield "unknown", f"{who} set its threads' affinity, for example taskset{irqbalance}"

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 CALL_TIMEOUT = 10.0
 OCCUPIED = 1.0
-"""Seconds: a command of QEMU takes milliseconds, so a guest whose QEMU does not answer for this long is not waited for."""
+"""Seconds. A command of QEMU takes milliseconds: a guest whose QEMU takes longer than this is not waited for."""
 _HOST_CALL_FACTOR = 6
 """The timeout of calls about the whole host is this multiple of ``call_timeout``: a restarted libvirtd first queries
 each QEMU."""
@@ -131,7 +131,7 @@ class Libvirt:
         """Raises Busy where a call of libvirt has waited for the guest's QEMU for ``occupied_seconds`` or longer
         (virDomainGetControlInfo, which does not wait itself): a pin would wait, too. Raises Gone."""
 
-        # Under a key of its own: it must not wait for an overdue call.
+        # A key of its own: it must not wait for an overdue call.
         seconds = self._ask_domain(str(target), target.owner, _occupied, key=f"{target.owner} control")
         if seconds >= self._occupied_seconds:
             raise Busy(str(target), f"its QEMU has not answered libvirt for {seconds:.0f} s", overdue=False)
@@ -262,8 +262,8 @@ class Libvirt:
     def _unreachable(self, error: libvirt.libvirtError) -> PinnerError:
         if error.get_error_code() in _DENIED or _errno(error) in (errno.EACCES, errno.EPERM):
             return NotPermitted(f"libvirt at {self._uri}", f"{error}; run pinner as root or in the group libvirt")
-        why = f"libvirt does not answer at {self._uri}: {error}; start libvirtd or set [libvirt] uri"
-        return HostUnreachable(socket.gethostname(), why)
+        hint = "start libvirtd or set [libvirt] uri"
+        return HostUnreachable(socket.gethostname(), f"libvirt does not answer at {self._uri}: {error}; {hint}")
 
 
 def _occupied(domain: libvirt.virDomain) -> float:

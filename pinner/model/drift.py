@@ -21,6 +21,7 @@ Cause = Literal[
     "systemd",
     "balancer",
     "libvirt",
+    "failed",
     "unknown",
 ]
 """Found by comparing a snapshot with the recorded placement:
@@ -31,6 +32,7 @@ busy       the process became busy since
 Found on the host (Agent.explain):
 cpuset     a cpuset above the thread was written      systemd    AllowedCPUs= or CPUAffinity= of its unit
 balancer   irqbalance, tuned or numad runs            libvirt    another program pinned the target through libvirt
+failed     pinner could not place the target, or another part of its guest; ``detail`` is the error
 unknown    the same threads have other masks, and no known cause was found"""
 
 
@@ -51,10 +53,11 @@ class Drift:
     states: tuple[State, State] | None = None
     """Of a target with a state: the actual state, and the expected one."""
     times: int = 0
-    """How often this drift was corrected lately and came back; under a policy that does not enforce: how often it was
-    found."""
+    """How often this drift was corrected lately and came back, or could not be corrected; under a policy that does not
+    enforce: how often it was found."""
     backoff_until: datetime | None = None
-    """Until this moment the policy does not correct this drift, because it came back too often."""
+    """Until this moment the policy does not correct this drift, because it came back too often or the last attempt
+    failed."""
 
 
 @dataclass(frozen=True, slots=True)

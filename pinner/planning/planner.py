@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from pinner import codec
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NotFound
+from pinner.model.groups import group_of, without_room
 from pinner.model.nova import NovaSets, configured
 from pinner.model.placement import Placement
 from pinner.model.plan import Basis, Plan, Rebalance, plan_id
@@ -56,10 +57,15 @@ def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, 
 
 
 def leave_out(plan: Plan, excluded_keys: Collection[Key], placement: Placement | None) -> Plan:
-    """The plan without the changes of these targets, under another id; the plan itself if it changes none of them."""
-    left = tuple(change for change in plan.changes if key(change.target) not in excluded_keys)
-    if len(left) == len(plan.changes):
+    """The plan without the changes of these targets, and without the guests that need a CPU which one of them keeps;
+    under another id. The plan itself if it changes none of them."""
+    out = [change for change in plan.changes if key(change.target) in excluded_keys]
+    left = tuple(change for change in plan.changes if change not in out)
+    if not out:
         return plan
+    while blocked := {group_of(left[position].target) for position, _ in without_room(out, left)}:
+        out += [change for change in left if group_of(change.target) in blocked]
+        left = tuple(change for change in left if change not in out)
     name = _id_from_placement(plan.basis.snapshot, plan.request, placement, sorted(map(str, excluded_keys)))
     return replace(plan, id=name, changes=left)
 

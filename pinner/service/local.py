@@ -95,9 +95,11 @@ class LocalService:
             self._hosts.require(host)
         return self._store.plans.list(host, part)
 
-    def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
+    def apply(
+        self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False, all_or_nothing: bool = False
+    ) -> Run:
         """See Service."""
-        return self._runs.apply(plan, persist, caller, migrate_memory=migrate_memory)
+        return self._runs.apply(plan, persist, caller, migrate_memory=migrate_memory, all_or_nothing=all_or_nothing)
 
     def rollback(self, run: str, caller: Caller) -> Run:
         """See Service."""

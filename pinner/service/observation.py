@@ -5,16 +5,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pinner import codec
+from pinner.model.backoff import Backoffs
 from pinner.model.drift import Drift
 from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict
+from pinner.model.journal import UNDO_BEGUN, Run
 from pinner.model.placement import Placement
 from pinner.model.plan import Plan
 from pinner.model.policy import Policy
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.placement.backoff import Backoffs, with_backoff
+from pinner.planning.placement.backoff import with_backoff
 from pinner.planning.placement.drift import drifts
-from pinner.planning.placement.process_matching import pruned, with_loads
+from pinner.planning.placement.process_matching import Key, key, pruned, with_loads
 from pinner.planning.placement.record import record
 from pinner.service.hosts import Hosts
 from pinner.service.policies import HostPolicies
@@ -83,8 +85,15 @@ class Observer:
             plan = self._store.plans.get(run.plan)
             if policy is None or replace(plan.request, rebalance=False) == policy.request:
                 snapshot = self._store.snapshots.get(plan.basis.snapshot)
-                placement = record(plan, snapshot, placement)
+                placement = record(plan, snapshot, placement, unplaced=self._unplaced(run))
                 self._store.placements.put(placement, self._now())
         if placement is None or (policy is not None and placement.request != policy.request):
             return None
         return placement
+
+    def _unplaced(self, run: Run) -> frozenset[Key]:
+        """The targets that a run which was applied in part has not placed."""
+        if run.state != "applied_partly":
+            return frozenset()
+        entries = self._store.runs.entries(run.id)
+        return frozenset(key(entry.change.target) for entry in entries if entry.state in UNDO_BEGUN)

@@ -81,15 +81,19 @@ class Service(Protocol):
     def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
         """A page of the stored plans, of one host or (None) of all."""
 
-    def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
+    def apply(
+        self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False, all_or_nothing: bool = False
+    ) -> Run:
         """Start to apply a plan; the returned run continues by itself. A refused plan (stale, blocked, busy) raises.
 
         ``persist`` writes the guests' persistent definitions too; ``migrate_memory`` moves each guest's memory to the
-        node that the plan gives to its vCPUs.
+        node that the plan gives to its vCPUs. If a change fails, the changes of its guest or process are undone, and
+        with ``all_or_nothing`` all changes.
         """
 
     def rollback(self, run: str, caller: Caller) -> Run:
-        """Start to roll a run back; returns the run of the rollback."""
+        """Start to roll a run back; returns the run of the rollback. Raises RunConflict for a run without changes in
+        place."""
 
     def run(self, run: str) -> Run:
         """A run as it is now."""

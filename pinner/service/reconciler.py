@@ -3,28 +3,32 @@
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 
 from pinner import codec
 from pinner.model.audit import POLICY_ACTOR, AuditAction, Caller, audit_event
+from pinner.model.backoff import FREE_RETRIES, Backoffs
 from pinner.model.change import PlannedChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift, DriftReport
-from pinner.model.errors import NovaConflict, Refused, StalePlan
+from pinner.model.errors import NovaConflict, PinnerError, Refused, StalePlan
 from pinner.model.event import HostEvent
+from pinner.model.groups import group_name, group_of
 from pinner.model.journal import Run
 from pinner.model.placement import Placement
 from pinner.model.plan import Plan
 from pinner.model.policy import Policy
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.placement import backoff
+from pinner.planning.placement.backoff import with_backoff
 from pinner.planning.placement.drift import OTHERS, reasoned
-from pinner.planning.placement.process_matching import key, watched
+from pinner.planning.placement.process_matching import Key, key, watched
 from pinner.planning.placement.record import record
 from pinner.planning.release import release
+from pinner.service.backoffs import HostBackoffs
+from pinner.service.failures import Failures, failures_of, moving_targets
 from pinner.service.hosts import Hosts
 from pinner.service.observation import Observation, Observer
 from pinner.service.plans import PlanMaker
@@ -66,7 +70,7 @@ class Reconciler:
         self._sample_seconds = sample_seconds
         self._observer = Observer(hosts, policies, store, now)
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-        self._backoffs: dict[str, backoff.Backoffs] = {}
+        self._backoffs = HostBackoffs(store, now)
         self._proposed: dict[str, Plan] = {}
         self._recorded_drift: dict[str, frozenset[object]] = {}
 
@@ -105,48 +109,72 @@ class Reconciler:
         """Observe the host and do what its policy's mode says; ``cause`` is written to the audit trail.
 
         ``measured``: CPU use is measured for the configured sample, so that newly busy processes are found. A host
-        without a recorded placement is always measured. Raises HostBusy while another run holds the host, StalePlan,
-        NovaConflict or Refused where the host changes at each attempt, and the errors of agent and store.
+        without a recorded placement is always measured. A guest or process that cannot be placed is not tried again
+        until the end of its back-off, and delays no other one. Raises HostBusy while another run holds the host,
+        StalePlan, NovaConflict or Refused where the host changes at each attempt, and the errors of agent and store.
         """
         measurement = self._measure(host, measured=measured)
+        refusals: list[PinnerError] = []
         with self._locks[host]:
             for _ in range(ATTEMPTS - 1):
                 try:
                     return self._attempt(host, measurement, cause)
                 except (StalePlan, NovaConflict, Refused) as stale:
                     LOG.info("host %s changed before the plan was applied: %s", host, stale)
+                    refusals.append(stale)
+            self._back_off(host, moving_targets(refusals), self._caller(cause))
             return self._attempt(host, measurement, cause)
 
-    def _attempt(self, host: str, measurement: Snapshot | None, cause: str) -> DriftReport:
+    def _caller(self, cause: str) -> Caller:
+        return Caller(POLICY_ACTOR, cause, f"req-{self._new_id()}")
+
+    def _attempt(self, host: str, measurement: Snapshot | None, cause: str, left: int = ATTEMPTS) -> DriftReport:
         seen = self._observe(host, measurement)
         if seen.policy is None or seen.plan is None:
             return self._report(host, seen)
-        caller = Caller(POLICY_ACTOR, cause, f"req-{self._new_id()}")
+        caller = self._caller(cause)
         backed_off = {key(drift.target) for drift in seen.drifts if drift.backoff_until}
         wanted = reasoned(planner.leave_out(seen.plan, backed_off, seen.placement), seen.drifts)
         enforced = seen.policy.mode == "enforce"
-        if not seen.plan.changes or (seen.placement is None and (not enforced or wanted.blocked)):
+        possible = not wanted.blocked and bool(wanted.changes)
+        if not seen.plan.changes or (seen.placement is None and not (enforced and possible)):
             self._accept(seen, wanted if wanted.id == seen.plan.id else seen.plan, caller)
         if not enforced:
             self._record_drift(host, seen, caller)
         if seen.policy.mode == "propose":
             self._propose(host, seen, wanted, caller)
-        if enforced and wanted.changes and not wanted.blocked:
-            return self._enforce(host, seen, wanted, caller)
-        return self._report(host, seen)
+        # A change of the host itself is made for all targets: while it backs off, nothing is changed.
+        waits = any(drift.states and drift.backoff_until for drift in seen.drifts)
+        if not (enforced and possible) or waits:
+            return self._report(host, seen)
+        report = self._enforce(host, seen, wanted, caller)
+        if report is None and left > 1:
+            return self._attempt(host, measurement, cause, left - 1)
+        return report or self._report(host, self._observe(host, measurement))
 
-    def _enforce(self, host: str, seen: Observation, wanted: Plan, caller: Caller) -> DriftReport:
-        ending = tuple(drift for drift in seen.drifts if not drift.backoff_until)
+    def _enforce(self, host: str, seen: Observation, wanted: Plan, caller: Caller) -> DriftReport | None:
+        """Apply the plan; None: all of it was undone because of some targets, which back off now."""
         self._plans.keep(seen.snapshot, wanted, caller)
         if self._policies.find(host) != seen.policy:
             raise StalePlan(wanted.id, ("the host's policy was replaced",))
         run = self._runs.carry_out(wanted, caller, "apply")
-        if run.state != "applied":
-            return self._report(host, replace(seen, error=f"run {run.id} is {run.state}: {run.error}"))
-        self._store_placement(seen, record(wanted, seen.snapshot, seen.placement))
-        self._count(host, ending)
-        self._record_backoffs(host, ending, caller)
-        return self._report(host, replace(seen, drifts=tuple(drift for drift in seen.drifts if drift.backoff_until)))
+        failures = failures_of(self._runs.entries(run.id))
+        backoffs = self._backoffs.of(host)
+        left = seen.drifts
+        if run.state in ("applied", "applied_partly"):
+            ended = [each for each in left if not each.backoff_until and group_of(each.target) not in failures]
+            left = tuple(drift for drift in left if drift not in ended)
+            unplaced = _unplaced(seen, wanted, failures)
+            self._store_placement(seen, record(wanted, seen.snapshot, seen.placement, unplaced=unplaced))
+            backoffs = self._backoffs.corrected(host, ended)
+            self._record_backoffs(host, ended, backoffs, caller)
+        if failures:
+            backoffs = self._back_off(host, failures, caller)
+        others = {group_of(change.target) for change in wanted.changes} - failures.keys()
+        if run.state == "undone" and failures and others and not _of_the_host(failures):
+            return None
+        error = "" if run.state == "applied" else f"run {run.id} is {run.state}: {run.error}"
+        return self._report(host, replace(seen, drifts=with_backoff(left, backoffs, self._now()), error=error))
 
     def _propose(self, host: str, seen: Observation, wanted: Plan, caller: Caller) -> None:
         """Store the plan for an operator, unless it is blocked, or the same changes are proposed already."""
@@ -159,7 +187,7 @@ class Reconciler:
         self._proposed[host] = last
 
     def _observe(self, host: str, measurement: Snapshot | None) -> Observation:
-        return self._observer.observe(host, measurement, self._backoffs.get(host, {}))
+        return self._observer.observe(host, measurement, self._backoffs.of(host))
 
     def _measure(self, host: str, *, measured: bool) -> Snapshot | None:
         """A snapshot with CPU use. It is taken before the lock is, because a sample takes seconds."""
@@ -170,7 +198,8 @@ class Reconciler:
 
     def _accept(self, seen: Observation, plan: Plan, caller: Caller) -> None:
         """Record a placement that no run has made: the host is as planned already, or is not changed by this mode."""
-        placement = record(plan, seen.snapshot, seen.placement, applied=not plan.changes)
+        pending = {key(change.target) for change in plan.changes}
+        placement = record(plan, seen.snapshot, seen.placement, unplaced=pending)
         if seen.placement is not None and placement.places == seen.placement.places:
             placement = replace(placement, plan=seen.placement.plan)
         else:
@@ -183,10 +212,6 @@ class Reconciler:
         if before is None or before.placed != placement.placed or before.roles != placement.roles:
             self._store.placements.put(placement, self._now())
 
-    def _count(self, host: str, ended: tuple[Drift, ...]) -> None:
-        """Count for each ended drift how often its target has drifted."""
-        self._backoffs[host] = backoff.after_reconcile(ended, self._backoffs.get(host, {}), self._now())
-
     def _record_drift(self, host: str, seen: Observation, caller: Caller) -> None:
         """Write the drifts that are new since the last observation to the audit trail, except those in back-off."""
         before = self._recorded_drift.get(host, frozenset())
@@ -195,19 +220,28 @@ class Reconciler:
             drift for drift in seen.drifts if (key(drift.target), drift.cause) not in before and not drift.backoff_until
         )
         if found:
-            self._count(host, found)
+            self._backoffs.corrected(host, found)
             named = "; ".join(f"{drift.target}: {drift.detail or drift.cause}" for drift in found[:_NAMED])
             more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
             self._record(caller, AuditAction.DRIFT_FOUND, host, f"{len(found)} targets", named + more)
 
-    def _record_backoffs(self, host: str, ended: tuple[Drift, ...], caller: Caller) -> None:
+    def _record_backoffs(self, host: str, ended: Iterable[Drift], backoffs: Backoffs, caller: Caller) -> None:
         """Write to the audit trail which targets are in back-off from now on."""
         for drift in ended:
-            state = self._backoffs[host].get(key(drift.target)) if drift.cause in OTHERS else None
-            if state is not None and state.times >= backoff.FREE_RETRIES:
+            state = backoffs.get(key(drift.target)) if drift.cause in OTHERS else None
+            if state is not None and state.times >= FREE_RETRIES:
                 until = state.backoff_until.isoformat(timespec="seconds")
                 result = f"{drift.detail or drift.cause}: reconciled {state.times} times, skipped until {until}"
                 self._record(caller, AuditAction.DRIFT_BACKOFF, host, str(drift.target), result)
+
+    def _back_off(self, host: str, failures: Failures, caller: Caller) -> Backoffs:
+        """Skip these guests and processes for a while, and write that to the audit trail; returns the new back-offs."""
+        backoffs = self._backoffs.failed(host, {group: error for group, (_, error) in failures.items()})
+        for group, (target, error) in failures.items():
+            until = backoffs[group].backoff_until.isoformat(timespec="seconds")
+            result = f"attempt {backoffs[group].times} failed, skipped until {until}: {error}"
+            self._record(caller, AuditAction.DRIFT_BACKOFF, host, group_name(target), result)
+        return backoffs
 
     def _report(self, host: str, seen: Observation) -> DriftReport:
         proposed = self._proposed.get(host)
@@ -230,3 +264,17 @@ class Reconciler:
 def _moves(plan: Plan) -> list[PlannedChange]:
     """The plan's changes without their reasons."""
     return [replace(change, reason="") for change in plan.changes]
+
+
+def _unplaced(seen: Observation, wanted: Plan, failures: Failures) -> set[Key]:
+    """The targets of an observation that the plan could not place, or did not try to place. A target that another
+    program moves stays recorded: it was placed before."""
+    assert seen.plan is not None
+    tried = {key(change.target) for change in wanted.changes if group_of(change.target) not in failures}
+    contested = {key(drift.target) for drift in seen.drifts if drift.backoff_until and drift.cause != "failed"}
+    return {key(change.target) for change in seen.plan.changes} - tried - contested
+
+
+def _of_the_host(failures: Failures) -> bool:
+    """Whether a change of the host itself failed."""
+    return any(target.kind in ("partition", "workqueue") for target, _ in failures.values())

@@ -97,8 +97,11 @@ class RemoteService:
     def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
         return self._rest.get(Page[PlanSummary], "plans", host=host, **_query(part))
 
-    def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
-        return self._rest.post(Run, "plans", plan, "apply", body={"persist": persist, "migrate_memory": migrate_memory})
+    def apply(
+        self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False, all_or_nothing: bool = False
+    ) -> Run:
+        body = {"persist": persist, "migrate_memory": migrate_memory, "all_or_nothing": all_or_nothing}
+        return self._rest.post(Run, "plans", plan, "apply", body=body)
 
     def rollback(self, run: str, caller: Caller) -> Run:
         return self._rest.post(Run, "runs", run, "rollback", body={})

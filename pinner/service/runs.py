@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from pinner.model.audit import AuditAction, Caller, audit_event
-from pinner.model.errors import Blocked, HostUnreachable, NotFound, RunConflict, StoreUnavailable
+from pinner.model.errors import NOTHING_CHANGED, Blocked, HostUnreachable, NotFound, RunConflict, StoreUnavailable
 from pinner.model.journal import Entry, Run, RunKind, RunProgress, RunState
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan
@@ -72,7 +72,7 @@ class RunManager:
         """Accept no more runs, and wait for the runs under way."""
         self._workers.shutdown(wait=True)
 
-    def apply(self, plan_id: str, persist: bool, caller: Caller, *, migrate_memory: bool) -> Run:
+    def apply(self, plan_id: str, persist: bool, caller: Caller, *, migrate_memory: bool, all_or_nothing: bool) -> Run:
         """Start to apply a stored plan. See Service.apply."""
         plan = self._plans.get(plan_id)
         self._hosts.require(plan.host)
@@ -83,7 +83,12 @@ class RunManager:
             self._audit.append(refusal)
             raise Blocked(plan_id, plan.blocked)
         self._policies.require_permitted(plan.host, f"plan {plan_id}", plan.request)
-        run = replace(self._new("apply", plan.host, plan.id, caller), persist=persist, migrate_memory=migrate_memory)
+        run = replace(
+            self._new("apply", plan.host, plan.id, caller),
+            persist=persist,
+            migrate_memory=migrate_memory,
+            all_or_nothing=all_or_nothing,
+        )
         return self._start_apply(plan, run, caller)[0]
 
     def carry_out(self, plan: Plan, caller: Caller, kind: RunKind) -> Run:
@@ -97,11 +102,20 @@ class RunManager:
         undone = self.get(run_id)
         agent = self._hosts.agent(undone.host)
         self._policies.require_permitted(undone.host, f"the rollback of run {run_id}", None)
-        if undone.kind == "apply" and undone.state == "failed" and not self._runs.entries(run_id):
-            # The run was refused, so the agent's journal does not have it.
-            raise RunConflict(run_id, "failed", "it changed nothing, so there is nothing to roll back")
+        if undone.kind != "rollback" and undone.state in ("applied", "failed") and not self._runs.entries(run_id):
+            # The agent's journal has no run that was refused.
+            raise RunConflict(run_id, undone.state, NOTHING_CHANGED + self._placed_before(undone))
         run = replace(self._new("rollback", undone.host, undone.plan, caller), undoes=run_id)
         return self._start(run, caller, lambda progress: agent.rollback(run, progress))[0]
+
+    def _placed_before(self, run: Run) -> str:
+        """The run that made the changes which this run found made, in words; empty if it is not known."""
+        if run.state != "applied":
+            return ""
+        plan = self._plans.get(run.plan)
+        targets = [each.target for each in (*plan.changes, *plan.wanted)]
+        earlier = self._runs.last_change(run.host, [each.owner for each in targets])
+        return f"; run {earlier} made the changes: roll that run back" if earlier else ""
 
     def get(self, run_id: str) -> Run:
         """A run as it is now. Raises NotFound."""

@@ -14,6 +14,7 @@ from pinner.store import schema
 from pinner.store.agent_heads import AgentHeads
 from pinner.store.audit import Audit
 from pinner.store.audit_purge import OldRecords, old_records, purge_records
+from pinner.store.backoffs import BackoffTable
 from pinner.store.engine import engine_of, make_file
 from pinner.store.guest_hints import GuestHints
 from pinner.store.idempotency import IdempotencyKeys
@@ -75,6 +76,7 @@ class Store:
     audit: Audit
     policies: Policies
     placements: Placements
+    backoffs: BackoffTable
     guest_hints: GuestHints
     idempotency_keys: IdempotencyKeys
     tokens: Tokens
@@ -105,6 +107,7 @@ def open_store(url: str) -> Iterator[Store]:
             audit=Audit(engine),
             policies=Policies(engine),
             placements=Placements(engine),
+            backoffs=BackoffTable(engine),
             guest_hints=GuestHints(engine),
             idempotency_keys=IdempotencyKeys(engine),
             tokens=Tokens(engine),

@@ -1,9 +1,22 @@
 """Runs and their entries. The agent's journal has the original, the central database has a copy."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, Update, and_, bindparam, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Update,
+    and_,
+    bindparam,
+    exists,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from pinner import codec
 from pinner.model.agent_audit import AgentEvent, SignedHead
@@ -28,6 +41,12 @@ _REPEATED = ("kind", "owner", "name", "mask")
 """The columns that repeat parts of an entry's change."""
 _ENTRY = [tables.entries.c[name] for name in Entry.__dataclass_fields__]
 
+
+_APPLIED: tuple[RunState, ...] = ("applied", "applied_partly")
+"""The states of an apply whose changes, or a part of them, are made."""
+_ROLLED_BACK: tuple[RunState, ...] = ("rolled_back", "rolled_back_partly")
+_MAX_OWNERS = 500
+"""How many owners one query names."""
 
 Event = AuditEvent | AgentEvent
 """A record to append: to the centre's audit trail, or to the agent's chain."""
@@ -77,7 +96,7 @@ class Runs:
         def store(connection: Connection) -> bool:
             if not connection.execute(_update(run.id).filter_by(state="running").values(_run_row(run))).rowcount:
                 return False
-            if run.undoes and run.state in ("rolled_back", "rolled_back_partly"):
+            if run.undoes and run.state in _ROLLED_BACK:
                 connection.execute(_update(run.undoes).values(state=run.state))
             _write_entries(connection, entries)
             _append(connection, events)
@@ -112,18 +131,45 @@ class Runs:
             return tuple(Run(*row) for row in connection.execute(query))
 
     def in_effect(self) -> tuple[Run, ...]:
-        """Applies that were not rolled back, and runs that have not ended, newest first."""
-        applied = and_(tables.runs.c.kind == "apply", tables.runs.c.state == "applied")
+        """Applies that changed something and were not rolled back, and runs that have not ended, newest first."""
+        applied = and_(tables.runs.c.kind == "apply", tables.runs.c.state.in_(_APPLIED), _changed())
         query = select(*_RUN).where(or_(applied, tables.runs.c.state == "running")).order_by(tables.runs.c.seq.desc())
         with reading(self._engine) as connection:
             return tuple(Run(*row) for row in connection.execute(query))
 
     def last_applied(self, host: str) -> Run | None:
-        """The host's latest apply that succeeded and was not rolled back; None if there is none."""
-        query = select(*_RUN).filter_by(host=host, kind="apply", state="applied")
+        """The host's latest apply that succeeded, at least in part, and was not rolled back; None if there is none.
+
+        An apply that changed nothing counts until a later rollback: the changes that it had found made may be undone.
+        """
+        runs, later = tables.runs.c, tables.runs.alias().c
+        rolled_back = exists().where(
+            later.host == host, later.kind == "rollback", later.state.in_(_ROLLED_BACK), later.seq > runs.seq
+        )
+        query = select(*_RUN, runs.seq).where(or_(_changed(), ~rolled_back)).order_by(runs.seq.desc()).limit(1)
         with reading(self._engine) as connection:
-            row = connection.execute(query.order_by(tables.runs.c.seq.desc()).limit(1)).one_or_none()
-        return None if row is None else Run(*row)
+            # One query for each state: an index has the runs of one state in their order.
+            rows = [
+                connection.execute(query.filter_by(host=host, kind="apply", state=state)).one_or_none()
+                for state in _APPLIED
+            ]
+        last = max((row for row in rows if row is not None), key=lambda row: row.seq, default=None)
+        return None if last is None else Run(*last[: len(_RUN)])
+
+    def last_change(self, host: str, owners: Collection[str]) -> str:
+        """The id of the host's latest run whose changes of one of these owners of targets (guest or process) are in
+        place; empty if there is none."""
+        runs, table = tables.runs.c, tables.entries.c
+        wanted = sorted({owner[:OWNER_LENGTH] for owner in owners})[:_MAX_OWNERS]
+        query = (
+            select(runs.id)
+            .join(tables.entries, runs.id == table.run)
+            .where(runs.host == host, runs.kind == "apply", table.state == "done", table.owner.in_(wanted))
+            .order_by(runs.seq.desc())
+            .limit(1)
+        )
+        with reading(self._engine) as connection:
+            return connection.execute(query).scalar() or ""
 
     def recorded_changes(self, host: str | None, guest: str) -> tuple[AffinityChange, ...]:
         """Changes that runs made to the threads of a guest (by UUID) and that were not undone, oldest first.
@@ -154,6 +200,11 @@ def _append(connection: Connection, events: Iterable[Event]) -> None:
     due = list(events)
     append_events(connection, [event for event in due if isinstance(event, AuditEvent)])
     agent_chain.append_events(connection, [event for event in due if isinstance(event, AgentEvent)])
+
+
+def _changed() -> ColumnElement[bool]:
+    """Whether a run has an entry."""
+    return exists().where(tables.entries.c.run == tables.runs.c.id)
 
 
 def _update(run: str) -> Update:

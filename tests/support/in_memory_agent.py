@@ -41,6 +41,8 @@ class InMemoryAgent:
         self.now = now
         self.masks: dict[int, CpuSet] = {}
         self.refusal: PinnerError | None = None
+        self.failing: dict[str, str] = {}
+        """By the owner of a target: why its changes fail. The run places the others."""
         self.break_after: int | None = None
         self.broken: Exception = PinnerError("the agent broke")
         self.gate = threading.Semaphore(1000)
@@ -75,14 +77,22 @@ class InMemoryAgent:
             progress(entry, len(intents))
         for entry in intents:
             self._wait_for_gate(entry)
+            if why := self.failing.get(entry.change.target.owner):
+                self._note(replace(entry, state="failed", error=why, at=self.now()), len(intents), progress)
+                continue
             self.masks |= {mask.tid: entry.change.after for mask in entry.change.before}
             self._note(replace(entry, state="done", at=self.now()), len(intents), progress)
-        return self._end(run, "applied")
+        failed = {entry.change.target.owner for entry in intents} & self.failing.keys()
+        if not failed:
+            return self._end(run, "applied")
+        placed = any(entry.change.target.owner not in failed for entry in intents)
+        error = "; ".join(self.failing[owner] for owner in sorted(failed))
+        return self._end(replace(run, error=error), "applied_partly" if placed else "undone")
 
     def rollback(self, run: Run, progress: Progress) -> Run:
-        if self.run(run.undoes).state not in ("applied", "failed"):
+        if self.run(run.undoes).state not in ("applied", "applied_partly", "failed"):
             raise RunConflict(run.undoes, self.run(run.undoes).state, "only an applied run can be rolled back")
-        entries = self.entries(run.undoes)
+        entries = tuple(each for each in self.entries(run.undoes) if each.state == "done")
         self.journal.begin(run)
         for entry in entries[:1]:
             progress(entry, len(entries))

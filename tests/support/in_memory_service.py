@@ -140,14 +140,21 @@ class InMemoryService:
         ]
         return _page([row for row in rows if host in (None, row.host)], lambda row: row.id, part)
 
-    def apply(self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False) -> Run:
+    def apply(
+        self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False, all_or_nothing: bool = False
+    ) -> Run:
         found = self.plan_by_id(plan)
         if plan in self.stale:
             raise StalePlan(plan, ("process 90 is gone",))
         if found.blocked:
             raise Blocked(plan, found.blocked)
         return self._start(
-            plan=plan, persist=persist, migrate_memory=migrate_memory, actor=caller.actor, origin=caller.origin
+            plan=plan,
+            persist=persist,
+            migrate_memory=migrate_memory,
+            all_or_nothing=all_or_nothing,
+            actor=caller.actor,
+            origin=caller.origin,
         )
 
     def rollback(self, run: str, caller: Caller) -> Run:

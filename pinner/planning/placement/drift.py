@@ -28,6 +28,7 @@ _CAUSES_IN_WORDS: dict[Cause, str] = {
     "systemd": "moved by systemd's settings of its unit",
     "balancer": "moved by a balancer",
     "libvirt": "pinned by another client of libvirt",
+    "failed": "could not be placed before",
     "unknown": "moved by another program",
 }
 
@@ -45,7 +46,7 @@ def drifts(plan: Plan, placement: Placement | None, snapshot: Snapshot) -> tuple
 
 def reasoned(plan: Plan, found: tuple[Drift, ...]) -> Plan:
     """The plan with the cause of the drift in the reason of each change."""
-    causes = {key(drift.target): drift.detail or _CAUSES_IN_WORDS[drift.cause] for drift in found}
+    causes = {key(drift.target): drift.detail or _in_words(drift) for drift in found}
     changes = (
         replace(change, reason=f"{causes[key(change.target)]}; {change.reason}")
         if key(change.target) in causes
@@ -53,6 +54,12 @@ def reasoned(plan: Plan, found: tuple[Drift, ...]) -> Plan:
         for change in plan.changes
     )
     return replace(plan, changes=tuple(changes))
+
+
+def _in_words(drift: Drift) -> str:
+    if drift.cause == "unknown" and drift.target.kind == "process":
+        return "moved by itself or by another program"
+    return _CAUSES_IN_WORDS[drift.cause]
 
 
 def _drift(change: PlannedChange, reader: "_Reader") -> Drift:

@@ -1,6 +1,6 @@
 """The placement recorded after a plan has been applied."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from pinner.model.change import PINNED
@@ -8,24 +8,23 @@ from pinner.model.placement import PlacedTarget, Placement
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
 from pinner.planning.context import target_threads
-from pinner.planning.placement.process_matching import identity, identity_of, instance, key
+from pinner.planning.placement.process_matching import Key, identity, identity_of, instance, key
 
 ABSENT = 256
 """How many targets that are absent now keep their recorded CPUs."""
 
 
-def record(plan: Plan, snapshot: Snapshot, previous: Placement | None, *, applied: bool = True) -> Placement:
+def record(plan: Plan, snapshot: Snapshot, previous: Placement | None, *, unplaced: Collection[Key] = ()) -> Placement:
     """The placement after the plan, which was made from this snapshot, has been applied.
 
-    Where it is not ``applied`` yet, targets that the plan changes have no threads in the record. From ``previous``, if
-    it is of the same request, absent guests and processes keep their recorded CPUs, and CPUs that are missing for a
+    ``unplaced`` are the targets that are not placed yet: they have no threads in the record. From ``previous``, if it
+    is of the same request, absent guests and processes keep their recorded CPUs, and CPUs that are missing for a
     while keep their role.
     """
     request = replace(plan.request, rebalance=False)
     before = previous if previous is not None and previous.request == request else None
-    pending = set() if applied else {key(change.target) for change in plan.changes}
     placed = tuple(
-        replace(each, threads=()) if key(each.target) in pending else each for each in _placed(plan, snapshot, before)
+        replace(each, threads=()) if key(each.target) in unplaced else each for each in _placed(plan, snapshot, before)
     )
     absent = tuple(_absent(before, placed)) if before else ()
     return Placement(

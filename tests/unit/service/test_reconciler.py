@@ -3,6 +3,7 @@
 import uuid
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from support.hosts import cpus, guest, masked, plain, process, snapshot
@@ -10,11 +11,11 @@ from support.in_memory_agent import InMemoryAgent
 from support.values import NOON
 
 from pinner.model.audit import AuditAction, Caller, audit_event
-from pinner.model.errors import HostUnreachable, NotFound, NovaConflict, PolicyConflict, Refused, StalePlan
+from pinner.model.backoff import BASE_DELAY, FREE_RETRIES, MAX_DELAY
+from pinner.model.errors import HostUnreachable, NotFound, NovaConflict, PolicyConflict, Refused, RunConflict, StalePlan
 from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.model.request import Request
-from pinner.planning.placement.backoff import BASE_DELAY, FREE_RETRIES
 from pinner.service.compose import compose
 from pinner.service.hosts import Hosts
 
@@ -488,3 +489,147 @@ def test_drift_that_comes_and_goes_does_not_fill_the_audit_trail(service, reconc
     assert len(trail(service, "drift.found")) == FREE_RETRIES
     assert len(trail(service, "plan.create")) <= 1 + FREE_RETRIES
     assert drift.backoff_until is not None
+
+
+@pytest.fixture
+def two_guests(agent):
+    """Another guest, g2, whose changes fail."""
+    agent.taken = replace(agent.taken, guests=(*agent.taken.guests, guest(2, 1, ALL)))
+    agent.failing = {agent.taken.guests[1].uuid: "guest g2 emulator: no answer from libvirt within 1 s"}
+    return agent
+
+
+def first_guest(agent):
+    """The affinities of the threads of g1 and of the daemon."""
+    now = agent.snapshot(0)
+    threads = (*now.guests[0].emulator.threads, *(vcpu.thread for vcpu in now.guests[0].vcpus))
+    return {thread.name: str(thread.affinity) for thread in (*threads, *now.processes[0].threads)}
+
+
+def runs_of(service):
+    return service.runs(HOST, PageRequest(99)).items
+
+
+@pytest.mark.fault(47)
+def test_a_guest_that_hangs_delays_no_other_and_backs_off(service, reconciler, two_guests, clock):
+    agent = two_guests
+    service.set_policy(HOST, ENFORCE, ANN)
+    report = reconciler.reconcile(HOST, "started")
+    assert first_guest(agent) == PLACED
+    (run,) = runs_of(service)
+    assert (run.state, report.error) == ("applied_partly", f"run {run.id} is applied_partly: {run.error}")
+    hung = agent.failing[agent.taken.guests[1].uuid]
+    (until,) = {drift.backoff_until for drift in report.drifts}
+    assert timedelta() < until - clock.at <= BASE_DELAY
+    assert {
+        (drift.target.name, drift.cause, drift.detail, drift.times, drift.backoff_until) for drift in report.drifts
+    } == {("g2", "failed", hung, 1, until)}
+    for _ in range(5):
+        assert reconciler.reconcile(HOST, "guest-changed").error == ""
+    assert runs_of(service) == (run,), "it is not tried again"
+    assert service.drift(HOST).drifts == reconciler.reconcile(HOST, "resync").drifts != ()
+    (noted,) = trail(service, "drift.backoff")
+    assert noted.subject == "guest g2"
+    assert noted.result == f"attempt 1 failed, skipped until {until.isoformat(timespec='seconds')}: {hung}"
+
+    for attempt in range(2, 14):
+        clock.at = max(drift.backoff_until for drift in service.drift(HOST).drifts)
+        report = reconciler.reconcile(HOST, "resync")
+        assert (len(runs_of(service)), {drift.times for drift in report.drifts}) == (attempt, {attempt})
+        assert first_guest(agent) == PLACED
+        assert all(drift.backoff_until <= clock.at + MAX_DELAY for drift in report.drifts)
+    assert len(trail(service, "drift.backoff")) == 13
+
+    agent.failing.clear()
+    clock.at = max(drift.backoff_until for drift in report.drifts)
+    assert reconciler.reconcile(HOST, "resync").drifts == ()
+    assert str(agent.masks[12_010]) == "4-15"
+    assert service.verify_audit().ok
+
+
+@pytest.mark.fault(47)
+def test_another_guest_starts_while_one_hangs(service, reconciler, two_guests):
+    agent = two_guests
+    service.set_policy(HOST, ENFORCE, ANN)
+    reconciler.reconcile(HOST, "started")
+    agent.taken = replace(agent.taken, guests=(*agent.taken.guests, guest(3, 1, ALL)))
+    report = reconciler.reconcile(HOST, "guest-started")
+    run = runs_of(service)[0]
+    assert (run.state, {entry.change.target.name for entry in service.entries(run.id)}) == ("applied", {"g3"})
+    assert {(drift.target.name, drift.cause) for drift in report.drifts} == {("g2", "failed")}
+
+
+@pytest.mark.fault(47)
+def test_a_guest_that_hangs_alone_is_not_measured_again_and_again(service, reconciler, agent):
+    agent.taken = replace(agent.taken, processes=())
+    agent.failing = {agent.taken.guests[0].uuid: "guest g1 emulator: no answer"}
+    service.set_policy(HOST, ENFORCE, ANN)
+    assert reconciler.reconcile(HOST, "started").error.endswith("is undone: guest g1 emulator: no answer")
+    for _ in range(5):
+        report = reconciler.reconcile(HOST, "resync")
+    assert {drift.cause for drift in report.drifts} == {"failed"}
+    assert len(runs_of(service)) == 1
+    assert len([seconds for seconds in agent.samples if seconds]) <= 2
+
+
+@pytest.mark.fault(47)
+def test_a_back_off_outlives_the_server(service, reconciler, two_guests, store, clock):
+    service.set_policy(HOST, ENFORCE, ANN)
+    drifts = reconciler.reconcile(HOST, "started").drifts
+    with closing(compose({HOST: two_guests}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as later:
+        assert later.reconciler.reconcile(HOST, "started").drifts == drifts
+        assert len(runs_of(service)) == 1
+        clock.at -= timedelta(days=1)
+        (until,) = {drift.backoff_until for drift in later.reconciler.reconcile(HOST, "resync").drifts}
+        assert timedelta() < until - clock.at <= BASE_DELAY, "a step of the clock backwards freezes no target"
+
+
+@pytest.mark.fault(48)
+def test_a_process_that_moves_faster_than_a_plan_is_made_backs_off_alone(service, reconciler, agent, monkeypatch):
+    service.set_policy(HOST, ENFORCE, ANN)
+    apply = agent.apply
+    moved = "process daemon (500) thread 500 may run on 3, no longer on 0-15"
+
+    def refuse(plan, run, progress):
+        if any(change.target.kind == "process" for change in plan.changes):
+            raise StalePlan(plan.id, (moved,), ({"kind": "process", "owner": "500", "part": 1, "name": "daemon"},))
+        return apply(plan, run, progress)
+
+    started = agent.taken.processes[0].started
+    monkeypatch.setattr(agent, "apply", refuse)
+    if started != 1:
+        agent.taken = replace(agent.taken, processes=(replace(agent.taken.processes[0], started=1),))
+    (drift,) = reconciler.reconcile(HOST, "started").drifts
+    assert (drift.target.kind, drift.cause) == ("process", "failed")
+    assert drift.detail == f"{moved}, after each new plan: the process or another program sets its affinity"
+    assert kernel(agent) == PLACED | {"daemon": "0-15"}
+
+
+def test_an_apply_in_part_is_recorded_as_such_without_a_policy(service, two_guests):
+    made = service.plan(HOST, Request(), None, 5.0, ANN)
+    run = service.apply(made.id, False, ANN)
+    assert list(service.follow(run.id))[-1].run.state == "applied_partly"
+    report = service.drift(HOST)
+    assert (report.placement, {drift.target.name for drift in report.drifts}) == (made.id, {"g2"})
+    assert {drift.cause for drift in report.drifts} == {"arrived"}
+    list(service.follow(service.rollback(run.id, ANN).id))
+    assert kernel(two_guests) == FREE
+    assert service.drift(HOST).placement == ""
+
+
+def test_an_apply_that_changes_nothing_cannot_be_rolled_back(service, agent):
+    made = service.plan(HOST, Request(), None, 5.0, ANN)
+    first = service.apply(made.id, False, ANN)
+    list(service.follow(first.id))
+    again = service.plan(HOST, Request(), None, 5.0, ANN)
+    assert again.changes == ()
+    second = service.apply(again.id, False, ANN)
+    list(service.follow(second.id))
+    why = f"run {second.id} is applied: it changed nothing, so there is nothing to roll back; run {first.id} made the"
+    with pytest.raises(RunConflict, match=why):
+        service.rollback(second.id, ANN)
+    assert kernel(agent) == PLACED
+    assert service.drift(HOST).placement == again.id
+    list(service.follow(service.rollback(first.id, ANN).id))
+    assert kernel(agent) == FREE
+    assert service.drift(HOST).placement == "", "nothing is placed any more"

@@ -8,6 +8,7 @@ from support.values import NOON, make_entries, make_plan, make_run, make_snapsho
 
 from pinner.model.page import PageRequest
 from pinner.store.audit import Audit
+from pinner.store.backoffs import BackoffTable
 from pinner.store.guest_hints import GuestHints
 from pinner.store.journal import Journal
 from pinner.store.placements import Placements
@@ -34,6 +35,7 @@ LOOKS = {
     "entries of a run": lambda engine: Runs(engine).entries("run-1"),
     "running runs": lambda engine: Runs(engine).running(),
     "the last applied run": lambda engine: Runs(engine).last_applied("h1"),
+    "the last change of guests": lambda engine: Runs(engine).last_change("h1", ["uuid", "42"]),
     "changes of a guest": lambda engine: Runs(engine).recorded_changes("h1", "uuid"),
     "plans": lambda engine: Plans(engine).list("h1", PageRequest()),
     "a plan": lambda engine: Plans(engine).get("plan-1"),
@@ -42,6 +44,7 @@ LOOKS = {
     "audit of an actor": lambda engine: Audit(engine).list(None, "ann", None, PageRequest()),
     "audit of an actor on a host": lambda engine: Audit(engine).list("h1", "ann", None, PageRequest()),
     "hints": lambda engine: GuestHints(engine).of("h1"),
+    "the back-offs": lambda engine: BackoffTable(engine).of("h1"),
     "the placement": lambda engine: Placements(engine).get("h1"),
     "the policy": find_policy,
 }

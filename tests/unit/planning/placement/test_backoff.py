@@ -5,8 +5,11 @@ from datetime import timedelta
 import pytest
 from support.values import NOON, make_change
 
+from pinner.model.backoff import BASE_DELAY, FORGET_AFTER, MAX_DELAY, Backoff
+from pinner.model.change import Target
 from pinner.model.drift import Drift
-from pinner.planning.placement.backoff import FORGET_AFTER, MAX_DELAY, Backoff, after_reconcile, with_backoff
+from pinner.model.groups import group_of
+from pinner.planning.placement.backoff import after_failures, after_reconcile, forget, with_backoff
 from pinner.planning.placement.process_matching import key
 
 CHANGE = make_change(100)
@@ -54,3 +57,36 @@ def test_a_drift_that_no_other_program_caused_gets_no_back_off(cause: str):
     drift = Drift(CHANGE.target, CHANGE.after, CHANGE.before, cause)
     assert after_reconcile((drift,), {}, NOON) == {}
     assert with_backoff((drift,), {key(drift.target): Backoff(9, NOON)}, NOON) == (drift,)
+
+
+@pytest.mark.parametrize(("times", "seconds"), [(1, 5), (2, 10), (3, 20), (11, 3600), (1000, 3600)])
+def test_a_failure_is_followed_by_a_delay_at_once(times: int, seconds: int):
+    assert Backoff(times, NOON, "no answer").backoff_until == after(seconds)
+
+
+@pytest.mark.fault(47)
+def test_a_failure_is_the_cause_of_every_drift_of_its_guest_until_it_is_tried_again():
+    vcpus = (Target("vcpu", "uuid", number, "g1") for number in (0, 1))
+    drifts = tuple(Drift(each, CHANGE.after, CHANGE.before, "arrived") for each in vcpus)
+    backoffs = after_failures({group_of(drifts[0].target): "no answer"}, {}, NOON)
+    delayed = with_backoff((*drifts, DRIFT), backoffs, after(4))
+    assert [(each.cause, each.detail, each.times, each.backoff_until) for each in delayed[:2]] == [
+        ("failed", "no answer", 1, after(5))
+    ] * 2
+    assert delayed[2] == DRIFT
+    tried = with_backoff(drifts, backoffs, after(5))
+    assert [(each.cause, each.detail, each.times, each.backoff_until) for each in tried] == [
+        ("arrived", "", 1, None)
+    ] * 2
+    again = after_failures({group_of(drifts[0].target): "no answer"}, backoffs, after(5))
+    assert with_backoff(drifts, again, after(6))[0].backoff_until == after(15)
+    placed = after_reconcile(drifts, again, after(15))
+    assert with_backoff(drifts, placed, after(16)) == drifts
+
+
+def test_a_step_of_the_clock_backwards_delays_no_longer_than_the_delay():
+    backoffs = {key(DRIFT.target): Backoff(1000, NOON), ("guest", "g1", None): Backoff(1, NOON, "no answer")}
+    earlier = NOON - timedelta(days=1)
+    current = forget(backoffs, earlier)
+    assert [each.backoff_until for each in current.values()] == [earlier + MAX_DELAY, earlier + BASE_DELAY]
+    assert forget(current, earlier) == current

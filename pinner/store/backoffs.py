@@ -1,0 +1,32 @@
+"""The back-offs of each host: they outlive a restart of the service."""
+
+from datetime import datetime
+
+from sqlalchemy import Engine, select
+
+from pinner import codec
+from pinner.model.backoff import Backoff, Backoffs
+from pinner.store import tables
+from pinner.store.engine import reading
+from pinner.store.host_row import put_host_row
+from pinner.store.write import write
+
+_BACKOFFS = codec.adapter(tuple[tuple[tuple[str, str, int | None], Backoff], ...])
+
+
+class BackoffTable:
+    """The back-offs of one database, in one row for each host."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def of(self, host: str) -> Backoffs:
+        """The back-offs of a host."""
+        with reading(self._engine) as connection:
+            body = connection.execute(select(tables.backoffs.c.body).filter_by(host=host)).scalar()
+        return {} if body is None else dict(_BACKOFFS.validate_json(body))
+
+    def put(self, host: str, backoffs: Backoffs, at: datetime) -> None:
+        """Store the back-offs of a host, which replace its earlier ones."""
+        values = {"stored_at": at, "body": _BACKOFFS.dump_json(tuple(backoffs.items())).decode()}
+        write(self._engine, lambda connection: put_host_row(connection, tables.backoffs, host, values))
