@@ -63,7 +63,7 @@ class Audit:
             environment.put_policy("observe")
             self._wait_converged()
         for run in environment.applies():
-            if run["state"] in ("applied", "rolled_back_partly") or (
+            if run["state"] in ("applied", "applied_partly", "rolled_back_partly") or (
                 run["state"] == "failed" and self._entries_of(run)
             ):
                 environment.undo(run, counts)

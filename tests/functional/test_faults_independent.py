@@ -49,6 +49,13 @@ def policy_runs(server: PolicyServer) -> list[dict[str, object]]:
     return [run for run in server.runs() if run["actor"] == "policy" and run["kind"] == "apply"]
 
 
+def undo_run(server: PolicyServer, run: str) -> None:
+    undo = server.http.post(f"/runs/{run}/rollback", json={})
+    assert undo.status_code == 202, undo.text
+    path = f"/runs/{undo.json()['id']}"
+    wait_until(lambda: server.http.get(path).json()["run"]["state"] != "running", 10)
+
+
 @pytest.mark.fault(47)
 def test_a_hung_guest_delays_no_other_guest_under_enforce(server, libvirtd, start_guest, placed_daemon):
     """The healthy guests are placed in the first reconcile and stay; the hung one backs off, and is placed later."""
@@ -88,9 +95,7 @@ def test_a_hung_guest_delays_no_other_guest_under_enforce(server, libvirtd, star
     server.policy("observe", [])
     for run in policy_runs(server):
         if run["state"] in ("applied", "applied_partly"):
-            undo = server.http.post(f"/runs/{run['id']}/rollback", json={})
-            assert undo.status_code == 202, undo.text
-            wait_until(lambda: server.http.get(f"/runs/{undo.json()['id']}").json()["run"]["state"] != "running", 10)
+            undo_run(server, run["id"])
     now = masks(stuck.pid)
     assert now == only(before, now)
 

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
 
 EVERY = os.environ.get("PINNER_KILLS") == "all"
 STRIDE = 1 if EVERY else 9
-ENDS = {"undone": "before", "rolled_back": "before", "applied": "planned"}
+ENDS = {"undone": "before", "rolled_back": "before", "applied": "planned", "applied_partly": "partly"}
 
 
 @dataclass
@@ -44,6 +44,8 @@ class Environment:
     restore: Callable[[], None]
     before: object = None
     planned: object = None
+    partly: object = None
+    """The host after an apply whose last process refuses its change."""
     kills: Counter[str] = field(default_factory=Counter)
     """The number of kills, and of runs by their final state."""
 
@@ -181,12 +183,17 @@ def test_an_apply_killed_at_any_point_is_recovered(environment, policy):
 
 @pytest.mark.fault(32)
 @pytest.mark.parametrize("policy", ["back", "forward"])
-def test_an_apply_killed_during_its_undo_is_recovered(environment, policy):
-    """The last process refuses its change, so that the apply undoes every change before it."""
+@pytest.mark.parametrize("whole_run", [True, False])
+def test_an_apply_killed_during_its_undo_is_recovered(environment, policy, whole_run):
+    """The last process refuses its change, so that the apply undoes every change before it, or those of its guest."""
     last = next(
         change for change in reversed(environment.work.plan.changes) if change.target.kind in ("vhost", "process")
     )
-    environment.work = replace(environment.work, refused=last.before[-1].tid)
+    environment.work = replace(environment.work, refused=last.before[-1].tid, all_or_nothing=whole_run)
+    assert not run_forked(environment.work, "apply")
+    environment.partly = environment.observe()
+    assert (environment.partly == environment.before) == (environment.run_state("run-1") == "undone")
+    environment.reset()
     for point in count(0, STRIDE):
         killed = environment.run_killed_at(point, "apply")
         environment.work = replace(environment.work, refused=0)

@@ -46,11 +46,12 @@ class Work:
     plan: Plan
     persist: bool = False
     migrate_memory: bool = False
+    all_or_nothing: bool = False
     refused: int = 0
     """The thread for which the host refuses the change."""
 
     def apply(self, host: Host, journal: Journal) -> Run:
-        run = make_run(persist=self.persist, migrate_memory=self.migrate_memory)
+        run = make_run(persist=self.persist, migrate_memory=self.migrate_memory, all_or_nothing=self.all_or_nothing)
         return executor.apply(self.plan, run, host, journal, lambda: NOON, lambda *_: None)
 
     def rollback(self, host: Host, journal: Journal) -> Run:
