@@ -109,6 +109,18 @@ ROWS = (
         "P",
     ),
     Row(
+        47,
+        "one guest of many hangs under `enforce`, or during `pinner apply`",
+        "the others are placed in the first reconcile and stay; the one backs off, also over a restart",
+        "P",
+    ),
+    Row(
+        48,
+        "a process resets its own affinity in a loop",
+        "its change alone is given up, with the true cause; the others hold",
+        "P",
+    ),
+    Row(
         54, "a second `pinner serve` on the same state folder or sockets", "refused, with the process of the first", "P"
     ),
     Row(

@@ -33,7 +33,7 @@ def register(commands: Commands) -> None:
         about=ABOUT,
         status={
             0: "the whole plan is applied, or you answered no",
-            1: "failed, or some guests or processes are not placed (applied_partly)",
+            1: "failed, or not all is placed (applied_partly)",
         },
         examples=[
             "pinner apply PLAN_ID",

@@ -221,7 +221,10 @@ class Environment:
         return [run for run in self.server.runs() if run["kind"] == "apply" and run["state"] != "running"]
 
     def undo(self, run: dict[str, Any], counts: Counter[str]) -> None:
-        """Roll back a run; the rollback must be complete where nothing has disturbed the host since the run."""
+        """Roll back a run; the rollback must be complete where nothing has disturbed the host since the run. A run that
+        changed nothing has nothing to roll back."""
+        if not self.server.changes(run["id"]):
+            return
         status, begun = self.post("runs", run["id"], "rollback")
         if status == 409:
             counts["refused"] += 1

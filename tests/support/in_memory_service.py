@@ -14,7 +14,16 @@ from pinner.model.audit import AuditRecord, Caller
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift, DriftReport
-from pinner.model.errors import Blocked, Invalid, NoPolicy, NotFound, PreconditionFailed, RunConflict, StalePlan
+from pinner.model.errors import (
+    NOTHING_CHANGED,
+    Blocked,
+    Invalid,
+    NoPolicy,
+    NotFound,
+    PreconditionFailed,
+    RunConflict,
+    StalePlan,
+)
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.guest import Emulator, Guest, Vcpu
 from pinner.model.journal import Entry, Run, RunProgress, RunState
@@ -159,8 +168,10 @@ class InMemoryService:
 
     def rollback(self, run: str, caller: Caller) -> Run:
         state = self.run(run).state
-        if state != "applied":
+        if state not in ("applied", "applied_partly"):
             raise RunConflict(run, state, "only an applied run can be rolled back")
+        if not self.entries(run):
+            raise RunConflict(run, state, NOTHING_CHANGED)
         return self._start(kind="rollback", undoes=run, actor=caller.actor, origin=caller.origin)
 
     def _start(self, **values: object) -> Run:

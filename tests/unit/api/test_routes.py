@@ -118,9 +118,11 @@ def test_a_plan_as_text_has_no_terminal_escape(client, form):
 
 def test_apply_and_roll_back(client):
     plan = client.post("/v1/hosts/h1/plans").json["id"]
-    applied = client.post(f"/v1/plans/{plan}/apply", json={"persist": True, "migrate_memory": True})
+    applied = client.post(
+        f"/v1/plans/{plan}/apply", json={"persist": True, "migrate_memory": True, "all_or_nothing": True}
+    )
     run = read(Run, applied, 202)
-    assert (run.plan, run.persist, run.migrate_memory) == (plan, True, True)
+    assert (run.plan, run.persist, run.migrate_memory, run.all_or_nothing) == (plan, True, True, True)
     assert (run.actor, run.origin) == ("nobody", "process 1")
     detail = client.get(applied.headers["Location"]).json
     assert codec.read(Run, detail["run"]).state == "applied"

@@ -69,6 +69,47 @@ def test_a_run_that_does_not_succeed_is_status_1(applied, cli, command, kind):
     assert json.loads(cli(*command, "--json").out)["run"]["kind"] == kind
 
 
+def test_a_run_that_places_some_targets_is_status_1_and_can_be_undone(pinner, cli):
+    finish = pinner.finish
+
+    def finish_partly(run):
+        finish(run)
+        *done, last = pinner.journal[run]
+        pinner.journal[run] = (*done, replace(last, state="failed", error="no answer from libvirt"))
+        error = "1 of 3 guests and processes are not placed: process busy (130): no answer from libvirt"
+        pinner.run_list[run] = replace(pinner.run_list[run], state="applied_partly", error=error)
+
+    pinner.finish = finish_partly
+    result = cli("apply")
+    assert result.status == 1
+    assert "applied_partly" in result.out
+    assert "1 of 3 guests and processes are not placed" in result.out
+    assert "2 done, 1 failed" in result.out
+    assert result.err.endswith("to undo: pinner rollback run-1\n")
+    assert not pinner.run_list["run-1"].all_or_nothing
+
+
+def test_all_or_nothing_is_an_option(pinner, cli):
+    assert cli("apply", "--all-or-nothing").status == 0
+    assert pinner.run_list["run-1"].all_or_nothing
+
+
+def test_an_apply_without_changes_says_so_and_cannot_be_rolled_back(pinner, cli):
+    finish = pinner.finish
+
+    def finish_without_changes(run):
+        pinner.journal[run] = ()
+        finish(run)
+
+    pinner.finish = finish_without_changes
+    result = cli("apply")
+    assert (result.status, "to undo" in result.err) == (0, False)
+    assert "nothing to do: the host is as planned already" in result.err
+    undo = cli("rollback", "run-1")
+    assert undo.status == 1
+    assert "run run-1 is applied: it changed nothing, so there is nothing to roll back" in undo.err
+
+
 def test_a_stale_plan_is_refused(pinner, cli):
     cli("plan")
     plan = next(iter(pinner.stored))
