@@ -1,7 +1,12 @@
-"""The groups of a run that failed, in words."""
+"""The guests that do not answer, and the groups of a run that failed, in words."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 
+from pinner.apply.ports import Host
+from pinner.model.change import PINNED
+from pinner.model.errors import Busy, PinnerError
+from pinner.model.groups import Group, group_of
 from pinner.model.journal import Entry
 
 NAMED = 16
@@ -14,6 +19,19 @@ def summary(failures: Collection[tuple[Entry, str]], groups: int) -> str:
     reasons = [_reason(entry, error) for entry, error in failures]
     more = f"; and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
     return f"{len(reasons)} of {groups} guests and processes are not placed: {'; '.join(reasons[:NAMED])}{more}"
+
+
+def unanswering(entries: Sequence[Entry], host: Host) -> frozenset[Group]:
+    """The guests of these entries that do not answer now. Their changes are undone last: they must not delay others."""
+    guests = {group_of(entry.change.target): entry for entry in entries if entry.change.target.kind in PINNED}
+    busy = set()
+    for guest, entry in guests.items():
+        with suppress(PinnerError):
+            try:
+                host.require_answering(entry.change.target)
+            except Busy:
+                busy.add(guest)
+    return frozenset(busy)
 
 
 def _reason(failed: Entry, error: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner.apply import steps
-from pinner.apply.failures import summary
+from pinner.apply.failures import summary, unanswering
 from pinner.apply.ports import Host, Journal
 from pinner.apply.steps import Step
 from pinner.model.change import PINNED, Target
@@ -127,10 +127,14 @@ class Transaction:
         return self.close("rolled_back_partly" if lost else "rolled_back", self._losses(lost))
 
     def _undo_all(self, persist: bool, under_way: Collection[int]) -> list[Entry]:
-        return [
-            self._note(entry, *steps.undo(entry, self._host, persist=persist, under_way=entry.seq in under_way))
-            for entry in self._entries
-        ]
+        busy = unanswering(self._entries, self._host)
+        noted = {
+            entry.seq: self._note(
+                entry, *steps.undo(entry, self._host, persist=persist, under_way=entry.seq in under_way)
+            )
+            for entry in sorted(self._entries, key=lambda entry: group_of(entry.change.target) in busy)
+        }
+        return [noted[entry.seq] for entry in self._entries]
 
     def _losses(self, lost: list[Entry]) -> str:
         if not lost:

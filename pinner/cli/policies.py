@@ -170,7 +170,8 @@ def drifts(found: tuple[Drift, ...]) -> Table | None:
 def _note(drift: Drift) -> str:
     notes = [drift.detail] if drift.detail else []
     if drift.times:
-        notes.append(f"recurred {counted(drift.times, 'time')}")
+        verb = "failed" if drift.cause == "failed" else "recurred"
+        notes.append(f"{verb} {counted(drift.times, 'time')}")
     if drift.backoff_until:
         notes.append(f"backoff until {moment(drift.backoff_until)}")
     return "; ".join(notes)

@@ -158,8 +158,7 @@ class Reconciler:
         if self._policies.find(host) != seen.policy:
             raise StalePlan(wanted.id, ("the host's policy was replaced",))
         run = self._runs.carry_out(wanted, caller, "apply")
-        failures = failures_of(self._runs.entries(run.id))
-        backoffs = self._backoffs.of(host)
+        failures = {} if run.state == "applied" else failures_of(self._runs.entries(run.id))
         left = seen.drifts
         if run.state in ("applied", "applied_partly"):
             ended = [each for each in left if not each.backoff_until and group_of(each.target) not in failures]
@@ -168,6 +167,8 @@ class Reconciler:
             self._store_placement(seen, record(wanted, seen.snapshot, seen.placement, unplaced=unplaced))
             backoffs = self._backoffs.corrected(host, ended)
             self._record_backoffs(host, ended, backoffs, caller)
+        else:
+            backoffs = self._backoffs.of(host)
         if failures:
             backoffs = self._back_off(host, failures, caller)
         others = {group_of(change.target) for change in wanted.changes} - failures.keys()

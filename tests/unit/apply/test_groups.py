@@ -123,6 +123,17 @@ def test_the_undo_of_a_busy_guest_comes_last(host, journal):
 
 
 @pytest.mark.fault(47)
+def test_a_rollback_undoes_a_guest_that_does_not_answer_last(host, journal):
+    assert apply(the_plan(host), host, journal).state == "applied"
+    host.occupied = {"uuid-g3"}
+    host.writes.clear()
+    assert rollback(host, journal).state == "rolled_back"
+    order = [what for what, _ in host.writes if what.startswith("guest")]
+    assert [("g3" in what) for what in order] == [False] * 4 + [True] * 2
+    assert host.kernel() == host.before
+
+
+@pytest.mark.fault(47)
 def test_a_guest_that_is_known_to_be_busy_is_not_touched(host, journal):
     plan = the_plan(host)
     host.occupied = {"uuid-g2"}
