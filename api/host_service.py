@@ -95,6 +95,10 @@ class HostService:
         self.run(run)
         return self._every.rollback(run, caller)
 
+    def rollback_all(self, host: str, caller: Caller) -> Run:
+        """See Service."""
+        return self._every.rollback_all(self._only(host), caller)
+
     def run(self, run: str) -> Run:
         """See Service."""
         found = self._every.run(run)

@@ -58,6 +58,7 @@ _OPERATIONS = (
     _rule("runs:show", "reader", "GET", "/v1/runs/{run}", "Show a run and its changes."),
     _rule("runs:events", "reader", "GET", "/v1/runs/{run}/events", "Follow a run."),
     _rule("runs:rollback", "operator", "POST", "/v1/runs/{run}/rollback", "Roll a run back."),
+    _rule("hosts:rollback", "operator", "POST", "/v1/hosts/{host}/rollback", "Roll all runs of a host back."),
     _rule("policies:show", "reader", "GET", "/v1/hosts/{host}/policy", "Show a host's policy."),
     _rule("policies:set", "admin", "PUT", "/v1/hosts/{host}/policy", "Set a host's policy."),
     _rule("policies:delete", "admin", "DELETE", "/v1/hosts/{host}/policy", "Delete a host's policy."),

@@ -121,6 +121,12 @@ ROWS = (
         "P",
     ),
     Row(
+        50,
+        "a placed process forks, then the run is rolled back",
+        "children get back what they would have had; none is taken for a claim later",
+        "P",
+    ),
+    Row(
         54, "a second `pinner serve` on the same state folder or sockets", "refused, with the process of the first", "P"
     ),
     Row(
@@ -137,6 +143,12 @@ ROWS = (
     ),
     Row(58, "a damaged journal or database file", "named with its repair; reading the host goes on", "P"),
     Row(
+        59,
+        "everything is taken off a host after months of `enforce`",
+        "one command, every thread has what it had before the first run, nothing is left",
+        "P",
+    ),
+    Row(
         60,
         "eight writers on each database; a text of 1 MiB; the database restarts",
         "no lost or doubled audit record, no 500; an action and its record are one transaction",
@@ -152,6 +164,12 @@ ROWS = (
         62,
         "pinner's Python or checkout lies where the API's user may not read",
         "it works, or the start names the folder and the remedy",
+        "P",
+    ),
+    Row(
+        63,
+        "a partition is made or changed before Linux 7.0, so the kernel overwrites the masks of kswapd and kcompactd",
+        "the masks are journaled with the partition, and given back by its undo, also after its guest has ended",
         "P",
     ),
     Row(

@@ -1,4 +1,4 @@
-"""/v1/runs: list, show, follow and roll back runs."""
+"""/v1/runs: list, show, follow and roll back runs; /v1/hosts/{host}/rollback: roll all of them back."""
 
 from apiflask import APIBlueprint
 from flask import Response
@@ -74,6 +74,24 @@ def events(run: str) -> Response:
     """
     pinner().run(run)
     return app_state().streams.respond(pinner().follow(run))
+
+
+@bp.post("/hosts/<host>/rollback")
+@bp.input(NewRollback)
+@bp.output(RootModel[Run], 202, links=links("run", "/id", "show_run", "follow_run"))
+@bp.doc(
+    operation_id="roll_back_host",
+    extensions=may_raise(NotFound, PolicyConflict, HostBusy, HostUnreachable, NotPermitted),
+)
+def rollback_all(host: str, json_data: NewRollback) -> tuple[Run, int, dict[str, str]]:  # noqa: ARG001
+    """Start to give everything on a host what it had before pinner first touched it.
+
+    The answer is a run that undoes all runs of the host. It is refused while the host's policy is enforced: delete the
+    policy first, or set its mode to `propose` or `observe`. What another program has changed since stays, and the run
+    names it.
+    """
+    undo = pinner().rollback_all(host, caller())
+    return undo, 202, {"Location": f"/v1/runs/{undo.id}"}
 
 
 @bp.post("/runs/<run>/rollback")

@@ -34,7 +34,9 @@ class CapturedAgent:
         raise Invalid("host", plan.host, "a live host: a captured machine cannot be changed")
 
     def rollback(self, run: Run, progress: Progress) -> NoReturn:  # noqa: ARG002
-        """Raises NotFound, because a captured machine has no runs."""
+        """Raises NotFound, because a captured machine has no runs; Invalid for all of them."""
+        if run.undoes_all:
+            raise Invalid("host", run.host, "a live host: a captured machine cannot be changed")
         raise NotFound("run", run.undoes)
 
     def run(self, run: str) -> NoReturn:

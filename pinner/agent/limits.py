@@ -54,7 +54,8 @@ def require_plan(plan: Plan, run: Run, host: str) -> None:
 def require_rollback(run: Run, host: str) -> None:
     """Raises Invalid for a rollback that no service makes."""
     _require_run(run, host)
-    _require_id("run undoes", run.undoes)
+    if run.undoes:
+        _require_id("run undoes", run.undoes)
     if run.kind != "rollback":
         raise Invalid("run kind", run.kind, "rollback")
     if run.plan:

@@ -34,7 +34,10 @@ class Agent(Protocol):
         """
 
     def rollback(self, run: Run, progress: Progress) -> Run:
-        """Undo every change of the run ``run.undoes`` in reverse order. Raises NotFound, RunConflict, HostBusy."""
+        """Undo every change of the run ``run.undoes`` in reverse order, or of all runs of the host where it is empty.
+
+        Raises NotFound, RunConflict, HostBusy.
+        """
 
     def run(self, run: str) -> Run:
         """The run with this id, as the journal has it. Raises NotFound; then the run changed nothing."""

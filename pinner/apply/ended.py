@@ -1,8 +1,12 @@
-"""Whether the changes of a run can still be undone: their guest or process must exist."""
+"""Whether the changes of a run can still be undone: their guest or process must exist, or a process that inherited the
+mask."""
 
 from collections.abc import Iterable
+from typing import assert_never
 
 from pinner.apply.ports import Host
+from pinner.apply.steps import state
+from pinner.apply.steps.heirs import given_masks
 from pinner.model.change import AffinityChange, MemoryChange, StateChange
 from pinner.model.errors import Gone, PinnerError
 from pinner.model.journal import Entry, Run
@@ -11,8 +15,8 @@ IN_PLACE = ("intent", "done", "stuck")
 
 
 def can_be_undone(run: Run, entries: Iterable[Entry], host: Host) -> bool:
-    """Whether one of the run's changes is in place on a target that has not ended. A change of a persistent definition
-    outlives its guest, so a run with ``persist`` always can."""
+    """Whether one of the run's changes is in place on a target that has not ended, or on a child of that target. A
+    change of a persistent definition outlives its guest, so a run with ``persist`` always can."""
     in_place = [entry for entry in entries if entry.state in IN_PLACE]
     return (run.persist and bool(in_place)) or any(not _has_ended(entry, host) for entry in in_place)
 
@@ -27,7 +31,21 @@ def _has_ended(entry: Entry, host: Host) -> bool:
             case MemoryChange(target=target):
                 host.memory(target)
     except Gone:
-        return True
+        return not _has_left_masks(entry, host)
     except PinnerError:
         return False  # not known
     return False
+
+
+def _has_left_masks(entry: Entry, host: Host) -> bool:
+    """Whether a process has inherited a mask of the change, or kernel threads still have one that it caused."""
+    match entry.change:
+        case AffinityChange() as change:
+            if entry.lineage is None:
+                return False
+            return host.has_heirs(change.target, entry.lineage, given_masks(entry, change, host))
+        case StateChange() as change:
+            return state.has_left_masks(entry, change, host)
+        case MemoryChange():
+            return False
+    assert_never(entry.change)

@@ -5,18 +5,20 @@ the kernel. The journal's lock allows one run at a time.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 
 from pinner.apply import staleness
+from pinner.apply.first_masks import whole_undo
 from pinner.apply.ports import Admission, Admit, Host, Journal
 from pinner.apply.steps.memory import memory_changes
 from pinner.apply.transaction import Progress, Transaction, undoable, words
-from pinner.model.change import PINNED, Change
-from pinner.model.errors import NOTHING_CHANGED, RunConflict, StoreUnavailable
+from pinner.model.change import PINNED, AffinityChange, Change
+from pinner.model.errors import NOTHING_CHANGED, Gone, RunConflict, StoreUnavailable
 from pinner.model.groups import are_independent, contiguous
 from pinner.model.journal import Entry, Run
+from pinner.model.lineage import Lineage
 from pinner.model.plan import Plan
 
 
@@ -57,24 +59,37 @@ def apply(
 
 
 def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime], progress: Progress) -> Run:
-    """Undo the run named ``run.undoes``, its changes in reverse order.
+    """Undo the run named ``run.undoes``, its changes in reverse order; or all runs of the host, if it names none.
 
     A thread that another program has moved since then keeps its mask, and a target that has ended cannot be restored.
     The entries show both cases, and both runs end as ``rolled_back_partly``. The rollback can be repeated. Raises
-    NotFound, RunConflict, HostBusy.
+    NotFound, HostBusy, and RunConflict also where a later run has changed a target again.
     """
-    _require_reversible(journal.run(run.undoes))
+    if run.undoes_all:
+        return _roll_all_back(run, host, journal, now, progress)
+    _require_reversible(run.undoes, journal)
     journal.begin(run)
     try:
         with _refusing(run, journal, now):
             # Checked again under the host's lock: another rollback of the run may have just ended.
-            undone = journal.run(run.undoes)
-            _require_reversible(undone)
+            undone = _require_reversible(run.undoes, journal)
             if not (made := journal.entries(undone.id)):
                 raise RunConflict(undone.id, undone.state, NOTHING_CHANGED)
             return Transaction(run, undoable(undone, made), host, journal, now, progress).roll_back(
                 persist=undone.persist
             )
+    finally:
+        journal.leave(run)
+
+
+def _roll_all_back(run: Run, host: Host, journal: Journal, now: Callable[[], datetime], progress: Progress) -> Run:
+    """Give every target what it had before pinner first touched it. The entries are the run's own."""
+    journal.begin(run)
+    try:
+        with _refusing(run, journal, now):
+            entries = whole_undo(run.id, journal.in_force(run.host), now())
+            journal.intend(*entries)
+            return Transaction(run, entries[::-1], host, journal, now, progress).roll_back(persist=False)
     finally:
         journal.leave(run)
 
@@ -95,13 +110,35 @@ def _intents(changes: tuple[Change, ...], run: Run, host: Host, at: datetime) ->
     guests = {change.target.owner for change in changes if run.persist and change.target.kind in PINNED}
     definitions = {guest: host.definition(guest) for guest in guests}
     return tuple(
-        Entry(run.id, seq, change, "intent", at, definition=definitions.get(change.target.owner, ""))
+        Entry(
+            run.id,
+            seq,
+            change,
+            "intent",
+            at,
+            definition=definitions.get(change.target.owner, ""),
+            lineage=_lineage(change, host),
+        )
         for seq, change in enumerate(changes, start=1)
     )
 
 
-def _require_reversible(run: Run) -> None:
+def _lineage(change: Change, host: Host) -> Lineage | None:
+    """The lineage of a change of affinity; None where its target has ended."""
+    with suppress(Gone):
+        return host.lineage(change.target) if isinstance(change, AffinityChange) else None
+    return None
+
+
+def _require_reversible(name: str, journal: Journal) -> Run:
+    """The run, which can be rolled back. Raises NotFound, RunConflict."""
+    run = journal.run(name)
     if run.kind == "rollback":
         raise RunConflict(run.id, "a rollback itself", "apply its plan again to undo it")
     if run.state not in ("applied", "applied_partly", "failed", "rolled_back_partly"):
         raise RunConflict(run.id, run.state, "only a run that has ended with changes in place can be rolled back")
+    if (later := journal.changed_later(name)) is not None:
+        after, target = later
+        why = f"run {after.id} has changed {target} again since; roll back {after.id} first, or all runs (--all)"
+        raise RunConflict(run.id, run.state, why)
+    return run

@@ -1,13 +1,14 @@
 """The interfaces that an apply needs: a host to change and a journal to write. Other packages implement both."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from pinner.model.bounds import Bounds
-from pinner.model.change import AffinityChange, State, Target, TargetKind, ThreadMask
+from pinner.model.change import AffinityChange, State, Target, TargetKind, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.journal import Entry, Run
+from pinner.model.lineage import Lineage
 from pinner.model.plan import Plan
 
 Part = tuple[TargetKind, int]
@@ -34,6 +35,9 @@ class Host(Protocol):
         the work queues: none. Raises Gone where the guest, process (by pid and start time), vCPU or iothread has ended.
         """
 
+    def kernel_threads(self) -> frozenset[ThreadKey]:
+        """The kernel threads that can be moved."""
+
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
         """Pin an emulator, vCPU or iothread through libvirt, live, and with ``persist`` in its definition too.
 
@@ -50,6 +54,21 @@ class Host(Protocol):
         Raises Gone where the thread id is free or belongs to a thread of another start time; ApplyFailed where the
         kernel refuses or grants less.
         """
+
+    def lineage(self, target: Target) -> Lineage:
+        """The facts by which ``heirs`` finds the processes that inherit the target's mask from now on. Raises Gone."""
+
+    def heirs(
+        self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Collection[ThreadKey]
+    ) -> tuple[ThreadMask, ...]:
+        """The threads with one of the ``masks`` in processes that descend from a process and started after ``since``
+        was read; none for a target of another kind. The process itself may have ended.
+
+        ``others`` are the first threads of processes that have a change of their own: only their descendants count.
+        """
+
+    def has_heirs(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
+        """Whether ``heirs`` finds a thread. Of a process that has ended, the answer may be older: it gets no heirs."""
 
     def state(self, target: Target) -> State:
         """The present state of a partition or of the work queues. Raises Gone where the cgroup has ended."""
@@ -129,6 +148,17 @@ class Journal(Protocol):
 
     def allocated(self) -> CpuSet:
         """The CPUs that runs gave to any threads and no rollback has undone."""
+
+    def placed_processes(self) -> frozenset[ThreadKey]:
+        """The first threads of the processes that runs placed and no rollback has undone."""
+
+    def changed_later(self, run: str) -> tuple[Run, Target] | None:
+        """The latest run that gave a target of this run another affinity or state since, and is not undone, with that
+        target; None: no run did. A release does not count, because it restores the prior affinities itself."""
+
+    def in_force(self, host: str) -> Iterator[tuple[Entry, bool]]:
+        """Every change of the host that no rollback has undone, oldest first, and whether its run wrote definitions.
+        A change of a definition is in force also where its guest is gone."""
 
     def changes_of(self, guest: str) -> tuple[AffinityChange, ...]:
         """The changes that runs made to the threads of a guest (by UUID) and that were not undone, oldest first."""

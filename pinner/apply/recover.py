@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Literal
 
 from pinner.apply import steps
+from pinner.apply.first_masks import whole_undo
 from pinner.apply.ports import Host, Journal
 from pinner.apply.transaction import Transaction, undoable
 from pinner.model.errors import PinnerError
@@ -41,8 +42,14 @@ def _resolve(run: Run, host: Host, journal: Journal, policy: RecoveryPolicy, now
     def transaction(entries: Sequence[Entry]) -> Transaction:
         return Transaction(run, entries, host, journal, now, lambda *_: None, resumed=True)
 
-    undone = journal.run(run.undoes) if run.kind == "rollback" else run
+    undone = journal.run(run.undoes) if run.undoes else run
     entries = journal.entries(undone.id)
+    if run.undoes_all:
+        if not entries:
+            entries = whole_undo(run.id, journal.in_force(run.host), now())
+            journal.intend(*entries)
+        back = transaction(undoable(run, entries))
+        return back.roll_back(persist=False, under_way=_under_way(entries, host))
     # Where all changes belong together, an entry of UNDO_BEGUN shows that the undo of all had begun, and recovery
     # finishes the undo. Without entries the apply had changed nothing.
     independent = not run.all_or_nothing and are_independent(each.change for each in entries)

@@ -118,11 +118,14 @@ class Transaction:
         return self.close("failed" if lost else "undone", "; ".join(filter(None, (INTERRUPTED, self._losses(lost)))))
 
     def roll_back(self, *, persist: bool, under_way: Collection[int] = ()) -> Run:
-        """Undo the changes of another run, in the order given; ``under_way`` as for ``undo``."""
+        """Undo the changes of another run, in the order given; ``under_way`` as for ``undo``.
+
+        Of a rollback of all runs, a target that has ended is no loss: nothing of pinner's is left on it.
+        """
         lost = [
             noted
             for entry, noted in zip(self._entries, self._undo_all(persist, under_way), strict=True)
-            if noted.state == "stuck" or (noted.state == "gone" and entry.state != "gone")
+            if noted.state == "stuck" or (noted.state == "gone" and entry.state != "gone" and not self._run.undoes_all)
         ]
         return self.close("rolled_back_partly" if lost else "rolled_back", self._losses(lost))
 
@@ -130,11 +133,14 @@ class Transaction:
         busy = unanswering(self._entries, self._host)
         noted = {
             entry.seq: self._note(
-                entry, *steps.undo(entry, self._host, persist=persist, under_way=entry.seq in under_way)
+                entry, *self._undo_one(entry, persist or entry.definition != "", entry.seq in under_way)
             )
             for entry in sorted(self._entries, key=lambda entry: group_of(entry.change.target) in busy)
         }
         return [noted[entry.seq] for entry in self._entries]
+
+    def _undo_one(self, entry: Entry, persist: bool, under_way: bool) -> tuple[EntryState, str]:
+        return steps.undo(entry, self._host, self._journal, persist=persist, under_way=under_way)
 
     def _losses(self, lost: list[Entry]) -> str:
         if not lost:
@@ -272,7 +278,7 @@ class Transaction:
 
     def _undo(self, entry: Entry, *, force: bool = False) -> tuple[EntryState, str]:
         under_way = group_of(entry.change.target) in self._resumed_failures
-        return steps.undo(entry, self._host, persist=self._run.persist, force=force, under_way=under_way)
+        return steps.undo(entry, self._host, self._journal, persist=self._run.persist, force=force, under_way=under_way)
 
     def _note(self, entry: Entry, state: EntryState, error: str = "") -> Entry:
         noted = replace(entry, state=state, error=error, at=self._now())

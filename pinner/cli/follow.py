@@ -9,6 +9,7 @@ from pinner import codec
 from pinner.cli.context import Context
 from pinner.cli.output import cells, cpu_cell, facts, moment, plain_list, print_json, table
 from pinner.model.journal import Entry, Run
+from pinner.model.run_events import ALL_RUNS
 from pinner.model.text import mib
 from pinner.render import before_and_after, visible
 from pinner.service.protocol import Service
@@ -66,6 +67,13 @@ def _change(entry: Entry) -> str:
     return f"{entry.change.target}  {before} -> {after}"
 
 
+def subject(run: Run) -> str:
+    """The run or plan of a run, for people."""
+    if run.undoes_all:
+        return ALL_RUNS
+    return f"run {run.undoes}" if run.undoes else f"plan {run.plan}"
+
+
 def show_run(context: Context, run: Run, entries: tuple[Entry, ...], *, every: bool) -> None:
     """Print a run: as JSON, or as tables with ``every`` entry or only the entries with an error."""
     if context.json:
@@ -76,7 +84,7 @@ def show_run(context: Context, run: Run, entries: tuple[Entry, ...], *, every: b
     rows = (
         ("run", run.id),
         ("state", run.state),
-        ("kind", f"{run.kind} of run {run.undoes}" if run.undoes else f"{run.kind} of plan {run.plan}"),
+        ("kind", f"{run.kind} of {subject(run)}"),
         ("host", run.host),
         ("claimed by", f"{run.actor} from {run.origin}"),
         ("called by", run.peer),

@@ -65,7 +65,8 @@ def register(commands: Commands) -> None:
         "delete",
         delete_policy,
         "delete the policy of a host",
-        about="The placement stays as it is; pinner no longer corrects drift.\n`pinner rollback` undoes the runs.",
+        about="The placement stays as it is; pinner no longer corrects drift.\n"
+        "`pinner rollback --all` gives everything back what it had before.",
         examples=["pinner policy delete", "pinner policy delete --host compute1"],
     )
     host_option(deleting)

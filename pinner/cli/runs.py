@@ -1,16 +1,19 @@
 """pinner run list | show, and pinner rollback."""
 
 from argparse import Namespace
+from contextlib import suppress
 from typing import get_args
 
 from pinner.cli.confirm import agreed, require_answer, yes_option
-from pinner.cli.context import Context
-from pinner.cli.follow import follow, show_run
-from pinner.cli.options import page_options
+from pinner.cli.context import Context, pick_host
+from pinner.cli.follow import follow, show_run, subject
+from pinner.cli.options import host_option, page_options
 from pinner.cli.output import cells, moment, table
 from pinner.cli.parser import Commands, add_command, add_noun
-from pinner.model.journal import RunState
+from pinner.model.errors import Invalid, NoPolicy
+from pinner.model.journal import Run, RunState
 from pinner.model.page import PageRequest
+from pinner.service.protocol import Service
 
 
 def register(commands: Commands) -> None:
@@ -19,14 +22,27 @@ def register(commands: Commands) -> None:
         commands,
         "rollback",
         rollback,
-        "undo a run: each thread gets the affinity that it had before the run",
-        about="The command names each change that cannot be undone, for example because its\n"
-        "guest or process is gone. After Ctrl-C, it first finishes a rollback on this\n"
-        "host; a rollback on a server continues there.",
-        status={0: "all changes of the run are undone, or you answered no", 1: "failed, or some are not undone"},
-        examples=["pinner rollback RUN_ID", "pinner rollback RUN_ID --yes"],
+        "undo a run, or all runs: each thread gets the affinity that it had before",
+        about="With --all, everything on the host gets what it had before pinner first touched\n"
+        "it: threads, child processes, partitions, work queues, memory and definitions,\n"
+        "after any number of runs. The command names each change that cannot be undone,\n"
+        "for example because another program has moved its threads since: these stay\n"
+        "where they are.\n\n"
+        "The rollback of one run is refused if a later run has changed one of its\n"
+        "targets again. While a policy is enforced, every rollback is refused: delete\n"
+        "the policy first, or set its mode to propose or observe.\n\n"
+        "After Ctrl-C, the command first finishes a rollback on this host; a rollback on\n"
+        "a server continues there.",
+        status={0: "all changes are undone, or you answered no", 1: "failed, or some changes are not undone"},
+        examples=["pinner rollback RUN_ID", "pinner rollback --all", "pinner rollback --all --delete-policy --yes"],
     )
-    undo.add_argument("run_id", metavar="RUN_ID", help="id of the run (see `pinner run list`)")
+    what = undo.add_mutually_exclusive_group(required=True)
+    what.add_argument("run_id", metavar="RUN_ID", nargs="?", help="id of the run (see `pinner run list`)")
+    what.add_argument("--all", action="store_true", help="undo all runs of the host")
+    host_option(undo)
+    undo.add_argument(
+        "--delete-policy", action="store_true", help="with --all: first delete the policy of the host, if it has one"
+    )
     yes_option(undo)
     verbs = add_noun(commands, "run", "list runs, or show a run; a run applies a plan or undoes another run")
     listing = add_command(
@@ -49,15 +65,35 @@ def register(commands: Commands) -> None:
 
 
 def rollback(context: Context, arguments: Namespace) -> int:
-    """Undo a run, and follow the rollback."""
+    """Undo a run or all runs, and follow the rollback."""
+    if not arguments.all and (arguments.host or arguments.delete_policy):
+        option = "--host" if arguments.host else "--delete-policy"
+        raise Invalid(option, arguments.host or True, "given with --all: a run belongs to one host already")
     require_answer(yes=arguments.yes)
     with context.open() as pinner:
-        run = pinner.run(arguments.run_id)
-        if not agreed(f"Undo run {run.id} on host {run.host}?", yes=arguments.yes):
+        if not agreed(_question(arguments, pinner), yes=arguments.yes):
             return 0
-        ended = follow(context, pinner, lambda: pinner.rollback(arguments.run_id, context.caller))
+        ended = follow(context, pinner, lambda: _start(context, arguments, pinner))
         show_run(context, ended, pinner.entries(ended.id), every=False)
     return 0 if ended.state == "rolled_back" else 1
+
+
+def _question(arguments: Namespace, pinner: Service) -> str:
+    if arguments.all:
+        also = " and delete its policy" if arguments.delete_policy else ""
+        return f"Undo all runs of host {pick_host(pinner, arguments.host)}{also}?"
+    run = pinner.run(arguments.run_id)
+    return f"Undo run {run.id} on host {run.host}?"
+
+
+def _start(context: Context, arguments: Namespace, pinner: Service) -> Run:
+    if not arguments.all:
+        return pinner.rollback(arguments.run_id, context.caller)
+    host = pick_host(pinner, arguments.host)
+    if arguments.delete_policy:
+        with suppress(NoPolicy):
+            pinner.delete_policy(host, context.caller)
+    return pinner.rollback_all(host, context.caller)
 
 
 def list_runs(context: Context, arguments: Namespace) -> int:
@@ -66,8 +102,7 @@ def list_runs(context: Context, arguments: Namespace) -> int:
         page = pinner.runs(arguments.host, PageRequest(arguments.limit, arguments.marker), state=arguments.state)
     drawn = table("RUN", "KIND", "HOST", "STATE", "STARTED", "BY", "OF", whole=("RUN", "STARTED"))
     for run in page.items:
-        of = f"run {run.undoes}" if run.undoes else f"plan {run.plan}"
-        drawn.add_row(*cells(run.id, run.kind, run.host, run.state, moment(run.started_at), run.actor, of))
+        drawn.add_row(*cells(run.id, run.kind, run.host, run.state, moment(run.started_at), run.actor, subject(run)))
     context.show_page(page, drawn)
     return 0
 

@@ -20,13 +20,17 @@ def classify(
     own: Container[int],
     baseline: CpuSet,
     placed: Collection[CpuSet],
+    online: CpuSet = CpuSet(),
 ) -> tuple[Process, ...]:
     """The processes and their threads, each with its ``immovable_reason``.
 
     ``guests`` are the QEMU process ids that libvirt knows, ``own`` pinner's process ids, ``baseline`` the unrestricted
-    affinity of this host and ``placed`` the masks that pinner set. A QEMU that libvirt does not know is a guest too.
+    affinity of this host, ``placed`` the masks that pinner set, and ``online`` the CPUs that are online (empty: all).
+    A QEMU that libvirt does not know is a guest too.
     """
     found = tuple(processes)
+    # The kernel shows a mask without its offline CPUs, in the processes that inherited it, too.
+    placed = {*placed, *(mask & online for mask in placed)} if online else placed
     qemus = {process.pid for process in found if is_qemu(process.command)} | set(guests)
 
     @cache

@@ -66,7 +66,12 @@ def take_snapshot(
         topology=topology,
         guests=guests,
         processes=classify(
-            processes, guests={guest.pid for guest in guests}, own=own, baseline=baseline, placed=placed
+            processes,
+            guests={guest.pid for guest in guests},
+            own=own,
+            baseline=baseline,
+            placed=placed,
+            online=topology.online,
         ),
         baseline=baseline,
         dedicated=sets.dedicated,

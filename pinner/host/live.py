@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import assert_never
 
-from pinner.host import affinity, cgroups, evidence, files, memory, procfs, qemu
+from pinner.host import affinity, cgroups, evidence, files, lineage, memory, procfs, qemu
 from pinner.host.guests import pinned_by_nova
 from pinner.host.libvirt import Libvirt
 from pinner.host.own_pins import OwnPins
@@ -15,6 +15,7 @@ from pinner.model.change import PartitionState, State, Target, TargetKind, Threa
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift
 from pinner.model.errors import ApplyFailed, Gone, Invalid
+from pinner.model.lineage import Lineage
 from pinner.model.nova import NovaOwns, NovaSets
 from pinner.model.process import Thread
 from pinner.model.topology import Topology
@@ -36,6 +37,8 @@ class LiveHost:
         """The first thread of QEMU by guest: its id is the process id."""
         self._singles: dict[Target, ThreadMask] = {}
         """The thread of each target that is one thread of QEMU."""
+        self._relatives: Mapping[int, lineage.Relative] = {}
+        """The latest scan of has_heirs."""
         self._own_pins = own_pins if own_pins is not None else OwnPins()
 
     def fingerprint(self) -> str:
@@ -61,7 +64,8 @@ class LiveHost:
                 case "workqueue", None:
                     return ()
                 case "partition", None:
-                    return _movable()
+                    threads = procfs.Sampler(ROOT).movable()
+                    return tuple(ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)
                 case "vhost", int(tid):
                     return (affinity.mask(tid),)
                 case "emulator", None:
@@ -71,6 +75,10 @@ class LiveHost:
         except Gone:
             raise Gone(str(target)) from None
         raise Invalid("target", str(target), "a part unless it is an emulator")
+
+    def kernel_threads(self) -> frozenset[ThreadKey]:
+        """See Host."""
+        return frozenset(thread.key for thread in procfs.Sampler(ROOT).movable(kernel=True))
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
         """See Host. CPUs that are absent or offline are refused before libvirt is called: libvirt drops them silently,
@@ -88,6 +96,27 @@ class LiveHost:
     def set_mask(self, thread: ThreadMask) -> None:
         """See Host."""
         affinity.set_affinity(thread)
+
+    def lineage(self, target: Target) -> Lineage:
+        """See Host."""
+        return lineage.read(int(target.owner) if target.kind == "process" else None)
+
+    def heirs(
+        self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Collection[ThreadKey]
+    ) -> tuple[ThreadMask, ...]:
+        """See Host."""
+        if target.kind != "process" or target.part is None:
+            return ()
+        return lineage.heirs(int(target.owner), target.part, since, masks, others, lineage.scan())
+
+    def has_heirs(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
+        """See Host. A rollback of all runs asks for thousands of ended processes, so one scan serves all of them."""
+        if target.kind != "process" or target.part is None:
+            return False
+        pid, started = int(target.owner), target.part
+        if not self._relatives or ((known := self._relatives.get(pid)) and known.started == started):
+            self._relatives = lineage.scan()
+        return bool(lineage.heirs(pid, started, since, masks, (), self._relatives))
 
     def state(self, target: Target) -> State:
         """See Host."""
@@ -203,11 +232,3 @@ class LiveHost:
             raise Gone(f"guest {guest}")
         self._qemus[guest] = ThreadKey(qemus[guest], procfs.started(ROOT, qemus[guest]))
         return qemus[guest]
-
-
-def _movable() -> tuple[ThreadMask, ...]:
-    """Every thread of the machine except per-CPU kernel threads, by ascending id."""
-    processes = procfs.Sampler(ROOT).second()
-    threads = (thread for process in processes for thread in process.threads if thread.immovable_reason != "per-cpu")
-    found = (ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)
-    return tuple(sorted(found, key=lambda thread: thread.tid))

@@ -122,6 +122,13 @@ class Sampler:
         """Take the second sample: every process by ascending pid."""
         return tuple(process for pid in numbers(self._proc) if (process := self._process(pid)))
 
+    def movable(self, *, kernel: bool = False) -> tuple[Thread, ...]:
+        """Every thread of the machine except per-CPU kernel threads, by ascending id. ``kernel``: only kernel ones."""
+        processes = (process for process in self.second() if process.kernel or not kernel)
+        threads = (thread for process in processes for thread in process.threads)
+        found = (thread for thread in threads if thread.immovable_reason != "per-cpu")
+        return tuple(sorted(found, key=lambda thread: thread.tid))
+
     def threads(self, pid: int) -> tuple[Thread, ...]:
         """The threads of a process by ascending id, none where it has ended."""
         try:

@@ -60,8 +60,8 @@ def still_applied(state: Path) -> str:
         return ""
     named = ", ".join(run.id for run in runs[:3]) + (", ..." if len(runs) > 3 else "")
     return (
-        f"{len(runs)} runs are still applied or in progress on this host ({named}): set the policy's mode to observe, "
-        "roll the runs back (pinner rollback RUN), or leave their changes in place with --force"
+        f"{len(runs)} runs are still applied or in progress on this host ({named}): take everything off "
+        "the host (pinner rollback --all --delete-policy), or leave their changes in place with --force"
     )
 
 

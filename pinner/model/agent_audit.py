@@ -64,8 +64,9 @@ class AgentRecord:
     action: str
     """The value of an AgentAction."""
     target: str
-    """run.change: the target; the begin of a run: its plan, or the run that it undoes; guest.exclude: the guest's UUID;
-    centre.head: the number of the centre's last record; chain.cut: the number of the last removed record."""
+    """run.change: the target; the begin of a run: its plan, the run that it undoes, or "all runs"; guest.exclude: the
+    guest's UUID; centre.head: the number of the centre's last record; chain.cut: the number of the last removed
+    record."""
     before: str
     after: str
     """centre.head: the hash of the centre's last record; chain.cut: the hash of the last removed record; key.set: the

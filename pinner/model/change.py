@@ -40,6 +40,11 @@ class Target:
     name: str
     """The guest's or process's name, for people."""
 
+    @property
+    def key(self) -> "TargetKey":
+        """The parts that identify the target: the name of a process or guest may change."""
+        return TargetKey(self.kind, self.owner, self.part)
+
     def __str__(self) -> str:
         match self.kind:
             case "process":
@@ -51,6 +56,14 @@ class Target:
             case "vcpu" | "iothread" | "vhost":
                 return f"guest {self.name} {self.kind} {self.part}"
         assert_never(self.kind)
+
+
+class TargetKey(NamedTuple):
+    """The identity of a target."""
+
+    kind: TargetKind
+    owner: str
+    part: int | None
 
 
 class ThreadKey(NamedTuple):

@@ -135,7 +135,8 @@ class PolicyConflict(PinnerError):
 
     def __init__(self, host: str, what: str) -> None:
         super().__init__(
-            f"host {host}: its policy is enforced and would undo {what}; first set its mode to propose or observe",
+            f"host {host}: its policy is enforced and would undo {what}; "
+            "first delete the policy, or set its mode to propose or observe",
             host=host,
             what=what,
         )

@@ -5,6 +5,8 @@ from datetime import datetime
 from typing import Literal
 
 from pinner.model.change import Change, ThreadMask
+from pinner.model.cpuset import CpuSet
+from pinner.model.lineage import Lineage
 from pinner.model.memory import NodeMemory, moved_text
 
 EntryState = Literal["intent", "done", "gone", "failed", "undone", "stuck"]
@@ -50,6 +52,12 @@ class Entry:
     """With --persist: the pins (<cputune>) of the guest's persistent definition before the change, as XML."""
     memory: tuple[NodeMemory, ...] = ()
     """Of a change of memory that was made: how much moved and how much stayed."""
+    lineage: Lineage | None = None
+    """Of a change of affinity: the facts by which an undo finds the processes that inherited the mask."""
+    heirs: tuple[ThreadMask, ...] = ()
+    """The threads of other processes that inherited the mask, as an undo found them, each with the inherited mask."""
+    former: tuple[CpuSet, ...] = ()
+    """Of a rollback of all runs: the CPUs that other runs gave to the target before the last one."""
 
     @property
     def summary(self) -> str:
@@ -68,7 +76,7 @@ class Run:
     host: str
     """The name of the host."""
     plan: str
-    """The id of the plan; of a rollback, the plan of the run that it undoes."""
+    """The id of the plan; of a rollback, the plan of the run that it undoes; empty if it undoes all runs."""
     actor: str
     """The user whom the caller of the agent claimed."""
     origin: str
@@ -82,7 +90,7 @@ class Run:
     persist: bool = False
     """Whether the guests' persistent definitions are written, too."""
     undoes: str = ""
-    """Of a rollback: the run that it undoes."""
+    """Of a rollback: the run that it undoes; empty if it undoes all runs of the host."""
     error: str = ""
     """Why the run did not succeed; else empty."""
     migrate_memory: bool = False
@@ -94,9 +102,15 @@ class Run:
     peer: str = ""
     """The process that called the agent, with its user, as the kernel names it; empty before the agent has the run."""
 
+    @property
+    def undoes_all(self) -> bool:
+        """Whether the run is a rollback of all runs of its host. Its entries are its own."""
+        return self.kind == "rollback" and not self.undoes
+
 
 def is_final(run: Run, entry: Entry) -> bool:
-    """Whether the entry is final for the run. A rollback has the entries of the run that it undoes."""
+    """Whether the entry is final for the run. A rollback has the entries of the run that it undoes; a rollback of all
+    runs has entries of its own, which are ``done`` before it undoes them."""
     return entry.state != "intent" and not (run.kind == "rollback" and entry.state == "done")
 
 

@@ -10,6 +10,9 @@ from pinner.model.journal import Entry, Run, RunKind
 RECOVERY = "pinner"
 """The actor of a recovery, which the agent makes by itself."""
 
+ALL_RUNS = "all runs"
+"""The target of a rollback of all runs, in both audit trails."""
+
 _BEGIN: dict[RunKind, AgentAction] = {
     "apply": AgentAction.RUN_APPLY,
     "rollback": AgentAction.RUN_ROLLBACK,
@@ -43,7 +46,8 @@ def ended(run: Run) -> list[AgentEvent]:
 
 def _begin(run: Run, result: str, at: datetime) -> AgentEvent:
     after = "" if run.kind == "rollback" else run_options(run)
-    return _event(run, at, _BEGIN[run.kind], run.undoes or run.plan, result, after=after)
+    target = ALL_RUNS if run.undoes_all else run.undoes or run.plan
+    return _event(run, at, _BEGIN[run.kind], target, result, after=after)
 
 
 def _event(

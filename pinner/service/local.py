@@ -105,6 +105,10 @@ class LocalService:
         """See Service."""
         return self._runs.rollback(run, caller)
 
+    def rollback_all(self, host: str, caller: Caller) -> Run:
+        """See Service."""
+        return self._runs.rollback_all(host, caller)
+
     def run(self, run: str) -> Run:
         """See Service."""
         return self._runs.get(run)

@@ -95,6 +95,13 @@ class Service(Protocol):
         """Start to roll a run back; returns the run of the rollback. Raises RunConflict for a run without changes in
         place."""
 
+    def rollback_all(self, host: str, caller: Caller) -> Run:
+        """Start to give everything on the host what it had before pinner first touched it; returns the run.
+
+        It undoes all runs that the agent's journal has. Raises PolicyConflict while a policy is enforced, and HostBusy
+        while a run is under way.
+        """
+
     def run(self, run: str) -> Run:
         """A run as it is now."""
 

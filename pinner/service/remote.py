@@ -106,6 +106,9 @@ class RemoteService:
     def rollback(self, run: str, caller: Caller) -> Run:
         return self._rest.post(Run, "runs", run, "rollback", body={})
 
+    def rollback_all(self, host: str, caller: Caller) -> Run:
+        return self._rest.post(Run, "hosts", host, "rollback", body={})
+
     def run(self, run: str) -> Run:
         return self._detail(run)[0]
 

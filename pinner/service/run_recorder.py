@@ -9,7 +9,7 @@ from pinner.model.agent_audit import SignedHead, head_text
 from pinner.model.audit import AuditAction, AuditEvent
 from pinner.model.change_text import change_text, entry_result, run_options, run_result
 from pinner.model.journal import Entry, Run, is_final
-from pinner.model.run_events import RECOVERY
+from pinner.model.run_events import ALL_RUNS, RECOVERY
 from pinner.store.runs import Runs
 
 
@@ -81,7 +81,7 @@ class RunRecorder:
         """The audit record of the request for the run."""
         run = self._run
         if run.kind == "rollback":
-            return self._event(AuditAction.RUN_ROLLBACK, f"{run.id} of {run.undoes}", "", "", result)
+            return self._event(AuditAction.RUN_ROLLBACK, f"{run.id} of {run.undoes or ALL_RUNS}", "", "", result)
         action = AuditAction.RUN_RELEASE if run.kind == "release" else AuditAction.RUN_APPLY
         return self._event(action, f"{run.id} of {run.plan}", "", run_options(run), result)
 

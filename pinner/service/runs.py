@@ -108,6 +108,13 @@ class RunManager:
         run = replace(self._new("rollback", undone.host, undone.plan, caller), undoes=run_id)
         return self._start(run, caller, lambda progress: agent.rollback(run, progress))[0]
 
+    def rollback_all(self, host: str, caller: Caller) -> Run:
+        """Start to roll all runs of a host back. See Service.rollback_all."""
+        agent = self._hosts.agent(host)
+        self._policies.require_permitted(host, "the rollback of all runs", None)
+        run = self._new("rollback", host, "", caller)
+        return self._start(run, caller, lambda progress: agent.rollback(run, progress))[0]
+
     def _placed_before(self, run: Run) -> str:
         """The run that made the changes which this run found made, in words; empty if it is not known."""
         if run.state != "applied":

@@ -3,7 +3,7 @@
 import fcntl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import IO
@@ -12,11 +12,11 @@ from sqlalchemy import URL
 
 from pinner.model import run_events
 from pinner.model.agent_audit import AgentEvent
-from pinner.model.change import AffinityChange
+from pinner.model.change import AffinityChange, Target, ThreadKey
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import HostBusy, StoreUnavailable
 from pinner.model.journal import Entry, Run
-from pinner.store import schema, tables
+from pinner.store import in_force, schema, tables
 from pinner.store.agent_chain import AgentChain
 from pinner.store.distinct import distinct_values
 from pinner.store.engine import connect, reading
@@ -145,6 +145,22 @@ class Journal:
     def allocated(self) -> CpuSet:
         """See apply's Journal."""
         return union(map(CpuSet.parse, self._distinct("mask", tables.MASKS_IN_FORCE)))
+
+    def placed_processes(self) -> frozenset[ThreadKey]:
+        """See apply's Journal."""
+        self._flush()
+        with reading(self._engine) as connection:
+            return in_force.placed_processes(connection)
+
+    def changed_later(self, run: str) -> tuple[Run, Target] | None:
+        """See apply's Journal."""
+        self._flush()
+        return self._runs.changed_later(run)
+
+    def in_force(self, host: str) -> Iterator[tuple[Entry, bool]]:
+        """See apply's Journal."""
+        self._flush()
+        return self._runs.in_force(host)
 
     def changes_of(self, guest: str) -> tuple[AffinityChange, ...]:
         """See apply's Journal."""

@@ -1,13 +1,12 @@
 """Runs and their entries. The agent's journal has the original, the central database has a copy."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
-    Row,
     Update,
     and_,
     bindparam,
@@ -18,27 +17,23 @@ from sqlalchemy import (
     update,
 )
 
-from pinner import codec
 from pinner.model.agent_audit import AgentEvent, SignedHead
 from pinner.model.audit import AuditEvent
-from pinner.model.change import AffinityChange, Change, ThreadMask
+from pinner.model.change import AffinityChange, Target
 from pinner.model.errors import NotFound
 from pinner.model.journal import Entry, Run, RunState
-from pinner.model.memory import NodeMemory
 from pinner.model.page import Page, PageRequest
-from pinner.store import agent_chain, tables
+from pinner.store import agent_chain, in_force, tables
 from pinner.store.agent_heads import add_head
 from pinner.store.audit import append_events
 from pinner.store.engine import reading
+from pinner.store.entry_rows import CHANGE, NO_HEIRS, OWNER_LENGTH, REPEATED, entry_of, entry_row
 from pinner.store.paging import page
 from pinner.store.write import write
 
-OWNER_LENGTH = 64
-"""Characters of an owner that its column can hold. A UUID and a process id are shorter."""
-
 _RUN = [tables.runs.c[name] for name in Run.__dataclass_fields__]
-_REPEATED = ("kind", "owner", "name", "mask")
-"""The columns that repeat parts of an entry's change."""
+_FIXED = ("run", "seq", "change", "lineage", "former", *REPEATED)
+"""The columns that no later state of an entry changes."""
 _ENTRY = [tables.entries.c[name] for name in Entry.__dataclass_fields__]
 
 
@@ -47,6 +42,8 @@ _APPLIED: tuple[RunState, ...] = ("applied", "applied_partly")
 _ROLLED_BACK: tuple[RunState, ...] = ("rolled_back", "rolled_back_partly")
 _MAX_OWNERS = 500
 """How many owners one query names."""
+SOME = 500
+"""The largest number of entries that are searched one by one."""
 
 Event = AuditEvent | AgentEvent
 """A record to append: to the centre's audit trail, or to the agent's chain."""
@@ -88,8 +85,8 @@ class Runs:
     ) -> bool:
         """Store the end of a run; False, and nothing is stored, if the run has ended already.
 
-        The final state of a rollback is also stored as the state of the run that was rolled back. ``head`` is the
-        agent's signed head after the run.
+        The final state of a rollback is also stored as the state of the run that was rolled back, or of all runs.
+        ``head`` is the agent's signed head after the run.
         """
         entries, events = tuple(entries), tuple(events)
 
@@ -99,6 +96,8 @@ class Runs:
             if run.undoes and run.state in _ROLLED_BACK:
                 connection.execute(_update(run.undoes).values(state=run.state))
             _write_entries(connection, entries)
+            if run.undoes_all and run.state in ("rolled_back", "rolled_back_partly"):
+                in_force.close_all(connection, run, _entries(connection, run.id))
             _append(connection, events)
             if head is not None:
                 add_head(connection, head)
@@ -186,14 +185,41 @@ class Runs:
         if host is not None:
             query = query.where(runs.host == host)
         with reading(self._engine) as connection:
-            found = [_CHANGE.validate_json(body) for body in connection.execute(query).scalars()]
+            found = [CHANGE.validate_json(body) for body in connection.execute(query).scalars()]
         return tuple(each for each in found if isinstance(each, AffinityChange) and each.target.owner == guest)
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """The run's entries by ``seq``; none for an unknown run."""
-        query = select(*_ENTRY).filter_by(run=run).order_by(tables.entries.c.seq)
         with reading(self._engine) as connection:
-            return tuple(_entry(row) for row in connection.execute(query))
+            return _entries(connection, run)
+
+    def in_force(self, host: str) -> Iterator[tuple[Entry, bool]]:
+        """The host's changes that no rollback has undone, oldest first, and whether their run wrote definitions."""
+        query = select(*_ENTRY, tables.runs.c.persist).where(in_force.of_host(host))
+        query = query.order_by(tables.runs.c.seq, tables.entries.c.seq).execution_options(yield_per=in_force.BATCH)
+        with reading(self._engine) as connection:
+            for row in connection.execute(query):
+                yield entry_of(row), row.persist
+
+    def changed_later(self, run: str) -> tuple[Run, Target] | None:
+        """See apply's Journal."""
+        made = [entry.change for entry in self.entries(run) if entry.state in in_force.IN_FORCE]
+        results = {change.target.key: in_force.result_of(change) for change in made}
+        owners = {change.target.owner[:OWNER_LENGTH] for change in made}
+        with reading(self._engine) as connection:
+            later = ((name, CHANGE.validate_json(body)) for name, body in in_force.later(connection, run, owners))
+            found = (
+                (name, change.target)
+                for name, change in later
+                if results.get(change.target.key, in_force.result_of(change)) != in_force.result_of(change)
+            )
+            name, target = next(found, ("", None))
+        return None if target is None else (self.get(name), target)
+
+
+def _entries(connection: Connection, run: str) -> tuple[Entry, ...]:
+    query = select(*_ENTRY).filter_by(run=run).order_by(tables.entries.c.seq)
+    return tuple(entry_of(row) for row in connection.execute(query))
 
 
 def _append(connection: Connection, events: Iterable[Event]) -> None:
@@ -213,55 +239,31 @@ def _update(run: str) -> Update:
 
 def _write_entries(connection: Connection, entries: Iterable[Entry]) -> None:
     """Insert new entries and update stored ones."""
-    rows = [_entry_row(entry) for entry in entries]
+    rows = [entry_row(entry) for entry in entries]
     if not rows:
         return
     table = tables.entries
     runs = {row["run"] for row in rows}
-    stored = {tuple(row) for row in connection.execute(select(table.c.run, table.c.seq).where(table.c.run.in_(runs)))}
+    known = select(table.c.run, table.c.seq).where(table.c.run.in_(runs))
+    if len(rows) <= SOME:
+        # A rollback of all runs can have many thousands of entries, and notes a few of them at a time.
+        known = known.where(table.c.seq.in_({row["seq"] for row in rows}))
+    stored = {tuple(row) for row in connection.execute(known)}
     new = [row for row in rows if (row["run"], row["seq"]) not in stored]
     if new:
         connection.execute(insert(table), new)
     # In an UPDATE, SQLAlchemy does not allow a bound parameter with the name of a column.
     prefixed = [{f"_{name}": value for name, value in row.items()} for row in rows]
     changed = [row for row in prefixed if (row["_run"], row["_seq"]) in stored]
-    if changed:
-        values: dict[str, Any] = {
-            name: bindparam(f"_{name}") for name in rows[0] if name not in ("run", "seq", "change", *_REPEATED)
-        }
-        same_entry = (table.c.run == bindparam("_run")) & (table.c.seq == bindparam("_seq"))
-        connection.execute(update(table).where(same_entry).values(values), changed)
+    same_entry = (table.c.run == bindparam("_run")) & (table.c.seq == bindparam("_seq"))
+    # The heirs are written while the change is undone, and its final state does not repeat them.
+    for has_heirs in (False, True):
+        due = [row for row in changed if (row["_heirs"] != NO_HEIRS) == has_heirs]
+        fixed = _FIXED if has_heirs else (*_FIXED, "heirs")
+        values: dict[str, Any] = {name: bindparam(f"_{name}") for name in rows[0] if name not in fixed}
+        if due:
+            connection.execute(update(table).where(same_entry).values(values), due)
 
 
 def _run_row(run: Run) -> dict[str, Any]:
     return {name: getattr(run, name) for name in Run.__dataclass_fields__}
-
-
-def _entry_row(entry: Entry) -> dict[str, Any]:
-    row = {name: getattr(entry, name) for name in Entry.__dataclass_fields__}
-    row["change"] = codec.dump(entry.change).decode()
-    row["found"] = _FOUND.dump_json(entry.found).decode()
-    row["memory"] = _MEMORY.dump_json(entry.memory).decode()
-    return row | dict(zip(_REPEATED, _repeated(entry.change), strict=True))
-
-
-def _repeated(change: Change) -> tuple[str, str, str, str]:
-    """The columns _REPEATED."""
-    if not isinstance(change, AffinityChange):
-        return "", "", "", ""
-    target = change.target
-    name = target.name if target.kind == "process" else ""
-    return target.kind, target.owner[:OWNER_LENGTH], name, str(change.after)
-
-
-_FOUND = codec.adapter(tuple[ThreadMask, ...])
-_MEMORY = codec.adapter(tuple[NodeMemory, ...])
-_CHANGE = codec.adapter(Change)
-
-
-def _entry(row: Row[Any]) -> Entry:
-    values = {name: row._mapping[name] for name in Entry.__dataclass_fields__}
-    values["change"] = _CHANGE.validate_json(values["change"])
-    values["found"] = _FOUND.validate_json(values["found"])
-    values["memory"] = _MEMORY.validate_json(values["memory"])
-    return Entry(**values)

@@ -1,13 +1,13 @@
 """The agent's journal where its file may be damaged: the host can be read, but not changed."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
 
 from pinner.model.agent_audit import AgentEvent, AgentRecord, ChainHead
-from pinner.model.change import AffinityChange
+from pinner.model.change import AffinityChange, Target, ThreadKey
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import StoreUnavailable
 from pinner.model.journal import Entry, Run
@@ -95,6 +95,18 @@ class UnusableJournal:
     def allocated(self) -> CpuSet:
         """Raises StoreUnavailable."""
         self._refuse()
+
+    def placed_processes(self) -> frozenset[ThreadKey]:
+        """Raises StoreUnavailable."""
+        self._refuse()
+
+    def changed_later(self, run: str) -> tuple[Run, Target] | None:
+        """Raises StoreUnavailable."""
+        self._refuse(run)
+
+    def in_force(self, host: str) -> Iterator[tuple[Entry, bool]]:
+        """Raises StoreUnavailable."""
+        self._refuse(host)
 
     def changes_of(self, guest: str) -> tuple[AffinityChange, ...]:
         """Raises StoreUnavailable."""

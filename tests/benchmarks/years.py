@@ -23,8 +23,9 @@ from pinner.model.page import PageRequest
 from pinner.store import schema, tables
 from pinner.store.audit import Audit
 from pinner.store.engine import connect, writing
+from pinner.store.entry_rows import entry_row
 from pinner.store.journal import Journal
-from pinner.store.runs import Runs, _entry_row, _run_row
+from pinner.store.runs import Runs, _run_row
 
 RUNS, RECORDS = 100_000, 1_000_000
 BATCH = 5000
@@ -62,7 +63,7 @@ def fill_runs(engine: Engine, count: int) -> None:
         numbers = range(start, min(start + BATCH, count))
         with writing(engine) as connection:
             connection.execute(insert(tables.runs), [_run_row(run(number)) for number in numbers])
-            rows = [_entry_row(entry) for number in numbers for entry in entries(number)]
+            rows = [entry_row(entry) for number in numbers for entry in entries(number)]
             connection.execute(insert(tables.entries), rows)
 
 

@@ -65,7 +65,7 @@ class Environment:
 
     def check_consistent(self, run: str = "run-1") -> None:
         """Check that the host is as the journal says, and that the run has a final state."""
-        state = self.run_state(run) or ("applied" if run == "back" else "undone")
+        state = self.run_state(run) or ("undone" if run == "run-1" else "applied")
         assert state in ENDS, f"{run} is {state}: {self.errors()}"
         assert self.observe() == getattr(self, ENDS[state])
         self.kills[state] += 1
@@ -212,6 +212,21 @@ def test_a_rollback_killed_at_any_point_is_recovered(environment):
         killed = environment.run_killed_at(point, "rollback")
         assert not run_forked(environment.work, "back")
         environment.check_consistent("back")
+        environment.reset()
+        if not killed:
+            break
+
+
+@pytest.mark.fault(32)
+@pytest.mark.fault(59)
+def test_a_rollback_of_all_runs_killed_at_any_point_is_recovered(environment):
+    for point in count(0, STRIDE):
+        assert not run_forked(environment.work, "apply")
+        killed = environment.run_killed_at(point, "rollback_all")
+        assert not run_forked(environment.work, "back")
+        environment.check_consistent("all")
+        state = environment.run_state("run-1")
+        assert state == ("rolled_back" if environment.run_state("all") else "applied")
         environment.reset()
         if not killed:
             break

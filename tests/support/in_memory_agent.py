@@ -17,6 +17,7 @@ from pinner.agent.host_event_queue import HostEventQueue
 from pinner.agent.protocol import Progress
 from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
+from pinner.apply.first_masks import whole_undo
 from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Cause, Drift
@@ -90,10 +91,24 @@ class InMemoryAgent:
         return self._end(replace(run, error=error), "applied_partly" if placed else "undone")
 
     def rollback(self, run: Run, progress: Progress) -> Run:
+        if run.undoes_all:
+            return self._rollback_all(run, progress)
         if self.run(run.undoes).state not in ("applied", "applied_partly", "failed"):
             raise RunConflict(run.undoes, self.run(run.undoes).state, "only an applied run can be rolled back")
         entries = tuple(each for each in self.entries(run.undoes) if each.state == "done")
         self.journal.begin(run)
+        for entry in entries[:1]:
+            progress(entry, len(entries))
+        for entry in reversed(entries):
+            self._wait_for_gate(entry)
+            self.masks |= {mask.tid: mask.cpus for mask in entry.change.before}
+            self._note(replace(entry, state="undone", at=self.now()), len(entries), progress)
+        return self._end(run, "rolled_back")
+
+    def _rollback_all(self, run: Run, progress: Progress) -> Run:
+        self.journal.begin(run)
+        entries = whole_undo(run.id, self.journal.in_force(run.host), self.now())
+        self.journal.intend(*entries)
         for entry in entries[:1]:
             progress(entry, len(entries))
         for entry in reversed(entries):

@@ -10,9 +10,10 @@ from dataclasses import replace
 from support.values import cpus, make_plan
 
 from pinner.model.bounds import Bounds
-from pinner.model.change import AffinityChange, PlannedChange, State, Target, ThreadMask
+from pinner.model.change import AffinityChange, PlannedChange, State, Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Busy, Gone
+from pinner.model.lineage import Lineage
 from pinner.model.nova import NovaOwns
 from pinner.model.plan import Plan
 
@@ -37,6 +38,11 @@ class InMemoryHost:
         self.states: dict[Target, State] = {}
         """Of targets that have a state; setting a partition's moves every thread to ``reset``, as Linux before 6.2."""
         self.reset = "0-7"
+        self.clock = 8
+        """The start time of new processes is later than this one."""
+        self.parents: dict[Target, Target] = {}
+        self.kernel_targets: set[Target] = set()
+        """The processes that are kernel threads."""
         self.topology = "f"
         self.offline = ""
         self.occupied: set[str] = set()
@@ -92,6 +98,9 @@ class InMemoryHost:
             raise Gone(str(target))
         return tuple(self.threads[target])
 
+    def kernel_threads(self) -> frozenset[ThreadKey]:
+        return frozenset(thread.key for each in self.kernel_targets for thread in self.threads[each])
+
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
         self._record((str(target), str(cpus)))
         if target not in self.threads:
@@ -112,6 +121,36 @@ class InMemoryHost:
         if not any(thread.key == known.key for threads in self.threads.values() for known in threads):
             raise Gone(f"thread {thread.tid}")
         self._write(thread.tid, thread.cpus)
+
+    def lineage(self, target: Target) -> Lineage:
+        if target.kind == "process" and target not in self.threads:
+            raise Gone(str(target))
+        return Lineage("boot", self.clock)
+
+    def heirs(
+        self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Collection[ThreadKey]
+    ) -> tuple[ThreadMask, ...]:
+        kin = [
+            child
+            for child in self.threads
+            if self._descends(child, target) and (int(child.owner), child.part) not in others
+        ]
+        threads = (thread for child in kin for thread in self.threads[child])
+        return tuple(thread for thread in threads if thread.started >= since.since and thread.cpus in masks)
+
+    def has_heirs(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
+        return bool(self.heirs(target, since, masks, ()))
+
+    def _descends(self, child: Target, target: Target) -> bool:
+        parent = self.parents.get(child)
+        return parent is not None and (parent == target or self._descends(parent, target))
+
+    def fork(self, parent: Target, pid: int) -> Target:
+        """A new process with the mask of its parent's first thread."""
+        child = Target("process", str(pid), self.clock + 1, "child")
+        self.parents[child] = parent
+        self.threads[child] = [ThreadMask(pid, self.clock + 1, self.threads[parent][0].cpus)]
+        return child
 
     def state(self, target: Target) -> State:
         if target not in self.states:

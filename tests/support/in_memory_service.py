@@ -20,6 +20,7 @@ from pinner.model.errors import (
     Invalid,
     NoPolicy,
     NotFound,
+    PolicyConflict,
     PreconditionFailed,
     RunConflict,
     StalePlan,
@@ -173,6 +174,12 @@ class InMemoryService:
         if not self.entries(run):
             raise RunConflict(run, state, NOTHING_CHANGED)
         return self._start(kind="rollback", undoes=run, actor=caller.actor, origin=caller.origin)
+
+    def rollback_all(self, host: str, caller: Caller) -> Run:
+        _known("host", host, self.hosts())
+        if host in self.policies and self.policies[host].mode == "enforce":
+            raise PolicyConflict(host, "the rollback of all runs")
+        return self._start(kind="rollback", plan="", actor=caller.actor, origin=caller.origin)
 
     def _start(self, **values: object) -> Run:
         run = make_run(f"run-{len(self.run_list) + 1}", **values)

@@ -58,6 +58,10 @@ class Work:
         run = make_run("back", kind="rollback", undoes="run-1")
         return executor.rollback(run, host, journal, lambda: NOON, lambda *_: None)
 
+    def rollback_all(self, host: Host, journal: Journal) -> Run:
+        run = make_run("all", kind="rollback", plan="")
+        return executor.rollback(run, host, journal, lambda: NOON, lambda *_: None)
+
     def back(self, host: Host, journal: Journal) -> Run | None:
         return self._recover(host, journal, "back")
 

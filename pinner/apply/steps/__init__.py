@@ -81,7 +81,7 @@ def step(entry: Entry, host: Host, journal: Journal, *, persist: bool, resumed: 
 
 
 def undo(
-    entry: Entry, host: Host, *, persist: bool, force: bool = False, under_way: bool = False
+    entry: Entry, host: Host, journal: Journal, *, persist: bool, force: bool = False, under_way: bool = False
 ) -> tuple[EntryState, str]:
     """Undo the change of an entry: ``undone``, or ``gone`` or ``stuck`` with the reason.
 
@@ -91,7 +91,7 @@ def undo(
     """
     match entry.change:
         case AffinityChange() as change:
-            return affinity.undo(entry, change, host, persist=persist, force=force, repin=under_way)
+            return affinity.undo(entry, change, host, journal, persist=persist, force=force, repin=under_way)
         case StateChange() as change:
             return state.undo(entry, change, host, force=force, half_made=under_way)
         case MemoryChange() as change:

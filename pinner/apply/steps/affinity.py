@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from pinner.apply.converge import PASSES, converge
 from pinner.apply.ports import Host, Journal
+from pinner.apply.steps.heirs import given_masks, restore_heirs, usual
 from pinner.model.change import PINNED, AffinityChange, ThreadKey, ThreadMask, masks_of
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import ApplyFailed, Busy, Gone, PinnerError
@@ -147,9 +148,11 @@ def _others(change: AffinityChange) -> str:
 
 
 def undo(
-    entry: Entry, change: AffinityChange, host: Host, *, persist: bool, force: bool, repin: bool
+    entry: Entry, change: AffinityChange, host: Host, journal: Journal, *, persist: bool, force: bool, repin: bool
 ) -> tuple[EntryState, str]:
     """Restore the masks, and with ``persist`` the definition: ``undone``, or ``gone`` or ``stuck`` with the reason.
+
+    Processes that inherited the mask get the prior mask of the process that they descend from, also if it is gone.
 
     A thread that another program has moved since then keeps that mask, and is reported. ``force``: the change failed
     just now, so an unknown mask is a result of the change, and is replaced too. ``force`` and ``repin`` pin again,
@@ -163,6 +166,10 @@ def undo(
     except Gone as error:
         gone = str(error)
     except PinnerError as error:
+        problems.append(str(error))
+    try:
+        problems += restore_heirs(entry, change, host, journal)
+    except PinnerError as error:  # also a journal that cannot be written: the other changes are still undone
         problems.append(str(error))
     if persist and change.target.kind in PINNED:
         try:
@@ -181,14 +188,12 @@ class _Masks:
 
     def __init__(self, entry: Entry, change: AffinityChange, host: Host, *, force: bool, repin: bool) -> None:
         self._target = change.target
-        self._after = change.after
-        self._reduced = change.after & host.online()
-        """The change's mask without its offline CPUs: the kernel shows this mask while they are offline."""
+        self._given = given_masks(entry, change, host)
         self._host = host
         self._force = force
         self._repin = repin or force
         self._before = masks_of((*change.before, *entry.found))
-        self._usual = _usual(change)
+        self._usual = usual(change.target, change.before)
         self._wanted: dict[ThreadKey, CpuSet] = {}
         self._ours = False
         """Whether the change pinned at least one of the threads, or a thread inherited its mask."""
@@ -256,11 +261,11 @@ class _Masks:
         before = self._before.get(thread.key)
         if before is None:
             # A new thread: it inherited the change's mask, or another program set its mask.
-            inherited = thread.cpus in (self._after, self._reduced, self._pinned)
+            inherited = thread.cpus in (*self._given, self._pinned)
             self._ours = self._ours or inherited or self._target.kind == "process"
             return self._usual if inherited else thread.cpus
         self._ours = True
-        if self._force or thread.cpus in (before, self._after, self._reduced) or self._on_the_way(thread.cpus):
+        if self._force or thread.cpus in (before, *self._given) or self._on_the_way(thread.cpus):
             return before
         self._problems.append(
             f"thread {thread.tid} was moved to {thread.cpus} by another program or a later run, and stays there"
@@ -273,11 +278,3 @@ class _Masks:
         if self._target.kind not in PINNED:
             return False
         return union(mask for mask in self._before.values() if mask <= cpus) == cpus
-
-
-def _usual(change: AffinityChange) -> CpuSet:
-    """The mask for threads that are not in the journal: the mask of a process's first thread, else the most common
-    one."""
-    masks = {thread.tid: thread.cpus for thread in change.before}
-    most = Counter(masks.values()).most_common(1)[0][0]
-    return masks.get(int(change.target.owner), most) if change.target.kind == "process" else most

@@ -1,10 +1,11 @@
 """A change of a state: of a cgroup partition, or of the CPUs of unbound kernel work.
 
-A partition takes CPUs from every other cgroup, and before Linux 6.2 that also resets masks that were set by hand. So
-the masks of all threads are written to the journal before the change, set again after it, and restored by an undo.
+A partition takes CPUs from every other cgroup. Before Linux 6.2 that also resets masks that were set by hand, and
+before Linux 7.0 it overwrites those of unbound kernel threads. So the masks of all threads are written to the journal
+before the change, set again after it, and restored by an undo.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
@@ -91,34 +92,62 @@ def undo(entry: Entry, change: StateChange, host: Host, *, force: bool, half_mad
     """
     target = change.target
     try:
-        now = host.state(target)
-        if _written(now) not in _on_the_way(change) and not force:
-            return "stuck", f"{target} was set to '{now}' by another program or a later run, and stays so"
-        known = masks_of(entry.found)
-        wanted = {
-            thread.key: _prior(known.get(thread.key, thread.cpus), change, thread, half_made=half_made or force)
-            for thread in host.masks(target)
-        }
-        # Without a mask in the journal the change was not begun; setting the state may then reset unknown masks.
-        if now != change.before or (half_made and entry.found):
-            host.set_state(target, change.before)
+        wanted = _wanted(entry, change, host, half_made=half_made or force)
+        gone = ""
+        try:
+            now = host.state(target)
+        except Gone as error:
+            # The partition ended with its cgroup. The kernel has overwritten masks of its own threads then, too.
+            gone = str(error)
+        else:
+            if _written(now) not in _on_the_way(change, entry.former) and not force:
+                return "stuck", f"{target} was set to '{now}' by another program or a later run, and stays so"
+            # Without a mask in the journal the change was not begun; setting the state may then reset unknown masks.
+            if now != change.before or (half_made and entry.found):
+                host.set_state(target, change.before)
         problems = _restore(host, host.masks(target), wanted)
     except Gone as error:
         return "gone", str(error)
     except PinnerError as error:
         return "stuck", str(error)
-    return ("stuck", "; ".join(problems)) if problems else ("undone", "")
+    if problems:
+        return "stuck", "; ".join(problems)
+    return ("gone", gone) if gone else ("undone", "")
 
 
-def _on_the_way(change: StateChange) -> frozenset[State]:
+def has_left_masks(entry: Entry, change: StateChange, host: Host) -> bool:
+    """Whether a kernel thread still has a mask that the change caused, where the cgroup has ended."""
+    wanted, kernel = _wanted(entry, change, host, half_made=False), host.kernel_threads()
+    return any(thread.key in kernel and wanted[thread.key] != thread.cpus for thread in host.masks(change.target))
+
+
+def _wanted(entry: Entry, change: StateChange, host: Host, *, half_made: bool) -> dict[ThreadKey, CpuSet]:
+    """The mask of every thread after an undo.
+
+    Before Linux 7.0, each change of a partition overwrites the masks of unbound kernel threads (kswapd, kcompactd) with
+    all CPUs outside of partitions. No other program sets such a mask of a kernel thread.
+    """
+    known, taken = masks_of(entry.found), (*entry.former, cpus_of(change.after))
+    kernel = host.kernel_threads() if change.target.kind == "partition" else frozenset()
+    return {
+        thread.key: _prior(
+            known.get(thread.key, thread.cpus), taken, thread, half_made=half_made or thread.key in kernel
+        )
+        for thread in host.masks(change.target)
+    }
+
+
+def _on_the_way(change: StateChange, former: Iterable[CpuSet] = ()) -> frozenset[State]:
     """The change's two states, and the states between them: a partition gets its CPUs and its kind one after the
-    other."""
+    other. Earlier runs may have given it ``former`` CPUs."""
     ends = frozenset({change.before, change.after})
     match change.before, change.after:
         case PartitionState() as before, PartitionState() as after:
             kinds: set[PartitionKind] = {before.kind, after.kind, "member"}
-            return ends | {PartitionState(kind, cpus) for kind, cpus in product(kinds, (before.cpus, after.cpus))}
-    return ends
+            return ends | {
+                PartitionState(kind, cpus) for kind, cpus in product(kinds, (before.cpus, after.cpus, *former))
+            }
+    return ends | frozenset(former)
 
 
 def _written(state: State) -> State:
@@ -132,12 +161,15 @@ def _written(state: State) -> State:
     assert_never(state)
 
 
-def _prior(before: CpuSet, change: StateChange, thread: ThreadMask, *, half_made: bool) -> CpuSet:
-    """The mask to restore: ``before`` if the change caused the thread's present mask, else the present mask."""
-    taken = cpus_of(change.after)
-    inside, outside = before & taken, before - taken
-    displaced = not inside or not outside or (half_made and thread.cpus >= outside)
-    return before if displaced or thread.cpus in (before, inside, outside) else thread.cpus
+def _prior(before: CpuSet, taken: Iterable[CpuSet], thread: ThreadMask, *, half_made: bool) -> CpuSet:
+    """The mask to restore: ``before`` if a change that has ``taken`` CPUs caused the thread's present mask, else the
+    present mask."""
+    for cpus in taken:
+        inside, outside = before & cpus, before - cpus
+        displaced = not inside or not outside or (half_made and thread.cpus >= outside)
+        if displaced or thread.cpus in (before, inside, outside):
+            return before
+    return thread.cpus
 
 
 def _restore(host: Host, threads: tuple[ThreadMask, ...], wanted: Masks) -> list[str]:

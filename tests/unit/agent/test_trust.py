@@ -327,7 +327,7 @@ def test_a_forged_run_is_refused_and_nothing_is_journaled(
     [
         ({"plan": "p\0"}, "run plan"),
         ({"undoes": "../x"}, "run undoes"),
-        ({"undoes": ""}, "run undoes"),
+        ({"undoes": " "}, "run undoes"),
         ({"kind": "apply"}, "run kind"),
         ({"host": "another"}, "run host"),
     ],

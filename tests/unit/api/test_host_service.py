@@ -26,6 +26,8 @@ class TwoHosts(InMemoryService):
         return replace(super().observe(host, sample_seconds), host=host)
 
     def _start(self, **values):
+        if not values.get("plan") and "undoes" not in values:
+            return super()._start(**values, host="h2")
         of = self.stored[values["plan"]] if "plan" in values else self.run_list[values["undoes"]]
         return super()._start(host=of.host, **values)
 
@@ -69,6 +71,7 @@ BY_NAME = [
     ("GET", "/v1/hosts/h2/policy", None),
     ("PUT", "/v1/hosts/h2/policy", {}),
     ("DELETE", "/v1/hosts/h2/policy", None),
+    ("POST", "/v1/hosts/h2/rollback", {}),
     ("GET", "/v1/hosts/h2/drift", None),
     ("PUT", f"/v1/hosts/h2/guests/{GUEST}/excluded", {}),
     ("GET", "/v1/plans?host=h2", None),

@@ -49,6 +49,7 @@ OPERATIONS = {
     ("GET", "/v1/runs/none"): (READ, 404),
     ("GET", "/v1/runs/none/events"): (READ, 404),
     ("POST", "/v1/runs/none/rollback"): (CHANGE, 404),
+    ("POST", "/v1/hosts/h1/rollback"): (CHANGE, 202),
     ("GET", "/v1/hosts/h1/policy"): (READ, 404),
     ("PUT", "/v1/hosts/h1/policy"): (SET, 200),
     ("DELETE", "/v1/hosts/h1/policy"): (SET, 404),

@@ -132,6 +132,16 @@ def test_apply_and_roll_back(client):
     assert [each.id for each in read(Page[Run], client.get("/v1/runs")).items] == [undo.id, run.id]
 
 
+def test_all_runs_of_a_host_are_rolled_back(client):
+    undo = client.post("/v1/hosts/h1/rollback")
+    run = read(Run, undo, 202)
+    assert (run.kind, run.undoes, run.host, undo.headers["Location"]) == ("rollback", "", "h1", f"/v1/runs/{run.id}")
+    assert client.post("/v1/hosts/h9/rollback").status_code == 404
+    assert client.put("/v1/hosts/h1/policy", json={"mode": "enforce"}).status_code == 200
+    refused = client.post("/v1/hosts/h1/rollback")
+    assert (refused.status_code, refused.json["error"]["code"]) == (409, "policy_conflict")
+
+
 def test_the_audit_trail_names_the_request(client):
     made = client.post("/v1/hosts/h1/plans")
     (record,) = client.get("/v1/audit?host=h1&actor=nobody&since=2026-11-21T11:00:00%2B00:00").json["items"]

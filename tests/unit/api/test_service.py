@@ -52,6 +52,31 @@ def test_a_plan_is_made_applied_and_rolled_back(agent_and_client):
     assert client.get("/v1/audit/verify").json["ok"] is True
 
 
+@pytest.mark.fault(59)
+def test_all_runs_of_a_host_are_rolled_back(agent_and_client):
+    """The centre's copy of every run is closed, the trails agree, and the host has no recorded placement any more."""
+    agent, client = agent_and_client
+    for strategy in ("shared-pool", "numa-local"):
+        plan = client.post(PLANS, json={"sample_seconds": 0, "strategy": strategy}).json
+        run = client.post(f"/v1/plans/{plan['id']}/apply").json
+        client.get(f"/v1/runs/{run['id']}/events")
+    assert client.get("/v1/hosts/compute1/drift").json["placement"]
+    undo = client.post("/v1/hosts/compute1/rollback").json
+    assert client.get(f"/v1/runs/{undo['id']}/events").text.endswith("\n\n")
+    assert {str(mask) for mask in agent.masks.values()} == {"0-6"}
+    runs = client.get("/v1/runs").json["items"]
+    assert [(run["kind"], run["state"]) for run in runs] == [
+        ("rollback", "rolled_back"),
+        ("apply", "rolled_back"),
+        ("apply", "rolled_back"),
+    ]
+    states = {entry["state"] for run in runs for entry in client.get(f"/v1/runs/{run['id']}").json["entries"]}
+    assert states == {"undone"}
+    drift = client.get("/v1/hosts/compute1/drift").json
+    assert (drift["placement"], drift["drifts"]) == ("", [])
+    assert client.get("/v1/audit/verify").json["ok"] is True
+
+
 def test_of_two_applies_at_the_same_time_one_is_refused(agent_and_client):
     agent, client = agent_and_client
     plan = client.post(PLANS).json["id"]

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from pinner.model.policy import Policy
+
 
 class Terminal(io.StringIO):
     """Standard input or standard error that is a terminal."""
@@ -124,6 +126,25 @@ def test_a_stale_plan_is_refused(pinner, cli):
 def test_a_run_is_rolled_back_only_once(applied, cli):
     assert cli("rollback", "run-1", "--yes").status == 0
     assert cli("rollback", "run-2", "--yes").status == 1
+
+
+@pytest.mark.fault(59)
+def test_all_runs_are_rolled_back_in_one_command(applied, cli):
+    applied.policies["h1"] = Policy(mode="enforce")
+    refused = cli("rollback", "--all", "--yes")
+    assert refused.status == 1
+    assert "its policy is enforced and would undo the rollback of all runs; first delete the policy" in refused.err
+    assert cli("rollback", "--all", "--delete-policy", "--yes").status == 0
+    assert applied.policies == {}
+    assert cli("rollback", "--all", "--delete-policy", "--yes").status == 0, "the host has no policy any more"
+    assert "all runs" in cli("run", "list").out
+
+
+@pytest.mark.parametrize("words", [("run-1", "--host", "h1"), ("run-1", "--delete-policy"), ("run-1", "--all"), ()])
+def test_a_rollback_is_of_one_run_or_of_all(applied, cli, words):
+    runs = len(applied.run_list)
+    assert cli("rollback", *words, "--yes").status == 2
+    assert len(applied.run_list) == runs
 
 
 @pytest.mark.parametrize(("word", "status", "runs"), [("y", 0, 1), ("Yes", 0, 1), ("", 0, 0), ("n", 0, 0)])

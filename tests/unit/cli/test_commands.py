@@ -45,6 +45,7 @@ COMMANDS = {
     "run list": "run-1",
     "run show run-1": "process busy (110)",
     "rollback run-1 --yes": "rollback of run run-1",
+    "rollback --all --delete-policy --yes": "rollback of all runs",
     "policy set --mode propose --yes": "mode                propose",
     "policy show": "mode                enforce",
     "policy delete --yes": "the policy of host h1 is deleted",

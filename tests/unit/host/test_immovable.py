@@ -64,6 +64,19 @@ def test_a_mask_that_pinner_set_is_not_restricted():
     assert reasons(make(10, masks=("0-3", "0-2")), placed=placed) == [("", ["", "restricted"])]
 
 
+@pytest.mark.fault(50)
+def test_a_mask_that_pinner_set_is_not_restricted_while_one_of_its_cpus_is_offline():
+    found = classify(
+        [make(10, masks=("0-2",))],
+        guests=(),
+        own=(),
+        baseline=CpuSet.parse("0-2,4-7"),
+        placed=(CpuSet.parse("0-3"),),
+        online=CpuSet.parse("0-2,4-7"),
+    )
+    assert found[0].threads[0].immovable_reason == ""
+
+
 def test_a_mask_is_compared_with_the_baseline_and_not_with_all_cpus():
     process = make(10, masks=("0-3", "0-7", "0-2"))
     assert reasons(process, baseline=CpuSet.parse("0-3")) == [("", ["", "", "restricted"])]

@@ -193,7 +193,7 @@ def test_a_journal_of_many_entries_is_upgraded_in_few_statements(old):
     statements = []
     event.listen(old, "before_cursor_execute", lambda *call: statements.append(call[2]))
     schema.ensure(old)
-    assert sum("entries" in statement for statement in statements) < 30
+    assert sum("entries" in statement for statement in statements) < 40
     kinds = [entry.change.target.kind for entry in Runs(old).entries("run-1")]
     assert kinds == [*KINDS[:4], "memory", *["vhost"] * count]
     schema.downgrade(old, "0005")

@@ -1,0 +1,93 @@
+"""The processes that inherited the mask of a placed process: an undo gives them the mask that they would have had."""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from pinner.apply.converge import PASSES, converge
+from pinner.apply.ports import Host, Journal
+from pinner.model.change import AffinityChange, Target, ThreadKey, ThreadMask
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import ApplyFailed, Gone
+from pinner.model.journal import Entry
+from pinner.model.lineage import Lineage
+
+
+def usual(target: Target, before: Sequence[ThreadMask]) -> CpuSet:
+    """The prior mask for threads that are not in the journal: the mask of a process's first thread, else the most
+    common one."""
+    masks = {thread.tid: thread.cpus for thread in before}
+    most = Counter(masks.values()).most_common(1)[0][0]
+    return masks.get(int(target.owner), most) if target.kind == "process" else most
+
+
+def given_masks(entry: Entry, change: AffinityChange, host: Host) -> frozenset[CpuSet]:
+    """The masks that runs gave to the target, also without their offline CPUs: so the kernel shows these masks while
+    the CPUs are offline."""
+    online = host.online()
+    given = (change.after, *entry.former)
+    return frozenset((*given, *(cpus & online for cpus in given)))
+
+
+def restore_heirs(entry: Entry, change: AffinityChange, host: Host, journal: Journal) -> list[str]:
+    """Give each thread that inherited the mask the mask that it would have had, and return the problems in words.
+
+    A thread that another program has narrowed since then has another mask, and keeps it. Raises StoreUnavailable.
+    """
+    given, prior = given_masks(entry, change, host), usual(change.target, change.before)
+    if change.target.kind != "process" or entry.lineage is None or prior in given:
+        return []
+    return _Heirs(entry, change.target, entry.lineage, given, host, journal).restore(prior)
+
+
+class _Heirs:
+    """The threads of other processes that inherited one of the ``given`` masks of a process."""
+
+    def __init__(
+        self,
+        entry: Entry,
+        target: Target,
+        since: Lineage,
+        given: frozenset[CpuSet],
+        host: Host,
+        journal: Journal,
+    ) -> None:
+        self._entry = entry
+        self._target = target
+        self._since = since
+        self._given = given
+        self._host = host
+        self._journal = journal
+        self._refused: dict[ThreadKey, str] = {}
+        """Why a thread cannot get its mask. The other threads still get theirs."""
+
+    def restore(self, prior: CpuSet) -> list[str]:
+        """See restore_heirs."""
+        # The list of the placed processes can be long, and most processes have no heirs.
+        if not self._host.has_heirs(self._target, self._since, self._given):
+            return []
+        others = self._journal.placed_processes() - {ThreadKey(int(self._target.owner), self._target.part or 0)}
+        left = converge(lambda: self._found(others), lambda threads: self._move(threads, prior))
+        problems = list(self._refused.values())[:1]
+        if left:
+            threads = ", ".join(str(thread.tid) for thread in left)
+            problems.append(f"threads {threads}, which inherited the mask, still have it after {PASSES} passes")
+        return problems
+
+    def _found(self, others: Collection[ThreadKey]) -> list[ThreadMask]:
+        found = self._host.heirs(self._target, self._since, self._given, others)
+        return [thread for thread in found if thread.key not in self._refused]
+
+    def _move(self, threads: list[ThreadMask], prior: CpuSet) -> None:
+        """Write the threads to the journal, then give them the mask."""
+        known = {thread.key for thread in self._entry.heirs}
+        if new := tuple(thread for thread in threads if thread.key not in known):
+            self._entry = replace(self._entry, heirs=(*self._entry.heirs, *new))
+            self._journal.intend(self._entry)
+        for thread in threads:
+            try:
+                self._host.set_mask(replace(thread, cpus=prior))
+            except Gone:
+                continue
+            except ApplyFailed as error:
+                self._refused[thread.key] = str(error)

@@ -1,0 +1,170 @@
+"""Finds the threads of other processes that inherited a process's mask: a fork copies the mask, and so does exec.
+
+Sources: proc(5) for /proc/PID/stat (parent, process group, session, start time and addresses), credentials(7). A child
+loses its parent when the parent ends, and a daemon leaves its session. So a process counts as a descendant of another
+one if it started after that one got its mask, and one of these facts holds:
+
+- its parent is a descendant, or the process itself;
+- its session or process group has the id of a descendant, or of the process: the kernel gives no new process that id
+  as long as the group exists;
+- it has the random addresses of the process's program: only a fork has the same ones, an exec chooses new ones;
+- it is in the cgroup of the process's systemd service.
+
+By the last three facts it does not count if its present parent, which is no descendant, has the same mask: then it may
+have inherited the mask from that parent.
+"""
+
+import os
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinner.host import affinity, cpusets, files, immovable, procfs
+from pinner.model.change import ThreadMask
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Gone
+from pinner.model.lineage import Lineage
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_RANDOMIZE = Path("/proc/sys/kernel/randomize_va_space")
+_NO_RANDOMIZE = 0x0040000
+"""ADDR_NO_RANDOMIZE of personality(2)."""
+_ADDRESSES = (23, 25, 44)
+"""Fields of /proc/PID/stat after the name: startcode, startstack, start_brk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """A process, as far as its descent shows."""
+
+    pid: int
+    parent: int
+    group: int
+    session: int
+    started: int
+    layout: str
+    kernel: bool
+
+
+def read(pid: int | None) -> Lineage:
+    """The present facts; with a process id, those of that process too. Raises Gone."""
+    boot = (files.text(_BOOT_ID) or "").strip()
+    since = int(time.clock_gettime(time.CLOCK_BOOTTIME) * procfs.HERTZ)
+    if pid is None:
+        return Lineage(boot, since)
+    try:
+        layout = _relative(pid, files.read(f"/proc/{pid}/stat")).layout if _is_randomized(pid) else ""
+        return Lineage(boot, since, _service(pid), layout)
+    except (OSError, ValueError, IndexError):
+        raise Gone(f"process {pid}") from None
+
+
+def heirs(
+    pid: int,
+    started: int,
+    lineage: Lineage,
+    masks: Collection[CpuSet],
+    others: Collection[tuple[int, int]],
+    relatives: Mapping[int, Relative],
+) -> tuple[ThreadMask, ...]:
+    """The threads with one of the ``masks`` in processes that descend from the process, by ascending id.
+
+    ``relatives`` are the processes of a scan. ``others`` are processes (id and start time) that have a change of their
+    own: only their descendants count. QEMU is left out, because its threads belong to its guest.
+    """
+    if lineage.boot != (files.text(_BOOT_ID) or "").strip():
+        return ()
+    found: list[ThreadMask] = []
+    for each in descendants(pid, started, lineage, relatives, others, _main_mask, _service):
+        with suppress(Gone, OSError):
+            if not immovable.is_qemu(files.decode(files.read(f"/proc/{each}/cmdline").replace(b"\0", b" "))):
+                found += [thread for thread in affinity.masks(each) if thread.cpus in masks]
+    return tuple(sorted(found, key=lambda thread: thread.tid))
+
+
+def descendants(
+    pid: int,
+    started: int,
+    lineage: Lineage,
+    relatives: Mapping[int, Relative],
+    others: Collection[tuple[int, int]],
+    mask: Callable[[int], CpuSet],
+    service: Callable[[int], str],
+) -> tuple[int, ...]:
+    """The process ids of the descendants among the relatives. ``mask`` and ``service`` read facts of a process id."""
+    known = relatives.get(pid)
+    # With another start time, the id belongs to another process, and so do its children, group and session.
+    kin = {pid} if known is None or known.started == started else set[int]()
+    living = kin if known else set[int]()
+    young = {each.pid: each for each in relatives.values() if each.started >= lineage.since and not each.kernel}
+    young.pop(pid, None)
+
+    def has_own_mask(each: Relative) -> bool:
+        parent = relatives.get(each.parent)
+        return parent is not None and parent.pid not in kin and mask(parent.pid) == mask(each.pid)
+
+    def descends(each: Relative) -> bool:
+        if each.parent in living:
+            return True
+        shows = (
+            not kin.isdisjoint((each.group, each.session))
+            or (lineage.layout != "" and each.layout == lineage.layout)
+            or (lineage.service != "" and service(each.pid) == lineage.service)
+        )
+        return shows and not has_own_mask(each)
+
+    while found := {each for each in young if descends(young[each])}:
+        kin = kin | found
+        living = living | found
+        for each in found:
+            del young[each]
+    known_others = {each for each in kin if each in relatives and (each, relatives[each].started) in others}
+    return tuple(sorted(kin - known_others - {pid}))
+
+
+def scan() -> dict[int, Relative]:
+    """All processes by their ids."""
+    found = {}
+    for name in files.numbers("/proc"):
+        with suppress(OSError, ValueError, IndexError):
+            found[int(name)] = _relative(int(name), files.read(f"/proc/{name}/stat"))
+    return found
+
+
+def _relative(pid: int, stat: bytes) -> Relative:
+    """Raises ValueError, IndexError."""
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    addresses = [int(fields[number]) for number in _ADDRESSES]
+    layout = " ".join(f"{address:x}" for address in addresses) if all(addresses[:2]) else ""
+    kernel = bool(int(fields[6]) & procfs.PF_KTHREAD)
+    return Relative(pid, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), layout, kernel)
+
+
+def _is_randomized(pid: int) -> bool:
+    """Whether an exec gives the program random addresses."""
+    try:
+        flags = int(files.read(f"/proc/{pid}/personality"), 16)
+    except OSError:
+        return False
+    return bool(files.number(_RANDOMIZE)) and not flags & _NO_RANDOMIZE
+
+
+def _service(pid: int) -> str:
+    """The cgroup of the process's systemd service; empty if the process is in none.
+
+    A service that runs other units (user@1000.service) is none, because these units are cgroups below it.
+    """
+    try:
+        rows = cpusets.parse_rows(files.read(f"/proc/{pid}/cgroup"))
+    except OSError:
+        return ""
+    path = next((path for controllers, path in rows if controllers in ("", "name=systemd") and path != "/"), "")
+    return path if path.endswith(".service") else ""
+
+
+def _main_mask(pid: int) -> CpuSet:
+    with suppress(OSError):
+        return CpuSet.of(os.sched_getaffinity(pid))
+    return CpuSet()

@@ -1,0 +1,17 @@
+"""The facts by which the descendants of a process are found, also after the process has ended."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The facts of a target at the moment when it got its mask. host.lineage compares other processes with them."""
+
+    boot: str
+    """The boot id of the kernel: process ids and start times count anew after each boot."""
+    since: int
+    """The moment, in clock ticks after boot. Only a process that started later can have inherited the mask."""
+    service: str = ""
+    """Of a process: the cgroup of its systemd service. Every process there descends from the service. Empty: none."""
+    layout: str = ""
+    """Of a process: the random addresses that it got from its last exec. A fork has the same ones. Empty: unknown."""

@@ -1,0 +1,267 @@
+"""Real processes that fork under a real apply: their children get back what they would have had."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import insert
+from support.kernel import allowed, started
+from support.real_guests import FIRST, ONLINE, SECOND, apply, change, daemon, plan_of, rollback
+from support.values import NOON, make_run
+
+from pinner.apply import executor
+from pinner.apply.ended import can_be_undone
+from pinner.host.inventory import LIVE, take_snapshot
+from pinner.host.libvirt import Libvirt
+from pinner.host.live import LiveHost
+from pinner.model.cpuset import CpuSet
+from pinner.store import tables
+from pinner.store.engine import writing
+from pinner.store.entry_rows import entry_row
+from pinner.store.journal import Journal
+from pinner.store.runs import _run_row
+
+pytestmark = [
+    pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root reads the addresses of a process"),
+    pytest.mark.fault(50),
+]
+ALL = CpuSet.of(ONLINE)
+
+FORKS = """
+import os, subprocess, sys, time
+
+def fork(work):
+    if os.fork() == 0:
+        work()
+        os._exit(0)
+
+def wait():
+    os.write(1, b"%d\\n" % os.getpid())
+    time.sleep(60)
+
+def daemonise(work):
+    os.setsid()
+    fork(work)
+
+def run(program):
+    os.execv(sys.executable, [sys.executable, "-c", program])
+
+SLEEP = "import os, time; os.write(1, b'%d\\\\n' % os.getpid()); time.sleep(60)"
+print("ready", flush=True)
+for line in sys.stdin:
+    match line.strip():
+        case "fork": fork(wait)
+        case "daemon": fork(lambda: daemonise(wait))
+        case "exec": fork(lambda: run(SLEEP))
+        case "grandchild": fork(lambda: (fork(wait), wait()))
+        case "end": break
+"""
+
+
+class Forking:
+    """A process that forks on command."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", FORKS],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        self.children: list[int] = []
+        assert self._process.stdout is not None
+        self._process.stdout.readline()
+
+    def tell(self, command: str, children: int = 1) -> list[int]:
+        """The process ids of the new children."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+        found = [int(self._process.stdout.readline()) for _ in range(children)]
+        self.children += found
+        return found
+
+    def end(self) -> None:
+        """The process itself ends, and its children do not."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("end\n")
+        self._process.stdin.flush()
+        self._process.wait(10)
+
+    def close(self) -> None:
+        """End the process and all its children."""
+        for pid in self.children:
+            with suppress(ProcessLookupError):
+                os.kill(pid, 9)
+        self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process.wait()
+
+
+@pytest.fixture
+def live() -> LiveHost:
+    return LiveHost(Libvirt("qemu:///system"))
+
+
+@pytest.fixture
+def forking() -> Iterator[Forking]:
+    process = Forking()
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+@pytest.fixture
+def placed(live: LiveHost, journal: Journal, forking: Forking) -> Forking:
+    """The process, moved to the first CPU."""
+    assert apply(plan_of(live, [change(live, daemon(forking.pid), FIRST)]), live, journal).state == "applied"
+    time.sleep(0.02)  # two clock ticks: a child starts later than the change
+    return forking
+
+
+def test_children_of_every_kind_get_their_masks_back(live, journal, placed):
+    children = [
+        *placed.tell("fork"),
+        *placed.tell("daemon"),
+        *placed.tell("exec"),
+        *placed.tell("grandchild", 2),
+    ]
+    assert {allowed(pid) for pid in children} == {str(FIRST)}
+    assert rollback(live, journal).state == "rolled_back"
+    assert {allowed(pid) for pid in (placed.pid, *children)} == {str(ALL)}
+    (entry,) = journal.entries("run-1")
+    assert {thread.tid for thread in entry.heirs} >= set(children)
+
+
+def test_children_of_a_process_that_has_ended_get_their_masks_back(live, journal, placed):
+    children = [*placed.tell("fork"), *placed.tell("daemon"), *placed.tell("exec")]
+    placed.end()
+    assert can_be_undone(journal.run("run-1"), journal.entries("run-1"), live)
+    rollback(live, journal)
+    assert {allowed(pid) for pid in children} == {str(ALL)}
+
+
+def test_no_child_is_taken_for_a_claim(live, journal, placed):
+    """Neither while the placement is in force nor after its rollback, also where the parent has ended meanwhile."""
+
+    def claims() -> set[int]:
+        now = take_snapshot(LIVE, "h1", None, sample_seconds=0.0, now=lambda: NOON, placed=journal.placed())
+        return {
+            process.pid
+            for process in now.processes
+            for thread in process.threads
+            if thread.immovable_reason == "restricted"
+        }
+
+    children = {*placed.tell("fork"), *placed.tell("daemon"), *placed.tell("exec")}
+    assert not claims() & children
+    placed.end()
+    assert not claims() & children
+    rollback(live, journal)
+    assert journal.placed() == ()
+    assert not claims() & children
+
+
+def test_the_tasksets_of_others_stay(live, journal, placed):
+    """A child that was narrowed since, and processes that have the same mask by a taskset of their owner."""
+    (narrowed,) = placed.tell("fork")
+    os.sched_setaffinity(narrowed, SECOND)
+    before = subprocess.Popen(["taskset", "-c", str(FIRST), "sleep", "120"])
+    after = subprocess.Popen(["taskset", "-c", str(FIRST), sys.executable, "-c", "import time; time.sleep(120)"])
+    same = Forking()
+    try:
+        os.sched_setaffinity(same.pid, FIRST)
+        (theirs,) = same.tell("daemon")
+        assert rollback(live, journal).state == "rolled_back"
+        assert allowed(narrowed) == str(SECOND)
+        assert {allowed(pid) for pid in (before.pid, after.pid, same.pid, theirs)} == {str(FIRST)}
+    finally:
+        same.close()
+        for process in (before, after):
+            process.kill()
+            process.wait()
+
+
+def test_a_process_that_forks_all_the_time_leaves_no_child_behind(live, journal):
+    churn = """
+import os, time
+print("ready", flush=True)
+end = time.monotonic() + 20
+while time.monotonic() < end:
+    if os.fork() == 0:
+        if os.fork() == 0:
+            time.sleep(5)
+        os._exit(0)
+    os.wait()
+    time.sleep(0.01)
+"""
+    with subprocess.Popen([sys.executable, "-c", churn], stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            apply(plan_of(live, [change(live, daemon(process.pid), FIRST)]), live, journal)
+            time.sleep(1)
+            assert rollback(live, journal).state == "rolled_back"
+            everything = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal()]
+            kin = [pid for pid in everything if session(pid) == process.pid]
+            assert len(kin) > 10
+            assert {allowed(pid) for pid in kin} == {str(ALL)}
+        finally:
+            os.killpg(process.pid, 9)
+
+
+def session(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[3])
+    except OSError:
+        return 0
+
+
+@pytest.mark.fault(59)
+def test_months_of_enforce_are_undone_in_one_rollback(live, journal, forking):
+    """Two thousand runs have moved the process, and its child too; both are as before the first of them."""
+    target = daemon(forking.pid)
+    first = change(live, target, FIRST)
+    assert apply(plan_of(live, [first]), live, journal).state == "applied"
+    time.sleep(0.02)
+    (child,) = forking.tell("daemon")
+    made = journal.entries("run-1")[0]
+    runs, rows = [], []
+    for number in range(2, 2001):
+        run = make_run(f"run-{number}", state="applied", ended_at=NOON)
+        before = replace(first.before[0], cpus=(SECOND, FIRST)[number % 2])
+        moved = replace(first, before=(before,), after=(FIRST, SECOND)[number % 2])
+        runs.append(_run_row(run))
+        rows.append(entry_row(replace(made, run=run.id, change=moved)))
+    with writing(journal._engine) as connection:
+        connection.execute(insert(tables.runs), runs)
+        connection.execute(insert(tables.entries), rows)
+    os.sched_setaffinity(forking.pid, FIRST)
+    apply(
+        plan_of(live, [change(live, replace(target, name="child", owner=str(child), part=started(child)), SECOND)]),
+        live,
+        journal,
+        run="last",
+    )
+    assert (allowed(forking.pid), allowed(child)) == (str(FIRST), str(SECOND))
+    run = make_run("all", kind="rollback", plan="")
+    began = time.monotonic()
+    ended = executor.rollback(run, live, journal, lambda: NOON, lambda *_: None)
+    assert (ended.state, ended.error) == ("rolled_back", "")
+    assert time.monotonic() - began < 10
+    assert (allowed(forking.pid), allowed(child)) == (str(ALL), str(ALL))
+    assert {journal.run(f"run-{number}").state for number in range(1, 2001)} == {"rolled_back"}
+    assert journal.placed() == ()

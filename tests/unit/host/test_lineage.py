@@ -1,0 +1,77 @@
+"""Which processes descend from a placed process, by the facts that /proc shows."""
+
+import pytest
+
+from pinner.host.lineage import Relative, descendants
+from pinner.model.cpuset import CpuSet
+from pinner.model.lineage import Lineage
+
+pytestmark = pytest.mark.fault(50)
+
+SINCE = 100
+PLACED = Relative(10, 1, 10, 10, 50, "a b c", kernel=False)
+KNOWN = Lineage("b", SINCE, "/x.service", "a b c")
+OURS, ANY = CpuSet.of([0]), CpuSet.of([0, 1])
+
+
+def relative(pid, parent=1, *, group=0, session=0, started=200, layout="", kernel=False):
+    return Relative(pid, parent, group or pid, session or pid, started, layout, kernel)
+
+
+def found(*others, placed=PLACED, lineage=KNOWN, masks=None, services=None, own=()):
+    living = {each.pid: each for each in (relative(1, 0, started=1), *others, *([placed] if placed else []))}
+    masks, services = masks or {1: ANY}, services or {}
+    return descendants(
+        10, 50, lineage, living, own, lambda pid: masks.get(pid, OURS), lambda pid: services.get(pid, "/")
+    )
+
+
+def test_children_and_their_children_descend():
+    assert found(relative(20, 10), relative(21, 20), relative(22, 21)) == (20, 21, 22)
+
+
+def test_a_process_that_started_before_the_change_is_none():
+    assert found(relative(20, 10, started=99), relative(21, 20)) == ()
+
+
+def test_a_daemon_that_left_its_parent_and_session_is_found_by_the_addresses_of_its_program():
+    assert found(relative(20, layout="a b c"), relative(21, layout="a b d")) == (20,)
+
+
+def test_a_daemon_that_started_another_program_is_found_in_its_service():
+    assert found(relative(20), relative(21), services={20: "/x.service"}) == (20,)
+
+
+def test_an_orphan_is_found_by_the_group_or_session_of_a_descendant():
+    assert found(relative(20, 10), relative(21, group=20), relative(22, session=10)) == (20, 21, 22)
+
+
+def test_an_unrelated_process_with_the_same_mask_is_none():
+    assert found(relative(20), relative(21, 20)) == ()
+
+
+def test_a_process_that_may_have_its_mask_from_another_parent_is_none():
+    parent = relative(5, started=60)
+    assert found(parent, relative(20, 5, layout="a b c"), relative(21, 5), services={21: "/x.service"}) == ()
+
+
+def test_the_children_of_a_process_that_has_ended_are_found_by_its_session():
+    assert found(relative(20, group=10, session=10), relative(21, 20), placed=None) == (20, 21)
+
+
+def test_a_new_process_with_the_id_of_the_placed_one_has_no_part_in_it():
+    reused = relative(10, started=150)
+    assert found(relative(20, 10), relative(21, session=10), placed=reused) == ()
+
+
+def test_a_process_with_a_change_of_its_own_is_left_out_but_not_its_children():
+    assert found(relative(20, 10), relative(21, 20), own={(20, 200)}) == (21,)
+
+
+def test_without_a_service_and_addresses_only_relations_count():
+    bare = Lineage("b", SINCE)
+    assert found(relative(20), relative(21, 10), services={20: ""}, lineage=bare) == (21,)
+
+
+def test_kernel_threads_are_none():
+    assert found(relative(20, 10, kernel=True)) == ()
