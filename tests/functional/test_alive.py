@@ -199,6 +199,29 @@ def test_the_death_of_any_thread_ends_the_server_with_a_line_in_the_log(
     assert "ArithmeticError" in told[0]
 
 
+@pytest.mark.parametrize("target", ["delivery.DeliveryQueue._work", "listener._start"])
+def test_the_death_of_a_thread_of_the_nova_listener_ends_it(tmp_path: Path, target: str) -> None:
+    """Neither a broker nor a server answers; the listener would wait for the broker for ever."""
+    pytest.importorskip("oslo_messaging")
+    config = tmp_path / "pinner.conf"
+    config.write_text(
+        f"[agent]\nstate_dir = {tmp_path}\n[nova_listener]\ntransport_url = rabbit://a:b@127.0.0.1:9/\n"
+        f"server = unix:{tmp_path}/no-server\n"
+    )
+    code = textwrap.dedent(f"""
+        import sys, time
+        from pinner.nova import delivery, listener
+        def dying(*_):
+            time.sleep(1)
+            raise ArithmeticError("broken on purpose")
+        {target} = dying
+        sys.exit(listener.main(["--config-file", {str(config)!r}]))
+    """)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "ended by ArithmeticError: broken on purpose" in done.stderr
+
+
 def test_an_error_of_the_watcher_is_told_and_it_goes_on(start: Start, libvirtd: str) -> None:
     code = textwrap.dedent("""
         import sys
