@@ -70,6 +70,7 @@ class AgentServer:
         self._lines: set[Line] = set()
         self._closing = False
         self._closed = threading.Event()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         path.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         mask = os.umask(0o177)
@@ -96,21 +97,26 @@ class AgentServer:
         for heartbeat in self.heartbeats:
             heartbeat.end()
         self._path.unlink(missing_ok=True)
-        self._socket.shutdown(socket.SHUT_RDWR)
+        os.eventfd_write(self._wake, 1)
         self._accepting.join()
         self._socket.close()
+        os.close(self._wake)
         for call in self._calls:
             call.join()
         self._closed.set()
 
     def _accept(self) -> None:
-        self._socket.settimeout(_BEAT_SECONDS)
+        self._socket.setblocking(False)
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
         failing = Repeated(LOG)
         while not self._closing:
             self.heartbeats[0].beat()
+            poll.poll(_BEAT_SECONDS * 1000)
             try:
                 peer, _ = self._socket.accept()
-            except TimeoutError:
+            except BlockingIOError:
                 continue
             except OSError as error:
                 if not self._closing:
