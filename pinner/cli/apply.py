@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from pinner.cli.confirm import agreed, require_answer, yes_option
+from pinner.cli.confirm import agreed, require_answer
 from pinner.cli.context import Context
 from pinner.cli.follow import follow, show_run
 from pinner.cli.options import given, host_option, make_plan, make_request, request_options
@@ -31,6 +31,7 @@ def register(commands: Commands) -> None:
         apply,
         "apply a plan to the host while its guests run",
         about=ABOUT,
+        asks=True,
         status={
             0: "the whole plan is applied, or you answered no",
             1: "failed, or not all is placed (applied_partly)",
@@ -54,7 +55,6 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--all-or-nothing", action="store_true", help="if a change fails, undo the changes of all targets"
     )
-    yes_option(parser)
     host_option(parser)
     request_options(parser)
 

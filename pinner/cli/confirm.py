@@ -6,7 +6,7 @@ Without a terminal they refuse, unless --yes is given: a script says explicitly 
 import sys
 from typing import TextIO
 
-from pinner.cli.parser import Options, UsageError
+from pinner.cli.parser import UsageError
 from pinner.render import visible
 
 
@@ -19,13 +19,6 @@ class AnswerNeeded(UsageError):
         super().__init__(
             "the command asks before it changes anything, and there is no terminal to answer at: add --yes"
         )
-
-
-def yes_option(to: Options) -> None:
-    """The option --yes of a command that asks."""
-    to.add_argument(
-        "--yes", action="store_true", help="do not ask before the change; needed where there is no terminal to ask at"
-    )
 
 
 def require_answer(*, yes: bool) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from rich.table import Table
 
 from pinner import codec
-from pinner.cli.confirm import agreed, require_answer, yes_option
+from pinner.cli.confirm import agreed, require_answer
 from pinner.cli.context import Context, pick_host
 from pinner.cli.options import host_option
 from pinner.cli.output import cells, cpu_cell, kib, print_items, print_json, table
@@ -48,9 +48,9 @@ def register(commands: Commands) -> None:
             partial(set_excluded, excluded=excluded),
             summary,
             about=about,
+            asks=True,
             examples=[f"pinner guest {name} web1", f"pinner guest {name} web1 --yes"],
         )
-        yes_option(parser)
         parser.add_argument("guest", metavar="GUEST", help="the guest's name or UUID")
         host_option(parser)
 

@@ -3,8 +3,8 @@
 from argparse import Namespace
 from pathlib import Path
 
-from pinner.cli.confirm import agreed, require_answer, yes_option
-from pinner.cli.parser import Commands, Parser, exit_status
+from pinner.cli.confirm import agreed, require_answer
+from pinner.cli.parser import Commands, Parser, exit_status, yes_option
 from pinner.cli.values import path
 from pinner.render import visible
 
@@ -28,7 +28,7 @@ does not see a policy that has placed nothing yet."""
 
 _STATUS = {
     1: "failed, or refused because changes of pinner are still made",
-    2: "bad input, not possible on this host, or an answer is needed (see --yes)",
+    2: "bad input, not possible on this host, or (remove-host) an answer is needed",
 }
 
 

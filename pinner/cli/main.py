@@ -28,7 +28,7 @@ from pinner.cli import (
 )
 from pinner.cli.context import make_context
 from pinner.cli.guard import guarded
-from pinner.cli.parser import CHANGES, Parser, exit_status, shared_options, wants_json
+from pinner.cli.parser import ASKING, CHANGES, Parser, exit_status, shared_options, wants_json
 
 COMMANDS = (
     inventory,
@@ -70,7 +70,7 @@ typical steps:
 Every command takes --help and --json. A command that changes something asks
 first; without a terminal it needs --yes.
 
-""" + exit_status({CHANGES: "with --detailed-exitcode: there are changes, or drift"})
+""" + exit_status({**ASKING, CHANGES: "with --detailed-exitcode: there are changes, or drift"})
 
 
 def make_parser() -> Parser:

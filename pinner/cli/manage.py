@@ -13,10 +13,10 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from pinner.cli import host_setup, tokens
-from pinner.cli.confirm import agreed, require_answer, yes_option
+from pinner.cli.confirm import agreed, require_answer
 from pinner.cli.context import local_caller
 from pinner.cli.guard import guarded
-from pinner.cli.parser import Commands, Parser, UsageError, add_config_file, exit_status, wants_json
+from pinner.cli.parser import ASKING, Commands, Parser, UsageError, add_config_file, exit_status, wants_json, yes_option
 from pinner.cli.values import path
 from pinner.model.errors import Invalid
 from pinner.store import schema
@@ -42,7 +42,7 @@ pinner upgrades its default database itself. Use this command to show the
 revision, to upgrade another database, and to downgrade. A command that deletes
 something asks first; without a terminal it needs --yes.
 
-""" + exit_status({})
+""" + exit_status(ASKING)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -86,21 +86,18 @@ def make_parser() -> Parser:
         "--to", metavar="REVISION", default="head", help="revision to upgrade to (default: head, the newest)"
     )
     summary = "downgrade the schema; data that the older schema cannot store is LOST"
-    downgrade = _add(commands, "downgrade", _downgrade, summary, example="downgrade --to base")
-    yes_option(downgrade)
+    downgrade = _add(commands, "downgrade", _downgrade, summary, example="downgrade --to base --yes", asks=True)
     downgrade.add_argument(
         "--to", metavar="REVISION", required=True, help="revision to downgrade to; base drops every table"
     )
     summary = "delete old runs, plans, snapshots and tokens (see [retention])"
-    purge = _add(commands, "purge", _purge, summary, example="purge --dry-run --runs-days 30")
-    yes_option(purge)
+    purge = _add(commands, "purge", _purge, summary, example="purge --dry-run --runs-days 30", asks=True)
     purge.add_argument("--dry-run", action="store_true", help="show how many rows would be deleted")
     for name, what in (("runs", "ended runs"), ("plans", "plans and snapshots that nothing refers to")):
         about = f"days that {what} are kept (default: [retention] {name}_days)"
         purge.add_argument(f"--{name}-days", metavar="DAYS", type=_days, help=about)
     summary = "rename a damaged SQLite file, so that pinner starts with an empty one; the renamed file is kept"
-    aside = _add(commands, "set-aside", _set_aside, summary)
-    yes_option(aside)
+    aside = _add(commands, "set-aside", _set_aside, summary, asks=True)
     aside.add_argument(
         "file",
         metavar="FILE",
@@ -112,15 +109,26 @@ def make_parser() -> Parser:
 
 
 def _add(
-    commands: Commands, name: str, run: Callable[[Engine, Namespace], None], summary: str, *, example: str = ""
+    commands: Commands,
+    name: str,
+    run: Callable[[Engine, Namespace], None],
+    summary: str,
+    *,
+    example: str = "",
+    asks: bool = False,
 ) -> Parser:
-    """Add a command that ``run`` executes. ``example`` is a call of it; empty: the command without options."""
+    """Add a command that ``run`` executes. ``example`` is a call of it; empty: the command without options.
+
+    ``asks``: the command asks before it changes anything.
+    """
     parser = commands.add_parser(
         name,
         help=summary,
         description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=f"{exit_status({})}\n\nexamples:\n  pinner-manage db {example or name}",
+        epilog=f"{exit_status(ASKING if asks else {})}\n\nexamples:\n  pinner-manage db {example or name}",
     )
+    if asks:
+        yes_option(parser)
     add_config_file(parser)
     parser.set_defaults(run=run, execute=_execute)
     return parser

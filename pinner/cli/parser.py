@@ -16,10 +16,12 @@ Options: TypeAlias = "argparse._ActionsContainer"
 EXIT_STATUS = {
     0: "done",
     1: "failed",
-    2: "bad input, or an answer is needed (see --yes)",
+    2: "bad input",
     130: "interrupted by Ctrl-C",
 }
 """The meaning of each exit status, unless a command has a more exact one."""
+ASKING = {2: "bad input, or refused because an answer is needed (see --yes)"}
+"""The meaning of exit status 2 of a command that asks before it changes anything."""
 CHANGES = 3
 """The exit status with --detailed-exitcode where there are changes."""
 
@@ -103,6 +105,13 @@ def detailed_exitcode(parser: Parser, changes: str) -> None:
     parser.add_argument("--detailed-exitcode", action="store_true", help=f"exit status {CHANGES} {changes}, else 0")
 
 
+def yes_option(to: Options) -> None:
+    """The option --yes of a command that asks."""
+    to.add_argument(
+        "--yes", action="store_true", help="do not ask before the change; needed where there is no terminal to ask at"
+    )
+
+
 def add_config_file(to: Options) -> None:
     """Add the option that names configuration files."""
     to.add_argument(
@@ -134,20 +143,25 @@ def add_command(
     *,
     about: str = "",
     status: Mapping[int, str] | None = None,
+    asks: bool = False,
     examples: Sequence[str],
 ) -> Parser:
     """Add a command. ``run(context, arguments)`` executes it and returns the exit status.
 
-    ``status`` holds the command's own meanings of exit statuses, in place of those in EXIT_STATUS.
+    ``status`` holds the command's own meanings of exit statuses, in place of those in EXIT_STATUS. ``asks``: the
+    command asks before it changes anything, and has the option --yes.
     """
+    meanings = {**(ASKING if asks else {}), **(status or {})}
     parser = commands.add_parser(
         name,
         help=summary,
         description=_sentences(summary, about),
-        epilog=f"{exit_status(status or {})}\n\nexamples:\n" + "\n".join(f"  {example}" for example in examples),
+        epilog=f"{exit_status(meanings)}\n\nexamples:\n" + "\n".join(f"  {example}" for example in examples),
         parents=[shared_options()],
     )
     parser.set_defaults(run=run)
+    if asks:
+        yes_option(parser)
     return parser
 
 

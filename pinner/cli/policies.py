@@ -6,7 +6,7 @@ from dataclasses import fields
 from rich.table import Table
 
 from pinner import codec
-from pinner.cli.confirm import agreed, require_answer, yes_option
+from pinner.cli.confirm import agreed, require_answer
 from pinner.cli.context import Context, pick_host
 from pinner.cli.options import host_option, request_options, updated
 from pinner.cli.output import cells, cpu_cell, facts, moment, print_json, table
@@ -44,6 +44,7 @@ def register(commands: Commands) -> None:
         set_policy,
         "set the policy of a host, or change the present policy",
         about=ABOUT,
+        asks=True,
         examples=[
             "pinner policy set --strategy numa-local --mode propose",
             "pinner policy set --mode enforce --yes",
@@ -58,7 +59,6 @@ def register(commands: Commands) -> None:
     setting.add_argument(
         "--reset", action="store_true", help="use the defaults, not the present policy, for options that are not given"
     )
-    yes_option(setting)
     request_options(setting, for_policy=True)
     deleting = add_command(
         verbs,
@@ -67,10 +67,10 @@ def register(commands: Commands) -> None:
         "delete the policy of a host",
         about="The placement stays as it is; pinner no longer corrects drift.\n"
         "`pinner rollback --all` gives everything back what it had before.",
+        asks=True,
         examples=["pinner policy delete", "pinner policy delete --host compute1"],
     )
     host_option(deleting)
-    yes_option(deleting)
     drift = add_command(
         commands,
         "drift",

@@ -4,7 +4,7 @@ from argparse import Namespace
 from contextlib import suppress
 from typing import get_args
 
-from pinner.cli.confirm import agreed, require_answer, yes_option
+from pinner.cli.confirm import agreed, require_answer
 from pinner.cli.context import Context, pick_host
 from pinner.cli.follow import follow, show_run, subject
 from pinner.cli.options import host_option, page_options
@@ -33,6 +33,7 @@ def register(commands: Commands) -> None:
         "the policy first, or set its mode to propose or observe.\n\n"
         "After Ctrl-C, the command first finishes a rollback on this host; a rollback on\n"
         "a server continues there.",
+        asks=True,
         status={0: "all changes are undone, or you answered no", 1: "failed, or some changes are not undone"},
         examples=["pinner rollback RUN_ID", "pinner rollback --all", "pinner rollback --all --delete-policy --yes"],
     )
@@ -43,7 +44,6 @@ def register(commands: Commands) -> None:
     undo.add_argument(
         "--delete-policy", action="store_true", help="with --all: first delete the policy of the host, if it has one"
     )
-    yes_option(undo)
     verbs = add_noun(commands, "run", "list runs, or show a run; a run applies a plan or undoes another run")
     listing = add_command(
         verbs,

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Engine
 
-from pinner.cli.confirm import agreed, yes_option
+from pinner.cli.confirm import agreed
 from pinner.cli.output import cells, console, moment, print_items, table
-from pinner.cli.parser import Commands, Parser, add_config_file, exit_status
+from pinner.cli.parser import ASKING, Commands, Parser, add_config_file, exit_status, yes_option
 from pinner.cli.values import expiry
 from pinner.model.errors import Invalid
 from pinner.model.token import ROLES, Token
@@ -51,22 +51,30 @@ def register(nouns: Commands, execute: Callable[[Namespace], None]) -> None:
     listing.add_argument(
         "--json", action="store_true", help="print one JSON document instead of a table, and an error as JSON"
     )
-    revoke = _add(commands, "revoke", _revoke, "revoke a token", REVOKE_ABOUT, "revoke 0f3a5c7e9b1d")
+    revoke = _add(commands, "revoke", _revoke, "revoke a token", REVOKE_ABOUT, "revoke 0f3a5c7e9b1d", asks=True)
     revoke.add_argument("token", metavar="ID", help="the id that `token list` shows")
-    yes_option(revoke)
     for command in (create, listing, revoke):
         command.set_defaults(execute=execute)
 
 
 def _add(
-    commands: Commands, name: str, run: Callable[[Engine, Namespace], None], summary: str, about: str, example: str
+    commands: Commands,
+    name: str,
+    run: Callable[[Engine, Namespace], None],
+    summary: str,
+    about: str,
+    example: str,
+    *,
+    asks: bool = False,
 ) -> Parser:
     parser = commands.add_parser(
         name,
         help=summary,
         description=f"{summary[0].upper()}{summary[1:]}." + (f"\n\n{about}" if about else ""),
-        epilog=f"{exit_status({})}\n\nexamples:\n  pinner-manage token {example}",
+        epilog=f"{exit_status(ASKING if asks else {})}\n\nexamples:\n  pinner-manage token {example}",
     )
+    if asks:
+        yes_option(parser)
     add_config_file(parser)
     parser.set_defaults(run=run)
     return parser
