@@ -82,7 +82,7 @@ def test_a_run_that_places_some_targets_is_status_1_and_can_be_undone(pinner, cl
         pinner.run_list[run] = replace(pinner.run_list[run], state="applied_partly", error=error)
 
     pinner.finish = finish_partly
-    result = cli("apply")
+    result = cli("apply", "--yes")
     assert result.status == 1
     assert "applied_partly" in result.out
     assert "1 of 3 guests and processes are not placed" in result.out
@@ -92,7 +92,7 @@ def test_a_run_that_places_some_targets_is_status_1_and_can_be_undone(pinner, cl
 
 
 def test_all_or_nothing_is_an_option(pinner, cli):
-    assert cli("apply", "--all-or-nothing").status == 0
+    assert cli("apply", "--yes", "--all-or-nothing").status == 0
     assert pinner.run_list["run-1"].all_or_nothing
 
 
@@ -104,10 +104,10 @@ def test_an_apply_without_changes_says_so_and_cannot_be_rolled_back(pinner, cli)
         finish(run)
 
     pinner.finish = finish_without_changes
-    result = cli("apply")
+    result = cli("apply", "--yes")
     assert (result.status, "to undo" in result.err) == (0, False)
     assert "nothing to do: the host is as planned already" in result.err
-    undo = cli("rollback", "run-1")
+    undo = cli("rollback", "run-1", "--yes")
     assert undo.status == 1
     assert "run run-1 is applied: it changed nothing, so there is nothing to roll back" in undo.err
 
