@@ -127,6 +127,12 @@ ROWS = (
         "P",
     ),
     Row(
+        53,
+        "two plans for the same free CPUs, made before either is applied",
+        "the second is stale, and the error names the guest and its CPUs",
+        "P",
+    ),
+    Row(
         54, "a second `pinner serve` on the same state folder or sockets", "refused, with the process of the first", "P"
     ),
     Row(

@@ -9,6 +9,7 @@ from pinner.model.journal import Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
 from pinner.planning.admission import Past, identified, require_permitted
+from pinner.planning.reservations import require_free
 
 _GUEST_KINDS = (*PINNED, "vhost")
 
@@ -16,6 +17,8 @@ _GUEST_KINDS = (*PINNED, "vhost")
 def admit(plan: Plan, run: Run, snapshot: Snapshot, journal: Journal) -> Admission:
     """Compare the targets of the plan with the snapshot. Raises Refused, StalePlan."""
     known, ended = identified(plan, snapshot)
+    if plan.purpose == "place":
+        require_free(known, snapshot)
 
     def require(past: Past) -> None:
         require_permitted(known, snapshot, past, migrate_memory=run.migrate_memory)

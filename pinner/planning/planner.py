@@ -9,7 +9,7 @@ from pinner.model.errors import Invalid, NotFound
 from pinner.model.groups import group_of, without_room
 from pinner.model.nova import NovaSets, configured
 from pinner.model.placement import Placement
-from pinner.model.plan import Basis, Plan, Rebalance, plan_id
+from pinner.model.plan import Basis, LeftOut, Plan, Rebalance, plan_id
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import flavors, rules
@@ -20,6 +20,8 @@ from pinner.planning.placement.process_matching import Key, key
 from pinner.planning.score import score
 from pinner.planning.strategies import per_flavor
 from pinner.planning.strategy import Answer, Strategy, installed
+
+_BACKED_OFF = "it is in back-off: another program moves it again each time"
 
 EVERYWHERE = ("strategy", "excluded_guests", "excluded_processes", "nova_emulators", "rebalance")
 """The fields of a request that every plan reads, whatever the strategy."""
@@ -67,7 +69,8 @@ def leave_out(plan: Plan, excluded_keys: Collection[Key], placement: Placement |
         out += [change for change in left if group_of(change.target) in blocked]
         left = tuple(change for change in left if change not in out)
     name = _id_from_placement(plan.basis.snapshot, plan.request, placement, sorted(map(str, excluded_keys)))
-    return replace(plan, id=name, changes=left)
+    skipped = tuple(LeftOut(change.target, _BACKED_OFF) for change in plan.changes if change not in left)
+    return replace(plan, id=name, changes=left, skipped=(*plan.skipped, *skipped))
 
 
 def require_known(request: Request, strategies: Mapping[str, Strategy]) -> None:

@@ -34,6 +34,7 @@ from pinner.planning.placement.process_matching import key
 from pinner.planning.placement.record import record
 from pinner.planning.processes import process_target
 from pinner.planning.release import release
+from pinner.planning.reservations import require_free
 
 pytestmark = pytest.mark.fault(41)
 
@@ -58,6 +59,8 @@ def agents_view(host: Snapshot) -> Snapshot:
 
 def admit(plan: Plan, host: Snapshot, past: Past = NOBODY, *, migrate_memory: bool = False) -> None:
     known, _ = identified(plan, host)
+    if plan.purpose == "place":
+        require_free(known, host)
     require_permitted(known, host, past, migrate_memory=migrate_memory)
 
 

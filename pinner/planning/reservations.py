@@ -1,0 +1,84 @@
+"""Whether the isolated CPUs that a plan hands out are still free: another plan for the same CPUs may have been applied
+since. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pinner.model.change import AffinityChange, PartitionState, StateChange
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.errors import StalePlan
+from pinner.model.plan import Plan
+from pinner.model.snapshot import Snapshot
+from pinner.planning.context import guest_targets
+from pinner.planning.placement.process_matching import Key, key
+
+
+def require_free(plan: Plan, snapshot: Snapshot) -> None:
+    """Raises StalePlan where the plan gives a vCPU an isolated CPU to which a vCPU of another guest is pinned.
+
+    The planner never does that (cpu_allocator), so that guest was pinned after the plan was made. The plan
+    knows three kinds of vCPUs, which are no obstacle: those that it moves away, those in back-off, and those of a guest
+    that it lists as unplaced.
+    """
+    handed_out = _handed_out(plan, snapshot)
+    moved = tuple(
+        f"isolated CPUs {use.cpus & handed_out} are in use by guest {use.guest}, which was pinned there since"
+        for use in _in_use(plan, snapshot)
+        if use.cpus & handed_out
+    )
+    if moved:
+        raise StalePlan(plan.id, moved)
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A guest, and the CPUs to which its vCPUs are pinned one to one."""
+
+    guest: str
+    cpus: CpuSet
+
+
+def _handed_out(plan: Plan, snapshot: Snapshot) -> CpuSet:
+    """The isolated CPUs that the plan gives to one vCPU each, and that this vCPU does not have yet."""
+    isolated = snapshot.topology.isolated | union(
+        change.after.cpus
+        for change in plan.changes
+        if isinstance(change, StateChange)
+        and isinstance(change.after, PartitionState)
+        and change.after.kind == "isolated"
+    )
+    now = _affinities(snapshot)
+    return isolated & union(
+        change.after
+        for change in plan.changes
+        if isinstance(change, AffinityChange)
+        and change.target.kind == "vcpu"
+        and len(change.after) == 1
+        and now.get(key(change.target)) != change.after
+    )
+
+
+def _in_use(plan: Plan, snapshot: Snapshot) -> Iterator[_Use]:
+    """The uses of CPUs that the plan does not end and does not know."""
+    known = {key(change.target) for change in plan.changes} | {key(left.target) for left in plan.skipped}
+    unplaced = {left.target.owner for left in plan.unplaced}
+    now = _affinities(snapshot)
+    for guest in snapshot.guests:
+        if guest.uuid not in unplaced:
+            pinned = [
+                now[key(target)]
+                for target, _ in guest_targets(guest)
+                if target.kind == "vcpu" and key(target) not in known and len(now[key(target)]) == 1
+            ]
+            yield _Use(guest.name, union(pinned))
+
+
+def _affinities(snapshot: Snapshot) -> dict[Key, CpuSet]:
+    """The affinity of each vCPU."""
+    return {
+        key(target): thread.affinity
+        for guest in snapshot.guests
+        for target, threads in guest_targets(guest)
+        if target.kind == "vcpu"
+        for thread in threads
+    }

@@ -1,0 +1,122 @@
+"""Plans reserve the isolated CPUs that they hand out: of two plans for the same CPUs, the later one is stale."""
+
+from dataclasses import replace
+
+import pytest
+from support.hosts import KERNEL, applied, cpus, guest, masked, plain, snapshot
+from support.values import MEMBER
+
+from pinner.agent import admission
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import StalePlan
+from pinner.model.guest import Cgroup, Guest
+from pinner.model.plan import Plan
+from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.planning import planner
+from pinner.planning.placement.process_matching import key
+from pinner.planning.placement.record import record
+from pinner.planning.reservations import require_free
+
+pytestmark = pytest.mark.fault(53)
+
+ISOLATED = plain(16, isolated="8-15")
+FLOOR = cpus("0-7")
+HOST = snapshot(ISOLATED, [guest(1, 2, FLOOR), guest(2, 2, FLOOR), guest(3, 2, FLOOR)])
+
+
+def plan(host: Snapshot, *guests: str, **more: object) -> Plan:
+    return planner.plan(host, "s", Request("isolated", guests=guests, **more))
+
+
+def vcpus(host: Snapshot) -> list[CpuSet]:
+    return [vcpu.thread.affinity for each in host.guests for vcpu in each.vcpus if vcpu.thread]
+
+
+def test_of_two_plans_for_the_same_isolated_cpus_the_second_is_stale():
+    one, other = plan(HOST, "g1"), plan(HOST, "g2")
+    after = applied(HOST, one)
+    with pytest.raises(StalePlan, match=r"CPUs 8-9 are in use by guest g1") as caught:
+        require_free(other, after)
+    assert caught.value.details["plan"] == other.id
+    again = plan(after, "g2")
+    require_free(again, after)
+    taken = vcpus(applied(after, again))[:4]
+    assert len(set(taken)) == 4
+
+
+def test_the_agent_refuses_such_a_plan():
+    one, other = plan(HOST, "g1"), plan(HOST, "g2")
+    with pytest.raises(StalePlan, match="g1"):
+        admission.admit(other, None, applied(HOST, one), None)
+    admission.admit(one, None, applied(HOST, one), None)
+
+
+@pytest.mark.parametrize("smt", ["prefer", "isolate"])
+def test_a_plan_of_all_guests_is_stale_too(smt):
+    one, every = plan(HOST, "g3", smt=smt), plan(HOST, smt=smt)
+    with pytest.raises(StalePlan, match="g3"):
+        require_free(
+            replace(every, changes=tuple(c for c in every.changes if c.target.name != "g3")), applied(HOST, one)
+        )
+
+
+def test_a_plan_may_swap_the_cpus_of_its_own_guests():
+    placed = applied(HOST, plan(HOST, "g1", "g2"))
+    swap = plan(HOST, "g1", "g2")
+    after = {change.target.owner: change.after for change in swap.changes if change.target.kind == "vcpu"}
+    others = dict(zip(after, reversed(after.values()), strict=True))
+    swapped = tuple(
+        replace(change, after=others[change.target.owner]) if change.target.kind == "vcpu" else change
+        for change in swap.changes
+    )
+    require_free(replace(swap, changes=swapped), placed)
+
+
+def test_a_second_apply_and_a_rebalance_are_not_stale():
+    made = plan(HOST)
+    after = applied(HOST, made)
+    require_free(made, after)
+    require_free(plan(after, rebalance=True), after)
+
+
+def test_a_guest_that_the_plan_lists_as_unplaced_is_known_to_it():
+    """g1 is pinned to CPUs of two nodes, so its pins cannot stay; the planner gives one of its CPUs to g2."""
+    top = plain(8, 2, isolated="2,3,6,7")
+    host = snapshot(top, [guest(1, 4, cpus("0-1"), pins=["2", "3", "6", "7"]), guest(2, 2, cpus("0-1"))])
+    made = plan(host)
+    assert [left.target.name for left in made.unplaced] == ["g1"]
+    require_free(made, host)
+
+
+def test_a_vcpu_in_back_off_is_known_to_the_plan():
+    """Another program holds a vCPU of g1 on a CPU that is free otherwise: g2 is placed nevertheless."""
+    first = plan(HOST, "g1")
+    held = applied(HOST, first)
+    request = Request("isolated", guests=("g1", "g2"))
+    moved = next(change.target for change in first.changes if change.target.kind == "vcpu")
+    thread = next(each.vcpus[moved.part].thread for each in held.guests if each.uuid == moved.owner)
+    held = masked(held, {thread.tid: cpus("10")})
+    placement = record(replace(first, request=request), HOST, None)
+    made = planner.plan_from_placement(held, "s", request, placement)
+    assert made.changes
+    left = planner.leave_out(made, {key(moved)}, placement)
+    require_free(left, held)
+    assert key(moved) in {key(each.target) for each in left.skipped}
+
+
+def test_floating_plans_hand_out_nothing():
+    host = snapshot(plain(8), [guest(1, 2, cpus("0-7")), guest(2, 1, cpus("0-7"), pins=["7"])])
+    require_free(planner.plan(host, "s", Request("numa-local", guests=("g1",))), host)
+
+
+def test_live_partitions_reserve_their_cpus():
+    def of(number: int) -> Guest:
+        units = (Cgroup("machine.slice", MEMBER), Cgroup(f"machine.slice/g{number}.scope", MEMBER))
+        return guest(number, 2, cpus("0-15"), cgroups=units)
+
+    host = snapshot(plain(16, kernel=replace(KERNEL, cgroup="v2", partitions=True)), [of(1), of(2)])
+    one, other = plan(host, "g1", isolation="live"), plan(host, "g2", isolation="live")
+    assert not one.blocked
+    with pytest.raises(StalePlan, match="g1"):
+        require_free(other, applied(host, one))
