@@ -46,6 +46,7 @@ from pinner.service.protocol import Service
 from pinner.service.retention import Limits, Purged
 from pinner.store.journal import Journal
 from pinner.store.repositories import Retention, open_store
+from pinner.store.state_folder import require_own_state, this_host
 from pinner.store.unusable_journal import LastMasks, UnusableJournal, open_journal
 
 LOG = logging.getLogger(__name__)
@@ -148,6 +149,7 @@ def local_agent(
     """
     libvirt = Libvirt(config.libvirt.uri, config.libvirt.call_timeout)
     require_own(state_dir(config) / "agent", "[agent] state_dir")
+    require_own_state(state_dir(config) / "agent", this_host(host_name(config)))
     journal = open_journal(state_dir(config) / "agent")
     undo.callback(journal.close)
     placed = LastMasks(journal)

@@ -92,7 +92,8 @@ def _config(connection: Connection, revision: str) -> Iterator["Config"]:
         if (found := _current(connection)) not in (EMPTY, *known):
             raise StoreUnavailable(
                 where(connection.engine),
-                f"its schema {found} was created by a newer pinner; this version knows {NEWEST}",
+                f"its schema {found} was created by a newer pinner; this version knows {NEWEST}. Nothing is changed: "
+                "install that version again, or restore the backup from before its installation",
             )
         if revision not in ("head", EMPTY, *known):
             raise Invalid("revision", revision, f"head, base or one of {', '.join(reversed(known))}")

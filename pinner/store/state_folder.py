@@ -1,0 +1,88 @@
+"""The host to which a state folder belongs: the journal of one host must never be used on another one."""
+
+import hashlib
+import hmac
+import json
+import os
+import tempfile
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pinner.model.errors import Invalid, StoreUnavailable
+
+FILE = "host.json"
+MACHINE_ID = Path("/etc/machine-id")
+
+_APPLICATION = b"pinner state folder"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A host, as its state folder names it."""
+
+    name: str
+    """The host's name in pinner."""
+    machine: str
+    """A hash of /etc/machine-id, which machine-id(5) asks to keep confidential; empty where the host has none."""
+
+    def __str__(self) -> str:
+        return f"{self.name} (machine {self.machine[:12] or 'unknown'})"
+
+
+def this_host(name: str, machine_id: Path = MACHINE_ID) -> Owner:
+    """This host, with its name in pinner."""
+    try:
+        text = machine_id.read_bytes().strip()
+    except OSError:
+        text = b""
+    return Owner(name, hmac.new(_APPLICATION, text, hashlib.sha256).hexdigest() if text else "")
+
+
+def require_own_state(folder: Path, host: Owner) -> None:
+    """Note in a new state folder, or in one of an earlier version, that it belongs to this host.
+
+    Raises Invalid where it belongs to another host: the folder was copied, restored from another host's backup, or is
+    shared by hosts; or this host has another name now. Raises StoreUnavailable where the folder cannot be used.
+    """
+    path = folder / FILE
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            _create(path, host)
+        found = Owner(**json.loads(path.read_bytes()))
+    except OSError as error:
+        raise StoreUnavailable(str(path), error.strerror or str(error)) from None
+    except (ValueError, TypeError):
+        raise StoreUnavailable(
+            str(path), "the file is damaged; delete it if this folder belongs to this host"
+        ) from None
+    if found.machine and host.machine and found.machine != host.machine:
+        raise Invalid(
+            "[agent] state_dir",
+            str(folder.parent),
+            f"the state folder of this host, {host}. This one belongs to {found}, whose threads and runs do not exist "
+            "here. Name another folder, or move this one away. If the machine id of this host was changed, delete "
+            f"{path}",
+        )
+    if found.name != host.name:
+        raise Invalid(
+            "[agent] state_dir",
+            str(folder.parent),
+            f"the state folder of {host.name}. This one belongs to {found}. If the host was renamed, set "
+            f"[host] name = {found.name} so that its runs can still be rolled back; otherwise name another folder",
+        )
+
+
+def _create(path: Path, host: Owner) -> None:
+    """Create the file. It is complete under its name, or does not exist."""
+    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(number, "w") as file:
+            json.dump(asdict(host), file)
+            file.flush()
+            os.fsync(number)
+        with suppress(FileExistsError):  # another process was first; its host counts
+            os.link(name, path)
+    finally:
+        Path(name).unlink()

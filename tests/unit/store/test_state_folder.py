@@ -1,0 +1,59 @@
+"""A state folder is used only by the host that made it."""
+
+import json
+
+import pytest
+
+from pinner.model.errors import Invalid, StoreUnavailable
+from pinner.store.state_folder import FILE, Owner, require_own_state, this_host
+
+HERE, THERE = Owner("compute1", "a" * 64), Owner("compute2", "b" * 64)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "state" / "agent"
+
+
+def test_the_host_that_made_the_folder_uses_it_again(folder):
+    for _ in range(2):
+        require_own_state(folder, HERE)
+    assert json.loads((folder / FILE).read_text()) == {"name": "compute1", "machine": "a" * 64}
+    assert (folder / FILE).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_of_another_host_is_refused(folder):
+    require_own_state(folder, THERE)
+    with pytest.raises(Invalid) as caught:
+        require_own_state(folder, HERE)
+    for part in (str(folder.parent), "compute1", "compute2", "b" * 12, str(folder / FILE)):
+        assert part in caught.value.message
+    assert [path.name for path in folder.iterdir()] == [FILE]
+
+
+def test_a_renamed_host_learns_how_to_keep_its_runs(folder):
+    require_own_state(folder, HERE)
+    with pytest.raises(Invalid, match=r"\[host\] name = compute1"):
+        require_own_state(folder, Owner("new", HERE.machine))
+
+
+@pytest.mark.parametrize(("before", "after"), [("", "a"), ("a", "")])
+def test_a_machine_without_an_id_is_known_by_its_name(folder, before, after):
+    require_own_state(folder, Owner("compute1", before))
+    require_own_state(folder, Owner("compute1", after))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"name": "compute1"}'])
+def test_a_damaged_file_is_named(folder, text):
+    folder.mkdir(parents=True)
+    (folder / FILE).write_text(text)
+    with pytest.raises(StoreUnavailable, match=FILE):
+        require_own_state(folder, HERE)
+
+
+def test_the_machine_id_is_not_stored_itself(tmp_path):
+    (tmp_path / "machine-id").write_text("0123456789abcdef0123456789abcdef\n")
+    host = this_host("compute1", tmp_path / "machine-id")
+    assert len(host.machine) == 64
+    assert "0123456789abcdef" not in host.machine
+    assert this_host("compute1", tmp_path / "missing") == Owner("compute1", "")
