@@ -136,6 +136,14 @@ ROWS = (
         54, "a second `pinner serve` on the same state folder or sockets", "refused, with the process of the first", "P"
     ),
     Row(
+        55,
+        "the agent stalls for a minute before its first journal write; the clock steps by an hour or a day either way; "
+        "the host is restarted",
+        "the trail has what happened, once; no operator's placement is reverted, no back-off of a day; no thread of "
+        "this boot passes for one of an earlier boot",
+        "P",
+    ),
+    Row(
         56,
         "no file descriptor in accept, an exception in any thread, a libvirtd that hangs for long, a stopped agent",
         "no silent death: it recovers, or the process ends non-zero; readiness fails; threads are bounded",

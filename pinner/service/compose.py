@@ -57,7 +57,7 @@ def compose(
     ``migration`` is how long a guest counts as leaving after its migration was reported.
     """
     metrics = Metrics(store.probe)
-    hosts = Hosts(agents, store.guest_hints, now, metrics.looked)
+    hosts = Hosts(agents, store.guest_hints, now, metrics.looked, migration=migration)
     policies = HostPolicies(hosts, store, now)
     plans = PlanMaker(hosts, store, now, sample_seconds)
     heads = AuditHeads(hosts, store)

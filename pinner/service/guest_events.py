@@ -44,7 +44,7 @@ class GuestEventHandler:
         if event.kind == "gone":
             self._store.guest_hints.forget(event.guest, host, [reported])
         elif known and (hint := self._hint(host, event)):
-            self._store.guest_hints.put(hint, [reported])
+            self._store.guest_hints.put(hint, [reported], now=self._now())
         else:
             self._store.audit.append(reported)
         run = ""

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pinner.agent.protocol import Agent
 from pinner.model.errors import Invalid, NotFound, Overloaded, StoreUnavailable
@@ -41,12 +41,16 @@ class Hosts:
         hints: GuestHints,
         now: Callable[[], datetime],
         looked: Callable[[str, float], None] = lambda *_: None,
+        *,
+        migration: timedelta,
     ) -> None:
-        """``looked`` is called after each look, with the host and the seconds that it took."""
+        """``looked`` is called after each look, with the host and the seconds that it took; ``migration`` is how long
+        a guest counts as leaving after its migration was reported."""
         self._looked = looked
         self._agents = dict(agents)
         self._hints = hints
         self._now = now
+        self._migration = migration
         self._scans = {host: SharedCalls[Snapshot](1) for host in agents}
         self._topologies = {host: SharedCalls[Topology](1) for host in agents}
         self._measurements = {host: SharedCalls[Snapshot](MEASUREMENTS) for host in agents}
@@ -81,7 +85,7 @@ class Hosts:
 
         Raises like Agent.snapshot, StoreUnavailable, and Overloaded where MEASURING_CALLERS wait for a measurement.
         """
-        return with_guest_hints(self._take(host, sample_seconds), self._hints.of(host), self._now())
+        return self._with_hints(host, self._take(host, sample_seconds))
 
     def look(self, host: str, sample_seconds: float) -> Snapshot:
         """Like ``snapshot``, but without the hints while the database cannot be read: looking needs no database.
@@ -91,11 +95,10 @@ class Hosts:
         with self._place():
             taken = self._take(host, sample_seconds)
         try:
-            hints = self._hints.of(host)
+            return self._with_hints(host, taken)
         except StoreUnavailable as error:
             LOG.warning("host %s is shown without what earlier events told about its guests: %s", host, error)
             return taken
-        return with_guest_hints(taken, hints, self._now())
 
     def topology(self, host: str) -> Topology:
         """The host's topology now. Its processes and guests are not read. Raises like ``look``."""
@@ -112,6 +115,15 @@ class Hosts:
             yield
         finally:
             self._looking.release()
+
+    def _with_hints(self, host: str, taken: Snapshot) -> Snapshot:
+        hints, now = self._hints.of(host), self._now()
+        latest = now + self._migration
+        if any(hint.leaving_until is not None and hint.leaving_until > latest for hint in hints.values()):
+            # The clock was set back since then: the guest must not count as leaving for longer by that step.
+            self._hints.shorten(host, latest)
+            hints = self._hints.of(host)
+        return with_guest_hints(taken, hints, now)
 
     def _take(self, host: str, sample_seconds: float) -> Snapshot:
         agent = self.agent(host)

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, delete, insert, select, update
+from sqlalchemy import Connection, Engine, String, delete, insert, select, update
+from sqlalchemy import type_coerce as as_type
 
 from pinner import codec
 from pinner.model.audit import AuditEvent
@@ -29,10 +30,18 @@ class GuestHints:
             return {row.guest: GuestHint(row.guest, row.host, row.at, _nova(row.nova), row.leaving_until)
                     for row in connection.execute(query)}  # fmt: skip
 
-    def put(self, hint: GuestHint, events: Iterable[AuditEvent] = ()) -> None:
+    def shorten(self, host: str, latest: datetime) -> None:
+        """Let no guest of a host count as leaving after ``latest``."""
+        table = tables.guest_hints
+        longer = as_type(table.c.leaving_until, String) > tables.utc_text(latest)
+        change = update(table).filter_by(host=host).where(longer).values(leaving_until=latest)
+        write(self._engine, lambda connection: connection.execute(change))
+
+    def put(self, hint: GuestHint, events: Iterable[AuditEvent] = (), *, now: datetime | None = None) -> None:
         """Store a hint, which replaces the guest's earlier one, and append audit events in the same transaction.
 
-        A later hint, of this or another host, stays.
+        A later hint, of this or another host, stays, unless it is later than ``now``: then the clock was set back since
+        that hint was stored, and it must not hide the hints until the clock is as late again.
         """
         events = tuple(events)
         values = {
@@ -47,7 +56,7 @@ class GuestHints:
             stored: datetime | None = connection.execute(select(tables.guest_hints.c.at).where(same_guest)).scalar()
             if stored is None:
                 connection.execute(insert(tables.guest_hints).values(guest=hint.guest, **values))
-            elif stored <= hint.at:
+            elif stored <= hint.at or (now is not None and stored > now):
                 connection.execute(update(tables.guest_hints).where(same_guest).values(values))
             append_events(connection, events)
 

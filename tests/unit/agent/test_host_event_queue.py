@@ -3,6 +3,7 @@
 import threading
 from datetime import timedelta
 
+import pytest
 from support.values import NOON
 
 from pinner.agent.host_event_queue import CAPACITY, HostEventQueue
@@ -74,3 +75,17 @@ def test_the_source_is_called_when_the_watched_names_change():
     for names in (("a",), ("a",), ("b", "a"), ("a", "b"), ()):
         queue.since(0, 0.0, names)
     assert watched == [{"a"}, {"a", "b"}, frozenset()]
+
+
+@pytest.mark.fault(55)
+def test_an_agent_that_starts_after_the_clock_was_set_back_freezes_no_caller():
+    """Its numbers are lower than those that the caller has from the earlier agent."""
+    earlier = HostEventQueue(lambda: NOON + timedelta(hours=1))
+    earlier.publish("guest-started", "a")
+    (last,) = earlier.since(0, 0.0, ())
+    queue = make_queue()
+    queue.publish("guest-started", "b")
+    (lost,) = queue.since(last.seq, 10.0, ())
+    assert lost.kind == "lost"
+    queue.publish("guest-started", "c")
+    assert [event.subject for event in queue.since(lost.seq, 0.0, ())] == ["c"]

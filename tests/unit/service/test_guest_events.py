@@ -202,6 +202,28 @@ def test_a_gone_event_keeps_the_hint_of_another_host(store):
     assert store.guest_hints.of(HOST) == {}
 
 
+@pytest.mark.fault(55)
+def test_a_hint_from_before_the_clock_was_set_back_hides_no_later_one(service, agent, store, clock):
+    clock.at += timedelta(days=1)
+    service.guest_event(HOST, event("started", at=clock.at, nova=NOVA), HOOK)
+    clock.at -= timedelta(days=1)
+    later = replace(NOVA, flavor="small")
+    service.guest_event(HOST, event("started", at=clock.at, nova=later), HOOK)
+    assert store.guest_hints.of(HOST)[GUEST].nova == later
+
+
+@pytest.mark.fault(55)
+def test_a_clock_that_is_set_back_lets_no_guest_leave_for_longer(service, reconciler, agent, clock):
+    enforce(service, reconciler)
+    service.guest_event(HOST, event("leaving", at=clock.at), HOOK)
+    clock.at -= timedelta(days=1)
+    reconciler.reconcile(HOST, "resync")
+    assert kernel(agent) == FREE
+    clock.at += timedelta(minutes=2)
+    reconciler.reconcile(HOST, "resync")
+    assert kernel(agent) == PLACED
+
+
 def test_the_strategy_of_the_flavor_holds_from_the_event_on(service, reconciler, agent):
     """Some versions of Nova do not write extra specs into the metadata."""
     agent.taken = snapshot(plain(16, 2), [guest(1, 2, cpus("0-15")), guest(2, 2, cpus("0-15"))])

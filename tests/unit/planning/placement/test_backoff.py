@@ -90,3 +90,14 @@ def test_a_step_of_the_clock_backwards_delays_no_longer_than_the_delay():
     current = forget(backoffs, earlier)
     assert [each.backoff_until for each in current.values()] == [earlier + MAX_DELAY, earlier + BASE_DELAY]
     assert forget(current, earlier) == current
+
+
+@pytest.mark.fault(55)
+def test_a_clock_that_is_set_back_by_a_day_lengthens_no_delay():
+    """The last time lies in the future then, and counts as now: once, and not again at each look."""
+    backoffs = forget({key(DRIFT.target): Backoff(3, after(86_400))}, NOON)
+    (delayed,) = with_backoff((DRIFT,), backoffs, NOON)
+    assert delayed.backoff_until == after(5)
+    backoffs = forget(backoffs, after(6))
+    (free,) = with_backoff((DRIFT,), backoffs, after(6))
+    assert free.backoff_until is None
