@@ -28,6 +28,7 @@ from pinner.host.captured_guests import captured_guests
 from pinner.host.events import HostWatcher
 from pinner.host.health import checks
 from pinner.host.inventory import take_snapshot
+from pinner.host.kernel import boot_id
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
 from pinner.host.own_pins import OwnPins
@@ -177,7 +178,7 @@ def local_agent(
     watcher = HostWatcher(config.libvirt.uri, own_pins, event_queue, placed) if threads is not None else None
     agent = LocalAgent(
         take, host, journal, now, event_queue, trail, config.agent.recover, name=host_name(config),
-        checks=lambda: checks(watcher, libvirt) if watcher else (),
+        boot=boot_id(LIVE), checks=lambda: checks(watcher, libvirt) if watcher else (),
     )  # fmt: skip
     undo.callback(agent.close)
     try:
@@ -196,7 +197,7 @@ def _purge_journal(
     config: cfg.ConfigOpts, journal: Journal | UnusableJournal, host: LiveHost, trail: AgentTrail
 ) -> None:
     def is_kept(run: str) -> bool:
-        return can_be_undone(journal.run(run), journal.entries(run), host)
+        return can_be_undone(journal.run(run), journal.entries(run), host, boot_id(LIVE))
 
     deleted = journal.purge(now() - timedelta(days=config.retention.runs_days), is_kept)
     if deleted:

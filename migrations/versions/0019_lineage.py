@@ -5,7 +5,7 @@ from alembic import op
 from sqlalchemy.dialects.mysql import LONGTEXT
 
 revision = "0019"
-down_revision = "0017"
+down_revision = "0018"
 
 
 _LONG_TEXT = sa.Text().with_variant(LONGTEXT(), "mysql", "mariadb")

@@ -73,6 +73,10 @@ def _run(agent: Agent, given: Arguments, _: Caller) -> object:
     return agent.run(limits.require_id("run", given.get("run")))
 
 
+def _close_run(agent: Agent, given: Arguments, caller: Caller) -> object:
+    return agent.close_run(_run_of(given, caller))
+
+
 def _entries(agent: Agent, given: Arguments, _: Caller) -> object:
     return _plain(agent.entries(limits.require_id("run", given.get("run"))))
 
@@ -141,6 +145,7 @@ HANDLERS: dict[str, Handler] = {
     "apply": _apply,
     "rollback": _rollback,
     "run": _run,
+    "close_run": _close_run,
     "entries": _entries,
     "host_events": _host_events,
     "health": _health,

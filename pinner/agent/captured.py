@@ -1,6 +1,7 @@
 """The agent of a captured machine: plans can be made for it, but it cannot be changed."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NoReturn
 
 from pinner.agent.protocol import Progress
@@ -9,7 +10,7 @@ from pinner.model.drift import Drift
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.event import HostEvent
 from pinner.model.health import AgentHealth
-from pinner.model.journal import Entry, Run
+from pinner.model.journal import NEVER_BEGUN, Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
@@ -42,6 +43,10 @@ class CapturedAgent:
     def run(self, run: str) -> NoReturn:
         """Raises NotFound, because a captured machine has no runs."""
         raise NotFound("run", run)
+
+    def close_run(self, run: Run) -> Run:
+        """The run as failed: a captured machine cannot be changed."""
+        return replace(run, state="failed", ended_at=run.started_at, error=NEVER_BEGUN)
 
     def entries(self, run: str) -> tuple[Entry, ...]:  # noqa: ARG002
         """No entries, because a captured machine has no runs."""

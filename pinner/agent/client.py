@@ -10,7 +10,7 @@ import struct
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pinner import codec
 from pinner.agent import wire
@@ -18,7 +18,7 @@ from pinner.agent.protocol import Progress
 from pinner.agent.signs_of_life import SignsOfLife, Silent
 from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
 from pinner.model.drift import Drift
-from pinner.model.errors import HostUnreachable, Unanswered, revive
+from pinner.model.errors import HostUnreachable, Invalid, Unanswered, revive
 from pinner.model.event import HostEvent
 from pinner.model.health import AgentHealth
 from pinner.model.journal import Entry, Run
@@ -32,6 +32,8 @@ PATIENCE_SECONDS = 150.0
 """How long a call that is no run may take, besides the seconds of its sample or of its wait for events: two calls of
 libvirt about the whole host at the default [libvirt] call_timeout, and half a minute."""
 _TIMEVAL = struct.Struct("ll")
+
+T = TypeVar("T")
 
 
 class AgentClient:
@@ -60,15 +62,19 @@ class AgentClient:
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
         """See Agent."""
-        return codec.read(Run, self._call(math.inf, progress, call="apply", plan=plan, run=run))
+        return self._read(Run, self._call(math.inf, progress, call="apply", plan=plan, run=run))
 
     def rollback(self, run: Run, progress: Progress) -> Run:
         """See Agent."""
-        return codec.read(Run, self._call(math.inf, progress, call="rollback", run=run))
+        return self._read(Run, self._call(math.inf, progress, call="rollback", run=run))
 
     def run(self, run: str) -> Run:
         """See Agent."""
         return codec.read(Run, self._call(call="run", run=run))
+
+    def close_run(self, run: Run) -> Run:
+        """See Agent."""
+        return codec.read(Run, self._call(call="close_run", run=run))
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """See Agent."""
@@ -128,6 +134,23 @@ class AgentClient:
             raise revive(**message["error"])
         return message["result"]
 
+    def _receive(self, peer: socket.socket) -> dict[str, Any]:
+        try:
+            return wire.receive(peer, seconds=self._silence)
+        except Invalid as error:
+            raise self._unreadable(error) from None
+
+    def _read(self, kind: type[T], value: object) -> T:
+        """The value of a run's message. It is no refusal of the agent if this process cannot read it: the run may go
+        on."""
+        try:
+            return codec.read(kind, value)
+        except Invalid as error:
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: Invalid) -> Unanswered:
+        return Unanswered(self._host, f"the answer of its agent at {self._path} cannot be read: {error}")
+
     def _exchange(
         self,
         peer: socket.socket,
@@ -140,11 +163,11 @@ class AgentClient:
         try:
             _send(peer, self._silence, call)
             while time.monotonic() < deadline:
-                message = wire.receive(peer, seconds=self._silence)
+                message = self._receive(peer)
                 hear()
                 if "progress" in message:
                     if progress is not None:
-                        progress(codec.read(Entry, message["progress"]), message["total"])
+                        progress(self._read(Entry, message["progress"]), message["total"])
                 elif "alive" not in message:
                     return message
         except wire.Overdue:

@@ -62,6 +62,14 @@ def require_rollback(run: Run, host: str) -> None:
         _require_id("run plan", run.plan)
 
 
+def require_run(run: Run, host: str) -> None:
+    """Raises Invalid for a run that no service makes."""
+    _require_run(run, host)
+    for field, value in (("run plan", run.plan), ("run undoes", run.undoes)):
+        if value:
+            _require_id(field, value)
+
+
 def require_id(field: str, value: object) -> str:
     """The id of a run or guest. Raises Invalid."""
     return _require_id(field, value)

@@ -21,7 +21,7 @@ from pinner.model.drift import Drift
 from pinner.model.errors import NotFound, RunConflict, StoreUnavailable
 from pinner.model.event import HostEvent
 from pinner.model.health import AgentHealth, Check
-from pinner.model.journal import Entry, Run
+from pinner.model.journal import NEVER_BEGUN, Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
@@ -59,11 +59,12 @@ class LocalAgent:
         recovery: RecoveryPolicy = "back",
         *,
         name: str,
+        boot: str = "",
         checks: Callable[[], tuple[Check, ...]] = tuple,
     ) -> None:
         """``take_snapshot`` gets the seconds between its two samples; ``trail`` is the audit trail beside the journal;
-        ``recovery`` is how an interrupted apply ends; ``name`` is this host's name in pinner; ``checks`` are
-        those of the parts beside this one."""
+        ``recovery`` is how an interrupted apply ends; ``name`` is this host's name in pinner; ``boot`` the id of its
+        present boot, empty where it is not known; ``checks`` are those of the parts beside this one."""
         self._take_snapshot = take_snapshot
         self._host = host
         self._journal = journal
@@ -73,11 +74,17 @@ class LocalAgent:
         self._recovery = recovery
         self._name = name
         self._checks = checks
+        self._boot = boot
+        self._ended_boots = not boot
 
     def recover(self) -> None:
         """End the run whose process died, if there is one. Called when the agent starts, and before each new run."""
-        if run := recover(self._host, self._journal, self._recovery, self._now):
+        if run := recover(self._host, self._journal, self._recovery, self._now, self._boot):
             LOG.warning("run %s was %s (%s)", run.id, run.recovered, run.state)
+        if not self._ended_boots:
+            if gone := self._journal.end_earlier_boots(self._boot, self._now()):
+                LOG.info("the host was restarted: %d changes of earlier runs ended with their threads", gone)
+            self._ended_boots = True
 
     def close(self) -> None:
         """End every wait for host events."""
@@ -93,6 +100,7 @@ class LocalAgent:
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
         """See Agent."""
+        self._require_open(run)
         with self._trail.refusals(run, self._has_run):
             limits.require_plan(plan, run, self._name)
             run = self._own(run)
@@ -101,6 +109,7 @@ class LocalAgent:
 
     def rollback(self, run: Run, progress: Progress) -> Run:
         """See Agent."""
+        self._require_open(run)
         with self._trail.refusals(run, self._has_run):
             limits.require_rollback(run, self._name)
             run = self._own(run)
@@ -114,17 +123,28 @@ class LocalAgent:
         """The run with the facts that the agent knows itself. Raises RunConflict where the journal has its id."""
         with suppress(NotFound):
             raise RunConflict(run.id, self._journal.run(run.id).state, "give a new run an id that no run has")
+        return replace(self._known(run), state="running", started_at=self._now(), ended_at=None, error="")
+
+    def _known(self, run: Run) -> Run:
+        """The run with texts of limited length, and with the facts that only the agent knows."""
         return replace(
             run,
             actor=limits.cut(run.actor),
             origin=limits.cut(run.origin),
-            state="running",
-            started_at=self._now(),
-            ended_at=None,
-            error="",
             recovered="",
+            boot=self._boot,
             peer=run.peer or peers.own().label,
         )
+
+    def _require_open(self, run: Run) -> None:
+        """Raises RunConflict where the run was closed before it began.
+
+        Such a late call is no attack, and the centre has recorded the run's end. So it is no refusal for the trail.
+        """
+        with suppress(NotFound):
+            if (found := self._journal.run(run.id)).error == NEVER_BEGUN:
+                LOG.warning("run %s begins too late, and is refused: it was closed", run.id)
+                raise RunConflict(run.id, found.state, "it was closed before it began; apply the plan again")
 
     def run(self, run: str) -> Run:
         """See Agent."""
@@ -133,6 +153,16 @@ class LocalAgent:
             self.recover()
             found = self._journal.run(run)
         return found
+
+    def close_run(self, run: Run) -> Run:
+        """See Agent."""
+        limits.require_run(run, self._name)
+        if not self._has_run(run.id):
+            now = self._now()
+            closed = replace(self._known(run), state="failed", started_at=now, ended_at=now, error=NEVER_BEGUN)
+            with suppress(RunConflict):  # the run has begun just now
+                self._journal.close_unbegun(closed)
+        return self.run(run.id)
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """See Agent."""

@@ -40,7 +40,15 @@ class Agent(Protocol):
         """
 
     def run(self, run: str) -> Run:
-        """The run with this id, as the journal has it. Raises NotFound; then the run changed nothing."""
+        """The run with this id, as the journal has it. Raises NotFound; then the run has changed nothing yet, but its
+        call may still be on its way: only ``close_run`` says that it never begins."""
+
+    def close_run(self, run: Run) -> Run:
+        """The run as the journal has it, after the agent has made sure that the run does not begin later.
+
+        Where the journal does not have the run, the agent stores it there as ``failed`` (NEVER_BEGUN). From then on, an
+        apply or a rollback with this id raises RunConflict. Raises Invalid, StoreUnavailable.
+        """
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """The journal's entries of a run."""

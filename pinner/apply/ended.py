@@ -14,10 +14,13 @@ from pinner.model.journal import Entry, Run
 IN_PLACE = ("intent", "done", "stuck")
 
 
-def can_be_undone(run: Run, entries: Iterable[Entry], host: Host) -> bool:
+def can_be_undone(run: Run, entries: Iterable[Entry], host: Host, boot: str = "") -> bool:
     """Whether one of the run's changes is in place on a target that has not ended, or on a child of that target. A
-    change of a persistent definition outlives its guest, so a run with ``persist`` always can."""
+    change of a persistent definition outlives its guest, so a run with ``persist`` always can. ``boot`` is the host's
+    present boot."""
     in_place = [entry for entry in entries if entry.state in IN_PLACE]
+    if run.is_of_earlier_boot(boot) and not run.persist:
+        return False
     return (run.persist and bool(in_place)) or any(not _has_ended(entry, host) for entry in in_place)
 
 

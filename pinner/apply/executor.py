@@ -75,9 +75,9 @@ def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime]
             undone = _require_reversible(run.undoes, journal)
             if not (made := journal.entries(undone.id)):
                 raise RunConflict(undone.id, undone.state, NOTHING_CHANGED)
-            return Transaction(run, undoable(undone, made), host, journal, now, progress).roll_back(
-                persist=undone.persist
-            )
+            earlier = undone.is_of_earlier_boot(run.boot)
+            transaction = Transaction(run, undoable(undone, made), host, journal, now, progress, earlier_boot=earlier)
+            return transaction.roll_back(persist=undone.persist)
     finally:
         journal.leave(run)
 

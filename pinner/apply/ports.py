@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from pinner.model.bounds import Bounds
@@ -114,7 +115,15 @@ class Journal(Protocol):
 
     def begin(self, run: Run) -> None:
         """Lock the host and open a run. Raises HostBusy while another run is open. If the process of that run
-        has ended, the run must be recovered first."""
+        has ended, the run must be recovered first. Raises RunConflict where the journal has a run of this id."""
+
+    def close_unbegun(self, run: Run) -> None:
+        """Store a run that never began, with its end. Raises RunConflict where the journal has a run of this id: of
+        ``begin`` and this, the first one wins."""
+
+    def end_earlier_boots(self, boot: str, at: datetime) -> int:
+        """Note the changes of ended runs from other boots than ``boot`` as ``gone``, with the time ``at``; returns
+        their number. Changes that are in a persistent definition stay ``done``, and so do those of an unknown boot."""
 
     def intend(self, *entries: Entry) -> None:
         """Write entries before the host is touched: new ones, or known ones with threads that were found later (born

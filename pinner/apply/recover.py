@@ -21,8 +21,13 @@ RecoveryPolicy = Literal["back", "forward"]
 """Whether an interrupted apply is undone or finished; an interrupted rollback is always finished."""
 
 
-def recover(host: Host, journal: Journal, policy: RecoveryPolicy, now: Callable[[], datetime]) -> Run | None:
+def recover(
+    host: Host, journal: Journal, policy: RecoveryPolicy, now: Callable[[], datetime], boot: str = ""
+) -> Run | None:
     """Recover the open run whose process has ended; None where there is none.
+
+    ``boot`` is the present boot of the host. A run of an earlier boot is never finished: its threads have ended, and
+    only persistent definitions are restored.
 
     With ``forward``, recovery works like an apply: if a change cannot be made, the changes of its group are undone, or
     all changes where the run makes all or none. If no group is placed, and a change can neither be made nor undone, its
@@ -33,16 +38,20 @@ def recover(host: Host, journal: Journal, policy: RecoveryPolicy, now: Callable[
     if run is None:
         return None
     try:
-        return _resolve(run, host, journal, policy, now)
+        return _resolve(run, host, journal, policy, now, boot)
     finally:
         journal.leave(run)
 
 
-def _resolve(run: Run, host: Host, journal: Journal, policy: RecoveryPolicy, now: Callable[[], datetime]) -> Run:
-    def transaction(entries: Sequence[Entry]) -> Transaction:
-        return Transaction(run, entries, host, journal, now, lambda *_: None, resumed=True)
-
+def _resolve(
+    run: Run, host: Host, journal: Journal, policy: RecoveryPolicy, now: Callable[[], datetime], boot: str
+) -> Run:
     undone = journal.run(run.undoes) if run.undoes else run
+    earlier = undone.is_of_earlier_boot(boot)
+
+    def transaction(entries: Sequence[Entry]) -> Transaction:
+        return Transaction(run, entries, host, journal, now, lambda *_: None, resumed=True, earlier_boot=earlier)
+
     entries = journal.entries(undone.id)
     if run.undoes_all:
         if not entries:
@@ -54,9 +63,10 @@ def _resolve(run: Run, host: Host, journal: Journal, policy: RecoveryPolicy, now
     # finishes the undo. Without entries the apply had changed nothing.
     independent = not run.all_or_nothing and are_independent(each.change for each in entries)
     begun = any(each.state in UNDO_BEGUN for each in entries)
-    if run.kind == "apply" and policy == "forward" and entries and (independent or not begun):
+    forward = run.kind == "apply" and policy == "forward" and not earlier
+    if forward and entries and (independent or not begun):
         return transaction(entries).make()
-    under_way = _under_way(entries, host)
+    under_way = frozenset() if earlier else _under_way(entries, host)
     # A half-made change of a state is undone first: it may have widened the masks that the later changes set.
     first = [each.seq for each in entries if each.seq in under_way and steps.resets_masks(each.change)]
     back = transaction(sorted(undoable(undone, entries), key=lambda entry: entry.seq not in first))

@@ -51,9 +51,12 @@ class Transaction:
         *,
         resumed: bool = False,
         ended: Collection[Target] = (),
+        earlier_boot: bool = False,
     ) -> None:
         """``resumed``: the run was interrupted, so each change may be made, half made or not made. ``ended``: targets
-        that had ended before the run; a new process with the same id must not be changed."""
+        that had ended before the run; a new process with the same id must not be changed. ``earlier_boot``: the changes
+        to undo were made before the host was restarted."""
+        self._earlier_boot = earlier_boot
         self._absent = ended
         self._run = run
         self._entries = entries
@@ -140,6 +143,8 @@ class Transaction:
         return [noted[entry.seq] for entry in self._entries]
 
     def _undo_one(self, entry: Entry, persist: bool, under_way: bool) -> tuple[EntryState, str]:
+        if self._earlier_boot:
+            return steps.undo_earlier_boot(entry, self._host, self._journal, persist=persist)
         return steps.undo(entry, self._host, self._journal, persist=persist, under_way=under_way)
 
     def _losses(self, lost: list[Entry]) -> str:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from pinner.host import capabilities, libnuma, procfs
 from pinner.host.immovable import classify
+from pinner.host.kernel import boot_id
 from pinner.host.sysfs import read_topology
 from pinner.host.sysfs_nodes import overlaps
 from pinner.model.cpuset import CpuSet
@@ -79,6 +80,7 @@ def take_snapshot(
         nova=nova,
         placed=placed,
         warnings=_warnings(root, topology, libvirt),
+        boot=boot_id(root),
     )
 
 

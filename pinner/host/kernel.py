@@ -23,6 +23,11 @@ class Mount(NamedTuple):
     folder: Path
 
 
+def boot_id(root: Path) -> str:
+    """The random id of the present boot; empty where the kernel does not report it, and on a captured machine."""
+    return (text(root / "proc/sys/kernel/random/boot_id") or "").strip()
+
+
 def read_kernel(root: Path) -> Kernel:
     """The running kernel's settings; empty strings where it does not report them."""
     release = _release(root)

@@ -101,11 +101,26 @@ class Run:
     """Whether one failed change undoes the whole run; else only the changes of its guest or process are undone."""
     peer: str = ""
     """The process that called the agent, with its user, as the kernel names it; empty before the agent has the run."""
+    boot: str = ""
+    """The boot of the host in which the run began (/proc/sys/kernel/random/boot_id); empty: not known."""
 
     @property
     def undoes_all(self) -> bool:
         """Whether the run is a rollback of all runs of its host. Its entries are its own."""
         return self.kind == "rollback" and not self.undoes
+
+    def is_of_earlier_boot(self, boot: str) -> bool:
+        """Whether the run began in another boot than ``boot``. Then all its threads have ended. The same thread ids and
+        start times, which count from the boot, belong to others now."""
+        return self.boot != boot and "" not in (self.boot, boot)
+
+
+NEVER_BEGUN = "closed before it began: it changed nothing, and the agent refuses a late begin"
+"""The error of a run that the agent closed before it began."""
+
+
+EARLIER_BOOT = "the host was restarted since"
+"""Why a change of a run from an earlier boot is gone."""
 
 
 def is_final(run: Run, entry: Entry) -> bool:

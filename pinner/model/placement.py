@@ -38,6 +38,8 @@ class Placement:
     """Every target of the plan, and some targets that are absent now: they get their old CPUs when they return."""
     since: int
     """The latest start time (clock ticks after boot) of any process at that moment: later ones are new."""
+    boot: str = ""
+    """The boot of the host in which the targets had these threads; empty: not known."""
 
     @property
     def places(self) -> frozenset[tuple[Target, CpuSet]]:

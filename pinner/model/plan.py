@@ -121,6 +121,8 @@ class Basis:
     """The time of the snapshot."""
     fingerprint: str
     """Topology.fingerprint of that snapshot."""
+    boot: str = ""
+    """Snapshot.boot of that snapshot."""
 
 
 @dataclass(frozen=True, slots=True)

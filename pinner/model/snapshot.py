@@ -45,6 +45,8 @@ class Snapshot:
     """Masks that pinner gave to processes and has not undone. They do not count as restrictions by an owner."""
     warnings: tuple[str, ...] = field(default=())
     """What the agent could not read."""
+    boot: str = ""
+    """The boot of the host (/proc/sys/kernel/random/boot_id); empty: not known."""
 
     def nova_owns(self) -> NovaOwns:
         """The CPUs that Nova owns: the sets of Nova's configuration, and the CPUs of the guests that Nova pinned."""

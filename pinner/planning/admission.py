@@ -66,6 +66,8 @@ def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]
     Raises Refused for a change whose target is not one that the inventory names, or is named twice; StalePlan where a
     guest or a part of it has ended.
     """
+    if plan.basis.boot != snapshot.boot and "" not in (plan.basis.boot, snapshot.boot):
+        raise StalePlan(plan.id, ("the host was restarted after the plan was made",))
     inventory = _inventory(snapshot)
     twice = next((each for each, times in Counter(key(c.target) for c in plan.changes).items() if times > 1), None)
     ended: set[Target] = set()

@@ -91,7 +91,7 @@ def build(strategies: Mapping[str, Strategy], context: Context, snapshot_id: str
         id=name,
         host=snapshot.host,
         request=request,
-        basis=Basis(snapshot_id, snapshot.taken_at, snapshot.topology.fingerprint),
+        basis=Basis(snapshot_id, snapshot.taken_at, snapshot.topology.fingerprint, snapshot.boot),
         roles=answer.roles,
         wanted=answer.wanted,
         changes=changes(context, answer.wanted),

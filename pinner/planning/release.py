@@ -43,7 +43,7 @@ def release(
         id=plan_id(f"{snapshot_id} release {guest} {within}".encode()),
         host=snapshot.host,
         request=request,
-        basis=Basis(snapshot_id, snapshot.taken_at, snapshot.topology.fingerprint),
+        basis=Basis(snapshot_id, snapshot.taken_at, snapshot.topology.fingerprint, snapshot.boot),
         roles=Roles(
             CpuSet(), CpuSet(), CpuSet(), ("this plan allocates no CPUs: it restores the guest's prior affinities",)
         ),

@@ -17,7 +17,7 @@ from pinner.planning import planner
 from pinner.planning.placement.backoff import with_backoff
 from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.process_matching import Key, key, pruned, with_loads
-from pinner.planning.placement.record import record
+from pinner.planning.placement.record import in_boot, record
 from pinner.service.hosts import Hosts
 from pinner.service.policies import HostPolicies
 from pinner.store.repositories import Store
@@ -37,6 +37,8 @@ class Observation:
     drifts: tuple[Drift, ...]
     error: str
     """Why the policy cannot be kept; empty: it can."""
+    run_seq: int
+    """The number of the last run that the placement takes into account."""
 
 
 class Observer:
@@ -51,42 +53,56 @@ class Observer:
     def observe(self, host: str, measurement: Snapshot | None, backoffs: Backoffs) -> Observation:
         """The host now. ``measurement`` is a snapshot with CPU use taken just before; None: CPU use is not known."""
         policy = self._policies.find(host)
-        placement = self.placement(host, policy)
+        placement, run_seq = self._recorded(host, policy)
         taken = self._hosts.snapshot(host, 0.0)
+        if placement is not None:
+            placement = in_boot(placement, taken.boot)
         if measurement is not None:
             taken = with_loads(taken, measurement)
         request = policy.request if policy else placement.request if placement else None
         if request is None:
-            return Observation(policy, placement, taken, None, (), "")
+            return Observation(policy, placement, taken, None, (), "", run_seq)
         taken = pruned(taken, request, placement)
         try:
             plan = planner.plan_from_placement(taken, codec.content_hash(taken), request, placement)
         except (Invalid, NoFit, NotFound, NovaConflict) as error:
-            return Observation(policy, placement, taken, None, (), str(error))
+            return Observation(policy, placement, taken, None, (), str(error), run_seq)
         found = drifts(plan, placement, taken)
         if any(drift.cause == "unknown" for drift in found):
             found = self._hosts.agent(host).explain(found)
         found = with_backoff(found, backoffs, self._now())
-        return Observation(policy, placement, taken, plan, found, plan.blocked)
+        return Observation(policy, placement, taken, plan, found, plan.blocked, run_seq)
 
     def placement(self, host: str, policy: Policy | None) -> Placement | None:
         """The recorded placement, brought up to date with the last applied run.
 
         Under a policy, only a placement of the policy's own request counts.
         """
-        stored = self._store.placements.get(host)
-        run = self._store.runs.last_applied(host)
-        if policy is None and run is None:
-            return None
-        placement, since = stored or (None, None)
+        return self._recorded(host, policy)[0]
+
+    def _recorded(self, host: str, policy: Policy | None) -> tuple[Placement | None, int]:
+        """The placement, and the number of the last run that it takes into account.
+
+        The numbers of the runs say which of two placements is newer: the clock may have been set between them.
+        """
+        placement, since = self._store.placements.get(host) or (None, 0)
+        last = self._store.runs.last_applied(host)
+        if last is None:
+            return (None, since) if policy is None else (self._of(policy, placement), since)
+        seq, run = last
         # Without a policy only the last applied run counts: a later run may have been rolled back.
-        undone = policy is None and placement is not None and run is not None and placement.plan != run.plan
-        if run is not None and (since is None or run.started_at > since or undone):
+        undone = policy is None and placement is not None and placement.plan != run.plan
+        if placement is None or seq > since or undone:
             plan = self._store.plans.get(run.plan)
             if policy is None or replace(plan.request, rebalance=False) == policy.request:
                 snapshot = self._store.snapshots.get(plan.basis.snapshot)
                 placement = record(plan, snapshot, placement, unplaced=self._unplaced(run))
-                self._store.placements.put(placement, self._now())
+                self._store.placements.put(placement, self._now(), seq)
+        return self._of(policy, placement), max(since, seq)
+
+    @staticmethod
+    def _of(policy: Policy | None, placement: Placement | None) -> Placement | None:
+        """The placement where it is one of the policy's request."""
         if placement is None or (policy is not None and placement.request != policy.request):
             return None
         return placement

@@ -164,7 +164,8 @@ class Reconciler:
             ended = [each for each in left if not each.backoff_until and group_of(each.target) not in failures]
             left = tuple(drift for drift in left if drift not in ended)
             unplaced = _unplaced(seen, wanted, failures)
-            self._store_placement(seen, record(wanted, seen.snapshot, seen.placement, unplaced=unplaced))
+            placement = record(wanted, seen.snapshot, seen.placement, unplaced=unplaced)
+            self._store_placement(seen, placement, self._store.runs.number(run.id))
             backoffs = self._backoffs.corrected(host, ended)
             self._record_backoffs(host, ended, backoffs, caller)
         else:
@@ -205,13 +206,13 @@ class Reconciler:
             placement = replace(placement, plan=seen.placement.plan)
         else:
             self._plans.keep(seen.snapshot, plan, caller)
-        self._store_placement(seen, placement)
+        self._store_placement(seen, placement, seen.run_seq)
 
-    def _store_placement(self, seen: Observation, placement: Placement) -> None:
-        """Store the placement where it differs from the recorded one."""
+    def _store_placement(self, seen: Observation, placement: Placement, run_seq: int) -> None:
+        """Store the placement, made after the run of this number, where it differs from the recorded one."""
         before = seen.placement
         if before is None or before.placed != placement.placed or before.roles != placement.roles:
-            self._store.placements.put(placement, self._now())
+            self._store.placements.put(placement, self._now(), run_seq)
 
     def _record_drift(self, host: str, seen: Observation, caller: Caller) -> None:
         """Write the drifts that are new since the last observation to the audit trail, except those in back-off."""

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from pinner.agent.protocol import Progress
 from pinner.model.agent_audit import SignedHead
-from pinner.model.errors import HostUnreachable, PinnerError, StoreUnavailable, Unanswered
+from pinner.model.errors import HostUnreachable, NotFound, PinnerError, RunConflict, StoreUnavailable, Unanswered
 from pinner.model.journal import Entry, Run, is_final
 from pinner.service.run_recorder import RunRecorder
 
@@ -30,15 +30,17 @@ class RunExecution:
         self,
         run: Run,
         recorder: RunRecorder,
+        journaled: Callable[[], Run],
         entries: Callable[[], tuple[Entry, ...]],
         head: Callable[[], SignedHead | None],
         now: Callable[[], datetime],
         notify: Callable[[], None],
     ) -> None:
-        """``entries`` reads the run's entries from the agent, ``head`` the signed head of the agent's audit trail;
-        ``notify`` is called when the store has new progress."""
+        """``journaled`` reads the run from the agent's journal, ``entries`` its entries, ``head`` the signed head of
+        the agent's audit trail; ``notify`` is called when the store has new progress."""
         self._run = run
         self._recorder = recorder
+        self._journaled = journaled
         self._entries = entries
         self._head = head
         self._now = now
@@ -74,16 +76,32 @@ class RunExecution:
         self._recorder.close(ended, self._entries(), self._head())
 
     def _fail(self, error: Exception) -> None:
-        failed = replace(self._run, state="failed", ended_at=self._now(), error=str(error))
         begun = self._begun.is_set()
         if not begun:
             self._refusal = error
-        if isinstance(error, Unanswered) or (begun and isinstance(error, (HostUnreachable, StoreUnavailable))):
-            LOG.error("the end of run %s is read later from the agent's journal: %s", self._run.id, error)
-        elif begun:
-            self._recorder.close(failed, self._entries(), self._head())
+        known = isinstance(error, RunConflict) and error.details.get("run") == self._run.id
+        if known or (begun and not isinstance(error, (HostUnreachable, StoreUnavailable))):
+            self._settle(error)
+        elif begun or isinstance(error, Unanswered):
+            self._read_later(error)
         else:
+            # An agent that answers before the begin has refused the run, and does not begin it any more.
+            failed = replace(self._run, state="failed", ended_at=self._now(), error=str(error))
             self._recorder.refuse(failed, error.code if isinstance(error, PinnerError) else PinnerError.code)
+
+    def _settle(self, error: Exception) -> None:
+        """Store the run's end as the agent's journal has it: only the journal knows which changes were made."""
+        try:
+            journaled = self._journaled()
+            if journaled.ended_at is not None:
+                self._recorder.close(journaled, self._entries(), self._head())
+                return
+        except (HostUnreachable, NotFound) as unknown:
+            error = unknown
+        self._read_later(error)
+
+    def _read_later(self, error: Exception) -> None:
+        LOG.error("the end of run %s is read later from the agent's journal: %s", self._run.id, error)
 
     def _progress(self, entry: Entry, _total: int) -> None:
         """Record an entry. Never raises: a lost database must not stop an apply half-way."""

@@ -51,10 +51,10 @@ class RunRecorder:
             due = self._unstored(self._due.values())
             if due:
                 self._in_doubt = True
-                self._runs.save(due, self._changes(due))
+                if self._runs.save_progress(self._run, due, self._changes(due)):
+                    self._count(due)
                 self._in_doubt = False
                 self._known |= self._due
-                self._count(due)
             self._due.clear()
 
     def close(self, run: Run, entries: Iterable[Entry], head: SignedHead | None) -> None:
@@ -63,15 +63,17 @@ class RunRecorder:
         ``head`` is the agent's signed head; None where the agent cannot report it now.
         """
         with self._guard:
-            due = self._unstored([*self._due.values(), *entries])
+            latest = {entry.seq: entry for entry in (*self._due.values(), *entries)}
             self._due.clear()
             recovered = [replace(self._event(AuditAction.RUN_RECOVER, run.id, "", "", run.recovered), actor=RECOVERY)]
             last = [
                 *(recovered if run.recovered else ()),
                 self._event(AuditAction.RUN_END, run.id, "", head_text(head) if head else "", run_result(run)),
             ]
-            self._runs.end(run, due, [*self._changes(due), *last], head)
-            self._count(due)
+            due = self._unstored(latest.values())
+            every = [latest[seq] for seq in sorted(latest)]
+            if self._runs.end(run, every, last, head, changed=self._changes):
+                self._count(due)
 
     def refuse(self, run: Run, code: str) -> None:
         """Store that the agent refused the run before any change."""

@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from pinner.agent.protocol import Agent
 from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import NOTHING_CHANGED, Blocked, HostUnreachable, NotFound, RunConflict, StoreUnavailable
 from pinner.model.journal import Entry, Run, RunKind, RunProgress, RunState
@@ -25,8 +26,9 @@ LOG = logging.getLogger(__name__)
 POLL_SECONDS = 0.2
 """Seconds between two readings of a run that another process carries out."""
 
-END_GRACE = timedelta(seconds=5)
-"""How long the process that carries out a run may take to store the run's begin and end."""
+BEGIN_GRACE = timedelta(seconds=5)
+"""The age at which a run that the agent does not know is closed. Only a courtesy to a process that is about to begin
+it: the agent refuses the begin of a closed run, so the answer is true whatever the clock says."""
 
 MAX_RUNS = 64
 """Runs carried out at once. A host has one run at a time, but a refusal needs a thread too."""
@@ -181,6 +183,7 @@ class RunManager:
         execution = RunExecution(
             run,
             recorder,
+            lambda: agent.run(run.id),
             lambda: agent.entries(run.undoes or run.id),
             lambda: self._heads.exchange(run.host),
             self._now,
@@ -205,21 +208,24 @@ class RunManager:
             # Progress is collected for one write, and the next change may take long.
             recorder.flush()
             return run
-        now = self._now()
         agent = self._hosts.agent(run.host)
         try:
-            journaled = agent.run(run.id)
-        except NotFound:
-            error = "interrupted before it changed anything"
-            journaled = replace(run, state="failed", ended_at=run.started_at, error=error)
+            journaled = self._journaled(agent, run)
+            if journaled.ended_at is None:
+                return run
+            entries = agent.entries(run.undoes or run.id)
         except (HostUnreachable, StoreUnavailable) as error:
             LOG.warning("the agent cannot report the state of run %s now: %s", run.id, error)
             return run
-        if journaled.ended_at is None:
-            return run
-        # After a step of the clock backwards, an end that seems to come later was some time ago.
-        if now - END_GRACE < journaled.ended_at <= now and not journaled.recovered:
-            return run
         recorder = RunRecorder(run, "", self._runs, self._now, self._changed)
-        recorder.close(journaled, agent.entries(run.undoes or run.id), self._heads.exchange(run.host))
+        recorder.close(journaled, entries, self._heads.exchange(run.host))
         return self._runs.get(run.id)
+
+    def _journaled(self, agent: Agent, run: Run) -> Run:
+        """The run as the agent's journal has it. A run that the agent has not begun is closed there, so that no call
+        that is still on its way begins it."""
+        try:
+            return agent.run(run.id)
+        except NotFound:
+            is_young = abs(self._now() - run.started_at) < BEGIN_GRACE
+            return run if is_young else agent.close_run(run)

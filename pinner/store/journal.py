@@ -4,20 +4,23 @@ import fcntl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import IO
 
 from sqlalchemy import URL
+from sqlalchemy.exc import IntegrityError
 
 from pinner.model import run_events
 from pinner.model.agent_audit import AgentEvent
 from pinner.model.change import AffinityChange, Target, ThreadKey
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.errors import HostBusy, StoreUnavailable
+from pinner.model.errors import HostBusy, NotFound, RunConflict, StoreUnavailable
 from pinner.model.journal import Entry, Run
 from pinner.store import in_force, schema, tables
 from pinner.store.agent_chain import AgentChain
+from pinner.store.boots import end_earlier_boots
 from pinner.store.distinct import distinct_values
 from pinner.store.engine import connect, reading
 from pinner.store.retention import purge_runs
@@ -68,11 +71,19 @@ class Journal:
         try:
             if interrupted := self._runs.running():
                 raise HostBusy(run.host, interrupted[0].id)
-            self._runs.add(run, events=[run_events.begun(run)])
+            self._add(run, run_events.begun(run))
             self._locking_run = run
         except BaseException:
             self._unlock()
             raise
+
+    def close_unbegun(self, run: Run) -> None:
+        """See apply's Journal."""
+        self._add(run, *run_events.ended(run))
+
+    def end_earlier_boots(self, boot: str, at: datetime) -> int:
+        """See apply's Journal."""
+        return end_earlier_boots(self._engine, boot, at)
 
     def intend(self, *entries: Entry) -> None:
         """See apply's Journal."""
@@ -166,6 +177,15 @@ class Journal:
         """See apply's Journal."""
         self._flush()
         return self._runs.recorded_changes(None, guest)
+
+    def _add(self, run: Run, *events: AgentEvent) -> None:
+        try:
+            self._runs.add(run, events=events)
+        except IntegrityError:
+            with suppress(NotFound):
+                # Another process stored a run of this id after the caller had looked for it.
+                raise RunConflict(run.id, self._runs.get(run.id).state, "the journal has a run of this id") from None
+            raise
 
     def _distinct(self, column: str, condition: str) -> tuple[str, ...]:
         """The distinct values of a column of the entries that meet a condition of tables."""

@@ -18,14 +18,19 @@ class Placements:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def get(self, host: str) -> tuple[Placement, datetime] | None:
-        """The host's placement and the time when it was stored; None if no placement is recorded."""
+    def get(self, host: str) -> tuple[Placement, int] | None:
+        """The host's placement, and the number of the last run that it takes into account; None if no placement is
+        recorded."""
         table = tables.placements.c
         with reading(self._engine) as connection:
-            row = connection.execute(select(table.body, table.stored_at).filter_by(host=host)).one_or_none()
-        return (codec.load(Placement, row.body, "placement"), row.stored_at) if row else None
+            row = connection.execute(select(table.body, table.run_seq).filter_by(host=host)).one_or_none()
+        return (codec.load(Placement, row.body, "placement"), row.run_seq) if row else None
 
-    def put(self, placement: Placement, at: datetime) -> None:
-        """Store the placement of its host, which replaces the host's earlier one."""
-        values = {"stored_at": at, "body": codec.dump(placement).decode()}
+    def put(self, placement: Placement, at: datetime, run_seq: int) -> None:
+        """Store the placement of its host, which replaces the host's earlier one.
+
+        ``run_seq`` is the number of the last run that it takes into account: a later run makes a newer placement,
+        whatever the clock said.
+        """
+        values = {"stored_at": at, "run_seq": run_seq, "body": codec.dump(placement).decode()}
         write(self._engine, lambda connection: put_host_row(connection, tables.placements, placement.host, values))

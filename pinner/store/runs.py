@@ -1,6 +1,6 @@
 """Runs and their entries. The agent's journal has the original, the central database has a copy."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from sqlalchemy import (
@@ -76,17 +76,33 @@ class Runs:
 
         write(self._engine, store)
 
+    def save_progress(self, run: Run, entries: Iterable[Entry], events: Iterable[Event]) -> bool:
+        """Like ``save``; False, and nothing is stored, if another process has stored the run's end already."""
+        entries, events = tuple(entries), tuple(events)
+
+        def store(connection: Connection) -> bool:
+            if connection.execute(select(tables.runs.c.state).filter_by(id=run.id)).scalar() != "running":
+                return False
+            _write_entries(connection, entries)
+            _append(connection, events)
+            return True
+
+        return write(self._engine, store)
+
     def end(
         self,
         run: Run,
         entries: Iterable[Entry] = (),
         events: Iterable[Event] = (),
         head: SignedHead | None = None,
+        *,
+        changed: Callable[[Iterable[Entry]], Iterable[Event]] | None = None,
     ) -> bool:
         """Store the end of a run; False, and nothing is stored, if the run has ended already.
 
         The final state of a rollback is also stored as the state of the run that was rolled back, or of all runs.
-        ``head`` is the agent's signed head after the run.
+        ``changed`` makes the audit records of the entries that differ from the stored ones: each change is recorded
+        once, whatever another process has stored meanwhile. ``head`` is the agent's signed head after the run.
         """
         entries, events = tuple(entries), tuple(events)
 
@@ -95,10 +111,13 @@ class Runs:
                 return False
             if run.undoes and run.state in _ROLLED_BACK:
                 connection.execute(_update(run.undoes).values(state=run.state))
-            _write_entries(connection, entries)
+            known = _entries(connection, run.undoes or run.id) if changed else ()
+            stored = {each.seq: each for each in known}
+            due = [entry for entry in entries if stored.get(entry.seq) != entry]
+            _write_entries(connection, due)
             if run.undoes_all and run.state in ("rolled_back", "rolled_back_partly"):
                 in_force.close_all(connection, run, _entries(connection, run.id))
-            _append(connection, events)
+            _append(connection, [*(changed(due) if changed else ()), *events])
             if head is not None:
                 add_head(connection, head)
             return True
@@ -136,8 +155,9 @@ class Runs:
         with reading(self._engine) as connection:
             return tuple(Run(*row) for row in connection.execute(query))
 
-    def last_applied(self, host: str) -> Run | None:
-        """The host's latest apply that succeeded, at least in part, and was not rolled back; None if there is none.
+    def last_applied(self, host: str) -> tuple[int, Run] | None:
+        """The host's latest apply that succeeded, at least in part, and was not rolled back, with its number in
+        the order of all runs; None if there is none.
 
         An apply that changed nothing counts until a later rollback: the changes that it had found made may be undone.
         """
@@ -153,7 +173,7 @@ class Runs:
                 for state in _APPLIED
             ]
         last = max((row for row in rows if row is not None), key=lambda row: row.seq, default=None)
-        return None if last is None else Run(*last[: len(_RUN)])
+        return None if last is None else (last.seq, Run(*last[: len(_RUN)]))
 
     def last_change(self, host: str, owners: Collection[str]) -> str:
         """The id of the host's latest run whose changes of one of these owners of targets (guest or process) are in
@@ -169,6 +189,13 @@ class Runs:
         )
         with reading(self._engine) as connection:
             return connection.execute(query).scalar() or ""
+
+    def number(self, run: str) -> int:
+        """The number of a run in the order of all runs, which needs no clock. Raises NotFound."""
+        with reading(self._engine) as connection:
+            if (seq := connection.execute(select(tables.runs.c.seq).filter_by(id=run)).scalar()) is None:
+                raise NotFound("run", run)
+            return int(seq)
 
     def recorded_changes(self, host: str | None, guest: str) -> tuple[AffinityChange, ...]:
         """Changes that runs made to the threads of a guest (by UUID) and that were not undone, oldest first.

@@ -105,6 +105,7 @@ runs = Table(
     Column("recovered", LONG_TEXT, nullable=False, server_default=""),
     Column("all_or_nothing", Boolean, nullable=False, server_default=false()),
     Column("peer", LONG_TEXT, nullable=False, server_default=""),
+    Column("boot", String(36), nullable=False, server_default=""),
     Index("runs_of_host", "host", "seq"),
     Index("runs_in_state", "state"),
     Index("runs_of_host_in_state", "host", "kind", "state", "seq"),
@@ -165,8 +166,10 @@ placements = Table(
     metadata,
     Column("host", String(255), primary_key=True),
     Column("stored_at", UtcText, nullable=False),
+    Column("run_seq", Integer, nullable=False, server_default="0"),
     Column("body", LONG_TEXT, nullable=False),
 )
+"""``run_seq`` is the ``runs.seq`` of the last run that the placement takes into account."""
 
 backoffs = Table(
     "backoffs",

@@ -57,6 +57,14 @@ class UnusableJournal:
         """Raises StoreUnavailable, so no change is made without a record."""
         self._refuse(run)
 
+    def close_unbegun(self, run: Run) -> None:
+        """Raises StoreUnavailable."""
+        self._refuse(run)
+
+    def end_earlier_boots(self, boot: str, at: datetime) -> int:
+        """Raises StoreUnavailable."""
+        self._refuse(boot, at)
+
     def intend(self, *entries: Entry) -> None:
         """Raises StoreUnavailable."""
         self._refuse(*entries)

@@ -5,8 +5,8 @@ import random
 import struct
 from typing import Any
 
-CALLS = ("snapshot", "topology", "apply", "rollback", "run", "entries", "host_events", "has_guest",
-         "publish_guest_event", "publish_policy_set", "explain", "set_excluded", "audit_head",
+CALLS = ("snapshot", "topology", "apply", "rollback", "run", "close_run", "entries", "host_events",
+         "has_guest", "publish_guest_event", "publish_policy_set", "explain", "set_excluded", "audit_head",
          "audit_records")  # fmt: skip
 
 KINDS = ("emulator", "vcpu", "iothread", "vhost", "process", "memory", "workqueue", "partition", "guest")

@@ -7,6 +7,7 @@ end. The journal and the store are real.
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -21,10 +22,10 @@ from pinner.apply.first_masks import whole_undo
 from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Cause, Drift
-from pinner.model.errors import PinnerError, RunConflict
+from pinner.model.errors import NotFound, PinnerError, RunConflict
 from pinner.model.event import HostEvent
 from pinner.model.health import AgentHealth, Check
-from pinner.model.journal import Entry, Run
+from pinner.model.journal import NEVER_BEGUN, Entry, Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
@@ -46,6 +47,8 @@ class InMemoryAgent:
         """By the owner of a target: why its changes fail. The run places the others."""
         self.break_after: int | None = None
         self.broken: Exception = PinnerError("the agent broke")
+        self.ends_broken_runs = True
+        """Whether the journal has the end of a run that broke: yes after an error, no where the agent was killed."""
         self.gate = threading.Semaphore(1000)
         self.event_queue = HostEventQueue(now)
         self.samples: list[float] = []
@@ -71,6 +74,7 @@ class InMemoryAgent:
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
         if self.refusal is not None:
             raise self.refusal
+        self._require_new(run)
         intents = tuple(Entry(run.id, n, change, "intent", self.now()) for n, change in enumerate(plan.changes, 1))
         self.journal.begin(run)
         self.journal.intend(*intents)
@@ -95,6 +99,7 @@ class InMemoryAgent:
             return self._rollback_all(run, progress)
         if self.run(run.undoes).state not in ("applied", "applied_partly", "failed"):
             raise RunConflict(run.undoes, self.run(run.undoes).state, "only an applied run can be rolled back")
+        self._require_new(run)
         entries = tuple(each for each in self.entries(run.undoes) if each.state == "done")
         self.journal.begin(run)
         for entry in entries[:1]:
@@ -119,6 +124,15 @@ class InMemoryAgent:
 
     def run(self, run: str) -> Run:
         return self.journal.run(run)
+
+    def close_run(self, run: Run) -> Run:
+        with suppress(RunConflict):
+            self.journal.close_unbegun(replace(run, state="failed", ended_at=self.now(), error=NEVER_BEGUN))
+        return self.run(run.id)
+
+    def _require_new(self, run: Run) -> None:
+        with suppress(NotFound):
+            raise RunConflict(run.id, self.run(run.id).state, "give a new run an id that no run has")
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         return self.journal.entries(run)
@@ -150,6 +164,9 @@ class InMemoryAgent:
 
     def _wait_for_gate(self, entry: Entry) -> None:
         if entry.seq == self.break_after:
+            if self.ends_broken_runs:
+                run = replace(self.run(entry.run), state="failed", ended_at=self.now(), error=str(self.broken))
+                self.journal.end(run)
             raise self.broken
         assert self.gate.acquire(timeout=10)
 

@@ -13,7 +13,7 @@ from pinner.apply.steps.affinity import AffinityStep
 from pinner.apply.steps.memory import MemoryStep
 from pinner.apply.steps.state import StateStep
 from pinner.model.change import AffinityChange, Change, MemoryChange, PlannedChange, StateChange
-from pinner.model.journal import Entry, EntryState
+from pinner.model.journal import EARLIER_BOOT, Entry, EntryState
 
 Step = AffinityStep | StateStep | MemoryStep
 """One change under way. ``make`` makes the change, or raises. ``entry`` is the change's entry, with the threads found
@@ -96,6 +96,17 @@ def undo(
             return state.undo(entry, change, host, force=force, half_made=under_way)
         case MemoryChange() as change:
             return memory.undo(entry, change, host)
+    assert_never(entry.change)
+
+
+def undo_earlier_boot(entry: Entry, host: Host, journal: Journal, *, persist: bool) -> tuple[EntryState, str]:
+    """Undo the change of an entry that was made in an earlier boot of the host: ``gone``, except what a guest's
+    persistent definition still has."""
+    match entry.change:
+        case AffinityChange() as change:
+            return affinity.undo_earlier_boot(entry, change, host, journal, persist=persist)
+        case StateChange() | MemoryChange():
+            return "gone", EARLIER_BOOT
     assert_never(entry.change)
 
 

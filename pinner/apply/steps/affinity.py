@@ -15,10 +15,13 @@ from pinner.apply.steps.heirs import given_masks, restore_heirs, usual
 from pinner.model.change import PINNED, AffinityChange, ThreadKey, ThreadMask, masks_of
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import ApplyFailed, Busy, Gone, PinnerError
-from pinner.model.journal import Entry, EntryState
+from pinner.model.journal import EARLIER_BOOT, Entry, EntryState
 from pinner.model.text import affinities
 
 LOG = logging.getLogger(__name__)
+
+_NEVER = -1
+"""A start time that no thread has."""
 
 
 def before_and_after(change: AffinityChange) -> tuple[str, str]:
@@ -181,6 +184,20 @@ def undo(
     if problems:
         return "stuck", "; ".join(problems)
     return ("gone", gone) if gone else ("undone", "")
+
+
+def undo_earlier_boot(
+    entry: Entry, change: AffinityChange, host: Host, journal: Journal, *, persist: bool
+) -> tuple[EntryState, str]:
+    """Undo a change that was made in an earlier boot of the host: only a definition can still have it.
+
+    A guest that was started from that definition has the change's pins again, in new threads. No thread passes for one
+    of the change by its id and start time.
+    """
+    if not persist or change.target.kind not in PINNED:
+        return "gone", EARLIER_BOOT
+    change = replace(change, before=tuple(replace(mask, started=_NEVER) for mask in change.before))
+    return undo(replace(entry, found=(), heirs=()), change, host, journal, persist=True, force=False, repin=False)
 
 
 class _Masks:

@@ -34,8 +34,26 @@ def record(plan: Plan, snapshot: Snapshot, previous: Placement | None, *, unplac
         request=request,
         roles=before.roles if before and _within(plan, before) else plan.roles,
         placed=(*placed, *absent[:ABSENT]),
+        boot=snapshot.boot,
         since=max((thread.started for process in snapshot.processes for thread in process.threads), default=0),
     )
+
+
+def in_boot(placement: Placement, boot: str) -> Placement:
+    """The placement as the boot ``boot`` of the host sees it.
+
+    After a restart of the host, all recorded threads have ended. Guests and processes that have returned get their
+    recorded CPUs as new ones, and no thread passes for a recorded one by its id and start time.
+    """
+    if placement.boot == boot or "" in (placement.boot, boot):
+        return placement
+    placed = (
+        replace(
+            each, threads=(), target=replace(each.target, part=None) if each.target.kind == "process" else each.target
+        )
+        for each in placement.placed
+    )
+    return replace(placement, placed=tuple(placed), since=0, boot=boot)
 
 
 def _placed(plan: Plan, snapshot: Snapshot, previous: Placement | None) -> Iterator[PlacedTarget]:

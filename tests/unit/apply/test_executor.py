@@ -360,8 +360,9 @@ def test_as_planned_or_as_it_was(journal, targets, fails, controller, whole):
     for n, (kind, masks, after) in enumerate(targets):
         guest = f"g{n % 4}"
         target = {"emulator": emulator(guest), "vcpu": vcpu(n, guest), "process": daemon(100 * (n + 1))}[kind]
+        if target in host.threads:
+            continue
         host.add(target, *(masks[:1] if kind == "vcpu" else masks))
-        changes = [change for change in changes if change.target != target]
         changes.append(host.change(target, after))
     before, groups = host.kernel(), {group_of(change.target) for change in changes}
     fail_at(host, fails, ApplyFailed("x", "no"))

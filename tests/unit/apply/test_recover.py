@@ -255,3 +255,59 @@ def test_a_partition_that_was_not_begun_is_not_written(host, journal):
     assert recovered(host, journal).state == "undone"
     assert [what for what, _ in host.writes if what == str(SCOPE)] == []
     assert host.kernel() == host.before
+
+
+@pytest.mark.fault(55)
+@pytest.mark.parametrize("policy", ["back", "forward"])
+def test_a_run_of_an_earlier_boot_touches_no_thread_with_the_same_id(host, journal, policy):
+    """Start times count from the boot: after it, other threads may have the ids and start times of the journal."""
+    leave(journal, the_plan(host), boot="boot-1")
+    before = host.kernel()
+    host.writes.clear()
+    run = recover(host, journal, policy, lambda: NOON, "boot-2")
+    assert (run.state, host.kernel(), host.writes) == ("undone", before, [])
+    assert states(journal) == ["gone"] * 4
+
+
+@pytest.mark.fault(55)
+@pytest.mark.parametrize("boot", ["boot-1", ""])
+def test_a_run_of_the_present_boot_or_of_an_unknown_one_is_undone(host, journal, boot):
+    leave(journal, the_plan(host), boot=boot)
+    host.move(400, "0")
+    run = recover(host, journal, "back", lambda: NOON, "boot-1")
+    assert (run.state, host.kernel()) == ("undone", host.before)
+
+
+@pytest.mark.fault(55)
+def test_a_rollback_after_a_restart_of_the_host_restores_only_the_definitions(host, journal):
+    """The guest was started from its definition, in new threads; the process 400 is another one."""
+    host.definitions[vcpu(0).owner] = "<cputune/>"
+    run = make_run(persist=True, boot="boot-1")
+    executor.apply(the_plan(host), run, host, journal, lambda: NOON, lambda *_: None)
+    for target in (emulator(), vcpu(0), vcpu(1)):
+        host.threads[target] = [replace(thread, started=99) for thread in host.threads[target]]
+    host.writes.clear()
+    undo = make_run("run-2", kind="rollback", undoes="run-1", boot="boot-2")
+    ended = executor.rollback(undo, host, journal, lambda: NOON, lambda *_: None)
+    assert ended.state == "rolled_back_partly"
+    assert "the host was restarted since" in ended.error
+    assert states(journal) == ["undone"] * 3 + ["gone"]
+    assert host.definitions[vcpu(0).owner] == "<cputune/>"
+    assert [str(thread.cpus) for thread in host.threads[vcpu(0)]] == ["0-7"]
+    assert host.kernel()[400] == "0", "another process, which has the id and start time of the placed one"
+
+
+@pytest.mark.fault(55)
+def test_the_changes_of_earlier_boots_are_gone_from_the_journal(host, journal):
+    plan = the_plan(host)
+    host.definitions[vcpu(0).owner] = "<cputune/>"
+    for name, boot, persist in (("run-1", "boot-1", False), ("run-2", "boot-1", True), ("run-3", "boot-2", False)):
+        run = make_run(name, boot=boot, persist=persist)
+        executor.apply(plan, run, host, journal, lambda: NOON, lambda *_: None)
+        assert journal.run(name).boot == boot
+        for tid, mask in host.before.items():
+            host.move(tid, mask)
+    assert journal.end_earlier_boots("boot-2", NOON) == 5
+    found = {name: [entry.state for entry in journal.entries(name)] for name in ("run-1", "run-2", "run-3")}
+    assert found == {"run-1": ["gone"] * 4, "run-2": ["done"] * 3 + ["gone"], "run-3": ["done"] * 4}
+    assert journal.end_earlier_boots("boot-2", NOON) == 0

@@ -26,11 +26,12 @@ from pinner.model.errors import (
     StoreUnavailable,
     Unanswered,
 )
+from pinner.model.journal import NEVER_BEGUN
 from pinner.model.page import PageRequest
 from pinner.model.request import Request
 from pinner.service.compose import compose
 from pinner.service.protocol import Service
-from pinner.service.runs import END_GRACE
+from pinner.service.runs import BEGIN_GRACE
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
 BOB = Caller("bob", "cli pts/1", "req-2")
@@ -342,7 +343,7 @@ def test_close_waits_for_the_run_under_way(store, agent, clock, plan):
 
 
 def test_an_agent_that_fails_during_a_run(service, agent, plan):
-    """An unexpected error of the agent: the run is failed with its cause, and the changes already made are recorded."""
+    """An unexpected error of the agent: only its journal knows which changes it has made, and how the run ended."""
     agent.break_after = 2
     run = service.apply(plan.id, False, ANN)
     assert finish(service, run)[-1].run.state == "failed"
@@ -351,9 +352,19 @@ def test_an_agent_that_fails_during_a_run(service, agent, plan):
     assert [r.result for r in trail(service, "run.change", "run.end")] == ["done", "failed: the agent broke"]
 
 
+def test_an_agent_that_fails_during_a_run_without_an_end(service, agent, plan):
+    """While the journal has no end, the run is running: nobody knows better."""
+    agent.break_after, agent.ends_broken_runs = 2, False
+    run = service.apply(plan.id, False, ANN)
+    wait_through(service, run)
+    assert service.run(run.id).state == "running"
+    assert trail(service, "run.end") == []
+
+
 def test_the_end_of_a_run_is_read_later_from_an_unreachable_agent(service, agent, plan, clock):
     """The connection broke and the run went on: the agent's journal tells how the run ended."""
-    agent.break_after, agent.broken = 2, HostUnreachable("h1", "the connection broke")
+    agent.break_after, agent.ends_broken_runs = 2, False
+    agent.broken = HostUnreachable("h1", "the connection broke")
     run = service.apply(plan.id, False, ANN)
     wait_through(service, run)
     assert service.run(run.id).state == "running"
@@ -361,7 +372,6 @@ def test_the_end_of_a_run_is_read_later_from_an_unreachable_agent(service, agent
     for entry in entries:
         agent.journal.note(entry)
     agent.journal.end(replace(run, state="applied", ended_at=clock()))
-    clock.at += END_GRACE
     assert service.run(run.id).state == "applied"
     assert service.entries(run.id) == entries
     assert [r.result for r in trail(service, "run.change", "run.end")] == ["done", "done", "done", "applied"]
@@ -369,7 +379,8 @@ def test_the_end_of_a_run_is_read_later_from_an_unreachable_agent(service, agent
 
 def test_the_end_of_a_run_is_read_from_the_agent_after_the_clock_was_set_back(service, agent, plan, clock):
     """Otherwise the run would be under way until the clock is as late as before."""
-    agent.break_after, agent.broken = 2, HostUnreachable("h1", "the connection broke")
+    agent.break_after, agent.ends_broken_runs = 2, False
+    agent.broken = HostUnreachable("h1", "the connection broke")
     run = service.apply(plan.id, False, ANN)
     wait_through(service, run)
     agent.journal.end(replace(run, state="applied", ended_at=clock()))
@@ -392,7 +403,7 @@ def test_a_run_may_have_begun_although_the_agent_was_killed_before_its_first_mes
     monkeypatch.setattr(agent, "apply", killed)
     with pytest.raises(HostUnreachable):
         service.apply(plan.id, False, ANN)
-    clock.at += 2 * END_GRACE
+    clock.at += 2 * BEGIN_GRACE
     (run,) = service.runs(None, PageRequest(5)).items
     assert run.state == state
     assert service.entries(run.id) == (agent.entries(run.id) if begins else ())
@@ -401,14 +412,94 @@ def test_a_run_may_have_begun_although_the_agent_was_killed_before_its_first_mes
 def test_a_run_whose_process_died_before_its_agent_began(service, store, clock):
     store.runs.add(make_run("run-dead", started_at=clock.at))
     assert service.run("run-dead").state == "running"
-    clock.at += 2 * END_GRACE
+    clock.at += 2 * BEGIN_GRACE
     assert [p.run.state for p in service.follow("run-dead")] == ["failed"]
-    assert service.runs("h1", PageRequest(5)).items[0].error == "interrupted before it changed anything"
+    assert service.runs("h1", PageRequest(5)).items[0].error == NEVER_BEGUN
+
+
+@pytest.mark.fault(55)
+@pytest.mark.parametrize("step", [timedelta(minutes=1), timedelta(hours=-1), timedelta(days=1)])
+def test_a_call_that_comes_late_does_not_begin_a_closed_run(service, agent, plan, store, clock, step):
+    """Another service read the run before the agent had begun it, and said that it failed: so it does not begin."""
+    waiting, go_on = threading.Event(), threading.Event()
+    apply = agent.apply
+
+    def stalled(wanted, run, progress):
+        waiting.set()
+        assert go_on.wait(10)
+        return apply(wanted, run, progress)
+
+    agent.apply = stalled
+    refused = []
+
+    def call():
+        with pytest.raises(RunConflict) as caught:
+            service.apply(plan.id, False, ANN)
+        refused.append(caught.value)
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    assert waiting.wait(10)
+    (run,) = service.runs(None, PageRequest(5)).items
+    assert run.state == "running"
+    clock.at += step
+    assert service.run(run.id).state == "running", "the process that carries it out may still begin it"
+    with closing(compose_service(agent, store, clock)) as other:
+        ended = other.service.run(run.id)
+        assert (ended.state, ended.error) == ("failed", NEVER_BEGUN)
+        go_on.set()
+        caller.join(10)
+        assert refused
+        assert agent.masks == {}
+        assert service.run(run.id) == ended == other.service.run(run.id)
+        assert [r.result for r in trail(service, "run.apply", "run.change", "run.end")] == [
+            "started",
+            f"failed: {NEVER_BEGUN}",
+        ]
+        assert other.service.verify_audit().ok
+
+
+@pytest.mark.fault(55)
+def test_the_begin_that_wins_against_a_close(agent, clock, plan):
+    run = make_run("run-1", plan=plan.id)
+    agent.apply(plan, run, lambda *_: None)
+    assert agent.close_run(run).state == "applied"
+    agent.close_run(make_run("run-2"))
+    with pytest.raises(RunConflict, match="run-2"):
+        agent.journal.begin(make_run("run-2"))
+    agent.journal.begin(make_run("run-3"))
+    agent.journal.end(make_run("run-3", state="applied", ended_at=clock()))
+
+
+@pytest.mark.fault(55)
+def test_two_services_that_store_the_end_of_a_run_record_each_change_once(service, agent, plan, store, clock):
+    """The other service asks the journal after the run's end, and before this one has stored it."""
+    gate, ended = threading.Event(), threading.Event()
+    apply = agent.apply
+
+    def slow(wanted, run, progress):
+        done = apply(wanted, run, progress)
+        ended.set()
+        assert gate.wait(10)
+        return done
+
+    agent.apply = slow
+    run = service.apply(plan.id, False, ANN)
+    assert ended.wait(10)
+    with closing(compose_service(agent, store, clock)) as other:
+        assert other.service.run(run.id).state == "applied"
+        gate.set()
+        wait_through(service, run)
+        assert service.run(run.id).state == "applied"
+        assert len(trail(service, "run.change")) == 3
+        assert len(trail(service, "run.end")) == 1
+        assert other.service.verify_audit().ok
 
 
 def test_the_result_of_a_recovery_is_recorded_at_the_next_start(service, agent, plan, store, clock):
     """At once: the process that carried out the run is dead, so no other process can store the run's end."""
-    agent.break_after, agent.broken = 2, HostUnreachable("h1", "the agent was killed")
+    agent.break_after, agent.ends_broken_runs = 2, False
+    agent.broken = HostUnreachable("h1", "the agent was killed")
     run = service.apply(plan.id, False, ANN)
     wait_through(service, run)
     entries = [replace(entry, state="undone") for entry in agent.entries(run.id)]
@@ -427,7 +518,8 @@ def test_the_result_of_a_recovery_is_recorded_at_the_next_start(service, agent, 
 
 
 def test_the_end_of_a_run_is_read_later_from_an_agent_that_cannot_write(service, agent, plan, clock):
-    agent.break_after, agent.broken = 2, StoreUnavailable("journal.sqlite", "database or disk is full")
+    agent.break_after, agent.ends_broken_runs = 2, False
+    agent.broken = StoreUnavailable("journal.sqlite", "database or disk is full")
     run = service.apply(plan.id, False, ANN)
     wait_through(service, run)
     assert service.run(run.id).state == "running"
@@ -437,17 +529,16 @@ def test_an_apply_continues_without_the_database(service, agent, plan, clock, mo
     agent.gate = threading.Semaphore(0)
     run = service.apply(plan.id, False, ANN)
 
-    def lost(*_):
+    def lost(*_, **__):
         raise StoreUnavailable("pinner.sqlite", "disk I/O error")
 
     with monkeypatch.context() as broken:
-        broken.setattr(store.runs, "save", lost)
+        broken.setattr(store.runs, "save_progress", lost)
         broken.setattr(store.runs, "end", lost)
         agent.gate.release(1000)
         wait_through(service, run)
     assert len(agent.masks) == 6
     assert "only in the agent's journal" in caplog.text
-    clock.at += END_GRACE
     assert service.run(run.id).state == "applied"
     assert [entry.state for entry in service.entries(run.id)] == ["done"] * 3
     assert len(trail(service, "run.change")) == 3

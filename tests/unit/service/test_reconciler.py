@@ -12,10 +12,12 @@ from support.values import NOON
 
 from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.backoff import BASE_DELAY, FREE_RETRIES, MAX_DELAY
+from pinner.model.change import AffinityChange, ThreadMask
 from pinner.model.errors import HostUnreachable, NotFound, NovaConflict, PolicyConflict, Refused, RunConflict, StalePlan
 from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.model.request import Request
+from pinner.planning.context import guest_targets
 from pinner.service.compose import compose
 from pinner.service.hosts import Hosts
 
@@ -75,6 +77,10 @@ def test_a_policy_is_set_read_and_recorded(service):
     assert (first.actor, first.before, first.after[:8]) == ("ann", "", "observe:")
     assert second.before == first.after
     assert "g9" in second.after
+
+
+def _vcpus(agent):
+    return [target for each in agent.taken.guests for target, _ in guest_targets(each) if target.kind == "vcpu"]
 
 
 def test_a_policy_of_an_unknown_strategy_or_host(service):
@@ -271,6 +277,67 @@ def test_a_change_that_the_policy_would_undo_is_refused(service, reconciler, age
     assert len(service.drift(HOST).drifts) == 4
 
 
+@pytest.mark.fault(55)
+@pytest.mark.parametrize("step", [-timedelta(days=1), -timedelta(hours=1), timedelta(hours=1), timedelta(days=400)])
+def test_a_clock_that_is_set_reverts_no_rebalance_of_an_operator(service, reconciler, agent, clock, step):
+    """The numbers of the runs say which placement is the newest, not their times."""
+    agent.taken = snapshot(plain(16, isolated="8-15"), [guest(1, 2, cpus("0-7")), guest(2, 2, cpus("0-7"))])
+    service.set_policy(HOST, Policy(Request("isolated"), "enforce"), ANN)
+    reconciler.reconcile(HOST, "started")
+    rebalance = service.plan(HOST, Request("isolated", rebalance=True), None, 0.0, ANN)
+    after = {target: cpus(mask) for target, mask in zip(_vcpus(agent), ("14", "15"), strict=False)}
+    changes = tuple(
+        AffinityChange(target, (ThreadMask(VCPU + n, 7, agent.masks[VCPU + n]),), mask, "so")
+        for n, (target, mask) in enumerate(after.items())
+    )
+    wanted = tuple(replace(want, cpus=after.get(want.target, want.cpus)) for want in rebalance.wanted)
+    moved = replace(rebalance, id="plan-moved", changes=changes, wanted=wanted)
+    reconciler._store.plans.add(moved, NOON)
+    clock.at += step
+    list(service.follow(service.apply(moved.id, False, ANN).id))
+    assert [str(agent.masks[tid]) for tid in (VCPU, VCPU + 1)] == ["14", "15"]
+    for _ in range(2):
+        assert reconciler.reconcile(HOST, "resync").drifts == ()
+    assert [str(agent.masks[tid]) for tid in (VCPU, VCPU + 1)] == ["14", "15"]
+
+
+@pytest.mark.fault(55)
+@pytest.mark.parametrize("step", [-timedelta(days=1), timedelta(days=1)])
+def test_a_clock_that_is_set_leaves_no_target_alone(service, reconciler, agent, clock, step):
+    service.set_policy(HOST, ENFORCE, ANN)
+    reconciler.reconcile(HOST, "started")
+    for _ in range(FREE_RETRIES):
+        meddle(agent, VCPU, "9")
+        reconciler.reconcile(HOST, "guest-changed")
+    meddle(agent, VCPU, "9")
+    clock.at += step
+    reconciler.reconcile(HOST, "guest-changed")
+    clock.at += BASE_DELAY
+    assert reconciler.reconcile(HOST, "resync").drifts == ()
+    assert kernel(agent) == PLACED
+
+
+@pytest.mark.fault(55)
+def test_a_placement_of_an_earlier_boot_is_placed_again_as_new(service, reconciler, agent):
+    """After the restart every process has the id and start time of a placed one, and is another one."""
+    agent.taken = replace(agent.taken, boot="boot-1")
+    service.set_policy(HOST, ENFORCE, ANN)
+    reconciler.reconcile(HOST, "started")
+    assert kernel(agent) == PLACED
+    other = process(500, 0.0, "7", "7", name="other", reasons=["restricted"] * 2)
+    agent.masks.clear()
+    daemon = replace(process(501, 0.0, "0-15", name="daemon"), started=4)
+    agent.taken = replace(agent.taken, boot="boot-2", processes=(other, daemon))
+    causes = {str(drift.target): drift.cause for drift in service.drift(HOST).drifts}
+    assert causes["guest g1 vcpu 0"] == "arrived"
+    assert reconciler.reconcile(HOST, "started").drifts == ()
+    assert agent.masks.get(500) is None, "the restricted process is not the placed one"
+    assert str(agent.masks[501]) == "0-1", "the daemon is the placed one, in a new process"
+    stored, _ = reconciler._store.placements.get(HOST)
+    assert stored.boot == "boot-2"
+    assert reconciler.reconcile(HOST, "resync").drifts == ()
+
+
 def test_a_policy_with_another_request_makes_a_new_placement(service, reconciler, agent):
     service.set_policy(HOST, ENFORCE, ANN)
     reconciler.reconcile(HOST, "started")
@@ -373,9 +440,6 @@ def test_a_failed_run_is_reported_and_retried(service, reconciler, agent):
     agent.break_after = 2
     assert "the agent broke" in reconciler.reconcile(HOST, "started").error
     agent.break_after = None
-    agent.journal.end(
-        replace(agent.journal.run(service.runs(HOST, PageRequest(1)).items[0].id), state="failed", ended_at=NOON)
-    )
     assert reconciler.reconcile(HOST, "resync").error == ""
     assert kernel(agent) == PLACED
 

@@ -22,7 +22,7 @@ def placements(engine):
 
 def test_a_placement_is_read_as_it_was_stored(placements):
     assert placements.get("h1") is None
-    placements.put(PLACEMENT, NOON)
-    placements.put(PLACEMENT, NOON + timedelta(hours=1))
-    assert placements.get(PLACEMENT.host) == (PLACEMENT, NOON + timedelta(hours=1))
+    placements.put(PLACEMENT, NOON, 3)
+    placements.put(PLACEMENT, NOON - timedelta(hours=1), 4)
+    assert placements.get(PLACEMENT.host) == (PLACEMENT, 4)
     assert placements.get("h2") is None

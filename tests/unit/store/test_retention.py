@@ -69,7 +69,7 @@ def test_the_run_of_a_placement_is_kept_with_its_plan(store):
     plans = [add_plan(store, number) for number in range(3)]
     store.runs.add(make_run("run-0", plan=plans[0].id, state="applied"))
     store.runs.add(make_run("run-1", plan=plans[1].id, state="undone"))
-    store.placements.put(Placement("h1", plans[0].id, NOON, Request(), plans[0].roles, (), 0), NOON)
+    store.placements.put(Placement("h1", plans[0].id, NOON, Request(), plans[0].roles, (), 0), NOON, 1)
     young = add_plan(store, 3, YEAR)
     assert purge_plans(store.plans._engine, NOON + timedelta(days=1), dry_run=True) == (1, 0)
     assert purge_plans(store.plans._engine, NOON + timedelta(days=1)) == (1, 1)

@@ -150,9 +150,9 @@ def test_an_earlier_snapshot_is_readable_under_its_id(old, upgraded):
 
 def test_an_earlier_policy_and_placement_are_readable(old, upgraded):
     policy = upgraded.policies.get("h1")
-    placement, stored_at = upgraded.placements.get("h1")
+    placement, run_seq = upgraded.placements.get("h1")
     assert (policy.mode, policy.request.excluded_processes, policy.request.rebalance) == ("enforce", ("backup",), False)
-    assert (placement.request, stored_at) == (policy.request, NOON)
+    assert (placement.request, run_seq) == (policy.request, 1)
     assert sorted(placed.target.kind for placed in placement.placed) == sorted(KINDS)
     for table, value in (("policies", policy), ("placements", placement)):
         ((body,),) = rows(old, table, "body")

@@ -1,0 +1,24 @@
+"""The changes of earlier boots of the host: their threads have ended."""
+
+from datetime import datetime
+
+from sqlalchemy import Engine, and_, select, update
+
+from pinner.model.change import PINNED
+from pinner.model.journal import EARLIER_BOOT
+from pinner.store import tables
+from pinner.store.engine import reading
+from pinner.store.write import write
+
+
+def end_earlier_boots(engine: Engine, boot: str, at: datetime) -> int:
+    """Store the changes of ended runs from other boots as ``gone``; see apply's Journal. Returns their number."""
+    runs, table = tables.runs.c, tables.entries.c
+    ended = and_(runs.boot != "", runs.boot != boot, runs.state != "running")
+    with reading(engine) as connection:
+        if connection.execute(select(runs.seq).where(ended).limit(1)).first() is None:
+            return 0
+    lasting = table.run.in_(select(runs.id).where(ended, runs.persist)) & table.kind.in_(PINNED)
+    due = table.run.in_(select(runs.id).where(ended)) & table.state.in_(("intent", "done", "stuck")) & ~lasting
+    change = update(tables.entries).where(due).values(state="gone", at=at, error=EARLIER_BOOT)
+    return int(write(engine, lambda connection: connection.execute(change).rowcount))
