@@ -1,14 +1,15 @@
 """Each vCPU on a CPU of its own that is isolated from the kernel's scheduler, all of a guest on one NUMA node."""
 
+from dataclasses import replace
 from typing import ClassVar
 
-from pinner.model.plan import LeftOut, Roles
+from pinner.model.plan import LeftOut
 from pinner.planning import isolation
 from pinner.planning.context import Context, guest_target, plugged
 from pinner.planning.roles import Resolved
 from pinner.planning.strategies import isolated_live, node_choice
 from pinner.planning.strategies.common import pin, place_emulator, place_host_processes
-from pinner.planning.strategies.cpu_allocator import allocate
+from pinner.planning.strategies.cpu_allocator import Allocation, allocate
 from pinner.planning.strategy import COMMON, Answer
 
 
@@ -22,48 +23,57 @@ class Isolated:
     parameters: ClassVar[tuple[str, ...]] = (*COMMON, "smt", "isolation")
 
     def place(self, context: Context) -> Answer:
-        """Where this boot isolates too few CPUs, no guest is placed, and the answer says how to isolate them.
+        """Every guest that fits the isolated CPUs is placed; the others are unplaced, with the numbers.
 
-        Raises Invalid, NoFit (see roles.resolve).
+        Where this boot isolates no CPU, no guest is placed, and the answer says how to isolate CPUs. Raises Invalid,
+        NoFit (see roles.resolve).
         """
         resolved = context.resolve(isolating=True)
         exclusive = context.allocatable.exclusive
         allocation = allocate(context, exclusive)
-        enough = bool(exclusive) and not allocation.unplaced
-        if not enough and not resolved.roles.vcpu <= exclusive:
-            live = context.request.isolation == "live"
-            return isolated_live.place(context, resolved) if live else _not_isolated(context, resolved)
-        roles = Roles(resolved.roles.housekeeping, resolved.roles.emulator, exclusive, resolved.roles.notes)
-        wanted = list(place_host_processes(context, roles))
-        for guest in context.guests:
-            if place := allocation.places.get(guest.uuid):
-                wanted += place_emulator(guest, resolved.emulator_on.get(place.node, roles.emulator))
-                why = f"an isolated CPU of its own; {node_choice.reason(context.snapshot, guest, place.node)}"
-                wanted += pin(guest, place.cpus, why)
-        return Answer(
-            roles,
-            tuple(wanted),
-            allocation.unplaced,
-            (*resolved.warnings, *isolation.lacking(context.snapshot.topology, exclusive)),
-            isolation.describe(context.snapshot.topology.kernel, exclusive, exclusive),
-        )
+        lacking = resolved.roles.vcpu - exclusive
+        if lacking and context.request.isolation == "live" and (allocation.unplaced or not exclusive):
+            live = isolated_live.place(context, resolved)
+            if not exclusive or (not live.blocked and len(live.unplaced) < len(allocation.unplaced)):
+                return live
+        if lacking and not exclusive:
+            return _not_isolated(context, resolved)
+        return _placed(context, resolved, allocation)
+
+
+def _placed(context: Context, resolved: Resolved, allocation: Allocation) -> Answer:
+    """The answer for the CPUs that are isolated now."""
+    exclusive, topology = context.allocatable.exclusive, context.snapshot.topology
+    roles = replace(resolved.roles, vcpu=exclusive)
+    wanted = list(place_host_processes(context, roles))
+    for guest in context.guests:
+        if place := allocation.places.get(guest.uuid):
+            wanted += place_emulator(guest, resolved.emulator_on.get(place.node, roles.emulator))
+            why = f"an isolated CPU of its own; {node_choice.reason(context.snapshot, guest, place.node)}"
+            wanted += pin(guest, place.cpus, why)
+    unplaced = _with_remedy(context, resolved, allocation.unplaced)
+    # More isolated CPUs are worth a reboot only if another guest then fits.
+    goal = exclusive if unplaced == allocation.unplaced else resolved.roles.vcpu
+    return Answer(
+        roles,
+        tuple(wanted),
+        unplaced,
+        (*resolved.warnings, *isolation.lacking(topology, exclusive)),
+        isolation.describe(topology.kernel, goal, exclusive),
+    )
 
 
 def _not_isolated(context: Context, resolved: Resolved) -> Answer:
-    """The answer where CPUs must be isolated first: no guest is placed.
-
-    For a guest that would not fit even then, that is the reason.
-    """
-    roles, exclusive = resolved.roles, context.allocatable.exclusive
-    needs = isolation.describe(context.snapshot.topology.kernel, roles.vcpu, exclusive)
-    never_fits = {left.target: left for left in allocate(context, roles.vcpu).unplaced}
+    """The answer where CPUs must be isolated first: no guest is placed."""
+    roles, kernel = resolved.roles, context.snapshot.topology.kernel
+    needs = isolation.describe(kernel, roles.vcpu, context.allocatable.exclusive)
+    never_fit = {left.target: left for left in allocate(context, roles.vcpu).unplaced}
     unplaced = (
-        never_fits.get(
+        never_fit.get(
             guest_target(guest),
             LeftOut(
                 guest_target(guest),
-                f"its {len(plugged(guest))} vCPUs need isolated CPUs on one node; this boot isolates {len(exclusive)} "
-                f"of the {len(roles.vcpu)} CPUs wanted ({roles.vcpu})",
+                f"its {len(plugged(guest))} vCPUs need isolated CPUs on one node; {_remedy(context, resolved)}",
             ),
         )
         for guest in context.guests
@@ -75,5 +85,22 @@ def _not_isolated(context: Context, resolved: Resolved) -> Answer:
         tuple(unplaced),
         resolved.warnings,
         needs,
-        blocked=f"CPUs {roles.vcpu - exclusive} are not isolated: reboot with {needs.kernel_arguments}{live}",
+        blocked=f"CPUs {roles.vcpu} are not isolated: reboot with {needs.kernel_arguments}{live}",
     )
+
+
+def _with_remedy(context: Context, resolved: Resolved, unplaced: tuple[LeftOut, ...]) -> tuple[LeftOut, ...]:
+    """The unplaced guests; a guest that fits once all wanted CPUs are isolated is told so."""
+    wanted = resolved.roles.vcpu
+    if not unplaced or wanted <= context.allocatable.exclusive:
+        return unplaced
+    never_fit = {left.target for left in allocate(context, wanted).unplaced}
+    return tuple(
+        left if left.target in never_fit else replace(left, why=f"{left.why}; {_remedy(context, resolved)}")
+        for left in unplaced
+    )
+
+
+def _remedy(context: Context, resolved: Resolved) -> str:
+    wanted = resolved.roles.vcpu
+    return f"this boot isolates {len(context.allocatable.exclusive)} of the {len(wanted)} CPUs wanted ({wanted})"

@@ -6,6 +6,7 @@ it each guest's scope becomes a partition with a CPU for each vCPU and one for Q
 outside the partition. Because they have only one CPU, the kernel need not balance these threads.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -31,35 +32,79 @@ _NOTE = (
 
 
 def place(context: Context, resolved: Resolved) -> Answer:
-    """Each vCPU on one CPU, and a partition for each guest; blocked where this host cannot have partitions."""
+    """Each vCPU on one CPU, and a partition for each guest that can have one; blocked where the kernel has none."""
     roles = replace(resolved.roles, vcpu=resolved.roles.vcpu - context.allocatable.exclusive)
-    allocation = allocate(context, roles.vcpu)
-    emulators = _emulators(context, resolved, allocation.places)
-    guests = [guest for guest in context.guests if guest.uuid in emulators]
-    scopes = {
-        guest.uuid: emulators[guest.uuid] | CpuSet.of(allocation.places[guest.uuid].cpus.values()) for guest in guests
-    }
+    kernel, slice_ = context.snapshot.topology.kernel, _slice(context)
+    fit, unplaced = _divided(context, slice_) if kernel.partitions else (context, [])
+    allocation = allocate(fit, roles.vcpu)
+    emulators = _emulators(fit, resolved, allocation.places)
+    unplaced += (*allocation.unplaced, *_without_emulator_cpu(fit, allocation.places, emulators))
     whole = (
         context.allocatable.online - context.allocatable.isolated - roles.housekeeping - context.allocatable.restricted
     )
+    scopes = {uuid: cpus | CpuSet.of(allocation.places[uuid].cpus.values()) for uuid, cpus in emulators.items()}
+    if kernel.partitions:
+        unplaced += _without_rest(fit, scopes, whole)
+    left_out = {left.target for left in unplaced}
+    guests = [guest for guest in fit.guests if guest_target(guest) not in left_out]
+    scopes = {guest.uuid: scopes[guest.uuid] for guest in guests}
     wanted = list(place_host_processes(context, roles))
     for guest in guests:
         where = allocation.places[guest.uuid]
         why = f"an isolated CPU of its own; {node_choice.reason(context.snapshot, guest, where.node)}"
         wanted += (*place_emulator(guest, emulators[guest.uuid]), *pin(guest, where.cpus, why))
-    isolated = union(scopes.values())
-    blocked = _obstacle(context, guests, whole - isolated)
-    if not blocked:
+    if kernel.partitions:
         wanted += _partitions(context, guests, scopes, whole)
-    needs = isolation.describe(context.snapshot.topology.kernel, isolated, context.snapshot.topology.isolated)
+    needs = isolation.describe(kernel, union(scopes.values()), context.snapshot.topology.isolated)
     return Answer(
         roles,
         tuple(wanted),
-        (*allocation.unplaced, *_without_emulator_cpu(context, allocation.places, emulators)),
+        tuple(unplaced),
         resolved.warnings,
-        replace(needs, partition=(), partition_note=_NOTE) if context.snapshot.topology.kernel.partitions else needs,
-        blocked,
+        replace(needs, partition=(), partition_note=_NOTE) if kernel.partitions else needs,
+        "" if kernel.partitions else isolation.no_partitions(kernel),
     )
+
+
+def _slice(context: Context) -> str:
+    """The path of the slice that is a partition, else of the slice of most guests; empty without guests in slices.
+
+    There is only one, because the partitions of two slices cannot share CPUs.
+    """
+    slices = Counter(guest.cgroups[0] for guest in context.guests if len(guest.cgroups) == _UNIT_DEPTH)
+    found = min(slices, key=lambda each: (each.state.kind == "member", -slices[each], each.path), default=None)
+    return found.path if found else ""
+
+
+def _divided(context: Context, slice_: str) -> tuple[Context, list[LeftOut]]:
+    """The context of the guests that are in a scope of the slice, and the others."""
+    unplaced = []
+    for guest in context.guests:
+        if len(guest.cgroups) != _UNIT_DEPTH:
+            why = "it is not in a systemd scope of a slice with the cpuset controller of cgroup v2"
+            unplaced.append(LeftOut(guest_target(guest), why))
+        elif guest.cgroups[0].path != slice_:
+            here = guest.cgroups[0].path
+            why = f"it is in {here}, the other guests' partitions are in {slice_}: two slices cannot share CPUs"
+            unplaced.append(LeftOut(guest_target(guest), why))
+    others = {left.target for left in unplaced}
+    return replace(context, guests=tuple(g for g in context.guests if guest_target(g) not in others)), unplaced
+
+
+def _without_rest(context: Context, scopes: Mapping[str, CpuSet], whole: CpuSet) -> list[LeftOut]:
+    """The guest that is left out where the partitions would take all CPUs of the slice; none where CPUs remain.
+
+    It is one without a partition, if there is one, and of these the smallest.
+    """
+    if not scopes or whole - union(scopes.values()):
+        return []
+    guests = [guest for guest in context.guests if guest.uuid in scopes]
+    last = max(enumerate(guests), key=lambda each: (each[1].cgroups[1].state.kind == "member", each[0]))[1]
+    why = (
+        f"its partition would take CPUs {scopes[last.uuid]}, the last ones outside the guests' partitions: no other "
+        "guest could start"
+    )
+    return [LeftOut(guest_target(last), why)]
 
 
 def _emulators(context: Context, resolved: Resolved, places: Mapping[str, GuestAllocation]) -> dict[str, CpuSet]:
@@ -101,23 +146,6 @@ def _without_emulator_cpu(
                 "use; ask for a larger emulator set"
             )
             yield LeftOut(guest_target(guest), why)
-
-
-def _obstacle(context: Context, guests: list[Guest], left: CpuSet) -> str:
-    """Why this host cannot have the partitions; empty where it can."""
-    kernel = context.snapshot.topology.kernel
-    parents = {guest.cgroups[0].path for guest in guests if len(guest.cgroups) == _UNIT_DEPTH}
-    misplaced = [guest.name for guest in guests if len(guest.cgroups) != _UNIT_DEPTH]
-    if not kernel.partitions:
-        return isolation.no_partitions(kernel)
-    if misplaced:
-        names = ", ".join(misplaced)
-        return f"guests {names} are not in a systemd scope of a slice with the cpuset controller of cgroup v2"
-    if len(parents) > 1:
-        return f"the guests are in different slices ({', '.join(sorted(parents))}), whose partitions cannot share CPUs"
-    if guests and not left:
-        return "no CPU would be left outside the guests' partitions: no other guest could start"
-    return ""
 
 
 def _partitions(context: Context, guests: list[Guest], scopes: Mapping[str, CpuSet], whole: CpuSet) -> Iterator[Wanted]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
+from pinner.model import topology
 from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
 from pinner.model.snapshot import Snapshot
@@ -20,24 +21,28 @@ def choose(
 ) -> Node:
     """The best of the nodes where the guest fits. Raises NoFit with the numbers where it fits none.
 
-    It fits a node with enough CPUs for its vCPUs (``capacity``) and with at least as much memory as the guest has.
+    It fits a node with enough CPUs for its vCPUs (``capacity``) and with at least as much memory as the guest has. A
+    node without memory of its own counts with the memory of its nearest node, where the kernel allocates for it.
     These nodes are sorted by:
     1. whether the guest's vCPUs fit its ``free`` CPUs;
     2. the sum of its shares of the guest's memory and PCI devices (a share of 1 is all of them), descending;
     3. its share of the devices, descending;
-    4. whether the guest runs there already (``here``);
-    5. the number of free CPUs, descending;
-    6. the id, ascending.
+    4. whether it has memory of its own;
+    5. whether the guest runs there already (``here``);
+    6. the number of free CPUs, descending;
+    7. the id, ascending.
     """
     asked = len(plugged(guest))
     pages, devices = memory_shares(guest), _device_shares(snapshot, guest)
+    bare = {node.id for node in snapshot.topology.nodes if not node.memory_kib}
 
-    def rank(node: Node) -> tuple[bool, float, float, bool, int, bool, int]:
+    def rank(node: Node) -> tuple[bool, float, float, bool, bool, int, bool, int]:
         near = devices.get(node, 0.0)
         return (
             free[node] < asked,
             -(pages.get(node, 0.0) + near),
             -near,
+            node in bare,
             node not in here,
             -free[node],
             node is None,
@@ -89,6 +94,14 @@ def _device_shares(snapshot: Snapshot, guest: Guest) -> dict[Node, float]:
 
 
 def _memory(snapshot: Snapshot) -> dict[Node, int]:
-    """Each node's memory in KiB; empty where no node reports any: then memory is unknown, not missing."""
-    memory: dict[Node, int] = {node.id: node.memory_kib for node in snapshot.topology.nodes}
-    return memory if any(memory.values()) else {}
+    """The memory in KiB that is local to each node's CPUs; empty where no node reports any: then memory is unknown, not
+    missing."""
+    own = {node.id: node.memory_kib for node in snapshot.topology.nodes if node.memory_kib}
+    if not own:
+        return {}
+    return {node.id: own.get(node.id) or own[_nearest(node, own)] for node in snapshot.topology.nodes}
+
+
+def _nearest(node: topology.Node, own: Mapping[int, int]) -> int:
+    """The nearest of the nodes with memory. The largest of several; the largest of all without a distance table."""
+    return min(own, key=lambda other: (node.distances.get(other, 0), -own[other], other))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.hosts import GIB, KERNEL, applied, cpus, guest, interleaved, plain, snapshot, topology
+from support.hosts import GIB, KERNEL, applied, cpus, guest, interleaved, plain, process, snapshot, topology
 
 from pinner.model.plan import Plan
 from pinner.model.request import Request
@@ -97,13 +97,48 @@ def test_a_guest_too_big_for_the_isolated_cpus_is_unplaced_and_the_plan_is_not_b
     ]
 
 
-def test_too_few_isolated_cpus_block_the_plan_and_a_guest_that_would_never_fit_is_named() -> None:
+def test_a_guest_too_wide_for_the_isolated_cpus_does_not_keep_the_others_from_their_places() -> None:
+    top = plain(32, isolated="24-31")
+    host = snapshot(
+        top,
+        [guest(1, 10, cpus("0-23")), guest(2, 4, cpus("0-23")), guest(3, 2, cpus("0-23"))],
+        [process(300, 50.0, "0-23")],
+    )
+    made = plan(host, "s", Request("isolated"))
+    assert made.blocked == ""
+    assert vcpu_cpus(made) == {"g2": [24, 25, 26, 27], "g3": [28, 29]}
+    assert "process daemon (300)" in [str(want.target) for want in made.wanted]
+    assert [(left.label, left.why) for left in made.unplaced] == [
+        (
+            "guest g1",
+            "asked for 10 CPUs, 8 are free: no NUMA node has more than 8 of the CPUs that vCPUs may use; "
+            "this boot isolates 8 of the 24 CPUs wanted (8-31)",
+        )
+    ]
+    assert made.isolation is not None
+    assert (str(made.isolation.wanted), str(made.isolation.present)) == ("8-31", "24-31")
+    assert plan(applied(host, made), "s", Request("isolated")).changes == ()
+
+
+def test_without_a_guest_that_fits_the_isolated_cpus_each_one_is_named_with_its_numbers() -> None:
     host = snapshot(plain(32, isolated="30-31"), [guest(1, 30, cpus("0-7")), guest(2, 4, cpus("0-7"))])
     made = plan(host, "s", Request("isolated"))
-    assert made.blocked.startswith("CPUs 8-29 are not isolated: reboot with isolcpus=managed_irq,domain,8-31 ")
+    assert made.blocked == ""
+    assert [left.why for left in made.unplaced] == [
+        "asked for 30 CPUs, 2 are free: no NUMA node has more than 2 of the CPUs that vCPUs may use",
+        "asked for 4 CPUs, 2 are free: no NUMA node has more than 2 of the CPUs that vCPUs may use; "
+        "this boot isolates 2 of the 24 CPUs wanted (8-31)",
+    ]
+    assert not vcpu_cpus(made)
+
+
+def test_a_boot_without_isolated_cpus_blocks_the_plan_and_a_guest_that_would_never_fit_is_named() -> None:
+    host = snapshot(plain(32), [guest(1, 30, cpus("0-7")), guest(2, 4, cpus("0-7"))])
+    made = plan(host, "s", Request("isolated"))
+    assert made.blocked.startswith("CPUs 8-31 are not isolated: reboot with isolcpus=managed_irq,domain,8-31 ")
     assert [left.why for left in made.unplaced] == [
         "asked for 30 CPUs, 24 are free: no NUMA node has more than 24 of the CPUs that vCPUs may use",
-        "its 4 vCPUs need isolated CPUs on one node; this boot isolates 2 of the 24 CPUs wanted (8-31)",
+        "its 4 vCPUs need isolated CPUs on one node; this boot isolates 0 of the 24 CPUs wanted (8-31)",
     ]
     assert not vcpu_cpus(made)
 

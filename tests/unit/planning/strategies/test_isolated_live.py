@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from support.hosts import KERNEL, cpus, guest, plain, snapshot
+from support.hosts import KERNEL, applied, cpus, guest, plain, snapshot
 from support.values import MEMBER
 
 from pinner.model.change import PartitionState, StateChange
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Cgroup
+from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.planner import plan
@@ -54,20 +55,89 @@ def with_kernel(host: Snapshot, **changes: object) -> Snapshot:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (
-            lambda host: replace(host, guests=tuple(replace(g, cgroups=()) for g in host.guests)),
-            "guests g1 are not in a systemd scope",
-        ),
-        (
-            lambda host: with_kernel(host, cgroup="v1", partitions=False),
-            "Needs the cpuset controller of cgroup v2",
-        ),
+        (lambda host: with_kernel(host, cgroup="v1", partitions=False), "here (6.12.0) it is mounted as cgroup v1"),
+        (lambda host: with_kernel(host, partitions=False), "here (6.12.0) the kernel is older"),
     ],
 )
 def test_a_host_that_cannot_have_partitions_gets_a_blocked_plan_with_the_reason(change: object, why: str) -> None:
     made = plan(change(host(2)), "s", LIVE)
-    assert made.blocked.startswith(why)
+    assert made.blocked.startswith("Needs the cpuset controller of cgroup v2")
+    assert why in made.blocked
     assert not [want for want in made.wanted if want.state]
+
+
+def with_guests(host: Snapshot, *changes: object) -> Snapshot:
+    """The host whose guests have other cgroups; None: as they are."""
+    guests = zip(host.guests, changes, strict=True)
+    return replace(host, guests=tuple(g if change is None else replace(g, cgroups=change) for g, change in guests))
+
+
+def other_slice(number: int) -> tuple[Cgroup, ...]:
+    return Cgroup("other.slice", MEMBER), Cgroup(f"other.slice/g{number}.scope", MEMBER)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ((), "it is not in a systemd scope of a slice with the cpuset controller of cgroup v2"),
+        (
+            other_slice(1),
+            "it is in other.slice, the other guests' partitions are in machine.slice: two slices cannot share CPUs",
+        ),
+    ],
+)
+def test_a_guest_that_cannot_have_a_partition_does_not_keep_the_others_from_theirs(
+    change: tuple[Cgroup, ...], why: str
+) -> None:
+    odd = with_guests(host(2, 1, 1), change, None, None)
+    made = plan(odd, "s", LIVE)
+    assert made.blocked == ""
+    assert [(left.label, left.why) for left in made.unplaced] == [("guest g1", why)]
+    assert placed(made) == {"g2", "g3"}
+    assert plan(after(odd, made), "s", LIVE).changes == ()
+
+
+def test_the_slice_that_is_a_partition_stays_the_one_where_guests_are_placed() -> None:
+    root = PartitionState("root", CpuSet.parse("1-7,9-15"))
+    mixed = with_guests(host(1, 1, 1), cgroups(1, root), other_slice(2), other_slice(3))
+    assert placed(plan(mixed, "s", LIVE)) == {"g1"}
+
+
+def test_the_last_guest_gets_no_partition_where_no_cpu_would_be_left_for_another_one() -> None:
+    kernel = replace(KERNEL, unbound=CpuSet.parse("0-5"))
+    found = [guest(n, 1, cpus("0-5"), cgroups=cgroups(n)) for n in (1, 2)]
+    small = snapshot(plain(6, kernel=kernel), found)
+    request = replace(LIVE, housekeeping="0-1", emulator="2-3")
+    made = plan(small, "s", request)
+    assert made.blocked == ""
+    assert [left.label for left in made.unplaced] == ["guest g2"]
+    assert made.unplaced[0].why.endswith("the last ones outside the guests' partitions: no other guest could start")
+    assert placed(made) == {"g1"}
+    assert plan(after(small, made), "s", request).changes == ()
+
+
+def test_live_isolation_keeps_to_the_isolated_cpus_of_the_boot_where_partitions_give_no_guest_more_a_place() -> None:
+    top = plain(16, kernel=replace(KERNEL, cgroup="v1", partitions=False), isolated="12-15")
+    made = plan(snapshot(top, [guest(1, 12, cpus("0-11")), guest(2, 2, cpus("0-11"))]), "s", LIVE)
+    assert (made.blocked, placed(made), [left.label for left in made.unplaced]) == ("", {"g2"}, ["guest g1"])
+
+
+def placed(made: Plan) -> set[str]:
+    return {want.target.name for want in made.wanted if want.target.kind == "vcpu"}
+
+
+def after(host: Snapshot, made: Plan) -> Snapshot:
+    """The host after the plan's changes, of threads and of states."""
+    states = {change.target.owner: change.after for change in made.changes if isinstance(change, StateChange)}
+    done = with_kernel(applied(host, made), unbound=states.get("", host.topology.kernel.unbound))
+    guests = tuple(
+        replace(g, cgroups=tuple(replace(each, state=states.get(each.path, each.state)) for each in g.cgroups))
+        for g in done.guests
+    )
+    isolated = union(state.cpus for path, state in states.items() if path.endswith(".scope"))
+    top = done.topology
+    alone = tuple(replace(cpu, isolated=cpu.isolated or cpu.id in isolated) for cpu in top.cpus)
+    return replace(done, guests=guests, topology=replace(top, cpus=alone))
 
 
 def test_a_guest_without_an_emulator_cpu_of_its_own_is_unplaced() -> None:

@@ -1,5 +1,7 @@
 """The strategy numa-local: the node of each guest."""
 
+from dataclasses import replace
+
 import pytest
 from support.hosts import GIB, cpus, guest, interleaved, plain, snapshot, topology
 
@@ -93,6 +95,35 @@ def test_a_guest_is_placed_on_a_host_with_nodes_without_cpus_or_memory() -> None
     made = plan(snapshot(top, [guest(1, 2, top.online, memory={2: GIB})]), "s", Request("numa-local"))
     assert set(nodes(made).values()) == {"108,110,112,114,116,118,120,122,124,126,128,130"}
     assert {str(w.cpus) for w in made.wanted if w.target.kind == "emulator"} == {"104,106"}
+
+
+@pytest.mark.parametrize("strategy", ["numa-local", "isolated"])
+def test_a_guest_is_placed_on_a_node_without_memory_where_no_other_node_has_cpus(strategy: str) -> None:
+    """Node 0 has all CPUs and no memory, node 1 all the memory."""
+    top = topology({0: [[c] for c in range(16)], 1: []}, memory_kib={1: 64 * GIB}, isolated="8-15")
+    guests = [guest(1, 4, cpus("0-7"), memory={1: GIB}), guest(2, 2, cpus("0-7"), memory={1: GIB})]
+    made = plan(snapshot(top, guests), "s", Request(strategy))
+    assert (made.blocked, made.unplaced) == ("", ())
+    assert set(nodes(made)) == {"g1", "g2"}
+
+
+def test_a_node_without_memory_counts_with_the_memory_of_its_nearest_node() -> None:
+    top = topology(
+        {0: [[c] for c in range(16)], 1: [[c] for c in range(16, 24)], 2: []}, memory_kib={1: 2 * GIB, 2: 8 * GIB}
+    )
+    far = {0: {0: 10, 1: 12, 2: 40}, 1: {0: 12, 1: 10, 2: 40}, 2: {0: 40, 1: 40, 2: 10}}
+    top = replace(top, nodes=tuple(replace(node, distances=far[node.id]) for node in top.nodes))
+    made = plan(snapshot(top, [guest(1, 8, top.online, memory_kib=4 * GIB)]), "s", Request("numa-local"))
+    assert "the largest has 2097152 KiB" in made.unplaced[0].why
+    near = replace(top, nodes=tuple(replace(node, distances={}) for node in top.nodes))
+    made = plan(snapshot(near, [guest(1, 8, top.online, memory_kib=4 * GIB)]), "s", Request("numa-local"))
+    assert made.unplaced == ()
+
+
+def test_a_node_with_memory_of_its_own_is_better_than_one_without() -> None:
+    top = topology({0: [[c] for c in range(16)], 1: [[c] for c in range(16, 24)]}, memory_kib={1: 64 * GIB})
+    made = plan(snapshot(top, [guest(1, 2, top.online, memory={})]), "s", Request("numa-local"))
+    assert nodes(made) == {"g1": "18-23"}
 
 
 def test_unplugged_vcpus_are_skipped_and_need_no_cpu() -> None:
