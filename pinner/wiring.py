@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from oslo_config import cfg
@@ -48,7 +49,7 @@ from pinner.service.retention import Limits, Purged
 from pinner.store.journal import Journal
 from pinner.store.repositories import Retention, open_store
 from pinner.store.state_folder import require_own_state, this_host
-from pinner.store.unusable_journal import LastMasks, UnusableJournal, open_journal
+from pinner.store.unusable_journal import LastMasks, UnusableJournal, open_journal, pins_of
 
 LOG = logging.getLogger(__name__)
 LIVE = Path("/")
@@ -164,6 +165,7 @@ def local_agent(
             sample_seconds=sample_seconds,
             own=own,
             placed=placed(),
+            pins=partial(pins_of, journal),
             sets=sets,
             nova=nova_conf.read(files),
             now=now,

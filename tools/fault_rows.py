@@ -108,6 +108,7 @@ ROWS = (
         "verify names what was cut, forged or never reported; the agent's trail is out of that user's reach",
         "P",
     ),
+    Row(52, "a guest whose operator pinned it in its own definition", "reported, left alone unless asked for", "P"),
     Row(
         47,
         "one guest of many hangs under `enforce`, or during `pinner apply`",

@@ -18,9 +18,16 @@ class PlanParameters(Input):
     strategy: Annotated[Name, Field(description="The name of a strategy, as GET /v1/strategies lists it.")] = (
         _DEFAULT.strategy
     )
-    guests: Annotated[Names, Field(description="Names or UUIDs of the guests to place; empty: all guests.")] = (
-        _DEFAULT.guests
-    )
+    guests: Annotated[
+        Names,
+        Field(
+            description="Names or UUIDs of the guests to place, also of guests that an operator pinned; empty: all "
+            "guests that no operator pinned, and the busy processes of the host."
+        ),
+    ] = _DEFAULT.guests
+    with_processes: Annotated[
+        bool, Field(description="Also move the busy processes of the host if `guests` names guests.")
+    ] = _DEFAULT.with_processes
     processes: Annotated[
         Names,
         Field(description="Names or ids of processes to move even if they are idle or have a restricted affinity."),

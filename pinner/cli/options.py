@@ -105,7 +105,13 @@ def _target_options(group: Options) -> None:
         metavar="GUEST",
         action="append",
         dest="guests",
-        help="place only this guest (name or UUID); may be repeated (default: all guests)",
+        help="place only this guest (name or UUID) and move no process of the host; also places a guest that an "
+        "operator pinned; may be repeated (default: all guests that no operator pinned)",
+    )
+    group.add_argument(
+        "--with-processes",
+        action=BooleanOptionalAction,
+        help="with --guest, also move the busy processes of the host (default: no). Without --guest they always move",
     )
     group.add_argument(
         "--process",

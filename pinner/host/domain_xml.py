@@ -21,6 +21,9 @@ PINNER = "urn:pinner:domain:1"
 EXCLUDED = "<cpus leave='alone'/>"
 """An element in the namespace PINNER: pinner excludes the guest and does not change its CPUs."""
 
+Part = tuple[TargetKind, int | None]
+"""A part of a guest that can be pinned: its kind, and the number of the vCPU or iothread."""
+
 _PINS = {"emulator": "emulatorpin", "vcpu": "vcpupin", "iothread": "iothreadpin"}
 _PART = {"vcpu": "vcpu", "iothread": "iothread"}
 """The attribute of a pin element that has the number of the vCPU or iothread."""
@@ -57,6 +60,13 @@ class Domain:
             case "iothread", int(part):
                 return self.iothread_pins.get(part)
         return self.emulator_pin
+
+    @property
+    def pins(self) -> dict[Part, CpuSet]:
+        """Every pin of the <cputune> element, by the pinned part."""
+        found: dict[Part, CpuSet] = {("vcpu", vcpu): cpus for vcpu, cpus in self.vcpu_pins.items()}
+        found |= {("iothread", thread): cpus for thread, cpus in self.iothread_pins.items()}
+        return found if self.emulator_pin is None else {("emulator", None): self.emulator_pin, **found}
 
 
 def parse(xml: str) -> Domain:

@@ -1,14 +1,25 @@
 """Builds a Guest from libvirt's XML, /proc and the counters of its taps."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pinner.host import cgroups, domain_xml, files, procfs, qemu
-from pinner.host.domain_xml import Domain
+from pinner.host.domain_xml import Domain, Part
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Gone
-from pinner.model.guest import Emulator, EmulatorPolicy, Guest, GuestState, IoThread, Tap, Vcpu, dedicated_cpus
+from pinner.model.guest import (
+    Emulator,
+    EmulatorPolicy,
+    Guest,
+    GuestState,
+    IoThread,
+    OperatorPin,
+    Tap,
+    Vcpu,
+    dedicated_cpus,
+)
+from pinner.model.journal import RecordedPins
 from pinner.model.nova import NovaGuest
 
 
@@ -62,7 +73,7 @@ def read_guest(root: Path, domain: ActiveDomain, processes: qemu.Processes) -> G
         raise Gone(f"guest {domain.name}")
     xml = domain.xml
     roles = qemu.roles(procfs.threads_of(root, pid))
-    unpinned = xml.cpuset or files.cpu_list(root / "sys/devices/system/cpu/online") or CpuSet()
+    unpinned = _unpinned(root, xml)
     return Guest(
         uuid=domain.uuid,
         name=domain.name,
@@ -84,7 +95,19 @@ def read_guest(root: Path, domain: ActiveDomain, processes: qemu.Processes) -> G
         dedicated=_dedicated(domain),
         excluded=xml.excluded,
         cgroups=cgroups.units_of(root, pid),
+        operator_pins=tuple(_foreign_pins(root, domain, pid)),
     )
+
+
+def without_recorded_pins(guest: Guest, recorded: RecordedPins) -> Guest:
+    """The guest, whose operator_pins lack the pins that pinner wrote itself."""
+    pins = tuple(
+        pin
+        for pin in guest.operator_pins
+        if (guest.uuid, pin.kind, pin.part, pin.cpus) not in recorded.persisted
+        and (pin.written == "definition" or guest.uuid not in recorded.placed)
+    )
+    return replace(guest, operator_pins=pins)
 
 
 def pinned_by_nova(root: Path, domains: Iterable[ActiveDomain]) -> Iterator[NovaGuest]:
@@ -95,6 +118,33 @@ def pinned_by_nova(root: Path, domains: Iterable[ActiveDomain]) -> Iterator[Nova
             policy, emulator = _emulator_policy(domain), domain.xml.emulator_pin or CpuSet()
             cpus = dedicated_cpus(domain.xml.vcpu_pins.values(), emulator, policy, online)
             yield NovaGuest(domain.uuid, domain.name, cpus, floating=not policy)
+
+
+def _foreign_pins(root: Path, domain: ActiveDomain, pid: int) -> Iterator[OperatorPin]:
+    """The pins that restrict a part of the guest and that Nova did not write: an operator or pinner wrote them.
+
+    A running guest has a copy of the pins of its definition. Other live pins do not count where the guest came from
+    elsewhere, because pinner may have written them on the host from which the guest was migrated.
+    """
+    if domain.xml.nova is not None:
+        return
+    written = domain.definition.pins if domain.definition else {}
+    if domain.definition:
+        yield from (OperatorPin(*part, cpus, "definition") for part, cpus in _restricting(root, domain.definition))
+    live = [(part, cpus) for part, cpus in _restricting(root, domain.xml) if written.get(part) != cpus]
+    if live and not qemu.is_incoming(root, pid):
+        yield from (OperatorPin(*part, cpus, "live") for part, cpus in live)
+
+
+def _restricting(root: Path, xml: Domain) -> Iterator[tuple[Part, CpuSet]]:
+    """The pins that leave out CPUs on which the part could run without its pin."""
+    unpinned = _unpinned(root, xml)
+    return ((part, cpus) for part, cpus in xml.pins.items() if not unpinned <= cpus)
+
+
+def _unpinned(root: Path, xml: Domain) -> CpuSet:
+    """The CPUs of a part of the guest without a pin."""
+    return xml.cpuset or files.cpu_list(root / "sys/devices/system/cpu/online") or CpuSet()
 
 
 def _tap(root: Path, name: str, mac: str) -> Tap:

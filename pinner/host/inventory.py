@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Protocol
 
 from pinner.host import capabilities, libnuma, procfs
+from pinner.host.guests import without_recorded_pins
 from pinner.host.immovable import classify
 from pinner.host.kernel import boot_id
 from pinner.host.sysfs import read_topology
 from pinner.host.sysfs_nodes import overlaps
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid
-from pinner.model.guest import Guest
+from pinner.model.guest import Guest, InactiveGuest
+from pinner.model.journal import RecordedPins
 from pinner.model.nova import NovaConf, NovaSets, configured
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
@@ -27,6 +29,9 @@ class Guests(Protocol):
 
     def guests(self, root: Path) -> tuple[Guest, ...]:
         """The active guests, their threads read below ``root``."""
+
+    def inactive(self) -> tuple[InactiveGuest, ...]:
+        """The guests that are defined and do not run."""
 
     def capabilities(self) -> str:
         """The host's capabilities as XML."""
@@ -45,18 +50,20 @@ def take_snapshot(
     placed: tuple[CpuSet, ...] = (),
     sets: NovaSets = NovaSets(),
     nova: NovaConf | None = None,
+    pins: Callable[[Collection[str]], RecordedPins] = lambda _: RecordedPins(),
 ) -> Snapshot:
     """Take a snapshot of the machine below ``root``; ``sample_seconds`` lie between the two samples (0: no loads).
 
     On a captured machine pinner measures no load and does not ask libnuma. ``own`` are pinner's process ids, ``placed``
-    the masks that it set, ``sets`` Nova's CPU sets from pinner's configuration; a set that is not configured there is
-    read from ``nova``, and stays unknown where that is unreadable. Raises Invalid for a root without CPUs, and
-    HostUnreachable or NotPermitted where libvirt does not answer.
+    the masks that it set, and ``pins`` gives the pins that it made on guests (by UUID). ``sets`` are Nova's CPU sets
+    from pinner's configuration; a set that is not configured there is read from ``nova``, and stays unknown where that
+    is unreadable. Raises Invalid for a root without CPUs, and HostUnreachable or NotPermitted where libvirt does not
+    answer.
     """
     sample_seconds = sample_seconds if root == LIVE else 0.0
     processes = procfs.sample(root, sample_seconds, sleep, clock)
     topology = read_topology(root)
-    guests = libvirt.guests(root) if libvirt else ()
+    guests = _without_recorded_pins(libvirt.guests(root), pins) if libvirt else ()
     baseline = baseline_of(root, topology, placed)
     with suppress(Invalid):
         sets = configured(sets, nova)
@@ -81,7 +88,17 @@ def take_snapshot(
         placed=placed,
         warnings=_warnings(root, topology, libvirt),
         boot=boot_id(root),
+        inactive=libvirt.inactive() if libvirt else (),
     )
+
+
+def _without_recorded_pins(
+    guests: tuple[Guest, ...], pins: Callable[[Collection[str]], RecordedPins]
+) -> tuple[Guest, ...]:
+    if not (pinned := {guest.uuid for guest in guests if guest.operator_pins}):
+        return guests
+    recorded = pins(pinned)
+    return tuple(without_recorded_pins(guest, recorded) if guest.uuid in pinned else guest for guest in guests)
 
 
 def baseline_of(root: Path, topology: Topology, placed: Collection[CpuSet] = ()) -> CpuSet:

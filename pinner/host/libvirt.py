@@ -20,7 +20,7 @@ from pinner.host.timed_calls import TimedCalls, answer_in_time
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone, HostUnreachable, NotPermitted, PinnerError
-from pinner.model.guest import Guest, GuestState
+from pinner.model.guest import Guest, GuestState, InactiveGuest
 
 T = TypeVar("T")
 
@@ -50,6 +50,7 @@ _DENIED = {
 _BUSY = {libvirt.VIR_ERR_OPERATION_TIMEOUT, libvirt.VIR_ERR_RESOURCE_BUSY, libvirt.VIR_ERR_AGENT_UNRESPONSIVE}
 _LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
 _INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE
+_NOT_RUNNING = libvirt.VIR_CONNECT_LIST_DOMAINS_INACTIVE
 
 # Without a handler libvirt prints every error to the terminal, although it raises it too.
 libvirt.registerErrorHandler(lambda *_: None, None)
@@ -94,6 +95,11 @@ class Libvirt:
         """The active guests by name, with their threads below ``root``. A guest that ends meanwhile is left out."""
         domains = self.active()
         return read_guests(root, domains, qemu.find(root, {domain.uuid for domain in domains}, self.users))
+
+    def inactive(self) -> tuple[InactiveGuest, ...]:
+        """The guests by name that are defined and do not run."""
+        found = self._ask("the inactive guests", lambda connection: connection.listAllDomains(_NOT_RUNNING))
+        return tuple(sorted(InactiveGuest(each.name(), each.UUIDString()) for each in found))
 
     def active(self) -> list[ActiveDomain]:
         """The active guests as libvirt describes them."""

@@ -114,6 +114,14 @@ def user_id(name: str) -> int | None:
         return None
 
 
+def is_incoming(root: Path, pid: int) -> bool:
+    """Whether QEMU began with the state of another QEMU: by a migration, or from a saved guest."""
+    try:
+        return b"-incoming" in files.read_start(f"{root}/proc/{pid}/cmdline", _MAX_COMMAND).split(b"\0")
+    except OSError:
+        return False
+
+
 def memory_per_node(root: Path, pid: int) -> dict[int, int]:
     """Resident KiB by node (/proc/PID/numa_maps); empty where it cannot be read. Slow for a large guest."""
     found: dict[int, int] = {}

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-from pinner.model.change import PartitionState
+from pinner.model.change import PartitionState, TargetKind
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.process import Thread
 
@@ -116,6 +116,21 @@ class Cgroup:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorPin:
+    """A pin of an emulator, vCPU or iothread that neither pinner nor Nova wrote, and that restricts it."""
+
+    kind: TargetKind
+    """emulator, vcpu or iothread."""
+    part: int | None
+    """The number of the vCPU or iothread; null for an emulator."""
+    cpus: CpuSet
+    """The CPUs of the pin."""
+    written: Literal["definition", "live"]
+    """definition: in the persistent definition; live: only in the running guest, by a client of libvirt such as
+    virsh."""
+
+
+@dataclass(frozen=True, slots=True)
 class Guest:
     """An active libvirt domain."""
 
@@ -157,6 +172,18 @@ class Guest:
     """The cgroups of its systemd units, outermost first; empty without the cpuset controller of cgroup v2."""
     pooled: CpuSet = CpuSet()
     """CPUs that pinner gave to several threads of the guest, as a pool of one CPU: no vCPU has them to itself."""
+    operator_pins: tuple[OperatorPin, ...] = ()
+    """The pins that an operator wrote. A plan leaves such a guest alone unless its request names the guest."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class InactiveGuest:
+    """A guest that has a persistent definition and does not run."""
+
+    name: str
+    """The name of the libvirt domain."""
+    uuid: str
+    """The UUID of the libvirt domain."""
 
 
 def with_nova_identity(guest: Guest, identity: NovaIdentity) -> Guest:

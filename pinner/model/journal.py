@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from pinner.model.change import Change, ThreadMask
+from pinner.model.change import Change, TargetKind, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.lineage import Lineage
 from pinner.model.memory import NodeMemory, moved_text
@@ -142,3 +142,14 @@ class RunProgress:
     """The number of changes."""
     entry: Entry | None
     """The change that has just ended; null in the last message."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPins:
+    """What the agent's journal says about the pins of some guests. pinner wrote these pins, and no operator."""
+
+    placed: frozenset[str] = frozenset()
+    """The guests (by UUID) whose threads a run has changed; a rollback may have restored them since."""
+    persisted: frozenset[tuple[str, TargetKind, int | None, CpuSet]] = frozenset()
+    """The pins that runs wrote to persistent definitions and that no rollback has removed: the guest's UUID, the kind
+    and the number of the pinned part, and its CPUs."""

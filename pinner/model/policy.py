@@ -20,9 +20,8 @@ policy's JSON; the empty text stands for no policy. None: the caller accepts eve
 class Policy:
     """A host's policy. Its request names the guests and processes that it skips (excluded_guests, excluded_processes).
 
-    ``request.guests`` and ``request.processes`` may name absent guests and
-    processes, because these start and stop. Raises
-    Invalid.
+    ``request.guests`` and ``request.processes`` may name guests and processes that do not run, because these start and
+    stop. But when the policy is set, libvirt must know each guest that is not named by its UUID. Raises Invalid.
     """
 
     request: Request = field(default_factory=Request)

@@ -40,6 +40,8 @@ class Request:
     """Also place QEMU's own threads of guests that Nova pinned, where Nova gives these threads no CPUs of their own."""
     rebalance: bool = False
     """Place all guests anew, where that scores better; otherwise well placed guests stay."""
+    with_processes: bool = False
+    """Also move the host's busy processes if ``guests`` names guests; a request for all guests always moves them."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.busy_threshold) and self.busy_threshold >= 0):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Guest, nova_cpus
+from pinner.model.guest import Guest, InactiveGuest, nova_cpus
 from pinner.model.nova import NovaConf, NovaGuest, NovaOwns, NovaSets
 from pinner.model.process import Process
 from pinner.model.topology import Topology
@@ -47,6 +47,8 @@ class Snapshot:
     """What the agent could not read."""
     boot: str = ""
     """The boot of the host (/proc/sys/kernel/random/boot_id); empty: not known."""
+    inactive: tuple[InactiveGuest, ...] = ()
+    """The guests that libvirt knows and that do not run."""
 
     def nova_owns(self) -> NovaOwns:
         """The CPUs that Nova owns: the sets of Nova's configuration, and the CPUs of the guests that Nova pinned."""

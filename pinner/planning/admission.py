@@ -217,9 +217,9 @@ _REASONS = {
 def _why_immovable(target: Target, processes: Mapping[Key, Process]) -> str:
     process = processes.get(key(target))
     if process is None:
-        return "the guest is excluded, Nova pinned it, or the plan's request does not name it"
+        return "the guest is excluded, Nova or an operator pinned it, or the plan's request does not name it"
     reasons = [process.immovable_reason, *(thread.immovable_reason for thread in process.threads)]
-    return _REASONS.get(next(filter(None, reasons), ""), "the plan's request excludes it")
+    return _REASONS.get(next(filter(None, reasons), ""), "the plan's request excludes it, or is for some guests only")
 
 
 def _context(plan: Plan, snapshot: Snapshot, past: Past) -> Context:

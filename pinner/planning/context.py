@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from pinner.model.change import State, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import NotFound
+from pinner.model.errors import Invalid, NotFound
 from pinner.model.guest import Guest, nova_cpus
 from pinner.model.nova import QEMUS_OWN
 from pinner.model.placement import Placement
@@ -15,14 +16,26 @@ from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import flavors
 from pinner.planning.allocatable_cpus import AllocatableCpus, RestrictedAffinity
-from pinner.planning.exclusions import is_excluded_guest, is_named
+from pinner.planning.exclusions import is_excluded_guest, is_left_to_operator, is_named
 from pinner.planning.partitions import settings
 from pinner.planning.placement.process_matching import Key, key, managed_processes, without_own_masks
-from pinner.planning.processes import Moving, allocatable_cpus, moving, require_asked, restricted_since, staying
+from pinner.planning.processes import (
+    Moving,
+    allocatable_cpus,
+    moving,
+    require_asked,
+    require_threshold,
+    restricted_since,
+    staying,
+)
 from pinner.planning.roles import Resolved, resolve
 
 DEFERRED = "deferred: it is not plugged in, so its pin could not be verified; a plan made after the hotplug places it"
 """Why a plan leaves out an unplugged vCPU: libvirt would store its pin, but there is no thread to verify the pin."""
+
+
+_NAMED = 4
+"""How many pins of an operator a reason names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +44,7 @@ class _Scope:
 
     guests: tuple[Guest, ...]
     skipped: tuple[Guest, ...]
-    """Requested guests that are excluded, or that Nova pinned."""
+    """Requested guests that are excluded, or that Nova or an operator pinned."""
     nova_pinned: tuple[Guest, ...]
     """The skipped guests that have vCPUs pinned by Nova, but other threads that the plan places."""
     moving: tuple[Moving, ...]
@@ -39,7 +52,7 @@ class _Scope:
     @classmethod
     def of(cls, snapshot: Snapshot, request: Request, placement: Placement | None) -> "_Scope":
         asked = _asked(snapshot, request)
-        ours = [guest for guest in asked if not (guest.dedicated or is_excluded_guest(guest, request))]
+        ours = [guest for guest in asked if not _stays(guest, request)]
         chosen = {guest.uuid for guest in ours}
         skipped = tuple(guest for guest in asked if guest.uuid not in chosen)
         return cls(
@@ -64,7 +77,7 @@ class Context:
     guests: tuple[Guest, ...]
     """The guests to place, sorted by number of vCPUs, descending, so that small ones fill the gaps; then by UUID."""
     others: tuple[Guest, ...]
-    """The guests that the plan does not place as a whole: not requested, excluded, or pinned by Nova."""
+    """The guests that the plan does not place as a whole: not requested, excluded, or pinned by Nova or an operator."""
     nova_pinned: tuple[Guest, ...]
     """The guests among ``others`` that have vCPUs pinned by Nova, but other threads that the plan places."""
     moving: tuple[Moving, ...]
@@ -87,11 +100,13 @@ class Context:
     ) -> "Context":
         """Read a snapshot. ``placement`` is the recorded placement of the same request.
 
-        Raises NotFound if the host does not have a guest or process that the request names, unless ``lenient``.
+        Unless ``lenient``, raises NotFound if the host does not have a guest or process that the request names, and
+        Invalid for a guest that does not run, and for a threshold that no process can exceed.
         """
         if not lenient:
-            _require_guests(snapshot, request)
+            _require_running_guests(snapshot, request)
             require_asked(snapshot, request)
+            require_threshold(snapshot, request)
         if placement is not None:
             snapshot = without_own_masks(snapshot, placement)
         scope = _Scope.of(snapshot, request, placement)
@@ -201,6 +216,10 @@ def _places(placement: Placement | None, request: Request) -> dict[Key, CpuSet]:
     return {key(each.target): each.cpus for each in placement.placed}
 
 
+def _stays(guest: Guest, request: Request) -> bool:
+    return guest.dedicated or is_excluded_guest(guest, request) or is_left_to_operator(guest, request)
+
+
 def _places_emulator(guest: Guest, request: Request) -> bool:
     floating = guest.dedicated and not guest.emulator.policy
     return request.nova_emulators and floating and not is_excluded_guest(guest, request)
@@ -213,7 +232,21 @@ def _why_skipped(guest: Guest, allocatable: AllocatableCpus, request: Request) -
         return f"its flavor excludes it ({flavors.EXCLUDED})"
     if guest.leaving:
         return "it is being migrated away"
-    return "its metadata excludes it (pin-off)" if guest.excluded else "the request excludes it (excluded_guests)"
+    if guest.excluded:
+        return "its metadata excludes it (pin-off)"
+    if is_named(guest, request.excluded_guests):
+        return "the request excludes it (excluded_guests)"
+    return _operators_pins(guest)
+
+
+def _operators_pins(guest: Guest) -> str:
+    """The pins of an operator in words: those of the definition, or else those of the running guest."""
+    defined = [pin for pin in guest.operator_pins if pin.written == "definition"]
+    pins = defined or guest.operator_pins
+    parts = [f"{pin.kind}{'' if pin.part is None else f' {pin.part}'} to {pin.cpus}" for pin in pins[:_NAMED]]
+    more = f" and {len(pins) - _NAMED} more" if len(pins) > _NAMED else ""
+    where = "in its definition" if defined else "through libvirt while it runs"
+    return f"an operator pinned it {where}: {', '.join(parts)}{more}; to place it, name it in guests (--guest)"
 
 
 def _emulators(guest: Guest, request: Request) -> str:
@@ -225,10 +258,30 @@ def _emulators(guest: Guest, request: Request) -> str:
     return "; only its emulator threads are placed"
 
 
-def _require_guests(snapshot: Snapshot, request: Request) -> None:
-    for name in request.guests:
-        if not any(name in (guest.uuid, guest.name) for guest in snapshot.guests):
-            raise NotFound("guest", name, tuple(sorted(guest.name for guest in snapshot.guests)))
+def require_known_guests(snapshot: Snapshot, names: Iterable[str], *, by_uuid: bool = False) -> None:
+    """Raises NotFound for a guest that libvirt does not know, whether it runs or not.
+
+    ``by_uuid`` accepts every UUID: a name is mistyped more easily.
+    """
+    known = [(guest.name, guest.uuid) for guest in snapshot.guests]
+    known += [(guest.name, guest.uuid) for guest in snapshot.inactive]
+    for name in names:
+        if not (any(name in each for each in known) or (by_uuid and _is_uuid(name))):
+            raise NotFound("guest", name, tuple(sorted(name for name, _ in known)))
+
+
+def _is_uuid(name: str) -> bool:
+    try:
+        return str(UUID(name)) == name.lower()
+    except ValueError:
+        return False
+
+
+def _require_running_guests(snapshot: Snapshot, request: Request) -> None:
+    require_known_guests(snapshot, request.guests)
+    for guest in snapshot.inactive:
+        if guest.name in request.guests or guest.uuid in request.guests:
+            raise Invalid("guests", guest.name, "a running guest; this one is shut off", guest=guest.uuid)
 
 
 def _asked(snapshot: Snapshot, request: Request) -> list[Guest]:

@@ -30,6 +30,17 @@ def asked_for(process: Process, request: Request) -> bool:
     return process.name in request.processes or str(process.pid) in request.processes
 
 
+def is_left_to_operator(guest: Guest, request: Request) -> bool:
+    """Whether an operator pinned the guest, and the request does not name it: its pins stay as they are."""
+    return bool(guest.operator_pins) and not guest.dedicated and not is_named(guest, request.guests)
+
+
+def operators_cpus(guest: Guest) -> CpuSet:
+    """The CPUs to which an operator pinned one vCPU each, also those that a pin takes at the next start only."""
+    pins = union(pin.cpus for pin in guest.operator_pins if pin.kind == "vcpu" and len(pin.cpus) == 1)
+    return pins | own_cpus(guest)
+
+
 def own_cpus(guest: Guest) -> CpuSet:
     """The CPUs of the guest's vCPUs that are pinned to one CPU each, without pools of one CPU."""
     masks = (vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread)

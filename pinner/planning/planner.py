@@ -1,29 +1,31 @@
 """Makes a plan from a snapshot and a request. Pure: the same snapshot and request always give the same plan."""
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 
 from pinner import codec
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import Invalid, NotFound
+from pinner.model.errors import Invalid, NoFit, NotFound
 from pinner.model.groups import group_of, without_room
 from pinner.model.nova import NovaSets, configured
 from pinner.model.placement import Placement
-from pinner.model.plan import Basis, LeftOut, Plan, Rebalance, plan_id
+from pinner.model.plan import Basis, LeftOut, Plan, Rebalance, Roles, plan_id
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import flavors, rules
-from pinner.planning.context import Context
+from pinner.planning.context import Context, require_known_guests
 from pinner.planning.diff import changes
 from pinner.planning.memory import guests_memory
 from pinner.planning.placement.process_matching import Key, key
+from pinner.planning.processes import moves_processes, moving, require_threshold
 from pinner.planning.score import score
 from pinner.planning.strategies import per_flavor
 from pinner.planning.strategy import Answer, Strategy, installed
 
 _BACKED_OFF = "it is in back-off: another program moves it again each time"
 
-EVERYWHERE = ("strategy", "excluded_guests", "excluded_processes", "nova_emulators", "rebalance")
+EVERYWHERE = ("strategy", "excluded_guests", "excluded_processes", "nova_emulators", "rebalance", "with_processes")
 """The fields of a request that every plan reads, whatever the strategy."""
 
 
@@ -56,6 +58,20 @@ def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, 
     strategies = installed()
     require_known(request, strategies)
     return build(strategies, context, snapshot_id, _id_from_placement(snapshot_id, request, placement, ()))
+
+
+def require_possible(snapshot: Snapshot, request: Request) -> None:
+    """Raises an error where the host can never follow a policy with this request.
+
+    NotFound: the policy names an unknown strategy, or a guest that libvirt does not know. A guest that comes later, for
+    instance by a migration, is named by its UUID. Invalid and NovaConflict: the policy names CPUs that the host lacks
+    or that Nova owns, or a threshold that no process can exceed. A policy is possible if it only leaves guests unplaced
+    now, or names guests and processes that do not run now: these start and stop.
+    """
+    require_known_guests(snapshot, request.guests, by_uuid=True)
+    require_threshold(snapshot, request)
+    with suppress(NoFit):
+        plan_from_placement(snapshot, "", request, None)
 
 
 def leave_out(plan: Plan, excluded_keys: Collection[Key], placement: Placement | None) -> Plan:
@@ -97,7 +113,7 @@ def build(strategies: Mapping[str, Strategy], context: Context, snapshot_id: str
         changes=changes(context, answer.wanted),
         unplaced=answer.unplaced,
         skipped=context.skipped,
-        warnings=(*snapshot.warnings, *_warnings(context, strategies), *answer.warnings),
+        warnings=(*snapshot.warnings, *_warnings(context, strategies, answer.roles), *answer.warnings),
         score_before=score(snapshot, request.busy_threshold, {}),
         score_after=score(snapshot, request.busy_threshold, planned),
         isolation=answer.isolation,
@@ -155,7 +171,7 @@ def _masks(answer: Answer, context: Context) -> dict[int, CpuSet]:
     return {thread.tid: want.cpus for want in answer.wanted for thread in context.threads.get(want.target, ())}
 
 
-def _warnings(context: Context, strategies: Mapping[str, Strategy]) -> Iterator[str]:
+def _warnings(context: Context, strategies: Mapping[str, Strategy], roles: Roles) -> Iterator[str]:
     """Warnings about the host or the request that do not depend on the strategy."""
     snapshot, request = context.snapshot, context.request
     strategy = strategies[request.strategy]
@@ -178,11 +194,26 @@ def _warnings(context: Context, strategies: Mapping[str, Strategy]) -> Iterator[
         )
     for guest in snapshot.guests:
         yield from flavors.warnings(guest, strategies)
+    if request.with_processes and not request.guests:
+        yield "with_processes has no effect: a request for all guests moves the host's busy processes anyway"
+    if not moves_processes(request) and (busy := _busy_outside(context, roles)):
+        yield (
+            f"the request names guests: busy processes outside the housekeeping CPUs ({busy}) stay where they are; "
+            "with_processes (--with-processes) moves them too"
+        )
     for field in fields(Request):
         unread = field.name not in (*EVERYWHERE, *strategy.parameters)
         if unread and getattr(request, field.name) != field.default:
             value = getattr(request, field.name)
             yield f"{field.name} {value!r} has no effect: the strategy {strategy.name} does not use it"
+
+
+def _busy_outside(context: Context, roles: Roles) -> int:
+    """The number of processes that only a plan with processes moves."""
+    every = moving(context.snapshot, replace(context.request, with_processes=True))
+    ours = {move.target for move in context.moving}
+    others = (move for move in every if move.target not in ours)
+    return sum(1 for move in others if any(not thread.affinity <= roles.housekeeping for thread in move.threads))
 
 
 def _id_from_placement(

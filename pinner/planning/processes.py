@@ -5,13 +5,20 @@ from dataclasses import dataclass
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.errors import NotFound
+from pinner.model.errors import Invalid, NotFound
 from pinner.model.plan import LeftOut
 from pinner.model.process import Immovable, Process, Thread
 from pinner.model.request import AUTO, Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.allocatable_cpus import AllocatableCpus, RestrictedAffinity
-from pinner.planning.exclusions import asked_for, is_excluded_guest, is_excluded_process, own_cpus
+from pinner.planning.exclusions import (
+    asked_for,
+    is_excluded_guest,
+    is_excluded_process,
+    is_left_to_operator,
+    operators_cpus,
+    own_cpus,
+)
 from pinner.planning.partitions import partitioned
 from pinner.planning.roles import for_housekeeping, housekeeping
 
@@ -26,8 +33,8 @@ class Moving:
 
 
 def allocatable_cpus(snapshot: Snapshot, request: Request, in_use: CpuSet = CpuSet()) -> AllocatableCpus:
-    """The host's CPUs, less the CPUs of excluded guests and the restricted affinities of processes that are not
-    requested.
+    """The host's CPUs, less the CPUs of excluded guests and of guests that an operator pinned, and less the restricted
+    affinities of processes that are not requested.
 
     The CPUs that a recorded placement has ``in_use`` stay allocatable: otherwise each use of taskset would move guests.
 
@@ -40,12 +47,12 @@ def allocatable_cpus(snapshot: Snapshot, request: Request, in_use: CpuSet = CpuS
         for restriction in _restrictions(snapshot, request)
     )
     of_processes = tuple(restriction for restriction in restrictions if restriction.cpus)
-    of_guests = tuple(_excluded_guests_cpus(snapshot, request))
+    of_guests = tuple(_guests_cpus(snapshot, request))
     allocatable = AllocatableCpus.of(snapshot, (*of_processes, *of_guests), partitioned(snapshot, request))
     # Housekeeping takes CPUs of Nova's cpu_shared_set last, so that with such a set the lowest CPU need not be first.
     any_order = bool(snapshot.shared)
     lowest = min(for_housekeeping(allocatable, request), default=None)
-    # An administrator clears CPUs with the masks of processes; the CPUs of an excluded guest stay with that guest.
+    # An administrator clears CPUs with the masks of processes; the CPUs of such a guest stay with that guest.
     guests_cpus = union(restriction.cpus for restriction in of_guests)
     for restriction in sorted(of_processes, key=lambda restriction: min(restriction.cpus)):
         if request.housekeeping == AUTO and lowest is not None and min(restriction.cpus) > lowest and not any_order:
@@ -59,12 +66,12 @@ def allocatable_cpus(snapshot: Snapshot, request: Request, in_use: CpuSet = CpuS
 def moving(
     snapshot: Snapshot, request: Request, managed_processes: Container[tuple[int, int]] = ()
 ) -> Iterator[Moving]:
-    """The processes to move: busy processes, processes that the request names, and ``managed_processes`` (pid and start
-    time)."""
+    """The processes to move: processes that the request names, and if it ``moves_processes``, busy processes and
+    ``managed_processes`` (pid and start time)."""
     for process in snapshot.processes:
         asked, busy = _asked(process, request), process.load > request.busy_threshold
-        stays = not (asked or busy or (process.pid, process.started) in managed_processes)
-        if stays or is_excluded_process(process, request):
+        placed = moves_processes(request) and (busy or (process.pid, process.started) in managed_processes)
+        if not (asked or placed) or is_excluded_process(process, request):
             continue
         threads = tuple(thread for thread in process.threads if _immovable_reason(process, thread) in _movable(asked))
         if threads:
@@ -77,6 +84,12 @@ def moving(
             yield Moving(process_target(process), threads, reason)
 
 
+def moves_processes(request: Request) -> bool:
+    """Whether the plan moves processes that the request does not name: a request for some guests leaves the host's
+    processes where they are, unless it asks for them."""
+    return not request.guests or request.with_processes
+
+
 def require_asked(snapshot: Snapshot, request: Request) -> None:
     """Raises NotFound if the host does not have a process with a name or pid of the request."""
     names = {process.name for process in snapshot.processes} | {str(process.pid) for process in snapshot.processes}
@@ -85,12 +98,21 @@ def require_asked(snapshot: Snapshot, request: Request) -> None:
             raise NotFound("process", name)
 
 
+def require_threshold(snapshot: Snapshot, request: Request) -> None:
+    """Raises Invalid for a threshold above the load of a process that uses every CPU of the host."""
+    cpus = len(snapshot.topology.cpus)
+    if request.busy_threshold > 100 * cpus:
+        expected = f"a number of per cent of one CPU from 0 to {100 * cpus}: the host has {cpus} CPUs"
+        raise Invalid("busy_threshold", request.busy_threshold, expected)
+
+
 def staying(snapshot: Snapshot, request: Request) -> Iterator[LeftOut]:
-    """The busy or requested processes that pinner does not move. A guest's busy threads are not listed."""
+    """The busy or requested processes that pinner does not move. A guest's busy threads are not listed, nor the busy
+    processes that a request for some guests does not ask for."""
     per_cpu = []
     for process in snapshot.processes:
         asked = _asked(process, request)
-        if not (asked or process.load > request.busy_threshold):
+        if not (asked or (moves_processes(request) and process.load > request.busy_threshold)):
             continue
         if process.immovable_reason == "per-cpu" and not asked:
             per_cpu.append(process)
@@ -167,10 +189,13 @@ def restricted_since(snapshot: Snapshot, request: Request, in_use: CpuSet) -> It
     )
 
 
-def _excluded_guests_cpus(snapshot: Snapshot, request: Request) -> Iterator[RestrictedAffinity]:
+def _guests_cpus(snapshot: Snapshot, request: Request) -> Iterator[RestrictedAffinity]:
+    """The CPUs of one vCPU each of the guests that are excluded, or that an operator pinned."""
     for guest in snapshot.guests:
         if is_excluded_guest(guest, request) and (cpus := own_cpus(guest)):
             yield RestrictedAffinity(cpus, f"guest {guest.name}, which is excluded")
+        elif is_left_to_operator(guest, request) and (cpus := operators_cpus(guest) & snapshot.topology.online):
+            yield RestrictedAffinity(cpus, f"guest {guest.name}, which an operator pinned")
 
 
 def _asked(process: Process, request: Request) -> bool:

@@ -9,7 +9,6 @@ from pinner import codec
 from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import (
     HostUnreachable,
-    NoFit,
     NoPolicy,
     NotFound,
     PinnerError,
@@ -71,11 +70,13 @@ class HostPolicies:
                 return
 
     def _put(self, host: str, before: Policy | None, policy: Policy, caller: Caller) -> None:
+        changed = before is None or before.request != policy.request
         if policy.mode == "observe":
             # It changes nothing, and an operator stops an enforced policy so. Another mode is checked later.
-            with suppress(HostUnreachable):
-                self._require_possible(host, policy)
-        elif before is None or before.mode == "observe" or before.request != policy.request:
+            if changed:
+                with suppress(HostUnreachable):
+                    self._require_possible(host, policy)
+        elif before is None or before.mode == "observe" or changed:
             self._require_possible(host, policy)
         was, now = _summary(before) if before else "", self._now()
         event = audit_event(caller, now, AuditAction.POLICY_SET, host, host, "done", before=was, after=_summary(policy))
@@ -88,13 +89,8 @@ class HostPolicies:
         self._store.policies.delete(host, event, (_revision(before),))
 
     def _require_possible(self, host: str, policy: Policy) -> None:
-        """Raises Invalid where the policy can never be followed on this host: it names CPUs that the host lacks.
-
-        A policy that only leaves guests unplaced now is possible, and so is one that names absent guests: guests start
-        and stop.
-        """
-        with suppress(NoFit):
-            planner.plan_from_placement(self._hosts.snapshot(host, 0.0), "", policy.request, None)
+        """Raises the errors of planner.require_possible."""
+        planner.require_possible(self._hosts.snapshot(host, 0.0), policy.request)
 
     def _publish(self, host: str) -> None:
         with suppress(PinnerError):  # the policy controller also reads the policy periodically

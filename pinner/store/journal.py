@@ -3,7 +3,7 @@
 import fcntl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -17,12 +17,13 @@ from pinner.model.agent_audit import AgentEvent
 from pinner.model.change import AffinityChange, Target, ThreadKey
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import HostBusy, NotFound, RunConflict, StoreUnavailable
-from pinner.model.journal import Entry, Run
+from pinner.model.journal import Entry, RecordedPins, Run
 from pinner.store import in_force, schema, tables
 from pinner.store.agent_chain import AgentChain
 from pinner.store.boots import end_earlier_boots
 from pinner.store.distinct import distinct_values
 from pinner.store.engine import connect, reading
+from pinner.store.recorded_pins import recorded_pins
 from pinner.store.retention import purge_runs
 from pinner.store.runs import Runs
 
@@ -172,6 +173,11 @@ class Journal:
         """See apply's Journal."""
         self._flush()
         return self._runs.in_force(host)
+
+    def recorded_pins(self, guests: Collection[str]) -> RecordedPins:
+        """The pins that runs made on these guests (by UUID)."""
+        self._flush()
+        return recorded_pins(self._engine, guests)
 
     def changes_of(self, guest: str) -> tuple[AffinityChange, ...]:
         """See apply's Journal."""

@@ -1,7 +1,7 @@
 """The agent's journal where its file may be damaged: the host can be read, but not changed."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
@@ -10,7 +10,7 @@ from pinner.model.agent_audit import AgentEvent, AgentRecord, ChainHead
 from pinner.model.change import AffinityChange, Target, ThreadKey
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import StoreUnavailable
-from pinner.model.journal import Entry, Run
+from pinner.model.journal import Entry, RecordedPins, Run
 from pinner.store.journal import Journal
 
 LOG = logging.getLogger(__name__)
@@ -120,6 +120,10 @@ class UnusableJournal:
         """Raises StoreUnavailable."""
         self._refuse(guest)
 
+    def recorded_pins(self, guests: Collection[str]) -> RecordedPins:
+        """Raises StoreUnavailable."""
+        self._refuse(guests)
+
     def purge(self, before: datetime, is_kept: Callable[[str], bool]) -> int:
         """Raises StoreUnavailable."""
         self._refuse(before, is_kept)
@@ -142,6 +146,15 @@ class LastMasks:
         except StoreUnavailable as error:
             LOG.warning("processes that pinner has placed may look restricted by others: %s", error)
         return self._masks
+
+
+def pins_of(journal: Journal | UnusableJournal, guests: Collection[str]) -> RecordedPins:
+    """The pins that runs made on these guests; while the journal cannot be read, each live pin counts as pinner's."""
+    try:
+        return journal.recorded_pins(guests)
+    except StoreUnavailable as error:
+        LOG.warning("pins that pinner wrote to the definitions of guests may look like an operator's: %s", error)
+        return RecordedPins(placed=frozenset(guests))
 
 
 def open_journal(folder: Path) -> Journal | UnusableJournal:

@@ -82,7 +82,7 @@ def event_latencies(server: PolicyServer, folder: Path, count: int, send: Callab
         for daemon in daemons:
             daemon.start()
             daemon.wait_ready()
-        server.policy("enforce", ["none"], [daemon.name for daemon in daemons])
+        server.policy("enforce", [str(uuid.uuid4())], [daemon.name for daemon in daemons])
         home = server.wait_reconciled()["housekeeping"]
         away = next(cpu for cpu in os.sched_getaffinity(0) if str(cpu) != home)
         return [_event_latency(daemon, home, away, send) for daemon in daemons for _ in range(TIMES)]

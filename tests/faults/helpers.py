@@ -12,10 +12,7 @@ from typing import Any
 
 import httpx
 from faults.environment import DEADLINE, Environment, Part
-from support.policy_host import Daemon
-
-NEVER_BUSY = 1e6
-"""A busy threshold in per cent of one CPU that no process reaches: only processes named in the request are moved."""
+from support.policy_host import NEVER_BUSY, Daemon
 
 
 class Helpers:

@@ -38,8 +38,8 @@ def cli(libvirtd, tmp_path):
 def test_apply_pins_as_planned_and_rollback_restores_the_masks(cli, start_guest):
     guest = start_guest()
     before = masks(guest.pid)
-    # The high threshold prevents that the test moves other processes of this machine.
-    plan = cli("plan", "--guest", guest.name, "--busy-threshold", "100000", "--sample-seconds", "0")
+    # A plan for one guest moves no process of this machine.
+    plan = cli("plan", "--guest", guest.name, "--sample-seconds", "0")
     assert plan["changes"]
 
     applied = cli("apply", "--yes", plan["id"])
@@ -47,7 +47,7 @@ def test_apply_pins_as_planned_and_rollback_restores_the_masks(cli, start_guest)
     assert {entry["state"] for entry in applied["entries"]} == {"done"}
     planned = {mask["tid"]: change["after"] for change in plan["changes"] for mask in change["before"]}
     assert {tid: cpus for tid, cpus in masks(guest.pid).items() if tid in planned} == planned
-    assert not cli("plan", "--guest", guest.name, "--busy-threshold", "100000", "--sample-seconds", "0")["changes"]
+    assert not cli("plan", "--guest", guest.name, "--sample-seconds", "0")["changes"]
 
     undone = cli("rollback", "--yes", applied["run"]["id"])
     assert undone["run"]["state"] == "rolled_back"
@@ -59,7 +59,7 @@ def test_apply_pins_as_planned_and_rollback_restores_the_masks(cli, start_guest)
 
 def test_a_plan_whose_guest_has_moved_is_refused(cli, start_guest):
     guest = start_guest()
-    plan = cli("plan", "--guest", guest.name, "--busy-threshold", "100000", "--sample-seconds", "0")
+    plan = cli("plan", "--guest", guest.name, "--sample-seconds", "0")
     change = plan["changes"][0]
     os.sched_setaffinity(change["before"][0]["tid"], {min(os.sched_getaffinity(0))})
     before = masks(guest.pid)
@@ -190,7 +190,7 @@ def test_threads_with_different_masks_are_moved_together_and_restored_one_by_one
     guest = start_guest()
     with process(UNEVEN) as pid:
         before = wait_for_masks(pid, uneven())
-        options = ("--guest", guest.name, "--busy-threshold", "100000", "--sample-seconds", "0", "--process", str(pid))
+        options = ("--guest", guest.name, "--sample-seconds", "0", "--process", str(pid))
         plan = cli("plan", *options)
         run = cli("apply", "--yes", plan["id"])["run"]["id"]
         assert set(masks(pid).values()) == {plan["roles"]["housekeeping"]}
@@ -203,7 +203,7 @@ def test_a_polling_thread_pinned_by_its_owner_is_skipped_and_its_cpu_is_in_no_po
     high = max(os.sched_getaffinity(0))
     with process(POLLING) as pid:
         wait_for_masks(pid, {str(high)})
-        plan = cli("plan", "--guest", guest.name, "--sample-seconds", "1")
+        plan = cli("plan", "--guest", guest.name, "--with-processes", "--sample-seconds", "1")
         (skipped,) = [one for one in plan["skipped"] if one["target"]["owner"] == str(pid)]
         assert str(high) in skipped["why"]
         assert not any(change["target"]["owner"] == str(pid) for change in plan["changes"])
@@ -215,7 +215,7 @@ def test_the_shell_commands_of_a_plan_set_the_planned_masks(cli, start_guest, li
     guest = start_guest()
     with process(UNEVEN) as pid:
         wait_for_masks(pid, uneven())
-        options = ("--guest", guest.name, "--busy-threshold", "100000", "--sample-seconds", "0", "--process", str(pid))
+        options = ("--guest", guest.name, "--sample-seconds", "0", "--process", str(pid))
         plan = cli("plan", *options)
         script = subprocess.run(
             [*PINNER, *cli.config, "plan", "show", plan["id"], "--format", "shell"],

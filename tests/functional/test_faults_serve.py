@@ -58,8 +58,8 @@ class RestartableServer:
         return found
 
     def plan(self, *guests: Guest) -> str:
-        """The id of a new plan; its high threshold prevents that the test moves other processes of this machine."""
-        request = {"guests": [guest.name for guest in guests], "busy_threshold": 100000.0, "sample_seconds": 0}
+        """The id of a new plan for these guests only: the test moves no other process of this machine."""
+        request = {"guests": [guest.name for guest in guests], "sample_seconds": 0}
         answer = self.post("/hosts/here/plans", strategy="shared-pool", **request)
         assert answer.status_code == 201, answer.text
         return str(answer.json()["id"])

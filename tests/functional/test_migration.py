@@ -69,8 +69,8 @@ def pid_of(uuid):
 def test_a_live_migration_keeps_pins_that_were_not_released(source, libvirtd, destination, event_queue, released):
     """libvirt migrates the pins with the guest, so pinner releases the guest before a migration."""
     name = f"moves-{os.getpid()}-{released}".lower()
-    source.policy("enforce", [name], housekeeping=str(ONLINE[0]))
     private_libvirt.start_guest(libvirtd, private_libvirt.guest_xml(name))
+    source.policy("enforce", [name], housekeeping=str(ONLINE[0]))
     uuid = private_libvirt.virsh(libvirtd, "domuuid", name).strip()
     pid = pid_of(uuid)
     assert wait_until(lambda: guest_on(pid, ONLINE[1], ONLINE[1]), 20) < 20, source.drift()["error"]

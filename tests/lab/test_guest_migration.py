@@ -13,6 +13,8 @@ from pinner.model.policy import Policy
 from pinner.model.request import Request
 
 GUEST = "mover"
+NOBODY = "00000000-0000-4000-8000-000000000000"
+"""The UUID of no guest."""
 SECONDS = 60.0
 
 
@@ -41,13 +43,13 @@ def source(hosts):
 @pytest.fixture
 def destination(hosts):
     yield hosts[1]
-    set_policy(hosts[1], "observe")
+    set_policy(hosts[1], "observe", NOBODY)
     hosts[1].run(f"virsh -q destroy {GUEST}", check=False)
 
 
-def set_policy(host, mode):
-    """Set a policy that moves only the guest; no process reaches its busy threshold."""
-    request = Request("shared-pool", guests=(GUEST,), busy_threshold=1e6)
+def set_policy(host, mode, guest=GUEST):
+    """Set a policy that moves only the guest: by its UUID on a host where it is not yet."""
+    request = Request("shared-pool", guests=(guest,))
     server(host).set_policy(name(host), Policy(request, mode), CALLER)
 
 
@@ -87,7 +89,7 @@ def send_event(host, kind, action, cpus=CpuSet()):
 
 @pytest.mark.parametrize("mode", ["observe", "enforce"])
 def test_a_guest_leaves_without_its_pins_and_is_placed_on_arrival(source, destination, mode):
-    set_policy(destination, mode)
+    set_policy(destination, mode, source.run(f"virsh domuuid {GUEST}").out.strip())
     here, there = inventory(source).topology.online, inventory(destination).topology.online
     assert there < here
     assert not roles(source).vcpu <= there

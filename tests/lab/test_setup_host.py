@@ -77,7 +77,7 @@ def test_an_enforced_policy_holds_after_a_reboot_and_a_removal_leaves_nothing(ho
         "\n"
     )[:3] == ["root:pinner 660", "pinner:root 600", "pinner:pinner 700"]
 
-    pinner(host, "policy set --yes --mode enforce --strategy shared-pool --busy-threshold 100000 --guest", GUEST)
+    pinner(host, "policy set --yes --mode enforce --strategy shared-pool --guest", GUEST)
     mask = wait_placed(host)
     host.reboot(900)
     assert wait_placed(host) == mask

@@ -36,7 +36,7 @@ def main(path: str, user: str, folder: str, uri: str, *pids: str) -> None:
         others = frozenset(map(int, files.numbers("/proc"))) - movable
         return take_snapshot(
             Path("/"), "h1", libvirt, sample_seconds=sample_seconds, now=now, sleep=sleep, own=others,
-            placed=journal.placed(),
+            placed=journal.placed(), pins=journal.recorded_pins,
         )  # fmt: skip
 
     trail = AgentTrail("h1", journal.chain, SigningKey(Path(folder) / "signing.key"), now)

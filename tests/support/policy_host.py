@@ -32,6 +32,9 @@ for line in sys.stdin:
 """
 
 
+NEVER_BUSY = 100.0 * (os.cpu_count() or 1)
+"""The highest threshold on this machine: no process uses more."""
+
 RARE_RESYNC = "[policy]\nresync_seconds = 600\nmeasure_seconds = 600\n[host]\nsample_seconds = 0.1\n"
 """The configuration with a rare resync: every reconcile is then the result of an event."""
 
@@ -55,7 +58,7 @@ class PolicyServer:
 
     def policy(self, mode: str, guests: Iterable[str], processes: Iterable[str] = (), **request: object) -> None:
         """Set a policy that moves only the named guests and processes; no process reaches its busy threshold."""
-        request |= {"busy_threshold": 1e6, "guests": list(guests), "processes": list(processes)}
+        request |= {"busy_threshold": NEVER_BUSY, "guests": list(guests), "processes": list(processes)}
         answer = self.http.put(f"/hosts/{self.host}/policy", json={"mode": mode, "request": request})
         assert answer.status_code == 200, answer.text
 

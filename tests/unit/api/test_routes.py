@@ -96,6 +96,7 @@ def test_a_plan_accepts_every_field_of_a_request(client):
         "excluded_processes": ["sshd.service"],
         "nova_emulators": True,
         "rebalance": True,
+        "with_processes": True,
     }
     made = client.post("/v1/hosts/h1/plans", json=fields)
     plan = read(Plan, made, 201)

@@ -12,7 +12,7 @@ from pinner.host.inventory import baseline_of, take_snapshot
 from pinner.host.sysfs import read_topology
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.guest import Emulator, Guest
+from pinner.model.guest import Emulator, Guest, InactiveGuest
 from pinner.model.nova import NovaConf, NovaSets
 from pinner.model.snapshot import Snapshot
 
@@ -27,6 +27,9 @@ class FakeLibvirt:
 
     def guests(self, root):
         return (QEMU,)
+
+    def inactive(self):
+        return (InactiveGuest("off", "uuid-2"),)
 
     def capabilities(self):
         return self.xml
@@ -49,6 +52,7 @@ def test_a_snapshot_in_full(tmp_path):
     assert (found.host, found.taken_at, found.sample_seconds) == ("h1", NOON, 0)
     assert (str(found.baseline), str(found.dedicated), found.placed) == ("0-5", "6", placed)
     assert found.guests == (QEMU,)
+    assert found.inactive == (InactiveGuest("off", "uuid-2"),)
     assert [
         (process.pid, process.immovable_reason, process.threads[0].immovable_reason) for process in found.processes
     ] == [

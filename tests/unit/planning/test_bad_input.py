@@ -1,11 +1,14 @@
 """Every refusal of the planner names the field, the value and the CPUs."""
 
+from dataclasses import replace
+
 import pytest
 from support.hosts import cpus, guest, plain, process, snapshot, topology
 
 from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict, PinnerError
+from pinner.model.guest import InactiveGuest
 from pinner.model.request import Request
-from pinner.planning.planner import plan
+from pinner.planning.planner import plan, require_possible
 
 
 def host():
@@ -89,6 +92,56 @@ def test_a_request_that_the_host_cannot_have_is_refused_with_the_reason(
         plan(host(), "s", request_)
     assert refused.value.code == code
     assert words in refused.value.message
+
+
+@pytest.mark.parametrize("value", [1600.1, 2_000_000.0])
+def test_a_threshold_that_no_process_can_exceed_is_refused_with_the_number_of_cpus(value: float) -> None:
+    assert plan(host(), "s", Request(busy_threshold=1600.0)).blocked == ""
+    for call in (lambda asked: plan(host(), "s", asked), lambda asked: require_possible(host(), asked)):
+        with pytest.raises(Invalid) as refused:
+            call(Request(busy_threshold=value))
+        assert refused.value.message == (
+            f"busy_threshold: {value!r} is not valid: a number of per cent of one CPU from 0 to 1600: "
+            "the host has 16 CPUs"
+        )
+
+
+def test_a_plan_for_a_guest_that_is_shut_off_is_refused_but_a_policy_may_name_it() -> None:
+    off = replace(host(), inactive=(InactiveGuest("web", "00000000-0000-4000-8000-000000000077"),))
+    for name in ("web", "00000000-0000-4000-8000-000000000077"):
+        with pytest.raises(Invalid, match="guests: 'web' is not valid: a running guest; this one is shut off"):
+            plan(off, "s", Request(guests=(name,)))
+        require_possible(off, Request(guests=(name,)))
+
+
+def test_a_policy_for_a_guest_that_libvirt_does_not_know_is_refused() -> None:
+    off = replace(host(), inactive=(InactiveGuest("web", "00000000-0000-4000-8000-000000000077"),))
+    with pytest.raises(NotFound, match="guest: there is no 'g9'; known: g1, g2, web"):
+        require_possible(off, Request(guests=("g2", "g9"), excluded_guests=("g8",)))
+
+
+def test_a_policy_names_a_guest_that_comes_later_by_its_uuid() -> None:
+    later = "8d1c7ba2-0000-4000-8000-000000000001"
+    require_possible(host(), Request(guests=(later, later.upper().replace("8D", "9D"))))
+    with pytest.raises(NotFound):
+        plan(host(), "s", Request(guests=(later,)))
+    with pytest.raises(NotFound):
+        require_possible(host(), Request(guests=(later.replace("-", ""),)))
+
+
+@pytest.mark.parametrize("strategy", ["shared-pool", "numa-local", "isolated"])
+@pytest.mark.parametrize(
+    ("sets", "words"),
+    [
+        ({"housekeeping": "0,64-65"}, "housekeeping: '0,64-65' is not valid: CPUs that pinner may allocate; 64-65 are"),
+        ({"emulator": "1,12"}, "emulator: '1,12' is not valid: CPUs that pinner may allocate; 12 is offline"),
+        ({"housekeeping": "0-3", "emulator": "3"}, "emulator: '3' is not valid: CPUs outside housekeeping; CPUs 3 are"),
+    ],
+)
+def test_a_policy_with_cpus_that_the_host_lacks_is_refused(strategy: str, sets: dict[str, str], words: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        require_possible(host(), Request(strategy, **sets))
+    assert refused.value.message.startswith(words)
 
 
 def test_a_refusal_of_overlapping_sets_names_the_shared_cpus() -> None:

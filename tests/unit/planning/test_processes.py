@@ -128,3 +128,35 @@ def test_the_cpu_of_an_excluded_guest_is_not_taken_for_housekeeping_set_by_hand(
     excluded = replace(guest(1, 1, cpus("0")), excluded=True)
     host = snapshot(topology({0: [[0, 1]]}), [excluded], [process(300, 3.0, "1", reasons=["restricted"])])
     assert plan(host, "s", Request()).roles.housekeeping == cpus("1")
+
+
+def test_a_plan_for_some_guests_moves_no_process_and_says_how_many_busy_ones_stay() -> None:
+    busy = [process(300, 40.0, ALL), process(400, 9.0, "0-3", name="inside"), process(500, 0.0, ALL, name="idle")]
+    host = snapshot(plain(32), [guest(1, 2, cpus(ALL)), guest(2, 2, cpus(ALL))], busy)
+    made = plan(host, "s", Request(guests=("g1",)))
+    assert moved(made) == {}
+    assert {change.target.name for change in made.changes} == {"g1"}
+    assert str(made.roles.housekeeping) == "0-3"
+    assert made.warnings == (
+        "the request names guests: busy processes outside the housekeeping CPUs (1) stay where they are; "
+        "with_processes (--with-processes) moves them too",
+    )
+    assert plan(applied(host, made), "s", Request(guests=("g1",))).changes == ()
+
+
+def test_a_plan_for_some_guests_moves_the_processes_that_it_asks_for() -> None:
+    processes = [process(300, 40.0, ALL), process(500, 0.0, ALL, name="idle")]
+    host = snapshot(plain(32), [guest(1, 2, cpus(ALL))], processes)
+    made = plan(host, "s", Request(guests=("g1",), processes=("idle",)))
+    assert list(moved(made)) == ["process idle (500)"]
+    both = plan(host, "s", Request(guests=("g1",), with_processes=True))
+    assert (list(moved(both)), both.warnings) == (["process daemon (300)"], ())
+
+
+def test_with_processes_changes_nothing_in_a_plan_for_all_guests() -> None:
+    host = snapshot(plain(32), [guest(1, 2, cpus(ALL))], [process(300, 40.0, ALL)])
+    made = plan(host, "s", Request(with_processes=True))
+    assert made.changes == plan(host, "s", Request()).changes
+    assert made.warnings == (
+        "with_processes has no effect: a request for all guests moves the host's busy processes anyway",
+    )

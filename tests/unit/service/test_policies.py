@@ -2,6 +2,7 @@
 
 import uuid
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from support.hosts import cpus, guest, plain, snapshot
@@ -9,7 +10,8 @@ from support.in_memory_agent import InMemoryAgent
 
 from pinner import codec
 from pinner.model.audit import Caller
-from pinner.model.errors import HostUnreachable, Invalid, NoPolicy, PreconditionFailed
+from pinner.model.errors import HostUnreachable, Invalid, NoPolicy, NotFound, PreconditionFailed
+from pinner.model.guest import InactiveGuest
 from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.model.request import Request
@@ -18,6 +20,7 @@ from pinner.service.compose import compose
 ANN = Caller("ann", "10.0.0.1", "req-1")
 HOST = "compute1"
 ABSENT = ("",)
+OFF = "00000000-0000-4000-8000-000000000077"
 
 
 @pytest.fixture
@@ -50,8 +53,11 @@ def test_a_policy_that_the_host_cannot_follow_is_refused(service, lists):
     assert actions(service) == []
 
 
-def test_a_policy_may_name_guests_that_are_absent_now(service):
-    policy = Policy(Request(guests=("later",), processes=("daemon",)), "enforce")
+@pytest.mark.parametrize("guest", ["off", OFF, "8d1c7ba2-0000-4000-8000-000000000001"], ids=["name", "uuid", "later"])
+def test_a_policy_may_name_guests_that_do_not_run_now(service, agent, guest):
+    """A guest that libvirt does not know yet is named by its UUID."""
+    agent.taken = replace(agent.taken, inactive=(InactiveGuest("off", OFF),))
+    policy = Policy(Request(guests=(guest,), processes=("daemon",)), "enforce")
     assert service.set_policy(HOST, policy, ANN) == policy
 
 
@@ -115,3 +121,25 @@ def test_the_trail_names_the_policy_before_although_two_callers_change_it_at_onc
     records = chain(service)
     assert [before for before, _ in records[1:]] == [after for _, after in records[:-1]]
     assert '"busy_threshold":3.0' in records[-1][1]
+
+
+def test_a_policy_for_a_guest_that_libvirt_does_not_know_is_refused_and_nothing_is_stored(service):
+    for mode in ("observe", "propose", "enforce"):
+        with pytest.raises(NotFound, match="guest: there is no 'nosuch'; known: g1"):
+            service.set_policy(HOST, Policy(Request(guests=("nosuch",)), mode), ANN)
+    with pytest.raises(Invalid, match=r"busy_threshold: 2000000\.0 is not valid: a number of per cent of one CPU from 0"):
+        service.set_policy(HOST, Policy(Request(busy_threshold=2e6)), ANN)
+    with pytest.raises(Invalid, match=r"housekeeping: '0,4096' is not valid: .* 4096 is absent"):
+        service.set_policy(HOST, Policy(Request(housekeeping="0,4096")), ANN)
+    with pytest.raises(NoPolicy):
+        service.policy(HOST)
+    assert actions(service) == []
+
+
+def test_an_enforced_policy_can_be_stopped_after_its_guest_was_removed(service, agent, monkeypatch):
+    service.set_policy(HOST, Policy(Request(guests=("g1",)), "enforce"), ANN)
+    read = agent.snapshot
+    monkeypatch.setattr(agent, "snapshot", lambda seconds: replace(read(seconds), guests=()))
+    assert service.set_policy(HOST, Policy(Request(guests=("g1",)), "observe"), ANN).mode == "observe"
+    with pytest.raises(NotFound):
+        service.set_policy(HOST, Policy(Request(guests=("g1",)), "enforce"), ANN)

@@ -1,0 +1,64 @@
+"""The journal knows which pins of a guest pinner wrote itself."""
+
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from support.values import NOON, cpus, make_change, make_entries, make_run
+
+from pinner.model.change import Target
+from pinner.model.errors import StoreUnavailable
+from pinner.model.journal import RecordedPins
+from pinner.store.journal import Journal
+from pinner.store.unusable_journal import UnusableJournal, pins_of
+
+pytestmark = pytest.mark.fault(52)
+
+WEB, OTHER = (f"00000000-0000-4000-8000-00000000000{number}" for number in (1, 2))
+
+
+@pytest.fixture
+def journal(tmp_path):
+    with closing(Journal(tmp_path / "agent")) as journal:
+        yield journal
+
+
+def carry_out(journal, run, *states, guest=WEB, after="4", run_state="applied", **facts):
+    """A run with an entry of this state for vCPU 0, 1, ... of the guest."""
+    began = make_run(run, **facts)
+    journal.begin(began)
+    for number, (entry, state) in enumerate(zip(make_entries(run, len(states)), states, strict=True)):
+        change = replace(make_change(after=after), target=Target("vcpu", guest, number, "web"))
+        journal.intend(replace(entry, change=change, state=state))
+    journal.end(replace(began, state=run_state, ended_at=NOON + timedelta(seconds=1)))
+
+
+def test_a_guest_without_a_run_has_no_recorded_pins(journal):
+    carry_out(journal, "run-1", "done", guest=OTHER)
+    assert journal.recorded_pins([WEB]) == RecordedPins()
+    assert journal.recorded_pins([]) == RecordedPins()
+
+
+@pytest.mark.parametrize("state", ["intent", "done", "stuck", "undone"])
+def test_a_guest_whose_threads_a_run_changed_is_placed_also_after_a_rollback(journal, state):
+    carry_out(journal, "run-1", state)
+    assert journal.recorded_pins([WEB, OTHER]) == RecordedPins(frozenset({WEB}))
+
+
+def test_pins_in_definitions_count_until_their_run_is_rolled_back(journal):
+    carry_out(journal, "run-1", "done", "undone", "stuck", persist=True, after="4-5")
+    carry_out(journal, "run-2", "done", guest=OTHER)
+    expected = {(WEB, "vcpu", 0, cpus("4-5")), (WEB, "vcpu", 2, cpus("4-5"))}
+    assert journal.recorded_pins([WEB, OTHER]) == RecordedPins(frozenset({WEB, OTHER}), frozenset(expected))
+
+
+@pytest.mark.parametrize(("run_state", "counts"), [("applied", True), ("rolled_back_partly", False)])
+def test_the_definition_of_a_guest_that_ended_meanwhile_may_have_the_pin(journal, run_state, counts):
+    carry_out(journal, "run-1", "gone", persist=True, run_state=run_state)
+    assert bool(journal.recorded_pins([WEB]).persisted) == counts
+
+
+def test_while_the_journal_cannot_be_read_every_live_pin_counts_as_pinners():
+    unusable = UnusableJournal(StoreUnavailable("/journal", "it is damaged"))
+    assert pins_of(unusable, [WEB]) == RecordedPins(placed=frozenset({WEB}))
