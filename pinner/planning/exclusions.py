@@ -37,8 +37,7 @@ def is_left_to_operator(guest: Guest, request: Request) -> bool:
 
 def operators_cpus(guest: Guest) -> CpuSet:
     """The CPUs to which an operator pinned one vCPU each, also those that a pin takes at the next start only."""
-    pins = union(pin.cpus for pin in guest.operator_pins if pin.kind == "vcpu" and len(pin.cpus) == 1)
-    return pins | own_cpus(guest)
+    return union(pin.cpus for pin in guest.operator_pins if pin.kind == "vcpu" and len(pin.cpus) == 1)
 
 
 def own_cpus(guest: Guest) -> CpuSet:

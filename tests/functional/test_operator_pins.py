@@ -1,10 +1,11 @@
 """A real guest that an operator pinned is left alone, and pins that pinner made are not taken for an operator's."""
 
-import json
 import os
 import re
-import subprocess
-import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
 
 import private_libvirt
 import pytest
@@ -12,7 +13,14 @@ from support.kernel import masks
 from support.policy_host import NEVER_BUSY
 from support.real_guests import ONLINE
 
-PINNER = [sys.executable, "-W", "error", "-c", "import sys; from pinner.cli.main import main; sys.exit(main())"]
+from pinner import wiring
+from pinner.model.audit import Caller
+from pinner.model.guest import Guest
+from pinner.model.plan import Plan
+from pinner.model.request import Request
+from pinner.service.protocol import Service
+
+CALLER = Caller("ann", "test", "req-1")
 LAST = str(ONLINE[-1])
 
 pytestmark = [
@@ -31,40 +39,46 @@ def libvirtd(tmp_path_factory):
         yield uri
 
 
+@dataclass(frozen=True)
+class Pinner:
+    """The service for this host. Its plans move no process of this machine."""
+
+    service: Service
+
+    def plan(self, *guests: Guest) -> Plan:
+        """A new plan for all guests, or for those that are named."""
+        request = Request(guests=tuple(guest.name for guest in guests), busy_threshold=NEVER_BUSY)
+        return self.service.plan("here", request, None, 0.0, CALLER)
+
+    def apply(self, plan: Plan, *, persist: bool = False) -> str:
+        return self._ended(self.service.apply(plan.id, persist, CALLER).id, "applied")
+
+    def rollback(self, run: str) -> None:
+        self._ended(self.service.rollback(run, CALLER).id, "rolled_back")
+
+    def drift(self) -> list[tuple[str, int | None]]:
+        return [(each.target.kind, each.target.part) for each in self.service.drift("here").drifts]
+
+    def _ended(self, run: str, state: str) -> str:
+        deadline = time.monotonic() + 120
+        while (found := self.service.run(run)).state == "running":
+            assert time.monotonic() < deadline, found
+            time.sleep(0.1)
+        assert found.state == state, found
+        return run
+
+
 @pytest.fixture
-def cli(libvirtd, tmp_path):
-    """Runs a command and returns its JSON."""
+def pinner(libvirtd, tmp_path):
     config = tmp_path / "pinner.conf"
-    config.write_text(f"[agent]\nstate_dir = {tmp_path}/state\n[libvirt]\nuri = {libvirtd}\n[host]\nname = here\n")
-
-    def run(*arguments):
-        command = [*PINNER, "--json", "--config-file", config, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return run
-
-
-@pytest.fixture
-def plan(cli):
-    """A new plan for all guests, or for those that are named; it moves no process of this machine."""
-
-    def plan(*guests):
-        named = [word for guest in guests for word in ("--guest", guest.name)]
-        return cli("plan", *named, "--busy-threshold", str(NEVER_BUSY), "--sample-seconds", "0")
-
-    return plan
-
-
-@pytest.fixture
-def apply(cli):
-    def apply(plan, *options):
-        run = cli("apply", plan["id"], "--yes", *options)["run"]
-        assert run["state"] == "applied", run
-        return run["id"]
-
-    return apply
+    config.write_text(
+        f"[agent]\nstate_dir = {tmp_path}/state\n[libvirt]\nuri = {libvirtd}\ncall_timeout = 60\n[host]\nname = here\n"
+    )
+    settings = wiring.configuration([config])
+    (tmp_path / "state").mkdir(mode=0o700)
+    with ExitStack() as undo:
+        agent = wiring.local_agent(settings, frozenset(), undo)
+        yield Pinner(wiring.service_parts(settings, {"here": agent}, f"sqlite:///{tmp_path}/db.sqlite", undo).service)
 
 
 @pytest.fixture
@@ -73,114 +87,119 @@ def virsh(libvirtd):
 
 
 @pytest.fixture
-def guest(start_guest, virsh):
-    """A guest without pins; it ends with the test."""
-    guest = start_guest(persistent=True)
-    yield guest
-    virsh("destroy", guest.name)
+def start(start_guest, kill):
+    """Starts guests that end with the test."""
+    started = []
+
+    def start(*pins: str, persistent: bool = True) -> Guest:
+        tune = f"<cputune>{''.join(pins)}</cputune>" if pins else ""
+        started.append(start_guest(persistent=persistent, extra=tune))
+        return started[-1]
+
+    yield start
+    for guest in started:
+        if Path(f"/proc/{guest.pid}").exists():
+            kill(guest)
 
 
-def tuned(*pins):
-    return f"<cputune>{''.join(pins)}</cputune>"
-
-
-def why_skipped(plan, guest):
+def why_skipped(plan: Plan, guest: Guest) -> str:
     """Why the plan skips the guest; empty if the plan places it."""
-    assert (guest.uuid in {want["target"]["owner"] for want in plan["wanted"]}) != bool(_skipped(plan, guest))
-    return "".join(_skipped(plan, guest))
+    skipped = [left.why for left in plan.skipped if left.target.owner == guest.uuid]
+    assert (guest.uuid in {want.target.owner for want in plan.wanted}) != bool(skipped)
+    return "".join(skipped)
 
 
-def _skipped(plan, guest):
-    return [left["why"] for left in plan["skipped"] if left["target"]["owner"] == guest.uuid]
-
-
-def changed(plan, guest):
-    return [change for change in plan["changes"] if change["target"]["owner"] == guest.uuid]
-
-
-def pins(xml):
-    return set(re.findall(r"<(\w+pin) .*?cpuset='(\S+?)'", xml))
+def restored(guest: Guest, before: dict[int, str]) -> bool:
+    """Whether every thread that QEMU has had since ``before`` has its former mask."""
+    now = masks(guest.pid)
+    return all(now[tid] == mask for tid, mask in before.items() if tid in now)
 
 
 @pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "transient"])
-def test_a_guest_with_pins_in_its_xml_is_left_alone_unless_it_is_named(
-    start_guest, virsh, plan, apply, cli, persistent
-):
-    mine = f"<vcpupin vcpu='0' cpuset='{LAST}'/><emulatorpin cpuset='{LAST}'/>"
-    guest, other = start_guest(persistent=persistent, extra=tuned(mine)), start_guest()
+def test_a_guest_with_pins_in_its_xml_is_left_alone_unless_it_is_named(start, pinner, persistent):
+    mine = (f"<vcpupin vcpu='0' cpuset='{LAST}'/>", f"<emulatorpin cpuset='{LAST}'/>")
+    guest, other = start(*mine, persistent=persistent), start()
     before = masks(guest.pid)
-    first = plan()
+    first = pinner.plan()
     where = "in its definition" if persistent else "through libvirt while it runs"
-    assert why_skipped(first, guest).startswith(f"an operator pinned it {where}: ")
-    assert (why_skipped(first, other), LAST in first["roles"]["vcpu"].split("-")) == ("", False)
-    apply(first)
-    assert masks(guest.pid) == before
-    assert not plan()["changes"]
+    assert why_skipped(first, guest).startswith(f"an operator pinned it {where}: emulator to {LAST}, vcpu 0 to {LAST};")
+    assert why_skipped(first, other) == ""
+    assert ONLINE[-1] not in first.roles.cpus
+    pinner.apply(first)
+    assert restored(guest, before)
+    assert pinner.plan().changes == ()
 
-    named = plan(guest)
-    assert changed(named, guest)
-    run = apply(named)
-    assert not plan(guest)["changes"]
-    assert cli("drift")["drifts"] == []
-    assert cli("rollback", run)["run"]["state"] == "rolled_back"
-    assert {tid: mask for tid, mask in masks(guest.pid).items() if tid in before} == before
-    for each in (guest, other):
-        virsh("destroy", each.name)
+    named = pinner.plan(guest)
+    assert {change.target.owner for change in named.changes} == {guest.uuid}
+    run = pinner.apply(named)
+    assert (pinner.plan(guest).changes, pinner.drift()) == ((), [])
+    pinner.rollback(run)
+    assert restored(guest, before)
 
 
 @pytest.mark.parametrize(
     ("way", "where"), [("--config", "in its definition"), ("--live", "through libvirt while it runs")]
 )
-def test_a_pin_by_virsh_before_pinner_comes_is_an_operators(guest, virsh, plan, way, where):
+def test_a_pin_by_virsh_before_pinner_comes_is_an_operators(start, virsh, pinner, way, where):
+    guest = start()
     virsh("vcpupin", guest.name, "0", LAST, way)
     virsh("emulatorpin", guest.name, LAST, way)
-    made = plan()
-    assert why_skipped(made, guest).startswith(f"an operator pinned it {where}: emulator to {LAST}, vcpu 0 to {LAST};")
-    assert not changed(made, guest)
+    plan = pinner.plan()
+    assert why_skipped(plan, guest).startswith(f"an operator pinned it {where}: emulator to {LAST}, vcpu 0 to {LAST};")
 
 
 def test_live_pins_of_pinner_are_its_own_also_after_a_restart_of_libvirtd_and_a_rollback(
-    guest, libvirtd, virsh, plan, apply, cli
+    start, libvirtd, virsh, pinner
 ):
+    guest = start()
     before = masks(guest.pid)
-    run = apply(plan())
+    run = pinner.apply(pinner.plan())
     placed = masks(guest.pid)
     with private_libvirt.killed(libvirtd):
         pass
-    again = plan()
-    assert (why_skipped(again, guest), again["changes"], cli("drift")["drifts"]) == ("", [], [])
+    again = pinner.plan()
+    assert (why_skipped(again, guest), again.changes, pinner.drift()) == ("", (), [])
 
     virsh("vcpupin", guest.name, "0", str(ONLINE[0]), "--live")
-    moved = plan()
-    assert (why_skipped(moved, guest), len(changed(moved, guest))) == ("", 1)
-    assert [drift["target"]["part"] for drift in cli("drift")["drifts"]] == [0]
+    moved = pinner.plan()
+    assert (why_skipped(moved, guest), [change.target.part for change in moved.changes]) == ("", [0])
+    assert pinner.drift() == [("vcpu", 0)]
     virsh("vcpupin", guest.name, "0", placed[guest.vcpus[0].thread.tid], "--live")
-    assert plan()["changes"] == []
+    assert pinner.plan().changes == ()
 
-    cli("rollback", run)
-    assert {tid: mask for tid, mask in masks(guest.pid).items() if tid in before} == before
-    assert why_skipped(plan(), guest) == ""
+    pinner.rollback(run)
+    assert restored(guest, before)
+    assert why_skipped(pinner.plan(), guest) == ""
 
 
 def test_pins_that_pinner_wrote_to_the_definition_are_its_own_and_a_rollback_gives_back_the_operators(
-    start_guest, virsh, plan, apply, cli
+    start, virsh, pinner, kill
 ):
-    mine = f"<vcpupin vcpu='1' cpuset='{ONLINE[0]}'/>"
-    guest = start_guest(persistent=True, extra=tuned(mine))
-    assert "in its definition" in why_skipped(plan(), guest)
-    run = apply(plan(guest), "--persist")
-    again = plan()
-    assert (why_skipped(again, guest), changed(again, guest)) == ("", [])
-
-    virsh("destroy", guest.name)
-    virsh("start", guest.name, "--paused")
-    restarted = plan()
-    assert (why_skipped(restarted, guest), changed(restarted, guest)) == ("", [])
+    guest = start(f"<vcpupin vcpu='1' cpuset='{ONLINE[0]}'/>")
+    assert "in its definition" in why_skipped(pinner.plan(), guest)
+    run = pinner.apply(pinner.plan(guest), persist=True)
+    again = pinner.plan(guest)
+    assert (why_skipped(pinner.plan(), guest), again.changes) == ("", ())
 
     virsh("vcpupin", guest.name, "0", str(ONLINE[0]), "--config")
-    assert f"vcpu 0 to {ONLINE[0]};" in why_skipped(plan(), guest)
+    assert f"vcpu 0 to {ONLINE[0]};" in why_skipped(pinner.plan(), guest)
 
-    cli("rollback", run)
-    assert pins(virsh("dumpxml", "--inactive", guest.name)) == {("vcpupin", str(ONLINE[0]))}
-    assert f"vcpu 1 to {ONLINE[0]};" in why_skipped(plan(), guest)
+    pinner.rollback(run)
+    inactive = virsh("dumpxml", "--inactive", guest.name)
+    assert set(re.findall(r"<(\w+pin) (?:vcpu='(\d)' )?cpuset='(\S+?)'", inactive)) == {
+        ("vcpupin", "1", str(ONLINE[0]))
+    }
+    assert f"vcpu 1 to {ONLINE[0]};" in why_skipped(pinner.plan(), guest)
+
+
+def test_a_guest_that_starts_with_pins_of_pinner_in_its_definition_is_placed(start, virsh, pinner, kill):
+    guest = start()
+    pinner.apply(pinner.plan(guest), persist=True)
+    kill(guest)
+    while "shut off" not in virsh("domstate", guest.name):
+        time.sleep(0.1)
+    virsh("start", guest.name, "--paused")
+    again = pinner.plan()
+    assert why_skipped(again, guest) == ""
+    assert [change for change in again.changes if change.target.owner == guest.uuid] == []
     virsh("destroy", guest.name)
