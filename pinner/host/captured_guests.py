@@ -15,7 +15,7 @@ from pinner.host import domain_scrub, files, qemu
 from pinner.host.domain_scrub import Alias
 from pinner.host.guests import DomainDescription, read_guests
 from pinner.model.errors import Invalid
-from pinner.model.guest import Guest, GuestState
+from pinner.model.guest import Guest, GuestState, InactiveGuest
 
 FOLDER = Path("libvirt")
 _CAPABILITIES = FOLDER / "capabilities.xml"
@@ -51,6 +51,10 @@ class CapturedGuests:
     def descriptions(self) -> tuple[DomainDescription, ...]:
         """The guests that were active. Raises Invalid."""
         return tuple(_read(folder) for folder in sorted((self._root / _GUESTS).glob("*")))
+
+    def inactive(self) -> tuple[InactiveGuest, ...]:
+        """None: a capture has only the guests that ran."""
+        return ()
 
     def capabilities(self) -> str:
         """The topology as libvirt reported it. Raises Invalid."""
