@@ -33,6 +33,7 @@ from pinner.host.kernel import boot_id
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
 from pinner.host.own_pins import OwnPins
+from pinner.host.reservations import AffinityOwners
 from pinner.model.errors import Invalid, NotFound, StoreUnavailable
 from pinner.model.nova import NovaSets, configured, cpus
 from pinner.model.nova_report import Listening
@@ -156,6 +157,7 @@ def local_agent(
     undo.callback(journal.close)
     placed = LastMasks(journal)
     sets, files = nova_sets(config), [Path(file) for file in config.nova.nova_conf]
+    owners = AffinityOwners.of(config.host.affinity_owners)
 
     def take(sample_seconds: float) -> Snapshot:
         return take_snapshot(
@@ -168,6 +170,8 @@ def local_agent(
             pins=partial(pins_of, journal),
             sets=sets,
             nova=nova_conf.read(files),
+            owners=owners,
+            minimum_cores=config.host.minimum_cores,
             now=now,
             sleep=sleep,
         )
@@ -258,9 +262,13 @@ def start_retention(config: cfg.ConfigOpts, parts: ServiceParts, agent: Agent, u
 
 def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
     """The agent of the machine captured below ``root``."""
-    sets = nova_sets(config)
+    sets, least = nova_sets(config), config.host.minimum_cores
     name, guests = root.resolve().name, captured_guests(root)
-    return CapturedAgent(lambda seconds: take_snapshot(root, name, guests, sample_seconds=seconds, sets=sets, now=now))
+
+    def take(seconds: float) -> Snapshot:
+        return take_snapshot(root, name, guests, sample_seconds=seconds, sets=sets, minimum_cores=least, now=now)
+
+    return CapturedAgent(take)
 
 
 def save_machine(config_files: list[Path] | None, root: Path | None, folder: Path, *, scrub: bool) -> SavedMachine:

@@ -108,7 +108,6 @@ ROWS = (
         "verify names what was cut, forged or never reported; the agent's trail is out of that user's reach",
         "P",
     ),
-    Row(52, "a guest whose operator pinned it in its own definition", "reported, left alone unless asked for", "P"),
     Row(
         47,
         "one guest of many hangs under `enforce`, or during `pinner apply`",
@@ -122,11 +121,26 @@ ROWS = (
         "P",
     ),
     Row(
+        49,
+        "idle tasksets of an unprivileged user on every CPU",
+        "no set changes, the plan names them; with load they never shrink a role below its minimum, with privilege the "
+        "plan is blocked with their names",
+        "P",
+    ),
+    Row(
         50,
         "a placed process forks, then the run is rolled back",
         "children get back what they would have had; none is taken for a claim later",
         "P",
     ),
+    Row(
+        51,
+        "1,600 % of daemons for 4 housekeeping CPUs; a real-time spinner among them",
+        "the sets grow, the plan says overload, a policy applies no plan that makes the score worse; real-time "
+        "processes are not moved",
+        "P",
+    ),
+    Row(52, "a guest whose operator pinned it in its own definition", "reported, left alone unless asked for", "P"),
     Row(
         53,
         "two plans for the same free CPUs, made before either is applied",
@@ -186,6 +200,12 @@ ROWS = (
         "a partition is made or changed before Linux 7.0, so the kernel overwrites the masks of kswapd and kcompactd",
         "the masks are journaled with the partition, and given back by its undo, also after its guest has ended",
         "P",
+    ),
+    Row(
+        64,
+        "a real-time vCPU on the CPUs of its QEMU's own threads",
+        "the emulator is moved first; the plan warns where both share CPUs",
+        "K",
     ),
     Row(
         65,

@@ -6,6 +6,7 @@ from pydantic import AfterValidator, Field
 
 from pinner.api.field_types import BusyThreshold, CpuList, Name, Names, Seconds
 from pinner.api.schemas.base import Input
+from pinner.model.cpuset import MAX_CPUS
 from pinner.model.policy import Mode, Policy
 from pinner.model.request import Isolating, Request, Smt
 
@@ -58,6 +59,13 @@ class PlanParameters(Input):
         bool,
         Field(description="Also place the emulator threads of guests that Nova pinned, unless Nova gives them CPUs."),
     ] = _DEFAULT.nova_emulators
+    minimum_cores: Annotated[
+        Annotated[int, Field(ge=1, le=MAX_CPUS)] | None,
+        Field(
+            description="The fewest cores of each NUMA node that housekeeping, emulators and vCPUs get each. "
+            "Default: [host] minimum_cores."
+        ),
+    ] = _DEFAULT.minimum_cores
     rebalance: bool
 
     def request(self) -> Request:

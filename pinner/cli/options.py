@@ -7,7 +7,7 @@ from typing import Any
 from pinner.cli.context import Context, pick_host
 from pinner.cli.parser import Options, Parser
 from pinner.cli.snapshot_file import read_snapshot
-from pinner.cli.values import limit, path, percent, seconds
+from pinner.cli.values import cores, limit, path, percent, seconds
 from pinner.model.page import DEFAULT_LIMIT
 from pinner.model.plan import Plan
 from pinner.model.request import Request
@@ -150,6 +150,13 @@ def _cpu_options(group: Options) -> None:
     )
     group.add_argument(
         "--emulator", metavar="CPUS", help="CPU list for emulator threads, such as 4-7, or auto (default)"
+    )
+    group.add_argument(
+        "--minimum-cores",
+        metavar="N",
+        type=cores,
+        help="the fewest cores of each NUMA node that housekeeping, emulators and vCPUs get each, however many CPUs "
+        "restricted processes claim (default: [host] minimum_cores in the configuration, 1)",
     )
     group.add_argument(
         "--busy-threshold",

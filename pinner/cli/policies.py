@@ -207,6 +207,6 @@ def _print(context: Context, host: str, policy: Policy) -> None:
     for field in fields(Request):
         if field.name != "rebalance":
             value = getattr(policy.request, field.name)
-            shown = (", ".join(value) or "-") if isinstance(value, tuple) else value
+            shown = (", ".join(value) or "-") if isinstance(value, tuple) else "-" if value is None else value
             rows.append((field.name.replace("_", " "), shown))
     context.out.print(facts(*rows))

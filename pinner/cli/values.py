@@ -6,6 +6,7 @@ import re
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from pinner.model.cpuset import MAX_CPUS
 from pinner.model.page import MAX_LIMIT
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 
@@ -28,6 +29,13 @@ def limit(text: str) -> int:
     """The largest number of items in a list: 1 to MAX_LIMIT."""
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_LIMIT):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MAX_LIMIT}")
+    return int(text)
+
+
+def cores(text: str) -> int:
+    """A number of cores: 1 to MAX_CPUS."""
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MAX_CPUS):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of cores from 1 to {MAX_CPUS}")
     return int(text)
 
 

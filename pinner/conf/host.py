@@ -1,6 +1,7 @@
 from oslo_config import cfg
 
 from pinner.conf.patterns import HOST_NAME
+from pinner.model.cpuset import MAX_CPUS
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 
 NAME = "host"
@@ -12,5 +13,20 @@ OPTIONS = [
         min=0.0,
         max=MAX_SAMPLE_SECONDS,
         help="Seconds between the two samples of a measurement of CPU use.",
+    ),
+    cfg.ListOpt(
+        "affinity_owners",
+        default=[],
+        help="Names of processes, and of users as user:NAME, whose restricted affinity (taskset, CPUAffinity=) keeps "
+        "its CPUs out of every set also while the process is idle. For other processes it does so only with load, or "
+        "if the process runs as root or has CAP_SYS_NICE. Any user can give a process any name: prefer user:NAME.",
+    ),
+    cfg.IntOpt(
+        "minimum_cores",
+        default=1,
+        min=1,
+        max=MAX_CPUS,
+        help="The fewest cores of each NUMA node that housekeeping, emulators and vCPUs get each, however many CPUs "
+        "restricted processes claim. A plan can ask for another minimum.",
     ),
 ]

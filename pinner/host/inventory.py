@@ -11,6 +11,7 @@ from pinner.host import capabilities, libnuma, procfs
 from pinner.host.guests import without_recorded_pins
 from pinner.host.immovable import classify
 from pinner.host.kernel import boot_id
+from pinner.host.reservations import NO_OWNERS, AffinityOwners, with_reservations
 from pinner.host.sysfs import read_topology
 from pinner.host.sysfs_nodes import overlaps
 from pinner.model.cpuset import CpuSet
@@ -51,20 +52,24 @@ def take_snapshot(
     sets: NovaSets = NovaSets(),
     nova: NovaConf | None = None,
     pins: Callable[[Collection[str]], RecordedPins] = lambda _: RecordedPins(),
+    owners: AffinityOwners = NO_OWNERS,
+    minimum_cores: int = 1,
 ) -> Snapshot:
     """Take a snapshot of the machine below ``root``; ``sample_seconds`` lie between the two samples (0: no loads).
 
     On a captured machine pinner measures no load and does not ask libnuma. ``own`` are pinner's process ids, ``placed``
     the masks that it set, and ``pins`` gives the pins that it made on guests (by UUID). ``sets`` are Nova's CPU sets
     from pinner's configuration; a set that is not configured there is read from ``nova``, and stays unknown where that
-    is unreadable. Raises Invalid for a root without CPUs, and HostUnreachable or NotPermitted where libvirt does not
-    answer.
+    is unreadable. ``owners`` and ``minimum_cores`` are configured,
+    too. Raises Invalid for a root without CPUs, and HostUnreachable or NotPermitted where libvirt does not answer.
     """
     sample_seconds = sample_seconds if root == LIVE else 0.0
     processes = procfs.sample(root, sample_seconds, sleep, clock)
     topology = read_topology(root)
     guests = _without_recorded_pins(libvirt.guests(root), pins) if libvirt else ()
     baseline = baseline_of(root, topology, placed)
+    known = {guest.pid for guest in guests}
+    classified = classify(processes, guests=known, own=own, baseline=baseline, placed=placed, online=topology.online)
     with suppress(Invalid):
         sets = configured(sets, nova)
     return Snapshot(
@@ -73,19 +78,13 @@ def take_snapshot(
         sample_seconds=sample_seconds,
         topology=topology,
         guests=guests,
-        processes=classify(
-            processes,
-            guests={guest.pid for guest in guests},
-            own=own,
-            baseline=baseline,
-            placed=placed,
-            online=topology.online,
-        ),
+        processes=with_reservations(root, classified, owners, _uptime(root)),
         baseline=baseline,
         dedicated=sets.dedicated,
         shared=sets.shared,
         nova=nova,
         placed=placed,
+        minimum_cores=minimum_cores,
         warnings=_warnings(root, topology, libvirt),
         boot=boot_id(root),
         inactive=libvirt.inactive() if libvirt else (),
@@ -113,6 +112,10 @@ def baseline_of(root: Path, topology: Topology, placed: Collection[CpuSet] = ())
     except (Gone, StopIteration):
         return balanced
     return balanced if affinity in placed else affinity & topology.online
+
+
+def _uptime(root: Path) -> float | None:
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if root == LIVE else None
 
 
 def _warnings(root: Path, topology: Topology, libvirt: Guests | None) -> tuple[str, ...]:

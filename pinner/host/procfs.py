@@ -17,7 +17,7 @@ from pinner.host.cpusets import parse_rows
 from pinner.host.files import Folder, decode, numbers, read, read_start
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid
-from pinner.model.process import Immovable, Process, Thread
+from pinner.model.process import Immovable, Process, RealTime, Thread
 
 PF_KTHREAD = 0x00200000
 PF_NO_SETAFFINITY = 0x04000000
@@ -29,6 +29,9 @@ HERTZ = os.sysconf("SC_CLK_TCK")
 MAX_COMMAND = 4096
 """Bytes of a command line in a snapshot. A user may give each process one of 6 MiB, and a few of them would make the
 snapshot too large for its readers."""
+
+_REALTIME: dict[int, RealTime] = {1: "fifo", 2: "rr", 6: "deadline"}
+"""The real-time scheduling policies by number (include/uapi/linux/sched.h)."""
 
 _VANISHED = (OSError, ValueError, IndexError, Invalid)
 
@@ -43,6 +46,7 @@ class Stat(NamedTuple):
     flags: int
     ticks: int
     started: int
+    realtime: RealTime
 
 
 class StatSample(NamedTuple):
@@ -87,7 +91,9 @@ def parse_stat(data: bytes) -> Stat:
     end = data.rindex(b")")
     fields = data[end + 2 :].split(None, 20)
     name = decode(data[data.index(b"(") + 1 : end])
-    return Stat(name, int(fields[6]), int(fields[11]) + int(fields[12]), int(fields[19]))
+    # Field 18 is negative for a real-time thread, and for a normal one that inherits its priority from a lock.
+    realtime = _REALTIME.get(int(fields[20].split(None, 19)[18]), "") if fields[15].startswith(b"-") else ""
+    return Stat(name, int(fields[6]), int(fields[11]) + int(fields[12]), int(fields[19]), realtime)
 
 
 class Sampler:
@@ -174,7 +180,7 @@ class Sampler:
         affinity = parse_affinity(read(f"{below}status", folder))
         run, delay = _schedstat(_optional(f"{below}schedstat", folder))
         immovable_reason: Immovable = "per-cpu" if stat.flags & PF_NO_SETAFFINITY else ""
-        return Thread(int(tid), stat.started, stat.name, affinity, load, run, delay, immovable_reason)
+        return Thread(int(tid), stat.started, stat.name, affinity, load, run, delay, immovable_reason, stat.realtime)
 
     def _load(self, before: StatSample | None, data: bytes, now: Stat) -> float:
         # Most threads sleep between the samples, and their stat files do not change at all.

@@ -2,7 +2,7 @@
 
 Unchanged are kernel threads, QEMU's executable name and the names of its threads (CPU 0/KVM), because they distinguish
 a guest from a daemon. The kernel's command line keeps the names of all its arguments, and the values of those that
-pinner reads; init's arguments are removed.
+pinner reads; init's arguments are removed. Of the user ids remains only whether they are root's.
 """
 
 import re
@@ -19,7 +19,8 @@ from pinner.host.immovable import is_qemu
 _ARGUMENTS = frozenset({b"isolcpus", b"maxcpus", b"nohz", b"nohz_full", b"nosmt", b"numa", b"rcu_nocbs"})
 _CGROUPS = frozenset({b"cgroup", b"cgroup2", b"cpuset"})
 _NUMBERS = re.compile(rb"(N\d+|kernelpagesize_kB)=\d+")
-_STATUS = (b"Cpus_allowed", b"Mems_allowed")
+_STATUS = (b"Uid:", b"Cpus_allowed", b"Mems_allowed")
+_NOBODY = b"65534"
 
 
 class Scrubber:
@@ -74,7 +75,8 @@ class Scrubber:
             case "stat" if pid not in self._qemus and not procfs.parse_stat(data).flags & procfs.PF_KTHREAD:
                 return data[: data.index(b"(") + 1] + name.encode() + data[data.rindex(b")") :]
             case "status":
-                return b"\n" + b"".join(line for line in data.splitlines(keepends=True) if line.startswith(_STATUS))
+                lines = map(_without_user, data.splitlines(keepends=True))
+                return b"\n" + b"".join(line for line in lines if line.startswith(_STATUS))
         return data
 
     def _unit(self, unit: str) -> str:
@@ -83,6 +85,14 @@ class Scrubber:
             suffix = f".{kind}" if kind in ("service", "scope") else ""
             self._units[unit] = f"unit-{next(self._numbers)}{suffix}"
         return self._units[unit]
+
+
+def _without_user(line: bytes) -> bytes:
+    """The line of a status file; ids of other users than root become nobody's."""
+    if not line.startswith(b"Uid:"):
+        return line
+    ids = (user if user == b"0" else _NOBODY for user in line.split()[1:])
+    return b"Uid:\t" + b"\t".join(ids) + b"\n"
 
 
 def _argument(argument: bytes) -> bytes:

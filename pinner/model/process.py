@@ -15,6 +15,21 @@ pinner      a thread of pinner itself
 restricted  its owner restricted it to fewer CPUs: moved only when the request names it
 """
 
+RealTime = Literal["", "fifo", "rr", "deadline"]
+"""The real-time scheduling policy of a thread (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE; sched(7)); empty: none."""
+
+RESERVING_LOAD = 2.0
+"""Per cent of one CPU: above it, the threads of a restricted affinity keep their CPUs, whoever runs them."""
+
+Reserves = Literal["", "privileged", "configured", "worked"]
+"""Why a restricted affinity of a process keeps its CPUs out of every set; empty: only a measured load above
+RESERVING_LOAD does.
+
+privileged  root runs the process, or it has CAP_SYS_NICE
+configured  [host] affinity_owners names the process or its user
+worked      a restricted thread used more than RESERVING_LOAD since it started, and at least one second
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Thread:
@@ -39,6 +54,8 @@ class Thread:
     """Time on a CPU and time waiting for one since the thread started, from /proc/TID/schedstat; None without it."""
     immovable_reason: Immovable = ""
     """Why pinner does not move the thread; empty where it may."""
+    realtime: RealTime = ""
+    """The real-time scheduling policy; empty for a normal thread."""
 
     @property
     def key(self) -> ThreadKey:
@@ -68,3 +85,12 @@ class Process:
     """The threads."""
     immovable_reason: Immovable = ""
     """Why pinner must not move any thread of the process. A thread can also have its own reason."""
+    user: int | None = None
+    """The real user id; null where it was not read: it is read only of processes with a restricted affinity."""
+    reserves: Reserves = ""
+    """Why a restricted affinity of the process keeps its CPUs out of every set without a measured load."""
+
+    @property
+    def is_realtime(self) -> bool:
+        """Whether a thread of the process has a real-time scheduling policy."""
+        return any(thread.realtime for thread in self.threads)

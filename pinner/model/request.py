@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import Invalid
 
 AUTO = "auto"
@@ -38,6 +38,8 @@ class Request:
     """Names or systemd units of processes to skip; they may be absent."""
     nova_emulators: bool = False
     """Also place QEMU's own threads of guests that Nova pinned, where Nova gives these threads no CPUs of their own."""
+    minimum_cores: int | None = None
+    """The fewest cores of each node that housekeeping, emulators and vCPUs get each; None: [host] minimum_cores."""
     rebalance: bool = False
     """Place all guests anew, where that scores better; otherwise well placed guests stay."""
     with_processes: bool = False
@@ -46,6 +48,8 @@ class Request:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.busy_threshold) and self.busy_threshold >= 0):
             raise Invalid("busy_threshold", self.busy_threshold, "a number of per cent, 0 or more")
+        if self.minimum_cores is not None and not 1 <= self.minimum_cores <= MAX_CPUS:
+            raise Invalid("minimum_cores", self.minimum_cores, f"a number of cores from 1 to {MAX_CPUS}")
         for name in ("housekeeping", "emulator"):
             value = getattr(self, name)
             if value != AUTO and not CpuSet.parse(value, name):

@@ -43,6 +43,8 @@ class Snapshot:
     """nova.conf; None where the host has none."""
     placed: tuple[CpuSet, ...] = ()
     """Masks that pinner gave to processes and has not undone. They do not count as restrictions by an owner."""
+    minimum_cores: int = 1
+    """The fewest cores of each node that a role gets, unless a request says otherwise ([host] minimum_cores)."""
     warnings: tuple[str, ...] = field(default=())
     """What the agent could not read."""
     boot: str = ""

@@ -10,7 +10,8 @@ A plan can override these rules, by its request:
 - ``isolation: live`` allows partitions for guests, and the CPUs of the partitions that the guests have.
 
 No plan moves per-CPU kernel threads, threads of pinner, QEMU except by its guest, excluded guests, and vCPUs that Nova
-pinned. No plan uses CPUs that are offline, that Nova dedicates, or to which an owner restricted another process.
+pinned. No plan uses CPUs that are offline, that Nova dedicates, or to which an owner with privileges, or one of the
+configuration, restricted another process. Load does not count here: the agent measures none.
 """
 
 from collections import Counter
@@ -146,7 +147,7 @@ def _require_release(plan: Plan, changes: list[PlannedChange], snapshot: Snapsho
     """A release gives a guest back the CPUs that it had before pinner placed it, as far as they are online. It never
     confines the guest's threads to CPUs of others, unless these were all CPUs that the threads had."""
     placed = release.past_of(past.changes)
-    allocatable = allocatable_cpus(snapshot, plan.request)
+    allocatable = allocatable_cpus(snapshot, plan.request, only_firm=True)
     theirs = allocatable.restricted | allocatable.dedicated | allocatable.isolated
     threads = {key(target): found for guest in snapshot.guests for target, found in guest_targets(guest)}
     for change in changes:
@@ -210,6 +211,7 @@ _REASONS = {
     "per-cpu": "it is a kernel thread that cannot leave its CPU",
     "guest": "it belongs to a guest, and moves only with that guest",
     "pinner": "it is pinner itself",
+    "real-time": "it has real-time threads",
     "restricted": "its owner restricted it to fewer CPUs, and the plan's request does not name the process",
 }
 
@@ -218,7 +220,11 @@ def _why_immovable(target: Target, processes: Mapping[Key, Process]) -> str:
     process = processes.get(key(target))
     if process is None:
         return "the guest is excluded, Nova or an operator pinned it, or the plan's request does not name it"
-    reasons = [process.immovable_reason, *(thread.immovable_reason for thread in process.threads)]
+    reasons = [
+        process.immovable_reason,
+        "real-time" if process.is_realtime else "",
+        *(thread.immovable_reason for thread in process.threads),
+    ]
     return _REASONS.get(next(filter(None, reasons), ""), "the plan's request excludes it, or is for some guests only")
 
 
@@ -229,7 +235,7 @@ def _context(plan: Plan, snapshot: Snapshot, past: Past) -> Context:
     processes = {move.target: move.threads for move in moving(snapshot, plan.request, every)}
     return replace(
         context,
-        allocatable=allocatable_cpus(snapshot, plan.request, past.cpus),
+        allocatable=allocatable_cpus(snapshot, plan.request, past.cpus, only_firm=True),
         threads={**context.threads, **processes},
     )
 

@@ -1,11 +1,12 @@
 """Which CPUs of a host pinner may allocate, and why it may not allocate the others."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.nova import NovaOwns
 from pinner.model.snapshot import Snapshot
+from pinner.planning.demand import NO_DEMAND, Demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,10 @@ class RestrictedAffinity:
     cpus: CpuSet
     owner: str
     """The process or guest, for people."""
+    firm: bool = True
+    """Whether it keeps its CPUs without load: an administrator or the configuration wants it."""
+    load: float = 0.0
+    """Per cent of one CPU that its threads use together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +39,25 @@ class AllocatableCpus:
     """CPUs in partitions that this request makes itself; ``isolated`` does not contain them."""
     sockets: Mapping[int, int]
     """The socket of each online CPU for which the kernel reports one."""
+    minimum_cores: int = 1
+    """The fewest cores of each node for each role."""
+    idle: tuple[RestrictedAffinity, ...] = ()
+    """Restricted affinities whose CPUs are allocated, because their threads are idle and no administrator's."""
+    set_aside: tuple[RestrictedAffinity, ...] = ()
+    """Restricted affinities whose CPUs are allocated, because a role would have fewer cores than its minimum."""
+    blocked: str = ""
+    """Why the roles cannot have their minimum: the firm ones among ``set_aside``. Empty where they can."""
+    demand: Demand = NO_DEMAND
+    by_hand: CpuSet = CpuSet()
+    """The housekeeping set that an administrator gave to processes; empty: none."""
 
     @classmethod
     def of(
-        cls, snapshot: Snapshot, restrictions: Iterable[RestrictedAffinity], partitioned: CpuSet = CpuSet()
+        cls,
+        snapshot: Snapshot,
+        restrictions: Iterable[RestrictedAffinity],
+        partitioned: CpuSet = CpuSet(),
+        minimum_cores: int = 1,
     ) -> "AllocatableCpus":
         """The CPUs of a snapshot, less the restricted affinities."""
         topology = snapshot.topology
@@ -57,6 +77,7 @@ class AllocatableCpus:
             cores=_cores(snapshot, online),
             partitioned=partitioned,
             sockets={cpu.id: cpu.socket for cpu in topology.cpus if cpu.online and cpu.socket is not None},
+            minimum_cores=minimum_cores,
         )
 
     @property
@@ -79,11 +100,9 @@ class AllocatableCpus:
         """The isolated CPUs that are not dedicated and not restricted: each for one vCPU."""
         return self.nova.for_vcpus(self.isolated - self.dedicated - self.restricted)
 
-    def without(self, cpus: CpuSet) -> "AllocatableCpus":
-        """The same host without the restricted affinities of exactly these CPUs."""
-        return replace(
-            self, restrictions=tuple(restriction for restriction in self.restrictions if restriction.cpus != cpus)
-        )
+    def cores_worth(self, cpus: CpuSet) -> float:
+        """How many cores these online CPUs are: a hardware thread of a core of two counts as half a core."""
+        return round(sum(1 / len(self.cores[cpu]) for cpu in cpus), 6)
 
     def cores_within(self, cpus: CpuSet) -> list[CpuSet]:
         """The parts of cores that lie within ``cpus`` (online ones), in order of their lowest CPU there."""

@@ -25,9 +25,9 @@ from pinner.planning.processes import (
     moving,
     require_asked,
     require_threshold,
-    restricted_since,
     staying,
 )
+from pinner.planning.restrictions import restricted_since
 from pinner.planning.roles import Resolved, resolve
 
 DEFERRED = "deferred: it is not plugged in, so its pin could not be verified; a plan made after the hotplug places it"

@@ -13,9 +13,10 @@ from pinner.model.placement import Placement
 from pinner.model.plan import Basis, LeftOut, Plan, Rebalance, Roles, plan_id
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning import flavors, rules
+from pinner.planning import flavors, realtime, restrictions, rules, worsening
 from pinner.planning.context import Context, require_known_guests
 from pinner.planning.diff import changes
+from pinner.planning.growth import is_full
 from pinner.planning.memory import guests_memory
 from pinner.planning.placement.process_matching import Key, key
 from pinner.planning.processes import moves_processes, moving, require_threshold
@@ -25,7 +26,15 @@ from pinner.planning.strategy import Answer, Strategy, installed
 
 _BACKED_OFF = "it is in back-off: another program moves it again each time"
 
-EVERYWHERE = ("strategy", "excluded_guests", "excluded_processes", "nova_emulators", "rebalance", "with_processes")
+EVERYWHERE = (
+    "strategy",
+    "excluded_guests",
+    "excluded_processes",
+    "nova_emulators",
+    "minimum_cores",
+    "rebalance",
+    "with_processes",
+)
 """The fields of a request that every plan reads, whatever the strategy."""
 
 
@@ -103,6 +112,15 @@ def build(strategies: Mapping[str, Strategy], context: Context, snapshot_id: str
     snapshot, request = context.snapshot, context.request
     answer, rebalance = _answer(strategies, context)
     planned = _masks(answer, context)
+    before, after = score(snapshot, request.busy_threshold, {}), score(snapshot, request.busy_threshold, planned)
+    warnings = (
+        *snapshot.warnings,
+        *_warnings(context, strategies, answer.roles),
+        *answer.warnings,
+        *_load_warnings(context, answer.roles),
+        *realtime.warnings(snapshot, request, answer.roles, planned),
+        *filter(None, [worsening.warning(before, after, answer.roles)]),
+    )
     return Plan(
         id=name,
         host=snapshot.host,
@@ -113,11 +131,11 @@ def build(strategies: Mapping[str, Strategy], context: Context, snapshot_id: str
         changes=changes(context, answer.wanted),
         unplaced=answer.unplaced,
         skipped=context.skipped,
-        warnings=(*snapshot.warnings, *_warnings(context, strategies, answer.roles), *answer.warnings),
-        score_before=score(snapshot, request.busy_threshold, {}),
-        score_after=score(snapshot, request.busy_threshold, planned),
+        warnings=warnings,
+        score_before=before,
+        score_after=after,
         isolation=answer.isolation,
-        blocked=answer.blocked or _nova_unknown(snapshot),
+        blocked=context.allocatable.blocked or answer.blocked or _nova_unknown(snapshot),
         memory=guests_memory(snapshot, answer.wanted),
         rebalance=rebalance,
     )
@@ -192,6 +210,7 @@ def _warnings(context: Context, strategies: Mapping[str, Strategy], roles: Roles
             f"the owner of {restriction.owner} restricted it to CPUs {restriction.cpus}, which the recorded placement "
             "uses; plan a rebalance to free these CPUs for it"
         )
+    yield from restrictions.warnings(context.allocatable)
     for guest in snapshot.guests:
         yield from flavors.warnings(guest, strategies)
     if request.with_processes and not request.guests:
@@ -214,6 +233,22 @@ def _busy_outside(context: Context, roles: Roles) -> int:
     ours = {move.target for move in context.moving}
     others = (move for move in every if move.target not in ours)
     return sum(1 for move in others if any(not thread.affinity <= roles.housekeeping for thread in move.threads))
+
+
+def _load_warnings(context: Context, roles: Roles) -> Iterator[str]:
+    """Warnings about sets that are too small for the measured load of their role."""
+    demand, recorded = context.allocatable.demand, context.roles is not None
+    sets = (
+        ("busy host processes", demand.housekeeping, "housekeeping", roles.housekeeping),
+        ("QEMU's own threads", demand.emulator, "emulator", roles.emulator),
+    )
+    for threads, load, role, cpus in sets:
+        if is_full(load, cpus):
+            hint = "; plan a rebalance to let the set grow" if recorded else ""
+            yield (
+                f"overload: {threads} use {load * 100:.0f} % of one CPU, and the {role} set {cpus} has "
+                f"{len(cpus)} CPUs{hint}"
+            )
 
 
 def _id_from_placement(

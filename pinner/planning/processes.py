@@ -1,7 +1,7 @@
 """The processes of a host: which of them move, which stay, and to which CPUs owners have restricted some of them."""
 
 from collections.abc import Container, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
@@ -11,16 +11,11 @@ from pinner.model.process import Immovable, Process, Thread
 from pinner.model.request import AUTO, Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.allocatable_cpus import AllocatableCpus, RestrictedAffinity
-from pinner.planning.exclusions import (
-    asked_for,
-    is_excluded_guest,
-    is_excluded_process,
-    is_left_to_operator,
-    operators_cpus,
-    own_cpus,
-)
+from pinner.planning.demand import Demand, qemus_own_load, qemus_own_threads
+from pinner.planning.exclusions import is_excluded_process
 from pinner.planning.partitions import partitioned
-from pinner.planning.roles import for_housekeeping, housekeeping
+from pinner.planning.restrictions import is_asked, keeping, of_guests, reason_to_stay, restrictions
+from pinner.planning.roles import for_housekeeping, housekeeping_sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,48 +27,78 @@ class Moving:
     reason: str
 
 
-def allocatable_cpus(snapshot: Snapshot, request: Request, in_use: CpuSet = CpuSet()) -> AllocatableCpus:
+def allocatable_cpus(
+    snapshot: Snapshot, request: Request, in_use: CpuSet = CpuSet(), *, only_firm: bool = False
+) -> AllocatableCpus:
     """The host's CPUs, less the CPUs of excluded guests and of guests that an operator pinned, and less the restricted
-    affinities of processes that are not requested.
+    affinities that keep their CPUs (see restrictions).
 
     The CPUs that a recorded placement has ``in_use`` stay allocatable: otherwise each use of taskset would move guests.
+    With ``only_firm`` those that depend on load keep no CPU.
 
-    A mask does not count as a restricted affinity if it equals the housekeeping set that a plan without that mask has:
-    an administrator set it to clear the vCPUs' CPUs, for instance with a plan's shell commands. The lowest CPU of such
-    a mask is the lowest free CPU without the mask, and no other restricted affinity has any of its CPUs.
+    A mask does not count as a restricted affinity if it equals a housekeeping set that a plan without that mask can
+    have: an administrator set it to clear the vCPUs' CPUs, for instance with a plan's shell commands. The lowest CPU of
+    such a mask is the lowest free CPU without the mask, and no other restricted affinity has any of its CPUs.
     """
-    restrictions = (
-        RestrictedAffinity(restriction.cpus - in_use, restriction.owner)
-        for restriction in _restrictions(snapshot, request)
-    )
-    of_processes = tuple(restriction for restriction in restrictions if restriction.cpus)
-    of_guests = tuple(_guests_cpus(snapshot, request))
-    allocatable = AllocatableCpus.of(snapshot, (*of_processes, *of_guests), partitioned(snapshot, request))
+    found = restrictions(snapshot, request)
+    of_processes = tuple(_outside(found.counting, in_use))
+    least = snapshot.minimum_cores if request.minimum_cores is None else request.minimum_cores
+    base = AllocatableCpus.of(snapshot, tuple(of_guests(snapshot, request)), partitioned(snapshot, request), least)
+    base = replace(base, idle=tuple(_outside(found.idle, in_use)), demand=_demand(snapshot, request))
+    mask = _by_hand(base, request, of_processes, any_order=bool(snapshot.shared))
+    kept = (each for each in of_processes if each.cpus != mask and (each.firm or not only_firm))
+    return replace(keeping(base, kept), by_hand=mask)
+
+
+def _by_hand(
+    base: AllocatableCpus, request: Request, of_processes: tuple[RestrictedAffinity, ...], *, any_order: bool
+) -> CpuSet:
+    """The mask that is a housekeeping set, see allocatable_cpus; empty: none."""
+    allocatable = keeping(base, of_processes)
     # Housekeeping takes CPUs of Nova's cpu_shared_set last, so that with such a set the lowest CPU need not be first.
-    any_order = bool(snapshot.shared)
+    any_order = any_order or bool(allocatable.set_aside)
     lowest = min(for_housekeeping(allocatable, request), default=None)
-    # An administrator clears CPUs with the masks of processes; the CPUs of such a guest stay with that guest.
-    guests_cpus = union(restriction.cpus for restriction in of_guests)
-    for restriction in sorted(of_processes, key=lambda restriction: min(restriction.cpus)):
-        if request.housekeeping == AUTO and lowest is not None and min(restriction.cpus) > lowest and not any_order:
+    for mask in sorted({restriction.cpus for restriction in of_processes}, key=lambda cpus: sorted(cpus.ids)):
+        if request.housekeeping == AUTO and lowest is not None and min(mask) > lowest and not any_order:
             break
-        trial = allocatable.without(restriction.cpus)
-        if not (trial.restricted | guests_cpus) & restriction.cpus and housekeeping(trial, request) == restriction.cpus:
-            return trial
-    return allocatable
+        trial = keeping(base, (restriction for restriction in of_processes if restriction.cpus != mask))
+        # The CPUs of a guest that pinner does not place stay with that guest.
+        if not trial.restricted & mask and mask in housekeeping_sets(trial, request):
+            return mask
+    return CpuSet()
+
+
+def _outside(found: Iterable[RestrictedAffinity], in_use: CpuSet) -> Iterator[RestrictedAffinity]:
+    return (replace(each, cpus=each.cpus - in_use) for each in found if each.cpus - in_use)
+
+
+def _demand(snapshot: Snapshot, request: Request) -> Demand:
+    """The measured load of the threads that automatic sets are for."""
+    moves = [thread for move in moving(snapshot, request) for thread in move.threads if thread.load]
+    guests = [guest for guest in snapshot.guests if not guest.dedicated or request.nova_emulators]
+    return Demand(
+        housekeeping=sum(thread.load for thread in moves) / 100,
+        emulator=sum(qemus_own_load(snapshot, guests).values()),
+        housekeeping_now=frozenset(thread.affinity for thread in moves),
+        emulator_now=frozenset(thread.affinity for guest in guests for thread in qemus_own_threads(guest)),
+    )
 
 
 def moving(
     snapshot: Snapshot, request: Request, managed_processes: Container[tuple[int, int]] = ()
 ) -> Iterator[Moving]:
     """The processes to move: processes that the request names, and if it ``moves_processes``, busy processes and
-    ``managed_processes`` (pid and start time)."""
+    ``managed_processes`` (pid and start time).
+
+    None of them is real-time: on CPUs that processes share, a real-time thread stops all the others, and two of them
+    each other.
+    """
     for process in snapshot.processes:
-        asked, busy = _asked(process, request), process.load > request.busy_threshold
+        asked, busy = is_asked(process, request), process.load > request.busy_threshold
         placed = moves_processes(request) and (busy or (process.pid, process.started) in managed_processes)
-        if not (asked or placed) or is_excluded_process(process, request):
+        if not (asked or placed) or is_excluded_process(process, request) or process.is_realtime:
             continue
-        threads = tuple(thread for thread in process.threads if _immovable_reason(process, thread) in _movable(asked))
+        threads = tuple(thread for thread in process.threads if reason_to_stay(process, thread) in _movable(asked))
         if threads:
             reason = "was busy when pinner placed it: stays off the guests' CPUs"
             if asked:
@@ -111,7 +136,7 @@ def staying(snapshot: Snapshot, request: Request) -> Iterator[LeftOut]:
     processes that a request for some guests does not ask for."""
     per_cpu = []
     for process in snapshot.processes:
-        asked = _asked(process, request)
+        asked = is_asked(process, request)
         if not (asked or (moves_processes(request) and process.load > request.busy_threshold)):
             continue
         if process.immovable_reason == "per-cpu" and not asked:
@@ -124,6 +149,8 @@ def staying(snapshot: Snapshot, request: Request) -> Iterator[LeftOut]:
         elif process.immovable_reason == "guest":
             if asked:
                 yield LeftOut(process_target(process), "it belongs to a guest and is placed with that guest")
+        elif process.is_realtime and process.immovable_reason != "pinner":
+            yield LeftOut(process_target(process), _why_realtime(process))
         else:
             yield from _immovable_threads(process, asked=asked)
     if per_cpu:
@@ -149,7 +176,7 @@ def _immovable_threads(process: Process, *, asked: bool) -> Iterator[LeftOut]:
     target = process_target(process)
     staying_threads: dict[tuple[Immovable, CpuSet], list[Thread]] = {}
     for thread in process.threads:
-        immovable_reason = _immovable_reason(process, thread)
+        immovable_reason = reason_to_stay(process, thread)
         if immovable_reason not in _movable(asked):
             staying_threads.setdefault((immovable_reason, thread.affinity), []).append(thread)
     for (immovable_reason, mask), threads in staying_threads.items():
@@ -165,45 +192,14 @@ def _immovable_threads(process: Process, *, asked: bool) -> Iterator[LeftOut]:
         yield LeftOut(target, f"{load:.1f} % of one CPU; {why}", tids)
 
 
-def _restrictions(snapshot: Snapshot, request: Request) -> Iterable[RestrictedAffinity]:
-    """One restricted affinity for each mask, in the name of the first process that has it."""
-    owners: dict[CpuSet, list[str]] = {}
-    for process in snapshot.processes:
-        if process.immovable_reason not in ("", "restricted") or _asked(process, request):
-            continue
-        masks = {thread.affinity for thread in process.threads if _immovable_reason(process, thread) == "restricted"}
-        for mask in masks:
-            owners.setdefault(mask, []).append(str(process_target(process)))
-    for mask, names in owners.items():
-        if mask:
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            yield RestrictedAffinity(mask, names[0] + more)
-
-
-def restricted_since(snapshot: Snapshot, request: Request, in_use: CpuSet) -> Iterator[RestrictedAffinity]:
-    """The restricted affinities of processes, as far as a recorded placement has their CPUs ``in_use``."""
+def _why_realtime(process: Process) -> str:
+    threads = [thread for thread in process.threads if thread.realtime]
+    policies = ", ".join(sorted({thread.realtime for thread in threads}))
+    cpus = union(thread.affinity for thread in threads)
     return (
-        RestrictedAffinity(both, restriction.owner)
-        for restriction in _restrictions(snapshot, request)
-        if (both := restriction.cpus & in_use)
+        f"{process.load:.1f} % of one CPU; it has real-time threads ({policies}), which would stop the other processes "
+        f"on housekeeping's CPUs; they may use CPUs {cpus}"
     )
-
-
-def _guests_cpus(snapshot: Snapshot, request: Request) -> Iterator[RestrictedAffinity]:
-    """The CPUs of one vCPU each of the guests that are excluded, or that an operator pinned."""
-    for guest in snapshot.guests:
-        if is_excluded_guest(guest, request) and (cpus := own_cpus(guest)):
-            yield RestrictedAffinity(cpus, f"guest {guest.name}, which is excluded")
-        elif is_left_to_operator(guest, request) and (cpus := operators_cpus(guest) & snapshot.topology.online):
-            yield RestrictedAffinity(cpus, f"guest {guest.name}, which an operator pinned")
-
-
-def _asked(process: Process, request: Request) -> bool:
-    return asked_for(process, request) and not is_excluded_process(process, request)
-
-
-def _immovable_reason(process: Process, thread: Thread) -> Immovable:
-    return process.immovable_reason or thread.immovable_reason
 
 
 def _movable(asked: bool) -> tuple[Immovable, ...]:

@@ -7,10 +7,11 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.plan import Roles
 from pinner.model.request import AUTO, Request
+from pinner.planning import slices
 from pinner.planning.allocatable_cpus import AllocatableCpus
+from pinner.planning.growth import sized
 
-_PART = 8
-"""An automatic set has one in this many of a node's CPUs."""
+_ROLES = ("housekeeping", "emulators", "vCPUs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +22,6 @@ class Resolved:
     emulator_on: Mapping[int | None, CpuSet]
     """Each node's part of an automatic emulator set; empty for a literal set."""
     warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Slices:
-    """The CPUs of one node for each role."""
-
-    housekeeping: CpuSet = CpuSet()
-    emulator: CpuSet = CpuSet()
-    vcpu: CpuSet = CpuSet()
-    note: str = ""
 
 
 def resolve(
@@ -67,23 +58,22 @@ def _new(allocatable: AllocatableCpus, request: Request, *, isolating: bool) -> 
             "emulator", request.emulator, f"CPUs outside housekeeping; CPUs {both} are in both sets", cpus=str(both)
         )
     free = allocatable.shared - literal["housekeeping"] - literal["emulator"]
-    slices = {
-        node: _slice(allocatable, node, free & cpus, request, isolating=isolating)
-        for node, cpus in allocatable.nodes.items()
-    }
-    vcpu = union(part.vcpu for part in slices.values())
+    _require_room(allocatable, request, free)
+    by_node = sized(allocatable, request, free, isolating=isolating)
+    sets_ = slices.union_of(by_node)
+    vcpu = allocatable.nova.for_vcpus(sets_.vcpu)
     roles = Roles(
-        housekeeping=literal["housekeeping"] or union(part.housekeeping for part in slices.values()),
-        emulator=literal["emulator"] or union(part.emulator for part in slices.values()),
-        vcpu=allocatable.nova.for_vcpus(vcpu) | allocatable.exclusive
-        if isolating
-        else allocatable.nova.for_vcpus(vcpu),
-        notes=tuple(part.note for part in slices.values() if part.note),
+        housekeeping=literal["housekeeping"] or sets_.housekeeping,
+        emulator=literal["emulator"] or sets_.emulator,
+        vcpu=vcpu | allocatable.exclusive if isolating else vcpu,
+        notes=tuple(part.note for part in by_node.values() if part.note),
     )
     sets = {"housekeeping": roles.housekeeping, "emulators": roles.emulator, "vCPUs": roles.vcpu}
     if missing := [name for name, cpus in sets.items() if not cpus]:
         raise NoFit(asked=1, free=0, why=_shortage(allocatable, roles, missing))
-    emulator_on = {} if literal["emulator"] else {node: part.emulator for node, part in slices.items() if part.emulator}
+    emulator_on = (
+        {} if literal["emulator"] else {node: part.emulator for node, part in by_node.items() if part.emulator}
+    )
     return Resolved(roles, emulator_on, _literal_warnings(allocatable, roles, literal))
 
 
@@ -115,22 +105,24 @@ def _joined(allocatable: AllocatableCpus, request: Request, joined: Roles, *, is
 
 
 def _by_node(allocatable: AllocatableCpus, request: Request, emulator: CpuSet) -> dict[int | None, CpuSet]:
-    slices = {node: emulator & cpus for node, cpus in allocatable.nodes.items() if emulator & cpus}
-    return slices if request.emulator == AUTO else {}
+    by_node = {node: emulator & cpus for node, cpus in allocatable.nodes.items() if emulator & cpus}
+    return by_node if request.emulator == AUTO else {}
 
 
-def housekeeping(allocatable: AllocatableCpus, request: Request) -> CpuSet:
-    """The housekeeping set alone: literal, or a part of each node. Raises Invalid for a list that does not parse."""
+def housekeeping_sets(allocatable: AllocatableCpus, request: Request) -> tuple[CpuSet, ...]:
+    """The housekeeping sets that a plan can have: a literal one, or an automatic one of each size. Raises Invalid for a
+    list that does not parse."""
     if request.housekeeping != AUTO:
-        return CpuSet.parse(request.housekeeping, "housekeeping")
+        return (CpuSet.parse(request.housekeeping, "housekeeping"),)
     free = for_housekeeping(allocatable, request)
-    return union(
-        _slice(allocatable, node, free & cpus, request).housekeeping for node, cpus in allocatable.nodes.items()
+    return tuple(
+        slices.union_of(slices.of_nodes(allocatable, request, free, slices.Steps(number, 1))).housekeeping
+        for number in range(1, slices.MOST_STEPS)
     )
 
 
 def for_housekeeping(allocatable: AllocatableCpus, request: Request) -> CpuSet:
-    """The CPUs for an automatic housekeeping set, the lowest first. Raises Invalid like ``housekeeping``."""
+    """The CPUs for an automatic housekeeping set, the lowest first. Raises Invalid like ``housekeeping_sets``."""
     if request.emulator == AUTO:
         return allocatable.shared
     return allocatable.shared - CpuSet.parse(request.emulator, "emulator")
@@ -147,77 +139,21 @@ def _literal(allocatable: AllocatableCpus, field: str, value: str) -> CpuSet:
         raise Invalid(field, value, f"CPUs that pinner may allocate; {'; '.join(wrong)}{hint}", cpus=str(refused))
     for owner, owned in allocatable.nova.owners_of(cpus):
         raise NovaConflict(f"{field} {value}", owner, owned)
+    for node, here in allocatable.nodes.items():
+        if 0 < (count := len(allocatable.cores_within(cpus & here))) < allocatable.minimum_cores:
+            expected = f"at least {allocatable.minimum_cores} cores of each node that it uses (minimum_cores)"
+            raise Invalid(field, value, f"{expected}; it has {count} of {slices.name(node)}", cpus=str(cpus & here))
     return cpus
 
 
-def _slice(
-    allocatable: AllocatableCpus, node: int | None, free: CpuSet, request: Request, *, isolating: bool = False
-) -> _Slices:
-    """The parts of a node's free CPUs; roles share CPUs where the node is too small to leave one for vCPUs."""
-    floor = allocatable.nova.for_vcpus(free)
-    cores = allocatable.cores_within(free - floor) + allocatable.cores_within(floor)
-    autos = (request.housekeeping == AUTO, request.emulator == AUTO)
-    if not cores or not any(autos):
-        return _Slices(vcpu=free)
-    size = len(allocatable.nodes[node]) // _PART
-    if len(cores) == 1:
-        return _one_core(free, floor, node, autos, isolating=isolating)
-    housekeeping = _take(cores[:-1], size) if autos[0] else CpuSet()
-    rest = [core for core in cores if not core <= housekeeping]
-    if not autos[1]:
-        return _Slices(housekeeping=housekeeping, vcpu=union(rest))
-    if isolating:
-        return _beside_isolated(
-            housekeeping, rest, node, size, has_isolated=bool(allocatable.exclusive & allocatable.nodes[node])
-        )
-    emulator = _take(rest, size)
-    both = emulator & floor
-    if union(rest) - emulator or not both:
-        return _Slices(housekeeping, emulator, union(rest) - emulator)
-    return _Slices(
-        housekeeping, emulator, both, f"{_name(node)}is small: emulator threads share CPUs {both} with vCPUs"
-    )
-
-
-def _beside_isolated(
-    housekeeping: CpuSet, rest: list[CpuSet], node: int | None, size: int, *, has_isolated: bool
-) -> _Slices:
-    """The parts of a node where vCPUs get isolated CPUs: emulator threads can share only housekeeping's CPUs.
-
-    ``has_isolated``: the node has isolated CPUs already, so that housekeeping and emulators may use all the others.
-    """
-    if has_isolated:
-        emulator = _take(rest, size)
-    elif len(rest) > 1 or not housekeeping:
-        emulator = _take(rest[:-1] or rest, size)
-    else:
-        note = f"{_name(node)}is small: emulator threads share CPUs {housekeeping} with housekeeping"
-        return _Slices(housekeeping, housekeeping, union(rest), note)
-    return _Slices(housekeeping, emulator, union(rest) - emulator)
-
-
-def _one_core(free: CpuSet, floor: CpuSet, node: int | None, autos: tuple[bool, bool], *, isolating: bool) -> _Slices:
-    housekeeping, emulator = (free if auto else CpuSet() for auto in autos)
-    vcpu = CpuSet() if isolating else floor
-    sharing = [
-        name for name, cpus in (("housekeeping", housekeeping), ("emulators", emulator), ("vCPUs", vcpu)) if cpus
-    ]
-    note = f"{_name(node)}has one free core: {', '.join(sharing)} share CPUs {free}" if len(sharing) > 1 else ""
-    return _Slices(housekeeping, emulator, vcpu, note)
-
-
-def _take(cores: list[CpuSet], size: int) -> CpuSet:
-    """The first cores that have ``size`` CPUs together at most, but at least one core."""
-    taken = cores[0]
-    for core in cores[1:]:
-        if len(taken) + len(core) > size:
-            break
-        taken |= core
-    return taken
-
-
-def _name(node: int | None) -> str:
-    return "the host " if node is None else f"node {node} "
+def _require_room(allocatable: AllocatableCpus, request: Request, free: CpuSet) -> None:
+    """Raises Invalid for a minimum that no node of this host can give to three roles."""
+    least = allocatable.minimum_cores
+    most = max((len(allocatable.cores_within(free & cpus)) for cpus in allocatable.nodes.values()), default=0)
+    if least > 1 and len(_ROLES) * least > most:
+        field = "minimum_cores" if request.minimum_cores is not None else "[host] minimum_cores"
+        possible = f"at most {max(most // len(_ROLES), 1)} on this host"
+        raise Invalid(field, least, f"{possible}: {', '.join(_ROLES)} divide the {most} free cores of the largest node")
 
 
 def _shortage(allocatable: AllocatableCpus, roles: Roles, missing: list[str]) -> str:

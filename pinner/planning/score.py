@@ -8,12 +8,15 @@ puts w/m on each of them. This gives three densities for every CPU c:
     e(c)  QEMU: each guest's emulator threads together, each iothread and each vhost or kvm thread have weight 1
     h(c)  threads of busy host processes, each with its measured load (100 % of one CPU is weight 1)
 
+    q(c)  QEMU's threads of e(c), each with its measured load
+
 and these parts, which add up to the total:
 
     vcpu_vs_host      sum over c of min(v, 1) * h      host work that interrupts vCPUs
     vcpu_vs_emulator  sum over c of min(v, 1) * e      QEMU's I/O work that interrupts vCPUs
     emulator_vs_host  sum over c of min(e, 1) * h      host work that interrupts QEMU's I/O work
     overcommit        sum over c of max(v - 1, 0)      vCPUs beyond one a CPU
+    overload          sum over c of max(h + q - 1, 0)  load of the host and of QEMU's own threads beyond one CPU
     remote_nodes      sum over vCPUs of the chance that its CPU and a page of its guest lie on different nodes
 """
 
@@ -24,6 +27,7 @@ from pinner.model.guest import Guest
 from pinner.model.plan import Score
 from pinner.model.process import Thread
 from pinner.model.snapshot import Snapshot
+from pinner.planning.demand import qemus_own_load, qemus_own_threads
 from pinner.planning.memory import online_by_node, remote_vcpus
 
 _DIGITS = 6
@@ -46,11 +50,22 @@ def score(snapshot: Snapshot, busy_threshold: float, planned: Mapping[int, CpuSe
         ((mask(thread), weight) for guest in snapshot.guests for thread, weight in _beside(guest)), online
     )
     host = _density(((mask(thread), load) for thread, load in _busy(snapshot, busy_threshold)), online)
+    loads = qemus_own_load(snapshot, snapshot.guests)
+    qemu = _density(
+        (
+            (mask(thread), loads[thread.tid])
+            for guest in snapshot.guests
+            for thread in qemus_own_threads(guest)
+            if thread.tid in loads
+        ),
+        online,
+    )
     parts = {
         "vcpu_vs_host": _clash(vcpus, host),
         "vcpu_vs_emulator": _clash(vcpus, beside),
         "emulator_vs_host": _clash(beside, host),
         "overcommit": sum(max(count - 1.0, 0.0) for count in vcpus.values()),
+        "overload": sum(max(host[cpu] + qemu[cpu] - 1.0, 0.0) for cpu in online),
         "remote_nodes": _remote(snapshot, online, planned),
     }
     rounded = {name: round(part, _DIGITS) for name, part in parts.items()}

@@ -13,7 +13,7 @@ from pinner.model.placement import Placement
 from pinner.model.plan import Plan
 from pinner.model.policy import Policy
 from pinner.model.snapshot import Snapshot
-from pinner.planning import planner
+from pinner.planning import planner, worsening
 from pinner.planning.placement.backoff import with_backoff
 from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.process_matching import Key, key, pruned, with_loads
@@ -71,7 +71,9 @@ class Observer:
         if any(drift.cause == "unknown" for drift in found):
             found = self._hosts.agent(host).explain(found)
         found = with_backoff(found, backoffs, self._now())
-        return Observation(policy, placement, taken, plan, found, plan.blocked, run_seq)
+        enforced = policy is not None and policy.mode == "enforce"
+        obstacle = plan.blocked or (worsening.objection(plan) if enforced else "")
+        return Observation(policy, placement, taken, plan, found, obstacle, run_seq)
 
     def placement(self, host: str, policy: Policy | None) -> Placement | None:
         """The recorded placement, brought up to date with the last applied run.

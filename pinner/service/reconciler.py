@@ -139,13 +139,13 @@ class Reconciler:
         possible = not wanted.blocked and bool(wanted.changes)
         if not seen.plan.changes or (seen.placement is None and not (enforced and possible)):
             self._accept(seen, wanted if wanted.id == seen.plan.id else seen.plan, caller)
-        if not enforced:
+        if not enforced or (seen.error and not wanted.blocked):
             self._record_drift(host, seen, caller)
         if seen.policy.mode == "propose":
             self._propose(host, seen, wanted, caller)
         # A change of the host itself is made for all targets: while it backs off, nothing is changed.
         waits = any(drift.states and drift.backoff_until for drift in seen.drifts)
-        if not (enforced and possible) or waits:
+        if not (enforced and possible) or waits or seen.error:
             return self._report(host, seen)
         report = self._enforce(host, seen, wanted, caller)
         if report is None and left > 1:

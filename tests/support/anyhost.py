@@ -60,15 +60,19 @@ def snapshots(draw):
         )
         for number in range(draw(st.integers(0, 4)))
     ]
+    # A mask with every balanced CPU restricts nothing.
+    narrow = masks.map(lambda mask: str(online if online - top.isolated <= mask else mask))
+    affinities = st.lists(st.one_of(st.just(str(online)), st.just(str(online)), narrow), min_size=1, max_size=3)
     processes = [
         process(
             300 + 10 * number,
-            draw(st.sampled_from([0.0, 3.0, 150.0])),
-            *(str(draw(masks)) if immovable_reason == "restricted" else str(online) for immovable_reason in reasons),
-            reasons=reasons,
+            draw(st.sampled_from([0.0, 3.0, 150.0, 1600.0])),
+            *affinity,
+            reasons=["" if mask == str(online) else "restricted" for mask in affinity],
+            reserves=draw(st.sampled_from(["", "", "privileged", "configured", "worked"])),
         )
         for number in range(draw(st.integers(0, 4)))
-        for reasons in [draw(st.lists(st.sampled_from(["", "", "restricted"]), min_size=1, max_size=3))]
+        for affinity in [draw(affinities)]
     ]
     nova = draw(st.one_of(st.just([]), st.lists(st.sampled_from(every), max_size=4)))
     shared = draw(st.one_of(st.just([]), st.just([]), st.lists(st.sampled_from(every), min_size=len(every) // 2)))

@@ -41,8 +41,18 @@ def two_nodes(root: Path, more: dict[str, str | bytes] | None = None) -> Path:
     return write(root, files | (more or {}))
 
 
-def stat(pid: int, name: bytes = b"busy", ticks: int = 0, started: int = 100, flags: int = 0) -> bytes:
-    return b"%d (%s) S 1 1 1 0 -1 %d 0 0 0 0 %d 0 0 0 20 0 1 0 %d 0 0\n" % (pid, name, flags, ticks, started)
+def stat(
+    pid: int,
+    name: bytes = b"busy",
+    ticks: int = 0,
+    started: int = 100,
+    flags: int = 0,
+    priority: int = 20,
+    policy: int = 0,
+) -> bytes:
+    """A line of 52 fields, as Linux writes it since 3.5."""
+    begin = b"%d (%s) S 1 1 1 0 -1 %d 0 0 0 0 %d 0 0 0 %d 0 1 0 %d" % (pid, name, flags, ticks, priority, started)
+    return begin + b" 0" * 18 + b" %d" % policy + b" 0" * 11 + b"\n"
 
 
 def process(
@@ -57,10 +67,13 @@ def process(
     command: bytes = b"/usr/bin/busy\0-v\0",
     cgroup: str = "0::/system.slice/busy.service\n",
     threads: tuple[int, ...] = (),
+    users: str = "1001 1001 1001 1001",
+    capabilities: int = 0,
 ) -> Path:
     """A process with a main thread and ``threads``; each thread has ``ticks``."""
     home = f"proc/{pid}"
-    status = f"Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t{cpus}\nMems_allowed_list:\t0\n"
+    rights = f"Uid:\t{users}\nCapEff:\t{capabilities:016x}\n"
+    status = f"Name:\tx\n{rights}Cpus_allowed:\tff\nCpus_allowed_list:\t{cpus}\nMems_allowed_list:\t0\n"
     files: dict[str, str | bytes] = {f"{home}/cgroup": cgroup, f"{home}/cmdline": command}
     for folder, id_ in ((home, pid), *((f"{home}/task/{tid}", tid) for tid in (pid, *threads))):
         files |= {

@@ -95,6 +95,7 @@ def test_a_plan_accepts_every_field_of_a_request(client):
         "excluded_guests": ["g1"],
         "excluded_processes": ["sshd.service"],
         "nova_emulators": True,
+        "minimum_cores": 1,
         "rebalance": True,
         "with_processes": True,
     }

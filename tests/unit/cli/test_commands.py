@@ -142,11 +142,18 @@ def test_request_from_options(pinner, cli):
     result = cli(
         *("plan", "--strategy", "isolated", "--housekeeping", "0", "--emulator", "1"),
         *("--busy-threshold", "7.5", "--smt", "isolate", "--process", "ovs", "--process", "12", "--json"),
+        *("--minimum-cores", "1"),
     )
     assert result.status == 0
     request = codec.load(Plan, result.out).request
     assert (request.strategy, request.housekeeping, request.emulator) == ("isolated", "0", "1")
     assert (request.busy_threshold, request.smt, request.processes) == (7.5, "isolate", ("ovs", "12"))
+    assert request.minimum_cores == 1
+    wrong = cli("plan", "--minimum-cores", "0")
+    assert (wrong.status, "argument --minimum-cores: '0' is not a number of cores from 1 to 8192" in wrong.err) == (
+        2,
+        True,
+    )
 
 
 def test_a_policy_keeps_the_values_of_options_that_are_not_given(pinner, cli):

@@ -57,12 +57,44 @@ def ticks(seconds):
     ],
 )
 def test_a_name_ends_at_the_last_parenthesis(name, expected):
-    assert procfs.parse_stat(stat(7, name, ticks=9, started=4, flags=64)) == (expected, 64, 9, 4)
+    assert procfs.parse_stat(stat(7, name, ticks=9, started=4, flags=64)) == (expected, 64, 9, 4, "")
 
 
 @given(st.binary(max_size=15))
 def test_any_name_gives_the_same_numbers(name):
-    assert procfs.parse_stat(stat(7, name, ticks=9, started=4, flags=64))[1:] == (64, 9, 4)
+    assert procfs.parse_stat(stat(7, name, ticks=9, started=4, flags=64))[1:] == (64, 9, 4, "")
+
+
+@pytest.mark.parametrize(
+    ("priority", "policy", "expected"),
+    [
+        (20, 0, ""),
+        (39, 3, ""),
+        (-2, 1, "fifo"),
+        (-100, 2, "rr"),
+        (-101, 6, "deadline"),
+        # A thread that holds a lock for which a real-time thread waits.
+        (-51, 0, ""),
+    ],
+)
+def test_the_real_time_policy_of_a_thread(priority, policy, expected):
+    data = stat(7, b") R 1 (", priority=priority, policy=policy, started=4)
+    assert procfs.parse_stat(data).realtime == expected
+    assert procfs.parse_stat(data).started == 4
+
+
+@pytest.mark.parametrize(("policy", "expected"), [(os.SCHED_FIFO, "fifo"), (os.SCHED_RR, "rr"), (os.SCHED_BATCH, "")])
+def test_the_real_time_policy_of_a_running_thread(policy, expected):
+    sleeper = subprocess.Popen(["sleep", "60"])
+    try:
+        try:
+            os.sched_setscheduler(sleeper.pid, policy, os.sched_param(1 if expected else 0))
+        except PermissionError:
+            pytest.skip("this machine lets this user set no real-time policy")
+        assert [thread.realtime for thread in procfs.threads_of(LIVE, sleeper.pid)] == [expected]
+    finally:
+        sleeper.kill()
+        sleeper.wait()
 
 
 def test_loads_are_per_cent_of_one_cpu(tmp_path):

@@ -74,8 +74,8 @@ HOST = snapshot(
     [
         process(300, 50.0, "0-14", "0-14", name="busy"),
         process(400, 0.0, "0-14", name="idle"),
-        process(500, 70.0, "12", "0-14", name="pmd", reasons=["restricted", ""]),
-        process(600, 70.0, "11", name="storage", reasons=["restricted"]),
+        process(500, 70.0, "12", "0-14", name="pmd", reasons=["restricted", ""], reserves="privileged"),
+        process(600, 70.0, "11", name="storage", reasons=["restricted"], reserves="configured"),
         process(700, 0.0, "3", name="migration/3", reasons=["per-cpu"], immovable_reason="per-cpu"),
         process(800, 0.0, "0-14", name="pinner", immovable_reason="pinner"),
         process(11_000, 0.0, "0-14", name="qemu", immovable_reason="guest"),
@@ -86,6 +86,10 @@ G1, G2, G3 = HOST.guests
 REQUEST = Request()
 MADE = planner.plan(HOST, "s", REQUEST)
 VIEW = agents_view(HOST)
+
+
+LATE = process(900, 0.0, "5", name="late", reasons=["restricted"], reserves="privileged")
+"""A process that an administrator restricted after the plan."""
 
 
 def forged(*changes: PlannedChange, plan: Plan = MADE, **more: object) -> Plan:
@@ -155,6 +159,14 @@ def test_the_request_may_name_processes_although_their_owner_restricted_them() -
         admit(replace(made, request=REQUEST), VIEW)
 
 
+def test_a_real_time_process_stays_whatever_the_request_names() -> None:
+    busy = HOST.processes[0]
+    threads = (replace(busy.threads[0], realtime="fifo"), *busy.threads[1:])
+    view = replace(VIEW, processes=(replace(busy, threads=threads), *VIEW.processes[1:]))
+    with pytest.raises(Refused, match="it has real-time threads"):
+        admit(forged(of_process(300), plan=replace(MADE, request=Request(processes=("busy",)))), view)
+
+
 def test_what_pinner_moved_before_is_not_restricted_by_its_owner() -> None:
     made = planner.plan(HOST, "s", Request(processes=("storage",)))
     policy = replace(made, request=REQUEST)
@@ -164,7 +176,7 @@ def test_what_pinner_moved_before_is_not_restricted_by_its_owner() -> None:
 
 
 def test_cpus_that_pinner_gave_to_threads_stay_usable_after_another_use_of_taskset() -> None:
-    pinned = replace(VIEW, processes=(*VIEW.processes, process(900, 0.0, "5", name="late", reasons=["restricted"])))
+    pinned = replace(VIEW, processes=(*VIEW.processes, LATE))
     with pytest.raises(Refused, match="in the restricted affinity of process late"):
         admit(MADE, pinned)
     admit(MADE, pinned, Past(cpus=MADE.roles.cpus))

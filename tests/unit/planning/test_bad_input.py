@@ -1,5 +1,6 @@
 """Every refusal of the planner names the field, the value and the CPUs."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -159,10 +160,37 @@ def test_a_refusal_for_lack_of_cpus_says_how_each_cpu_is_used() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["shared-pool", "numa-local", "isolated"])
-def test_a_host_with_only_restricted_cpus_has_no_plan(strategy: str) -> None:
-    full = snapshot(plain(4), [], [process(300, 9.0, "0-1", "2-3", reasons=["restricted", "restricted"])])
-    with pytest.raises(NoFit, match="no CPU is left for housekeeping, emulators, vCPUs: the 4 online CPUs"):
-        plan(full, "s", Request(strategy))
+def test_the_plan_of_a_host_with_only_restricted_cpus_is_blocked_and_names_their_owners(strategy: str) -> None:
+    masks = process(300, 9.0, "0-1", "2-3", reasons=["restricted", "restricted"], reserves="privileged")
+    made = plan(snapshot(plain(4), [], [masks]), "s", Request(strategy))
+    assert made.blocked.startswith(
+        "restricted affinities leave a role fewer than 1 core of a node: process daemon (300)"
+    )
+
+
+@pytest.mark.parametrize("field", ["housekeeping", "emulator"])
+def test_a_literal_set_below_the_minimum_is_refused_with_the_numbers(field: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        plan(snapshot(plain(32, 2)), "s", Request(minimum_cores=2, **{field: "0,30-31"}))
+    expected = "at least 2 cores of each node that it uses (minimum_cores); it has 1 of node 0"
+    assert refused.value.message == f"{field}: '0,30-31' is not valid: {expected}"
+    assert refused.value.details["cpus"] == "0"
+    with pytest.raises(Invalid, match="it has 1 of node 0"):
+        plan(snapshot(plain(32, 2), minimum_cores=2), "s", Request(**{field: "0,30-31"}))
+
+
+@pytest.mark.parametrize("value", [0, -1, 8193])
+def test_a_minimum_that_no_host_has_is_refused(value: int) -> None:
+    with pytest.raises(Invalid, match=f"minimum_cores: {value} is not valid: a number of cores from 1 to 8192"):
+        Request(minimum_cores=value)
+
+
+def test_a_minimum_that_this_host_cannot_give_is_refused_with_the_numbers() -> None:
+    why = "6 is not valid: at most 5 on this host: housekeeping, emulators, vCPUs divide the 16 free cores"
+    with pytest.raises(Invalid, match=f"^minimum_cores: {why}"):
+        plan(snapshot(plain(32, 2)), "s", Request(minimum_cores=6))
+    with pytest.raises(Invalid, match="^" + re.escape(f"[host] minimum_cores: {why}")):
+        plan(snapshot(plain(32, 2), minimum_cores=6), "s", Request())
 
 
 def test_isolated_needs_another_cpu_than_those_of_housekeeping() -> None:

@@ -239,7 +239,7 @@ def test_a_thread_restricted_before_the_placement_stays_restricted():
 
 def test_a_process_that_restricts_itself_later_moves_no_guest():
     host, placement = placed(snapshot(TWO_NODES, [guest(1, 2, ALL)], [DAEMON]), Request())
-    newcomer = process(700, 0.0, "5", name="pmd", reasons=["restricted"])
+    newcomer = process(700, 0.0, "5", name="pmd", reasons=["restricted"], reserves="privileged")
     crowded = idle(host, *host.processes, newcomer)
     made = planner.plan_from_placement(crowded, "s", Request(), placement)
     assert (made.changes, made.roles) == ((), placement.roles)

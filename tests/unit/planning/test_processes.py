@@ -88,8 +88,10 @@ def test_a_process_that_is_asked_for_and_cannot_move_is_listed() -> None:
     }
 
 
-def test_the_cpus_of_an_idle_restricted_process_are_in_no_set() -> None:
-    made = plan(snapshot(plain(32), [], [process(40, 0.0, "0-1", reasons=["restricted"])]), "s", Request())
+@pytest.mark.parametrize("reserves", ["privileged", "configured", "worked"])
+def test_the_cpus_of_an_idle_restricted_process_are_in_no_set_with_a_reason(reserves: str) -> None:
+    idle = process(40, 0.0, "0-1", reasons=["restricted"], reserves=reserves)
+    made = plan(snapshot(plain(32), [], [idle]), "s", Request())
     assert (str(made.roles.housekeeping), str(made.roles.emulator), str(made.roles.vcpu)) == ("2-5", "6-9", "10-31")
     assert made.skipped == ()
 

@@ -2,6 +2,7 @@
 and nodes without CPUs or memory."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -13,9 +14,11 @@ from pinner import codec
 from pinner.model.cpuset import union
 from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.plan import Plan
+from pinner.model.process import RESERVING_LOAD
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import flavors
+from pinner.planning.context import Context
 from pinner.planning.planner import plan
 
 
@@ -58,12 +61,14 @@ def test_a_plan_uses_only_cpus_that_pinner_may_allocate(host: Snapshot, asked: d
             *([guest.emulator.pin] if guest.emulator.policy == "isolate" else []),
         ]
     )
+    aside = {each.cpus for each in Context.of(host, request).allocatable.set_aside}
     restricted = union(
         thread.affinity
         for process in host.processes
         if str(process.pid) not in request.processes
         for thread in process.threads
-        if thread.immovable_reason == "restricted" and thread.affinity != made.roles.housekeeping
+        if thread.immovable_reason == "restricted" and thread.affinity not in (made.roles.housekeeping, *aside)
+        if process.reserves or thread.load > RESERVING_LOAD
     )
     for want in made.wanted:
         assert want.cpus
@@ -75,6 +80,18 @@ def test_a_plan_uses_only_cpus_that_pinner_may_allocate(host: Snapshot, asked: d
             assert len(want.cpus) == 1
     alone = Counter(cpu for want in made.wanted for cpu in want.cpus & top.isolated)
     assert set(alone.values()) <= {1}
+
+
+@on_any_host
+@given(host=snapshots(), asked=parameters)
+def test_no_process_takes_a_role_its_last_core_of_a_node(host: Snapshot, asked: dict, strategy: str) -> None:
+    request = Request(strategy, **(asked | {"processes": (), "housekeeping": "auto", "emulator": "auto"}))
+    alone = planned(replace(host, processes=()), request).roles
+    made = plan(host, "s", request)
+    assert bool(made.roles.notes) <= bool(alone.notes)
+    for node in host.topology.nodes:
+        for role in ("housekeeping", "emulator", "vcpu"):
+            assert bool(getattr(made.roles, role) & node.cpus) >= bool(getattr(alone, role) & node.cpus)
 
 
 @on_any_host

@@ -7,7 +7,14 @@ from pinner.model.request import Request
 from pinner.planning.planner import plan
 from pinner.planning.score import score
 
-QUIET = {"vcpu_vs_host": 0, "vcpu_vs_emulator": 0, "emulator_vs_host": 0, "overcommit": 0, "remote_nodes": 0}
+QUIET = {
+    "vcpu_vs_host": 0,
+    "vcpu_vs_emulator": 0,
+    "emulator_vs_host": 0,
+    "overcommit": 0,
+    "remote_nodes": 0,
+    "overload": 0,
+}
 
 
 def test_every_part_counts_where_all_threads_float_over_all_cpus() -> None:
@@ -19,6 +26,7 @@ def test_every_part_counts_where_all_threads_float_over_all_cpus() -> None:
         "emulator_vs_host": 4 * 0.5 * 0.2,
         "overcommit": 0.0,
         "remote_nodes": 0.0,
+        "overload": 0.0,
     }
     found = score(host, 2.0, {})
     assert found.parts == pytest.approx(expected)

@@ -697,3 +697,26 @@ def test_an_apply_that_changes_nothing_cannot_be_rolled_back(service, agent):
     list(service.follow(service.rollback(first.id, ANN).id))
     assert kernel(agent) == FREE
     assert service.drift(HOST).placement == "", "nothing is placed any more"
+
+
+WORSE = Policy(Request(housekeeping="0", emulator="1-2"), "enforce")
+"""One CPU for daemons that use eight."""
+
+
+@pytest.mark.fault(51)
+def test_a_plan_that_makes_the_score_worse_is_reported_once_and_not_applied(service, reconciler, agent):
+    heavy = process(500, 800.0, "0-15", "0-15", name="daemon")
+    agent.taken = replace(agent.taken, processes=(heavy,))
+    service.set_policy(HOST, WORSE, ANN)
+    for _ in range(3):
+        report = reconciler.reconcile(HOST, "resync")
+        assert "the plan makes the score worse" in report.error
+        assert "overload 0.00 -> 7.00; a policy does not apply it" in report.error
+        assert report.drifts
+        assert service.drift(HOST).error
+    assert kernel(agent) == FREE
+    assert len(trail(service, "drift.found")) == 1
+    assert not trail(service, "run.apply")
+    made = service.plan(HOST, WORSE.request, None, None, ANN)
+    run = service.apply(made.id, False, ANN)
+    assert run.id

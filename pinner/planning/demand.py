@@ -1,0 +1,45 @@
+"""The measured load that the sets of CPUs have to carry."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.guest import Guest
+from pinner.model.process import Thread
+from pinner.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The load of the threads that automatic sets are for, and the present affinities of these threads."""
+
+    housekeeping: float = 0.0
+    """The load of the busy processes that move, in CPUs."""
+    emulator: float = 0.0
+    """The load of QEMU's own threads, in CPUs."""
+    housekeeping_now: frozenset[CpuSet] = frozenset()
+    """The present affinities of these processes' threads."""
+    emulator_now: frozenset[CpuSet] = frozenset()
+    """The present affinities of QEMU's own threads."""
+
+
+NO_DEMAND = Demand()
+
+
+def qemus_own_threads(guest: Guest) -> Iterator[Thread]:
+    """The guest's emulator threads, iothreads, and vhost and kvm threads."""
+    yield from guest.emulator.threads
+    yield from (iothread.thread for iothread in guest.iothreads if iothread.thread)
+    yield from guest.vhost_threads
+
+
+def qemus_own_load(snapshot: Snapshot, guests: Iterable[Guest]) -> dict[int, float]:
+    """The load of these threads of the guests, in CPUs, by thread id. A snapshot has it with the processes."""
+    own = {thread.tid for guest in guests for thread in qemus_own_threads(guest)}
+    return {
+        thread.tid: thread.load / 100
+        for process in snapshot.processes
+        if process.load and process.immovable_reason == "guest"
+        for thread in process.threads
+        if thread.tid in own and thread.load
+    }

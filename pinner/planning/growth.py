@@ -1,0 +1,85 @@
+"""The size of automatic sets: one step, or more where the measured load of a role needs more.
+
+A set is full at FULL of its CPUs: a set without a free moment measures a little less than 100 %. The fullest set grows
+by a step until none is full, or until both have MOST_STEPS together. A set that an earlier plan made one step larger
+than needed stays: otherwise a small change of the load would move every guest.
+"""
+
+from collections.abc import Iterator
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.request import AUTO, Request
+from pinner.planning import slices
+from pinner.planning.allocatable_cpus import AllocatableCpus
+from pinner.planning.slices import MOST_STEPS, Node, Slices, Steps
+
+FULL = 0.95
+"""The part of a set's CPUs that the load of its role may use."""
+
+
+def is_full(load: float, cpus: CpuSet) -> bool:
+    """Whether a load in CPUs needs a larger set."""
+    return load > FULL * len(cpus)
+
+
+def sized(allocatable: AllocatableCpus, request: Request, free: CpuSet, *, isolating: bool) -> dict[Node, Slices]:
+    """The parts of each node, in the size that the measured load needs."""
+
+    def made(steps: Steps) -> dict[Node, Slices]:
+        return slices.of_nodes(allocatable, request, free, steps, isolating=isolating)
+
+    steps, found = Steps(1, 1), made(Steps(1, 1))
+    while True:
+        grown = next(_larger(allocatable, request, steps, slices.union_of(found)), None)
+        if grown is None:
+            break
+        larger = made(grown)
+        if slices.union_of(larger) == slices.union_of(found):
+            break
+        steps, found = grown, larger
+    for other in _others(allocatable, steps):
+        candidate = made(other)
+        if _is_now(allocatable, candidate, exactly=other.emulator > steps.emulator):
+            return candidate
+    return found
+
+
+def _larger(allocatable: AllocatableCpus, request: Request, steps: Steps, sets: Slices) -> Iterator[Steps]:
+    """The next sizes, the one for the fullest set first; none where no automatic set is full."""
+    if sum(steps) >= MOST_STEPS:
+        return
+    demand = allocatable.demand
+    options = (
+        (demand.housekeeping, sets.housekeeping, request.housekeeping, Steps(steps.housekeeping + 1, steps.emulator)),
+        (demand.emulator, sets.emulator, request.emulator, Steps(steps.housekeeping, steps.emulator + 1)),
+    )
+    full = [
+        (load / len(cpus), larger)
+        for load, cpus, asked, larger in options
+        if asked == AUTO and cpus and is_full(load, cpus)
+    ]
+    yield from (larger for _, larger in sorted(full, key=lambda each: -each[0]))
+
+
+def _others(allocatable: AllocatableCpus, needed: Steps) -> Iterator[Steps]:
+    """The sizes that the sets may have now: as needed, then one step larger, or else as an administrator made
+    housekeeping."""
+    if allocatable.by_hand:
+        for housekeeping in range(1, MOST_STEPS):
+            emulator = min(needed.emulator, MOST_STEPS - housekeeping)
+            yield from (Steps(housekeeping, emulator), Steps(housekeeping, emulator + 1))
+        return
+    for more in ((0, 0), (1, 0), (0, 1), (1, 1)):
+        steps = Steps(needed.housekeeping + more[0], needed.emulator + more[1])
+        if sum(steps) <= MOST_STEPS:
+            yield steps
+
+
+def _is_now(allocatable: AllocatableCpus, by_node: dict[Node, Slices], *, exactly: bool) -> bool:
+    """Whether threads have these sets now. Housekeeping's size shows in where the emulator set is; with ``exactly``,
+    the emulator set itself must be there."""
+    sets, now = slices.union_of(by_node), allocatable.demand
+    emulator = not now.emulator_now.isdisjoint((sets.emulator, *(part.emulator for part in by_node.values())))
+    if allocatable.by_hand:
+        return sets.housekeeping == allocatable.by_hand and (emulator or not exactly)
+    return emulator or (not exactly and sets.housekeeping in now.housekeeping_now)

@@ -1,0 +1,53 @@
+"""Real-time threads: what a plan says about them. pinner moves no real-time process, see processes.moving."""
+
+from collections.abc import Iterator, Mapping
+
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.guest import Guest
+from pinner.model.plan import Roles
+from pinner.model.process import Thread
+from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+
+
+def warnings(snapshot: Snapshot, request: Request, roles: Roles, planned: Mapping[int, CpuSet]) -> Iterator[str]:
+    """Warnings about real-time threads that stop others. ``planned`` has the new affinities by thread id."""
+    yield from _processes(snapshot, request, roles)
+    for guest in snapshot.guests:
+        yield from _guest(guest, planned)
+
+
+def _processes(snapshot: Snapshot, request: Request, roles: Roles) -> Iterator[str]:
+    """Busy real-time processes on the CPUs of the roles."""
+    for process in snapshot.processes:
+        if process.load > request.busy_threshold and process.immovable_reason in ("", "restricted"):
+            threads = [thread for thread in process.threads if thread.realtime and thread.immovable_reason != "per-cpu"]
+            if shared := union(thread.affinity for thread in threads) & roles.cpus:
+                load = sum(thread.load for thread in threads)
+                yield (
+                    f"process {process.name} ({process.pid}) has real-time threads ({_policies(threads)}) that use "
+                    f"{load:.1f} % of one CPU and may stop other threads on CPUs {shared}; pinner does not move them: "
+                    "restrict them to CPUs of their own, and plans leave out these CPUs"
+                )
+
+
+def _guest(guest: Guest, planned: Mapping[int, CpuSet]) -> Iterator[str]:
+    """Real-time vCPUs that share CPUs with their emulator threads, or with threads of any guest."""
+    vcpus = [vcpu.thread for vcpu in guest.vcpus if vcpu.thread and vcpu.thread.realtime]
+    masks = {thread.tid: planned.get(thread.tid, thread.affinity) for thread in vcpus}
+    emulator = union(planned.get(thread.tid, thread.affinity) for thread in guest.emulator.threads)
+    if both := union(masks.values()) & emulator:
+        yield (
+            f"guest {guest.name}: its real-time vCPUs ({_policies(vcpus)}) share CPUs {both} with its emulator "
+            "threads: QEMU may get no CPU there, and the guest then does not boot or answer; give the emulator "
+            "threads CPUs of their own"
+        )
+    if floating := union(mask for mask in masks.values() if len(mask) > 1):
+        yield (
+            f"guest {guest.name}: its real-time vCPUs ({_policies(vcpus)}) float over CPUs {floating} and stop other "
+            "threads there; the strategy isolated gives each vCPU a CPU of its own"
+        )
+
+
+def _policies(threads: list[Thread]) -> str:
+    return ", ".join(sorted({thread.realtime for thread in threads}))

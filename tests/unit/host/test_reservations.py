@@ -1,0 +1,110 @@
+"""Which processes keep the CPUs of their restricted affinity, whatever they do."""
+
+import os
+import pwd
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.roots import process, write
+
+from pinner.host import procfs
+from pinner.host.immovable import classify
+from pinner.host.reservations import CAP_SYS_NICE, AffinityOwners, with_reservations
+from pinner.model.cpuset import CpuSet
+
+ALL = CpuSet.parse("0-6")
+LIVE = Path("/")
+MAP = "         0          0 4294967295\n"
+pytestmark = pytest.mark.fault(49)
+
+
+def read(root, owners=(), uptime=None, run_ns=0):
+    """The user and the reason of the process that is restricted to CPU 3."""
+    write(root, {f"proc/10/{where}schedstat": f"{run_ns} 70 3\n" for where in ("", "task/10/")})
+    found = classify(procfs.Sampler(root).second(), guests=(), own=(), baseline=ALL, placed=())
+    (made,) = with_reservations(root, found, AffinityOwners.of(owners), uptime)
+    return made.user, made.reserves
+
+
+@pytest.mark.parametrize(
+    ("users", "capabilities", "id_map", "expected"),
+    [
+        ("0 0 0 0", 0, MAP, (0, "privileged")),
+        ("1001 1001 1001 1001", 0, MAP, (1001, "")),
+        ("1001 1001 1001 1001", CAP_SYS_NICE, MAP, (1001, "privileged")),
+        ("1001 1001 1001 1001", CAP_SYS_NICE >> 1, MAP, (1001, "")),
+        # A user namespace gives its maker every capability in it, and none on the host.
+        ("1001 1001 1001 1001", (1 << 41) - 1, "0 1001 1\n", (1001, "")),
+        # passwd(1) that waits for its user: root's rights, but the affinity of the user's shell.
+        ("1001 0 0 0", (1 << 41) - 1, MAP, (1001, "")),
+    ],
+)
+def test_an_administrators_process_is_privileged(tmp_path, users, capabilities, id_map, expected):
+    process(tmp_path, 10, cpus="3", users=users, capabilities=capabilities)
+    write(tmp_path, {"proc/10/uid_map": id_map})
+    assert read(tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("owners", "expected"),
+    [
+        (("busy",), "configured"),
+        (("other", "user:1001"), "configured"),
+        ((f"user:{pwd.getpwuid(0).pw_name}", "other"), ""),
+        (("user:no-such-user",), ""),
+    ],
+)
+def test_the_configuration_names_processes_and_users(tmp_path, owners, expected):
+    process(tmp_path, 10, cpus="3")
+    assert read(tmp_path, owners) == (1001, expected)
+
+
+@pytest.mark.parametrize(
+    ("run_ns", "expected"),
+    [(3_000_000_000, "worked"), (1_900_000_000, ""), (0, "")],
+)
+def test_a_thread_that_used_more_than_two_per_cent_since_it_started_has_worked(tmp_path, run_ns, expected):
+    process(tmp_path, 10, cpus="3", started=100 * procfs.HERTZ)
+    assert read(tmp_path, uptime=200.0, run_ns=run_ns) == (1001, expected)
+
+
+def test_a_thread_that_has_just_started_has_not_worked(tmp_path):
+    process(tmp_path, 10, cpus="3", started=100 * procfs.HERTZ)
+    assert read(tmp_path, uptime=100.1, run_ns=90_000_000) == (1001, "")
+
+
+def test_only_restricted_processes_are_read(tmp_path):
+    process(tmp_path, 10, cpus="0-6", users="0 0 0 0")
+    assert read(tmp_path) == (None, "")
+
+
+def test_a_status_file_without_users_tells_nothing(tmp_path):
+    process(tmp_path, 10, cpus="3")
+    status = "Name:\tx\nCpus_allowed_list:\t3\n"
+    write(tmp_path, {"proc/10/status": status, "proc/10/task/10/status": status})
+    assert read(tmp_path) == (None, "")
+
+
+def test_a_running_process_that_works_is_found():
+    cpu = min(os.sched_getaffinity(0))
+    worker = subprocess.Popen(
+        [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{cpu}}})\nwhile True: pass"]
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while True:
+            found = [each for each in procfs.Sampler(LIVE).second() if each.pid == worker.pid]
+            found = classify(found, guests=(), own=(), baseline=CpuSet.of(range(8192)), placed=())
+            uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
+            (made,) = with_reservations(LIVE, found, AffinityOwners(), uptime)
+            expected = "privileged" if os.geteuid() == 0 else "worked"
+            if made.reserves == expected or time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+        assert (made.user, made.reserves) == (os.getuid(), expected)
+    finally:
+        worker.kill()
+        worker.wait()
