@@ -25,7 +25,7 @@ USER = "user:"
 
 _UIDS = re.compile(rb"^Uid:(.*)", re.MULTILINE)
 _CAPABILITIES = re.compile(rb"^CapEff:\s*([0-9a-f]+)", re.MULTILINE)
-_ALL_USERS = [b"0", b"0", b"4294967295"]
+_ALL_USERS = ["0", "0", "4294967295"]
 """The uid_map of a process that is in no user namespace of its own."""
 
 
@@ -108,4 +108,4 @@ def _is_privileged(root: Path, pid: int, users: Collection[int], status: bytes) 
     found = _CAPABILITIES.search(status)
     if found is None or not int(found[1], 16) & CAP_SYS_NICE or len(set(users)) != 1:
         return False
-    return files.read(f"{root}/proc/{pid}/uid_map").split() == _ALL_USERS
+    return (files.text(root / f"proc/{pid}/uid_map") or "").split() == _ALL_USERS

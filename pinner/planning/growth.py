@@ -37,8 +37,8 @@ def sized(allocatable: AllocatableCpus, request: Request, free: CpuSet, *, isola
         if slices.union_of(larger) == slices.union_of(found):
             break
         steps, found = grown, larger
-    for other in _others(allocatable, steps):
-        candidate = made(other)
+    for other in _others(allocatable, steps) if _may_be_larger(allocatable) else ():
+        candidate = found if other == steps else made(other)
         if _is_now(allocatable, candidate, exactly=other.emulator > steps.emulator):
             return candidate
     return found
@@ -59,6 +59,13 @@ def _larger(allocatable: AllocatableCpus, request: Request, steps: Steps, sets: 
         if asked == AUTO and cpus and is_full(load, cpus)
     ]
     yield from (larger for _, larger in sorted(full, key=lambda each: -each[0]))
+
+
+def _may_be_larger(allocatable: AllocatableCpus) -> bool:
+    """Whether any thread has an affinity as small as a set: usually none has before the first plan."""
+    demand, most = allocatable.demand, len(allocatable.online) // slices.MOST
+    small = any(len(mask) <= most for mask in demand.housekeeping_now | demand.emulator_now)
+    return small or bool(allocatable.by_hand)
 
 
 def _others(allocatable: AllocatableCpus, needed: Steps) -> Iterator[Steps]:

@@ -85,7 +85,7 @@ def keeping(base: AllocatableCpus, found: Iterable[RestrictedAffinity]) -> Alloc
     kept, aside = list(base.restrictions), []
     for each in sorted(found, key=_order):
         after = free - each.cpus
-        if all(need.is_met(base, after) for need in needs if need.cpus & each.cpus):
+        if all(need.is_met(base, after, firm=each.firm) for need in needs if need.cpus & each.cpus):
             free = after
             kept.append(each)
         else:
@@ -180,15 +180,21 @@ class _Need:
 
     cpus: CpuSet
     amounts: tuple[_Cores, _Cores, _Cores]
+    beside_firm: tuple[_Cores, _Cores, _Cores]
+    """The same beside firm restricted affinities: roles that share CPUs anyway, on a small node, need one minimum."""
 
     @classmethod
     def of(cls, base: AllocatableCpus, cpus: CpuSet, free: CpuSet) -> "_Need":
         least, roles = base.minimum_cores, _BESIDE_ISOLATED if free & base.isolated else _ROLES
         balanced, vcpus, every = _amounts(base, free)
-        return cls(cpus, (balanced.at_most(roles * least), vcpus.at_most(least), every.at_most(_ROLES * least)))
+        small = every.worth < _ROLES * least or balanced.worth < roles * least
+        amounts = balanced.at_most(roles * least), vcpus.at_most(least), every.at_most(_ROLES * least)
+        shared = balanced.at_most(least), vcpus.at_most(least), every.at_most(least)
+        return cls(cpus, amounts, shared if small else amounts)
 
-    def is_met(self, base: AllocatableCpus, free: CpuSet) -> bool:
-        return all(has >= need for has, need in zip(_amounts(base, free & self.cpus), self.amounts, strict=True))
+    def is_met(self, base: AllocatableCpus, free: CpuSet, *, firm: bool) -> bool:
+        needed = self.beside_firm if firm else self.amounts
+        return all(has >= need for has, need in zip(_amounts(base, free & self.cpus), needed, strict=True))
 
 
 def _masks(process: Process) -> dict[CpuSet, float]:

@@ -10,11 +10,11 @@ from pinner.planning.allocatable_cpus import AllocatableCpus
 
 _PART = 8
 """A step of an automatic set is one in this many of a node's CPUs."""
-_MOST = 2
+MOST = 2
 """Automatic sets that grow take at most one in this many of a node's free CPUs together: vCPUs keep the others."""
 _ROLES = 3
 """Housekeeping, emulators and vCPUs."""
-MOST_STEPS = _PART // _MOST
+MOST_STEPS = _PART // MOST
 """The most steps of both automatic sets together."""
 
 
@@ -70,7 +70,7 @@ def _of_node(
     if len(cores) == 1:
         return _one_core(free, floor, node, autos, isolating=isolating)
     has_isolated = isolating and bool(allocatable.exclusive & allocatable.nodes[node])
-    take = _Take(allocatable, len(allocatable.nodes[node]) // _PART, len(free) // (1 if has_isolated else _MOST))
+    take = _Take(allocatable, len(allocatable.nodes[node]) // _PART, len(free) // (1 if has_isolated else MOST))
     others = 1 if has_isolated or not autos[1] else _ROLES - 1
     housekeeping = take.first(cores, steps.housekeeping, others) if autos[0] else CpuSet()
     take = take.beside(housekeeping)
@@ -143,13 +143,13 @@ class _Take:
         least, left = self.allocatable.minimum_cores, self.allocatable.cores_worth(union(cores))
         step = max(self.size, len(cores[0]))
         size = self.size if steps == 1 else max(min(steps * step, self.most - (self.taken or step)), step)
-        taken = cores[0]
+        taken, worth = cores[0], self.allocatable.cores_worth(cores[0])
         for core in cores[1 : len(cores) - min(others, 1)]:
-            larger = taken | core
-            too_large = len(larger) > size or left - self.allocatable.cores_worth(larger) < others * least
-            if too_large and self.allocatable.cores_worth(taken) >= least:
+            more = self.allocatable.cores_worth(core)
+            too_large = len(taken) + len(core) > size or round(left - worth - more, 6) < others * least
+            if too_large and round(worth, 6) >= least:
                 break
-            taken = larger
+            taken, worth = taken | core, worth + more
         return taken
 
 

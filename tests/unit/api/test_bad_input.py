@@ -29,7 +29,6 @@ BODIES = [
     ({"busy_threshold": None}, 400, "invalid", {"field": "busy_threshold", "value": None}),
     ({"minimum_cores": 0}, 400, "invalid", {"field": "minimum_cores", "value": 0}),
     ({"minimum_cores": 1.5}, 400, "invalid", {"field": "minimum_cores", "value": 1.5}),
-    ({"minimum_cores": 2, "housekeeping": "0"}, 400, "invalid", {"field": "housekeeping", "value": "0"}),
     ({"smt": "maybe"}, 400, "invalid", {"field": "smt", "value": "maybe"}),
     ({"guests": "web"}, 400, "invalid", {"field": "guests", "value": "web"}),
     ({"guests": [1]}, 400, "invalid", {"field": "guests.0", "value": 1}),

@@ -150,10 +150,8 @@ def test_request_from_options(pinner, cli):
     assert (request.busy_threshold, request.smt, request.processes) == (7.5, "isolate", ("ovs", "12"))
     assert request.minimum_cores == 1
     wrong = cli("plan", "--minimum-cores", "0")
-    assert (wrong.status, "argument --minimum-cores: '0' is not a number of cores from 1 to 8192" in wrong.err) == (
-        2,
-        True,
-    )
+    assert wrong.status == 2
+    assert "--minimum-cores: '0' is not a number of cores from 1 to 8192" in " ".join(wrong.err.split())
 
 
 def test_a_policy_keeps_the_values_of_options_that_are_not_given(pinner, cli):

@@ -116,6 +116,15 @@ def test_a_scrubbed_capture_contains_no_names(root, tmp_path):
         ]
 
 
+@pytest.mark.parametrize(("users", "expected"), [("0 0 0 0", (0, "privileged")), ("1001 0 0 0", (65534, ""))])
+def test_a_scrubbed_capture_tells_of_a_user_only_whether_it_is_root(root, tmp_path, users, expected):
+    process(root, 10, cpus="2", users=users)
+    capture(root, tmp_path / "copy", scrub=True)
+    assert "1001" not in (tmp_path / "copy/proc/10/status").read_text()
+    restricted = next(each for each in snapshot(tmp_path / "copy").processes if each.pid == 10)
+    assert (restricted.user, restricted.reserves) == expected
+
+
 def test_a_capture_of_this_machine_has_its_fingerprint(tmp_path):
     capture(Path("/"), tmp_path / "copy", scrub=False)
     assert read_topology(tmp_path / "copy").fingerprint == read_topology(Path("/")).fingerprint

@@ -87,6 +87,18 @@ def test_tasksets_of_root_on_every_cpu_block_the_plan_with_their_names(strategy:
 
 
 @pytest.mark.fault(49)
+def test_roles_that_share_cpus_anyway_share_what_a_privileged_process_leaves() -> None:
+    mine = [process(300, 0.0, "0", reasons=["restricted"], reserves="privileged"), process(400, 0.0, "0-1")]
+    made = plan(snapshot(plain(2), [], mine), "s", Request())
+    assert (sets(made.roles), made.blocked) == (("0", "1", "1"), "")
+    mine[0] = process(300, 0.0, "1", reasons=["restricted"], reserves="privileged")
+    made = plan(snapshot(plain(2), [], mine), "s", Request())
+    assert (sets(made.roles), made.blocked) == (("0", "0", "0"), "")
+    busy = plan(snapshot(plain(2), [], [process(300, 90.0, "1", reasons=["restricted"])]), "s", Request())
+    assert sets(busy.roles) == ("0", "1", "1")
+
+
+@pytest.mark.fault(49)
 def test_the_firm_restricted_affinities_come_before_the_busy_ones() -> None:
     firm = process(5000, 0.0, "0-28", name="pmd", reasons=["restricted"], reserves="configured")
     made = plan(snapshot(plain(32), [], [*tasksets(90.0)[29:], firm]), "s", Request())

@@ -86,6 +86,8 @@ def test_a_plan_uses_only_cpus_that_pinner_may_allocate(host: Snapshot, asked: d
 @given(host=snapshots(), asked=parameters)
 def test_no_process_takes_a_role_its_last_core_of_a_node(host: Snapshot, asked: dict, strategy: str) -> None:
     request = Request(strategy, **(asked | {"processes": (), "housekeeping": "auto", "emulator": "auto"}))
+    # On a node that is small anyway, roles may share the CPUs that privileged processes leave.
+    host = replace(host, processes=tuple(replace(each, reserves="") for each in host.processes))
     alone = planned(replace(host, processes=()), request).roles
     made = plan(host, "s", request)
     assert bool(made.roles.notes) <= bool(alone.notes)
