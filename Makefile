@@ -3,7 +3,7 @@
 # make setup  install the Debian packages and .venv that all other targets need
 # make bench  measure scan, plan and apply
 # make test-kills  SIGKILL at every point of an apply, a rollback and a recovery
-# make test-faults  random scenarios of guests, daemons, plans and kills; the host is checked after each step (SEED=7 MINUTES=10)
+# make test-faults  random scenarios of guests, daemons, plans, faults and kills: 20 new seeds, 5 minutes each (SEEDS=3 MINUTES=1, or SEED=7)
 # make fuzz-agent  100,000 hostile messages to the agent, as the API's user (SEED=7 MESSAGES=100000)
 # make faults  write docs/faults.md: every fault with its tests and their results (LAB=1: also the tests of the lab)
 # make lab    a shell on a virtual machine with several NUMA nodes (TOPOLOGY=two-socket)
@@ -14,7 +14,8 @@ PYTHON ?= /usr/bin/python3
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo --preserve-env=PINNER_MACHINES,PINNER_NOVA_SAMPLES,PINNER_LAB_CACHE)
 ARGS ?=
 TOPOLOGY ?= two-socket
-MINUTES ?= 1
+MINUTES ?= 5
+SEEDS ?= 20
 MESSAGES ?= 100000
 
 .PHONY: help demo test setup test-kills test-faults fuzz-agent faults bench lab captures test-lab sample lint
@@ -45,7 +46,7 @@ test-kills: setup
 	$(SUDO) env PINNER_KILLS=all .venv/bin/python -m pytest tests/functional/test_kills.py $(ARGS)
 
 test-faults: setup
-	@$(SUDO) .venv/bin/python tests/faults/run.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	@$(SUDO) .venv/bin/python tests/faults/run.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 
 fuzz-agent: setup
 	$(SUDO) env PINNER_FUZZ_MESSAGES=$(MESSAGES) PINNER_FUZZ_SEED=$(if $(SEED),$(SEED),1) .venv/bin/python -m pytest \

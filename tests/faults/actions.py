@@ -9,12 +9,12 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import private_libvirt
+from faults.disturbances import Disturbances
 from faults.environment import Environment, Violation
-from faults.helpers import Helpers
 
 
-class Actions(Helpers):
-    """All kinds of steps; a scenario may run any of them at any time."""
+class Actions(Disturbances):
+    """All kinds of steps, with those of Disturbances; a scenario may run any of them at any time."""
 
     def __init__(self, environment: Environment, counts: Counter[str]) -> None:
         super().__init__(environment, counts)
@@ -142,7 +142,7 @@ class Actions(Helpers):
         return any(plans)
 
     def the_last_run_is_rolled_back(self) -> bool:
-        applied = [run for run in self.environment.applies() if run["state"] == "applied"]
+        applied = [run for run in self.environment.applies() if run["state"] in ("applied", "applied_partly")]
         for run in applied[:1]:
             self.environment.undo(run, self.counts)
         return bool(applied)

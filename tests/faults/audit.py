@@ -1,18 +1,26 @@
 """The checks of the host after every step of a scenario and at its end."""
 
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from faults.environment import DEADLINE, Environment, Part, Violation
-from support.kernel import masks, started
+from support.kernel import masks, masks_of_host, started
 
 from pinner.model.cpuset import CpuSet
 
 POLL_SECONDS = 0.3
 """Between two observations that must be equal."""
+
+OLD_SECONDS = 600
+"""The age from which a process belongs to the host, not to another test."""
+
+LONGEST_BACKOFF = timedelta(hours=1)
+"""The longest time for which pinner leaves a drift, whatever the clock does (docs/operations.md)."""
 
 Thread = tuple[int, int]
 """A thread's id and start time."""
@@ -38,6 +46,8 @@ class Audit:
         self._entries: dict[tuple[str, str], list[dict[str, Any]]] = {}
         """The entries by run and state; the entries of a run that has ended never change."""
         self._unmanaged_masks = masks(environment.unmanaged.pid)
+        self._host_masks = masks_of_host()
+        self._old = (time.monotonic() - OLD_SECONDS) * os.sysconf("SC_CLK_TCK")
 
     def check(self) -> None:
         """Check the host, the journal, the drift report, the audit trail and the log; raises Violation."""
@@ -47,6 +57,8 @@ class Audit:
             raise Violation("audit trail", str(verified))
         if (now := masks(self._environment.unmanaged.pid)) != self._unmanaged_masks:
             raise Violation("unmanaged", f"a daemon that no request names was moved: {self._unmanaged_masks} -> {now}")
+        for moved in self._environment.bystanders.moved_claims():
+            raise Violation("unmanaged", moved)
         self._check_journal_matches_kernel()
         if report["placement"] and not report["error"]:
             self._check_misplaced_threads_are_reported(report)
@@ -67,13 +79,31 @@ class Audit:
                 run["state"] == "failed" and self._entries_of(run)
             ):
                 environment.undo(run, counts)
-        for (part, tid), mask in environment.threads().items():
+        inherited = {((name, "thread"), pid): mask for name, pid, mask in environment.bystanders.children()}
+        for (part, tid), mask in (environment.threads() | inherited).items():
             external = {move.cpus for move in environment.external_moves if move.part == part}
             if mask != environment.initial_masks[part] and mask not in external:
                 what = f"{' '.join(part)}, thread {tid}, is on {mask}; it was on {environment.initial_masks[part]}"
                 raise Violation("not as at the start", f"{what}, and other programs put it on {sorted(external)}")
+        self._check_no_mask_is_left_on_the_host()
         if (now := environment.pins_defined()) != environment.definitions:
             raise Violation("definitions", f"{environment.definitions} -> {now}")
+
+    def _check_no_mask_is_left_on_the_host(self) -> None:
+        """Check that no thread of the host has got a mask that a run gave to any thread.
+
+        Young processes do not count: other tests on this host move theirs.
+        """
+        runs = self._environment.applies()
+        given = {str(entry["change"].get("after")) for run in runs for entry in self._entries_of(run)}
+        now = masks_of_host()
+        for (tid, since), before in self._host_masks.items():
+            if since > self._old:
+                continue
+            mask = now.get((tid, since), before)
+            if mask != before and mask in given:
+                name = Path(f"/proc/{tid}/comm").read_text().strip()
+                raise Violation("left behind", f"thread {tid} ({name}) was on {before} and is on {mask}")
 
     def _wait_converged(self) -> dict[str, Any]:
         """The drift report, once no run is running and the policy has nothing more to do."""
@@ -115,7 +145,7 @@ class Audit:
         """The changes of threads in the journals of all runs."""
         for run in self._environment.applies():
             for entry in self._entries_of(run):
-                change, at = entry["change"], datetime.fromisoformat(entry["at"])
+                change, at = entry["change"], self._environment.clock.real(entry["at"])
                 threads = {
                     (each["tid"], each["started"]): each["cpus"] for each in (*change["before"], *entry["found"])
                 }
@@ -153,6 +183,10 @@ class Audit:
 
     def _check_reported_drift_is_real(self, report: dict[str, Any]) -> None:
         for drift in report["drifts"]:
+            if drift["backoff_until"]:
+                wait = datetime.fromisoformat(drift["backoff_until"]) - datetime.fromisoformat(report["at"])
+                if wait > LONGEST_BACKOFF:
+                    raise Violation("back-off", f"pinner waits for {wait}: {drift}")
             part, expected = _part_of(drift["target"]), drift["expected"]
             actual = {mask for (owner, _), mask in self._environment.threads().items() if owner == part}
             if actual == {expected}:

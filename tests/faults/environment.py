@@ -19,12 +19,18 @@ from pathlib import Path
 from typing import Any
 
 import private_libvirt
+from faults.bystanders import Bystanders
+from faults.clock import Clock
 from support.accounts import api_config
 from support.kernel import masks, names, started
 from support.policy_host import Daemon, PolicyServer, wait_until
 
 DEADLINE = 60.0
 """Seconds after which an operation that should end counts as hung."""
+SECOND_SECONDS = 20.0
+"""Seconds in which a second pinner on the same state ends by itself."""
+UNKNOWN = ""
+"""The mask of a thread that its own process changes."""
 _CONFIG = """\
 [agent]
 state_dir = {folder}/state
@@ -84,10 +90,12 @@ class Environment:
     """The policy's mode; empty while no policy is set."""
     excluded: set[str] = field(default_factory=set)
     """The guests that are excluded from the policy."""
+    bystanders: Bystanders = field(default_factory=Bystanders)
 
     def __post_init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="pinner-scenario-"))
         self.folder.chmod(0o711)
+        self.clock = Clock(self.folder)
         self._config = self.folder / "pinner.conf"
         config = _CONFIG.format(folder=self.folder, recover=self.recover, uri=self.uri)
         self._config.write_text(config + api_config())
@@ -112,12 +120,23 @@ class Environment:
     def start_pinner(self) -> None:
         """Start pinner, for the first time or again."""
         self.logs.append(self.folder / f"log-{len(self.logs)}")
-        command = [Path(sys.executable).with_name("pinner"), "serve", "--config-file", self._config, "--port", "0"]
-        with self.logs[-1].open("w") as out:
-            traced = os.environ | {"PYTHONFAULTHANDLER": "1"}
-            process = subprocess.Popen(command, stdout=out, stderr=out, text=True, env=traced)
-        self.server = PolicyServer(process, self.logs[-1])
+        self.server = PolicyServer(self._pinner(self.logs[-1]), self.logs[-1])
         self.server.http.timeout = DEADLINE
+
+    def run_second_pinner(self) -> int | None:
+        """Start another pinner on the same state; its exit status, or None where it does not end and is killed."""
+        with self._pinner(self.folder / "log-of-second") as second:
+            try:
+                return second.wait(SECOND_SECONDS)
+            except subprocess.TimeoutExpired:
+                second.terminate()
+                return None
+
+    def _pinner(self, log: Path) -> subprocess.Popen[str]:
+        command = [Path(sys.executable).with_name("pinner"), "serve", "--config-file", self._config, "--port", "0"]
+        with log.open("w") as out:
+            variables = os.environ | self.clock.variables | {"PYTHONFAULTHANDLER": "1"}
+            return subprocess.Popen(command, stdout=out, stderr=out, text=True, env=variables)
 
     def kill_pinner(self, processes: str) -> None:
         """Send SIGKILL to the agent, the API or both; where only one is killed, the other must end by itself."""
@@ -171,6 +190,13 @@ class Environment:
         for daemon in self.running():
             found |= {((daemon.name, "thread"), tid): mask for tid, mask in masks(daemon.pid).items()}
         return found
+
+    def mark_unknown(self, daemon: Daemon) -> None:
+        """Record that the masks of the daemon's threads are not known, because the daemon sets them itself."""
+        self.mark_disturbed()
+        for tid in masks(daemon.pid):
+            move = ExternalMove(self.disturbed, (daemon.name, "thread"), tid, started(tid), UNKNOWN)
+            self.external_moves.append(move)
 
     def mark_disturbed(self) -> None:
         """Record that earlier runs may no longer be rolled back completely, because the host has changed."""
@@ -235,7 +261,7 @@ class Environment:
         counts[f"rollbacks {ended['state']}"] += 1
         if ended["state"] == "rolled_back_partly" and not ended["error"]:
             raise Violation("unreported", f"the rollback does not name the changes that were not undone: {ended}")
-        undisturbed = datetime.fromisoformat(run["started_at"]) > self.disturbed
+        undisturbed = self.clock.real(run["started_at"]) > self.disturbed
         if ended["state"] != "rolled_back" and (undisturbed or ended["state"] != "rolled_back_partly"):
             raise Violation("rollback", f"the rollback ended {ended['state']}: {ended['error']}")
 
@@ -261,6 +287,7 @@ class Environment:
         for name in self.guests:
             with suppress(subprocess.CalledProcessError):
                 self.virsh("undefine", "--managed-save", name)
+        self.bystanders.close()
         for daemon in (*self.daemons, self.unmanaged):
             daemon.stop()
         shutil.rmtree(self.folder)

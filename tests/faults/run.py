@@ -1,20 +1,21 @@
-"""Runs random scenarios against a real host until the time is up; the same seed gives the same scenarios.
+"""Runs random scenarios against a real host; the same seed gives the same scenarios.
 
-Run ``python tests/faults/run.py --seed 7 --minutes 10`` as root (make test-faults SEED=7 MINUTES=10). Guests and
-daemons start and end, plans are applied and rolled back, policies change, other programs move threads, and pinner,
-libvirtd and QEMUs are killed. After each step the host is checked. A failing scenario is reported with the fewest
-steps that still fail.
+Run ``python tests/faults/run.py`` as root (make test-faults). Without a seed the command draws some, prints them, and
+runs the scenarios of each until its minutes are up; a seed that fails is never replaced. ``--seed 7`` runs the
+scenarios of that seed alone. Guests and daemons start and end, plans are applied and rolled back, policies change,
+other programs move threads, guests hang, processes resist and fork, the clock steps, and pinner, libvirtd and QEMUs are
+killed. After each step the host is checked. A failing scenario is reported with the fewest steps that still fail.
 """
 
 import sys
 import tempfile
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections import Counter
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
-from random import randrange
+from random import sample
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "tools")]
 
@@ -29,42 +30,69 @@ SHORTEN_MINUTES = 5.0
 
 
 def main() -> int:
-    """Run scenarios; returns 0 if every one passed."""
+    """Run the scenarios of all seeds; returns 0 if every one passed."""
     arguments = _parse_arguments()
     if ONLINE != [0, 1] or private_libvirt.missing():
         print(f"not run: {private_libvirt.missing() or 'it needs CPUs 0 and 1 and no other'}", file=sys.stderr)
         return 0
-    counts: Counter[str] = Counter()
+    seeds = [arguments.seed] if arguments.seed is not None else sample(range(1_000_000), arguments.seeds)
+    print(f"seeds: {' '.join(map(str, seeds))}", flush=True)
     with tempfile.TemporaryDirectory(prefix="pinner-faults-", dir="/tmp") as name:
         Path(name).chmod(0o711)
         with private_libvirt.private_libvirtd(Path(name) / "d") as uri:
             if arguments.scenario is not None:
                 return _run_one(uri, arguments)
-            ends = time.monotonic() + 60 * arguments.minutes
-            for scenario in count():
-                steps = draw(arguments.seed, scenario)
-                outcome = run_scenario(uri, steps, recover=_recover(scenario), ends=ends)
-                counts += outcome.counts + Counter(scenarios=1, steps=outcome.steps_run)
-                if outcome.kind:
-                    _report_failure(uri, arguments.seed, scenario, steps[: outcome.steps_run], outcome)
-                    return 1
-                print(f"seed {arguments.seed}, scenario {scenario}: {outcome.steps_run} steps, passed", flush=True)
-                if time.monotonic() > ends:
-                    break
-    print(f"seed {arguments.seed}: {', '.join(f'{number} {what}' for what, number in sorted(counts.items()))}")
-    return 0
+            results = {seed: _run_seed(uri, seed, arguments.minutes) for seed in seeds}
+    print("\n".join(f"seed {seed}: {result}" for seed, (_, result) in results.items()))
+    failed = [seed for seed, (passed, _) in results.items() if not passed]
+    print(f"{len(seeds) - len(failed)} of {len(seeds)} seeds passed{f'; failed: {failed}' if failed else ''}")
+    return bool(failed)
+
+
+def _run_seed(uri: str, seed: int, minutes: float) -> tuple[bool, str]:
+    """Run the scenarios of a seed until the minutes are up or one fails; whether all passed, and a summary."""
+    counts: Counter[str] = Counter()
+    ends = time.monotonic() + 60 * minutes
+    for scenario in count():
+        steps = draw(seed, scenario)
+        outcome = run_scenario(uri, steps, recover=_recover(scenario), ends=ends)
+        counts += outcome.counts + Counter(scenarios=1, steps=outcome.steps_run)
+        if outcome.kind:
+            _report_failure(uri, seed, scenario, steps[: outcome.steps_run], outcome)
+            return False, f"FAILED in scenario {scenario}: {outcome.kind} after {steps[outcome.steps_run - 1]}"
+        print(f"seed {seed}, scenario {scenario}: {outcome.steps_run} steps, passed", flush=True)
+        if time.monotonic() > ends:
+            break
+    return True, f"passed: {', '.join(f'{number} {what}' for what, number in sorted(counts.items()))}"
 
 
 def _parse_arguments() -> Namespace:
-    parser = ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=None, help="default: a new one each time, which is printed")
-    parser.add_argument("--minutes", type=float, default=1.0)
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--seed", type=int, help="run the scenarios of this seed alone")
+    which.add_argument("--seeds", type=_positive, default=20, help="how many seeds to draw (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=5.0, help="the time of each seed (default: %(default)g)")
     parser.add_argument("--scenario", type=int, help="run only this scenario of the seed")
-    parser.add_argument("--steps", help="run only these steps of that scenario, by number: 3,7,8")
+    parser.add_argument("--steps", type=_numbers, help="run only these steps of that scenario, by number: 3,7,8")
     arguments = parser.parse_args()
-    if arguments.seed is None:
-        arguments.seed = randrange(1_000_000)
+    if arguments.scenario is not None and arguments.seed is None:
+        parser.error("--scenario needs --seed: a scenario belongs to a seed")
+    if arguments.steps is not None and arguments.scenario is None:
+        parser.error("--steps needs --scenario: the steps belong to a scenario")
     return arguments
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise ArgumentTypeError(f"not a number from 1: {text!r}")
+    return int(text)
+
+
+def _numbers(text: str) -> list[int]:
+    found = text.split(",")
+    if not all(each.isdecimal() and int(each) < STEPS for each in found):
+        raise ArgumentTypeError(f"not numbers from 0 to {STEPS - 1}, separated by commas: {text!r}")
+    return list(map(int, found))
 
 
 def _recover(scenario: int) -> str:
@@ -72,7 +100,7 @@ def _recover(scenario: int) -> str:
 
 
 def _run_one(uri: str, arguments: Namespace) -> int:
-    numbers = list(map(int, arguments.steps.split(","))) if arguments.steps else list(range(STEPS))
+    numbers = arguments.steps or list(range(STEPS))
     steps = draw(arguments.seed, arguments.scenario)
     outcome = run_scenario(
         uri, [steps[number] for number in numbers], recover=_recover(arguments.scenario), before_step=print

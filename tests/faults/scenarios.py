@@ -10,6 +10,7 @@ from random import Random
 
 from faults.actions import Actions
 from faults.audit import Audit
+from faults.disturbances import Disturbances
 from faults.environment import Environment, Violation
 
 STEPS = 25
@@ -24,9 +25,18 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "mode": ("observe", "propose", "enforce", "enforce"),
     "processes": ("both", "agent", "api"),
     "milliseconds": (0, 5, 10, 20, 30, 50, 100, 300),
+    "hours": (-24, -1, 0, 1, 24),
 }
 """The possible values of an argument, by its name."""
-RARE = {"a_guest_hangs_during_an_apply"}
+RARE = {
+    "a_guest_hangs",
+    "a_guest_hangs_during_an_apply",
+    "a_plan_is_applied_while_a_process_resets_its_affinity",
+    "a_process_resets_its_affinity",
+    "a_second_service_starts",
+    "idle_processes_claim_cpus",
+    "the_clock_steps",
+}
 """These steps take seconds."""
 OFTEN = {"a_guest_starts", "a_plan_is_applied", "the_last_run_is_rolled_back", "pinner_is_killed_during_an_apply"}
 
@@ -57,7 +67,8 @@ class Outcome:
 def draw(seed: int, scenario: int, steps: int = STEPS) -> list[Step]:
     """The steps of a scenario, which depend only on the seed and the number of the scenario."""
     random = Random(f"{seed}/{scenario}")
-    kinds = [(name, kind) for name, kind in vars(Actions).items() if not name.startswith("_")]
+    steps_of = {**vars(Disturbances), **vars(Actions)}
+    kinds = [(name, kind) for name, kind in steps_of.items() if not name.startswith("_")]
     weights = [1 if name in RARE else 6 if name in OFTEN else 3 for name, _ in kinds]
     drawn = []
     for name, kind in random.choices(kinds, weights, k=steps):

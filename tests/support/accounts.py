@@ -19,6 +19,14 @@ def api_account() -> Account:
     return undo.enter_context(temporary_account())
 
 
+@cache
+def idle_account() -> Account:
+    """The account of idle processes in tests of this process, which removes it when it ends. Needs root."""
+    undo = ExitStack()
+    atexit.register(undo.close)
+    return undo.enter_context(temporary_account())
+
+
 def api_config() -> str:
     """The lines of configuration that name the API's user; empty where the server is not started by root."""
     return api_account().config if os.geteuid() == 0 else ""

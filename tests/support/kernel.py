@@ -51,6 +51,15 @@ def masks(pid: int) -> dict[int, str]:
     return found
 
 
+def masks_of_host() -> dict[tuple[int, int], str]:
+    """The mask of every thread of the host, by thread id and start time."""
+    found = {}
+    for task in Path("/proc").glob("[0-9]*/task/[0-9]*"):
+        with suppress(OSError):
+            found[int(task.name), started(int(task.name))] = allowed(int(task.name))
+    return found
+
+
 def started(pid: int) -> int:
     """The start time of a process: field 22 of its stat file."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])

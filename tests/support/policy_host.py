@@ -23,12 +23,31 @@ from pinner.host.live import ROOT
 from pinner.model.guest import Guest
 
 DAEMON = """#!{python}
-import sys, threading
-for _ in range(2):
+import contextlib, os, subprocess, sys, threading, time
+def create_thread():
     threading.Thread(target=threading.Event().wait, daemon=True).start()
+def reset(until):
+    while not until.is_set():
+        for tid in os.listdir("/proc/self/task"):
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(int(tid), range(os.cpu_count()))
+create_thread()
+create_thread()
 print("ready", flush=True)
 for line in sys.stdin:
-    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    if line == "fork\\n":
+        null = subprocess.DEVNULL
+        print(subprocess.Popen(["sleep", "infinity"], stdin=null, stdout=null, stderr=null).pid, flush=True)
+    elif line == "reset\\n":
+        settled = threading.Event()
+        resetter = threading.Thread(target=reset, args=(settled,), daemon=True)
+        resetter.start()
+    elif line == "settle\\n":
+        settled.set()
+        resetter.join()
+        print("settled", flush=True)
+    else:
+        create_thread()
 """
 
 
@@ -122,16 +141,36 @@ class Daemon:
 
     def wait_ready(self) -> None:
         """Wait until the program has created its threads."""
-        assert self._running is not None
-        assert self._running.stdout is not None
-        assert self._running.stdout.readline()
+        assert self._answer()
 
     def create_thread(self) -> None:
         """Have the program create another thread."""
+        self._tell("")
+
+    def fork(self) -> int:
+        """Have the program start a child process, which outlives it; the child's process id."""
+        self._tell("fork")
+        return int(self._answer())
+
+    def reset_affinity(self) -> None:
+        """Have the program give all its threads all CPUs again and again, until ``settle``."""
+        self._tell("reset")
+
+    def settle(self) -> None:
+        """Have the program leave its affinity as it is."""
+        self._tell("settle")
+        self._answer()
+
+    def _tell(self, command: str) -> None:
         assert self._running is not None
         assert self._running.stdin is not None
-        self._running.stdin.write(b"\n")
+        self._running.stdin.write(f"{command}\n".encode())
         self._running.stdin.flush()
+
+    def _answer(self) -> bytes:
+        assert self._running is not None
+        assert self._running.stdout is not None
+        return self._running.stdout.readline()
 
     def stop(self) -> None:
         if self._running is not None:
