@@ -42,6 +42,12 @@ class Clock:
         self._file.write_text(f"{3600 * hours:+d}\n")
         time.sleep(_CACHE_SECONDS + 0.1)
 
+    def close(self) -> None:
+        """Delete the shared memory that libfaketime has left of killed processes."""
+        for file in Path("/dev/shm").glob("*faketime_s*_*"):
+            if not Path("/proc", file.name.rpartition("_")[2]).exists():
+                file.unlink(missing_ok=True)
+
     def real(self, recorded: str) -> datetime:
         """The real time at which pinner recorded this time."""
         at = datetime.fromisoformat(recorded)

@@ -288,6 +288,7 @@ class Environment:
             with suppress(subprocess.CalledProcessError):
                 self.virsh("undefine", "--managed-save", name)
         self.bystanders.close()
+        self.clock.close()
         for daemon in (*self.daemons, self.unmanaged):
             daemon.stop()
         shutil.rmtree(self.folder)
