@@ -15,9 +15,6 @@ from faults.helpers import NEVER_BUSY, Helpers
 from support.policy_host import wait_until
 from support.unix_http import http_client
 
-OTHERS_SECONDS = 30.0
-"""Within this time the policy places the targets beside one that resists."""
-
 
 class Disturbances(Helpers):
     """Hung guests, processes that resist, forks, idle claims, steps of the clock, second services."""
@@ -126,7 +123,9 @@ class Disturbances(Helpers):
             last[:] = [drift for drift in report["drifts"] if drift["target"]["name"] != name]
             return not last
 
-        if self.environment.mode == "enforce" and wait_until(placed, OTHERS_SECONDS) >= OTHERS_SECONDS:
+        if self.environment.mode == "enforce":
+            wait_until(placed, DEADLINE)
+        if last:
             raise Violation("dependent", f"{name} keeps the policy from placing others: {last}")
 
     @contextmanager
