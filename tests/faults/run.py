@@ -63,6 +63,8 @@ def _run_seed(uri: str, seed: int, minutes: float) -> tuple[bool, str]:
         print(f"seed {seed}, scenario {scenario}: {outcome.steps_run} steps, passed", flush=True)
         if time.monotonic() > ends:
             break
+    if not counts["steps"]:
+        return False, f"NOT RUN: no step began within {minutes:g} minutes"
     return True, f"passed: {', '.join(f'{number} {what}' for what, number in sorted(counts.items()))}"
 
 
