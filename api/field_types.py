@@ -42,11 +42,18 @@ def _timestamp(text: Any) -> datetime:
         raise ValueError("a time whose year in UTC is between 1 and 9999") from None
 
 
+def _whole(value: Any) -> Any:
+    """A number without a fraction as an integer; another value unchanged."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 Scalar = BeforeValidator(_scalar)
 Seconds = Annotated[
     float,
     Field(ge=0, le=MAX_SAMPLE_SECONDS, description="Measure CPU use for so many seconds; 0: do not measure it."),
 ]
+WholeNumber = Annotated[int, BeforeValidator(_whole)]
+"""An integer as JSON Schema has it: 2.0 is one, too."""
 BusyThreshold = Annotated[
     float, Field(ge=0, description="A process is busy if it uses more than so many per cent of one CPU.")
 ]

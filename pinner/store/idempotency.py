@@ -71,8 +71,7 @@ class IdempotencyKeys:
             nonlocal attempted
             # A time that is far ahead is of a clock that was wrong: such a key would stay for as long as it was wrong.
             connection.execute(delete(table).where(or_(table.c.at < now - KEPT, table.c.at > now + KEPT)))
-            abandoned = or_(table.c.at < now - ABANDONED, table.c.at > now + ABANDONED)
-            connection.execute(delete(table).filter_by(status=0).where(abandoned))
+            connection.execute(delete(table).filter_by(status=0).where(table.c.at < now - ABANDONED))
             stored = connection.execute(query.filter_by(actor=actor, key=key)).one_or_none()
             if stored is not None:
                 # An earlier attempt was stored although its answer was lost.

@@ -138,7 +138,7 @@ def test_a_failed_change_undoes_all_other_changes(host, journal, start_guest):
             pytest.skip("no cpuset can be made here")
         before = masks(guest.pid) | masks(free) | masks(bound)
         last = [change(host, daemon(free), SECOND), change(host, daemon(bound), SECOND)]
-        run = apply(plan_of(host, [*whole(host, guest), *last]), host, journal)
+        run = apply(plan_of(host, [*whole(host, guest), *last]), host, journal, all_or_nothing=True)
         assert run.state == "undone"
         assert f"requested CPUs {SECOND}" in run.error
         assert f"cpuset {path} confines the thread" in run.error

@@ -9,6 +9,7 @@ import time
 
 import pytest
 from support.kernel import masks, process
+from support.policy_host import NEVER_BUSY
 
 from pinner.model.cpuset import CpuSet
 
@@ -120,7 +121,7 @@ def test_cpus_and_nodes_are_shown_while_libvirt_hangs(tmp_path):
 
 def test_a_change_without_an_answer_is_refused_and_no_changes_nothing(cli, start_guest):
     guest = start_guest()
-    plan = cli("plan", "--guest", guest.name, "--busy-threshold", "100000", "--sample-seconds", "0")
+    plan = cli("plan", "--guest", guest.name, "--busy-threshold", str(NEVER_BUSY), "--sample-seconds", "0")
     before = masks(guest.pid)
     assert json.loads(cli("apply", plan["id"], status=2))["error"]["code"] == "answer_needed"
     assert cli("run", "list") == {"items": [], "next": ""}

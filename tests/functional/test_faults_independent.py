@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.kernel import masks, process
-from support.policy_host import PolicyServer, all_on, fresh_policy_server, guest_on, running, wait_until
+from support.policy_host import NEVER_BUSY, PolicyServer, all_on, fresh_policy_server, guest_on, running, wait_until
 from support.real_guests import ONLINE, apply, change, daemon, hung, only, plan_of, rollback, whole
 
 from pinner.host.libvirt import Libvirt
@@ -112,11 +112,11 @@ def test_pinner_apply_places_the_guests_that_answer(server, libvirtd, start_gues
 
     with hung(libvirtd, stuck):
         time.sleep(1)
-        whole_run = pinner("apply", "--yes", "--all-or-nothing", "--busy-threshold", "1e6", *options)
+        whole_run = pinner("apply", "--yes", "--all-or-nothing", "--busy-threshold", str(NEVER_BUSY), *options)
         assert whole_run.returncode == 1, whole_run
         assert "undone" in whole_run.stdout
         assert {pid: masks(pid) for pid in others} == others
-        partly = pinner("apply", "--yes", "--busy-threshold", "1e6", *options)
+        partly = pinner("apply", "--yes", "--busy-threshold", str(NEVER_BUSY), *options)
         assert partly.returncode == 1, partly
         assert "applied_partly" in partly.stdout
         assert f"guest {stuck.name} emulator: its QEMU has not answered" in " ".join(partly.stdout.split())

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 from support.kernel import THREADS, masks, process
+from support.policy_host import NEVER_BUSY
 
 from pinner.agent import wire
 from pinner.agent.client import AgentClient
@@ -59,7 +60,7 @@ class Host:
 
     def plan(self, parts: ServiceParts) -> Plan:
         """A plan that moves the process to the first CPU."""
-        request = Request(processes=(str(self.busy),), busy_threshold=100000.0, housekeeping=str(CPUS[0]))
+        request = Request(processes=(str(self.busy),), busy_threshold=NEVER_BUSY, housekeeping=str(CPUS[0]))
         return parts.service.plan("h1", request, None, 0.0, ANN)
 
     @contextmanager

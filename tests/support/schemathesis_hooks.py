@@ -8,6 +8,8 @@ import uuid
 import schemathesis
 from hypothesis import strategies as st
 
+from pinner.model.cpuset import MAX_CPUS
+
 schemathesis.openapi.format("cpu-list", st.sampled_from(["auto", "0", "4"]))
 schemathesis.openapi.format("cpu-ids", st.sampled_from(["", "0", "4-7"]))
 schemathesis.openapi.format("marker", st.just(""))
@@ -16,12 +18,17 @@ schemathesis.openapi.format("idempotency-key", st.just("key"))
 
 @schemathesis.hook
 def before_call(_context, case, _kwargs):
-    """Leave out what a schema cannot express and test_conventions.py tests: the revision of a policy, and that a key of
-    another request is refused."""
+    """Leave out what a schema cannot express: the revision of a policy and a key of another request, which
+    test_conventions.py tests, and the cores that the host can give to each role, which test_pools.py tests."""
     for name in ("If-Match", "If-None-Match"):
         case.headers.pop(name, None)
     if "Idempotency-Key" in case.headers:
         case.headers["Idempotency-Key"] = str(uuid.uuid4())
+    body = case.body if isinstance(case.body, dict) else {}
+    for request in (body, body.get("request")):
+        least = request.get("minimum_cores") if isinstance(request, dict) else None
+        if type(least) in (int, float) and 1 < least <= MAX_CPUS and least == int(least):
+            request["minimum_cores"] = type(least)(1)
 
 
 @schemathesis.hook

@@ -75,7 +75,7 @@ def test_an_error_arrives_with_its_type_and_details(client: AgentClient, agent: 
     agent.refusal = StalePlan("plan-1", ("process 100 is gone",))
     with pytest.raises(StalePlan) as refused:
         client.apply(PLAN, make_run(), lambda *_: None)
-    assert refused.value.details == {"plan": "plan-1", "moved": ["process 100 is gone"]}
+    assert refused.value.details == {"plan": "plan-1", "moved": ["process 100 is gone"], "targets": []}
     assert str(refused.value) == str(agent.refusal)
     with pytest.raises(NotFound, match="run-9"):
         client.run("run-9")

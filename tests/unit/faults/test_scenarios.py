@@ -8,7 +8,7 @@ from faults.scenarios import CHOICES, OFTEN, RARE, draw, shortest
 from hypothesis import given
 from hypothesis import strategies as st
 
-KINDS = {name: kind for name, kind in vars(Actions).items() if not name.startswith("_")}
+KINDS = {name: kind for name, kind in inspect.getmembers(Actions, inspect.isfunction) if not name.startswith("_")}
 
 
 def test_a_story_is_the_same_for_the_same_seed():

@@ -4,10 +4,11 @@ import os
 import shutil
 import subprocess
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.values import make_run
+from support.values import make_entries, make_run
 
 from pinner.hostsetup import account, setup
 from pinner.hostsetup.layout import MARK, UNITS, Layout, packaged
@@ -162,6 +163,7 @@ def test_a_removal_is_refused_while_a_run_is_applied(layout: Layout) -> None:
         journal.begin(make_run("run-1"))
         with pytest.raises(StillApplied, match=r"run-1.*--force"):
             undo(layout)
+        journal.intend(*(replace(entry, state="done") for entry in make_entries("run-1")))
         journal.end(make_run("run-1", state="applied"))
         with pytest.raises(StillApplied, match="pinner rollback"):
             undo(layout)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.hosts import applied, cpus, guest, interleaved, plain, process, snapshot
+from support.hosts import applied, cpus, guest, interleaved, plain, process, snapshot, topology
 
 from pinner.model.plan import Plan, Roles
 from pinner.model.process import Process
@@ -158,6 +158,18 @@ def test_a_second_plan_of_a_host_with_larger_sets_changes_nothing(load: float, q
     host = loaded(load, qemu)
     made = plan(host, "s", Request())
     again = plan(applied(host, made, by_hand=by_hand), "s", Request())
+    assert (again.changes, again.roles) == ((), made.roles)
+
+
+@pytest.mark.fault(51)
+def test_a_second_plan_beside_isolated_cpus_changes_nothing_after_the_plans_commands() -> None:
+    """Beside isolated vCPUs, housekeeping and emulators divide more cores of a node."""
+    cores = {0: [[c] for c in range(5)], 1: [[c] for c in range(5, 13)], 2: [[13], [14], [15], [16, 17], [18, 19]]}
+    host = topology(cores, isolated="0")
+    busy = snapshot(host, [guest(1, 1, host.online)], [process(300, 1600.0, "0-19")])
+    made = plan(busy, "s", Request("isolated"))
+    assert str(made.roles.housekeeping) == "1-3,5-7,13-14"
+    again = plan(applied(busy, made, by_hand=True), "s", Request("isolated"))
     assert (again.changes, again.roles) == ((), made.roles)
 
 
