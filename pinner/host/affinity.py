@@ -45,7 +45,8 @@ def set_affinity(thread: ThreadMask) -> None:
 
     Raises Gone where the thread ended (another thread may have its id now), NotPermitted, and ApplyFailed where the
     kernel refuses the mask. Where a cpuset confines the thread, the kernel grants fewer CPUs without an error: then
-    the former mask is set again, and ApplyFailed is raised too.
+    the former mask is set again, and ApplyFailed is raised too. A mask that another program sets at the same moment
+    stays: the caller reads the masks again.
     """
     with _opened(thread.tid) as folder:
         if procfs.parse_stat(_read(folder, "stat", thread.tid)).started != thread.started:
@@ -55,7 +56,8 @@ def set_affinity(thread: ThreadMask) -> None:
             return
         _set(thread, thread.cpus)
         granted = procfs.parse_affinity(_read(folder, "status", thread.tid))
-        if granted != thread.cpus:
+        # A CPU that was not requested is no answer of the kernel: a program has set the mask again since.
+        if granted != thread.cpus and granted <= thread.cpus:
             _set(thread, former)
             raise _refused(thread, granted)
 

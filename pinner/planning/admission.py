@@ -235,7 +235,7 @@ def _context(plan: Plan, snapshot: Snapshot, past: Past) -> Context:
     processes = {move.target: move.threads for move in moving(snapshot, plan.request, every)}
     return replace(
         context,
-        allocatable=allocatable_cpus(snapshot, plan.request, past.cpus, only_firm=True),
+        allocatable=allocatable_cpus(snapshot, plan.request, past.cpus, hosts_own=past.cpus, only_firm=True),
         threads={**context.threads, **processes},
     )
 

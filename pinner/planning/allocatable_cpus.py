@@ -20,6 +20,8 @@ class RestrictedAffinity:
     """Whether it keeps its CPUs without load: an administrator or the configuration wants it."""
     load: float = 0.0
     """Per cent of one CPU that its threads use together."""
+    named: bool = False
+    """Whether the configuration names its owner: no set of pinner's that an administrator made by hand."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ class Context:
             snapshot = without_own_masks(snapshot, placement)
         scope = _Scope.of(snapshot, request, placement)
         chosen = {guest.uuid for guest in scope.guests}
-        allocatable = allocatable_cpus(snapshot, request, _in_use(placement))
+        allocatable = allocatable_cpus(snapshot, request, _in_use(placement), hosts_own=_hosts_own(placement))
         return cls(
             snapshot=snapshot,
             request=request,
@@ -208,6 +208,10 @@ def _threads(ours: Iterable[Guest], nova_pinned: Iterable[Guest]) -> Iterator[tu
 
 def _in_use(placement: Placement | None) -> CpuSet:
     return CpuSet() if placement is None else placement.roles.cpus
+
+
+def _hosts_own(placement: Placement | None) -> CpuSet:
+    return CpuSet() if placement is None else placement.roles.housekeeping | placement.roles.emulator
 
 
 def _places(placement: Placement | None, request: Request) -> dict[Key, CpuSet]:

@@ -28,13 +28,19 @@ class Moving:
 
 
 def allocatable_cpus(
-    snapshot: Snapshot, request: Request, in_use: CpuSet = CpuSet(), *, only_firm: bool = False
+    snapshot: Snapshot,
+    request: Request,
+    in_use: CpuSet = CpuSet(),
+    *,
+    hosts_own: CpuSet = CpuSet(),
+    only_firm: bool = False,
 ) -> AllocatableCpus:
     """The host's CPUs, less the CPUs of excluded guests and of guests that an operator pinned, and less the restricted
     affinities that keep their CPUs (see restrictions).
 
     The CPUs that a recorded placement has ``in_use`` stay allocatable: otherwise each use of taskset would move guests.
-    With ``only_firm`` those that depend on load keep no CPU.
+    Its sets for housekeeping and emulators, ``hosts_own``, stay so even where such a guest is pinned to one of their
+    CPUs. With ``only_firm`` the restricted affinities that depend on load keep no CPU.
 
     A mask does not count as a restricted affinity if it equals a housekeeping set that a plan without that mask can
     have: an administrator set it to clear the vCPUs' CPUs, for instance with a plan's shell commands. The lowest CPU of
@@ -43,7 +49,8 @@ def allocatable_cpus(
     found = restrictions(snapshot, request)
     of_processes = tuple(_outside(found.counting, in_use))
     least = snapshot.minimum_cores if request.minimum_cores is None else request.minimum_cores
-    base = AllocatableCpus.of(snapshot, tuple(of_guests(snapshot, request)), partitioned(snapshot, request), least)
+    pinned = tuple(_outside(of_guests(snapshot, request), hosts_own))
+    base = AllocatableCpus.of(snapshot, pinned, partitioned(snapshot, request), least)
     base = replace(base, idle=tuple(_outside(found.idle, in_use)), demand=_demand(snapshot, request))
     mask = _by_hand(base, request, of_processes, any_order=bool(snapshot.shared))
     kept = (each for each in of_processes if each.cpus != mask and (each.firm or not only_firm))
@@ -58,7 +65,7 @@ def _by_hand(
     # Housekeeping takes CPUs of Nova's cpu_shared_set last, so that with such a set the lowest CPU need not be first.
     any_order = any_order or bool(allocatable.set_aside)
     lowest = min(for_housekeeping(allocatable, request), default=None)
-    for mask in sorted({restriction.cpus for restriction in of_processes}, key=lambda cpus: sorted(cpus.ids)):
+    for mask in sorted({each.cpus for each in of_processes if not each.named}, key=lambda cpus: sorted(cpus.ids)):
         if request.housekeeping == AUTO and lowest is not None and min(mask) > lowest and not any_order:
             break
         trial = keeping(base, (restriction for restriction in of_processes if restriction.cpus != mask))

@@ -213,7 +213,8 @@ def _restriction(mask: CpuSet, found: list[_Found]) -> RestrictedAffinity:
         owner += f" of user {first.process.user}"
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     load = round(sum(each.load for each in found), 2)
-    return RestrictedAffinity(mask, owner + more, any(each.firm for each in found), load)
+    named = any(each.process.reserves == "configured" for each in found)
+    return RestrictedAffinity(mask, owner + more, any(each.firm for each in found), load, named)
 
 
 def _blocked(allocatable: AllocatableCpus) -> str:

@@ -126,7 +126,7 @@ def test_pinner_apply_places_the_guests_that_answer(server, libvirtd, start_gues
         now = masks(stuck.pid)
         assert now == only(others[stuck.pid], now)
     run = partly.stderr.rpartition("pinner rollback ")[2].strip()
-    assert pinner("rollback", run).returncode == 0
+    assert pinner("rollback", run, "--yes").returncode == 0
     for pid, before in others.items():
         now = masks(pid)
         assert now == only(before, now)

@@ -81,7 +81,7 @@ def test_a_live_migration_keeps_pins_that_were_not_released(source, libvirtd, de
         assert set(masks(pid).values()) == {EVERYWHERE}
     migrate = ["virsh", "-c", libvirtd, "migrate", "--live", name, destination, "tcp://127.0.0.1"]
     subprocess.run(migrate, check=True, capture_output=True, text=True, timeout=60)
-    source.policy("observe", [name])
+    source.policy("observe", [uuid])
     assert wait_until(lambda: not Path(f"/proc/{pid}").exists(), 10) < 10
     arrived = pid_of(uuid)
     place = EVERYWHERE if released else ONLINE[1]

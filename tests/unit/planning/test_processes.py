@@ -7,7 +7,8 @@ from support.hosts import applied, cpus, guest, plain, process, snapshot, topolo
 
 from pinner.model.plan import Plan
 from pinner.model.request import Request
-from pinner.planning.planner import plan
+from pinner.planning.placement.record import record
+from pinner.planning.planner import plan, plan_from_placement
 
 ALL = "0-31"
 
@@ -162,3 +163,15 @@ def test_with_processes_changes_nothing_in_a_plan_for_all_guests() -> None:
     assert made.warnings == (
         "with_processes has no effect: a request for all guests moves the host's busy processes anyway",
     )
+
+
+def test_housekeeping_stays_where_an_excluded_guest_is_pinned_to_one_of_its_cpus():
+    """Otherwise the pin of one guest would move daemons that have a recorded place."""
+    top = topology({0: [[0], [1], [2], [3]]})
+    host = snapshot(top, [guest(1, 1, top.online), guest(2, 1, top.online)], [process(300, 9.0, "0-3")])
+    made = plan(host, "s", Request())
+    placed, place = applied(host, made), record(made, host, None)
+    excluded = replace(guest(2, 1, made.roles.housekeeping), excluded=True)
+    later = replace(placed, guests=tuple(excluded if each.uuid == excluded.uuid else each for each in placed.guests))
+    again = plan_from_placement(later, "s", Request(), place)
+    assert (again.changes, again.roles) == ((), made.roles)
