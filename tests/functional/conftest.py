@@ -69,14 +69,17 @@ StartGuest = Callable[..., Guest]
 
 
 @pytest.fixture(scope="module")
-def qemus() -> Iterator[list[int]]:
+def qemus(libvirtd: str) -> Iterator[list[int]]:
     """File descriptors of the QEMU processes that a module's tests started.
 
-    They are killed at the end of the module, so that the tests of the next module do not observe them. SIGKILL is
-    faster than libvirt, which waits a second or two for each.
+    They are killed at the end of the module, so that the tests of the next module do not observe them; also those of
+    guests that a test restarted. SIGKILL is faster than libvirt, which waits a second or two for each.
     """
     running: list[int] = []
     yield running
+    for guest in Libvirt(libvirtd).guests(Path("/")):
+        with suppress(ProcessLookupError):
+            running.append(os.pidfd_open(guest.pid))
     for qemu in running:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(qemu, signal.SIGKILL)
