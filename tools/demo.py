@@ -112,7 +112,7 @@ class Demo:
             while run["state"] == "running":
                 time.sleep(0.1)
                 run = self.get(f"/v1/runs/{run['id']}")["run"]
-            if run["kind"] == "apply" and run["state"] == "applied":
+            if run["kind"] == "apply" and run["state"] in ("applied", "applied_partly"):
                 self.cli("rollback", run["id"], "--yes")
 
     def run(self) -> None:
@@ -127,7 +127,8 @@ class Demo:
         masks = self.masks(pids)
 
         say("Plan and apply shared-pool over REST, while the guests run")
-        plan = self.post(f"/v1/hosts/{self.host}/plans", strategy="shared-pool", guests=self.guests, sample_seconds=2)
+        request = {"strategy": "shared-pool", "guests": self.guests, "with_processes": True, "sample_seconds": 2}
+        plan = self.post(f"/v1/hosts/{self.host}/plans", **request)
         self.cli("topology", "--plan", plan["id"])
         run = self.apply(plan)
         self.kernel_agrees(plan, pids)
@@ -145,7 +146,7 @@ class Demo:
         self.kernel_undone(masks, self.masks(pids))
 
     def _scope(self) -> list[str]:
-        return [word for guest in self.guests for word in ("--guest", guest)]
+        return ["--with-processes", *(word for guest in self.guests for word in ("--guest", guest))]
 
     def apply(self, plan: Any) -> str:
         """Apply a plan and follow its run over REST; the run's id."""
