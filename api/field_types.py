@@ -52,8 +52,8 @@ Seconds = Annotated[
     float,
     Field(ge=0, le=MAX_SAMPLE_SECONDS, description="Measure CPU use for so many seconds; 0: do not measure it."),
 ]
-WholeNumber = Annotated[int, BeforeValidator(_whole)]
-"""An integer as JSON Schema has it: 2.0 is one, too."""
+Whole = BeforeValidator(_whole)
+"""Of an integer, behind its limits: 2.0 is one, too, as in JSON Schema."""
 BusyThreshold = Annotated[
     float, Field(ge=0, description="A process is busy if it uses more than so many per cent of one CPU.")
 ]

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from pinner.api.field_types import BusyThreshold, CpuList, Name, Names, Seconds, WholeNumber
+from pinner.api.field_types import BusyThreshold, CpuList, Name, Names, Seconds, Whole
 from pinner.api.schemas.base import Input
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.policy import Mode, Policy
@@ -60,7 +60,7 @@ class PlanParameters(Input):
         Field(description="Also place the emulator threads of guests that Nova pinned, unless Nova gives them CPUs."),
     ] = _DEFAULT.nova_emulators
     minimum_cores: Annotated[
-        Annotated[WholeNumber, Field(ge=1, le=MAX_CPUS)] | None,
+        Annotated[int, Field(ge=1, le=MAX_CPUS), Whole] | None,
         Field(
             description="The fewest cores of each NUMA node that housekeeping, emulators and vCPUs get each. "
             "Default: [host] minimum_cores."

@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 
 from pinner.model.cpuset import MAX_CPUS
 
+LARGEST_THRESHOLD = 800
+"""Per cent of one CPU: the host of the tests has eight CPUs."""
+
 schemathesis.openapi.format("cpu-list", st.sampled_from(["auto", "0", "4"]))
 schemathesis.openapi.format("cpu-ids", st.sampled_from(["", "0", "4-7"]))
 schemathesis.openapi.format("marker", st.just(""))
@@ -19,7 +22,8 @@ schemathesis.openapi.format("idempotency-key", st.just("key"))
 @schemathesis.hook
 def before_call(_context, case, _kwargs):
     """Leave out what a schema cannot express: the revision of a policy and a key of another request, which
-    test_conventions.py tests, and the cores that the host can give to each role, which test_pools.py tests."""
+    test_conventions.py tests, and numbers
+    that the host cannot have, which test_pools.py and test_bad_input.py test."""
     for name in ("If-Match", "If-None-Match"):
         case.headers.pop(name, None)
     if "Idempotency-Key" in case.headers:
@@ -29,6 +33,9 @@ def before_call(_context, case, _kwargs):
         least = request.get("minimum_cores") if isinstance(request, dict) else None
         if type(least) in (int, float) and 1 < least <= MAX_CPUS and least == int(least):
             request["minimum_cores"] = type(least)(1)
+        threshold = request.get("busy_threshold") if isinstance(request, dict) else None
+        if type(threshold) in (int, float) and threshold > LARGEST_THRESHOLD:
+            request["busy_threshold"] = type(threshold)(LARGEST_THRESHOLD)
 
 
 @schemathesis.hook
