@@ -8,6 +8,8 @@ from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import Invalid
 
 AUTO = "auto"
+ISOLATED = "isolated"
+"""The strategy whose vCPUs get isolated CPUs; those of the others float."""
 Smt = Literal["prefer", "isolate", "require"]
 Isolating = Literal["boot", "live"]
 

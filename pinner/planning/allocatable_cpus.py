@@ -43,6 +43,8 @@ class AllocatableCpus:
     """The socket of each online CPU for which the kernel reports one."""
     minimum_cores: int = 1
     """The fewest cores of each node for each role."""
+    isolating: bool = False
+    """Whether vCPUs get isolated CPUs; otherwise they float over CPUs that the kernel balances."""
     idle: tuple[RestrictedAffinity, ...] = ()
     """Restricted affinities whose CPUs are allocated, because their threads are idle and no administrator's."""
     set_aside: tuple[RestrictedAffinity, ...] = ()
@@ -60,6 +62,8 @@ class AllocatableCpus:
         restrictions: Iterable[RestrictedAffinity],
         partitioned: CpuSet = CpuSet(),
         minimum_cores: int = 1,
+        *,
+        isolating: bool = False,
     ) -> "AllocatableCpus":
         """The CPUs of a snapshot, less the restricted affinities."""
         topology = snapshot.topology
@@ -80,6 +84,7 @@ class AllocatableCpus:
             partitioned=partitioned,
             sockets={cpu.id: cpu.socket for cpu in topology.cpus if cpu.online and cpu.socket is not None},
             minimum_cores=minimum_cores,
+            isolating=isolating,
         )
 
     @property

@@ -34,7 +34,7 @@ _FIRM = ("privileged", "configured")
 _ROLES = 3
 """Housekeeping, emulators and vCPUs."""
 _BESIDE_ISOLATED = 2
-"""The roles that need balanced CPUs on a node with isolated CPUs: vCPUs get the isolated ones."""
+"""The roles that need balanced CPUs on a node where vCPUs get the isolated ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +168,15 @@ class _Cores:
         return self.worth >= other.worth and self.whole >= other.whole
 
 
-def _amounts(base: AllocatableCpus, free: CpuSet) -> tuple[_Cores, _Cores, _Cores]:
-    """The free cores that the kernel balances, those for vCPUs, and all."""
+_Amounts = tuple[_Cores, _Cores, _Cores, _Cores]
+"""The free cores that the kernel balances, those for vCPUs, all, and the isolated ones for vCPUs."""
+
+
+def _amounts(base: AllocatableCpus, free: CpuSet) -> _Amounts:
     vcpus = base.nova.for_vcpus(free)
-    return _Cores.of(base, free - base.isolated), _Cores.of(base, vcpus), _Cores.of(base, free)
+    amounts = free - base.isolated, vcpus, free, vcpus & base.isolated
+    balanced, every_vcpus, every, isolated = (_Cores.of(base, cpus) for cpus in amounts)
+    return balanced, every_vcpus, every, isolated
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,18 +184,23 @@ class _Need:
     """The cores of one node that the roles need; no more than the node has without restricted affinities."""
 
     cpus: CpuSet
-    amounts: tuple[_Cores, _Cores, _Cores]
-    beside_firm: tuple[_Cores, _Cores, _Cores]
-    """The same beside firm restricted affinities: roles that share CPUs anyway, on a small node, need one minimum."""
+    amounts: _Amounts
+    beside_firm: _Amounts
+    """The same beside firm restricted affinities: roles that share CPUs anyway, on a small node, need one minimum. The
+    isolated CPUs of a node may all be those of firm ones: guests have those of other nodes."""
 
     @classmethod
     def of(cls, base: AllocatableCpus, cpus: CpuSet, free: CpuSet) -> "_Need":
-        least, roles = base.minimum_cores, _BESIDE_ISOLATED if free & base.isolated else _ROLES
-        balanced, vcpus, every = _amounts(base, free)
+        least, roles = base.minimum_cores, _BESIDE_ISOLATED if base.isolating and free & base.isolated else _ROLES
+        balanced, vcpus, every, isolated = _amounts(base, free)
         small = every.worth < _ROLES * least or balanced.worth < roles * least
-        amounts = balanced.at_most(roles * least), vcpus.at_most(least), every.at_most(_ROLES * least)
+        for_roles = balanced.at_most(roles * least), vcpus.at_most(least), every.at_most(_ROLES * least)
         shared = balanced.at_most(least), vcpus.at_most(least), every.at_most(least)
-        return cls(cpus, amounts, shared if small else amounts)
+        return cls(
+            cpus,
+            (*for_roles, isolated.at_most(least if base.isolating else 0)),
+            (*(shared if small else for_roles), isolated.at_most(0)),
+        )
 
     def is_met(self, base: AllocatableCpus, free: CpuSet, *, firm: bool) -> bool:
         needed = self.beside_firm if firm else self.amounts

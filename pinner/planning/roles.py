@@ -110,16 +110,15 @@ def _by_node(allocatable: AllocatableCpus, request: Request, emulator: CpuSet) -
 
 
 def housekeeping_sets(allocatable: AllocatableCpus, request: Request) -> tuple[CpuSet, ...]:
-    """The housekeeping sets that a plan can have: a literal one, or an automatic one of each size, beside floating or
-    isolated vCPUs. Raises Invalid for a list that does not parse."""
+    """The housekeeping sets that a plan of this strategy can have: a literal one, or an automatic one of each size.
+    Raises Invalid for a list that does not parse."""
     if request.housekeeping != AUTO:
         return (CpuSet.parse(request.housekeeping, "housekeeping"),)
     free = for_housekeeping(allocatable, request)
     return tuple(
         slices.union_of(
-            slices.of_nodes(allocatable, request, free, slices.Steps(number, 1), isolating=isolating)
+            slices.of_nodes(allocatable, request, free, slices.Steps(number, 1), isolating=allocatable.isolating)
         ).housekeeping
-        for isolating in (False, True)
         for number in range(1, slices.MOST_STEPS)
     )
 

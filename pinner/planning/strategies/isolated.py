@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from pinner.model.plan import LeftOut
+from pinner.model.request import ISOLATED
 from pinner.planning import isolation
 from pinner.planning.context import Context, guest_target, plugged
 from pinner.planning.roles import Resolved
@@ -16,7 +17,7 @@ from pinner.planning.strategy import COMMON, Answer
 class Isolated:
     """Housekeeping and emulators on the CPUs that the kernel balances, each vCPU on a CPU that the kernel does not."""
 
-    name: ClassVar[str] = "isolated"
+    name: ClassVar[str] = ISOLATED
     summary: ClassVar[str] = (
         "Each vCPU gets a CPU of its own that is isolated from the kernel's scheduler, all of a guest on one NUMA node."
     )

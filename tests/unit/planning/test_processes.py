@@ -175,3 +175,33 @@ def test_housekeeping_stays_where_an_excluded_guest_is_pinned_to_one_of_its_cpus
     later = replace(placed, guests=tuple(excluded if each.uuid == excluded.uuid else each for each in placed.guests))
     again = plan_from_placement(later, "s", Request(), place)
     assert (again.changes, again.roles) == ((), made.roles)
+
+
+@pytest.mark.parametrize(("strategy", "kept"), [("shared-pool", False), ("numa-local", False), ("isolated", True)])
+def test_floating_vcpus_need_a_balanced_core_beside_isolated_ones(strategy: str, kept: bool) -> None:
+    busy = process(300, 50.0, "1", reasons=["restricted"])
+    host = snapshot(plain(6, isolated="3-5"), [guest(1, 1, cpus("0-2"))], [busy])
+    made = plan(host, "s", Request(strategy))
+    assert bool(made.roles.cpus & cpus("1")) != kept
+    assert made.roles.notes == ()
+
+
+@pytest.mark.parametrize(("reserves", "vcpus"), [("", "3"), ("privileged", "")])
+def test_isolated_cpus_of_a_node_are_not_all_taken_by_processes_without_privileges(reserves: str, vcpus: str) -> None:
+    process_on_3 = process(300, 50.0, "3", reasons=["restricted"], reserves=reserves)
+    host = snapshot(plain(8, 2, isolated="3,7"), [guest(1, 1, cpus("0-2"))], [process_on_3])
+    made = plan(host, "s", Request("isolated"))
+    assert (made.roles.vcpu & cpus("0-3"), made.blocked) == (cpus(vcpus), "")
+
+
+@pytest.mark.parametrize(("strategy", "housekeeping"), [("shared-pool", "0"), ("isolated", "0,2")])
+def test_a_mask_that_equals_housekeeping_of_another_strategy_is_a_restricted_affinity(
+    strategy: str, housekeeping: str
+) -> None:
+    """On a node with isolated CPUs, housekeeping may use more of the others."""
+    top = topology({0: [[0], [2], [4], [6], [8]]}, isolated="8")
+    host = snapshot(top, processes=[process(300, 150.0, "0,2", reasons=["restricted"])])
+    made = plan(host, "s", Request(strategy))
+    assert made.roles.housekeeping == cpus(housekeeping)
+    allocated_although_restricted = [warning for warning in made.warnings if "are restricted to them" in warning]
+    assert bool(allocated_although_restricted) == (strategy == "shared-pool")

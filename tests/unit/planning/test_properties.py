@@ -148,6 +148,9 @@ def test_a_second_plan_after_applying_is_empty(host: Snapshot, asked: dict, by_h
     request = Request(strategy, **asked)
     made = planned(host, request)
     assume(not made.blocked)
+    # The affinity of a process that the configuration names is its owner's, also where an administrator set it by hand.
+    named = {(str(each.pid), each.started) for each in host.processes if each.reserves == "configured"}
+    assume(not by_hand or not any((change.target.owner, change.target.part) in named for change in made.changes))
     # From the masks alone, a restricted affinity with lower CPUs than housekeeping could be the housekeeping set.
     restricted = [t.affinity for p in host.processes for t in p.threads if t.immovable_reason == "restricted"]
     assume(not by_hand or all(min(restriction) >= min(made.roles.housekeeping) for restriction in restricted))
