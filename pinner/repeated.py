@@ -8,13 +8,14 @@ SECONDS = 60.0
 
 
 class Repeated:
-    """The failures of one place in the code."""
+    """The failures of one place in the code. One that comes and goes many times a minute is logged as one."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
         self._clock = clock
         self._logged: float | None = None
         self._left_out = 0
+        self._is_told = False
 
     def warn(self, message: str, *values: object) -> None:
         """Log the failure, unless one was logged within the last minute."""
@@ -24,10 +25,10 @@ class Repeated:
             return
         more = f" ({self._left_out} times more since the last line)" if self._left_out else ""
         self._log.warning(message + "%s", *values, more)
-        self._logged, self._left_out = now, 0
+        self._logged, self._left_out, self._is_told = now, 0, True
 
     def over(self, message: str) -> None:
-        """Log that it works again, if it failed before."""
-        if self._logged is not None:
+        """Log that it works again, if the log says that it failed."""
+        if self._is_told:
             self._log.warning("%s", message)
-        self._logged, self._left_out = None, 0
+        self._is_told = False

@@ -40,11 +40,12 @@ class Supervisor:
     def wait(self, heartbeats: Iterable[Heartbeat] = (), *ends: int, ready: bool = True) -> list[int]:
         """Wait for SIGINT or SIGTERM, or until one of the file descriptors ``ends`` can be read; returns those.
 
-        Raises PinnerError where one of the threads has died. ``ready``: tell systemd that the service is ready.
+        Raises PinnerError where one of the threads has died, or where systemd cannot be told that the service is
+        ``ready``: it would end the service after some time, without a reason.
         """
         heartbeats = tuple(heartbeats)
         if ready:
-            systemd.notify(systemd.READY)
+            _tell_ready()
         limit = systemd.watchdog_seconds()
         seconds = min(CHECK_SECONDS, limit / 3) if limit else CHECK_SECONDS
         while True:
@@ -83,3 +84,10 @@ class Supervisor:
         what = " ".join(str(ended.exc_value).split())
         self._died = self._died or f"the thread {name} ended by {ended.exc_type.__name__}: {what}{place}"
         os.eventfd_write(self._wake, 1)
+
+
+def _tell_ready() -> None:
+    try:
+        systemd.notify(systemd.READY)
+    except OSError as error:
+        raise PinnerError(f"systemd cannot be told that the service is ready (NOTIFY_SOCKET): {error}") from error

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -74,9 +75,10 @@ class Host:
 
 @contextmanager
 def ready(folder: Path) -> Iterator[dict[str, str]]:
-    """The environment of a service that reports when it is ready; ends when it has reported."""
-    path = folder / "notify"
-    path.unlink(missing_ok=True)
+    """The environment of a service that reports when it is ready; ends when it has reported.
+
+    Each service has a socket of its own: one that runs already sends signs of life."""
+    path = folder / f"notify-{uuid4().hex}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(path))
         path.chmod(0o666)

@@ -218,3 +218,12 @@ def test_systemd_is_told_that_the_service_is_ready(tmp_path: Path, monkeypatch: 
             monkeypatch.setenv("NOTIFY_SOCKET", address)
             systemd.notify(systemd.READY)
             assert manager.recv(100) == b"READY=1"
+
+
+def test_a_service_that_cannot_tell_systemd_names_the_reason(tmp_path: Path) -> None:
+    code = "from pinner.server.supervisor import Supervisor; Supervisor().wait()"
+    environment = os.environ | {"NOTIFY_SOCKET": str(tmp_path / "absent")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "PinnerError: systemd cannot be told that the service is ready (NOTIFY_SOCKET): " in done.stderr

@@ -1,0 +1,50 @@
+"""A failure that repeats fills no log."""
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from pinner.repeated import SECONDS, Repeated
+
+LOG = logging.getLogger("test")
+
+
+@pytest.fixture
+def clock() -> list[float]:
+    return [1000.0]
+
+
+@pytest.fixture
+def failing(clock: list[float]) -> Repeated:
+    return Repeated(LOG, lambda: clock[0])
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+def test_a_failure_that_lasts_is_logged_once_a_minute_and_counted(failing, clock, told):
+    for _ in range(3):
+        failing.warn("no %s", "file")
+    clock[0] += SECONDS
+    failing.warn("no %s", "file")
+    assert told() == ["no file", "no file (2 times more since the last line)"]
+
+
+def test_the_end_of_a_failure_is_logged_once(failing, told):
+    failing.over("works")
+    failing.warn("fails")
+    failing.over("works")
+    failing.over("works")
+    assert told() == ["fails", "works"]
+
+
+def test_a_failure_that_comes_and_goes_is_logged_once_a_minute(failing, clock, told):
+    for _ in range(3):
+        failing.warn("fails")
+        failing.over("works")
+    clock[0] += SECONDS
+    failing.warn("fails")
+    assert told() == ["fails", "works", "fails (2 times more since the last line)"]
