@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from pinner.model.change import TargetKey
+
 FREE_RETRIES = 3
 """How often a target that another program moves is moved back without a delay."""
 
@@ -44,5 +46,5 @@ class Backoff:
         return min(BASE_DELAY * (1 << doublings), MAX_DELAY)
 
 
-Backoffs = Mapping[tuple[str, str, int | None], Backoff]
+Backoffs = Mapping[TargetKey, Backoff]
 """The back-offs of a host: of contested targets by kind, owner and part, and of failed groups by Group."""

@@ -6,26 +6,36 @@ A run makes the changes of a group together, or undoes them together.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
-from pinner.model.change import AffinityChange, Change, StateChange, Target
+from pinner.model.change import AffinityChange, Change, StateChange, Target, TargetKey
 from pinner.model.cpuset import CpuSet
 
-Group = tuple[str, str, int | None]
-"""The identity of a group: ``("guest", UUID, None)`` for a guest; else the kind, owner and part of the target."""
+Group = TargetKey
+"""The identity of a group: the key of a target, or for all changes of a guest ``("guest", UUID, None)``."""
 
 
 def group_of(target: Target) -> Group:
     """The group that a target belongs to."""
     match target.kind:
         case "process" | "workqueue" | "partition":
-            return target.kind, target.owner, target.part
+            return target.key
         case "emulator" | "vcpu" | "iothread" | "vhost" | "memory" | "guest":
-            return "guest", target.owner, None
+            return TargetKey("guest", target.owner, None)
     assert_never(target.kind)
 
 
 def group_name(target: Target) -> str:
     """The name of the target's group, for people."""
     return f"guest {target.name}" if group_of(target)[0] == "guest" else str(target)
+
+
+def is_of_the_host(target: Target) -> bool:
+    """Whether the target is a part of the host itself, which is changed for all guests."""
+    return target.kind in ("partition", "workqueue")
+
+
+def others_that_move(target: Target) -> str:
+    """The programs beside pinner that may change the target's affinity, for people. QEMU does not change its own."""
+    return "the process or another program" if target.kind == "process" else "another program"
 
 
 def are_independent(changes: Iterable[Change]) -> bool:

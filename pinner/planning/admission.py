@@ -25,6 +25,7 @@ from pinner.model.change import (
     PlannedChange,
     StateChange,
     Target,
+    TargetKey,
     TargetKind,
     ThreadKey,
     cpus_of,
@@ -39,7 +40,7 @@ from pinner.planning import release, rules
 from pinner.planning.context import Context, guest_targets
 from pinner.planning.memory import guests_memory
 from pinner.planning.partitions import settings
-from pinner.planning.placement.process_matching import Key, instance, key
+from pinner.planning.placement.process_matching import instance
 from pinner.planning.processes import allocatable_cpus, moving, process_target
 from pinner.planning.strategy import Answer
 
@@ -70,17 +71,17 @@ def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]
     if plan.basis.boot != snapshot.boot and "" not in (plan.basis.boot, snapshot.boot):
         raise StalePlan(plan.id, ("the host was restarted after the plan was made",))
     inventory = _inventory(snapshot)
-    twice = next((each for each, times in Counter(key(c.target) for c in plan.changes).items() if times > 1), None)
+    twice = next((each for each, times in Counter(c.target.key for c in plan.changes).items() if times > 1), None)
     ended: set[Target] = set()
     gone: list[str] = []
     changes: list[PlannedChange] = []
     for change in plan.changes:
         target = change.target
-        if key(target) == twice:
+        if target.key == twice:
             raise _refused(change, "the plan changes this target more than once")
         _require_kind(change)
-        changes.append(replace(change, target=inventory.get(key(target), target)))
-        if key(target) in inventory:
+        changes.append(replace(change, target=inventory.get(target.key, target)))
+        if target.key in inventory:
             continue
         if target.kind == "process" and _is_process_id(target):
             ended.add(target)
@@ -104,7 +105,7 @@ def require_permitted(plan: Plan, snapshot: Snapshot, past: Past, *, migrate_mem
     """
     snapshot = _without_own(snapshot, past.names)
     inventory = _inventory(snapshot)
-    changes = [change for change in plan.changes if key(change.target) in inventory]
+    changes = [change for change in plan.changes if change.target.key in inventory]
     match plan.purpose:
         case "release":
             _require_release(plan, changes, snapshot, past)
@@ -118,16 +119,16 @@ def require_permitted(plan: Plan, snapshot: Snapshot, past: Past, *, migrate_mem
 
 def _require_placement(plan: Plan, changes: list[PlannedChange], snapshot: Snapshot, past: Past) -> None:
     context = _context(plan, snapshot, past)
-    movable = {key(target): threads for target, threads in context.threads.items()}
+    movable = {target.key: threads for target, threads in context.threads.items()}
     wanted = tuple(_wanted(change) for change in changes)
     require_clear(wanted, context.allocatable.nova, emulators=plan.request.nova_emulators)
     processes = {instance(process): process for process in snapshot.processes}
     for change in changes:
         match change:
             case AffinityChange():
-                if key(change.target) not in movable:
+                if change.target.key not in movable:
                     raise _refused(change, _why_immovable(change.target, processes))
-                _require_own_threads(change, movable[key(change.target)], processes.get(key(change.target)))
+                _require_own_threads(change, movable[change.target.key], processes.get(change.target.key))
             case StateChange():
                 _require_state(change, plan, context)
             case _:
@@ -149,38 +150,38 @@ def _require_release(plan: Plan, changes: list[PlannedChange], snapshot: Snapsho
     placed = release.past_of(past.changes)
     allocatable = allocatable_cpus(snapshot, plan.request, only_firm=True)
     theirs = allocatable.restricted | allocatable.dedicated | allocatable.isolated
-    threads = {key(target): found for guest in snapshot.guests for target, found in guest_targets(guest)}
+    threads = {target.key: found for guest in snapshot.guests for target, found in guest_targets(guest)}
     for change in changes:
-        if not isinstance(change, AffinityChange) or key(change.target) not in threads:
+        if not isinstance(change, AffinityChange) or change.target.key not in threads:
             raise _refused(change, "a release changes only the threads of guests")
-        if key(change.target) not in placed.last:
+        if change.target.key not in placed.last:
             raise _refused(change, "the agent's journal has no run that placed it, so there is nothing to release")
-        _require_own_threads(change, threads[key(change.target)], None)
+        _require_own_threads(change, threads[change.target.key], None)
         if not change.after or not change.after <= allocatable.online:
             raise _refused(change, f"a release needs online CPUs (online: {allocatable.online})")
-        prior = release.prior(threads[key(change.target)], placed.first) & allocatable.online
+        prior = release.prior(threads[change.target.key], placed.first) & allocatable.online
         if change.after <= theirs and not (prior and change.after >= prior):
             raise _refused(change, f"it had CPUs {prior or 'that are not known'} before, and these belong to others")
 
 
 def _require_homes(plan: Plan, snapshot: Snapshot) -> None:
     """Memory moves only to the node that holds all vCPUs of the guest once the plan is made."""
-    after = {key(each.target): each.after for each in plan.changes if isinstance(each, AffinityChange)}
+    after = {each.target.key: each.after for each in plan.changes if isinstance(each, AffinityChange)}
     places = tuple(
-        Wanted(target, after.get(key(target), thread.affinity), "")
+        Wanted(target, after.get(target.key, thread.affinity), "")
         for guest in snapshot.guests
         for target, threads in guest_targets(guest)
         if target.kind == "vcpu"
         for thread in threads
     )
-    homes = {key(memory.target): memory.home for memory in guests_memory(snapshot, places)}
+    homes = {memory.target.key: memory.home for memory in guests_memory(snapshot, places)}
     for memory in plan.memory:
         if memory.home is None:
             continue
         asked = f"memory on node {memory.home}"
-        if key(memory.target) not in homes:
+        if memory.target.key not in homes:
             raise StalePlan(plan.id, (f"{memory.target} is gone",))
-        if homes[key(memory.target)] != memory.home:
+        if homes[memory.target.key] != memory.home:
             raise Refused(str(memory.target), asked, "no node, or another one, holds all vCPUs of the guest")
 
 
@@ -216,8 +217,8 @@ _REASONS = {
 }
 
 
-def _why_immovable(target: Target, processes: Mapping[Key, Process]) -> str:
-    process = processes.get(key(target))
+def _why_immovable(target: Target, processes: Mapping[TargetKey, Process]) -> str:
+    process = processes.get(target.key)
     if process is None:
         return "the guest is excluded, Nova or an operator pinned it, or the plan's request does not name it"
     reasons = [
@@ -240,14 +241,14 @@ def _context(plan: Plan, snapshot: Snapshot, past: Past) -> Context:
     )
 
 
-def _inventory(snapshot: Snapshot) -> dict[Key, Target]:
+def _inventory(snapshot: Snapshot) -> dict[TargetKey, Target]:
     def found() -> Iterator[Target]:
         for guest in snapshot.guests:
             yield from (target for target, _ in guest_targets(guest))
         yield from map(process_target, snapshot.processes)
         yield from settings(snapshot)
 
-    return {key(target): target for target in found()}
+    return {target.key: target for target in found()}
 
 
 def _without_own(snapshot: Snapshot, names: frozenset[str]) -> Snapshot:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from pinner.model.change import State, Target
+from pinner.model.change import State, Target, TargetKey
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.guest import Guest, nova_cpus
@@ -18,7 +18,7 @@ from pinner.planning import flavors
 from pinner.planning.allocatable_cpus import AllocatableCpus, RestrictedAffinity
 from pinner.planning.exclusions import is_excluded_guest, is_left_to_operator, is_named
 from pinner.planning.partitions import settings
-from pinner.planning.placement.process_matching import Key, key, managed_processes, without_own_masks
+from pinner.planning.placement.process_matching import managed_processes, without_own_masks
 from pinner.planning.processes import (
     Moving,
     allocatable_cpus,
@@ -89,7 +89,7 @@ class Context:
     skipped: tuple[LeftOut, ...]
     placement: Placement | None
     """The recorded placement, which the plan follows as far as it can."""
-    places: Mapping[Key, CpuSet]
+    places: Mapping[TargetKey, CpuSet]
     """The CPUs of each target in the recorded placement; empty for a rebalance."""
     joined: Roles | None = None
     """The sets of the host's strategy, if another strategy places these guests on the remaining CPUs; else None."""
@@ -146,7 +146,7 @@ class Context:
 
     def recorded(self, guest: Guest) -> dict[int, CpuSet]:
         """The recorded CPUs of each of the guest's vCPUs, without the vCPUs that have none."""
-        found = {vcpu: self.places.get(("vcpu", guest.uuid, vcpu)) for vcpu in plugged(guest)}
+        found = {vcpu: self.places.get(vcpu_target(guest, vcpu).key) for vcpu in plugged(guest)}
         return {vcpu: cpus for vcpu, cpus in found.items() if cpus is not None}
 
     def current(self, guest: Guest) -> dict[int, CpuSet]:
@@ -214,10 +214,10 @@ def _hosts_own(placement: Placement | None) -> CpuSet:
     return CpuSet() if placement is None else placement.roles.housekeeping | placement.roles.emulator
 
 
-def _places(placement: Placement | None, request: Request) -> dict[Key, CpuSet]:
+def _places(placement: Placement | None, request: Request) -> dict[TargetKey, CpuSet]:
     if placement is None or request.rebalance:
         return {}
-    return {key(each.target): each.cpus for each in placement.placed}
+    return {each.target.key: each.cpus for each in placement.placed}
 
 
 def _stays(guest: Guest, request: Request) -> bool:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import fields, replace
 
 from pinner import codec
+from pinner.model.change import TargetKey
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit, NotFound
 from pinner.model.groups import group_of, without_room
@@ -18,7 +19,6 @@ from pinner.planning.context import Context, require_known_guests
 from pinner.planning.diff import changes
 from pinner.planning.growth import is_full
 from pinner.planning.memory import guests_memory
-from pinner.planning.placement.process_matching import Key, key
 from pinner.planning.processes import moves_processes, moving, require_threshold
 from pinner.planning.score import score
 from pinner.planning.strategies import per_flavor
@@ -83,10 +83,10 @@ def require_possible(snapshot: Snapshot, request: Request) -> None:
         plan_from_placement(snapshot, "", request, None)
 
 
-def leave_out(plan: Plan, excluded_keys: Collection[Key], placement: Placement | None) -> Plan:
+def leave_out(plan: Plan, excluded_keys: Collection[TargetKey], placement: Placement | None) -> Plan:
     """The plan without the changes of these targets, and without the guests that need a CPU which one of them keeps;
     under another id. The plan itself if it changes none of them."""
-    out = [change for change in plan.changes if key(change.target) in excluded_keys]
+    out = [change for change in plan.changes if change.target.key in excluded_keys]
     left = tuple(change for change in plan.changes if change not in out)
     if not out:
         return plan

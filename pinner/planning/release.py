@@ -4,7 +4,7 @@ this host to another host."""
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from pinner.model.change import AffinityChange, ThreadKey, ThreadMask
+from pinner.model.change import AffinityChange, TargetKey, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
 from pinner.model.plan import Basis, Plan, Roles, Wanted, plan_id
@@ -12,7 +12,6 @@ from pinner.model.process import Thread
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.context import guest_targets
-from pinner.planning.placement.process_matching import Key, key
 from pinner.planning.score import score
 
 
@@ -21,7 +20,7 @@ class Placed:
     """The changes that were made to a guest: the first mask of each thread, and the last CPUs of each target."""
 
     first: dict[ThreadKey, CpuSet] = field(default_factory=dict)
-    last: dict[Key, CpuSet] = field(default_factory=dict)
+    last: dict[TargetKey, CpuSet] = field(default_factory=dict)
 
 
 def release(
@@ -62,7 +61,7 @@ def past_of(done: Iterable[AffinityChange]) -> Placed:
     """The changes, oldest first, summed up by thread and by target."""
     past = Placed()
     for change in done:
-        past.last[key(change.target)] = change.after
+        past.last[change.target.key] = change.after
         for mask in change.before:
             past.first.setdefault(mask.key, mask.cpus)
     return past
@@ -70,7 +69,7 @@ def past_of(done: Iterable[AffinityChange]) -> Placed:
 
 def _changes(guest: Guest, past: Placed, reachable: CpuSet, reason: str) -> Iterator[AffinityChange]:
     for target, threads in guest_targets(guest):
-        placed = past.last.get(key(target))
+        placed = past.last.get(target.key)
         if placed is None or all(thread.affinity != placed for thread in threads):
             continue
         cpus = prior(threads, past.first) & reachable or reachable

@@ -4,13 +4,12 @@ since. Pure."""
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pinner.model.change import AffinityChange, PartitionState, StateChange
+from pinner.model.change import AffinityChange, PartitionState, StateChange, TargetKey
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import StalePlan
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
 from pinner.planning.context import guest_targets
-from pinner.planning.placement.process_matching import Key, key
 
 
 def require_free(plan: Plan, snapshot: Snapshot) -> None:
@@ -54,29 +53,29 @@ def _handed_out(plan: Plan, snapshot: Snapshot) -> CpuSet:
         if isinstance(change, AffinityChange)
         and change.target.kind == "vcpu"
         and len(change.after) == 1
-        and now.get(key(change.target)) != change.after
+        and now.get(change.target.key) != change.after
     )
 
 
 def _in_use(plan: Plan, snapshot: Snapshot) -> Iterator[_Use]:
     """The uses of CPUs that the plan does not end and does not know."""
-    known = {key(change.target) for change in plan.changes} | {key(left.target) for left in plan.skipped}
+    known = {change.target.key for change in plan.changes} | {left.target.key for left in plan.skipped}
     unplaced = {left.target.owner for left in plan.unplaced}
     now = _affinities(snapshot)
     for guest in snapshot.guests:
         if guest.uuid not in unplaced:
             pinned = [
-                now[key(target)]
+                now[target.key]
                 for target, _ in guest_targets(guest)
-                if target.kind == "vcpu" and key(target) not in known and len(now[key(target)]) == 1
+                if target.kind == "vcpu" and target.key not in known and len(now[target.key]) == 1
             ]
             yield _Use(guest.name, union(pinned))
 
 
-def _affinities(snapshot: Snapshot) -> dict[Key, CpuSet]:
+def _affinities(snapshot: Snapshot) -> dict[TargetKey, CpuSet]:
     """The affinity of each vCPU."""
     return {
-        key(target): thread.affinity
+        target.key: thread.affinity
         for guest in snapshot.guests
         for target, threads in guest_targets(guest)
         if target.kind == "vcpu"

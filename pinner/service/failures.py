@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from pinner.model.change import Target
 from pinner.model.errors import PinnerError
-from pinner.model.groups import Group, group_of
+from pinner.model.groups import Group, group_of, is_of_the_host, others_that_move
 from pinner.model.journal import Entry
 
 Failures = dict[Group, tuple[Target, str]]
@@ -32,12 +32,10 @@ def _moved(refusal: PinnerError) -> Failures:
     found: Failures = {}
     for fields in refusal.details.get("targets", ()):
         target = Target(**fields)
-        if target.kind in ("partition", "workqueue"):
+        if is_of_the_host(target):
             continue
         why = next((text for text in refusal.details["moved"] if text.startswith(str(target))), str(target))
-        found.setdefault(group_of(target), (target, f"{why}, after each new plan: {_mover(target)} sets its affinity"))
+        found.setdefault(
+            group_of(target), (target, f"{why}, after each new plan: {others_that_move(target)} sets its affinity")
+        )
     return found
-
-
-def _mover(target: Target) -> str:
-    return "the process or another program" if target.kind == "process" else "another program"

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from pinner import codec
 from pinner.model.backoff import Backoffs
+from pinner.model.change import TargetKey
 from pinner.model.drift import Drift
 from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict
 from pinner.model.journal import UNDO_BEGUN, Run
@@ -16,7 +17,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning import planner, worsening
 from pinner.planning.placement.backoff import with_backoff
 from pinner.planning.placement.drift import drifts
-from pinner.planning.placement.process_matching import Key, key, pruned, with_loads
+from pinner.planning.placement.process_matching import pruned, with_loads
 from pinner.planning.placement.record import in_boot, record
 from pinner.service.hosts import Hosts
 from pinner.service.policies import HostPolicies
@@ -109,9 +110,9 @@ class Observer:
             return None
         return placement
 
-    def _unplaced(self, run: Run) -> frozenset[Key]:
+    def _unplaced(self, run: Run) -> frozenset[TargetKey]:
         """The targets that a run which was applied in part has not placed."""
         if run.state != "applied_partly":
             return frozenset()
         entries = self._store.runs.entries(run.id)
-        return frozenset(key(entry.change.target) for entry in entries if entry.state in UNDO_BEGUN)
+        return frozenset(entry.change.target.key for entry in entries if entry.state in UNDO_BEGUN)

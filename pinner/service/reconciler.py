@@ -10,12 +10,12 @@ from datetime import datetime
 from pinner import codec
 from pinner.model.audit import POLICY_ACTOR, AuditAction, Caller, audit_event
 from pinner.model.backoff import FREE_RETRIES, Backoffs
-from pinner.model.change import PlannedChange
+from pinner.model.change import PlannedChange, TargetKey
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift, DriftReport
 from pinner.model.errors import NovaConflict, PinnerError, Refused, StalePlan
 from pinner.model.event import HostEvent
-from pinner.model.groups import group_name, group_of
+from pinner.model.groups import group_name, group_of, is_of_the_host
 from pinner.model.journal import Run
 from pinner.model.placement import Placement
 from pinner.model.plan import Plan
@@ -24,7 +24,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.placement.backoff import with_backoff
 from pinner.planning.placement.drift import OTHERS, reasoned
-from pinner.planning.placement.process_matching import Key, key, watched
+from pinner.planning.placement.process_matching import watched
 from pinner.planning.placement.record import record
 from pinner.planning.release import release
 from pinner.service.backoffs import HostBackoffs
@@ -133,7 +133,7 @@ class Reconciler:
         if seen.policy is None or seen.plan is None:
             return self._report(host, seen)
         caller = self._caller(cause)
-        backed_off = {key(drift.target) for drift in seen.drifts if drift.backoff_until}
+        backed_off = {drift.target.key for drift in seen.drifts if drift.backoff_until}
         wanted = reasoned(planner.leave_out(seen.plan, backed_off, seen.placement), seen.drifts)
         enforced = seen.policy.mode == "enforce"
         possible = not wanted.blocked and bool(wanted.changes)
@@ -200,7 +200,7 @@ class Reconciler:
 
     def _accept(self, seen: Observation, plan: Plan, caller: Caller) -> None:
         """Record a placement that no run has made: the host is as planned already, or is not changed by this mode."""
-        pending = {key(change.target) for change in plan.changes}
+        pending = {change.target.key for change in plan.changes}
         placement = record(plan, seen.snapshot, seen.placement, unplaced=pending)
         if seen.placement is not None and placement.places == seen.placement.places:
             placement = replace(placement, plan=seen.placement.plan)
@@ -217,9 +217,9 @@ class Reconciler:
     def _record_drift(self, host: str, seen: Observation, caller: Caller) -> None:
         """Write the drifts that are new since the last observation to the audit trail, except those in back-off."""
         before = self._recorded_drift.get(host, frozenset())
-        self._recorded_drift[host] = frozenset((key(drift.target), drift.cause) for drift in seen.drifts)
+        self._recorded_drift[host] = frozenset((drift.target.key, drift.cause) for drift in seen.drifts)
         found = tuple(
-            drift for drift in seen.drifts if (key(drift.target), drift.cause) not in before and not drift.backoff_until
+            drift for drift in seen.drifts if (drift.target.key, drift.cause) not in before and not drift.backoff_until
         )
         if found:
             self._backoffs.corrected(host, found)
@@ -230,7 +230,7 @@ class Reconciler:
     def _record_backoffs(self, host: str, ended: Iterable[Drift], backoffs: Backoffs, caller: Caller) -> None:
         """Write to the audit trail which targets are in back-off from now on."""
         for drift in ended:
-            state = backoffs.get(key(drift.target)) if drift.cause in OTHERS else None
+            state = backoffs.get(drift.target.key) if drift.cause in OTHERS else None
             if state is not None and state.times >= FREE_RETRIES:
                 until = state.backoff_until.isoformat(timespec="seconds")
                 result = f"{drift.detail or drift.cause}: reconciled {state.times} times, skipped until {until}"
@@ -268,15 +268,15 @@ def _moves(plan: Plan) -> list[PlannedChange]:
     return [replace(change, reason="") for change in plan.changes]
 
 
-def _unplaced(seen: Observation, wanted: Plan, failures: Failures) -> set[Key]:
+def _unplaced(seen: Observation, wanted: Plan, failures: Failures) -> set[TargetKey]:
     """The targets of an observation that the plan could not place, or did not try to place. A target that another
     program moves stays recorded: it was placed before."""
     assert seen.plan is not None
-    tried = {key(change.target) for change in wanted.changes if group_of(change.target) not in failures}
-    contested = {key(drift.target) for drift in seen.drifts if drift.backoff_until and drift.cause != "failed"}
-    return {key(change.target) for change in seen.plan.changes} - tried - contested
+    tried = {change.target.key for change in wanted.changes if group_of(change.target) not in failures}
+    contested = {drift.target.key for drift in seen.drifts if drift.backoff_until and drift.cause != "failed"}
+    return {change.target.key for change in seen.plan.changes} - tried - contested
 
 
 def _of_the_host(failures: Failures) -> bool:
     """Whether a change of the host itself failed."""
-    return any(target.kind in ("partition", "workqueue") for target, _ in failures.values())
+    return any(is_of_the_host(target) for target, _ in failures.values())

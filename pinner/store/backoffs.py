@@ -6,12 +6,13 @@ from sqlalchemy import Engine, select
 
 from pinner import codec
 from pinner.model.backoff import Backoff, Backoffs
+from pinner.model.change import TargetKey
 from pinner.store import tables
 from pinner.store.engine import reading
 from pinner.store.host_row import put_host_row
 from pinner.store.write import write
 
-_BACKOFFS = codec.adapter(tuple[tuple[tuple[str, str, int | None], Backoff], ...])
+_BACKOFFS = codec.adapter(tuple[tuple[TargetKey, Backoff], ...])
 
 
 class BackoffTable:

@@ -102,18 +102,15 @@ class InMemoryAgent:
         self._require_new(run)
         entries = tuple(each for each in self.entries(run.undoes) if each.state == "done")
         self.journal.begin(run)
-        for entry in entries[:1]:
-            progress(entry, len(entries))
-        for entry in reversed(entries):
-            self._wait_for_gate(entry)
-            self.masks |= {mask.tid: mask.cpus for mask in entry.change.before}
-            self._note(replace(entry, state="undone", at=self.now()), len(entries), progress)
-        return self._end(run, "rolled_back")
+        return self._undo(run, entries, progress)
 
     def _rollback_all(self, run: Run, progress: Progress) -> Run:
         self.journal.begin(run)
         entries = whole_undo(run.id, self.journal.in_force(run.host), self.now())
         self.journal.intend(*entries)
+        return self._undo(run, entries, progress)
+
+    def _undo(self, run: Run, entries: tuple[Entry, ...], progress: Progress) -> Run:
         for entry in entries[:1]:
             progress(entry, len(entries))
         for entry in reversed(entries):

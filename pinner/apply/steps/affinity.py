@@ -15,6 +15,7 @@ from pinner.apply.steps.heirs import given_masks, restore_heirs, usual
 from pinner.model.change import PINNED, AffinityChange, ThreadKey, ThreadMask, masks_of
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import ApplyFailed, Busy, Gone, PinnerError
+from pinner.model.groups import others_that_move
 from pinner.model.journal import EARLIER_BOOT, Entry, EntryState
 from pinner.model.text import affinities
 
@@ -91,7 +92,9 @@ class AffinityStep:
         change = self._change
         threads = self._host.masks(change.target)
         if moved := is_stale(change, self._as_begun(threads)):
-            raise ApplyFailed(str(change.target), f"{_others(change)} moved it just now: {'; '.join(moved)}")
+            raise ApplyFailed(
+                str(change.target), f"{others_that_move(change.target)} moved it just now: {'; '.join(moved)}"
+            )
         self._record_born(threads)
         self.touched = True
         if change.target.kind in PINNED:
@@ -116,7 +119,7 @@ class AffinityStep:
         left = converge(lambda: list(filter(self._is_misplaced, self._host.masks(target))), self._move)
         if reset := [thread for thread in left if self._moves[thread.key] > 1]:
             where = f"thread {reset[0].tid} is on {reset[0].cpus} again each time that pinner moves it to {after}"
-            raise ApplyFailed(str(target), f"{where}: {_others(self._change)} sets its affinity")
+            raise ApplyFailed(str(target), f"{where}: {others_that_move(self._change.target)} sets its affinity")
         if left:
             raise ApplyFailed(str(target), f"{len(left)} threads still are not on {after} after {PASSES} passes")
 
@@ -143,11 +146,6 @@ class AffinityStep:
             self._known.update(thread.key for thread in born)
             self.entry = replace(self.entry, found=(*self.entry.found, *born))
             self._journal.intend(self.entry)
-
-
-def _others(change: AffinityChange) -> str:
-    """The programs that may have changed the affinity, for people. QEMU does not change its own."""
-    return "the process or another program" if change.target.kind == "process" else "another program"
 
 
 def undo(

@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner.model.backoff import Backoff, Backoffs
+from pinner.model.change import TargetKey
 from pinner.model.drift import Drift
 from pinner.model.groups import Group, group_of
 from pinner.planning.placement.drift import OTHERS
-from pinner.planning.placement.process_matching import Key, key
 
 
 def with_backoff(found: tuple[Drift, ...], backoffs: Backoffs, now: datetime) -> tuple[Drift, ...]:
@@ -18,24 +18,24 @@ def with_backoff(found: tuple[Drift, ...], backoffs: Backoffs, now: datetime) ->
     return tuple(_with_backoff(drift, backoffs, now) for drift in found)
 
 
-def after_reconcile(found: Iterable[Drift], backoffs: Backoffs, now: datetime) -> dict[Key, Backoff]:
+def after_reconcile(found: Iterable[Drift], backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
     """The back-offs after a reconcile has corrected these drifts."""
     counted, found = forget(backoffs, now), tuple(found)
     for group in {group_of(drift.target) for drift in found} & counted.keys():
         counted[group] = replace(counted[group], error="")
     for drift in found:
         if drift.cause in OTHERS:
-            counted[key(drift.target)] = Backoff(_times(counted, key(drift.target)) + 1, now)
+            counted[drift.target.key] = Backoff(_times(counted, drift.target.key) + 1, now)
     return counted
 
 
-def after_failures(errors: Mapping[Group, str], backoffs: Backoffs, now: datetime) -> dict[Key, Backoff]:
+def after_failures(errors: Mapping[Group, str], backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
     """The back-offs after a reconcile could not place these groups."""
     counted = forget(backoffs, now)
     return counted | {group: Backoff(_times(counted, group) + 1, now, error) for group, error in errors.items()}
 
 
-def forget(backoffs: Backoffs, now: datetime) -> dict[Key, Backoff]:
+def forget(backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
     """The back-offs without those that are over. After a step of the clock backwards, none began later than now: so
     none ends later than its delay from now."""
     return {
@@ -45,7 +45,7 @@ def forget(backoffs: Backoffs, now: datetime) -> dict[Key, Backoff]:
     }
 
 
-def _times(backoffs: Backoffs, target: Key) -> int:
+def _times(backoffs: Backoffs, target: TargetKey) -> int:
     return backoffs[target].times if target in backoffs else 0
 
 
@@ -57,7 +57,7 @@ def _with_backoff(drift: Drift, backoffs: Backoffs, now: datetime) -> Drift:
         return replace(
             drift, cause="failed", detail=failed.error, times=failed.times, backoff_until=failed.backoff_until
         )
-    contested = backoffs.get(key(drift.target)) if drift.cause in OTHERS else None
+    contested = backoffs.get(drift.target.key) if drift.cause in OTHERS else None
     if contested is None or contested.is_over(now):
         return drift
     until = contested.backoff_until

@@ -11,7 +11,7 @@ from pinner.model.placement import PlacedTarget, Placement
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning.placement.process_matching import key, managed_processes
+from pinner.planning.placement.process_matching import managed_processes
 
 OTHERS: tuple[Cause, ...] = ("cpuset", "systemd", "balancer", "libvirt", "unknown")
 """The causes outside pinner and the guests: another program can move the same target again and again."""
@@ -46,10 +46,10 @@ def drifts(plan: Plan, placement: Placement | None, snapshot: Snapshot) -> tuple
 
 def reasoned(plan: Plan, found: tuple[Drift, ...]) -> Plan:
     """The plan with the cause of the drift in the reason of each change."""
-    causes = {key(drift.target): drift.detail or _in_words(drift) for drift in found}
+    causes = {drift.target.key: drift.detail or _in_words(drift) for drift in found}
     changes = (
-        replace(change, reason=f"{causes[key(change.target)]}; {change.reason}")
-        if key(change.target) in causes
+        replace(change, reason=f"{causes[change.target.key]}; {change.reason}")
+        if change.target.key in causes
         else change
         for change in plan.changes
     )
@@ -79,20 +79,20 @@ class _Reader:
     def __init__(self, placement: Placement | None, snapshot: Snapshot, request: Request) -> None:
         placed = placement.placed if placement else ()
         self._online = snapshot.topology.online
-        self._placed = {key(each.target): each for each in placed}
+        self._placed = {each.target.key: each for each in placed}
         self._owners = {each.target.owner for each in placed if each.target.kind != "process"}
         self._managed = managed_processes(snapshot, placement) if placement else frozenset()
         self._named = request.processes
 
     def was_placed(self, target: Target) -> bool:
         """Whether a run has placed the target, or found it in place."""
-        placed = self._placed.get(key(target))
+        placed = self._placed.get(target.key)
         return placed is not None and bool(placed.threads)
 
     def cause(self, change: PlannedChange) -> Cause:
         """Why the change is needed."""
         target = change.target
-        placed = self._placed.get(key(target))
+        placed = self._placed.get(target.key)
         if placed is not None:
             match change:
                 case AffinityChange():

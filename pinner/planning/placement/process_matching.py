@@ -2,21 +2,20 @@
 
 from dataclasses import replace
 
-from pinner.model.change import Target
+from pinner.model.change import TargetKey
 from pinner.model.placement import PlacedTarget, Placement
 from pinner.model.process import Process, Thread
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.exclusions import asked_for
 
-Key = tuple[str, str, int | None]
 Identity = tuple[str, str, str]
 
 
 def without_own_masks(snapshot: Snapshot, placement: Placement) -> Snapshot:
     """The snapshot, but threads that pinner placed do not count as restricted by their owners: pinner set their
     masks."""
-    placements = {key(placed.target): frozenset(placed.threads) for placed in placement.placed}
+    placements = {placed.target.key: frozenset(placed.threads) for placed in placement.placed}
 
     def ours(process: Process, thread: Thread) -> bool:
         known = placements.get(instance(process))
@@ -42,10 +41,10 @@ def managed_processes(snapshot: Snapshot, placement: Placement) -> frozenset[tup
     These are the placed ones, and those of the same unit and name that started later.
     """
     placed = [each for each in placement.placed if each.target.kind == "process"]
-    instances = {key(each.target) for each in placed}
+    instances = {each.target.key for each in placed}
     running = {instance(process) for process in snapshot.processes}
     known = {identity_of(each) for each in placed}
-    restarted = known - {identity_of(each) for each in placed if key(each.target) in running}
+    restarted = known - {identity_of(each) for each in placed if each.target.key in running}
     return frozenset(
         (process.pid, process.started)
         for process in snapshot.processes
@@ -78,14 +77,9 @@ def watched(placement: Placement) -> tuple[str, ...]:
     return tuple(sorted({each.target.name for each in placement.placed if each.target.kind == "process"}))
 
 
-def key(target: Target) -> Key:
-    """The parts of a target that identify it: the name of a process or guest may change."""
-    return target.kind, target.owner, target.part
-
-
-def instance(process: Process) -> Key:
+def instance(process: Process) -> TargetKey:
     """The key of the process's target."""
-    return "process", str(process.pid), process.started
+    return TargetKey("process", str(process.pid), process.started)
 
 
 def identity(process: Process) -> Identity:

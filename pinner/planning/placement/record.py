@@ -3,18 +3,20 @@
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from pinner.model.change import PINNED
+from pinner.model.change import PINNED, TargetKey
 from pinner.model.placement import PlacedTarget, Placement
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
 from pinner.planning.context import target_threads
-from pinner.planning.placement.process_matching import Key, identity, identity_of, instance, key
+from pinner.planning.placement.process_matching import identity, identity_of, instance
 
 ABSENT = 256
 """How many targets that are absent now keep their recorded CPUs."""
 
 
-def record(plan: Plan, snapshot: Snapshot, previous: Placement | None, *, unplaced: Collection[Key] = ()) -> Placement:
+def record(
+    plan: Plan, snapshot: Snapshot, previous: Placement | None, *, unplaced: Collection[TargetKey] = ()
+) -> Placement:
     """The placement after the plan, which was made from this snapshot, has been applied.
 
     ``unplaced`` are the targets that are not placed yet: they have no threads in the record. From ``previous``, if it
@@ -24,7 +26,7 @@ def record(plan: Plan, snapshot: Snapshot, previous: Placement | None, *, unplac
     request = replace(plan.request, rebalance=False)
     before = previous if previous is not None and previous.request == request else None
     placed = tuple(
-        replace(each, threads=()) if key(each.target) in unplaced else each for each in _placed(plan, snapshot, before)
+        replace(each, threads=()) if each.target.key in unplaced else each for each in _placed(plan, snapshot, before)
     )
     absent = tuple(_absent(before, placed)) if before else ()
     return Placement(
@@ -61,7 +63,7 @@ def _placed(plan: Plan, snapshot: Snapshot, previous: Placement | None) -> Itera
     processes = {instance(process): process for process in snapshot.processes}
     for want in plan.wanted:
         threads = tuple(thread.key for thread in threads_of.get(want.target, ()))
-        process = processes.get(key(want.target))
+        process = processes.get(want.target.key)
         unit, _, command = identity(process) if process else ("", "", "")
         yield PlacedTarget(want.target, want.cpus, threads, unit, command)
 
@@ -69,14 +71,14 @@ def _placed(plan: Plan, snapshot: Snapshot, previous: Placement | None) -> Itera
 def _absent(previous: Placement, placed: tuple[PlacedTarget, ...]) -> Iterator[PlacedTarget]:
     """The targets of the previous placement that are not in the plan: parts of guests that do not run, or whose QEMU
     has not started all threads yet, and processes that have ended, or are idle in a plan made without the placement."""
-    present = {key(each.target) for each in placed}
+    present = {each.target.key for each in placed}
     names = {identity_of(each) for each in placed if each.target.kind == "process"}
     for each in previous.placed:
         if each.target.kind == "process":
             gone = identity_of(each) not in names
             names.add(identity_of(each))
         else:
-            gone = each.target.kind in PINNED and key(each.target) not in present
+            gone = each.target.kind in PINNED and each.target.key not in present
         if gone:
             yield each
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from pinner.model.change import PartitionState
+from pinner.model.change import PartitionState, TargetKey
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
 from pinner.model.plan import LeftOut, Wanted
@@ -127,7 +127,7 @@ def _emulators(context: Context, resolved: Resolved, places: Mapping[str, GuestA
 
 
 def _recorded(context: Context, guest: Guest) -> CpuSet:
-    return context.places.get(("emulator", guest.uuid, None), CpuSet())
+    return context.places.get(TargetKey("emulator", guest.uuid, None), CpuSet())
 
 
 def _current(context: Context, guest: Guest) -> CpuSet:

@@ -30,7 +30,6 @@ from pinner.planning import planner
 from pinner.planning.admission import Past, identified, require_permitted
 from pinner.planning.context import guest_targets
 from pinner.planning.partitions import settings as settings_of
-from pinner.planning.placement.process_matching import key
 from pinner.planning.placement.record import record
 from pinner.planning.processes import process_target
 from pinner.planning.release import release
@@ -218,8 +217,8 @@ def test_a_change_that_breaks_a_rule_is_refused_with_its_target_and_the_reason(c
     with pytest.raises(Refused, match=why) as refused:
         admit(forged(change), VIEW)
     assert set(refused.value.details) == {"target", "asked", "why"}
-    names = {key(target): target for target in inventory()}
-    assert refused.value.details["target"] in (str(change.target), str(names.get(key(change.target))))
+    names = {target.key: target for target in inventory()}
+    assert refused.value.details["target"] in (str(change.target), str(names.get(change.target.key)))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.placement.process_matching import key
 from pinner.planning.placement.record import record
 from pinner.planning.reservations import require_free
 
@@ -100,9 +99,9 @@ def test_a_vcpu_in_back_off_is_known_to_the_plan():
     placement = record(replace(first, request=request), HOST, None)
     made = planner.plan_from_placement(held, "s", request, placement)
     assert made.changes
-    left = planner.leave_out(made, {key(moved)}, placement)
+    left = planner.leave_out(made, {moved.key}, placement)
     require_free(left, held)
-    assert key(moved) in {key(each.target) for each in left.skipped}
+    assert moved.key in {each.target.key for each in left.skipped}
 
 
 def test_floating_plans_hand_out_nothing():

@@ -10,7 +10,6 @@ from pinner.model.change import Target
 from pinner.model.drift import Drift
 from pinner.model.groups import group_of
 from pinner.planning.placement.backoff import after_failures, after_reconcile, forget, with_backoff
-from pinner.planning.placement.process_matching import key
 
 CHANGE = make_change(100)
 DRIFT = Drift(CHANGE.target, CHANGE.after, CHANGE.before, "unknown")
@@ -39,11 +38,11 @@ def test_a_drift_has_the_end_of_its_back_off_until_that_time():
 
 
 def test_a_target_that_stays_in_place_long_enough_is_forgotten():
-    backoffs = {key(DRIFT.target): Backoff(3, NOON)}
+    backoffs = {DRIFT.target.key: Backoff(3, NOON)}
     later = NOON + FORGET_AFTER + timedelta(seconds=1)
     assert with_backoff((DRIFT,), backoffs, later) == (DRIFT,)
     assert after_reconcile((), backoffs, later) == {}
-    assert after_reconcile((DRIFT,), backoffs, later)[key(DRIFT.target)].times == 1
+    assert after_reconcile((DRIFT,), backoffs, later)[DRIFT.target.key].times == 1
 
 
 def test_a_long_delay_is_forgotten_only_after_twice_that_time():
@@ -56,7 +55,7 @@ def test_a_long_delay_is_forgotten_only_after_twice_that_time():
 def test_a_drift_that_no_other_program_caused_gets_no_back_off(cause: str):
     drift = Drift(CHANGE.target, CHANGE.after, CHANGE.before, cause)
     assert after_reconcile((drift,), {}, NOON) == {}
-    assert with_backoff((drift,), {key(drift.target): Backoff(9, NOON)}, NOON) == (drift,)
+    assert with_backoff((drift,), {drift.target.key: Backoff(9, NOON)}, NOON) == (drift,)
 
 
 @pytest.mark.parametrize(("times", "seconds"), [(1, 5), (2, 10), (3, 20), (11, 3600), (1000, 3600)])
@@ -85,7 +84,7 @@ def test_a_failure_is_the_cause_of_every_drift_of_its_guest_until_it_is_tried_ag
 
 
 def test_a_step_of_the_clock_backwards_delays_no_longer_than_the_delay():
-    backoffs = {key(DRIFT.target): Backoff(1000, NOON), ("guest", "g1", None): Backoff(1, NOON, "no answer")}
+    backoffs = {DRIFT.target.key: Backoff(1000, NOON), ("guest", "g1", None): Backoff(1, NOON, "no answer")}
     earlier = NOON - timedelta(days=1)
     current = forget(backoffs, earlier)
     assert [each.backoff_until for each in current.values()] == [earlier + MAX_DELAY, earlier + BASE_DELAY]
@@ -95,7 +94,7 @@ def test_a_step_of_the_clock_backwards_delays_no_longer_than_the_delay():
 @pytest.mark.fault(55)
 def test_a_clock_that_is_set_back_by_a_day_lengthens_no_delay():
     """The last time lies in the future then, and counts as now: once, and not again at each look."""
-    backoffs = forget({key(DRIFT.target): Backoff(3, after(86_400))}, NOON)
+    backoffs = forget({DRIFT.target.key: Backoff(3, after(86_400))}, NOON)
     (delayed,) = with_backoff((DRIFT,), backoffs, NOON)
     assert delayed.backoff_until == after(5)
     backoffs = forget(backoffs, after(6))
