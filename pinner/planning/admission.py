@@ -161,7 +161,9 @@ def _require_release(plan: Plan, changes: list[PlannedChange], snapshot: Snapsho
             raise _refused(change, f"a release needs online CPUs (online: {allocatable.online})")
         prior = release.prior(threads[change.target.key], placed.first) & allocatable.online
         if change.after <= theirs and not (prior and change.after >= prior):
-            raise _refused(change, f"it had CPUs {prior or 'that are not known'} before, and these belong to others")
+            theirs_by = [f"{cpus} belong to {owner}" for owner, cpus in allocatable.nova.owners_of(change.after)]
+            why = "; ".join((*allocatable.objections(change.after), *theirs_by))
+            raise _refused(change, f"it had CPUs {prior or 'that are not known'} before, and {why}")
 
 
 def _require_homes(plan: Plan, snapshot: Snapshot) -> None:

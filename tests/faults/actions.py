@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import private_libvirt
 from faults.disturbances import Disturbances
 from faults.environment import Environment, Violation
+from faults.undo import undo, undo_all
 
 
 class Actions(Disturbances):
@@ -144,8 +145,11 @@ class Actions(Disturbances):
     def the_last_run_is_rolled_back(self) -> bool:
         applied = [run for run in self.environment.applies() if run["state"] in ("applied", "applied_partly")]
         for run in applied[:1]:
-            self.environment.undo(run, self.counts)
+            undo(self.environment, run, self.counts)
         return bool(applied)
+
+    def every_run_is_rolled_back(self) -> bool:
+        return undo_all(self.environment, self.counts)
 
     def a_policy_is_set(self, mode: str, strategy: str, housekeeping: str) -> bool:
         self.environment.put_policy(mode, strategy, housekeeping)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from faults.environment import DEADLINE, Environment, Part, Violation
+from faults.undo import check_as_at_start, undo
 from support.kernel import masks, masks_of_host, started
 
 from pinner.model.cpuset import CpuSet
@@ -78,13 +79,8 @@ class Audit:
             if run["state"] in ("applied", "applied_partly", "rolled_back_partly") or (
                 run["state"] == "failed" and self._entries_of(run)
             ):
-                environment.undo(run, counts)
-        inherited = {((name, "thread"), pid): mask for name, pid, mask in environment.bystanders.children()}
-        for (part, tid), mask in (environment.threads() | inherited).items():
-            external = {move.cpus for move in environment.external_moves if move.part == part}
-            if mask != environment.initial_masks[part] and mask not in external:
-                what = f"{' '.join(part)}, thread {tid}, is on {mask}; it was on {environment.initial_masks[part]}"
-                raise Violation("not as at the start", f"{what}, and other programs put it on {sorted(external)}")
+                undo(environment, run, counts)
+        check_as_at_start(environment)
         self._check_no_mask_is_left_on_the_host()
         if (now := environment.pins_defined()) != environment.definitions:
             raise Violation("definitions", f"{environment.definitions} -> {now}")
@@ -143,7 +139,7 @@ class Audit:
 
     def _journaled(self) -> Iterator[Event]:
         """The changes of threads in the journals of all runs."""
-        for run in self._environment.applies():
+        for run in (*self._environment.applies(), *self._environment.whole_rollbacks()):
             for entry in self._entries_of(run):
                 change, at = entry["change"], self._environment.clock.real(entry["at"])
                 threads = {

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -246,24 +245,10 @@ class Environment:
         """The ended runs of kind "apply", the last one first."""
         return [run for run in self.server.runs() if run["kind"] == "apply" and run["state"] != "running"]
 
-    def undo(self, run: dict[str, Any], counts: Counter[str]) -> None:
-        """Roll back a run; the rollback must be complete where nothing has disturbed the host since the run. A run that
-        changed nothing has nothing to roll back."""
-        if not self.server.changes(run["id"]):
-            return
-        status, begun = self.post("runs", run["id"], "rollback")
-        if status == 409:
-            counts["refused"] += 1
-            if self.mode != "enforce":
-                raise Violation("refused", f"the rollback of a run in state {run['state']} was refused: {begun}")
-            return
-        ended = self.wait_ended(begun["id"])
-        counts[f"rollbacks {ended['state']}"] += 1
-        if ended["state"] == "rolled_back_partly" and not ended["error"]:
-            raise Violation("unreported", f"the rollback does not name the changes that were not undone: {ended}")
-        undisturbed = self.clock.real(run["started_at"]) > self.disturbed
-        if ended["state"] != "rolled_back" and (undisturbed or ended["state"] != "rolled_back_partly"):
-            raise Violation("rollback", f"the rollback ended {ended['state']}: {ended['error']}")
+    def whole_rollbacks(self) -> list[dict[str, Any]]:
+        """The ended rollbacks of all runs."""
+        runs = self.server.runs()
+        return [run for run in runs if run["kind"] == "rollback" and not run["undoes"] and run["state"] != "running"]
 
     def put_policy(self, mode: str, strategy: str = "shared-pool", housekeeping: str = "auto") -> None:
         """Set a policy for all guests and daemons, running or not."""
