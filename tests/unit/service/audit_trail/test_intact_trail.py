@@ -1,0 +1,132 @@
+"""Trails that nobody has manipulated, also of old versions and of runs under way: the verification finds nothing."""
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+
+import pytest
+from support.forgery import rewrite
+from support.trail import ANN, Installation, changed_actor
+from support.values import NOON
+
+from pinner.model.audit import AuditAction, audit_event
+from pinner.model.errors import NotFound
+from pinner.service.audit_export import verify_file
+from pinner.service.compose import compose
+from pinner.store import schema
+from pinner.store.engine import connect
+
+
+def test_a_trail_that_nobody_touched_is_intact(used):
+    found = used.verify()
+    assert (found.result, found.ok, found.findings) == ("intact", True, ())
+    assert (found.records, found.head) == (12, used.store.audit.head().hash)
+    (agent,) = found.agents
+    assert (agent.host, agent.records) == ("h1", agent.head.seq)
+    assert agent.head.centre == used.store.audit.head()
+
+
+def test_the_agents_trail_has_every_action_of_a_run(used):
+    records = used.agent.audit_records(0, 1000)
+    run = next(record.run for record in records if record.run)
+    assert [(r.action, r.target, r.before, r.after, r.result, r.actor) for r in records if r.run == run] == [
+        ("run.apply", "plan-1", "", "", "started", "ann"),
+        ("run.change", "process busy (100)", "0-3 (2 threads)", "1", "done", "ann"),
+        ("run.change", "process busy (110)", "0-3 (2 threads)", "2", "done", "ann"),
+        ("run.end", "", "", "", "applied", "ann"),
+    ]
+    assert [record.seq for record in records] == list(range(1, len(records) + 1))
+    assert [record.previous for record in records[1:]] == [record.hash for record in records[:-1]]
+
+
+def test_an_empty_trail_is_intact(pinner):
+    assert pinner.verify().result == "intact"
+
+
+def test_refused_runs_and_failed_runs_are_no_finding(used):
+    used.refused()
+    used.agent.break_after = 2
+    run = used.service.apply(used.plan().id, False, ANN)
+    list(used.service.follow(run.id))
+    assert used.service.run(run.id).state == "failed"
+    used.agent.break_after = None
+    assert used.verify().result == "intact"
+
+
+def test_a_run_under_way_is_no_finding(used):
+    used.agent.gate = type(used.agent.gate)(1)
+    run = used.service.apply(used.plan().id, False, ANN)
+    assert used.verify().result == "intact"
+    assert used.service.run(run.id).state == "running"
+    used.agent.gate.release(1000)
+    list(used.service.follow(run.id))
+    assert used.verify().result == "intact"
+
+
+def test_a_captured_machine_has_no_trail(store):
+    class Captured:
+        def audit_head(self, _):
+            raise NotFound("audit trail", "captured machine")
+
+    parts = compose({"h1": Captured()}, store, lambda: NOON, lambda: "1", 0.0)
+    with closing(parts):
+        store.audit.append(audit_event(ANN, NOON, AuditAction.PLAN_CREATE, "h1", "plan-1", "ok"))
+        found = parts.service.verify_audit()
+        assert (found.result, found.records, found.agents) == ("intact", 1, ())
+        with pytest.raises(NotFound):
+            parts.service.audit_anchor()
+
+
+def test_runs_from_before_the_agent_kept_a_trail(tmp_path, empty):
+    """Both databases have the schema of the version before, and a run. Its records are not called forged."""
+    old = Installation(tmp_path / "one", empty)
+    run = old.apply()
+    old.stop()
+    # The version before did not write the agent's head into a record.
+    rewrite(old.database, lambda rows: [row | {"after": ""} if row["action"] == "run.end" else row for row in rows])
+    for file in (old.database, old.journal):
+        engine = connect(f"sqlite:///{file}")
+        schema.downgrade(engine, "0008")
+        engine.dispose()
+    with old.stopped():
+        pass
+    assert old.service.run(run.id).state == "applied"
+    assert old.verify().result == "intact"
+    old.rollback(run)
+    old.apply()
+    old.exchange()
+    assert old.verify().result == "intact"
+    with old.stopped():
+        rewrite(old.database, changed_actor)
+    assert old.verify().result == "broken"
+    old.stop()
+
+
+@contextmanager
+def repeated(*actions):
+    """Repeat each action in a thread of its own."""
+    ended = threading.Event()
+
+    def repeat(action):
+        while not ended.is_set():
+            action()
+
+    with ThreadPoolExecutor() as threads:
+        running = [threads.submit(repeat, action) for action in actions]
+        try:
+            yield
+        finally:
+            ended.set()
+        for each in running:
+            each.result()
+
+
+def test_runs_under_way_are_no_finding_of_a_verification_or_of_an_export(pinner, tmp_path):
+    file = tmp_path / "trail.jsonl"
+    with repeated(lambda: pinner.rollback(pinner.apply()), pinner.exchange):
+        for _ in range(12):
+            assert pinner.verify().findings == ()
+            file.write_text("".join(pinner.service.export_audit()))
+            key = json.loads(file.read_text().partition("\n")[0])["heads"][0]["key"]
+            assert verify_file(file, key, None).findings == ()
