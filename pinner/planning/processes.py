@@ -62,6 +62,8 @@ def _by_hand(
     base: AllocatableCpus, request: Request, of_processes: tuple[RestrictedAffinity, ...], *, any_order: bool
 ) -> CpuSet:
     """The mask that is a housekeeping set, see allocatable_cpus; empty: none."""
+    if not of_processes:
+        return CpuSet()
     allocatable = keeping(base, of_processes)
     # Housekeeping takes CPUs of Nova's cpu_shared_set last, so that with such a set the lowest CPU need not be first.
     any_order = any_order or bool(allocatable.set_aside)

@@ -80,10 +80,12 @@ def keeping(base: AllocatableCpus, found: Iterable[RestrictedAffinity]) -> Alloc
 
     The firm ones come first, by their CPUs; then the others by load, descending.
     """
+    if not (ordered := sorted(found, key=_order)):
+        return base
     free = base.shared | base.exclusive
     needs = [_Need.of(base, cpus, free & cpus) for cpus in base.nodes.values()]
     kept, aside = list(base.restrictions), []
-    for each in sorted(found, key=_order):
+    for each in ordered:
         after = free - each.cpus
         if all(need.is_met(base, after, firm=each.firm) for need in needs if need.cpus & each.cpus):
             free = after
@@ -96,11 +98,11 @@ def keeping(base: AllocatableCpus, found: Iterable[RestrictedAffinity]) -> Alloc
 
 def restricted_since(snapshot: Snapshot, request: Request, in_use: CpuSet) -> Iterator[RestrictedAffinity]:
     """The restricted affinities that keep their CPUs, as far as a recorded placement has these ``in_use``."""
-    return (
-        replace(restriction, cpus=both)
-        for restriction in restrictions(snapshot, request).counting
-        if (both := restriction.cpus & in_use)
-    )
+    if not in_use:
+        return
+    for restriction in restrictions(snapshot, request).counting:
+        if both := restriction.cpus & in_use:
+            yield replace(restriction, cpus=both)
 
 
 def of_guests(snapshot: Snapshot, request: Request) -> Iterator[RestrictedAffinity]:
