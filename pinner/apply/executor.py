@@ -87,7 +87,7 @@ def _roll_all_back(run: Run, host: Host, journal: Journal, now: Callable[[], dat
     journal.begin(run)
     try:
         with _refusing(run, journal, now):
-            entries = whole_undo(run.id, journal.in_force(run.host), now())
+            entries = whole_undo(run, journal.in_force(run.host), now())
             journal.intend(*entries)
             return Transaction(run, entries[::-1], host, journal, now, progress).roll_back(persist=False)
     finally:

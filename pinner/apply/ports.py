@@ -8,7 +8,7 @@ from typing import Protocol
 from pinner.model.bounds import Bounds
 from pinner.model.change import AffinityChange, State, Target, TargetKind, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.journal import Entry, Run
+from pinner.model.journal import Entry, InForce, Run
 from pinner.model.lineage import Lineage
 from pinner.model.plan import Plan
 
@@ -165,9 +165,9 @@ class Journal(Protocol):
         """The latest run that gave a target of this run another affinity or state since, and is not undone, with that
         target; None: no run did. A release does not count, because it restores the prior affinities itself."""
 
-    def in_force(self, host: str) -> Iterator[tuple[Entry, bool]]:
-        """Every change of the host that no rollback has undone, oldest first, and whether its run wrote definitions.
-        A change of a definition is in force also where its guest is gone."""
+    def in_force(self, host: str) -> Iterator[InForce]:
+        """Every change of the host that no rollback has undone, oldest first. A change of a definition is in force also
+        where its guest is gone."""
 
     def changes_of(self, guest: str) -> tuple[AffinityChange, ...]:
         """The changes that runs made to the threads of a guest (by UUID) and that were not undone, oldest first."""

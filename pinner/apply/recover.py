@@ -6,6 +6,7 @@ repeated, so a killed recovery is started again.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Literal
 
@@ -55,7 +56,7 @@ def _resolve(
     entries = journal.entries(undone.id)
     if run.undoes_all:
         if not entries:
-            entries = whole_undo(run.id, journal.in_force(run.host), now())
+            entries = whole_undo(replace(run, boot=boot), journal.in_force(run.host), now())
             journal.intend(*entries)
         back = transaction(undoable(run, entries))
         return back.roll_back(persist=False, under_way=_under_way(entries, host))

@@ -130,6 +130,18 @@ def is_final(run: Run, entry: Entry) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class InForce:
+    """A change that no rollback has undone, with the facts of its run that an undo needs."""
+
+    entry: Entry
+    """The entry of the change."""
+    persist: bool = False
+    """Whether the run wrote definitions."""
+    boot: str = ""
+    """The boot of the host in which the run began; empty: not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunProgress:
     """How far a run is: ``done`` of ``total`` entries have ended, ``entry`` is the latest (None in the last message,
     which says only that the run ended)."""

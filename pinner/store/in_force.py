@@ -5,23 +5,29 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, text, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, literal, or_, select, text, update
 
-from pinner.model.change import Change, MemoryChange, State, TargetKey, ThreadKey
-from pinner.model.journal import Entry, EntryState, Run
+from pinner.model.change import PINNED, Change, MemoryChange, State, TargetKey, ThreadKey
+from pinner.model.journal import EARLIER_BOOT, Entry, EntryState, Run
 from pinner.store import tables
+from pinner.store.entry_rows import REPEATED
 
 _RUNS, _ENTRIES = tables.runs.c, tables.entries.c
 IN_FORCE: tuple[EntryState, ...] = ("intent", "done", "stuck")
 _NEVER_MADE = ("running", "undone", "rolled_back", "failed")
 """The states of a run without entries that a rollback of all runs does not change."""
+_RESTORED = ("undone", "rolled_back", "rolled_back_partly")
+"""The states of a run whose definitions of guests that are gone were restored."""
+_LASTING = and_(_RUNS.persist, _ENTRIES.kind.in_(PINNED))
+"""The condition of a change that a definition has, too."""
+_NOT_REPEATED = dict.fromkeys(REPEATED, "")
 BATCH = 1000
 
 
 def of_host(host: str) -> Any:
     """The condition of the entries that a rollback of all runs undoes. The definition of a guest that is gone is in
-    force, too."""
-    kept = and_(_RUNS.persist, _ENTRIES.state == "gone")
+    force, too, until a rollback has restored it."""
+    kept = and_(_LASTING, _ENTRIES.state == "gone", _RUNS.state.not_in(_RESTORED))
     return and_(
         _RUNS.id == _ENTRIES.run,
         _RUNS.host == host,
@@ -59,18 +65,21 @@ def result_of(change: Change) -> State | int:
 def close_all(connection: Connection, run: Run, own: Iterable[Entry]) -> None:
     """Store the outcome of a rollback of all runs as the state of every entry and run that it undid.
 
-    The host has no recorded placement any more.
+    Changes of an earlier boot that no definition has are gone. The rollback's own entries are in force no more: what
+    it could not undo is in the entries of the other runs. The host has no recorded placement any more.
     """
     outcomes = {entry.change.target.key: entry for entry in own}
-    query = select(_RUNS.id, _ENTRIES.seq, _ENTRIES.change).where(of_host(run.host))
+    # Where the present boot is not known, no boot counts as an earlier one.
+    earlier = and_(_RUNS.boot.not_in(("", run.boot)), literal(run.boot) != "", ~_LASTING)
+    query = select(_RUNS.id, _ENTRIES.seq, _ENTRIES.change, earlier).where(of_host(run.host))
     closed: list[dict[str, object]] = []
     runs: dict[str, bool] = {}
-    for name, seq, change in connection.execute(query).all():
+    for name, seq, change, is_earlier in connection.execute(query).all():
         outcome = outcomes.get(_key(json.loads(change)["target"]))
-        lost = outcome is None or outcome.state not in ("undone", "gone")
-        runs[name] = runs.get(name, False) or lost
-        if outcome is not None and outcome.state != "done":
-            closed.append({"_run": name, "_seq": seq, "_state": outcome.state, "_error": outcome.error})
+        state, error = ("gone", EARLIER_BOOT) if is_earlier else (outcome.state, outcome.error) if outcome else ("", "")
+        runs[name] = runs.get(name, False) or state not in ("undone", "gone")
+        if state not in ("", "done"):
+            closed.append({"_run": name, "_seq": seq, "_state": state, "_error": error})
     _update_entries(connection, closed, run.ended_at or run.started_at)
     made = and_(_RUNS.host == run.host, _RUNS.kind != "rollback", _RUNS.state.not_in(_NEVER_MADE))
     others = dict.fromkeys(connection.execute(select(_RUNS.id).where(made)).scalars(), False)
@@ -82,6 +91,9 @@ def close_all(connection: Connection, run: Run, own: Iterable[Entry]) -> None:
         named = update(tables.runs).where(_RUNS.id == bindparam("_run"))
         connection.execute(named.values(state=bindparam("_state")), states)
     connection.execute(delete(tables.placements).filter_by(host=run.host))
+    whole = select(_RUNS.id).where(_RUNS.host == run.host, _RUNS.kind == "rollback", _RUNS.undoes == "")
+    own_entries = and_(_ENTRIES.run.in_(whole), or_(_ENTRIES.mask != "", _ENTRIES.owner != ""))
+    connection.execute(update(tables.entries).where(own_entries).values(_NOT_REPEATED))
 
 
 def _update_entries(connection: Connection, closed: list[dict[str, object]], at: datetime) -> None:

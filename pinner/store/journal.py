@@ -17,7 +17,7 @@ from pinner.model.agent_audit import AgentEvent
 from pinner.model.change import AffinityChange, Target, ThreadKey
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import HostBusy, NotFound, RunConflict, StoreUnavailable
-from pinner.model.journal import Entry, RecordedPins, Run
+from pinner.model.journal import Entry, InForce, RecordedPins, Run
 from pinner.store import in_force, schema, tables
 from pinner.store.agent_chain import AgentChain
 from pinner.store.boots import end_earlier_boots
@@ -169,7 +169,7 @@ class Journal:
         self._flush()
         return self._runs.changed_later(run)
 
-    def in_force(self, host: str) -> Iterator[tuple[Entry, bool]]:
+    def in_force(self, host: str) -> Iterator[InForce]:
         """See apply's Journal."""
         self._flush()
         return self._runs.in_force(host)

@@ -21,7 +21,7 @@ from pinner.model.agent_audit import AgentEvent, SignedHead
 from pinner.model.audit import AuditEvent
 from pinner.model.change import AffinityChange, Target
 from pinner.model.errors import NotFound
-from pinner.model.journal import Entry, Run, RunState
+from pinner.model.journal import Entry, InForce, Run, RunState
 from pinner.model.page import Page, PageRequest
 from pinner.store import agent_chain, in_force, tables
 from pinner.store.agent_heads import add_head
@@ -220,13 +220,13 @@ class Runs:
         with reading(self._engine) as connection:
             return _entries(connection, run)
 
-    def in_force(self, host: str) -> Iterator[tuple[Entry, bool]]:
-        """The host's changes that no rollback has undone, oldest first, and whether their run wrote definitions."""
-        query = select(*_ENTRY, tables.runs.c.persist).where(in_force.of_host(host))
+    def in_force(self, host: str) -> Iterator[InForce]:
+        """The host's changes that no rollback has undone, oldest first."""
+        query = select(*_ENTRY, tables.runs.c.persist, tables.runs.c.boot).where(in_force.of_host(host))
         query = query.order_by(tables.runs.c.seq, tables.entries.c.seq).execution_options(yield_per=in_force.BATCH)
         with reading(self._engine) as connection:
             for row in connection.execute(query):
-                yield entry_of(row), row.persist
+                yield InForce(entry_of(row), row.persist, row.boot)
 
     def changed_later(self, run: str) -> tuple[Run, Target] | None:
         """See apply's Journal."""

@@ -136,8 +136,8 @@ entries = Table(
     Index("entries_of_owner", "owner"),
 )
 """The columns from ``kind`` on repeat parts of ``change``, so that an index finds them. They are empty where it is no
-change of affinity. The owner is a guest's UUID or a process id. Only a process has a name here. ``mask`` is the new
-mask."""
+change of affinity, and for a rollback of all runs that has ended. The owner is a guest's UUID or a process id. Only a
+process has a name here. ``mask`` is the new mask."""
 
 IN_FORCE = "state IN ('intent', 'done', 'stuck')"
 """The condition of an entry that no rollback has undone."""

@@ -10,7 +10,7 @@ from pinner.model.agent_audit import AgentEvent, AgentRecord, ChainHead
 from pinner.model.change import AffinityChange, Target, ThreadKey
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import StoreUnavailable
-from pinner.model.journal import Entry, RecordedPins, Run
+from pinner.model.journal import Entry, InForce, RecordedPins, Run
 from pinner.store.journal import Journal
 
 LOG = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ class UnusableJournal:
         """Raises StoreUnavailable."""
         self._refuse(run)
 
-    def in_force(self, host: str) -> Iterator[tuple[Entry, bool]]:
+    def in_force(self, host: str) -> Iterator[InForce]:
         """Raises StoreUnavailable."""
         self._refuse(host)
 

@@ -43,6 +43,7 @@ class InMemoryHost:
         self.parents: dict[Target, Target] = {}
         self.kernel_targets: set[Target] = set()
         """The processes that are kernel threads."""
+        self.boot = "boot"
         self.topology = "f"
         self.offline = ""
         self.occupied: set[str] = set()
@@ -125,7 +126,7 @@ class InMemoryHost:
     def lineage(self, target: Target) -> Lineage:
         if target.kind == "process" and target not in self.threads:
             raise Gone(str(target))
-        return Lineage("boot", self.clock)
+        return Lineage(self.boot, self.clock)
 
     def heirs(
         self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Collection[ThreadKey]

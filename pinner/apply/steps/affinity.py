@@ -194,8 +194,13 @@ def undo_earlier_boot(
     """
     if not persist or change.target.kind not in PINNED:
         return "gone", EARLIER_BOOT
-    change = replace(change, before=tuple(replace(mask, started=_NEVER) for mask in change.before))
+    change = replace(change, before=tuple(map(of_no_thread, change.before)))
     return undo(replace(entry, found=(), heirs=()), change, host, journal, persist=True, force=False, repin=False)
+
+
+def of_no_thread(mask: ThreadMask) -> ThreadMask:
+    """A mask of an earlier boot of the host: no thread of the present one is taken for its thread."""
+    return replace(mask, started=_NEVER)
 
 
 class _Masks:
