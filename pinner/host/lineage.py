@@ -51,7 +51,7 @@ class Relative:
 def read(pid: int | None) -> Lineage:
     """The present facts; with a process id, those of that process too. Raises Gone."""
     boot = (files.text(_BOOT_ID) or "").strip()
-    since = int(time.clock_gettime(time.CLOCK_BOOTTIME) * procfs.HERTZ)
+    since = ticks()
     if pid is None:
         return Lineage(boot, since)
     try:
@@ -122,6 +122,11 @@ def descendants(
             del young[each]
     known_others = {each for each in kin if each in relatives and (each, relatives[each].started) in others}
     return tuple(sorted(kin - known_others - {pid}))
+
+
+def ticks() -> int:
+    """The present moment in clock ticks after boot, as in the start times of processes."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * procfs.HERTZ)
 
 
 def scan() -> dict[int, Relative]:

@@ -39,6 +39,8 @@ class LiveHost:
         """The thread of each target that is one thread of QEMU."""
         self._relatives: Mapping[int, lineage.Relative] = {}
         """The latest scan of has_heirs."""
+        self._scanned = range(0)
+        """The moments (lineage.ticks) for which that scan may serve."""
         self._own_pins = own_pins if own_pins is not None else OwnPins()
 
     def fingerprint(self) -> str:
@@ -110,12 +112,18 @@ class LiveHost:
         return lineage.heirs(int(target.owner), target.part, since, masks, others, lineage.scan())
 
     def has_heirs(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
-        """See Host. A rollback of all runs asks for thousands of ended processes, so one scan serves all of them."""
+        """See Host. A rollback of all runs asks for thousands of ended processes, so one scan serves many of them.
+
+        It serves for a second, or ten times as long as it took; but for no process that got its mask after it began."""
         if target.kind != "process" or target.part is None:
             return False
         pid, started = int(target.owner), target.part
-        if not self._relatives or ((known := self._relatives.get(pid)) and known.started == started):
+        known, now = self._relatives.get(pid), lineage.ticks()
+        is_late = now not in self._scanned or since.since >= self._scanned.start
+        if is_late or (known is not None and known.started == started):
             self._relatives = lineage.scan()
+            end = lineage.ticks()
+            self._scanned = range(now, end + max(procfs.HERTZ, 10 * (end - now)))
         return bool(lineage.heirs(pid, started, since, masks, (), self._relatives))
 
     def state(self, target: Target) -> State:
