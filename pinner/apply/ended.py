@@ -7,18 +7,17 @@ from typing import assert_never
 from pinner.apply.ports import Host
 from pinner.apply.steps import state
 from pinner.apply.steps.heirs import given_masks
+from pinner.apply.transaction import undoable
 from pinner.model.change import AffinityChange, MemoryChange, StateChange
 from pinner.model.errors import Gone, PinnerError
 from pinner.model.journal import Entry, Run
-
-IN_PLACE = ("intent", "done", "stuck")
 
 
 def can_be_undone(run: Run, entries: Iterable[Entry], host: Host, boot: str = "") -> bool:
     """Whether one of the run's changes is in place on a target that has not ended, or on a child of that target. A
     change of a persistent definition outlives its guest, so a run with ``persist`` always can. ``boot`` is the host's
     present boot."""
-    in_place = [entry for entry in entries if entry.state in IN_PLACE]
+    in_place = undoable(run, tuple(entries))
     if run.is_of_earlier_boot(boot) and not run.persist:
         return False
     return (run.persist and bool(in_place)) or any(not _has_ended(entry, host) for entry in in_place)

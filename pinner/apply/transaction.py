@@ -58,6 +58,8 @@ class Transaction:
         to undo were made before the host was restarted."""
         self._earlier_boot = earlier_boot
         self._absent = ended
+        self._left: set[Target] = set()
+        """The targets that ended when their definition may have been written."""
         self._run = run
         self._entries = entries
         self._host = host
@@ -201,6 +203,8 @@ class Transaction:
                 self._begun.add(group_of(target))
             step.make()
         except Gone as error:
+            if (step.touched or self._resumed) and self._run.persist and target.kind in PINNED:
+                self._left.add(target)
             return self._note(step.entry, "gone", str(error))
         return self._note(step.entry, "done")
 
@@ -264,7 +268,8 @@ class Transaction:
         """The state and the error of a run that was not aborted."""
         if not self._failures:
             return "applied", ""
-        state: RunState = "applied_partly" if self._placed() else "failed" if self._has_stuck() else "undone"
+        in_place = self._placed() or any(group_of(each) not in self._failures for each in self._left)
+        state: RunState = "applied_partly" if in_place else "failed" if self._has_stuck() else "undone"
         if state != "applied_partly" and len(self._failures) == 1:
             return state, next(iter(self._failures.values()))[1]
         return state, summary(self._failures.values(), len(self._groups))

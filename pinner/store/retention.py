@@ -27,6 +27,7 @@ from pinner.model.agent_audit import ChainHead, named_head
 from pinner.model.audit import AuditAction
 from pinner.store import tables
 from pinner.store.engine import reading
+from pinner.store.in_force import IN_FORCE
 from pinner.store.write import write
 
 BATCH = 500
@@ -134,7 +135,10 @@ def _delete_runs(connection: Connection, ids: Sequence[str]) -> None:
 
 def _ended_runs(before: datetime, after: int) -> Select[Any]:
     runs, entries = tables.runs.c, tables.entries.c
-    changed = exists().where(entries.run == runs.id, entries.state.in_(("intent", "done", "stuck")))
+    # A guest that is gone may have a definition that a run wrote.
+    changed = exists().where(
+        entries.run == runs.id, or_(entries.state.in_(IN_FORCE), and_(runs.persist, entries.state == "gone"))
+    )
     in_place = and_(runs.kind != "rollback", or_(runs.state == "applied", changed))
     query = select(runs.seq, runs.id, runs.plan, in_place.label("in_place"))
     ended = query.where(runs.state != "running", _is_before(runs.started_at, before), runs.seq > after)
