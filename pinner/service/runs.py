@@ -4,12 +4,22 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from pinner.agent.protocol import Agent
+from pinner.agent.protocol import Agent, Progress
 from pinner.model.audit import AuditAction, Caller, audit_event
-from pinner.model.errors import NOTHING_CHANGED, Blocked, HostUnreachable, NotFound, RunConflict, StoreUnavailable
+from pinner.model.errors import (
+    NOTHING_CHANGED,
+    Blocked,
+    HostBusy,
+    HostUnreachable,
+    NotFound,
+    RunConflict,
+    StoreUnavailable,
+)
 from pinner.model.journal import Entry, Run, RunKind, RunProgress, RunState
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan
@@ -29,6 +39,9 @@ POLL_SECONDS = 0.2
 BEGIN_GRACE = timedelta(seconds=5)
 """The age at which a run that the agent does not know is closed. Only a courtesy to a process that is about to begin
 it: the agent refuses the begin of a closed run, so the answer is true whatever the clock says."""
+
+END_SECONDS = 5.0
+"""How long a run waits until the end of the run before it is stored. Only a slow database or agent takes so long."""
 
 MAX_RUNS = 64
 """Runs carried out at once. A host has one run at a time, but a refusal needs a thread too."""
@@ -60,6 +73,8 @@ class RunManager:
         self._workers = ThreadPoolExecutor(MAX_RUNS, thread_name_prefix="run")
         self._recorders: dict[str, RunRecorder] = {}
         """By run id: the recorders of the runs that this process carries out."""
+        self._ends: dict[str, Future[None]] = {}
+        """By run id, of the same runs: done when the end is stored."""
         self._progressed = threading.Condition()
 
     def catch_up(self) -> None:
@@ -190,10 +205,37 @@ class RunManager:
             self._notify,
         )
         self._recorders[run.id] = recorder
-        done = self._workers.submit(execution.carry_out, call)
-        done.add_done_callback(lambda _: self._recorders.pop(run.id))
+        done = self._workers.submit(execution.carry_out, lambda progress: self._in_order(run, call, progress))
+        self._ends[run.id] = done
+        done.add_done_callback(lambda _: self._forget(run.id))
         execution.wait_begun()
         return self._runs.get(run.id), done
+
+    def _forget(self, run: str) -> None:
+        del self._recorders[run], self._ends[run]
+
+    def _in_order(self, run: Run, call: AgentCall, progress: Progress) -> Run:
+        """Call the agent when the end of each earlier run of the host is stored.
+
+        The end of a rollback is also stored as the state of the runs that it undoes. Stored after a later run, it would
+        close that run, too. Raises HostBusy where an end is not stored in time, and like the agent.
+        """
+        for other in self._runs.running():
+            if other.host == run.host and other.id != run.id:
+                self._await_end(other)
+        return call(progress)
+
+    def _await_end(self, run: Run) -> None:
+        if (end := self._ends.get(run.id)) is None:
+            self._updated(run)
+            return
+        # A run that has not ended is refused by the agent, or refuses this one.
+        with suppress(NotFound, HostUnreachable, StoreUnavailable):
+            if self._hosts.agent(run.host).run(run.id).ended_at is not None:
+                try:
+                    end.result(END_SECONDS)
+                except FutureTimeoutError:
+                    raise HostBusy(run.host, run.id) from None
 
     def _notify(self) -> None:
         with self._progressed:

@@ -1,0 +1,125 @@
+"""Ends of runs that the centre stores late: when the agent has begun another run of the host already."""
+
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+from support.hosts import cpus, guest, plain, snapshot
+from support.in_memory_agent import InMemoryAgent
+from support.values import make_run
+
+from pinner.model.audit import Caller
+from pinner.model.errors import HostBusy
+from pinner.model.page import PageRequest
+from pinner.model.request import Request
+from pinner.service import runs
+from pinner.service.compose import compose
+
+CALLER = Caller("admin", "127.0.0.1", "req-1")
+HOST = "compute1"
+
+
+class SlowHead(InMemoryAgent):
+    """An agent whose signed head takes long while ``slow`` is set, so that the centre stores the end of a run late."""
+
+    slow = False
+    asked = threading.Event()
+    go_on = threading.Event()
+
+    def audit_head(self, centre):
+        if self.slow:
+            self.slow = False
+            self.asked.set()
+            assert self.go_on.wait(10)
+        return super().audit_head(centre)
+
+
+@pytest.fixture
+def agent(tmp_path, clock):
+    guests = [guest(1, 2, cpus("0-15")), guest(2, 2, cpus("0-15"))]
+    made = SlowHead(tmp_path / "agent", snapshot(plain(16), guests), clock)
+    made.asked, made.go_on = threading.Event(), threading.Event()
+    yield made
+    made.go_on.set()
+    made.journal.close()
+
+
+@pytest.fixture
+def parts(store, agent, clock):
+    new_id = lambda: uuid.uuid4().hex[:12]  # noqa: E731
+    with closing(compose({HOST: agent}, store, clock, new_id, 5.0, timedelta(minutes=1))) as made:
+        yield made
+
+
+def apply(service):
+    plan = service.plan(HOST, Request(), None, 0.0, CALLER)
+    return ended(service, service.apply(plan.id, False, CALLER))
+
+
+def ended(service, run):
+    list(service.follow(run.id))
+    return service.run(run.id)
+
+
+def begin(function, *arguments):
+    """Call the function in a thread; returns its result later."""
+    return ThreadPoolExecutor(1).submit(function, *arguments)
+
+
+def test_a_rollback_of_all_runs_leaves_a_run_that_began_before_its_end_was_stored(service, agent):
+    first = apply(service)
+    agent.slow = True
+    back = service.rollback_all(HOST, CALLER)
+    assert agent.asked.wait(10)  # the agent has ended the rollback
+    applying = begin(apply, service)
+    time.sleep(0.3)
+    agent.go_on.set()
+    second = applying.result(10)
+    assert ended(service, back).state == "rolled_back"
+    assert [service.run(each.id).state for each in (first, second)] == ["rolled_back", "applied"]
+    assert {entry.state for entry in service.entries(second.id)} == {"done"}
+    assert service.drift(HOST).placement == second.plan
+    assert service.verify_audit().ok
+
+
+@pytest.mark.parametrize("every", [True, False])
+def test_the_end_of_a_run_is_stored_before_the_run_is_undone(service, agent, every):
+    agent.slow = True
+    plan = service.plan(HOST, Request(), None, 0.0, CALLER)
+    run = service.apply(plan.id, False, CALLER)
+    assert agent.asked.wait(10)  # the agent has ended the run
+    back = begin(service.rollback_all, HOST, CALLER) if every else begin(service.rollback, run.id, CALLER)
+    time.sleep(0.3)
+    agent.go_on.set()
+    assert ended(service, back.result(10)).state == "rolled_back"
+    found = service.run(run.id)
+    assert found.state == "rolled_back"
+    assert found.ended_at is not None
+    assert {entry.state for entry in service.entries(run.id)} == {"undone"}
+    records = service.audit(None, None, None, PageRequest(200)).items
+    assert [each.subject for each in records if each.action == "run.end"] == [back.result().id, run.id]
+    assert service.verify_audit().ok
+
+
+def test_the_end_of_a_rollback_whose_process_died_is_stored_before_the_next_run(service, agent, store, clock):
+    first = apply(service)
+    back = make_run("run-back", HOST, kind="rollback", plan="")
+    store.runs.add(back)
+    agent.rollback(back, lambda *_: None)
+    second = apply(service)
+    assert [service.run(each.id).state for each in (first, back, second)] == ["rolled_back", "rolled_back", "applied"]
+    assert {entry.state for entry in service.entries(second.id)} == {"done"}
+
+
+def test_a_run_is_refused_while_an_earlier_end_cannot_be_stored(service, agent, monkeypatch):
+    monkeypatch.setattr(runs, "END_SECONDS", 0.1)
+    apply(service)
+    agent.slow = True
+    back = service.rollback_all(HOST, CALLER)
+    assert agent.asked.wait(10)
+    with pytest.raises(HostBusy, match=back.id):
+        apply(service)
