@@ -42,9 +42,9 @@ class GuestEventHandler:
         subject = f"guest {event.guest}: {summary}"
         reported = audit_event(caller, self._now(), AuditAction.GUEST_EVENT, host, subject, result, after=nova)
         if event.kind == "gone":
-            self._store.guest_hints.forget(event.guest, host, [reported])
-        elif known and (hint := self._hint(host, event)):
-            self._store.guest_hints.put(hint, [reported], now=self._now())
+            self._store.guest_hints.forget(event.guest, host, event.at, [reported], now=self._now())
+        elif known:
+            self._store.guest_hints.put(self._hint(host, event), [reported], now=self._now())
         else:
             self._store.audit.append(reported)
         run = ""
@@ -61,12 +61,13 @@ class GuestEventHandler:
         run = self._reconciler.release_guest(host, event.guest, event.cpus, reason, caller)
         return run.id if run else ""
 
-    def _hint(self, host: str, event: GuestEvent) -> GuestHint | None:
-        """What the event tells about the guest, together with what is known; None: nothing."""
+    def _hint(self, host: str, event: GuestEvent) -> GuestHint:
+        """What the event tells about the guest, together with what is known. The time of an event that tells no more
+        is needed, too: an older event may come later."""
         before = self._store.guest_hints.of(host).get(event.guest)
         nova = event.nova or (before.nova if before else None)
         until = self._now() + self._migration if event.kind == "leaving" else None
-        return GuestHint(event.guest, host, event.at, nova, until) if before or nova or until else None
+        return GuestHint(event.guest, host, event.at, nova, until)
 
     def _is_leaving(self, host: str, event: GuestEvent) -> bool:
         """Whether the event says that the guest leaves, and no later event says that it stayed."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, String, delete, insert, select, update
+from sqlalchemy import Connection, Engine, String, delete, insert, or_, select, update
 from sqlalchemy import type_coerce as as_type
 
 from pinner import codec
@@ -62,15 +62,19 @@ class GuestHints:
 
         write(self._engine, store)
 
-    def forget(self, guest: str, host: str, events: Iterable[AuditEvent] = ()) -> None:
-        """Delete the hint on a guest of a host, and append audit events in the same transaction.
+    def forget(
+        self, guest: str, host: str, at: datetime, events: Iterable[AuditEvent] = (), *, now: datetime | None = None
+    ) -> None:
+        """Delete the hint on a guest that left a host at this time, and append audit events in the same transaction.
 
-        A hint on the same guest of another host stays.
+        A hint on the same guest of another host stays, and so does a later hint, except as for ``put``.
         """
         events = tuple(events)
 
         def delete_hint(connection: Connection) -> None:
-            connection.execute(delete(tables.guest_hints).filter_by(guest=guest, host=host))
+            stored = tables.guest_hints.c.at
+            old = or_(stored <= at, stored > now) if now else stored <= at
+            connection.execute(delete(tables.guest_hints).filter_by(guest=guest, host=host).where(old))
             append_events(connection, events)
 
         write(self._engine, delete_hint)

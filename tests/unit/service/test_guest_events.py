@@ -159,6 +159,31 @@ def test_a_late_event_changes_nothing(service, reconciler, agent):
     assert kernel(agent) == PLACED
 
 
+def test_a_late_end_of_a_guest_keeps_what_a_later_event_told(service, agent):
+    service.guest_event(HOST, event("started", at=NOON + timedelta(milliseconds=5), nova=NOVA), HOOK)
+    service.guest_event(HOST, event("gone"), HOOK)
+    assert service.observe(HOST, 0.0).guests[0].nova == NOVA
+    service.guest_event(HOST, event("gone", at=NOON + timedelta(milliseconds=6)), HOOK)
+    assert service.observe(HOST, 0.0).guests[0].nova is None
+
+
+def test_an_end_from_a_clock_that_was_set_back_is_not_late(service, clock):
+    clock.at += timedelta(days=1)
+    service.guest_event(HOST, event("started", at=clock.at, nova=NOVA), HOOK)
+    clock.at -= timedelta(days=1)
+    service.guest_event(HOST, event("gone", at=clock.at), HOOK)
+    assert service.observe(HOST, 0.0).guests[0].nova is None
+
+
+def test_a_late_begin_of_a_migration_that_failed_changes_nothing(service, reconciler, agent):
+    """The events of a script name no Nova identity."""
+    enforce(service, reconciler)
+    service.guest_event(HOST, event("started", at=NOON + timedelta(milliseconds=5)), HOOK)
+    assert service.guest_event(HOST, event("leaving"), HOOK).run == ""
+    assert kernel(agent) == PLACED
+    assert not service.observe(HOST, 0.0).guests[0].leaving
+
+
 def test_an_event_from_a_clock_that_is_ahead_does_not_outdate_later_events(service, clock):
     service.guest_event(HOST, event("started", at=NOON + timedelta(days=900), nova=NOVA), HOOK)
     clock.at += timedelta(minutes=1)
@@ -196,7 +221,7 @@ def test_a_gone_event_keeps_the_hint_of_another_host(store):
     from pinner.model.event import GuestHint
 
     store.guest_hints.put(GuestHint(GUEST, "h2", NOON, NOVA))
-    store.guest_hints.forget(GUEST, HOST)
+    store.guest_hints.forget(GUEST, HOST, NOON)
     assert store.guest_hints.of("h2")[GUEST].nova == NOVA
     store.guest_hints.put(GuestHint(GUEST, HOST, NOON - timedelta(seconds=1)))
     assert store.guest_hints.of(HOST) == {}
