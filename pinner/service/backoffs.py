@@ -11,7 +11,8 @@ from pinner.store.repositories import Store
 
 
 class HostBackoffs:
-    """The back-offs of all hosts. One thread at a time changes those of a host."""
+    """The back-offs of all hosts. Several threads and servers may use those of a host: a reconcile counts, and a drift
+    report forgets what is over."""
 
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self._table = store.backoffs
@@ -20,25 +21,21 @@ class HostBackoffs:
     def of(self, host: str) -> Backoffs:
         """The host's back-offs that are not over. None of them ends later than its delay from now, also after a step
         of the clock backwards."""
-        stored = self._table.of(host)
-        current = backoff.forget(stored, self._now())
-        self._put(host, stored, current)
-        return current
+        return self._changed(host, backoff.forget)
 
     def corrected(self, host: str, drifts: Iterable[Drift]) -> Backoffs:
         """Count for each corrected drift how often its target has drifted; returns the new back-offs."""
-        stored = self._table.of(host)
-        counted = backoff.after_reconcile(drifts, stored, self._now())
-        self._put(host, stored, counted)
-        return counted
+        found = tuple(drifts)
+        return self._changed(host, lambda stored, now: backoff.after_reconcile(found, stored, now))
 
     def failed(self, host: str, errors: Mapping[Group, str]) -> Backoffs:
         """Count for each group that it could not be placed; returns the new back-offs."""
-        stored = self._table.of(host)
-        counted = backoff.after_failures(errors, stored, self._now())
-        self._put(host, stored, counted)
-        return counted
+        return self._changed(host, lambda stored, now: backoff.after_failures(errors, stored, now))
 
-    def _put(self, host: str, stored: Backoffs, current: Backoffs) -> None:
-        if current != stored:
-            self._table.put(host, current, self._now())
+    def _changed(self, host: str, change: Callable[[Backoffs, datetime], Backoffs]) -> Backoffs:
+        """The host's back-offs after a change, which is made in one transaction; none if nothing changes."""
+        now = self._now()
+        stored = self._table.of(host)
+        if change(stored, now) == stored:
+            return stored
+        return self._table.change(host, lambda latest: change(latest, now), now)

@@ -1,8 +1,9 @@
 """The back-offs of each host: they outlive a restart of the service."""
 
+from collections.abc import Callable
 from datetime import datetime
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Connection, Engine, select
 
 from pinner import codec
 from pinner.model.backoff import Backoff, Backoffs
@@ -24,10 +25,27 @@ class BackoffTable:
     def of(self, host: str) -> Backoffs:
         """The back-offs of a host."""
         with reading(self._engine) as connection:
-            body = connection.execute(select(tables.backoffs.c.body).filter_by(host=host)).scalar()
-        return {} if body is None else dict(_BACKOFFS.validate_json(body))
+            return _of(connection, host)
+
+    def change(self, host: str, change: Callable[[Backoffs], Backoffs], at: datetime) -> Backoffs:
+        """Change the back-offs of a host in one transaction; returns the new ones."""
+
+        def store(connection: Connection) -> Backoffs:
+            changed = change(_of(connection, host))
+            put_host_row(connection, tables.backoffs, host, _row(changed, at))
+            return changed
+
+        return write(self._engine, store)
 
     def put(self, host: str, backoffs: Backoffs, at: datetime) -> None:
         """Store the back-offs of a host, which replace its earlier ones."""
-        values = {"stored_at": at, "body": _BACKOFFS.dump_json(tuple(backoffs.items())).decode()}
-        write(self._engine, lambda connection: put_host_row(connection, tables.backoffs, host, values))
+        self.change(host, lambda _: backoffs, at)
+
+
+def _of(connection: Connection, host: str) -> Backoffs:
+    body = connection.execute(select(tables.backoffs.c.body).filter_by(host=host)).scalar()
+    return {} if body is None else dict(_BACKOFFS.validate_json(body))
+
+
+def _row(backoffs: Backoffs, at: datetime) -> dict[str, object]:
+    return {"stored_at": at, "body": _BACKOFFS.dump_json(tuple(backoffs.items())).decode()}
