@@ -9,7 +9,7 @@ import threading
 
 from pinner.heartbeat import Heartbeat
 from pinner.model.agent_audit import SignedHead
-from pinner.model.errors import HostUnreachable, Invalid, NotFound, StoreUnavailable
+from pinner.model.errors import NotFound, PinnerError, StoreUnavailable
 from pinner.service.hosts import Hosts
 from pinner.store.repositories import Store
 
@@ -53,7 +53,7 @@ class AuditHeads:
             return self._hosts.agent(host).audit_head(self._store.audit.head())
         except NotFound:
             return None
-        except (HostUnreachable, StoreUnavailable, Invalid) as error:
+        except PinnerError as error:
             LOG.warning("host %s: the heads of the audit trails cannot be exchanged now: %s", host, error)
             return None
 

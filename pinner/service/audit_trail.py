@@ -7,7 +7,7 @@ from contextlib import suppress
 from pinner.agent.protocol import Agent
 from pinner.agent.trail import MAX_RECORDS
 from pinner.model.agent_audit import AgentRecord, Anchor, SignedHead
-from pinner.model.errors import HostUnreachable, Invalid, NotFound, StoreUnavailable
+from pinner.model.errors import Busy, HostUnreachable, Invalid, NotFound, StoreUnavailable
 from pinner.model.verification import Finding, FindingKind, Verification, verification
 from pinner.service.audit_check import AgentCheck, CentreCheck
 from pinner.service.audit_export import export_lines
@@ -120,7 +120,7 @@ class AuditTrail:
         try:
             if check.reachable:
                 read(self._hosts.agent(host), check)
-        except (HostUnreachable, StoreUnavailable, Invalid) as error:
+        except (Busy, HostUnreachable, StoreUnavailable, Invalid) as error:
             check.reachable = False
             text = f"the trail of the agent on {host} is not verified: {error}"
             yield Finding(FindingKind.UNREACHABLE, "agent", host, 0, "", text)

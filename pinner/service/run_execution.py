@@ -10,7 +10,7 @@ from datetime import datetime
 
 from pinner.agent.protocol import Progress
 from pinner.model.agent_audit import SignedHead
-from pinner.model.errors import HostUnreachable, NotFound, PinnerError, RunConflict, StoreUnavailable, Unanswered
+from pinner.model.errors import HostUnreachable, PinnerError, RunConflict, StoreUnavailable, Unanswered
 from pinner.model.journal import Entry, Run, is_final
 from pinner.service.run_recorder import RunRecorder
 
@@ -73,7 +73,16 @@ class RunExecution:
                 LOG.exception("run %s failed", self._run.id)
             self._fail(error)
             return
-        self._recorder.close(ended, self._entries(), self._head())
+        self._store(ended)
+
+    def _store(self, ended: Run) -> None:
+        """Store the run's end with its entries; an agent that does not report them now is asked later."""
+        try:
+            entries = self._entries()
+        except PinnerError as error:
+            self._read_later(error)
+        else:
+            self._recorder.close(ended, entries, self._head())
 
     def _fail(self, error: Exception) -> None:
         begun = self._begun.is_set()
@@ -94,9 +103,9 @@ class RunExecution:
         try:
             journaled = self._journaled()
             if journaled.ended_at is not None:
-                self._recorder.close(journaled, self._entries(), self._head())
+                self._store(journaled)
                 return
-        except (HostUnreachable, NotFound) as unknown:
+        except PinnerError as unknown:
             error = unknown
         self._read_later(error)
 
@@ -113,7 +122,7 @@ class RunExecution:
                 self._flushed = time.monotonic()
                 self._recorder.flush()
                 self._notify()
-        except (StoreUnavailable, HostUnreachable) as error:
+        except PinnerError as error:
             LOG.warning("the progress of run %s is not stored yet: %s", self._run.id, error)
 
     def _begin(self) -> None:

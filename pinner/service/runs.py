@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -15,8 +14,8 @@ from pinner.model.errors import (
     NOTHING_CHANGED,
     Blocked,
     HostBusy,
-    HostUnreachable,
     NotFound,
+    PinnerError,
     RunConflict,
     StoreUnavailable,
 )
@@ -229,13 +228,16 @@ class RunManager:
         if (end := self._ends.get(run.id)) is None:
             self._updated(run)
             return
+        try:
+            has_ended = self._hosts.agent(run.host).run(run.id).ended_at is not None
+        except PinnerError:
+            return  # it may not have begun; then the agent makes one run after the other
         # A run that has not ended is refused by the agent, or refuses this one.
-        with suppress(NotFound, HostUnreachable, StoreUnavailable):
-            if self._hosts.agent(run.host).run(run.id).ended_at is not None:
-                try:
-                    end.result(END_SECONDS)
-                except FutureTimeoutError:
-                    raise HostBusy(run.host, run.id) from None
+        if has_ended:
+            try:
+                end.result(END_SECONDS)
+            except FutureTimeoutError:
+                raise HostBusy(run.host, run.id) from None
 
     def _notify(self) -> None:
         with self._progressed:
@@ -256,7 +258,7 @@ class RunManager:
             if journaled.ended_at is None:
                 return run
             entries = agent.entries(run.undoes or run.id)
-        except (HostUnreachable, StoreUnavailable) as error:
+        except PinnerError as error:  # whatever one agent answers, all other runs are shown
             LOG.warning("the agent cannot report the state of run %s now: %s", run.id, error)
             return run
         recorder = RunRecorder(run, "", self._runs, self._now, self._changed)

@@ -1,0 +1,89 @@
+"""An agent that refuses some calls, because it answers as many as it can, while it carries out a run all the same."""
+
+import time
+import uuid
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+from support.clock import Clock
+from support.in_memory_agent import InMemoryAgent
+from support.values import NOON, make_change, make_plan, make_run, make_snapshot
+
+from pinner.model.audit import Caller
+from pinner.model.errors import Busy
+from pinner.model.page import PageRequest
+from pinner.service.compose import compose
+
+ANN = Caller("ann", "10.0.0.1", "req-1")
+
+
+class RefusingAgent(InMemoryAgent):
+    """Refuses the calls that ``refused`` names."""
+
+    refused: frozenset[str] = frozenset()
+
+    def __getattribute__(self, name):
+        if name in object.__getattribute__(self, "refused"):
+            raise Busy("the agent", "it answers 64 calls already", overdue=False)
+        return super().__getattribute__(name)
+
+
+@pytest.fixture
+def clock():
+    return Clock(timedelta(seconds=1))
+
+
+@pytest.fixture
+def agent(tmp_path, clock):
+    made = RefusingAgent(tmp_path / "agent", make_snapshot(), clock)
+    yield made
+    made.refused = frozenset()
+    made.journal.close()
+
+
+@pytest.fixture
+def parts(agent, store, clock):
+    with closing(compose({"h1": agent}, store, clock, lambda: uuid.uuid4().hex[:12], 0.0)) as made:
+        yield made
+
+
+@pytest.fixture
+def plan(store):
+    basis = store.snapshots.add(make_snapshot())
+    made = make_plan("plan-3", basis, tuple(make_change(90 + 10 * n, after=str(n), threads=2) for n in (1, 2, 3)))
+    store.plans.add(made, NOON)
+    return made
+
+
+def wait_through(service, run):
+    while run.id in service._runs._recorders:
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("call", ["entries", "audit_head"])
+def test_a_run_goes_on_and_its_end_is_stored_as_soon_as_the_agent_answers(service, agent, plan, call, monkeypatch):
+    failures = []
+    monkeypatch.setattr("threading.excepthook", failures.append)
+    agent.refused = frozenset({call})
+    run = service._runs.carry_out(plan, ANN, "apply")
+    wait_through(service, run)
+    assert not failures
+    assert len(agent.masks) == 6
+    agent.refused = frozenset()
+    assert service.run(run.id).state == "applied"
+    assert [entry.state for entry in service.entries(run.id)] == ["done"] * 3
+
+
+def test_one_open_run_of_an_agent_that_refuses_hides_no_other_run(service, agent, store, plan, parts):
+    store.runs.add(make_run("run-open", started_at=NOON))
+    agent.refused = frozenset({"run", "entries", "close_run"})
+    assert service.run("run-open").state == "running"
+    assert [run.id for run in service.runs(None, PageRequest(5)).items] == ["run-open"]
+    parts.runs.catch_up()  # a server starts
+
+
+def test_an_audit_is_verified_as_far_as_the_agent_answers(service, agent):
+    agent.refused = frozenset({"audit_records"})
+    found = service.verify_audit()
+    assert [finding.kind for finding in found.findings] == ["unreachable"]
