@@ -9,6 +9,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,6 +37,15 @@ _TIMEVAL = struct.Struct("ll")
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """An error of the agent."""
+
+    code: str
+    message: str
+    details: dict[str, Any]
+
+
 class AgentClient:
     """Satisfies Agent. Every call opens its own connection, so that a long call does not delay others.
 
@@ -54,11 +64,11 @@ class AgentClient:
 
     def snapshot(self, sample_seconds: float) -> Snapshot:
         """See Agent."""
-        return codec.read(Snapshot, self._call(sample_seconds, call="snapshot", sample_seconds=sample_seconds))
+        return self._read(Snapshot, self._call(sample_seconds, call="snapshot", sample_seconds=sample_seconds))
 
     def topology(self) -> Topology:
         """See Agent."""
-        return codec.read(Topology, self._call(call="topology"))
+        return self._read(Topology, self._call(call="topology"))
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
         """See Agent."""
@@ -70,28 +80,28 @@ class AgentClient:
 
     def run(self, run: str) -> Run:
         """See Agent."""
-        return codec.read(Run, self._call(call="run", run=run))
+        return self._read(Run, self._call(call="run", run=run))
 
     def close_run(self, run: Run) -> Run:
         """See Agent."""
-        return codec.read(Run, self._call(call="close_run", run=run))
+        return self._read(Run, self._call(call="close_run", run=run))
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """See Agent."""
-        return tuple(codec.read(Entry, entry) for entry in self._call(call="entries", run=run))
+        return self._read(tuple[Entry, ...], self._call(call="entries", run=run))
 
     def host_events(self, after: int, timeout: float, process_names: tuple[str, ...]) -> tuple[HostEvent, ...]:
         """See Agent."""
         found = self._call(timeout, call="host_events", after=after, timeout=timeout, process_names=process_names)
-        return codec.read(tuple[HostEvent, ...], found)
+        return self._read(tuple[HostEvent, ...], found)
 
     def health(self) -> AgentHealth:
         """See Agent."""
-        return codec.read(AgentHealth, self._call(call="health"))
+        return self._read(AgentHealth, self._call(call="health"))
 
     def has_guest(self, guest: str) -> bool:
         """See Agent."""
-        return codec.read(bool, self._call(call="has_guest", guest=guest))
+        return self._read(bool, self._call(call="has_guest", guest=guest))
 
     def publish_guest_event(self, guest: str, detail: str) -> None:
         """See Agent."""
@@ -104,7 +114,7 @@ class AgentClient:
     def explain(self, drifts: tuple[Drift, ...]) -> tuple[Drift, ...]:
         """See Agent."""
         given = [codec.plain(drift) for drift in drifts]
-        return codec.read(tuple[Drift, ...], self._call(call="explain", drifts=given))
+        return self._read(tuple[Drift, ...], self._call(call="explain", drifts=given))
 
     def set_excluded(self, guest: str, *, excluded: bool) -> None:
         """See Agent."""
@@ -112,11 +122,11 @@ class AgentClient:
 
     def audit_head(self, centre: ChainHead | None) -> SignedHead:
         """See Agent."""
-        return codec.read(SignedHead, self._call(call="audit_head", centre=centre))
+        return self._read(SignedHead, self._call(call="audit_head", centre=centre))
 
     def audit_records(self, after: int, limit: int) -> tuple[AgentRecord, ...]:
         """See Agent."""
-        return codec.read(tuple[AgentRecord, ...], self._call(call="audit_records", after=after, limit=limit))
+        return self._read(tuple[AgentRecord, ...], self._call(call="audit_records", after=after, limit=limit))
 
     def _call(self, seconds: float = 0.0, progress: Progress | None = None, **call: object) -> Any:
         """The result of a call that takes ``seconds`` by its nature. Raises the agent's error."""
@@ -131,7 +141,10 @@ class AgentClient:
         if message is None:
             raise self._silent(seconds + self._patience, f"has worked on the call {call['call']}", asked=True)
         if "error" in message:
-            raise revive(**message["error"])
+            refusal = self._read(_Refusal, message["error"])
+            raise revive(refusal.code, refusal.message, refusal.details)
+        if "result" not in message:
+            raise self._unreadable(Invalid("message", ", ".join(message) or "{}", "a result or an error"))
         return message["result"]
 
     def _receive(self, peer: socket.socket) -> dict[str, Any]:
@@ -141,8 +154,8 @@ class AgentClient:
             raise self._unreadable(error) from None
 
     def _read(self, kind: type[T], value: object) -> T:
-        """The value of a run's message. It is no refusal of the agent if this process cannot read it: the run may go
-        on."""
+        """The value of a message. A value that this process cannot read is no refusal of the agent, which may have done
+        what it was asked, nor is the caller's request wrong."""
         try:
             return codec.read(kind, value)
         except Invalid as error:
@@ -167,7 +180,7 @@ class AgentClient:
                 hear()
                 if "progress" in message:
                     if progress is not None:
-                        progress(self._read(Entry, message["progress"]), message["total"])
+                        progress(self._read(Entry, message["progress"]), self._read(int, message.get("total")))
                 elif "alive" not in message:
                     return message
         except wire.Overdue:
