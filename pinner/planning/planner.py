@@ -1,6 +1,6 @@
 """Makes a plan from a snapshot and a request. Pure: the same snapshot and request always give the same plan."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
 
@@ -24,7 +24,7 @@ from pinner.planning.score import score
 from pinner.planning.strategies import per_flavor
 from pinner.planning.strategy import Answer, Strategy, installed
 
-_BACKED_OFF = "it is in back-off: another program moves it again each time"
+_NEEDS_CPU = "it needs a CPU of a target that stays as it is"
 
 EVERYWHERE = (
     "strategy",
@@ -83,18 +83,22 @@ def require_possible(snapshot: Snapshot, request: Request) -> None:
         plan_from_placement(snapshot, "", request, None)
 
 
-def leave_out(plan: Plan, excluded_keys: Collection[TargetKey], placement: Placement | None) -> Plan:
-    """The plan without the changes of these targets, and without the guests that need a CPU which one of them keeps;
-    under another id. The plan itself if it changes none of them."""
-    out = [change for change in plan.changes if change.target.key in excluded_keys]
+def leave_out(plan: Plan, reasons: Mapping[TargetKey, str], placement: Placement | None) -> Plan:
+    """The plan, under another id, without the changes of the targets that have a reason here, and without the guests
+    that need a CPU which one of these targets keeps. The plan itself if it changes none of these targets."""
+    out = [change for change in plan.changes if change.target.key in reasons]
     left = tuple(change for change in plan.changes if change not in out)
     if not out:
         return plan
     while blocked := {group_of(left[position].target) for position, _ in without_room(out, left)}:
         out += [change for change in left if group_of(change.target) in blocked]
         left = tuple(change for change in left if change not in out)
-    name = _id_from_placement(plan.basis.snapshot, plan.request, placement, sorted(map(str, excluded_keys)))
-    skipped = tuple(LeftOut(change.target, _BACKED_OFF) for change in plan.changes if change not in left)
+    name = _id_from_placement(plan.basis.snapshot, plan.request, placement, sorted(map(str, reasons)))
+    skipped = tuple(
+        LeftOut(change.target, reasons.get(change.target.key, _NEEDS_CPU))
+        for change in plan.changes
+        if change not in left
+    )
     return replace(plan, id=name, changes=left, skipped=(*plan.skipped, *skipped))
 
 
@@ -252,7 +256,7 @@ def _load_warnings(context: Context, roles: Roles) -> Iterator[str]:
 
 
 def _id_from_placement(
-    snapshot_id: str, request: Request, placement: Placement | None, excluded_keys: Collection[str]
+    snapshot_id: str, request: Request, placement: Placement | None, excluded_keys: Iterable[str]
 ) -> str:
     recorded = codec.dump(placement) if placement else b""
     return plan_id(snapshot_id.encode(), codec.dump(request), recorded, *map(str.encode, excluded_keys))

@@ -22,6 +22,7 @@ from pinner.model.plan import Plan
 from pinner.model.policy import Policy
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
+from pinner.planning.placement.backoff import reasons as backoff_reasons
 from pinner.planning.placement.backoff import with_backoff
 from pinner.planning.placement.drift import OTHERS, reasoned
 from pinner.planning.placement.process_matching import watched
@@ -133,8 +134,7 @@ class Reconciler:
         if seen.policy is None or seen.plan is None:
             return self._report(host, seen)
         caller = self._caller(cause)
-        backed_off = {drift.target.key for drift in seen.drifts if drift.backoff_until}
-        wanted = reasoned(planner.leave_out(seen.plan, backed_off, seen.placement), seen.drifts)
+        wanted = reasoned(planner.leave_out(seen.plan, backoff_reasons(seen.drifts), seen.placement), seen.drifts)
         enforced = seen.policy.mode == "enforce"
         possible = not wanted.blocked and bool(wanted.changes)
         if not seen.plan.changes or (seen.placement is None and not (enforced and possible)):

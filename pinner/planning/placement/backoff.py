@@ -18,6 +18,11 @@ def with_backoff(found: tuple[Drift, ...], backoffs: Backoffs, now: datetime) ->
     return tuple(_with_backoff(drift, backoffs, now) for drift in found)
 
 
+def reasons(found: Iterable[Drift]) -> dict[TargetKey, str]:
+    """Why the policy skips the targets of these drifts that are in backoff."""
+    return {drift.target.key: _reason(drift) for drift in found if drift.backoff_until}
+
+
 def after_reconcile(found: Iterable[Drift], backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
     """The back-offs after a reconcile has corrected these drifts."""
     counted, found = forget(backoffs, now), tuple(found)
@@ -47,6 +52,12 @@ def forget(backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
 
 def _times(backoffs: Backoffs, target: TargetKey) -> int:
     return backoffs[target].times if target in backoffs else 0
+
+
+def _reason(drift: Drift) -> str:
+    if drift.cause == "failed":
+        return f"it is in backoff, because it could not be placed: {drift.detail}"
+    return "it is in backoff, because another program moves it again each time"
 
 
 def _with_backoff(drift: Drift, backoffs: Backoffs, now: datetime) -> Drift:

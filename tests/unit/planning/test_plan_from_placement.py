@@ -319,10 +319,10 @@ def test_the_changes_of_given_targets_can_be_left_out_of_a_plan():
     host = snapshot(TWO_NODES, [guest(1, 2, ALL)])
     made = planner.plan_from_placement(host, "s", Request(), None)
     excluded = ("vcpu", host.guests[0].uuid, 1)
-    less = planner.leave_out(made, {excluded}, None)
+    less = planner.leave_out(made, {excluded: "it waits"}, None)
     assert len(less.changes) == len(made.changes) - 1
     assert less.id != made.id
-    assert planner.leave_out(made, {("vcpu", "absent", 0)}, None) is made
+    assert planner.leave_out(made, {("vcpu", "absent", 0): "it waits"}, None) is made
 
 
 quietly = settings(

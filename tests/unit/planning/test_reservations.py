@@ -99,9 +99,11 @@ def test_a_vcpu_in_back_off_is_known_to_the_plan():
     placement = record(replace(first, request=request), HOST, None)
     made = planner.plan_from_placement(held, "s", request, placement)
     assert made.changes
-    left = planner.leave_out(made, {moved.key}, placement)
+    left = planner.leave_out(made, {moved.key: "it waits"}, placement)
     require_free(left, held)
-    assert moved.key in {each.target.key for each in left.skipped}
+    reasons = {each.target.key: each.why for each in left.skipped}
+    assert reasons.pop(moved.key) == "it waits"
+    assert set(reasons.values()) <= {"it needs a CPU of a target that stays as it is"}
 
 
 def test_floating_plans_hand_out_nothing():

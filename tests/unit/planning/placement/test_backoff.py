@@ -9,7 +9,7 @@ from pinner.model.backoff import BASE_DELAY, FORGET_AFTER, MAX_DELAY, Backoff
 from pinner.model.change import Target
 from pinner.model.drift import Drift
 from pinner.model.groups import group_of
-from pinner.planning.placement.backoff import after_failures, after_reconcile, forget, with_backoff
+from pinner.planning.placement.backoff import after_failures, after_reconcile, forget, reasons, with_backoff
 
 CHANGE = make_change(100)
 DRIFT = Drift(CHANGE.target, CHANGE.after, CHANGE.before, "unknown")
@@ -100,3 +100,15 @@ def test_a_clock_that_is_set_back_by_a_day_lengthens_no_delay():
     backoffs = forget(backoffs, after(6))
     (free,) = with_backoff((DRIFT,), backoffs, after(6))
     assert free.backoff_until is None
+
+
+def test_a_target_in_backoff_is_skipped_with_the_true_reason():
+    failed = after_failures({group_of(DRIFT.target): "its QEMU hangs"}, {}, NOON)
+    assert reasons(with_backoff((DRIFT,), failed, after(1))) == {
+        DRIFT.target.key: "it is in backoff, because it could not be placed: its QEMU hangs"
+    }
+    contested = {DRIFT.target.key: Backoff(3, NOON)}
+    assert reasons(with_backoff((DRIFT,), contested, after(1))) == {
+        DRIFT.target.key: "it is in backoff, because another program moves it again each time"
+    }
+    assert reasons((DRIFT,)) == {}
