@@ -156,7 +156,7 @@ def _cpu_options(group: Options) -> None:
         metavar="N",
         type=cores,
         help="the fewest cores of each NUMA node that housekeeping, emulators and vCPUs get each, however many CPUs "
-        "restricted processes claim (default: [host] minimum_cores in the configuration, 1)",
+        "processes are restricted to (default: [host] minimum_cores in the configuration, 1)",
     )
     group.add_argument(
         "--busy-threshold",

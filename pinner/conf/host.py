@@ -27,6 +27,6 @@ OPTIONS = [
         min=1,
         max=MAX_CPUS,
         help="The fewest cores of each NUMA node that housekeeping, emulators and vCPUs get each, however many CPUs "
-        "restricted processes claim. A plan can ask for another minimum.",
+        "processes are restricted to. A plan can ask for another minimum.",
     ),
 ]

@@ -52,7 +52,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class Restrictions:
-    """One restricted affinity for each mask, in the name of the process with the firmest and largest claim to it."""
+    """One restricted affinity for each mask, in the name of one process: a firm one first, then the one with the most load."""
 
     counting: tuple[RestrictedAffinity, ...]
     """Those that keep their CPUs."""
@@ -188,8 +188,8 @@ class _Need:
     cpus: CpuSet
     amounts: _Amounts
     beside_firm: _Amounts
-    """The same beside firm restricted affinities: roles that share CPUs anyway, on a small node, need one minimum. The
-    isolated CPUs of a node may all be those of firm ones: guests have those of other nodes."""
+    """The cores that firm restricted affinities must leave. On a node so small that the roles share CPUs, one minimum is
+    enough for all roles. Of the isolated CPUs they need leave none: guests can use those of other nodes."""
 
     @classmethod
     def of(cls, base: AllocatableCpus, cpus: CpuSet, free: CpuSet) -> "_Need":
