@@ -1,4 +1,4 @@
-"""Back-offs: how often a policy tried to place a target in vain, and when it tries again."""
+"""Backoffs: how often a policy tried to place a target in vain, and when it tries again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,4 +47,4 @@ class Backoff:
 
 
 Backoffs = Mapping[TargetKey, Backoff]
-"""The back-offs of a host: of contested targets by kind, owner and part, and of failed groups by Group."""
+"""The backoffs of a host: of contested targets by kind, owner and part, and of failed groups by Group."""

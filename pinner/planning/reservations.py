@@ -16,7 +16,7 @@ def require_free(plan: Plan, snapshot: Snapshot) -> None:
     """Raises StalePlan where the plan gives a vCPU an isolated CPU to which a vCPU of another guest is pinned.
 
     The planner never does that (cpu_allocator), so that guest was pinned after the plan was made. The plan
-    knows three kinds of vCPUs, which are no obstacle: those that it moves away, those in back-off, and those of a guest
+    knows three kinds of vCPUs, which are no obstacle: those that it moves away, those in backoff, and those of a guest
     that it lists as unplaced.
     """
     handed_out = _handed_out(plan, snapshot)

@@ -1,4 +1,4 @@
-"""HostBackoffs: the back-offs of the hosts' policies, stored so that they outlive a restart."""
+"""HostBackoffs: the backoffs of the hosts' policies, stored so that they outlive a restart."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -11,7 +11,7 @@ from pinner.store.repositories import Store
 
 
 class HostBackoffs:
-    """The back-offs of all hosts. Several threads and servers may use those of a host: a reconcile counts, and a drift
+    """The backoffs of all hosts. Several threads and servers may use those of a host: a reconcile counts, and a drift
     report forgets what is over."""
 
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
@@ -19,21 +19,21 @@ class HostBackoffs:
         self._now = now
 
     def of(self, host: str) -> Backoffs:
-        """The host's back-offs that are not over. None of them ends later than its delay from now, also after a step
+        """The host's backoffs that are not over. None of them ends later than its delay from now, also after a step
         of the clock backwards."""
         return self._changed(host, backoff.forget)
 
     def corrected(self, host: str, drifts: Iterable[Drift]) -> Backoffs:
-        """Count for each corrected drift how often its target has drifted; returns the new back-offs."""
+        """Count for each corrected drift how often its target has drifted; returns the new backoffs."""
         found = tuple(drifts)
         return self._changed(host, lambda stored, now: backoff.after_reconcile(found, stored, now))
 
     def failed(self, host: str, errors: Mapping[Group, str]) -> Backoffs:
-        """Count for each group that it could not be placed; returns the new back-offs."""
+        """Count for each group that it could not be placed; returns the new backoffs."""
         return self._changed(host, lambda stored, now: backoff.after_failures(errors, stored, now))
 
     def _changed(self, host: str, change: Callable[[Backoffs, datetime], Backoffs]) -> Backoffs:
-        """The host's back-offs after a change, which is made in one transaction; none if nothing changes."""
+        """The host's backoffs after a change, which is made in one transaction; none if nothing changes."""
         now = self._now()
         stored = self._table.of(host)
         if change(stored, now) == stored:

@@ -111,7 +111,7 @@ class Reconciler:
 
         ``measured``: CPU use is measured for the configured sample, so that newly busy processes are found. A host
         without a recorded placement is always measured. A guest or process that cannot be placed is not tried again
-        until the end of its back-off, and delays no other one. Raises HostBusy while another run holds the host,
+        until the end of its backoff, and delays no other one. Raises HostBusy while another run holds the host,
         StalePlan, NovaConflict or Refused where the host changes at each attempt, and the errors of agent and store.
         """
         measurement = self._measure(host, measured=measured)
@@ -215,7 +215,7 @@ class Reconciler:
             self._store.placements.put(placement, self._now(), run_seq)
 
     def _record_drift(self, host: str, seen: Observation, caller: Caller) -> None:
-        """Write the drifts that are new since the last observation to the audit trail, except those in back-off."""
+        """Write the drifts that are new since the last observation to the audit trail, except those in backoff."""
         before = self._recorded_drift.get(host, frozenset())
         self._recorded_drift[host] = frozenset((drift.target.key, drift.cause) for drift in seen.drifts)
         found = tuple(
@@ -228,7 +228,7 @@ class Reconciler:
             self._record(caller, AuditAction.DRIFT_FOUND, host, f"{len(found)} targets", named + more)
 
     def _record_backoffs(self, host: str, ended: Iterable[Drift], backoffs: Backoffs, caller: Caller) -> None:
-        """Write to the audit trail which targets are in back-off from now on."""
+        """Write to the audit trail which targets are in backoff from now on."""
         for drift in ended:
             state = backoffs.get(drift.target.key) if drift.cause in OTHERS else None
             if state is not None and state.times >= FREE_RETRIES:
@@ -237,7 +237,7 @@ class Reconciler:
                 self._record(caller, AuditAction.DRIFT_BACKOFF, host, str(drift.target), result)
 
     def _back_off(self, host: str, failures: Failures, caller: Caller) -> Backoffs:
-        """Skip these guests and processes for a while, and write that to the audit trail; returns the new back-offs."""
+        """Skip these guests and processes for a while, and write that to the audit trail; returns the new backoffs."""
         backoffs = self._backoffs.failed(host, {group: error for group, (_, error) in failures.items()})
         for group, (target, error) in failures.items():
             until = backoffs[group].backoff_until.isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""The back-offs of each host: they outlive a restart of the service."""
+"""The backoffs of each host: they outlive a restart of the service."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -17,18 +17,18 @@ _BACKOFFS = codec.adapter(tuple[tuple[TargetKey, Backoff], ...])
 
 
 class BackoffTable:
-    """The back-offs of one database, in one row for each host."""
+    """The backoffs of one database, in one row for each host."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def of(self, host: str) -> Backoffs:
-        """The back-offs of a host."""
+        """The backoffs of a host."""
         with reading(self._engine) as connection:
             return _of(connection, host)
 
     def change(self, host: str, change: Callable[[Backoffs], Backoffs], at: datetime) -> Backoffs:
-        """Change the back-offs of a host in one transaction; returns the new ones."""
+        """Change the backoffs of a host in one transaction; returns the new ones."""
 
         def store(connection: Connection) -> Backoffs:
             changed = change(_of(connection, host))
@@ -38,7 +38,7 @@ class BackoffTable:
         return write(self._engine, store)
 
     def put(self, host: str, backoffs: Backoffs, at: datetime) -> None:
-        """Store the back-offs of a host, which replace its earlier ones."""
+        """Store the backoffs of a host, which replace its earlier ones."""
         self.change(host, lambda _: backoffs, at)
 
 

@@ -182,7 +182,7 @@ class Audit:
             if drift["backoff_until"]:
                 wait = datetime.fromisoformat(drift["backoff_until"]) - datetime.fromisoformat(report["at"])
                 if wait > LONGEST_BACKOFF:
-                    raise Violation("back-off", f"pinner waits for {wait}: {drift}")
+                    raise Violation("backoff", f"pinner waits for {wait}: {drift}")
             part, expected = _part_of(drift["target"]), drift["expected"]
             actual = {mask for (owner, _), mask in self._environment.threads().items() if owner == part}
             if actual == {expected}:

@@ -13,7 +13,7 @@ from pinner.planning.placement.drift import OTHERS
 
 
 def with_backoff(found: tuple[Drift, ...], backoffs: Backoffs, now: datetime) -> tuple[Drift, ...]:
-    """The drifts, each with how often it was moved back already, and with the end of its back-off. While a guest or
+    """The drifts, each with how often it was moved back already, and with the end of its backoff. While a guest or
     process is not tried again after a failure, that failure is the cause of its drifts."""
     return tuple(_with_backoff(drift, backoffs, now) for drift in found)
 
@@ -24,7 +24,7 @@ def reasons(found: Iterable[Drift]) -> dict[TargetKey, str]:
 
 
 def after_reconcile(found: Iterable[Drift], backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
-    """The back-offs after a reconcile has corrected these drifts."""
+    """The backoffs after a reconcile has corrected these drifts."""
     counted, found = forget(backoffs, now), tuple(found)
     for group in {group_of(drift.target) for drift in found} & counted.keys():
         counted[group] = replace(counted[group], error="")
@@ -35,13 +35,13 @@ def after_reconcile(found: Iterable[Drift], backoffs: Backoffs, now: datetime) -
 
 
 def after_failures(errors: Mapping[Group, str], backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
-    """The back-offs after a reconcile could not place these groups."""
+    """The backoffs after a reconcile could not place these groups."""
     counted = forget(backoffs, now)
     return counted | {group: Backoff(_times(counted, group) + 1, now, error) for group, error in errors.items()}
 
 
 def forget(backoffs: Backoffs, now: datetime) -> dict[TargetKey, Backoff]:
-    """The back-offs without those that are over. After a step of the clock backwards, none began later than now: so
+    """The backoffs without those that are over. After a step of the clock backwards, none began later than now: so
     none ends later than its delay from now."""
     return {
         target: replace(backoff, last=min(backoff.last, now))

@@ -1,4 +1,4 @@
-"""The back-offs of each host."""
+"""The backoffs of each host."""
 
 from datetime import timedelta
 

@@ -44,7 +44,7 @@ LOOKS = {
     "audit of an actor": lambda engine: Audit(engine).list(None, "ann", None, PageRequest()),
     "audit of an actor on a host": lambda engine: Audit(engine).list("h1", "ann", None, PageRequest()),
     "hints": lambda engine: GuestHints(engine).of("h1"),
-    "the back-offs": lambda engine: BackoffTable(engine).of("h1"),
+    "the backoffs": lambda engine: BackoffTable(engine).of("h1"),
     "the placement": lambda engine: Placements(engine).get("h1"),
     "the policy": find_policy,
 }

@@ -1,4 +1,4 @@
-"""The back-off from targets that another program moves again. The tests pass the time as a number."""
+"""The backoff from targets that another program moves again. The tests pass the time as a number."""
 
 from datetime import timedelta
 
