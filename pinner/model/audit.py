@@ -22,7 +22,7 @@ class AuditAction(StrEnum):
     plan.create     a plan was computed and stored
     run.apply       an apply was started or refused
     run.rollback    a rollback was started or refused
-    run.release     a run that gives a guest its earlier CPUs back was started or refused
+    run.release     a run that gives a guest its previous CPUs was started or refused
     run.change      one change of a run was made, undone, or failed
     run.recover     recovery ended a run whose process had died
     run.end         a run ended
@@ -30,8 +30,8 @@ class AuditAction(StrEnum):
     policy.delete   a host's policy was deleted
     guest.event     an event of a guest was reported by libvirt's hook script, Nova or a caller
     guest.exclude   a guest was excluded from placement, or included again
-    drift.found     drift was found on a host whose policy does not enforce
-    drift.backoff   a target was moved away again so often that pinner does not restore it for a while
+    drift.found     drift was found; the policy does not enforce, or its plan would make the score worse
+    drift.backoff   pinner waits: a target was moved away again and again, or a guest or process could not be placed
     token.create    an API token was made
     token.revoke    an API token was revoked
     request.refuse  a request was answered with status 401, 403 or 429, or several such requests were counted

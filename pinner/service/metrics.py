@@ -28,7 +28,7 @@ class Metrics:
         self._registry = registry = CollectorRegistry()
         self._looks = Histogram(
             "pinner_look_seconds",
-            "Time of a look at a host, without the sample of CPU use.",
+            "Time of a scan of a host, without the sample of CPU use.",
             ["host"],
             registry=registry,
             buckets=_SECONDS,
@@ -49,7 +49,7 @@ class Metrics:
         )  # fmt: skip
         self._drifts = Gauge("pinner_drifts", "Targets that differ from their place.", ["host"], registry=registry)
         self._backoffs = Gauge(
-            "pinner_backoffs", "Targets that the policy leaves alone for now: their drift came back.", ["host"],
+            "pinner_backoffs", "Targets in backoff: their drift came back, or they could not be placed.", ["host"],
             registry=registry,
         )  # fmt: skip
         self._unplaced = Gauge(

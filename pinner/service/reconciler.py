@@ -215,7 +215,8 @@ class Reconciler:
             self._store.placements.put(placement, self._now(), run_seq)
 
     def _record_drift(self, host: str, seen: Observation, caller: Caller) -> None:
-        """Write the drifts that are new since the last observation to the audit trail, except those in backoff."""
+        """Write the drifts that are new since the last observation to the audit trail, and count them for the backoff;
+        except those in backoff."""
         before = self._recorded_drift.get(host, frozenset())
         self._recorded_drift[host] = frozenset((drift.target.key, drift.cause) for drift in seen.drifts)
         found = tuple(
