@@ -1,8 +1,8 @@
 """The size of automatic sets: one step, or more where the measured load of a role needs more.
 
 A set is full at FULL of its CPUs: a set without a free moment measures a little less than 100 %. The fullest set grows
-by a step until none is full, or until both have MOST_STEPS together. A set that an earlier plan made one step larger
-than needed stays: otherwise a small change of the load would move every guest.
+by a step until none is full, or until both sets have MOST_STEPS together. A set that an earlier plan made one step
+larger than needed stays: otherwise a small change of the load would move every guest.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ FULL = 0.95
 
 
 def is_full(load: float, cpus: CpuSet) -> bool:
-    """Whether a load in CPUs needs a larger set."""
+    """Whether a load, in CPUs, needs a set larger than ``cpus``."""
     return load > FULL * len(cpus)
 
 
@@ -29,10 +29,7 @@ def sized(allocatable: AllocatableCpus, request: Request, free: CpuSet, *, isola
         return slices.of_nodes(allocatable, request, free, steps, isolating=isolating)
 
     steps, found = Steps(1, 1), made(Steps(1, 1))
-    while True:
-        grown = next(_larger(allocatable, request, steps, slices.union_of(found)), None)
-        if grown is None:
-            break
+    while grown := _larger(allocatable, request, steps, slices.union_of(found)):
         larger = made(grown)
         if slices.union_of(larger) == slices.union_of(found):
             break
@@ -44,10 +41,10 @@ def sized(allocatable: AllocatableCpus, request: Request, free: CpuSet, *, isola
     return found
 
 
-def _larger(allocatable: AllocatableCpus, request: Request, steps: Steps, sets: Slices) -> Iterator[Steps]:
-    """The next sizes, the one for the fullest set first; none where no automatic set is full."""
+def _larger(allocatable: AllocatableCpus, request: Request, steps: Steps, sets: Slices) -> Steps | None:
+    """The sizes with one more step for the fullest set; None where no automatic set is full, or none may grow."""
     if sum(steps) >= MOST_STEPS:
-        return
+        return None
     demand = allocatable.demand
     options = (
         (demand.housekeeping, sets.housekeeping, request.housekeeping, Steps(steps.housekeeping + 1, steps.emulator)),
@@ -58,19 +55,20 @@ def _larger(allocatable: AllocatableCpus, request: Request, steps: Steps, sets: 
         for load, cpus, asked, larger in options
         if asked == AUTO and cpus and is_full(load, cpus)
     ]
-    yield from (larger for _, larger in sorted(full, key=lambda each: -each[0]))
+    return max(full, key=lambda each: each[0])[1] if full else None
 
 
 def _may_be_larger(allocatable: AllocatableCpus) -> bool:
-    """Whether any thread has an affinity as small as a set: usually none has before the first plan."""
+    """Whether an earlier plan or an administrator may have made the sets larger: then a thread has an affinity as small
+    as a set. Before the first plan usually none has."""
     demand, most = allocatable.demand, len(allocatable.online) // slices.MOST
     small = any(len(mask) <= most for mask in demand.housekeeping_now | demand.emulator_now)
     return small or bool(allocatable.by_hand)
 
 
 def _others(allocatable: AllocatableCpus, needed: Steps) -> Iterator[Steps]:
-    """The sizes that the sets may have now: as needed, then one step larger, or else as an administrator made
-    housekeeping."""
+    """The sizes to compare with the present sets, the needed size first; then each set one step larger. Where an
+    administrator made the housekeeping set by hand, it may have any size."""
     if allocatable.by_hand:
         for housekeeping in range(1, MOST_STEPS):
             emulator = min(needed.emulator, MOST_STEPS - housekeeping)
@@ -83,8 +81,8 @@ def _others(allocatable: AllocatableCpus, needed: Steps) -> Iterator[Steps]:
 
 
 def _is_now(allocatable: AllocatableCpus, by_node: dict[Node, Slices], *, exactly: bool) -> bool:
-    """Whether threads have these sets now. Housekeeping's size shows in where the emulator set is; with ``exactly``,
-    the emulator set itself must be there."""
+    """Whether threads have these sets now. The emulator set alone shows the size of the housekeeping set too, because
+    it begins after that. With ``exactly``, the housekeeping set alone is not enough."""
     sets, now = slices.union_of(by_node), allocatable.demand
     emulator = not now.emulator_now.isdisjoint((sets.emulator, *(part.emulator for part in by_node.values())))
     if allocatable.by_hand:

@@ -26,13 +26,12 @@ from pinner.planning.exclusions import (
     operators_cpus,
     own_cpus,
 )
+from pinner.planning.slices import ROLES
 
 NAMED = 5
 """How many owners a message names."""
 
 _FIRM = ("privileged", "configured")
-_ROLES = 3
-"""Housekeeping, emulators and vCPUs."""
 _BESIDE_ISOLATED = 2
 """The roles that need balanced CPUs on a node where vCPUs get the isolated ones."""
 
@@ -52,7 +51,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class Restrictions:
-    """One restricted affinity for each mask, in the name of one process: a firm one first, then the one with the most load."""
+    """One restricted affinity for each mask. It names one process: a firm one first, then the most loaded one."""
 
     counting: tuple[RestrictedAffinity, ...]
     """Those that keep their CPUs."""
@@ -183,20 +182,20 @@ def _amounts(base: AllocatableCpus, free: CpuSet) -> _Amounts:
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """The cores of one node that the roles need; no more than the node has without restricted affinities."""
+    """The cores of one node that the roles need, at most those that the node has without restricted affinities."""
 
     cpus: CpuSet
     amounts: _Amounts
     beside_firm: _Amounts
-    """The cores that firm restricted affinities must leave. On a node so small that the roles share CPUs, one minimum is
-    enough for all roles. Of the isolated CPUs they need leave none: guests can use those of other nodes."""
+    """The cores that firm restricted affinities must leave. On a small node, where roles share CPUs anyway, one minimum
+    is enough for all roles. No isolated CPU must be left: guests can use the isolated CPUs of other nodes."""
 
     @classmethod
     def of(cls, base: AllocatableCpus, cpus: CpuSet, free: CpuSet) -> "_Need":
-        least, roles = base.minimum_cores, _BESIDE_ISOLATED if base.isolating and free & base.isolated else _ROLES
+        least, roles = base.minimum_cores, _BESIDE_ISOLATED if base.isolating and free & base.isolated else len(ROLES)
         balanced, vcpus, every, isolated = _amounts(base, free)
-        small = every.worth < _ROLES * least or balanced.worth < roles * least
-        for_roles = balanced.at_most(roles * least), vcpus.at_most(least), every.at_most(_ROLES * least)
+        small = every.worth < len(ROLES) * least or balanced.worth < roles * least
+        for_roles = balanced.at_most(roles * least), vcpus.at_most(least), every.at_most(len(ROLES) * least)
         shared = balanced.at_most(least), vcpus.at_most(least), every.at_most(least)
         return cls(
             cpus,

@@ -11,12 +11,10 @@ from pinner.planning import slices
 from pinner.planning.allocatable_cpus import AllocatableCpus
 from pinner.planning.growth import sized
 
-_ROLES = ("housekeeping", "emulators", "vCPUs")
-
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The sets, and the emulator set by node."""
+    """The sets of a plan, and the emulator set by node."""
 
     roles: Roles
     emulator_on: Mapping[int | None, CpuSet]
@@ -60,16 +58,16 @@ def _new(allocatable: AllocatableCpus, request: Request, *, isolating: bool) -> 
     free = allocatable.shared - literal["housekeeping"] - literal["emulator"]
     _require_room(allocatable, request, free)
     by_node = sized(allocatable, request, free, isolating=isolating)
-    sets_ = slices.union_of(by_node)
-    vcpu = allocatable.nova.for_vcpus(sets_.vcpu)
+    auto = slices.union_of(by_node)
+    vcpu = allocatable.nova.for_vcpus(auto.vcpu)
     roles = Roles(
-        housekeeping=literal["housekeeping"] or sets_.housekeeping,
-        emulator=literal["emulator"] or sets_.emulator,
+        housekeeping=literal["housekeeping"] or auto.housekeeping,
+        emulator=literal["emulator"] or auto.emulator,
         vcpu=vcpu | allocatable.exclusive if isolating else vcpu,
         notes=tuple(part.note for part in by_node.values() if part.note),
     )
-    sets = {"housekeeping": roles.housekeeping, "emulators": roles.emulator, "vCPUs": roles.vcpu}
-    if missing := [name for name, cpus in sets.items() if not cpus]:
+    sets = zip(slices.ROLES, (roles.housekeeping, roles.emulator, roles.vcpu), strict=True)
+    if missing := [name for name, cpus in sets if not cpus]:
         raise NoFit(asked=1, free=0, why=_shortage(allocatable, roles, missing))
     emulator_on = (
         {} if literal["emulator"] else {node: part.emulator for node, part in by_node.items() if part.emulator}
@@ -79,11 +77,11 @@ def _new(allocatable: AllocatableCpus, request: Request, *, isolating: bool) -> 
 
 def _recorded(allocatable: AllocatableCpus, request: Request, recorded: Roles, *, isolating: bool) -> Resolved | None:
     """The recorded sets, less the CPUs that pinner may not allocate now; None where one of them would be empty."""
-    allowed, floor = allocatable.shared, allocatable.nova.for_vcpus(allocatable.shared)
+    allowed, for_vcpus = allocatable.shared, allocatable.nova.for_vcpus(allocatable.shared)
     now = Roles(
         housekeeping=recorded.housekeeping & allowed,
         emulator=recorded.emulator & allowed,
-        vcpu=recorded.vcpu & (floor | allocatable.exclusive if isolating else floor),
+        vcpu=recorded.vcpu & (for_vcpus | allocatable.exclusive if isolating else for_vcpus),
         notes=recorded.notes,
     )
     if not (now.housekeeping and now.emulator and now.vcpu):
@@ -95,8 +93,8 @@ def _recorded(allocatable: AllocatableCpus, request: Request, recorded: Roles, *
 
 def _joined(allocatable: AllocatableCpus, request: Request, joined: Roles, *, isolating: bool) -> Resolved:
     """Another strategy's housekeeping and emulator sets, and a vCPU set beside them. Raises NoFit for an empty one."""
-    floor = allocatable.nova.for_vcpus(allocatable.shared) - joined.housekeeping - joined.emulator
-    vcpu = allocatable.exclusive if isolating else floor
+    floating = allocatable.nova.for_vcpus(allocatable.shared) - joined.housekeeping - joined.emulator
+    vcpu = allocatable.exclusive if isolating else floating
     if not vcpu:
         why = "no isolated CPU is free" if isolating else "the host's strategy leaves no CPU for vCPUs that float"
         raise NoFit(asked=1, free=0, why=why)
@@ -152,10 +150,12 @@ def _require_room(allocatable: AllocatableCpus, request: Request, free: CpuSet) 
     """Raises Invalid for a minimum that no node of this host can give to three roles."""
     least = allocatable.minimum_cores
     most = max((len(allocatable.cores_within(free & cpus)) for cpus in allocatable.nodes.values()), default=0)
-    if least > 1 and len(_ROLES) * least > most:
+    if least > 1 and len(slices.ROLES) * least > most:
         field = "minimum_cores" if request.minimum_cores is not None else "[host] minimum_cores"
-        possible = f"at most {max(most // len(_ROLES), 1)} on this host"
-        raise Invalid(field, least, f"{possible}: {', '.join(_ROLES)} divide the {most} free cores of the largest node")
+        possible = f"at most {max(most // len(slices.ROLES), 1)} on this host"
+        raise Invalid(
+            field, least, f"{possible}: {', '.join(slices.ROLES)} divide the {most} free cores of the largest node"
+        )
 
 
 def _shortage(allocatable: AllocatableCpus, roles: Roles, missing: list[str]) -> str:

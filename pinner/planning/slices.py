@@ -8,14 +8,13 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.request import AUTO, Request
 from pinner.planning.allocatable_cpus import AllocatableCpus
 
+ROLES = ("housekeeping", "emulators", "vCPUs")
 _PART = 8
-"""A step of an automatic set is one in this many of a node's CPUs."""
+"""One step of an automatic set is the CPUs of a node divided by this number."""
 MOST = 2
-"""Automatic sets that grow take at most one in this many of a node's free CPUs together: vCPUs keep the others."""
-_ROLES = 3
-"""Housekeeping, emulators and vCPUs."""
+"""Both automatic sets together take at most the free CPUs of a node divided by this number: vCPUs keep the others."""
 MOST_STEPS = _PART // MOST
-"""The most steps of both automatic sets together."""
+"""The largest number of steps of both automatic sets together."""
 
 
 class Steps(NamedTuple):
@@ -62,16 +61,16 @@ def _of_node(
     allocatable: AllocatableCpus, request: Request, node: int | None, free: CpuSet, steps: Steps, *, isolating: bool
 ) -> Slices:
     """The parts of a node's free CPUs; roles share CPUs where the node is too small to leave one for vCPUs."""
-    floor = allocatable.nova.for_vcpus(free)
-    cores = allocatable.cores_within(free - floor) + allocatable.cores_within(floor)
+    for_vcpus = allocatable.nova.for_vcpus(free)
+    cores = allocatable.cores_within(free - for_vcpus) + allocatable.cores_within(for_vcpus)
     autos = (request.housekeeping == AUTO, request.emulator == AUTO)
     if not cores or not any(autos):
         return Slices(vcpu=free)
     if len(cores) == 1:
-        return _one_core(free, floor, node, autos, isolating=isolating)
+        return _one_core(free, for_vcpus, node, autos, isolating=isolating)
     has_isolated = isolating and bool(allocatable.exclusive & allocatable.nodes[node])
     take = _Take(allocatable, len(allocatable.nodes[node]) // _PART, len(free) // (1 if has_isolated else MOST))
-    others = 1 if has_isolated or not autos[1] else _ROLES - 1
+    others = 1 if has_isolated or not autos[1] else len(ROLES) - 1
     housekeeping = take.first(cores, steps.housekeeping, others) if autos[0] else CpuSet()
     take = take.beside(housekeeping)
     rest = [core for core in cores if not core <= housekeeping]
@@ -79,10 +78,10 @@ def _of_node(
         return Slices(housekeeping=housekeeping, vcpu=union(rest))
     if isolating:
         return _beside_isolated(housekeeping, rest, node, take, steps, has_isolated=has_isolated)
-    # A node that is small by itself lets emulators share the vCPUs' CPUs. One that processes made small does not.
-    claimed = len(rest) > 1 and bool(allocatable.restricted & allocatable.nodes[node])
-    emulator = take.first(rest, steps.emulator, int(claimed))
-    both = emulator & floor
+    # Emulators share the vCPUs' CPUs on a node that is small itself, not on one that restricted affinities made small.
+    made_small = len(rest) > 1 and bool(allocatable.restricted & allocatable.nodes[node])
+    emulator = take.first(rest, steps.emulator, int(made_small))
+    both = emulator & for_vcpus
     if union(rest) - emulator or not both:
         return Slices(housekeeping, emulator, union(rest) - emulator)
     return Slices(
@@ -107,38 +106,38 @@ def _beside_isolated(
     return Slices(housekeeping, emulator, union(rest) - emulator)
 
 
-def _one_core(free: CpuSet, floor: CpuSet, node: int | None, autos: tuple[bool, bool], *, isolating: bool) -> Slices:
+def _one_core(
+    free: CpuSet, for_vcpus: CpuSet, node: int | None, autos: tuple[bool, bool], *, isolating: bool
+) -> Slices:
+    """The parts of a node with one free core, which the roles share."""
     housekeeping, emulator = (free if auto else CpuSet() for auto in autos)
-    vcpu = CpuSet() if isolating else floor
-    sharing = [
-        name for name, cpus in (("housekeeping", housekeeping), ("emulators", emulator), ("vCPUs", vcpu)) if cpus
-    ]
+    vcpu = CpuSet() if isolating else for_vcpus
+    sharing = [name for name, cpus in zip(ROLES, (housekeeping, emulator, vcpu), strict=True) if cpus]
     note = f"{_begin(node)}has one free core: {', '.join(sharing)} share CPUs {free}" if len(sharing) > 1 else ""
     return Slices(housekeeping, emulator, vcpu, note)
 
 
 @dataclass(frozen=True, slots=True)
 class _Take:
-    """How many CPUs of a node a role takes.
-
-    ``size`` is the size of one step, ``most`` the limit for larger sets of housekeeping and emulators together, of
-    which ``taken`` CPUs are in use.
-    """
+    """How many CPUs of a node a role takes."""
 
     allocatable: AllocatableCpus
     size: int
+    """The CPUs of one step."""
     most: int
+    """The limit for the CPUs of housekeeping and emulators together, where one of them has more steps than one."""
     taken: int = 0
+    """The CPUs that the other one of the two has already."""
 
     def beside(self, cpus: CpuSet) -> "_Take":
-        """What is left beside the CPUs of another role."""
+        """The same where another role has taken these CPUs."""
         return replace(self, taken=self.taken + len(cpus))
 
     def first(self, cores: list[CpuSet], steps: int, others: int) -> CpuSet:
-        """The first cores that have the CPUs of so many steps together at most, but at least the minimum of cores.
+        """The first of these cores: at most the CPUs of ``steps`` steps, but at least the minimum of cores.
 
-        So many ``others`` among the roles get the rest: their minimum is left to them, or at least one core each. More
-        steps than one leave the other role a step, and the vCPUs what is above ``most``.
+        ``others`` is the number of roles that share the remaining cores. Their minimum remains, or where there are too
+        few cores, one core. A set of more than one step stays below ``most``, and leaves one step to the other set.
         """
         least, left = self.allocatable.minimum_cores, self.allocatable.cores_worth(union(cores))
         step = max(self.size, len(cores[0]))

@@ -32,7 +32,7 @@ def given_masks(entry: Entry, change: AffinityChange, host: Host) -> frozenset[C
 def restore_heirs(entry: Entry, change: AffinityChange, host: Host, journal: Journal) -> list[str]:
     """Give each thread that inherited the mask the mask that it would have had, and return the problems in words.
 
-    A thread that another program has restricted further since then has another mask, and keeps it. Raises StoreUnavailable.
+    A thread that another program has restricted further since then keeps its mask. Raises StoreUnavailable.
     """
     given, prior = given_masks(entry, change, host), usual(change.target, change.before)
     if change.target.kind != "process" or entry.lineage is None or prior in given:
