@@ -1,4 +1,4 @@
-"""Applies a plan completely or undoes its changes; and rolls back an applied run.
+"""Applies a plan, target by target or as a whole; and rolls back an applied run, or all runs.
 
 The journal has each change and the prior masks before the change is made. After the change, pinner reads the masks from
 the kernel. The journal's lock allows one run at a time.
@@ -10,10 +10,11 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner.apply import staleness
+from pinner.apply.failures import words
 from pinner.apply.first_masks import whole_undo
 from pinner.apply.ports import Admission, Admit, Host, Journal
 from pinner.apply.steps.memory import memory_changes
-from pinner.apply.transaction import Progress, Transaction, undoable, words
+from pinner.apply.transaction import Progress, Transaction, undoable
 from pinner.model.change import PINNED, AffinityChange, Change
 from pinner.model.errors import NOTHING_CHANGED, Gone, RunConflict, StoreUnavailable
 from pinner.model.groups import are_independent, contiguous

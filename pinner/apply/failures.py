@@ -1,4 +1,4 @@
-"""The guests that do not answer, and the groups of a run that failed, in words."""
+"""The guests that do not answer, and the failures of a run in words."""
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -13,12 +13,30 @@ NAMED = 16
 """The largest number of guests and processes that a run's error names. The run's entries show all of them."""
 
 
+LOSSES = 3
+"""The largest number of failed undos that a run's error names. The run's entries show all of them."""
+
+
 def summary(failures: Collection[tuple[Entry, str]], groups: int) -> str:
     """The error of a run with these failures: each group's change that failed, and its error. ``groups`` is the number
     of all groups."""
     reasons = [_reason(entry, error) for entry, error in failures]
     more = f"; and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
     return f"{len(reasons)} of {groups} guests and processes are not placed: {'; '.join(reasons[:NAMED])}{more}"
+
+
+def losses(lost: Sequence[Entry], changes: int) -> str:
+    """The error of a run whose undo failed for these entries; empty where none is lost. ``changes`` is the number of
+    all changes."""
+    if not lost:
+        return ""
+    why = "; ".join(entry.error for entry in lost[:LOSSES])
+    return f"{len(lost)} of {changes} changes could not be undone: {why}"
+
+
+def words(error: BaseException) -> str:
+    """The text of an error; the name of its type if it has no text."""
+    return str(error) or type(error).__name__
 
 
 def unanswering(entries: Sequence[Entry], host: Host) -> frozenset[Group]:

@@ -129,7 +129,7 @@ class _History:
         raise TypeError(f"{past.first.change.target} has changes of two kinds")
 
     def _prior(self, past: _Past) -> tuple[ThreadMask, ...]:
-        """The prior mask of each thread. A target older than this one has its masks by now."""
+        """The prior mask of each thread. Older targets come first, so their prior masks are known by now."""
         found = {}
         for key, (thread, givers) in past.inherited.items():
             usuals = [_usual(each) for each in _sources(givers, past)]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner.apply import steps
-from pinner.apply.failures import summary, unanswering
+from pinner.apply.failures import losses, summary, unanswering, words
 from pinner.apply.ports import Host, Journal
 from pinner.apply.steps import Step
 from pinner.model.change import PINNED, Target
@@ -20,9 +20,6 @@ after every change. It must not raise."""
 
 INTERRUPTED = "interrupted: the process that carried it out died"
 """The error of a run that recovery has undone."""
-
-LOSSES = 3
-"""The largest number of failed undos that a run's error names. The run's entries show all of them."""
 
 _PUT_OFF = "; its undo is not made yet"
 """The end of the error of a change whose undo waits for the end of the run."""
@@ -57,7 +54,7 @@ class Transaction:
         that had ended before the run; a new process with the same id must not be changed. ``earlier_boot``: the changes
         to undo were made before the host was restarted."""
         self._earlier_boot = earlier_boot
-        self._absent = ended
+        self._ended_before = ended
         self._left: set[Target] = set()
         """The targets that ended when their definition may have been written."""
         self._run = run
@@ -67,7 +64,8 @@ class Transaction:
         self._now = now
         self._progress = progress
         self._resumed = resumed
-        self._ended: dict[int, Entry] = {}
+        self._noted: dict[int, Entry] = {}
+        """By ``seq``: the latest note of each entry that this transaction has noted."""
         self._is_independent = not run.all_or_nothing and are_independent(entry.change for entry in entries)
         self._groups = dict.fromkeys(group_of(entry.change.target) for entry in entries)
         self._in_place: dict[int, Entry] = {}
@@ -102,7 +100,7 @@ class Transaction:
                     self._attempt(entry)
             self._undo_failures()
         except BaseException as error:  # any error, also Ctrl-C: the host must not stay half changed
-            self._take_back(set(self._groups))
+            self._undo_groups(set(self._groups))
             closed = self.close("failed" if self._has_stuck() else "undone", words(error))
             if isinstance(error, PinnerError):
                 return closed
@@ -120,7 +118,9 @@ class Transaction:
         ``under_way`` has the ``seq`` of each change for which a call of the dead process may still be running.
         """
         lost = [entry for entry in self._undo_all(self._run.persist, under_way) if entry.state == "stuck"]
-        return self.close("failed" if lost else "undone", "; ".join(filter(None, (INTERRUPTED, self._losses(lost)))))
+        return self.close(
+            "failed" if lost else "undone", "; ".join(filter(None, (INTERRUPTED, losses(lost, len(self._entries)))))
+        )
 
     def roll_back(self, *, persist: bool, under_way: Collection[int] = ()) -> Run:
         """Undo the changes of another run, in the order given; ``under_way`` as for ``undo``.
@@ -132,7 +132,7 @@ class Transaction:
             for entry, noted in zip(self._entries, self._undo_all(persist, under_way), strict=True)
             if noted.state == "stuck" or (noted.state == "gone" and entry.state != "gone" and not self._run.undoes_all)
         ]
-        return self.close("rolled_back_partly" if lost else "rolled_back", self._losses(lost))
+        return self.close("rolled_back_partly" if lost else "rolled_back", losses(lost, len(self._entries)))
 
     def _undo_all(self, persist: bool, under_way: Collection[int]) -> list[Entry]:
         busy = unanswering(self._entries, self._host)
@@ -149,15 +149,9 @@ class Transaction:
             return steps.undo_earlier_boot(entry, self._host, self._journal, persist=persist)
         return steps.undo(entry, self._host, self._journal, persist=persist, under_way=under_way)
 
-    def _losses(self, lost: list[Entry]) -> str:
-        if not lost:
-            return ""
-        why = "; ".join(entry.error for entry in lost[:LOSSES])
-        return f"{len(lost)} of {len(self._entries)} changes could not be undone: {why}"
-
     def close(self, state: RunState, error: str = "") -> Run:
         """End the run. Raises StoreUnavailable."""
-        counted = Counter(entry.state for entry in self._ended.values())
+        counted = Counter(entry.state for entry in self._noted.values())
         outcomes = ", ".join(f"{number} {name}" for name, number in counted.items()) or "nothing to do"
         recovered = f"interrupted; {_RECOVERED[state]}: {outcomes}" if self._resumed else ""
         ended = replace(self._run, state=state, error=error, ended_at=self._now(), recovered=recovered)
@@ -165,7 +159,7 @@ class Transaction:
         return ended
 
     def _resume(self) -> None:
-        """Give up the groups of an interrupted run whose undo had begun."""
+        """Take over the state of an interrupted run: the groups whose undo had begun have failed."""
         for entry in self._entries if self._resumed else ():
             self._in_place[entry.seq] = entry
             if entry.state in ("failed", "stuck"):
@@ -177,7 +171,7 @@ class Transaction:
         self._resumed_failures = frozenset(self._failures)
 
     def _attempt(self, entry: Entry) -> None:
-        """Make one change. If it fails, give up its group; raise the error if that concerns the whole run."""
+        """Make one change. If it fails, abort its group; raise the error if it concerns the whole run."""
         step = steps.step(entry, self._host, self._journal, persist=self._run.persist, resumed=self._resumed)
         group = group_of(entry.change.target)
         try:
@@ -192,10 +186,10 @@ class Transaction:
                 self._busy.add(group)
             if not self._is_independent or not isinstance(error, PinnerError) or isinstance(error, StoreUnavailable):
                 raise
-            self._give_up(entry, later=isinstance(error, Busy))
+            self._abort(entry, later=isinstance(error, Busy))
 
     def _make(self, step: Step) -> Entry:
-        if (target := step.entry.change.target) in self._absent:
+        if (target := step.entry.change.target) in self._ended_before:
             return self._note(step.entry, "gone", str(Gone(str(target))))
         try:
             if target.kind in PINNED and group_of(target) not in self._begun:
@@ -208,7 +202,7 @@ class Transaction:
             return self._note(step.entry, "gone", str(error))
         return self._note(step.entry, "done")
 
-    def _give_up(self, failed: Entry, *, later: bool) -> None:
+    def _abort(self, failed: Entry, *, later: bool) -> None:
         """Undo the group of a failed change; ``later``: when all other groups are made.
 
         The journal has the failure before another group is changed, so that a recovery undoes this group in any case.
@@ -220,7 +214,7 @@ class Transaction:
             self._note(touched or failed, "stuck" if touched else "failed", error + (_PUT_OFF if touched else ""))
             self._note_unmade({group})
         else:
-            self._take_back({group})
+            self._undo_groups({group})
         self._journal.intend()
 
     def _undo_failures(self) -> None:
@@ -228,10 +222,10 @@ class Transaction:
         while self._failures and (blocked := self._without_room()):
             for entry, why in blocked.values():
                 self._errors[entry.seq] = f"{entry.change.target}: {why}"
-                self._give_up(entry, later=True)
+                self._abort(entry, later=True)
         put_off = {group for group in self._failures if self._in_groups({group}, self._in_place.values())}
         if put_off:
-            self._take_back(put_off)
+            self._undo_groups(put_off)
 
     def _without_room(self) -> dict[Group, tuple[Entry, str]]:
         """The groups with a vCPU on a CPU that a failed group did not leave, each with that change and the reason."""
@@ -240,7 +234,7 @@ class Transaction:
         blocked = without_room(unmade, [entry.change for entry in made])
         return {group_of(made[position].change.target): (made[position], why) for position, why in blocked}
 
-    def _take_back(self, groups: Collection[Group]) -> None:
+    def _undo_groups(self, groups: Collection[Group]) -> None:
         """Undo the changes of these groups, the latest one first, and note them in the journal only afterwards. The
         host comes first, and the journal has every prior mask already."""
         touched = sorted(self._in_groups(groups, self._in_place.values()), key=lambda entry: entry.seq)
@@ -250,7 +244,7 @@ class Transaction:
         for entry in touched:
             del self._in_place[entry.seq]
         latest = {entry.seq: entry for entry in (*self._entries, *touched)}
-        failed = [seq for seq in self._errors if seq in outcomes or seq not in self._ended]
+        failed = [seq for seq in self._errors if seq in outcomes or seq not in self._noted]
         for entry in self._in_groups(groups, [latest[seq] for seq in failed]):
             state, problem = outcomes.pop(entry.seq, ("undone", ""))
             why = "; but its undo: ".join(filter(None, (self._errors[entry.seq], problem)))
@@ -261,7 +255,7 @@ class Transaction:
 
     def _note_unmade(self, groups: Collection[Group]) -> None:
         for entry in () if self._resumed else self._in_groups(groups, self._entries):
-            if entry.seq not in self._ended and entry.seq not in self._in_place:
+            if entry.seq not in self._noted and entry.seq not in self._in_place:
                 self._note(entry, "undone", "not made: a change before it failed")
 
     def _outcome(self) -> tuple[RunState, str]:
@@ -280,7 +274,7 @@ class Transaction:
         return [entry for entry in entries if group_of(entry.change.target) not in self._failures]
 
     def _has_stuck(self) -> bool:
-        return any(entry.state == "stuck" for entry in self._ended.values())
+        return any(entry.state == "stuck" for entry in self._noted.values())
 
     @staticmethod
     def _in_groups(groups: Collection[Group], entries: Iterable[Entry]) -> list[Entry]:
@@ -292,7 +286,7 @@ class Transaction:
 
     def _note(self, entry: Entry, state: EntryState, error: str = "") -> Entry:
         noted = replace(entry, state=state, error=error, at=self._now())
-        self._ended[entry.seq] = noted
+        self._noted[entry.seq] = noted
         self._journal.note(noted)
         self._progress(noted, len(self._entries))
         return noted
@@ -304,8 +298,3 @@ def undoable(run: Run, entries: Sequence[Entry]) -> list[Entry]:
     restored = run.state in ("rolled_back", "rolled_back_partly")
     states = ("intent", "done", "stuck", "gone") if run.persist and not restored else ("intent", "done", "stuck")
     return [entry for entry in reversed(entries) if entry.state in states]
-
-
-def words(error: BaseException) -> str:
-    """The text of an error; the name of its type if it has no text."""
-    return str(error) or type(error).__name__

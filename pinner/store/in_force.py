@@ -63,10 +63,11 @@ def result_of(change: Change) -> State | int:
 
 
 def close_all(connection: Connection, run: Run, own: Iterable[Entry]) -> None:
-    """Store the outcome of a rollback of all runs as the state of every entry and run that it undid.
+    """Store the outcome of a rollback of all runs as the state of every entry and run that it undid, and delete the
+    host's recorded placement.
 
     Changes of an earlier boot that no definition has are gone. The rollback's own entries are in force no more: what
-    it could not undo is in the entries of the other runs. The host has no recorded placement any more.
+    it could not undo is in the entries of the other runs.
     """
     outcomes = {entry.change.target.key: entry for entry in own}
     # Where the present boot is not known, no boot counts as an earlier one.

@@ -256,7 +256,7 @@ def test_a_run_with_a_failure_is_recovered_wherever_its_process_dies(host, journ
     executed: list[Run] = []
     with monkeypatch.context() as dying:
         # A dead process undoes nothing and notes nothing.
-        dying.setattr("pinner.apply.transaction.Transaction._take_back", _unless_dead(host, before_write))
+        dying.setattr("pinner.apply.transaction.Transaction._undo_groups", _unless_dead(host, before_write))
         try:
             executed.append(apply(plan, host, journal))
         except Died:
@@ -278,11 +278,11 @@ def test_a_run_with_a_failure_is_recovered_wherever_its_process_dies(host, journ
 
 
 def _unless_dead(host, before_write):
-    original = Transaction._take_back
+    original = Transaction._undo_groups
 
-    def take_back(self, groups):
+    def undo_groups(self, groups):
         if len(groups) == len(self._groups):
             raise Died  # the abort of the whole run: it never comes, the process is dead
         original(self, groups)
 
-    return take_back
+    return undo_groups

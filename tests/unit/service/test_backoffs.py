@@ -1,4 +1,4 @@
-"""The back-offs of a host while several threads read and count them."""
+"""The backoffs of a host while several threads read and count them."""
 
 from datetime import timedelta
 
@@ -14,7 +14,7 @@ HUNG, OVER = ("guest", "uuid-1", None), ("guest", "uuid-2", None)
 
 @pytest.mark.fault(47)
 def test_a_drift_report_forgets_no_failure_that_is_counted_meanwhile(store, monkeypatch):
-    """A drift report reads the back-offs while a reconcile of the same host counts a failure."""
+    """A drift report reads the backoffs while a reconcile of the same host counts a failure."""
     store.backoffs.put("h1", {OVER: Backoff(1, NOON - timedelta(days=30), "hung")}, NOON)
     backoffs = HostBackoffs(store, lambda: NOON)
     forget = backoff.forget
