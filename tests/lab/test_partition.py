@@ -4,11 +4,13 @@ import json
 import shlex
 
 import pytest
-from support.lab import GUESTS, apply, daemon, guests, inventory, masks, plan, rollback, wrong
+from support.lab import apply, daemon, guests, inventory, masks, plan, rollback, wrong
 
 from pinner.model.cpuset import CpuSet
 
 CGROUPS = "/sys/fs/cgroup"
+VCPUS = {"alpha": 3, "beta": 2, "gamma": 1}
+"""As many as fit: beside the process on CPU 1, housekeeping takes half a core of node 0 and another whole one."""
 SPIN = """\
 import threading, time
 def work():
@@ -42,7 +44,7 @@ print(",".join(map(str, sorted(used))))
 @pytest.fixture(scope="module")
 def two_socket(lab_host):
     host = lab_host("two-socket")
-    with guests(host), daemon(host, "busy"), daemon(host, "owned", cpu=1):
+    with guests(host, VCPUS), daemon(host, "busy"), daemon(host, "owned", cpu=1):
         yield host
 
 
@@ -94,7 +96,7 @@ def check_partitions(host, new_plan):
         assert all(len(mask) == 1 and mask <= CpuSet.parse(cpus) for mask in own)
         vcpu_cpus += [cpu for mask in own for cpu in mask]
         isolated |= CpuSet.parse(cpus)
-    assert len(vcpu_cpus) == len(set(vcpu_cpus)) == sum(GUESTS.values())
+    assert len(vcpu_cpus) == len(set(vcpu_cpus)) == sum(VCPUS.values())
     assert isolated <= slice_cpus
     assert not new_plan.roles.housekeeping & slice_cpus
     unbound = int(found["unbound"][0].replace(",", ""), 16)
