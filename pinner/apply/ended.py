@@ -1,16 +1,30 @@
-"""Whether the changes of a run can still be undone: their guest or process must exist, or a process that inherited the
-mask."""
+"""Which runs an undo may still need: a guest or process of theirs must exist, or a process that inherited the mask, or
+another run whose prior masks come from theirs."""
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import assert_never
 
-from pinner.apply.ports import Host
+from pinner.apply.first_masks import sources
+from pinner.apply.ports import Host, Journal
 from pinner.apply.steps import state
 from pinner.apply.steps.heirs import given_masks
-from pinner.apply.transaction import undoable
-from pinner.model.change import AffinityChange, MemoryChange, StateChange
+from pinner.apply.undoable import undoable
+from pinner.model.change import AffinityChange, MemoryChange, MetadataChange, StateChange
 from pinner.model.errors import Gone, PinnerError
 from pinner.model.journal import Entry, Run
+
+
+def purge(journal: Journal, before: datetime, host: Host, name: str, boot: str = "") -> int:
+    """Delete the journal's runs that began before a moment and that no undo needs; returns their number.
+
+    ``name`` is the host's name, ``boot`` its present boot. Raises StoreUnavailable.
+    """
+    return journal.purge(
+        before,
+        lambda run: can_be_undone(journal.run(run), journal.entries(run), host, boot),
+        lambda ended: sources(ended, journal.in_force(name), boot),
+    )
 
 
 def can_be_undone(run: Run, entries: Iterable[Entry], host: Host, boot: str = "") -> bool:
@@ -32,6 +46,9 @@ def _has_ended(entry: Entry, host: Host) -> bool:
                 host.state(target)
             case MemoryChange(target=target):
                 host.memory(target)
+            case MetadataChange(target=target):
+                # Without a pin that is in place, the names mean nothing.
+                return True
     except Gone:
         return not _has_left_masks(entry, host)
     except PinnerError:
@@ -48,6 +65,6 @@ def _has_left_masks(entry: Entry, host: Host) -> bool:
             return host.has_heirs(change.target, entry.lineage, given_masks(entry, change, host))
         case StateChange() as change:
             return state.has_left_masks(entry, change, host)
-        case MemoryChange():
+        case MemoryChange() | MetadataChange():
             return False
     assert_never(entry.change)

@@ -14,8 +14,10 @@ from pinner.apply.failures import words
 from pinner.apply.first_masks import whole_undo
 from pinner.apply.ports import Admission, Admit, Host, Journal
 from pinner.apply.steps.memory import memory_changes
-from pinner.apply.transaction import Progress, Transaction, undoable
-from pinner.model.change import PINNED, AffinityChange, Change
+from pinner.apply.steps.metadata import with_metadata
+from pinner.apply.transaction import Progress, Transaction
+from pinner.apply.undoable import undoable
+from pinner.model.change import DEFINED, AffinityChange, Change
 from pinner.model.errors import NOTHING_CHANGED, Gone, RunConflict, StoreUnavailable
 from pinner.model.groups import are_independent, contiguous
 from pinner.model.journal import Entry, Run
@@ -52,6 +54,7 @@ def apply(
                 changes += memory_changes(plan, host)
             if not run.all_or_nothing and are_independent(changes):
                 changes = contiguous(changes)
+            changes = tuple(with_metadata(changes, host))
             entries = _intents(changes, run, host, now())
             journal.intend(*entries)
         return Transaction(run, entries, host, journal, now, progress, ended=admission.ended).make()
@@ -108,7 +111,7 @@ def _refusing(run: Run, journal: Journal, now: Callable[[], datetime]) -> Iterat
 
 
 def _intents(changes: tuple[Change, ...], run: Run, host: Host, at: datetime) -> tuple[Entry, ...]:
-    guests = {change.target.owner for change in changes if run.persist and change.target.kind in PINNED}
+    guests = {change.target.owner for change in changes if run.persist and change.target.kind in DEFINED}
     definitions = {guest: host.definition(guest) for guest in guests}
     return tuple(
         Entry(
@@ -140,6 +143,8 @@ def _require_reversible(name: str, journal: Journal) -> Run:
         raise RunConflict(run.id, run.state, "only a run that has ended with changes in place can be rolled back")
     if (later := journal.changed_later(name)) is not None:
         after, target = later
-        why = f"run {after.id} has changed {target} again since; roll back {after.id} first, or all runs (--all)"
-        raise RunConflict(run.id, run.state, why)
+        first = f"; roll back {after.id} first, or all runs (--all)"
+        if after.state == "rolled_back_partly":
+            first = ", and its rollback left that change in place; roll back all runs (--all)"
+        raise RunConflict(run.id, run.state, f"run {after.id} has changed {target} again since{first}")
     return run

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from pinner.apply.ports import Host
-from pinner.model.change import PINNED
+from pinner.model.change import DEFINED
 from pinner.model.errors import Busy, PinnerError
 from pinner.model.groups import Group, group_of
 from pinner.model.journal import Entry
@@ -15,6 +15,16 @@ NAMED = 16
 
 LOSSES = 3
 """The largest number of failed undos that a run's error names. The run's entries show all of them."""
+
+RECOVERED = {
+    "applied": "finished",
+    "applied_partly": "finished in part",
+    "undone": "rolled back",
+    "failed": "rolled back in part",
+    "rolled_back": "its rollback finished",
+    "rolled_back_partly": "its rollback finished in part",
+}
+"""The end of a run that a recovery has ended, in words, by the run's state."""
 
 
 def summary(failures: Collection[tuple[Entry, str]], groups: int) -> str:
@@ -39,17 +49,21 @@ def words(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def unanswering(entries: Sequence[Entry], host: Host) -> frozenset[Group]:
-    """The guests of these entries that do not answer now. Their changes are undone last: they must not delay others."""
-    guests = {group_of(entry.change.target): entry for entry in entries if entry.change.target.kind in PINNED}
-    busy = set()
+def unanswering(entries: Sequence[Entry], host: Host) -> dict[Group, tuple[Entry, str]]:
+    """The guests of these entries that do not answer now, each with its first entry and the reason. Their changes are
+    undone last: they must not delay others."""
+    guests: dict[Group, Entry] = {}
+    for entry in entries:
+        if entry.change.target.kind in DEFINED:
+            guests.setdefault(group_of(entry.change.target), entry)
+    busy = {}
     for guest, entry in guests.items():
         with suppress(PinnerError):
             try:
                 host.require_answering(entry.change.target)
-            except Busy:
-                busy.add(guest)
-    return frozenset(busy)
+            except Busy as error:
+                busy[guest] = (entry, words(error))
+    return busy
 
 
 def _reason(failed: Entry, error: str) -> str:

@@ -8,18 +8,20 @@ threads belong to other threads now.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import assert_never
 
+from pinner.apply.steps import metadata
 from pinner.apply.steps.affinity import of_no_thread
 from pinner.apply.steps.heirs import usual
 from pinner.model.change import (
-    PINNED,
+    DEFINED,
     AffinityChange,
     Change,
     MemoryChange,
+    MetadataChange,
     StateChange,
     TargetKey,
     ThreadKey,
@@ -27,8 +29,8 @@ from pinner.model.change import (
     cpus_of,
 )
 from pinner.model.cpuset import CpuSet
-from pinner.model.journal import Entry, InForce, Run
-from pinner.model.lineage import Lineage
+from pinner.model.journal import IN_PART, Entry, InForce, Run
+from pinner.model.lineage import Lineage, may_inherit_of_guest
 
 NO_PINS = "<cputune/>"
 """The pins of a definition that had none."""
@@ -37,18 +39,23 @@ NO_PINS = "<cputune/>"
 def whole_undo(run: Run, made: Iterable[InForce], at: datetime) -> tuple[Entry, ...]:
     """The entries of a rollback of all runs in the boot ``run.boot``. ``made`` are the changes in force, oldest first.
 
-    Threads come first, then states, then memory: the entries are undone in reverse order.
+    Metadata comes first, then threads, then states, then memory: the entries are undone in reverse order.
     """
-    history = _History()
-    for each in made:
-        earlier = "" not in (each.boot, run.boot) and each.boot != run.boot
-        if not earlier or (each.persist and each.entry.change.target.kind in PINNED):
-            history.add(each.entry, persist=each.persist, earlier_boot=earlier)
-    changes = sorted(history.entries(), key=lambda entry: _ORDER[entry.change.kind])
+    changes = sorted(_History(made, run.boot).entries(), key=lambda entry: _ORDER[entry.change.kind])
     return tuple(replace(entry, run=run.id, seq=seq, at=at) for seq, entry in enumerate(changes, start=1))
 
 
-_ORDER = {"affinity": 0, "state": 1, "memory": 2}
+def sources(ended: Collection[str], made: Iterable[InForce], boot: str) -> frozenset[str]:
+    """The runs among ``ended`` from which a rollback of all other runs takes prior masks.
+
+    ``ended`` are ids of runs whose own targets have ended. Of them, the undo still needs every run that changed a
+    target of another run, and the runs of the target from which a thread may have inherited its first known mask.
+    ``made`` and ``boot`` as for ``whole_undo``.
+    """
+    return _History(made, boot).needed_runs(ended) & frozenset(ended)
+
+
+_ORDER = {"metadata": 0, "affinity": 1, "state": 2, "memory": 3}
 
 
 @dataclass(slots=True, eq=False)
@@ -63,21 +70,35 @@ class _Past:
     inherited: dict[ThreadKey, tuple[ThreadMask, tuple["_Past", ...]]] = field(default_factory=dict)
     """The threads whose first known mask is pinner's, each with the other targets from which it may have the mask."""
     heirs: dict[ThreadKey, ThreadMask] = field(default_factory=dict)
+    names: MetadataChange | None = None
+    """Of a guest's metadata: all its changes as one."""
     given: dict[CpuSet, None] = field(default_factory=dict)
     """The CPUs that runs gave to the target, oldest first."""
+    runs: set[str] = field(default_factory=set)
+    """The runs that changed the target."""
+    sources: list["_Past"] = field(default_factory=list)
+    """The oldest target from which each such thread may have its mask, once the prior masks are known."""
 
 
 class _History:
-    def __init__(self) -> None:
+    def __init__(self, made: Iterable[InForce], boot: str) -> None:
+        """``made`` are the changes in force, oldest first; ``boot`` is the host's present boot."""
         self._pasts: dict[TargetKey, _Past] = {}
         self._givers: dict[CpuSet, dict[TargetKey, _Past]] = {}
         """The changes that gave a mask to threads."""
+        for each in made:
+            earlier = "" not in (each.boot, boot) and each.boot != boot
+            if not earlier or (each.persist and each.entry.change.target.kind in DEFINED):
+                self._add(each.entry, persist=each.persist, earlier_boot=earlier)
 
-    def add(self, entry: Entry, *, persist: bool, earlier_boot: bool) -> None:
+    def _add(self, entry: Entry, *, persist: bool, earlier_boot: bool) -> None:
         """Add a change that is newer than all before."""
         change = entry.change
         past = self._pasts.setdefault(change.target.key, _Past(entry, entry))
         past.last = entry
+        past.runs.add(entry.run)
+        if isinstance(change, MetadataChange):
+            past.names = self._names(past, change, persist=persist, earlier_boot=earlier_boot)
         if persist and not past.definition:
             past.definition = entry.definition or NO_PINS
         match change:
@@ -96,7 +117,7 @@ class _History:
             case StateChange():
                 past.masks = {thread.key: thread for thread in entry.found} | past.masks
                 past.given[cpus_of(change.after)] = None
-            case MemoryChange():
+            case MemoryChange() | MetadataChange():
                 pass
             case _:
                 assert_never(change)
@@ -110,13 +131,27 @@ class _History:
                 past.first,
                 change=self._change(past),
                 state="done",
-                error="",
+                error=past.last.error if IN_PART in past.last.error else "",
                 found=tuple(past.masks.values()) if isinstance(past.first.change, StateChange) else (),
                 definition=past.definition,
                 memory=(),
                 heirs=tuple(past.heirs.values()),
                 former=tuple(past.given)[:-1] if isinstance(past.first.change, (AffinityChange, StateChange)) else (),
             )
+
+    def needed_runs(self, ended: Collection[str]) -> frozenset[str]:
+        """The runs that changed a target of a run that has not ``ended``, or a target from which such a target may
+        have inherited its mask."""
+        for _ in self.entries():  # it finds the sources, too
+            pass
+        due = [past for past in self._pasts.values() if not past.runs <= set(ended)]
+        needed = {past.first.change.target.key: past for past in due}
+        while due:
+            for source in due.pop().sources:
+                if (key := source.first.change.target.key) not in needed:
+                    needed[key] = source
+                    due.append(source)
+        return frozenset(run for past in needed.values() for run in past.runs)
 
     def _change(self, past: _Past) -> Change:
         match past.first.change, past.last.change:
@@ -126,13 +161,25 @@ class _History:
                 return replace(first, after=last.after)
             case MemoryChange() as first, MemoryChange() as last:
                 return replace(first, node=last.node)
+            case MetadataChange() as first, MetadataChange():
+                return past.names or first
         raise TypeError(f"{past.first.change.target} has changes of two kinds")
+
+    @staticmethod
+    def _names(past: _Past, change: MetadataChange, *, persist: bool, earlier_boot: bool) -> MetadataChange:
+        later = metadata.as_started(change) if earlier_boot else change
+        if past.names is None:
+            return later
+        return metadata.joined(past.names, later, persist=persist, persisted=past.definition != "")
 
     def _prior(self, past: _Past) -> tuple[ThreadMask, ...]:
         """The prior mask of each thread. Older targets come first, so their prior masks are known by now."""
         found = {}
         for key, (thread, givers) in past.inherited.items():
-            usuals = [_usual(each) for each in _sources(givers, past)]
+            found_sources = _sources(givers, past)
+            # One of them is enough after the others were deleted: the oldest one.
+            past.sources += found_sources[:1]
+            usuals = [_usual(each) for each in found_sources]
             cpus = Counter(usuals).most_common(1)[0][0] if usuals else thread.cpus
             found[key] = replace(thread, cpus=cpus)
         past.masks |= found
@@ -147,8 +194,7 @@ class _History:
             if giver is past or (other.kind == "process") != (target.kind == "process"):
                 continue
             if target.kind != "process":
-                later = since is None or (seen is not None and seen.boot != since.boot) or thread.started >= since.since
-                if other.owner == target.owner and later:
+                if other.owner == target.owner and may_inherit_of_guest(thread.started, since, seen):
                     yield giver
             elif since is not None and thread.started >= since.since and _same_boot(giver, past):
                 yield giver

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from pinner.model.bounds import Bounds
-from pinner.model.change import AffinityChange, State, Target, TargetKind, ThreadKey, ThreadMask
+from pinner.model.change import NamedPins, State, Target, TargetKind, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.journal import Entry, InForce, Run
 from pinner.model.lineage import Lineage
@@ -89,8 +89,22 @@ class Host(Protocol):
     def definition(self, guest: str) -> str:
         """The <cputune> element of the guest's persistent definition as XML, empty where it has none. Raises Gone."""
 
-    def restore_definition(self, target: Target, definition: str) -> None:
-        """Restore the target's own pin element of ``definition`` in the persistent definition: also its absence."""
+    def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
+        """Restore the target's own pin element of ``definition`` in the persistent definition: also its absence.
+
+        ``given`` are the CPUs to which runs pinned the target. Raises ApplyFailed, and changes nothing, where the pin
+        is another one: an operator has changed it since.
+        """
+
+    def named_pins(self, guest: str) -> NamedPins:
+        """The pins that the metadata of the guest (by UUID) names. Raises Gone where libvirt has no such guest, and
+        Busy."""
+
+    def name_pins(self, target: Target, pins: NamedPins) -> None:
+        """Give the metadata of a guest these names, through libvirt; a part that is None stays as it is.
+
+        Raises like ``pin``.
+        """
 
     def memory(self, target: Target) -> Mapping[int, int]:
         """Resident KiB of a guest's QEMU by node, from numa_maps. Raises Gone where that process has ended, and
@@ -169,8 +183,17 @@ class Journal(Protocol):
         """Every change of the host that no rollback has undone, oldest first. A change of a definition is in force also
         where its guest is gone."""
 
-    def changes_of(self, guest: str) -> tuple[AffinityChange, ...]:
-        """The changes that runs made to the threads of a guest (by UUID) and that were not undone, oldest first."""
+    def purge(
+        self, before: datetime, is_kept: Callable[[str], bool], needed: Callable[[Collection[str]], Collection[str]]
+    ) -> int:
+        """Delete the ended runs that began before a moment, with their entries; returns their number.
+
+        A run with changes in place stays if ``is_kept`` says so for its id. Of the other runs, those stay that
+        ``needed`` returns. Raises StoreUnavailable.
+        """
+
+    def changes_of(self, guest: str) -> tuple[Entry, ...]:
+        """The changes of affinity that runs made to a guest (by UUID) and that were not undone, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)

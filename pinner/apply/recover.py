@@ -13,7 +13,8 @@ from typing import Literal
 from pinner.apply import steps
 from pinner.apply.first_masks import whole_undo
 from pinner.apply.ports import Host, Journal
-from pinner.apply.transaction import Transaction, undoable
+from pinner.apply.transaction import Transaction
+from pinner.apply.undoable import undoable
 from pinner.model.errors import PinnerError
 from pinner.model.groups import are_independent, group_of
 from pinner.model.journal import UNDO_BEGUN, Entry, Run

@@ -9,7 +9,7 @@ from pinner.apply.ports import Host, Part
 from pinner.model.bounds import Bounds
 from pinner.model.change import PINNED, PlannedChange, Target
 from pinner.model.errors import Blocked, Gone, Invalid, StalePlan
-from pinner.model.nova import NovaOwns, require_clear
+from pinner.model.nova import require_clear
 from pinner.model.plan import Plan
 
 
@@ -41,12 +41,13 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[PlannedChange, ...]
         pending = pending or not found.is_made
         moved += found.stale
         targets += [change.target] if found.stale else []
-    moved += plugged_in(plan, host)
+    if plan.purpose == "place":  # a release restores only parts that pinner has placed
+        moved += plugged_in(plan, host)
     moved += newly_excluded(plan.changes, bounds.excluded)
     if gone or (moved and (pending or persist)):
         raise StalePlan(plan.id, (*gone, *moved), tuple(map(asdict, targets)))
     if persist:
-        _require_definitions(plan.changes, bounds.nova, host)
+        _require_definitions(plan.changes, bounds, host)
     return () if alive and not pending else plan.changes
 
 
@@ -73,12 +74,12 @@ def newly_excluded(changes: Iterable[PlannedChange], excluded: Collection[str]) 
     return (f"guest {name} is excluded by its metadata" for guest, name in guests.items() if guest in excluded)
 
 
-def _require_definitions(changes: Iterable[PlannedChange], owns: NovaOwns, host: Host) -> None:
+def _require_definitions(changes: Iterable[PlannedChange], bounds: Bounds, host: Host) -> None:
     guests = {change.target.owner: change.target.name for change in changes if change.target.kind in PINNED}
-    theirs = {guest.uuid for guest in owns.guests}
+    theirs = {guest.uuid for guest in bounds.nova.guests} | bounds.cells
     for guest, name in guests.items():
         if guest in theirs:
-            # pinner would later read its own pin in the definition as a pin of Nova.
+            # pinner would overwrite Nova's pins there, or later read its own pin as a pin of Nova.
             raise Invalid("persist", name, "a guest that Nova did not pin: Nova manages the persistent XML", guest=name)
         if not host.persistent(guest):
             raise Invalid("persist", name, "a guest with a persistent definition; this one is transient", guest=name)

@@ -6,10 +6,11 @@ from dataclasses import replace
 from datetime import datetime
 
 from pinner.apply import steps
-from pinner.apply.failures import losses, summary, unanswering, words
+from pinner.apply.failures import RECOVERED, losses, summary, unanswering, words
 from pinner.apply.ports import Host, Journal
 from pinner.apply.steps import Step
-from pinner.model.change import PINNED, Target
+from pinner.apply.undoable import undoable
+from pinner.model.change import DEFINED, MetadataChange, Target
 from pinner.model.errors import Busy, Gone, PinnerError, StoreUnavailable
 from pinner.model.groups import Group, are_independent, group_of, without_room
 from pinner.model.journal import UNDO_BEGUN, Entry, EntryState, Run, RunState
@@ -23,15 +24,6 @@ INTERRUPTED = "interrupted: the process that carried it out died"
 
 _PUT_OFF = "; its undo is not made yet"
 """The end of the error of a change whose undo waits for the end of the run."""
-
-_RECOVERED = {
-    "applied": "finished",
-    "applied_partly": "finished in part",
-    "undone": "rolled back",
-    "failed": "rolled back in part",
-    "rolled_back": "its rollback finished",
-    "rolled_back_partly": "its rollback finished in part",
-}
 
 
 class Transaction:
@@ -95,6 +87,9 @@ class Transaction:
         """
         self._resume()
         try:
+            if self._lacks_answers():
+                self._undo_groups(set(self._groups))
+                return self.close(*self._outcome())
             for entry in self._entries:
                 if group_of(entry.change.target) not in self._failures:
                     self._attempt(entry)
@@ -153,7 +148,7 @@ class Transaction:
         """End the run. Raises StoreUnavailable."""
         counted = Counter(entry.state for entry in self._noted.values())
         outcomes = ", ".join(f"{number} {name}" for name, number in counted.items()) or "nothing to do"
-        recovered = f"interrupted; {_RECOVERED[state]}: {outcomes}" if self._resumed else ""
+        recovered = f"interrupted; {RECOVERED[state]}: {outcomes}" if self._resumed else ""
         ended = replace(self._run, state=state, error=error, ended_at=self._now(), recovered=recovered)
         self._journal.end(ended)
         return ended
@@ -169,6 +164,16 @@ class Transaction:
                 error = failed[1] or self._errors.get(entry.seq, "")
                 self._failures[group_of(entry.change.target)] = (entry if error else failed[0], error)
         self._resumed_failures = frozenset(self._failures)
+
+    def _lacks_answers(self) -> bool:
+        """Whether guests do not answer, without which a run that makes all changes or none must not begin. All of them
+        are noted: the next run leaves them all out."""
+        if self._is_independent or self._resumed:
+            return False
+        for group, (entry, error) in unanswering(self._entries, self._host).items():
+            self._errors[entry.seq] = error
+            self._failures[group] = (entry, error)
+        return bool(self._failures)
 
     def _attempt(self, entry: Entry) -> None:
         """Make one change. If it fails, abort its group; raise the error if it concerns the whole run."""
@@ -192,12 +197,12 @@ class Transaction:
         if (target := step.entry.change.target) in self._ended_before:
             return self._note(step.entry, "gone", str(Gone(str(target))))
         try:
-            if target.kind in PINNED and group_of(target) not in self._begun:
+            if target.kind in DEFINED and group_of(target) not in self._begun:
                 self._host.require_answering(target)
                 self._begun.add(group_of(target))
             step.make()
         except Gone as error:
-            if (step.touched or self._resumed) and self._run.persist and target.kind in PINNED:
+            if (step.touched or self._resumed) and self._run.persist and target.kind in DEFINED:
                 self._left.add(target)
             return self._note(step.entry, "gone", str(error))
         return self._note(step.entry, "done")
@@ -269,9 +274,9 @@ class Transaction:
         return state, summary(self._failures.values(), len(self._groups))
 
     def _placed(self) -> list[Entry]:
-        """The changes that are made, of groups that did not fail."""
-        entries = (entry for entry in self._in_place.values() if entry.state == "done")
-        return [entry for entry in entries if group_of(entry.change.target) not in self._failures]
+        """The changes that are made, of groups that did not fail. Metadata without pins places no guest."""
+        placed = self._in_groups(self._groups.keys() - self._failures.keys(), self._in_place.values())
+        return [each for each in placed if each.state == "done" and not isinstance(each.change, MetadataChange)]
 
     def _has_stuck(self) -> bool:
         return any(entry.state == "stuck" for entry in self._noted.values())
@@ -290,11 +295,3 @@ class Transaction:
         self._journal.note(noted)
         self._progress(noted, len(self._entries))
         return noted
-
-
-def undoable(run: Run, entries: Sequence[Entry]) -> list[Entry]:
-    """The entries of a run that an undo may still need, the last one first. A guest that is gone may still have a
-    definition to restore, unless a rollback has restored it before: somebody may have changed it since."""
-    restored = run.state in ("rolled_back", "rolled_back_partly")
-    states = ("intent", "done", "stuck", "gone") if run.persist and not restored else ("intent", "done", "stuck")
-    return [entry for entry in reversed(entries) if entry.state in states]

@@ -6,11 +6,16 @@ from typing import Literal, NamedTuple, assert_never
 
 from pinner.model.cpuset import CpuSet
 
-TargetKind = Literal["emulator", "vcpu", "iothread", "vhost", "process", "memory", "workqueue", "partition", "guest"]
+TargetKind = Literal[
+    "emulator", "vcpu", "iothread", "vhost", "process", "memory", "workqueue", "partition", "guest", "metadata"
+]
 
 PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
 """The parts of a guest that libvirt can pin. libvirt stores their pins in the guest's definition, where a part
 keeps its number after a restart. libvirt cannot pin vhost threads and memory."""
+
+DEFINED: tuple[TargetKind, ...] = (*PINNED, "metadata")
+"""The parts of a guest that a change with ``--persist`` changes in the guest's definition, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,7 @@ class Target:
     memory    guest uuid   QEMU's start time   virDomainSetNumaParameters, migrate_pages
     workqueue (none)       None                the kernel's CPUs for unbound work
     partition cgroup path  None                systemd's AllowedCPUs=, cpuset.cpus.partition
+    metadata  guest uuid   None                virDomainSetMetadata: the pins that are pinner's
     guest     guest uuid   None                nothing: a plan leaves the guest out
 
     A work queue and a partition have a State instead of threads.
@@ -51,7 +57,7 @@ class Target:
                 return f"process {self.name} ({self.owner})"
             case "workqueue" | "partition" | "guest":
                 return f"{self.kind} {self.name}"
-            case "emulator" | "memory":
+            case "emulator" | "memory" | "metadata":
                 return f"guest {self.name} {self.kind}"
             case "vcpu" | "iothread" | "vhost":
                 return f"guest {self.name} {self.kind} {self.part}"
@@ -88,6 +94,28 @@ class ThreadMask:
     def key(self) -> ThreadKey:
         """The identity of the thread."""
         return ThreadKey(self.tid, self.started)
+
+
+@dataclass(frozen=True, slots=True)
+class PartPin:
+    """A pin of one part of a guest in libvirt's XML."""
+
+    kind: TargetKind
+    """emulator, vcpu or iothread."""
+    part: int | None
+    """The number of the vCPU or iothread; null for an emulator."""
+    cpus: CpuSet
+    """The CPUs of the pin."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPins:
+    """The pins that pinner's metadata of a guest names (pins_metadata), in the running guest and in its definition."""
+
+    live: tuple[PartPin, ...] | None
+    """None: the guest does not run."""
+    definition: tuple[PartPin, ...] | None
+    """None: the guest has no persistent definition."""
 
 
 def masks_of(threads: Iterable[ThreadMask]) -> dict[ThreadKey, CpuSet]:
@@ -168,10 +196,29 @@ class MemoryChange:
     """memory"""
 
 
-PlannedChange = AffinityChange | StateChange
-"""The kinds of change in a plan. An apply with migrate_memory adds changes of memory when it begins."""
+@dataclass(frozen=True, slots=True)
+class MetadataChange:
+    """A change of a guest's metadata, so that it names the pins that a run makes. Each run that pins a guest makes it
+    before it makes the first pin of the guest."""
 
-Change = AffinityChange | StateChange | MemoryChange
+    target: Target
+    """The metadata of a guest."""
+    live: tuple[PartPin, ...]
+    """The pins that the running guest's metadata named before."""
+    definition: tuple[PartPin, ...]
+    """The pins that the metadata of its persistent definition named before; only a run with persist changes them."""
+    pins: tuple[PartPin, ...]
+    """The pins that the run makes. They replace the named pins of the same parts."""
+    reason: str
+    """Why the change is made."""
+    kind: Literal["metadata"] = "metadata"
+    """metadata"""
+
+
+PlannedChange = AffinityChange | StateChange
+"""The kinds of change in a plan. An apply adds changes of metadata and memory when it begins."""
+
+Change = AffinityChange | StateChange | MemoryChange | MetadataChange
 """Every kind of change. The union is closed: code that distinguishes the kinds ends with assert_never."""
 
 

@@ -2,9 +2,10 @@
 
 from typing import assert_never
 
-from pinner.model.change import AffinityChange, Change, MemoryChange, StateChange
+from pinner.model.change import AffinityChange, Change, MemoryChange, MetadataChange, StateChange
 from pinner.model.journal import Entry, Run, RunKind
-from pinner.model.text import affinities, memory_by_node
+from pinner.model.pins_metadata import overlaid
+from pinner.model.text import affinities, memory_by_node, pins_text
 
 
 def change_text(change: Change, kind: RunKind) -> tuple[str, str]:
@@ -20,6 +21,8 @@ def change_text(change: Change, kind: RunKind) -> tuple[str, str]:
             before, after = str(change.before), str(change.after)
         case MemoryChange():
             before, after = memory_by_node(change.before), f"node {change.node}"
+        case MetadataChange():
+            before, after = pins_text(change.live), pins_text(overlaid(change.live, change.pins))
         case _:
             assert_never(change)
     return (after, before) if kind == "rollback" else (before, after)

@@ -3,7 +3,8 @@
 An event only says when to read the host: the state itself is always read from libvirt and the kernel.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
@@ -28,23 +29,42 @@ class GuestEvent:
     source: str
     """The sender, for the audit trail: ``nova req-...``, ``libvirt hook``."""
     at: datetime
-    """When it happened. An event that is older than the latest known one has no effect."""
+    """When it happened, by the clock of its publisher."""
     nova: NovaIdentity | None = None
     cpus: CpuSet = CpuSet()
     """For ``leaving``: the CPUs of its destination, if they are known; else none."""
+    publisher: str = ""
+    """The host whose clock ``at`` is from; empty: the sender names none."""
+    request: str = ""
+    """Nova's request id, which all events of one operation share; empty: the sender names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventOrder:
+    """The handled events of a guest on a host, as far as a late event is recognized by them."""
+
+    latest: Mapping[str, datetime] = field(default_factory=dict)
+    """Publisher to the time of its latest event, by its own clock."""
+    requests: tuple[str, ...] = ()
+    """The requests that have ended, oldest first: the guest runs on this host since, or has left it."""
+    leaving_since: datetime | None = None
+    """When the server heard that the guest leaves, by the server's clock."""
+    leaving_request: str = ""
+    """The request of the migration."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuestHint:
-    """The facts about a guest that are known only from events."""
+    """The facts about a guest on a host that are known only from events."""
 
     guest: str
     host: str
     at: datetime
-    """The time of the latest event."""
+    """When the server handled the latest event, by the server's clock."""
     nova: NovaIdentity | None = None
     leaving_until: datetime | None = None
     """The guest is being migrated away; after this time the hint is void."""
+    order: EventOrder = EventOrder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +79,9 @@ class GuestEventOutcome:
     """Whether the host has the guest; otherwise the event has no effect."""
     run: str
     """For ``leaving``: the run that restored the guest's earlier CPUs; empty where pinner had not placed the guest."""
+    ignored: str = ""
+    """Why the event changed nothing that pinner knows about the guest, for people: it is late, or its time cannot be
+    right. pinner checks the host nevertheless. Empty: it was used."""
 
 
 HostEventKind = Literal[

@@ -18,7 +18,7 @@ def group_of(target: Target) -> Group:
     match target.kind:
         case "process" | "workqueue" | "partition":
             return target.key
-        case "emulator" | "vcpu" | "iothread" | "vhost" | "memory" | "guest":
+        case "emulator" | "vcpu" | "iothread" | "vhost" | "memory" | "guest" | "metadata":
             return TargetKey("guest", target.owner, None)
     assert_never(target.kind)
 

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-from pinner.model.change import PartitionState, TargetKind
+from pinner.model.change import PartitionState, PartPin, TargetKind
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.guest_numa import GuestNuma
 from pinner.model.process import Thread
 
 _PCPUS = re.compile(r"resources([1-9][0-9]*)?:PCPU")
@@ -91,11 +92,27 @@ class NovaIdentity:
     """The name of the flavor."""
     extra_specs: Mapping[str, str] = field(default_factory=dict)
     """The flavor's extra specs; in the metadata since Nova 32."""
+    flavor_id: str = ""
+    """The id of the flavor (Nova's flavorid): two flavors of one name, of which the first was deleted, differ in it."""
+    has_specs: bool = False
+    """Whether the source lists the extra specs, also where the flavor has none. Older versions of Nova write none into
+    the metadata, and a notification may lack them."""
+
+    @property
+    def specs_known(self) -> bool:
+        """Whether ``extra_specs`` is the flavor's whole list. What was stored by earlier versions has no
+        ``has_specs``."""
+        return self.has_specs or bool(self.extra_specs)
+
+    def is_same_flavor(self, other: "NovaIdentity") -> bool:
+        """Whether both name the same flavor, as far as both name one."""
+        pairs = ((self.flavor, other.flavor), (self.flavor_id, other.flavor_id))
+        return all(not mine or not theirs or mine == theirs for mine, theirs in pairs)
 
     @property
     def dedicates(self) -> bool:
         """Whether the flavor asks for CPUs of its own, for all vCPUs (dedicated) or for some (mixed)."""
-        asked = (count for spec, count in self.extra_specs.items() if _PCPUS.fullmatch(spec))
+        asked = (count for spec, count in self.extra_specs.items() if _PCPUS.match(spec))
         return self.extra_specs.get("hw:cpu_policy") in DEDICATING or any(map(_positive, asked))
 
     @property
@@ -172,8 +189,14 @@ class Guest:
     """The cgroups of its systemd units, outermost first; empty without the cpuset controller of cgroup v2."""
     pooled: CpuSet = CpuSet()
     """CPUs that pinner gave to several threads of the guest, as a pool of one CPU: no vCPU has them to itself."""
+    own_pins: tuple[PartPin, ...] = ()
+    """The live pins that are pinner's, by its metadata. They claim no CPUs for the guest."""
     operator_pins: tuple[OperatorPin, ...] = ()
     """The pins that an operator wrote. A plan leaves such a guest alone unless its request names the guest."""
+    unread: str = ""
+    """Why libvirt does not describe the guest: a plan leaves such a guest alone. Empty: libvirt describes it."""
+    numa: GuestNuma = field(default_factory=GuestNuma)
+    """The guest's cells, and what binds its memory and its vCPUs to NUMA nodes of the host."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -197,9 +220,16 @@ def with_nova_identity(guest: Guest, identity: NovaIdentity) -> Guest:
 
 
 def nova_cpus(guest: Guest, online: CpuSet) -> CpuSet:
-    """The CPUs that Nova dedicates to a guest that it pinned."""
-    pins = [vcpu.pin for vcpu in guest.vcpus] + [vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread]
+    """The CPUs that Nova dedicates to a guest that it pinned. pinner's own pins are none of them."""
+    ours = own_vcpu_pins(guest)
+    pins = [vcpu.pin for vcpu in guest.vcpus if vcpu.pin != ours.get(vcpu.id)]
+    pins += [cpus for vcpu in guest.vcpus if vcpu.thread and (cpus := vcpu.thread.affinity) != ours.get(vcpu.id)]
     return dedicated_cpus(pins, guest.emulator.pin, guest.emulator.policy, online)
+
+
+def own_vcpu_pins(guest: Guest) -> dict[int, CpuSet]:
+    """The CPUs of pinner's own pins by vCPU. They claim no CPUs for the guest."""
+    return {pin.part: pin.cpus for pin in guest.own_pins if pin.kind == "vcpu" and pin.part is not None}
 
 
 def dedicated_cpus(vcpus: Iterable[CpuSet], emulator: CpuSet, policy: EmulatorPolicy, online: CpuSet) -> CpuSet:
@@ -214,4 +244,7 @@ def dedicated_cpus(vcpus: Iterable[CpuSet], emulator: CpuSet, policy: EmulatorPo
 
 
 def _positive(count: str) -> bool:
-    return count.isascii() and count.isdecimal() and int(count) > 0
+    try:
+        return int(count) > 0
+    except ValueError:
+        return False

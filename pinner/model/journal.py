@@ -119,6 +119,9 @@ NEVER_BEGUN = "closed before it began: it changed nothing, and the agent refuses
 """The error of a run that the agent closed before it began."""
 
 
+IN_PART = "are not online, so it got only the others; roll back again once they are"
+"""In the error of an entry: its undo could give a thread only a part of its prior mask."""
+
 EARLIER_BOOT = "the host was restarted since"
 """Why a change of a run from an earlier boot is gone."""
 

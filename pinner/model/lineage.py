@@ -15,3 +15,13 @@ class Lineage:
     """Of a process: the cgroup of its systemd service. Every process there descends from the service. Empty: none."""
     layout: str = ""
     """Of a process: the random addresses that it got from its last exec. A fork has the same ones. Empty: unknown."""
+    session: int = 0
+    """Of a process: the id of its session. 0: unknown."""
+
+
+def may_inherit_of_guest(started: int, since: Lineage | None, seen: Lineage | None) -> bool:
+    """Whether a thread of a guest may have inherited the mask that another part of the guest got at ``since``.
+
+    ``started`` is the thread's start, ``seen`` when the thread was found. None: not known.
+    """
+    return since is None or (seen is not None and seen.boot != since.boot) or started >= since.since

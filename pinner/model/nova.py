@@ -1,10 +1,10 @@
 """Nova on a host: its configuration, the CPUs that it owns, and the check that no plan uses them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from pinner.model.change import TargetKind
-from pinner.model.cpuset import CpuSet, union
+from pinner.model.cpuset import MAX_CPUS, MAX_LENGTH, CpuSet, union
 from pinner.model.errors import Invalid, NovaConflict
 from pinner.model.plan import Wanted
 
@@ -39,40 +39,132 @@ class NovaConf:
     topics: tuple[str, ...] = ()
     """[notifications] versioned_notifications_topics"""
     drivers: tuple[str, ...] = ()
-    """[oslo_messaging_notifications] driver"""
+    """[oslo_messaging_notifications] driver, and with it the old name"""
     error: str = ""
     """Why it could not be read."""
+    reserved_cpus: int = 0
+    """[DEFAULT] reserved_host_cpus"""
+    power_management: bool = False
+    """[libvirt] cpu_power_management"""
+    compute_driver: str = ""
+    """[DEFAULT] compute_driver"""
+    is_durable: bool = False
+    """Whether Nova's queues and exchanges outlive the broker: [oslo_messaging_rabbit] amqp_durable_queues, or quorum
+    queues."""
+    is_quorum: bool = False
+    """[oslo_messaging_rabbit] rabbit_quorum_queue"""
+    source: str = ""
+    """The process, the deployment or the option of pinner that names the files."""
+    process: int | None = None
+    """The id of nova-compute's process; None where the configuration does not come from a process."""
+    changed: tuple[str, ...] = ()
+    """The files that were changed after nova-compute's start: Nova still uses their earlier content."""
+    is_missing: bool = False
+    """Neither nova-compute's process nor its configuration was found."""
+    ignored_processes: tuple[str, ...] = ()
+    """The processes that claim to be nova-compute and that pinner does not believe, each with the reason."""
+    old_drivers: tuple[str, ...] = ()
+    """[DEFAULT] notification_driver, the old name of driver: Nova 31 and newer ignore it."""
 
     def sets(self) -> NovaSets:
-        """The CPU sets; vcpu_pin_set, if set, is the shared one. Raises Invalid with the option's name for a list that
-        does not parse or has no CPU, and where the file could not be read."""
+        """The CPU sets; vcpu_pin_set, if set, is the shared one.
+
+        Raises Invalid in the cases in which nova-compute does not start: a list that does not parse or has no CPU,
+        options that exclude each other, and a configuration that cannot be read. The error names the option.
+        """
         if self.error:
-            raise Invalid("nova.conf", ", ".join(self.files), self.error)
-        shared = cpus(self.pin_set, "vcpu_pin_set") or cpus(self.shared, "cpu_shared_set")
-        return NovaSets(cpus(self.dedicated, "cpu_dedicated_set"), shared)
+            raise Invalid("nova.conf", ", ".join(self.files) or self.source, self.error)
+        pin_set, shared = cpus(self.pin_set, "vcpu_pin_set"), cpus(self.shared, "cpu_shared_set")
+        found = NovaSets(cpus(self.dedicated, "cpu_dedicated_set"), pin_set or shared)
+        for conflict in conflicts(self, found):
+            raise Invalid(conflict.option, conflict.value, conflict.why)
+        return found
 
 
-def configured(ours: NovaSets, conf: NovaConf | None) -> NovaSets:
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two options of nova.conf with which nova-compute does not start."""
+
+    option: str
+    """The option to change."""
+    value: str
+    why: str
+    line: str
+    """The corrected line."""
+
+
+def conflicts(conf: NovaConf, sets: NovaSets) -> Iterator[Conflict]:
+    """The options that exclude each other (LibvirtDriver._check_cpu_set_configuration)."""
+    if conf.pin_set:
+        if sets.dedicated:
+            why = "Nova does not start with both vcpu_pin_set and cpu_dedicated_set; use cpu_shared_set instead"
+            line = f"cpu_shared_set = {sets.shared - sets.dedicated}"
+            yield Conflict("vcpu_pin_set", conf.pin_set, why, line)
+        return
+    if both := sets.dedicated & sets.shared:
+        why = f"CPUs {both} are also in cpu_dedicated_set, and Nova does not start with both"
+        line = f"cpu_shared_set = {sets.shared - both}"
+        yield Conflict("cpu_shared_set", conf.shared, why, line)
+    if conf.reserved_cpus and (sets.dedicated or sets.shared):
+        why = "Nova does not start with both reserved_host_cpus and a CPU set"
+        yield Conflict("reserved_host_cpus", str(conf.reserved_cpus), why, "reserved_host_cpus = 0")
+
+
+def configured(ours: NovaSets, conf: NovaConf | None, guests: Collection[str] = ()) -> NovaSets:
     """Nova's sets: those of pinner's own configuration (``ours``), and nova.conf's where a set is empty there.
 
     pinner's own sets come first, because an administrator sets them where nova.conf cannot be read or lacks them.
-    Raises Invalid where a set of nova.conf is needed and cannot be read.
+    ``guests`` are the names of Nova's active guests. Raises Invalid where a set of nova.conf is needed and cannot be
+    read, or was not found although Nova has guests.
     """
     if conf is None or (ours.dedicated and ours.shared):
         return ours
+    if conf.is_missing and guests:
+        raise Invalid("nova_conf", "(automatic)", missing(guests))
     theirs = conf.sets()
     return NovaSets(ours.dedicated or theirs.dedicated, ours.shared or theirs.shared)
 
 
-def cpus(text: str, option: str) -> CpuSet:
-    """Read a CPU list as Nova does (nova.virt.hardware.parse_cpu_spec): blanks and empty parts do not matter.
+def missing(guests: Collection[str]) -> str:
+    """What an administrator can do about Nova's guests without Nova's configuration."""
+    return (
+        f"the path of Nova's configuration; Nova manages {len(guests)} guests here ({min(guests)} is one), but pinner "
+        "finds neither a nova-compute process nor a configuration of Nova; if Nova has no other CPU sets than those of "
+        "pinner.conf, set ignore_nova_conf = true"
+    )
 
-    Raises Invalid for a list that does not parse, and for one that is not empty but has no CPU.
+
+def cpus(text: str, option: str) -> CpuSet:
+    """Read a CPU list by Nova's grammar: numbers, ranges, and ``^`` before those that are excluded.
+
+    Nova reads numbers as Python does, with blanks around them, and nothing else of the kernel's grammar. Raises Invalid
+    for a list that does not parse, and for one that is not empty but has no CPU.
     """
-    found = CpuSet.parse(",".join(part for part in "".join(text.split()).split(",") if part), option)
-    if text.strip() and not found:
+    included: set[int] = set()
+    excluded: set[int] = set()
+    if len(text) > MAX_LENGTH:
+        raise Invalid(option, text[:80], f"a CPU list of at most {MAX_LENGTH} characters")
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        (excluded if part.startswith("^") else included).update(_range(part, text, option))
+    if text and not included - excluded:
         raise Invalid(option, text, "a CPU list that names at least one CPU")
-    return found
+    return CpuSet.of(included - excluded)
+
+
+def _range(part: str, text: str, option: str) -> range:
+    """The CPUs of a number or a range."""
+    start, dash, end = part.removeprefix("^").partition("-")
+    try:
+        first = int(start)
+        last = int(end) if dash else first
+    except ValueError:
+        why = f"Nova refuses {part!r}: a number, a range such as 4-7, or one of them after ^"
+        raise Invalid(option, text, f"a CPU list such as 0-15,^4; {why}") from None
+    if first > last:
+        raise Invalid(option, text, f"a CPU list such as 0-15,^4; Nova refuses {part!r}: it runs backwards")
+    if last >= MAX_CPUS:
+        raise Invalid(option, text, f"a CPU list such as 0-15,^4; no CPU has a number of {MAX_CPUS} or more")
+    return range(first, last + 1)
 
 
 @dataclass(frozen=True, slots=True)

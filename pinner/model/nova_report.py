@@ -16,6 +16,10 @@ class Listening:
     topics: tuple[str, ...] = (DEFAULT_TOPIC,)
     pool: str = "pinner"
     """The name of pinner's own queue beside those of other listeners; empty: none."""
+    is_durable: bool = False
+    """Whether its queues and exchanges outlive the broker: amqp_durable_queues or rabbit_quorum_queue."""
+    is_quorum: bool = False
+    """rabbit_quorum_queue"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +56,5 @@ class NovaReport:
     for_others: CpuSet
     """The CPUs that pinner may use for busy processes and emulator threads."""
     findings: tuple[Finding, ...]
+    source: str = ""
+    """The process, the deployment or the option of pinner that names the files."""

@@ -6,6 +6,7 @@ from datetime import datetime
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Guest, InactiveGuest, nova_cpus
 from pinner.model.nova import NovaConf, NovaGuest, NovaOwns, NovaSets
+from pinner.model.ovs import OvsDpdk
 from pinner.model.process import Process
 from pinner.model.topology import Topology
 
@@ -51,6 +52,8 @@ class Snapshot:
     """The boot of the host (/proc/sys/kernel/random/boot_id); empty: not known."""
     inactive: tuple[InactiveGuest, ...] = ()
     """The guests that libvirt knows and that do not run."""
+    ovs: OvsDpdk | None = None
+    """Open vSwitch with DPDK; null where the host has none."""
 
     def nova_owns(self) -> NovaOwns:
         """The CPUs that Nova owns: the sets of Nova's configuration, and the CPUs of the guests that Nova pinned."""

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from pinner.model.change import PartPin
 from pinner.model.cpuset import CpuSet
 
 
@@ -33,3 +34,12 @@ def affinities(masks: Iterable[CpuSet], shown: int | None = None, *, always_coun
     named = [f"{cpus} ({counted(count, 'thread')})" for cpus, count in counts.most_common(shown)]
     more = len(counts) - len(named)
     return "; ".join(named) + (f"; {more} more" if more else "")
+
+
+def pins_text(pins: Iterable[PartPin]) -> str:
+    """Pins of a guest, parts with the same CPUs together: ``emulator: 0-1; vcpu 0-15: 4-31``; ``-`` for none."""
+    parts: dict[tuple[str, CpuSet], list[int]] = {}
+    for pin in pins:
+        parts.setdefault((pin.kind, pin.cpus), []).extend([] if pin.part is None else [pin.part])
+    named = (f"{kind}{f' {CpuSet.of(numbers)}' if numbers else ''}: {cpus}" for (kind, cpus), numbers in parts.items())
+    return "; ".join(named) or "-"

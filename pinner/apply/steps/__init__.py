@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from pinner.apply.ports import Host, Journal
-from pinner.apply.steps import affinity, memory, state
+from pinner.apply.steps import affinity, memory, metadata, state
 from pinner.apply.steps.affinity import AffinityStep
 from pinner.apply.steps.memory import MemoryStep
+from pinner.apply.steps.metadata import MetadataStep
 from pinner.apply.steps.state import StateStep
-from pinner.model.change import AffinityChange, Change, MemoryChange, PlannedChange, StateChange
+from pinner.model.change import AffinityChange, Change, MemoryChange, MetadataChange, PlannedChange, StateChange
 from pinner.model.journal import EARLIER_BOOT, Entry, EntryState
 
-Step = AffinityStep | StateStep | MemoryStep
+Step = AffinityStep | StateStep | MemoryStep | MetadataStep
 """One change under way. ``make`` makes the change, or raises. ``entry`` is the change's entry, with the threads found
 so far. ``touched`` says whether the host may have been changed."""
 
@@ -51,6 +52,8 @@ def is_begun(change: Change, host: Host) -> bool:
         case MemoryChange():
             # Guests allocate and free memory all the time, so the numbers do not show whether the change was begun.
             return False
+        case MetadataChange():
+            return metadata.is_made(change, host)
     assert_never(change)
 
 
@@ -59,7 +62,7 @@ def resets_masks(change: Change) -> bool:
     match change:
         case StateChange():
             return True
-        case AffinityChange() | MemoryChange():
+        case AffinityChange() | MemoryChange() | MetadataChange():
             return False
     assert_never(change)
 
@@ -77,6 +80,8 @@ def step(entry: Entry, host: Host, journal: Journal, *, persist: bool, resumed: 
             return StateStep(entry, change, host, journal, resumed=resumed)
         case MemoryChange() as change:
             return MemoryStep(entry, change, host)
+        case MetadataChange() as change:
+            return MetadataStep(entry, change, host, persist=persist, resumed=resumed)
     assert_never(entry.change)
 
 
@@ -96,6 +101,8 @@ def undo(
             return state.undo(entry, change, host, force=force, half_made=under_way)
         case MemoryChange() as change:
             return memory.undo(entry, change, host)
+        case MetadataChange() as change:
+            return metadata.undo(change, host, persist=persist, rewrite=under_way or force)
     assert_never(entry.change)
 
 
@@ -105,6 +112,8 @@ def undo_earlier_boot(entry: Entry, host: Host, journal: Journal, *, persist: bo
     match entry.change:
         case AffinityChange() as change:
             return affinity.undo_earlier_boot(entry, change, host, journal, persist=persist)
+        case MetadataChange() as change:
+            return metadata.undo_earlier_boot(change, host, persist=persist)
         case StateChange() | MemoryChange():
             return "gone", EARLIER_BOOT
     assert_never(entry.change)
@@ -119,4 +128,6 @@ def before_and_after(change: Change) -> tuple[str, str]:
             return state.before_and_after(change)
         case MemoryChange():
             return memory.before_and_after(change)
+        case MetadataChange():
+            return metadata.before_and_after(change)
     assert_never(change)

@@ -3,7 +3,6 @@
 libvirt cannot restore "not pinned": after an undo, a live pin that covers the former masks stays in the live XML.
 """
 
-import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -11,15 +10,13 @@ from dataclasses import replace
 
 from pinner.apply.converge import PASSES, converge
 from pinner.apply.ports import Host, Journal
-from pinner.apply.steps.heirs import given_masks, restore_heirs, usual
+from pinner.apply.steps.heirs import restore_heirs
+from pinner.apply.steps.prior_masks import PriorMasks
 from pinner.model.change import PINNED, AffinityChange, ThreadKey, ThreadMask, masks_of
-from pinner.model.cpuset import CpuSet, union
-from pinner.model.errors import ApplyFailed, Busy, Gone, PinnerError
+from pinner.model.errors import ApplyFailed, Gone, PinnerError
 from pinner.model.groups import others_that_move
 from pinner.model.journal import EARLIER_BOOT, Entry, EntryState
 from pinner.model.text import affinities
-
-LOG = logging.getLogger(__name__)
 
 _NEVER = -1
 """A start time that no thread has."""
@@ -155,7 +152,8 @@ def undo(
 
     Processes that inherited the mask get the prior mask of the process that they descend from, also if it is gone.
 
-    A thread that another program has moved since then keeps that mask, and is reported. ``force``: the change failed
+    A thread that another program has moved since then keeps that mask, and a pin of the definition that an operator has
+    changed stays; both are reported. ``force``: the change failed
     just now, so an unknown mask is a result of the change, and is replaced too. ``force`` and ``repin`` pin again,
     because a failed pin may have changed the guest's cpuset, and a pin of a dead process may still be made. libvirt
     makes the new pin after that one.
@@ -163,7 +161,7 @@ def undo(
     problems: list[str] = []
     gone = ""
     try:
-        problems += _Masks(entry, change, host, force=force, repin=repin).restore()
+        problems += PriorMasks(entry, change, host, force=force, repin=repin).restore()
     except Gone as error:
         gone = str(error)
     except PinnerError as error:
@@ -174,7 +172,7 @@ def undo(
         problems.append(str(error))
     if persist and change.target.kind in PINNED:
         try:
-            host.restore_definition(change.target, entry.definition)
+            host.restore_definition(change.target, entry.definition, (change.after, *entry.former))
         except Gone as error:
             gone = str(error)
         except PinnerError as error:
@@ -201,100 +199,3 @@ def undo_earlier_boot(
 def of_no_thread(mask: ThreadMask) -> ThreadMask:
     """A mask of an earlier boot of the host: no thread of the present one is taken for its thread."""
     return replace(mask, started=_NEVER)
-
-
-class _Masks:
-    """The mask of each thread of one target after an undo. It is chosen when the thread is first seen."""
-
-    def __init__(self, entry: Entry, change: AffinityChange, host: Host, *, force: bool, repin: bool) -> None:
-        self._target = change.target
-        self._given = given_masks(entry, change, host)
-        self._host = host
-        self._force = force
-        self._repin = repin or force
-        self._before = masks_of((*change.before, *entry.found))
-        self._usual = usual(change.target, change.before)
-        self._wanted: dict[ThreadKey, CpuSet] = {}
-        self._ours = False
-        """Whether the change pinned at least one of the threads, or a thread inherited its mask."""
-        self._pinned: CpuSet | None = None
-        self._problems: list[str] = []
-        self._refused: dict[ThreadKey, str] = {}
-        """Why a thread cannot get its prior mask. The other threads still get theirs."""
-
-    def restore(self) -> list[str]:
-        """Give every thread its mask, and return the problems in words.
-
-        Raises like Host, and Gone if all threads are new and none has the change's mask.
-        """
-        if self._repin:
-            try:
-                self._pin()
-            except Busy as error:
-                # Even if the masks are right now, the overdue call may still change them.
-                self._problems.append(str(error))
-            except PinnerError as error:
-                LOG.info("masks are restored without libvirt: %s", error)
-        left = converge(self._misplaced, self._move)
-        if left:
-            self._problems.append(
-                f"threads {', '.join(str(thread.tid) for thread in left)} do not stay on their prior mask"
-            )
-        if self._refused:
-            more = f" (and {len(self._refused) - 1} more)" if len(self._refused) > 1 else ""
-            self._problems.append(next(iter(self._refused.values())) + more)
-        if not self._ours:
-            raise Gone(f"{self._target} of that run (it was restarted since)")
-        return self._problems
-
-    def _misplaced(self) -> list[ThreadMask]:
-        misplaced = (thread for thread in self._host.masks(self._target) if self._prior(thread) != thread.cpus)
-        return [thread for thread in misplaced if thread.key not in self._refused]
-
-    def _move(self, misplaced: list[ThreadMask]) -> None:
-        if self._target.kind in PINNED and self._pinned is None:
-            self._pin()
-            return
-        for thread in misplaced:
-            try:
-                self._host.set_mask(replace(thread, cpus=self._prior(thread)))
-            except Gone:
-                continue
-            except ApplyFailed as error:
-                self._refused[thread.key] = str(error)
-
-    def _pin(self) -> None:
-        """Pin through libvirt to all CPUs that any thread needs, so that the cpuset allows every single mask."""
-        if self._target.kind in PINNED:
-            cpus = union(self._prior(thread) for thread in self._host.masks(self._target))
-            self._host.pin(self._target, cpus, persist=False)
-            self._pinned = cpus
-
-    def _prior(self, thread: ThreadMask) -> CpuSet:
-        """The mask to restore. It is chosen when the thread is first seen: later the mask may be a result of
-        ``_pin``."""
-        if thread.key not in self._wanted:
-            self._wanted[thread.key] = self._first_seen(thread)
-        return self._wanted[thread.key]
-
-    def _first_seen(self, thread: ThreadMask) -> CpuSet:
-        before = self._before.get(thread.key)
-        if before is None:
-            # A new thread: it inherited the change's mask, or another program set its mask.
-            inherited = thread.cpus in (*self._given, self._pinned)
-            self._ours = self._ours or inherited or self._target.kind == "process"
-            return self._usual if inherited else thread.cpus
-        self._ours = True
-        if self._force or thread.cpus in (before, *self._given) or self._on_the_way(thread.cpus):
-            return before
-        self._problems.append(
-            f"thread {thread.tid} was moved to {thread.cpus} by another program or a later run, and stays there"
-        )
-        return thread.cpus
-
-    def _on_the_way(self, cpus: CpuSet) -> bool:
-        """Whether an interrupted undo may have set this mask: ``_pin`` sets one mask on all threads before each thread
-        gets its own."""
-        if self._target.kind not in PINNED:
-            return False
-        return union(mask for mask in self._before.values() if mask <= cpus) == cpus

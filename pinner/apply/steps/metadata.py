@@ -1,0 +1,138 @@
+"""A change of metadata: the guest's metadata names the pins that the run makes, before the run makes them.
+
+A pin is pinner's only if the metadata and the pin agree. So a name whose pin is not made yet, or not any more, names
+nothing, and the order of the two writes does no harm where a process is killed between them.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from pinner.apply.ports import Host
+from pinner.model.change import PINNED, AffinityChange, Change, MetadataChange, NamedPins, PartPin, Target
+from pinner.model.errors import ApplyFailed, Gone, PinnerError
+from pinner.model.journal import EARLIER_BOOT, Entry, EntryState
+from pinner.model.pins_metadata import overlaid, restored
+from pinner.model.text import pins_text
+
+REASON = "the guest's metadata names the pins that are pinner's"
+
+
+def before_and_after(change: MetadataChange) -> tuple[str, str]:
+    """The pins that the running guest's metadata names before and after the change, for people."""
+    return pins_text(change.live), pins_text(overlaid(change.live, change.pins))
+
+
+def with_metadata(changes: Iterable[Change], host: Host) -> Iterator[Change]:
+    """The changes, and before the first pin of each guest the change of its metadata. A guest that has ended gets
+    none."""
+    changes = tuple(changes)
+    pins: dict[str, list[PartPin]] = {}
+    for change in changes:
+        if isinstance(change, AffinityChange) and change.target.kind in PINNED:
+            pin = PartPin(change.target.kind, change.target.part, change.after)
+            pins.setdefault(change.target.owner, []).append(pin)
+    for change in changes:
+        if change.target.kind in PINNED and change.target.owner in pins:
+            with suppress(Gone):
+                yield _change(change.target, tuple(pins.pop(change.target.owner)), host)
+        yield change
+
+
+def _change(pinned: Target, pins: tuple[PartPin, ...], host: Host) -> MetadataChange:
+    """Raises Gone."""
+    try:
+        found = host.named_pins(pinned.owner)
+    except Gone:
+        raise
+    except PinnerError:
+        # The step asks again, and only this guest fails.
+        found = NamedPins(None, None)
+    target = Target("metadata", pinned.owner, None, pinned.name)
+    return MetadataChange(target, found.live or (), found.definition or (), pins, REASON)
+
+
+def is_made(change: MetadataChange, host: Host) -> bool:
+    """Whether the running guest's metadata names the pins of the change. Raises like Host."""
+    return host.named_pins(change.target.owner).live == overlaid(change.live, change.pins)
+
+
+class MetadataStep:
+    """A change of metadata under way."""
+
+    def __init__(self, entry: Entry, change: MetadataChange, host: Host, *, persist: bool, resumed: bool) -> None:
+        """``resumed``: the change was begun before, so it may be made."""
+        self.entry = entry
+        self.touched = False
+        self._change = change
+        self._host = host
+        self._persist = persist
+        self._resumed = resumed
+
+    def make(self) -> None:
+        """Name the pins, and read the names back. Raises Gone, the errors of libvirt, and ApplyFailed where another
+        program has changed the names since the run began."""
+        change, host = self._change, self._host
+        now = host.named_pins(change.target.owner)
+        if now.live is None:
+            raise Gone(str(change.target))
+        if not self._resumed and (now.live != change.live or (self._persist and now.definition != change.definition)):
+            why = f"another program changed it just now: it names {pins_text(now.live)}"
+            raise ApplyFailed(str(change.target), why)
+        self.touched = True
+        wanted = NamedPins(
+            overlaid(change.live, change.pins),
+            overlaid(change.definition, change.pins) if self._persist else now.definition,
+        )
+        _write(change.target, wanted, host, persist=self._persist)
+
+
+def undo(change: MetadataChange, host: Host, *, persist: bool, rewrite: bool) -> tuple[EntryState, str]:
+    """Restore the names, and with ``persist`` those of the definition: ``undone``, or ``gone`` or ``stuck`` with the
+    reason.
+
+    ``rewrite``: a call of a dead process may still be running, so the names are written in any case: libvirt makes
+    this call after that one.
+    """
+    try:
+        now = host.named_pins(change.target.owner)
+        wanted = NamedPins(
+            None if now.live is None else restored(now.live, change.live, change.pins),
+            None if now.definition is None else restored(now.definition, change.definition, change.pins),
+        )
+        if not persist:
+            wanted = replace(wanted, definition=now.definition)
+        if wanted != now or rewrite:
+            _write(change.target, wanted, host, persist=persist)
+    except Gone as error:
+        return "gone", str(error)
+    except PinnerError as error:
+        return "stuck", str(error)
+    return "undone", ""
+
+
+def undo_earlier_boot(change: MetadataChange, host: Host, *, persist: bool) -> tuple[EntryState, str]:
+    """Undo a change that was made in an earlier boot of the host: only a definition can still have it, and a guest that
+    was started from that definition."""
+    return undo(as_started(change), host, persist=True, rewrite=False) if persist else ("gone", EARLIER_BOOT)
+
+
+def as_started(change: MetadataChange) -> MetadataChange:
+    """The change of a guest that was started anew from its definition: the running guest has the names of that."""
+    return replace(change, live=change.definition)
+
+
+def joined(first: MetadataChange, later: MetadataChange, *, persist: bool, persisted: bool) -> MetadataChange:
+    """Two changes of one guest as one. ``persist``: the later one changed the definition; ``persisted``: so did the
+    first."""
+    definition = later.definition if persist and not persisted else first.definition
+    return replace(first, pins=(*first.pins, *later.pins), definition=definition)
+
+
+def _write(target: Target, wanted: NamedPins, host: Host, *, persist: bool) -> None:
+    host.name_pins(target, wanted if persist else replace(wanted, definition=None))
+    if (found := host.named_pins(target.owner)) != wanted:
+        why = (
+            f"libvirt has not stored the names: {pins_text(found.live or ())} instead of {pins_text(wanted.live or ())}"
+        )
+        raise ApplyFailed(str(target), why)

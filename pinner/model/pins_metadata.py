@@ -1,0 +1,110 @@
+"""pinner's own pins of a guest, as the metadata in the guest's XML names them. Pure.
+
+libvirt keeps this element in the running guest and, after ``--persist``, in the persistent definition:
+
+    <pinner:pins xmlns:pinner="urn:pinner:pins:1">
+      <pinner:pin kind="emulator" cpus="0-1"/>
+      <pinner:pin kind="vcpu" part="0" cpus="2-3"/>
+      <pinner:pin kind="iothread" part="1" cpus="0-1"/>
+    </pinner:pins>
+
+A pin in the XML is pinner's only if the element names the same part with the same CPUs. After another program has
+changed a pin, the two disagree, and the pin belongs to that program. The element is one of its own, because libvirt
+keeps one metadata element for each namespace, and the mark of an excluded guest has a namespace already. libvirt
+writes the children with the prefix, and virDomainGetMetadata returns them without: the readers accept both.
+
+The readers take elements of lxml and of xml.etree alike, so that a program without pinner's dependencies can use them.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pinner.model.change import PartPin, TargetKind
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid
+
+NAMESPACE = "urn:pinner:pins:1"
+PREFIX = "pinner"
+
+Element = Any
+"""An element of lxml.etree or of xml.etree.ElementTree."""
+
+PIN_TAGS: dict[str, TargetKind] = {"emulatorpin": "emulator", "vcpupin": "vcpu", "iothreadpin": "iothread"}
+"""libvirt's pin elements below <cputune>, with the kind of the pinned part."""
+
+_KINDS: dict[str, TargetKind] = {kind: kind for kind in PIN_TAGS.values()}
+
+
+def named(domain: Element) -> tuple[PartPin, ...]:
+    """The pins that a domain's metadata names, in their order. A child that is no pin of this format is left out."""
+    elements = domain.iterfind(f"metadata/{{{NAMESPACE}}}pins")
+    return tuple(pin for element in elements for pin in named_by(element))
+
+
+def named_by(element: Element) -> Iterator[PartPin]:
+    """The pins that an element <pinner:pins> names."""
+    for child in element.iterfind("{*}pin"):
+        kind = _KINDS.get(child.get("kind", ""))
+        if kind is not None and (pin := _pin(kind, child.get("part"), child.get("cpus"))) is not None:
+            yield pin
+
+
+def own_elements(domain: Element) -> list[tuple[Element, PartPin]]:
+    """The pin elements below the domain's <cputune> that are pinner's: the metadata names the same part and CPUs."""
+    names = frozenset(named(domain))
+    tune = domain.find("cputune")
+    if tune is None or not names:
+        return []
+    return [(element, pin) for element in tune.iterfind("*") if (pin := _written_pin(element)) in names and pin]
+
+
+def text_of(pins: Iterable[PartPin]) -> str:
+    """The element <pins> for virDomainSetMetadata, which adds prefix and namespace; empty where there are no pins."""
+    children = "".join(f"<pin{_attributes(pin)}/>" for pin in pins)
+    return f"<pins>{children}</pins>" if children else ""
+
+
+def overlaid(before: Iterable[PartPin], pins: Iterable[PartPin]) -> tuple[PartPin, ...]:
+    """The pins ``before`` with ``pins`` in place of those of the same parts, ordered by part."""
+    parts = {(pin.kind, pin.part): pin for pin in (*before, *pins)}
+    return tuple(sorted(parts.values(), key=lambda pin: (list(_KINDS).index(pin.kind), pin.part or 0)))
+
+
+def restored(now: tuple[PartPin, ...], before: tuple[PartPin, ...], pins: Iterable[PartPin]) -> tuple[PartPin, ...]:
+    """The named pins after an undo of ``overlaid(before, pins)``. ``now`` are the pins that are named at present.
+
+    Where another run has changed the names since, only those of ``pins`` that are still named are replaced.
+    """
+    pins = tuple(pins)
+    if now == overlaid(before, pins):
+        return before
+    prior = {(pin.kind, pin.part): pin for pin in before}
+    undone = (prior.get((pin.kind, pin.part)) if pin in pins else pin for pin in now)
+    return tuple(pin for pin in undone if pin is not None)
+
+
+def _written_pin(element: Element) -> PartPin | None:
+    """The pin that a child of <cputune> makes; None where it is no pin."""
+    kind = PIN_TAGS.get(str(element.tag))
+    return None if kind is None else _pin(kind, element.get(kind), element.get("cpuset"))
+
+
+def _pin(kind: TargetKind, part: str | None, cpus: str | None) -> PartPin | None:
+    """The pin; None where a number or a CPU list does not parse."""
+    number = int(part) if part and part.isascii() and part.isdecimal() and len(part) < _DIGITS else None
+    if (number is None) != (kind == "emulator") or (part is not None and kind == "emulator"):
+        return None
+    try:
+        found = CpuSet.parse(cpus or "", "cpus")
+    except Invalid:
+        return None
+    return PartPin(kind, number, found) if found else None
+
+
+_DIGITS = 10
+"""No guest has vCPUs or iothreads whose numbers have as many digits."""
+
+
+def _attributes(pin: PartPin) -> str:
+    part = "" if pin.part is None else f' part="{pin.part}"'
+    return f' kind="{pin.kind}"{part} cpus="{pin.cpus}"'
