@@ -61,7 +61,12 @@ ROWS = (
     Row(33, "the disk is full or the database is lost during an apply", "stops before the next write", "P"),
     Row(34, "the broker is down", "an error in bounded time, no blind retry", "P"),
     Row(35, "poison, duplicate and reordered notifications", "quarantined, idempotent", "P"),
-    Row(36, "a controller loses its lease during an apply", "the old fencing number is rejected", "P"),
+    Row(
+        36,
+        "a controller stops, and goes on after another one took over (there is no lease)",
+        "the agent's journal is the fence: it refuses the late begin of a closed run, and no end is stored twice",
+        "P",
+    ),
     Row(
         37,
         "an audit row is edited, or the last rows are deleted",
@@ -167,7 +172,7 @@ ROWS = (
     Row(
         57,
         "a year of mends: 100,000 runs, 1,000,000 audit records",
-        "disk bounded by retention; a look and a page cost what they cost on the first day",
+        "disk bounded by retention; an observation and a page cost what they cost on the first day",
         "P",
     ),
     Row(58, "a damaged journal or database file", "named with its repair; reading the host goes on", "P"),
@@ -211,6 +216,18 @@ ROWS = (
         65,
         "a migration starts eight threads in QEMU; vhost threads appear late",
         "in the next observation at the latest they are placed, or drift of a policy that does not enforce",
+        "P",
+    ),
+    Row(
+        66,
+        "pins of pinner are in a guest's definition, after --persist or at the destination of a migration",
+        "they are known as pinner's by the guest's metadata: neither Nova's nor an operator's, and the guest is placed",
+        "P",
+    ),
+    Row(
+        67,
+        "a guest becomes excluded or dedicated after pinner has placed it",
+        "it keeps its place, and pinner's own pins claim no CPUs",
         "P",
     ),
 )

@@ -1,6 +1,7 @@
 """A private RabbitMQ with a port, a folder and an Erlang port mapper of its own; it ends with its caller."""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _SERVERS = Path("/usr/lib/rabbitmq/lib")
-_START_SECONDS = 60
+_START_SECONDS = 300
 _STOP_SECONDS = 15
 
 
@@ -104,7 +105,7 @@ class Rabbit:
             "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
             "RABBITMQ_LOG_BASE": str(folder / "log"),
             "RABBITMQ_CONF_ENV_FILE": str(folder / "none"),
-            "RABBITMQ_CONFIG_FILE": str(folder / "none"),
+            "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
             # With this setting the script executes the broker in its own process instead of starting another one.
             "RABBITMQ_ALLOW_INPUT": "true",
@@ -113,15 +114,35 @@ class Rabbit:
 
 
 @contextlib.contextmanager
-def private_rabbit(folder: Path) -> Iterator[Rabbit]:
-    """A broker that runs for the duration of the context. Raises Unusable."""
+def private_rabbit(folder: Path, powerless: str = "") -> Iterator[Rabbit]:
+    """A broker that runs for the duration of the context. Raises Unusable.
+
+    ``powerless``: the name and password of a user who may log in and has no other permission.
+    """
     folder.mkdir(parents=True)
+    if powerless:
+        _define_users(folder, powerless)
     rabbit = Rabbit(folder)
     try:
         rabbit.start()
         yield rabbit
     finally:
         rabbit.stop()
+
+
+def _define_users(folder: Path, powerless: str) -> None:
+    """Let the broker create the users at its start. rabbitmqctl would start an Erlang machine of its own for each."""
+    rights = {"guest": ".*", powerless: "^$"}
+    definitions = {
+        "vhosts": [{"name": "/"}],
+        "users": [{"name": name, "password": name, "tags": ""} for name in rights],
+        "permissions": [
+            {"user": name, "vhost": "/", "configure": names, "write": names, "read": names}
+            for name, names in rights.items()
+        ],
+    }
+    (folder / "definitions.json").write_text(json.dumps(definitions))
+    (folder / "rabbitmq.conf").write_text(f"load_definitions = {folder}/definitions.json\n")
 
 
 def _script() -> Path | None:

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from pinner.host.files import decode, number, text
+from pinner.host.files import decode, names, number, text
 from pinner.model.topology import Device
 
 
@@ -30,10 +30,7 @@ def _interface(path: Path, functions: Path) -> Device:
 
 
 def _entries(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError:
-        return []
+    return sorted(folder / name for name in names(folder))
 
 
 def _name(path: Path) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from lxml import etree
 
 from pinner.host.domain_xml import NOVA, PINNER
+from pinner.model import pins_metadata
 
 _KEPT = (
     *("name", "uuid", "memory", "currentMemory", "vcpu", "vcpus", "iothreads", "iothreadids"),
@@ -67,7 +68,7 @@ def _metadata(metadata: etree._Element, alias: Alias | None) -> etree._Element:
     result = etree.Element("metadata")
     for child in metadata.iterchildren(etree.Element):
         name = etree.QName(child)
-        if name.namespace == PINNER:
+        if name.namespace in (PINNER, pins_metadata.NAMESPACE):
             result.append(child)
         elif name.namespace in NOVA and name.localname == "instance":
             result.append(_without_names(child) if alias else child)

@@ -5,21 +5,27 @@ not answer. Source: https://libvirt.org/formatdomain.html; Nova writes its own m
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lxml import etree
 
-from pinner.model.change import Target, TargetKind
+from pinner.host import domain_numa
+from pinner.model import pins_metadata
+from pinner.model.change import PartPin, Target, TargetKind
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import DEDICATING, NovaIdentity
+from pinner.model.guest_numa import GuestCell, MemoryBinding
 
 NOVA = ("http://openstack.org/xmlns/libvirt/nova/1.1", "http://openstack.org/xmlns/libvirt/nova/1.0")
 """The namespaces of Nova's metadata, newest first."""
 
 PINNER = "urn:pinner:domain:1"
-"""The namespace of pinner's own metadata."""
+"""The namespace of pinner's mark of an excluded guest. pinner's pins have another one (pins_metadata)."""
 EXCLUDED = "<cpus leave='alone'/>"
 """An element in the namespace PINNER: pinner excludes the guest and does not change its CPUs."""
+
+UNREAD = f"<domain><metadata><cpus xmlns='{PINNER}' leave='alone'/></metadata></domain>"
+"""The XML of a guest that libvirt cannot describe: pinner excludes the guest."""
 
 Part = tuple[TargetKind, int | None]
 """A part of a guest that can be pinned: its kind, and the number of the vCPU or iothread."""
@@ -45,12 +51,33 @@ class Domain:
     """Host name of the tap and MAC address of every network interface that has a tap."""
     pci: tuple[str, ...]
     nova: NovaIdentity | None
+    own_pins: Mapping[Part, CpuSet]
+    """The pins of ``pins`` that are pinner's, by its metadata."""
     excluded: bool
     """Whether pinner's metadata marks the guest as excluded."""
     dedicated: bool
     """Whether the flavor or the image in Nova's metadata requests dedicated CPUs for vCPUs."""
     user: str
     """The user as whom libvirt runs QEMU: a name, or + and an id; empty where libvirt does not choose a user."""
+    cells: tuple[GuestCell, ...] = ()
+    """The NUMA nodes that the guest sees."""
+    memory: MemoryBinding | None = None
+    """The host's nodes of the whole guest's memory."""
+    huge_pages: bool = False
+    """Whether huge pages back the guest's memory."""
+
+    @property
+    def without_own_pins(self) -> "Domain":
+        """The domain without the pins that are pinner's."""
+        return replace(
+            self,
+            vcpu_pins={vcpu: cpus for vcpu, cpus in self.vcpu_pins.items() if ("vcpu", vcpu) not in self.own_pins},
+            emulator_pin=None if ("emulator", None) in self.own_pins else self.emulator_pin,
+            iothread_pins={
+                id_: cpus for id_, cpus in self.iothread_pins.items() if ("iothread", id_) not in self.own_pins
+            },
+            own_pins={},
+        )
 
     def pin_of(self, kind: TargetKind, part: int | None) -> CpuSet | None:
         """The pin of a vCPU, an iothread or the emulator; None where it has none."""
@@ -87,10 +114,30 @@ def parse(xml: str) -> Domain:
         taps=tuple(_taps(domain)),
         pci=tuple(_pci_address(source) for source in domain.iterfind("devices/*/source/address[@slot]")),
         nova=identity,
+        own_pins={(pin.kind, pin.part): pin.cpus for _, pin in pins_metadata.own_elements(domain)},
         excluded=domain.find(f"metadata/{{{PINNER}}}cpus[@leave='alone']") is not None,
         dedicated=dedicated,
         user=domain.findtext("seclabel[@model='dac']/label", "").partition(":")[0],
+        cells=domain_numa.cells(domain),
+        memory=domain_numa.memory(domain),
+        huge_pages=domain_numa.has_huge_pages(domain),
     )
+
+
+def named_pins(element: str) -> tuple[PartPin, ...]:
+    """The pins that an element of pinner's metadata names (pins_metadata)."""
+    return tuple(pins_metadata.named_by(_tree(element)))
+
+
+def without_named_pins(xml: str) -> str:
+    """The domain's XML without the element that names pinner's pins, and without a <metadata> that is empty then."""
+    domain = _tree(xml)
+    for metadata in domain.findall("metadata"):
+        for element in metadata.findall(f"{{{pins_metadata.NAMESPACE}}}pins"):
+            metadata.remove(element)
+        if not len(metadata):
+            domain.remove(metadata)
+    return etree.tostring(domain, encoding="unicode")
 
 
 def cputune(xml: str) -> str:
@@ -115,6 +162,15 @@ def with_pin_of(xml: str, target: Target, definition: str) -> str:
     if not len(tune):
         domain.remove(tune)
     return etree.tostring(domain, encoding="unicode")
+
+
+def pin_in(xml: str, target: Target) -> CpuSet | None:
+    """The target's pin in a domain's XML, or in a <cputune> of it; None where it has none, or the text is empty."""
+    if not xml:
+        return None
+    root = _tree(xml)
+    pin = root.find(_pin_path(target) if root.tag == "cputune" else f"cputune/{_pin_path(target)}")
+    return None if pin is None else CpuSet.parse(pin.get("cpuset", ""), _PINS[target.kind])
 
 
 def _tree(xml: str) -> etree._Element:
@@ -169,6 +225,8 @@ def _identity(instance: etree._Element) -> NovaIdentity:
         user=instance.findtext("{*}owner/{*}user", ""),
         flavor="" if flavor is None else flavor.get("name", ""),
         extra_specs=_named(instance, "{*}flavor/{*}extraSpecs/{*}extraSpec"),
+        flavor_id="" if flavor is None else flavor.get("id", ""),
+        has_specs=instance.find("{*}flavor/{*}extraSpecs") is not None,
     )
 
 

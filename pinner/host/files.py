@@ -1,26 +1,55 @@
 """Readers of small files of /proc and /sys. A missing, unreadable or malformed file is None; the caller interprets it.
 
+Where no file descriptor or memory is left, nothing is known about a file: then every reader raises Busy. It must not
+look as if a thread had ended, or as if the host had no such file.
+
 The kernel writes sets of CPUs as lists (``0-3,8``) or as masks of 32-bit words in hexadecimal (``0000000f,ffffffff``);
 Documentation/admin-guide/cputopology.rst.
 """
 
+import errno
 import os
 import re
 from pathlib import Path
 
 from pinner.model.cpuset import MAX_CPUS, CpuSet
-from pinner.model.errors import Invalid
+from pinner.model.errors import Busy, Invalid
 
 _BUFFER = 16384
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+def known(error: OSError) -> OSError:
+    """The error, if it says something about the file. Raises Busy where no descriptor or memory was left to open it."""
+    if error.errno in _EXHAUSTED:
+        raise Busy("this host", f"no file can be opened ({error.strerror})", overdue=False) from None
+    return error
+
+
+def open_file(path: str | Path, flags: int, folder: int | None = None) -> int:
+    """os.open; ``path`` is relative to the open ``folder`` if given. Raises OSError, Busy."""
+    try:
+        return os.open(path, flags, dir_fd=folder)
+    except OSError as error:
+        raise known(error) from None
+
+
+def names(folder: str | Path) -> list[str]:
+    """The names in a folder; none where it does not exist or cannot be read. Raises Busy."""
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - Path objects are too slow
+    except OSError as error:
+        known(error)
+        return []
 
 
 def read(path: str, folder: int | None = None, *, records: bool = False) -> bytes:
     """The whole file, read with as few system calls as possible; ``path`` is relative to the open ``folder`` if given.
 
     The kernel returns a file of many ``records`` (numa_maps, cpuinfo, mounts) in pieces of at most a page, with any
-    buffer size. For such a file a short read does not mean the end of the file. Raises OSError.
+    buffer size. For such a file a short read does not mean the end of the file. Raises OSError, Busy.
     """
-    file = os.open(path, os.O_RDONLY, dir_fd=folder)
+    file = open_file(path, os.O_RDONLY, folder)
     try:
         data = part = os.read(file, _BUFFER)
         while len(part) == _BUFFER or (part and records):
@@ -34,9 +63,9 @@ def read(path: str, folder: int | None = None, *, records: bool = False) -> byte
 def read_start(path: str, length: int, folder: int | None = None) -> bytes:
     """The first ``length`` bytes of the file, or all where it is shorter: for a file whose length its owner chooses.
 
-    Raises OSError.
+    Raises OSError, Busy.
     """
-    file = os.open(path, os.O_RDONLY, dir_fd=folder)
+    file = open_file(path, os.O_RDONLY, folder)
     try:
         return os.read(file, length)
     finally:
@@ -44,10 +73,10 @@ def read_start(path: str, length: int, folder: int | None = None) -> bytes:
 
 
 class Folder:
-    """An open folder; the context manager returns its file descriptor. Raises OSError."""
+    """An open folder; the context manager returns its file descriptor. Raises OSError, Busy."""
 
     def __init__(self, path: str) -> None:
-        self._descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY)
+        self._descriptor = open_file(path, os.O_PATH | os.O_DIRECTORY)
 
     def __enter__(self) -> int:
         return self._descriptor
@@ -115,16 +144,10 @@ def cpu_mask(path: Path) -> CpuSet | None:
 def numbered(folder: Path, prefix: str) -> dict[int, Path]:
     """The folder's entries whose name is ``prefix`` and a number, by ascending number."""
     pattern = re.compile(re.escape(prefix) + r"(\d{1,9})", re.ASCII)
-    try:
-        found = {int(match[1]): path for path in folder.iterdir() if (match := pattern.fullmatch(path.name))}
-    except OSError:
-        return {}
+    found = {int(match[1]): folder / name for name in names(folder) if (match := pattern.fullmatch(name))}
     return dict(sorted(found.items()))
 
 
 def numbers(folder: str) -> list[str]:
     """The names in a folder that are numbers, ascending; none where the folder does not exist."""
-    try:
-        return sorted(filter(str.isdecimal, os.listdir(folder)), key=int)  # noqa: PTH208 - Path objects are too slow
-    except OSError:
-        return []
+    return sorted(filter(str.isdecimal, names(folder)), key=int)

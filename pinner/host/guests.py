@@ -4,10 +4,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lxml import etree
+
 from pinner.host import cgroups, domain_xml, files, procfs, qemu
 from pinner.host.domain_xml import Domain, Part
+from pinner.model.change import PartPin
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.errors import Gone
+from pinner.model.errors import Gone, Invalid
 from pinner.model.guest import (
     Emulator,
     EmulatorPolicy,
@@ -19,6 +22,7 @@ from pinner.model.guest import (
     Vcpu,
     dedicated_cpus,
 )
+from pinner.model.guest_numa import GuestNuma
 from pinner.model.journal import RecordedPins
 from pinner.model.nova import NovaGuest
 
@@ -32,6 +36,8 @@ class ActiveDomain:
     state: GuestState
     xml: Domain
     definition: Domain | None
+    unread: str = ""
+    """Why libvirt did not describe the domain: ``xml`` says only that pinner leaves it alone. Empty: it did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,8 @@ class DomainDescription:
     state: GuestState
     xml: str
     definition: str | None
+    unread: str = ""
+    """See ActiveDomain."""
 
     def parsed(self) -> ActiveDomain:
         """The domain with its XML read. Raises Invalid for a CPU list that does not parse."""
@@ -52,7 +60,19 @@ class DomainDescription:
             state=self.state,
             xml=domain_xml.parse(self.xml),
             definition=None if self.definition is None else domain_xml.parse(self.definition),
+            unread=self.unread,
         )
+
+    def parsed_or_left_alone(self) -> ActiveDomain:
+        """The domain; with XML that cannot be read, it is left alone."""
+        try:
+            return self.parsed()
+        except (etree.XMLSyntaxError, ValueError, Invalid) as error:
+            return self.without_xml(str(error)).parsed()
+
+    def without_xml(self, why: str) -> "DomainDescription":
+        """The domain, left alone because its XML cannot be read."""
+        return replace(self, xml=domain_xml.UNREAD, definition=None, unread=why)
 
 
 def read_guests(root: Path, domains: Iterable[ActiveDomain], processes: qemu.Processes) -> tuple[Guest, ...]:
@@ -71,23 +91,24 @@ def read_guest(root: Path, domain: ActiveDomain, processes: qemu.Processes) -> G
     pid = processes.qemus.get(domain.uuid)
     if pid is None:
         raise Gone(f"guest {domain.name}")
-    xml = domain.xml
+    xml, memory = domain.xml, qemu.resident(root, pid)
     roles = qemu.roles(procfs.threads_of(root, pid))
     unpinned = _unpinned(root, xml)
+    vcpus = sorted(roles.vcpus) if domain.unread else xml.vcpus
     return Guest(
         uuid=domain.uuid,
         name=domain.name,
         state=domain.state,
         pid=pid,
-        vcpus=tuple(Vcpu(id_, roles.vcpus.get(id_), xml.vcpu_pins.get(id_, unpinned)) for id_ in xml.vcpus),
+        vcpus=tuple(Vcpu(id_, roles.vcpus.get(id_), xml.vcpu_pins.get(id_, unpinned)) for id_ in vcpus),
         emulator=Emulator(xml.emulator_pin or unpinned, roles.emulator, _emulator_policy(domain)),
         iothreads=tuple(
             IoThread(id_, roles.iothreads.get(id_), xml.iothread_pins.get(id_, unpinned))
             for id_ in sorted({*xml.iothreads, *roles.iothreads})
         ),
         vhost_threads=processes.vhost_threads.get(pid, ()),
-        memory_kib=xml.memory_kib,
-        memory_per_node=qemu.memory_per_node(root, pid),
+        memory_kib=sum(memory.per_node.values()) if domain.unread else xml.memory_kib,
+        memory_per_node=memory.per_node,
         taps=tuple(_tap(root, name, mac) for name, mac in xml.taps),
         pci=xml.pci,
         persistent=domain.definition is not None,
@@ -95,19 +116,37 @@ def read_guest(root: Path, domain: ActiveDomain, processes: qemu.Processes) -> G
         dedicated=_dedicated(domain),
         excluded=xml.excluded,
         cgroups=cgroups.units_of(root, pid),
+        own_pins=tuple(PartPin(kind, part, cpus) for (kind, part), cpus in xml.own_pins.items()),
         operator_pins=tuple(_foreign_pins(root, domain, pid)),
+        unread=domain.unread,
+        numa=GuestNuma(xml.cells, xml.memory, memory.huge if xml.huge_pages else {}, cell_pins(domain)),
     )
 
 
+def binding_pins(guest: Guest, recorded: RecordedPins) -> dict[int, CpuSet]:
+    """The pins of vCPUs that bind the guest: those that Nova wrote, not pinner.
+
+    With --persist pinner writes the definition. A transient guest has only live pins: once pinner has placed the
+    guest, they are pinner's.
+    """
+    if not guest.persistent and guest.uuid in recorded.placed:
+        return {}
+    return {
+        vcpu: cpus
+        for vcpu, cpus in guest.numa.pins.items()
+        if (guest.uuid, "vcpu", vcpu, cpus) not in recorded.persisted
+    }
+
+
 def without_recorded_pins(guest: Guest, recorded: RecordedPins) -> Guest:
-    """The guest, whose operator_pins lack the pins that pinner wrote itself."""
+    """The guest, whose operator_pins and numa.pins lack the pins that pinner wrote itself."""
     pins = tuple(
         pin
         for pin in guest.operator_pins
         if (guest.uuid, pin.kind, pin.part, pin.cpus) not in recorded.persisted
         and (pin.written == "definition" or guest.uuid not in recorded.placed)
     )
-    return replace(guest, operator_pins=pins)
+    return replace(guest, operator_pins=pins, numa=replace(guest.numa, pins=binding_pins(guest, recorded)))
 
 
 def pinned_by_nova(root: Path, domains: Iterable[ActiveDomain]) -> Iterator[NovaGuest]:
@@ -116,12 +155,19 @@ def pinned_by_nova(root: Path, domains: Iterable[ActiveDomain]) -> Iterator[Nova
     for domain in domains:
         if _dedicated(domain):
             policy, emulator = _emulator_policy(domain), domain.xml.emulator_pin or CpuSet()
-            cpus = dedicated_cpus(domain.xml.vcpu_pins.values(), emulator, policy, online)
+            cpus = dedicated_cpus(domain.xml.without_own_pins.vcpu_pins.values(), emulator, policy, online)
             yield NovaGuest(domain.uuid, domain.name, cpus, floating=not policy)
 
 
+def cell_pins(domain: ActiveDomain) -> dict[int, CpuSet]:
+    """The pins of the vCPUs of cells. Nova pins no vCPU of a guest without cells, unless it dedicates CPUs to it."""
+    if domain.xml.nova is None or not domain.xml.cells or _dedicated(domain):
+        return {}
+    return dict(_novas_xml(domain).vcpu_pins)
+
+
 def _foreign_pins(root: Path, domain: ActiveDomain, pid: int) -> Iterator[OperatorPin]:
-    """The pins that restrict a part of the guest and that Nova did not write: an operator or pinner wrote them.
+    """The pins that restrict a part of the guest and that neither Nova nor pinner wrote, by the guest's metadata.
 
     A running guest has a copy of the pins of its definition. Other live pins do not count where the guest came from
     elsewhere, because pinner may have written them on the host from which the guest was migrated.
@@ -137,9 +183,9 @@ def _foreign_pins(root: Path, domain: ActiveDomain, pid: int) -> Iterator[Operat
 
 
 def _restricting(root: Path, xml: Domain) -> Iterator[tuple[Part, CpuSet]]:
-    """The pins that leave out CPUs on which the part could run without its pin."""
+    """The pins that leave out CPUs on which the part could run without its pin, and that are not pinner's."""
     unpinned = _unpinned(root, xml)
-    return ((part, cpus) for part, cpus in xml.pins.items() if not unpinned <= cpus)
+    return ((part, cpus) for part, cpus in xml.without_own_pins.pins.items() if not unpinned <= cpus)
 
 
 def _unpinned(root: Path, xml: Domain) -> CpuSet:
@@ -157,10 +203,13 @@ def _tap(root: Path, name: str, mac: str) -> Tap:
 
 
 def _dedicated(domain: ActiveDomain) -> bool:
-    """Whether Nova dedicates CPUs to the guest: by its metadata, or by a definition that pins a vCPU to one CPU."""
+    """Whether Nova dedicates CPUs to the guest: by its metadata; or, where that has no extra specs (before Nova 32), by
+    a definition in which a pin of Nova gives a vCPU a single CPU."""
     if domain.xml.nova is None:
         return False
-    return domain.xml.dedicated or any(len(pin) == 1 for pin in _novas_xml(domain).vcpu_pins.values())
+    if domain.xml.dedicated or domain.xml.nova.specs_known:
+        return domain.xml.dedicated
+    return any(len(pin) == 1 for pin in _novas_xml(domain).vcpu_pins.values())
 
 
 def _emulator_policy(domain: ActiveDomain) -> EmulatorPolicy:
@@ -170,7 +219,7 @@ def _emulator_policy(domain: ActiveDomain) -> EmulatorPolicy:
     """
     if domain.xml.nova is None or not _dedicated(domain):
         return ""
-    if domain.xml.nova.extra_specs:
+    if domain.xml.nova.specs_known:
         return domain.xml.nova.emulator_policy
     pin, vcpus = _novas_xml(domain).emulator_pin, union(_novas_xml(domain).vcpu_pins.values())
     if pin is None or pin <= vcpus:
@@ -179,5 +228,5 @@ def _emulator_policy(domain: ActiveDomain) -> EmulatorPolicy:
 
 
 def _novas_xml(domain: ActiveDomain) -> Domain:
-    """The XML as Nova wrote it: the definition where there is one, because the live XML has pinner's pins."""
-    return domain.definition or domain.xml
+    """The XML with the pins that Nova wrote: the definition where there is one, without pinner's pins."""
+    return (domain.definition or domain.xml).without_own_pins

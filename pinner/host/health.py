@@ -12,7 +12,7 @@ def checks(watcher: HostWatcher, libvirt: Libvirt) -> tuple[Check, ...]:
 
 def _libvirt(watcher: HostWatcher, libvirt: Libvirt) -> Check:
     if (overdue := libvirt.host_calls.overdue) is not None:
-        why = f"libvirt has not answered for {overdue:.0f} s; look whether libvirtd hangs"
+        why = f"libvirt has not answered for {overdue:.0f} s; check whether libvirtd hangs"
         return Check("libvirt", ok=False, why=why)
     if (lost := watcher.libvirt_lost) is not None:
         return Check("libvirt", ok=False, why=f"no connection to libvirt for {lost:.0f} s")

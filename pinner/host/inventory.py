@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from pinner.host import capabilities, libnuma, procfs
+from pinner.host import capabilities, libnuma, ovs, procfs
 from pinner.host.guests import without_recorded_pins
 from pinner.host.immovable import classify
 from pinner.host.kernel import boot_id
@@ -19,6 +19,7 @@ from pinner.model.errors import Gone, Invalid
 from pinner.model.guest import Guest, InactiveGuest
 from pinner.model.journal import RecordedPins
 from pinner.model.nova import NovaConf, NovaSets, configured
+from pinner.model.ovs import OvsMasks
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 
@@ -54,14 +55,15 @@ def take_snapshot(
     pins: Callable[[Collection[str]], RecordedPins] = lambda _: RecordedPins(),
     owners: AffinityOwners = NO_OWNERS,
     minimum_cores: int = 1,
+    ovs_masks: Callable[[], OvsMasks] = OvsMasks,
 ) -> Snapshot:
     """Take a snapshot of the machine below ``root``; ``sample_seconds`` lie between the two samples (0: no loads).
 
     On a captured machine pinner measures no load and does not ask libnuma. ``own`` are pinner's process ids, ``placed``
     the masks that it set, and ``pins`` gives the pins that it made on guests (by UUID). ``sets`` are Nova's CPU sets
     from pinner's configuration; a set that is not configured there is read from ``nova``, and stays unknown where that
-    is unreadable. ``owners`` and ``minimum_cores`` are configured,
-    too. Raises Invalid for a root without CPUs, and HostUnreachable or NotPermitted where libvirt does not answer.
+    is unreadable. ``owners`` and ``minimum_cores`` are configured, too; ``ovs_masks`` reads Open vSwitch's database.
+    Raises Invalid for a root without CPUs, and HostUnreachable or NotPermitted where libvirt does not answer.
     """
     sample_seconds = sample_seconds if root == LIVE else 0.0
     processes = procfs.sample(root, sample_seconds, sleep, clock)
@@ -70,6 +72,7 @@ def take_snapshot(
     baseline = baseline_of(root, topology, placed)
     known = {guest.pid for guest in guests}
     classified = classify(processes, guests=known, own=own, baseline=baseline, placed=placed, online=topology.online)
+    reserving = with_reservations(root, classified, owners, _uptime(root))
     with suppress(Invalid):
         sets = configured(sets, nova)
     return Snapshot(
@@ -78,23 +81,24 @@ def take_snapshot(
         sample_seconds=sample_seconds,
         topology=topology,
         guests=guests,
-        processes=with_reservations(root, classified, owners, _uptime(root)),
+        processes=reserving,
         baseline=baseline,
         dedicated=sets.dedicated,
         shared=sets.shared,
         nova=nova,
         placed=placed,
         minimum_cores=minimum_cores,
-        warnings=_warnings(root, topology, libvirt),
+        warnings=(*_warnings(root, topology, libvirt), *_unread(guests)),
         boot=boot_id(root),
         inactive=libvirt.inactive() if libvirt else (),
+        ovs=ovs.dpdk(reserving, ovs_masks()),
     )
 
 
 def _without_recorded_pins(
     guests: tuple[Guest, ...], pins: Callable[[Collection[str]], RecordedPins]
 ) -> tuple[Guest, ...]:
-    if not (pinned := {guest.uuid for guest in guests if guest.operator_pins}):
+    if not (pinned := {guest.uuid for guest in guests if guest.operator_pins or guest.numa.pins}):
         return guests
     recorded = pins(pinned)
     return tuple(without_recorded_pins(guest, recorded) if guest.uuid in pinned else guest for guest in guests)
@@ -116,6 +120,14 @@ def baseline_of(root: Path, topology: Topology, placed: Collection[CpuSet] = ())
 
 def _uptime(root: Path) -> float | None:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if root == LIVE else None
+
+
+def _unread(guests: tuple[Guest, ...]) -> tuple[str, ...]:
+    return tuple(
+        f"guest {guest.name} is left alone, because it cannot be read: {guest.unread}"
+        for guest in guests
+        if guest.unread
+    )
 
 
 def _warnings(root: Path, topology: Topology, libvirt: Guests | None) -> tuple[str, ...]:

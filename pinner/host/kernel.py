@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pinner.host.files import cpu_list, cpu_mask, text
+from pinner.host.files import cpu_list, cpu_mask, names, text
 from pinner.model.cpuset import CpuSet
 from pinner.model.topology import Kernel
 
@@ -72,10 +72,7 @@ def _partitioned(folder: Path) -> CpuSet:
 
 
 def _children(folder: Path) -> list[Path]:
-    try:
-        return [path for path in folder.iterdir() if path.is_dir()]
-    except OSError:
-        return []
+    return [path for name in names(folder) if (path := folder / name).is_dir()]
 
 
 def _release(root: Path) -> str:

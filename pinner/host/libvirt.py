@@ -8,7 +8,7 @@ would block them.
 import errno
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,7 +17,8 @@ import libvirt  # type: ignore[import-untyped]
 from pinner.host import domain_xml, qemu
 from pinner.host.guests import ActiveDomain, DomainDescription, read_guests
 from pinner.host.timed_calls import TimedCalls, answer_in_time
-from pinner.model.change import Target
+from pinner.model import pins_metadata
+from pinner.model.change import NamedPins, PartPin, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone, HostUnreachable, NotPermitted, PinnerError
 from pinner.model.guest import Guest, GuestState, InactiveGuest
@@ -49,6 +50,8 @@ _DENIED = {
 }
 _BUSY = {libvirt.VIR_ERR_OPERATION_TIMEOUT, libvirt.VIR_ERR_RESOURCE_BUSY, libvirt.VIR_ERR_AGENT_UNRESPONSIVE}
 _LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
+_CONFIG = libvirt.VIR_DOMAIN_AFFECT_CONFIG
+_ELEMENT = libvirt.VIR_DOMAIN_METADATA_ELEMENT
 _INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE
 _NOT_RUNNING = libvirt.VIR_CONNECT_LIST_DOMAINS_INACTIVE
 
@@ -64,7 +67,7 @@ class _Link:
         self._domains: dict[str, libvirt.virDomain] = {}
 
     def domain(self, uuid: str) -> libvirt.virDomain:
-        """The domain of this UUID, looked up once."""
+        """The domain of this UUID, searched once."""
         if uuid not in self._domains:
             self._domains[uuid] = self.connection.lookupByUUIDString(uuid)
         return self._domains[uuid]
@@ -102,13 +105,14 @@ class Libvirt:
         return tuple(sorted(InactiveGuest(each.name(), each.UUIDString()) for each in found))
 
     def active(self) -> list[ActiveDomain]:
-        """The active guests as libvirt describes them."""
-        found = [description.parsed() for description in self.descriptions()]
-        self.users = {each.uuid: qemu.user_id(each.xml.user) for each in found}
+        """The active guests as libvirt describes them. A guest that it does not describe is excluded."""
+        found = [description.parsed_or_left_alone() for description in self.descriptions()]
+        known = self.users
+        self.users = {each.uuid: known.get(each.uuid) if each.unread else qemu.user_id(each.xml.user) for each in found}
         return found
 
     def descriptions(self) -> list[DomainDescription]:
-        """The active guests with libvirt's XML, without passwords."""
+        """The active guests with libvirt's XML, without passwords. One guest's error is a part of its description."""
         return self._ask("the guests", _descriptions)
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
@@ -117,7 +121,7 @@ class Libvirt:
         Raises Gone, Busy where another job blocks the guest, and ApplyFailed with libvirt's message. libvirt silently
         drops CPUs that the host does not have, so the caller must read the mask back from the kernel.
         """
-        flags = _LIVE | (libvirt.VIR_DOMAIN_AFFECT_CONFIG if persist else 0)
+        flags = _LIVE | (_CONFIG if persist else 0)
         mask = tuple(cpu in cpus for cpu in range(max(cpus, default=0) + 1))
 
         def work(domain: libvirt.virDomain) -> None:
@@ -156,15 +160,50 @@ class Libvirt:
         xml = self._ask_domain(f"guest {guest}", guest, lambda it: it.XMLDesc(_INACTIVE) if it.isPersistent() else "")
         return domain_xml.cputune(xml) if xml else ""
 
-    def restore_definition(self, target: Target, definition: str) -> None:
+    def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
         """Restore the target's pin from ``definition`` (a result of ``definition()``), or remove it if that has none.
 
-        The rest of the persistent definition, including passwords, stays unchanged. Raises Gone, ApplyFailed.
+        The rest of the definition, including passwords, stays, and a guest that was undefined since is not defined
+        again. Raises Gone, and ApplyFailed also where the present pin is none of the ``given`` CPUs: then it stays.
         """
 
         def work(domain: libvirt.virDomain) -> None:
             xml = domain.XMLDesc(_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE)
+            pin, saved = domain_xml.pin_in(xml, target), domain_xml.pin_in(definition, target)
+            if pin == saved or not domain.isPersistent():
+                return
+            if pin not in given:
+                now = "its pin was removed" if pin is None else f"it is pinned to {pin}"
+                why = f"{now} by an operator or another program since, and stays so"
+                raise ApplyFailed(str(target), why)
             domain.connect().defineXML(domain_xml.with_pin_of(xml, target, definition))
+
+        self._ask_domain(str(target), target.owner, work, change=True)
+
+    def named_pins(self, guest: str) -> NamedPins:
+        """The pins that pinner's metadata of the guest (by UUID) names (virDomainGetMetadata). Raises Gone."""
+
+        def work(domain: libvirt.virDomain) -> NamedPins:
+            return NamedPins(_named_pins(domain, _LIVE), _named_pins(domain, _CONFIG))
+
+        # A key of its own: this call needs no job, so it need not wait for an overdue call.
+        return self._ask_domain(f"guest {guest}", guest, work, key=f"{guest} metadata")
+
+    def name_pins(self, target: Target, pins: NamedPins) -> None:
+        """Write the pins that pinner's metadata of the guest names (virDomainSetMetadata); a part that is None stays
+        unchanged. Raises Gone, ApplyFailed."""
+        both = pins.live == pins.definition
+        writes = {_LIVE | _CONFIG: pins.live} if both else {_LIVE: pins.live, _CONFIG: pins.definition}
+
+        def work(domain: libvirt.virDomain) -> None:
+            for flags, names in writes.items():
+                if names is not None:
+                    text = pins_metadata.text_of(names) or None
+                    domain.setMetadata(_ELEMENT, text, pins_metadata.PREFIX, pins_metadata.NAMESPACE, flags)
+            if pins.definition == ():
+                # libvirt leaves an empty <metadata> in the definition, which it did not have before.
+                xml = domain.XMLDesc(_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE)
+                domain.connect().defineXML(domain_xml.without_named_pins(xml))
 
         self._ask_domain(str(target), target.owner, work, change=True)
 
@@ -188,9 +227,9 @@ class Libvirt:
         (virDomainSetMetadata). Raises Gone, ApplyFailed."""
 
         def work(domain: libvirt.virDomain) -> None:
-            flags = _LIVE | (libvirt.VIR_DOMAIN_AFFECT_CONFIG if domain.isPersistent() else 0)
+            flags = _LIVE | (_CONFIG if domain.isPersistent() else 0)
             mark = domain_xml.EXCLUDED if excluded else None
-            domain.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, mark, "pinner", domain_xml.PINNER, flags)
+            domain.setMetadata(_ELEMENT, mark, "pinner", domain_xml.PINNER, flags)
 
         self._ask_domain(f"guest {guest}", guest, work)
 
@@ -283,15 +322,33 @@ def _errno(error: libvirt.libvirtError) -> int:
     return error.get_int1() if error.get_error_code() == libvirt.VIR_ERR_SYSTEM_ERROR else 0
 
 
+def _named_pins(domain: libvirt.virDomain, flags: int) -> tuple[PartPin, ...] | None:
+    """None for the live XML of a guest that does not run, and for the definition of a transient one."""
+    try:
+        element = domain.metadata(_ELEMENT, pins_metadata.NAMESPACE, flags)
+    except libvirt.libvirtError as error:
+        match error.get_error_code():
+            case libvirt.VIR_ERR_NO_DOMAIN_METADATA:
+                return ()
+            case libvirt.VIR_ERR_OPERATION_INVALID:
+                return None
+        raise
+    return domain_xml.named_pins(element)
+
+
 def _descriptions(connection: libvirt.virConnect) -> list[DomainDescription]:
     flags = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE
     found = []
     for domain, stats in connection.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_STATE, flags):
+        state = _STATES.get(stats.get("state.state", 0), "unknown")
         try:
-            found.append(_description(domain, _STATES.get(stats.get("state.state", 0), "unknown")))
+            found.append(_description(domain, state))
         except libvirt.libvirtError as error:
-            if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+            if error.get_error_domain() == libvirt.VIR_FROM_RPC or not connection.isAlive():
                 raise
+            if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+                nothing = DomainDescription(domain.UUIDString(), domain.name(), state, "", None)
+                found.append(nothing.without_xml(f"libvirt: {error}"))
     return found
 
 

@@ -8,9 +8,11 @@ one if it started after that one got its mask, and one of these facts holds:
 - its session or process group has the id of a descendant, or of the process: the kernel gives no new process that id
   as long as the group exists;
 - it has the random addresses of the process's program: only a fork has the same ones, an exec chooses new ones;
-- it is in the cgroup of the process's systemd service.
+- it is in the cgroup of the process's systemd service;
+- it is an orphan in the process's session: a process that leads no session, and whose parent is in another one, has
+  lost the parent that started it.
 
-By the last three facts it does not count if its present parent, which is no descendant, has the same mask: then it may
+By the last four facts it does not count if its present parent, which is no descendant, has the same mask: then it may
 have inherited the mask from that parent.
 """
 
@@ -55,8 +57,8 @@ def read(pid: int | None) -> Lineage:
     if pid is None:
         return Lineage(boot, since)
     try:
-        layout = _relative(pid, files.read(f"/proc/{pid}/stat")).layout if _is_randomized(pid) else ""
-        return Lineage(boot, since, _service(pid), layout)
+        found = _relative(pid, files.read(f"/proc/{pid}/stat"))
+        return Lineage(boot, since, _service(pid), found.layout if _is_randomized(pid) else "", found.session)
     except (OSError, ValueError, IndexError):
         raise Gone(f"process {pid}") from None
 
@@ -105,6 +107,10 @@ def descendants(
         parent = relatives.get(each.parent)
         return parent is not None and parent.pid not in kin and mask(parent.pid) == mask(each.pid)
 
+    def is_orphan(each: Relative) -> bool:
+        parent = relatives.get(each.parent)
+        return each.pid != each.session and (parent is None or parent.session != each.session)
+
     def descends(each: Relative) -> bool:
         if each.parent in living:
             return True
@@ -112,6 +118,7 @@ def descendants(
             not kin.isdisjoint((each.group, each.session))
             or (lineage.layout != "" and each.layout == lineage.layout)
             or (lineage.service != "" and service(each.pid) == lineage.service)
+            or (lineage.session != 0 and each.session == lineage.session and is_orphan(each))
         )
         return shows and not has_own_mask(each)
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import assert_never
 
 from pinner.host import affinity, cgroups, evidence, files, lineage, memory, procfs, qemu
-from pinner.host.guests import pinned_by_nova
+from pinner.host.guests import cell_pins, pinned_by_nova
 from pinner.host.libvirt import Libvirt
 from pinner.host.own_pins import OwnPins
 from pinner.host.sysfs import read_fingerprint, read_topology
 from pinner.model.bounds import Bounds
-from pinner.model.change import PartitionState, State, Target, TargetKind, ThreadKey, ThreadMask
+from pinner.model.change import NamedPins, PartitionState, State, Target, TargetKind, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift
 from pinner.model.errors import ApplyFailed, Gone, Invalid
@@ -28,9 +28,13 @@ class LiveHost:
     """Satisfies apply's Host."""
 
     def __init__(
-        self, libvirt: Libvirt, sets: Callable[[], NovaSets] = NovaSets, own_pins: OwnPins | None = None
+        self,
+        libvirt: Libvirt,
+        sets: Callable[[Collection[str]], NovaSets] = lambda _: NovaSets(),
+        own_pins: OwnPins | None = None,
     ) -> None:
-        """``sets`` gives Nova's CPU sets as they are configured now; ``own_pins`` gets every pin of this host."""
+        """``sets`` gives Nova's CPU sets as they are configured now on a host with these guests of Nova; ``own_pins``
+        gets every pin of this host."""
         self._libvirt = libvirt
         self._sets = sets
         self._qemus: dict[str, ThreadKey] = {}
@@ -53,9 +57,11 @@ class LiveHost:
 
     def bounds(self) -> Bounds:
         """See Host."""
-        sets, domains = self._sets(), self._libvirt.active()
+        domains = self._libvirt.active()
+        sets = self._sets([domain.name for domain in domains if domain.xml.nova is not None])
         marked = frozenset(domain.uuid for domain in domains if domain.xml.excluded)
-        return Bounds(NovaOwns(sets, tuple(pinned_by_nova(ROOT, domains))), marked)
+        cells = frozenset(domain.uuid for domain in domains if cell_pins(domain))
+        return Bounds(NovaOwns(sets, tuple(pinned_by_nova(ROOT, domains))), marked, cells)
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
         """See Host."""
@@ -156,9 +162,17 @@ class LiveHost:
         """See Host."""
         return self._libvirt.definition(guest)
 
-    def restore_definition(self, target: Target, definition: str) -> None:
+    def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
         """See Host."""
-        self._libvirt.restore_definition(target, definition)
+        self._libvirt.restore_definition(target, definition, given)
+
+    def named_pins(self, guest: str) -> NamedPins:
+        """See Host."""
+        return self._libvirt.named_pins(guest)
+
+    def name_pins(self, target: Target, pins: NamedPins) -> None:
+        """See Host."""
+        self._libvirt.name_pins(target, pins)
 
     def memory(self, target: Target) -> Mapping[int, int]:
         """See Host."""

@@ -1,83 +1,139 @@
-"""Reads nova.conf with oslo.config, as Nova itself does, including its ``.d`` folder and deprecated option names.
+"""Nova's configuration on this host, read as nova-compute itself reads it.
 
-Sources: nova/conf/compute.py and notifications.py; oslo_messaging/notify/notifier.py.
+The first of these gives it:
+
+1. the files of pinner's own configuration, as if nova-compute's command line named them,
+2. nova-compute's process: its command line, its environment, and its files in its mount namespace,
+3. the files of a known deployment, for times when nova-compute does not run.
 """
 
-import re
-from collections.abc import Sequence
-from functools import lru_cache
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from oslo_config import cfg
-
+from pinner.host import nova_presets, process_root
+from pinner.host.files import Folder, decode
+from pinner.host.nova_files import collect
+from pinner.host.nova_options import evaluate
+from pinner.host.nova_process import PROC, NotBelieved, Started, candidates, home_of, started
+from pinner.host.process_root import ProcessRoot
+from pinner.model.errors import Invalid
 from pinner.model.nova import NovaConf
 
-DEFAULT = (Path("/etc/nova/nova.conf"),)
-"""The path of Nova's packages. Only this file may be missing: then Nova does not run on the host."""
-
-_OPTIONS: dict[str | None, list[cfg.Opt]] = {
-    None: [cfg.StrOpt("vcpu_pin_set", default="")],
-    "compute": [cfg.StrOpt("cpu_dedicated_set", default=""), cfg.StrOpt("cpu_shared_set", default="")],
-    "notifications": [
-        cfg.StrOpt("notification_format", default="unversioned", deprecated_group="DEFAULT"),
-        cfg.ListOpt("versioned_notifications_topics", default=["versioned_notifications"]),
-    ],
-    "oslo_messaging_notifications": [
-        cfg.MultiStrOpt(
-            "driver", default=[], deprecated_opts=[cfg.DeprecatedOpt("notification_driver", group="DEFAULT")]
-        )
-    ],
-}
+ROOT = Path("/")
+_MAX_IGNORED = 8
+"""The most processes without evidence that are reported: any user can start thousands."""
 
 
-def read(files: Sequence[Path]) -> NovaConf | None:
-    """The options of all files; a later file overrides an earlier one. None where DEFAULT does not exist.
+def read(files: Sequence[Path] = (), root: Path = ROOT, proc: Path = PROC) -> NovaConf:
+    """Nova's configuration. ``files`` are those of pinner's configuration; ``root`` has the files of deployments.
 
-    A file that cannot be read or parsed is reported in ``error`` and not raised, so that a snapshot is still possible.
+    What cannot be read is reported in ``error``, so that a snapshot is still possible.
     """
-    if tuple(files) == DEFAULT and not DEFAULT[0].exists():
-        return None
-    return _read(tuple(files), tuple(map(_stamps, [*files, *_folders(files)])))
+    if files:
+        return _of_files(files, root)
+    read_, ignored = _of_processes(proc)
+    found = read_ or list(_of_presets(root))
+    conf = _one_of(found) if found else NovaConf((), is_missing=True)
+    return replace(conf, ignored_processes=tuple(ignored[:_MAX_IGNORED]))
 
 
-@lru_cache(maxsize=4)
-def _read(files: tuple[Path, ...], _stamps_now: tuple[object, ...]) -> NovaConf:
-    """Cached until a file changes, because a policy controller reads the configuration often."""
-    names = tuple(map(str, files))
-    conf = cfg.ConfigOpts()
-    for group, options in _OPTIONS.items():
-        conf.register_opts(options, group=group)
+class Reader:
+    """Reads Nova's configuration whenever it is called.
+
+    While nova-compute does not run, the configuration of its last process counts: a restart of Nova changes no guest.
+    Without that, variables of the process, or files of a container, would be missing for a few seconds.
+    """
+
+    def __init__(self, files: Sequence[Path] = (), root: Path = ROOT, proc: Path = PROC) -> None:
+        self._arguments = (tuple(files), root, proc)
+        self._last: NovaConf | None = None
+
+    def __call__(self) -> NovaConf:
+        """Nova's configuration now; see ``read``."""
+        found = read(*self._arguments)
+        if found.process is not None:
+            self._last = found
+        if self._last is None or found.process is not None:
+            return found
+        source = f"{self._last.source}, which has ended"
+        return replace(self._last, source=source, ignored_processes=found.ignored_processes)
+
+
+def _of_files(files: Sequence[Path], root: Path) -> NovaConf:
+    arguments = [("--config-dir" if each.is_dir() else "--config-file", str(each)) for each in files]
+    with process_root.opened(str(root)) as opened:
+        words = tuple(word for pair in arguments for word in pair)
+        return _conf(Started(words, home=home_of("nova", opened)), opened, "nova_conf of pinner.conf")
+
+
+def _of_presets(root: Path) -> Iterator[NovaConf]:
+    with process_root.opened(str(root)) as opened:
+        for preset in nova_presets.found(opened):
+            yield _conf(preset.started, opened, preset.name)
+
+
+def _of_processes(proc: Path) -> tuple[list[NovaConf], list[str]]:
+    """The configuration of each process that is nova-compute with the libvirt driver, and a line about each process
+    that only claims to be nova-compute."""
+    found: list[NovaConf] = []
+    ignored: list[str] = []
+    for candidate in candidates(proc):
+        try:
+            with Folder(f"{proc}/{candidate.pid}") as folder, process_root.opened("root", folder) as root:
+                conf = _conf(started(candidate, folder, root), root, f"nova-compute, process {candidate.pid}")
+                conf = replace(conf, process=candidate.pid)
+        except NotBelieved as error:
+            ignored.append(_text(f"process {candidate.pid}: {error}"))
+        except PermissionError as error:
+            ignored.append(f"process {candidate.pid}: pinner may not examine it ({error.strerror})")
+        except (OSError, ValueError, IndexError):  # it has ended
+            continue
+        else:
+            # Another driver (ironic, for instance) manages no guests of this host.
+            found += [conf] if not conf.compute_driver or "libvirt" in conf.compute_driver.lower() else []
+    return found, ignored
+
+
+def _conf(how: Started, root: ProcessRoot, source: str) -> NovaConf:
     try:
-        conf(
-            [],
-            default_config_files=list(names),
-            default_config_dirs=list(map(str, _folders(files))),
-            use_env=False,
-        )
-        return NovaConf(
-            files=names,
-            dedicated=conf.compute.cpu_dedicated_set,
-            shared=conf.compute.cpu_shared_set,
-            pin_set=conf.vcpu_pin_set,
-            format=conf.notifications.notification_format,
-            topics=tuple(conf.notifications.versioned_notifications_topics),
-            drivers=tuple(conf.oslo_messaging_notifications.driver),
-        )
-    except cfg.ConfigFileParseError as error:
-        # oslo.config quotes the wrong line last. Nova's user can put a symlink to any file here, and the agent is root.
-        return NovaConf(files=names, error=re.split(r""": ['"]""", str(error), maxsplit=1)[0])
-    except (cfg.Error, UnicodeDecodeError) as error:
-        return NovaConf(files=names, error=str(error))
+        files = collect(how, root)
+    except Invalid as error:
+        return _writable(NovaConf((), source=source, error=str(error)))
+    variables = tuple(pair for pair in how.environment if pair[0].startswith("OS_") and "__" in pair[0])
+    return _writable(replace(evaluate(files, variables), source=source))
 
 
-def _folders(files: Sequence[Path]) -> list[Path]:
-    return [folder for file in files if (folder := file.with_name(f"{file.name}.d")).is_dir()]
+def _writable(conf: NovaConf) -> NovaConf:
+    """The configuration with texts that can always be written as UTF-8: paths and variables may be any bytes."""
+    texts: dict[str, Any] = {
+        "files": tuple(map(_text, conf.files)),
+        "changed": tuple(map(_text, conf.changed)),
+        "topics": tuple(map(_text, conf.topics)),
+        "drivers": tuple(map(_text, conf.drivers)),
+        "old_drivers": tuple(map(_text, conf.old_drivers)),
+    }
+    for name in ("dedicated", "shared", "pin_set", "compute_driver", "error"):
+        texts[name] = _text(getattr(conf, name))
+    return replace(conf, **texts)
 
 
-def _stamps(path: Path) -> tuple[object, ...]:
-    """Inode, time and size of the file, or of the folder and its files: they change when a file is changed."""
-    try:
-        found = [path.stat(), *(each.stat() for each in sorted(path.glob("*")))]
-    except OSError as error:
-        return (error.errno,)
-    return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
+def _text(value: str) -> str:
+    return decode(os.fsencode(value))
+
+
+def _one_of(found: Sequence[NovaConf]) -> NovaConf:
+    """The configuration, where all give the same CPU sets; otherwise an error that names them."""
+    first = found[0]
+    if all(_decides(each) == _decides(first) for each in found):
+        return first
+    named = " and ".join(each.source for each in found)
+    why = f"they differ: {named}; name the right files in [nova] nova_conf of pinner.conf"
+    files = tuple(name for each in found for name in each.files)
+    return NovaConf(files, source=named, error=why, process=first.process)
+
+
+def _decides(conf: NovaConf) -> NovaConf:
+    return replace(conf, files=(), source="", changed=(), process=None)

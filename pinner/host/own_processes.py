@@ -2,7 +2,8 @@
 
 import os
 import re
-from pathlib import Path
+
+from pinner.host import files
 
 
 class OwnProcesses:
@@ -18,7 +19,7 @@ class OwnProcesses:
     def _user_of(pid: object) -> int | None:
         """The real user id; None for a process that has ended. The owner of /proc/PID is root after setuid(2)."""
         try:
-            status = Path(f"/proc/{pid}/status").read_bytes()
+            status = files.read(f"/proc/{pid}/status")
         except OSError:
             return None
         found = re.search(rb"^Uid:\s+(\d+)", status, re.MULTILINE)

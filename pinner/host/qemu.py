@@ -123,14 +123,30 @@ def is_incoming(root: Path, pid: int) -> bool:
 
 
 def memory_per_node(root: Path, pid: int) -> dict[int, int]:
-    """Resident KiB by node (/proc/PID/numa_maps); empty where it cannot be read. Slow for a large guest."""
-    found: dict[int, int] = {}
+    """Resident KiB by node; empty where it cannot be read. Slow for a large guest."""
+    return resident(root, pid).per_node
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """The resident memory of a process in KiB, by NUMA node."""
+
+    per_node: dict[int, int]
+    huge: dict[int, int]
+    """The part of it in huge pages; transparent ones do not count, because the kernel can split and move them."""
+
+
+def resident(root: Path, pid: int) -> Resident:
+    """The resident memory (/proc/PID/numa_maps); empty where it cannot be read. Slow for a large guest."""
+    found = Resident({}, {})
     for line in (files.text(root / f"proc/{pid}/numa_maps") or "").splitlines():
         fields = dict(field.split("=", 1) for field in line.split() if "=" in field)
         size = int(fields.get("kernelpagesize_kB", "0"))
+        kinds = (found.per_node, found.huge) if " huge" in line else (found.per_node,)
         for name, pages in fields.items():
             if name[:1] == "N" and name[1:].isdecimal():
-                found[int(name[1:])] = found.get(int(name[1:]), 0) + int(pages) * size
+                for kind in kinds:
+                    kind[int(name[1:])] = kind.get(int(name[1:]), 0) + int(pages) * size
     return found
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pinner.host import sysfs_cpus
-from pinner.host.files import cpu_set, number, numbered, text
+from pinner.host.files import cpu_set, names, number, numbered, text
 from pinner.model.cpuset import CpuSet
 from pinner.model.topology import HugePages, Node
 
@@ -73,10 +73,7 @@ def _distances(folder: Path, nodes: tuple[int, ...]) -> Mapping[int, int]:
 
 
 def _hugepages(folder: Path) -> tuple[HugePages, ...]:
-    try:
-        sizes = [int(match[1]) for path in folder.iterdir() if (match := _HUGEPAGES.fullmatch(path.name))]
-    except OSError:
-        return ()
+    sizes = [int(match[1]) for name in names(folder) if (match := _HUGEPAGES.fullmatch(name))]
     pages = []
     for size in sorted(sizes):
         of_size = folder / f"hugepages-{size}kB"

@@ -2,13 +2,16 @@
 
 A running call cannot be cancelled, and it may end late. So all calls with the same key, overdue calls too, run one
 after the other in the order of the requests. This way a late change never runs after its undo.
+
+Whoever waits for a call waits for its answer, not for its thread: in Python 3.11 `Thread.join` fails with an
+AssertionError or a RuntimeError if two threads wait for the same thread, or one of them asks `is_alive`.
 """
 
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import TypeVar
+from concurrent.futures import Future, wait
+from typing import Any, TypeVar
 
 from pinner.model.errors import Busy
 
@@ -30,7 +33,7 @@ class TimedCalls:
         """``seconds`` is the timeout of every call."""
         self.seconds = seconds
         self._lock = threading.Lock()
-        self._last: dict[str, threading.Thread] = {}
+        self._last: dict[str, Future[Any]] = {}
         """The latest call of each key, while it runs or is overdue."""
         self._timeouts: dict[str, int] = {}
         self._overdue_since: dict[str, float] = {}
@@ -46,7 +49,7 @@ class TimedCalls:
 
     def _runs(self, key: str) -> bool:
         latest = self._last.get(key)
-        return latest is not None and latest.is_alive()
+        return latest is not None and not latest.done()
 
     def call(self, key: str, work: Callable[[], T], *, later: bool = True) -> T:
         """Do the work after all earlier calls with the same key, and return its result or raise its error.
@@ -57,29 +60,30 @@ class TimedCalls:
         answer: Future[T] = Future()
         with self._lock:
             earlier = self._last.get(key)
-            timeouts = self._timeouts.get(key, 0) if earlier is not None and earlier.is_alive() else 0
+            timeouts = self._timeouts.get(key, 0) if self._runs(key) else 0
             if timeouts >= (MAX_PENDING if later else _MAX_TIMEOUTS):
                 raise TimeoutError
             thread = threading.Thread(target=_work, args=(work, answer, earlier), name=f"call {key}", daemon=True)
             thread.start()
-            self._last[key] = thread
-        thread.join(self.seconds if timeouts < _MAX_TIMEOUTS else 0)
+            self._last[key] = answer
+        wait([answer], self.seconds if timeouts < _MAX_TIMEOUTS else 0)
         with self._lock:
-            if thread.is_alive():
+            if not answer.done():
                 self._timeouts[key] = timeouts + 1
                 if timeouts == 0:
                     self._overdue_since[key] = time.monotonic() - self.seconds
                 raise TimeoutError
             self._timeouts.pop(key, None)
             self._overdue_since.pop(key, None)
-            if self._last.get(key) is thread:
+            if self._last.get(key) is answer:
                 del self._last[key]
+        thread.join()
         return answer.result()
 
 
-def _work(work: Callable[[], T], answer: "Future[T]", earlier: threading.Thread | None) -> None:
+def _work(work: Callable[[], T], answer: "Future[T]", earlier: "Future[Any] | None") -> None:
     if earlier is not None:
-        earlier.join()
+        wait([earlier])
     try:
         answer.set_result(work())
     except BaseException as error:  # the caller's thread raises it again
