@@ -16,7 +16,7 @@ configuration, restricted another process. Load does not count here: the agent m
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from pinner.model.change import (
@@ -38,7 +38,9 @@ from pinner.model.process import Process, Thread
 from pinner.model.snapshot import Snapshot
 from pinner.planning import release, rules
 from pinner.planning.context import Context, guest_targets
+from pinner.planning.guest_past import Placed
 from pinner.planning.memory import guests_memory
+from pinner.planning.numa_bounds import VcpuGroup, bounds_of
 from pinner.planning.partitions import settings
 from pinner.planning.placement.process_matching import instance
 from pinner.planning.processes import allocatable_cpus, moving, process_target
@@ -57,8 +59,8 @@ class Past:
     since: otherwise each use of taskset would stop the policy."""
     names: frozenset[str] = frozenset()
     """The names of the processes that pinner moved. Their threads do not count as restricted by their owner."""
-    changes: tuple[AffinityChange, ...] = ()
-    """The changes of the guests that the plan releases, oldest first."""
+    placed: Placed = field(default_factory=Placed)
+    """The changes of the guests that the plan releases."""
 
 
 def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]:
@@ -140,26 +142,32 @@ def _require_placement(plan: Plan, changes: list[PlannedChange], snapshot: Snaps
             checked.add(same)
             if broken := next(rules.broken(Answer(plan.roles, (want,)), context), ""):
                 raise _refused(change, broken)
+        elif broken := next(rules.outside_bound(want, context), ""):
+            raise _refused(change, broken)
     if changes and (broken := next(rules.broken(Answer(plan.roles, wanted), context), "")):
         raise Refused(f"plan {plan.id}", "its changes together", broken)
 
 
 def _require_release(plan: Plan, changes: list[PlannedChange], snapshot: Snapshot, past: Past) -> None:
     """A release gives a guest back the CPUs that it had before pinner placed it, as far as they are online. It never
-    confines the guest's threads to CPUs of others, unless these were all CPUs that the threads had."""
-    placed = release.past_of(past.changes)
+    confines the guest's threads to CPUs of others, and never gives them CPUs outside the guest's bound, unless these
+    were CPUs that the threads had."""
     allocatable = allocatable_cpus(snapshot, plan.request, only_firm=True)
     theirs = allocatable.restricted | allocatable.dedicated | allocatable.isolated
     threads = {target.key: found for guest in snapshot.guests for target, found in guest_targets(guest)}
+    bounds = bounds_of(snapshot.guests, snapshot.topology)
     for change in changes:
         if not isinstance(change, AffinityChange) or change.target.key not in threads:
             raise _refused(change, "a release changes only the threads of guests")
-        if change.target.key not in placed.last:
+        if change.target.key not in past.placed.last:
             raise _refused(change, "the agent's journal has no run that placed it, so there is nothing to release")
         _require_own_threads(change, threads[change.target.key], None)
         if not change.after or not change.after <= allocatable.online:
             raise _refused(change, f"a release needs online CPUs (online: {allocatable.online})")
-        prior = release.prior(threads[change.target.key], placed.first) & allocatable.online
+        prior = release.prior(threads[change.target.key], past.placed.first) & allocatable.online
+        bound = bounds[change.target.owner].of(change.target) if change.target.owner in bounds else VcpuGroup(())
+        if outside := change.after - prior - bound.within(change.after):
+            raise _refused(change, f"it did not have CPUs {outside} before, and {bound.why}")
         if change.after <= theirs and not (prior and change.after >= prior):
             theirs_by = [f"{cpus} belong to {owner}" for owner, cpus in allocatable.nova.owners_of(change.after)]
             why = "; ".join((*allocatable.objections(change.after), *theirs_by))

@@ -22,6 +22,8 @@ class RestrictedAffinity:
     """Per cent of one CPU that its threads use together."""
     named: bool = False
     """Whether the configuration names its owner: no set of pinner's that an administrator made by hand."""
+    of_guest: bool = False
+    """Whether the owner is a guest."""
 
 
 @dataclass(frozen=True, slots=True)

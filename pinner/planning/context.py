@@ -1,12 +1,10 @@
 """The input of a strategy: a snapshot, read for one request."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from uuid import UUID
+from dataclasses import dataclass, field, replace
 
 from pinner.model.change import State, Target, TargetKey
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import Invalid, NotFound
 from pinner.model.guest import Guest, nova_cpus
 from pinner.model.nova import QEMUS_OWN
 from pinner.model.placement import Placement
@@ -16,7 +14,8 @@ from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import flavors
 from pinner.planning.allocatable_cpus import AllocatableCpus, RestrictedAffinity
-from pinner.planning.exclusions import is_excluded_guest, is_left_to_operator, is_named
+from pinner.planning.exclusions import is_excluded_guest, is_left_to_operator, is_named, require_running_guests
+from pinner.planning.numa_bounds import NumaBound, VcpuGroup, bounds_of
 from pinner.planning.partitions import settings
 from pinner.planning.placement.process_matching import managed_processes, without_own_masks
 from pinner.planning.processes import (
@@ -93,6 +92,8 @@ class Context:
     """The CPUs of each target in the recorded placement; empty for a rebalance."""
     joined: Roles | None = None
     """The sets of the host's strategy, if another strategy places these guests on the remaining CPUs; else None."""
+    bounds: Mapping[str, NumaBound] = field(default_factory=dict)
+    """The guests, by UUID, whose memory or whose cells bind them to CPUs."""
 
     @classmethod
     def of(
@@ -104,7 +105,7 @@ class Context:
         Invalid for a guest that does not run, and for a threshold that no process can exceed.
         """
         if not lenient:
-            _require_running_guests(snapshot, request)
+            require_running_guests(snapshot, request)
             require_asked(snapshot, request)
             require_threshold(snapshot, request)
         if placement is not None:
@@ -129,6 +130,7 @@ class Context:
             ),
             placement=placement,
             places=_places(placement, request),
+            bounds=bounds_of(scope.guests, snapshot.topology),
         )
 
     def restricted_since(self) -> Iterator[RestrictedAffinity]:
@@ -138,6 +140,19 @@ class Context:
     def resolve(self, *, isolating: bool = False) -> Resolved:
         """The sets of CPUs for each role. See roles.resolve."""
         return resolve(self.allocatable, self.request, isolating=isolating, recorded=self.roles, joined=self.joined)
+
+    def groups(self, guest: Guest) -> tuple[VcpuGroup, ...]:
+        """The guest's plugged-in vCPUs, grouped by the CPUs to which they are bound: one group without a bound."""
+        here = tuple(plugged(guest))
+        if (bound := self.bounds.get(guest.uuid)) is None:
+            return (VcpuGroup(here),)
+        present = ((group, tuple(vcpu for vcpu in group.vcpus if vcpu in here)) for group in bound.groups)
+        return tuple(replace(group, vcpus=vcpus) for group, vcpus in present if vcpus) or (VcpuGroup(()),)
+
+    def near(self, guest: Guest, cpus: CpuSet) -> CpuSet:
+        """The CPUs of ``cpus`` that QEMU's own threads of the guest may use: those of the nodes that bind it."""
+        bound = self.bounds.get(guest.uuid)
+        return cpus if bound is None or bound.nodes is None else cpus & bound.nodes
 
     @property
     def roles(self) -> Roles | None:
@@ -230,6 +245,8 @@ def _places_emulator(guest: Guest, request: Request) -> bool:
 
 
 def _why_skipped(guest: Guest, allocatable: AllocatableCpus, request: Request) -> str:
+    if guest.unread:
+        return f"it cannot be read: {guest.unread}"
     if guest.dedicated:
         return f"Nova dedicates CPUs {nova_cpus(guest, allocatable.online)} to it{_emulators(guest, request)}"
     if flavors.excluded(guest):
@@ -260,32 +277,6 @@ def _emulators(guest: Guest, request: Request) -> str:
     if guest.emulator.policy:
         return f"; Nova pins its emulator threads too (hw:emulator_threads_policy {guest.emulator.policy})"
     return "; only its emulator threads are placed"
-
-
-def require_known_guests(snapshot: Snapshot, names: Iterable[str], *, by_uuid: bool = False) -> None:
-    """Raises NotFound for a guest that libvirt does not know, whether it runs or not.
-
-    ``by_uuid`` accepts every UUID: a name is mistyped more easily.
-    """
-    known = [(guest.name, guest.uuid) for guest in snapshot.guests]
-    known += [(guest.name, guest.uuid) for guest in snapshot.inactive]
-    for name in names:
-        if not (any(name in each for each in known) or (by_uuid and _is_uuid(name))):
-            raise NotFound("guest", name, tuple(sorted(name for name, _ in known)))
-
-
-def _is_uuid(name: str) -> bool:
-    try:
-        return str(UUID(name)) == name.lower()
-    except ValueError:
-        return False
-
-
-def _require_running_guests(snapshot: Snapshot, request: Request) -> None:
-    require_known_guests(snapshot, request.guests)
-    for guest in snapshot.inactive:
-        if guest.name in request.guests or guest.uuid in request.guests:
-            raise Invalid("guests", guest.name, "a running guest; this one is shut off", guest=guest.uuid)
 
 
 def _asked(snapshot: Snapshot, request: Request) -> list[Guest]:

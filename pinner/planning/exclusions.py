@@ -1,11 +1,14 @@
 """Which guests and processes the request, metadata or flavors exclude, and which the request asks for."""
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
+from uuid import UUID
 
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.guest import Guest
+from pinner.model.errors import Invalid, NotFound
+from pinner.model.guest import Guest, own_vcpu_pins
 from pinner.model.process import Process
 from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
 from pinner.planning import flavors
 
 
@@ -41,6 +44,35 @@ def operators_cpus(guest: Guest) -> CpuSet:
 
 
 def own_cpus(guest: Guest) -> CpuSet:
-    """The CPUs of the guest's vCPUs that are pinned to one CPU each, without pools of one CPU."""
-    masks = (vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread)
-    return union(mask for mask in masks if len(mask) == 1) - guest.pooled
+    """The CPUs of the guest's vCPUs that are pinned to one CPU each, without pools of one CPU. A guest that becomes
+    excluded keeps pinner's pins, but they are no claim of its owner's."""
+    ours = own_vcpu_pins(guest)
+    masks = ((vcpu.id, vcpu.thread.affinity) for vcpu in guest.vcpus if vcpu.thread)
+    return union(mask for vcpu, mask in masks if len(mask) == 1 and mask != ours.get(vcpu)) - guest.pooled
+
+
+def require_known_guests(snapshot: Snapshot, names: Iterable[str], *, by_uuid: bool = False) -> None:
+    """Raises NotFound for a guest that libvirt does not know, whether it runs or not.
+
+    ``by_uuid`` accepts every UUID: a name is mistyped more easily.
+    """
+    known = [(guest.name, guest.uuid) for guest in snapshot.guests]
+    known += [(guest.name, guest.uuid) for guest in snapshot.inactive]
+    for name in names:
+        if not (any(name in each for each in known) or (by_uuid and _is_uuid(name))):
+            raise NotFound("guest", name, tuple(sorted(name for name, _ in known)))
+
+
+def _is_uuid(name: str) -> bool:
+    try:
+        return str(UUID(name)) == name.lower()
+    except ValueError:
+        return False
+
+
+def require_running_guests(snapshot: Snapshot, request: Request) -> None:
+    """Raises NotFound for a named guest that libvirt does not know, and Invalid for one that is shut off."""
+    require_known_guests(snapshot, request.guests)
+    for guest in snapshot.inactive:
+        if guest.name in request.guests or guest.uuid in request.guests:
+            raise Invalid("guests", guest.name, "a running guest; this one is shut off", guest=guest.uuid)

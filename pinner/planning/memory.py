@@ -9,6 +9,7 @@ from pinner.model.guest import Guest
 from pinner.model.plan import GuestMemory, Wanted
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
+from pinner.planning.numa_bounds import may_move_to
 
 
 def guests_memory(snapshot: Snapshot, wanted: tuple[Wanted, ...]) -> tuple[GuestMemory, ...]:
@@ -24,7 +25,7 @@ def guests_memory(snapshot: Snapshot, wanted: tuple[Wanted, ...]) -> tuple[Guest
             per_node=dict(guest.memory_per_node),
             remote_now_kib=_remote_kib(guest, {}, online, nodes),
             remote_kib=_remote_kib(guest, placed.get(guest.uuid, {}), online, nodes),
-            home=_home(snapshot.topology, union(placed.get(guest.uuid, {}).values())),
+            home=_home_of(guest, snapshot.topology, union(placed.get(guest.uuid, {}).values())),
         )
         for guest in snapshot.guests
         for started in _started(guest)
@@ -60,6 +61,12 @@ def _remote_kib(guest: Guest, placed: Mapping[int | None, CpuSet], online: CpuSe
     masks = (placed.get(vcpu.id, vcpu.thread.affinity) for vcpu in guest.vcpus if vcpu.thread)
     total, running = remote_vcpus(guest.memory_per_node, masks, online, nodes)
     return round(sum(guest.memory_per_node.values()) * total / running) if running else 0
+
+
+def _home_of(guest: Guest, topology: Topology, cpus: CpuSet) -> int | None:
+    """The node to which the guest's memory may move, next to its vCPUs' CPUs; None where it has to stay."""
+    home = _home(topology, cpus)
+    return home if home is not None and may_move_to(guest, home) else None
 
 
 def _home(topology: Topology, cpus: CpuSet) -> int | None:

@@ -3,10 +3,14 @@
 Sources of the rules: Nova's nova/conf/compute.py and notifications.py, nova/virt/libvirt/driver.py, nova/rpc.py.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
+from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.nova import NovaConf, NovaSets, cpus
+from pinner.model.guest import Guest
+from pinner.model.nova import NovaConf, NovaSets, conflicts, cpus
 from pinner.model.nova_report import DEFAULT_TOPIC, Finding, Listening, NovaReport
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
@@ -14,6 +18,8 @@ from pinner.planning.processes import allocatable_cpus
 
 OURS = "pinner.conf [nova]"
 COMPUTE = "nova.conf [compute]"
+QUEUES = "pinner.conf [oslo_messaging_rabbit]"
+NOVA_COMPUTE = "nova-compute"
 _EXAMPLE = "4-15,^8"
 _SENDING = ("messaging", "messagingv2")
 _VERSIONED = ("versioned", "both")
@@ -32,6 +38,7 @@ def report(snapshot: Snapshot, listening: Listening) -> NovaReport:
     return NovaReport(
         host=snapshot.host,
         files=conf.files if conf else (),
+        source=conf.source if conf else "",
         dedicated=snapshot.dedicated,
         shared=snapshot.shared,
         guests=owns.guests,
@@ -41,56 +48,85 @@ def report(snapshot: Snapshot, listening: Listening) -> NovaReport:
         findings=(
             *_configured(snapshot),
             *_sets(snapshot),
+            *_offline(snapshot),
             *_guests(snapshot),
             *_sending(conf, listening),
+            *_queues(conf, listening),
             *_services(snapshot),
+            *_ovs(snapshot),
         ),
     )
 
 
 def _configured(snapshot: Snapshot) -> Iterator[Finding]:
-    """Whether nova.conf is there and can be read."""
+    """Whether Nova's configuration is there and can be read."""
     conf = snapshot.nova
-    novas = [guest.name for guest in snapshot.guests if guest.nova is not None]
-    if conf is None and novas:
-        why = f"Nova manages {len(novas)} guests ({novas[0]} is one), but pinner finds no nova.conf"
+    if conf is None:
+        return
+    novas = _novas(snapshot)
+    if conf.is_missing and novas:
+        why = f"Nova manages {len(novas)} guests ({novas[0].name} is one), but pinner finds no configuration of Nova"
         yield Finding("nova_conf", why, "nova_conf = /path/of/nova.conf", OURS)
-    if conf is not None and conf.error:
+    for line in conf.ignored_processes:
+        why = f"pinner does not believe that it is nova-compute: {line}"
+        yield Finding(NOVA_COMPUTE, why, "nova_conf = the files of nova-compute", OURS)
+    if conf.changed:
+        why = f"{', '.join(conf.changed)} changed after its start; Nova uses the earlier content, pinner the new one"
+        yield Finding(NOVA_COMPUTE, why, "restart nova-compute", "")
+    if conf.error:
         why = f"it cannot be read: {conf.error}"
-        yield Finding("nova.conf", why, "nova_conf = " + ",".join(conf.files), f"{OURS}, for a user who may read it")
-    for option, value in _options(conf):
-        try:
-            cpus(value, option)
-        except Invalid as error:
-            yield Finding(option, str(error), f"{option} = a list such as {_EXAMPLE}", _section(option))
+        files = ",".join(conf.files) or "the files of nova-compute"
+        yield Finding("nova.conf", why, f"nova_conf = {files}", f"{OURS}, for a user who may read it")
+    for option, error in _malformed(conf):
+        yield Finding(option, str(error), f"{option} = a list such as {_EXAMPLE}", _section(option))
 
 
 def _sets(snapshot: Snapshot) -> Iterator[Finding]:
-    """Whether the sets fit each other, the host and the guests."""
+    """Whether the sets fit each other, and the host."""
     nova_sets, ours = _nova_sets(snapshot.nova), NovaSets(snapshot.dedicated, snapshot.shared)
     for option, mine, theirs in (
         ("cpu_dedicated_set", ours.dedicated, nova_sets.dedicated),
         ("cpu_shared_set", ours.shared, nova_sets.shared),
     ):
-        if theirs and mine != theirs:
+        if mine and theirs and mine != theirs:
             why = f"pinner.conf has {mine}, which pinner uses, but nova.conf has {theirs}"
             yield Finding(option, why, f"{option} =", f"{OURS} (empty: pinner uses the value of nova.conf)")
-    if both := ours.dedicated & ours.shared:
-        why = f"CPUs {both} are also in cpu_dedicated_set: other guests would share a CPU that Nova dedicates to one"
-        yield Finding("cpu_shared_set", why, f"cpu_shared_set = {ours.shared - both}", COMPUTE)
-    if snapshot.nova is not None and snapshot.nova.pin_set and nova_sets.dedicated:
-        why = "Nova does not start with both vcpu_pin_set and cpu_dedicated_set; use cpu_shared_set instead"
-        yield Finding("vcpu_pin_set", why, f"cpu_shared_set = {nova_sets.shared - nova_sets.dedicated}", COMPUTE)
+    sets = NovaSets(ours.dedicated or nova_sets.dedicated, ours.shared or nova_sets.shared)
+    for conflict in () if _malformed(snapshot.nova) else conflicts(snapshot.nova or NovaConf(()), sets):
+        yield Finding(conflict.option, conflict.why, conflict.line, _section(conflict.line.split()[0]))
     known = snapshot.topology.online | snapshot.topology.offline
-    for option, mine in (("cpu_dedicated_set", ours.dedicated), ("cpu_shared_set", ours.shared)):
+    for option, mine in (("cpu_dedicated_set", sets.dedicated), ("cpu_shared_set", sets.shared)):
         if absent := mine - known:
             why = f"the host has no CPUs {absent}"
             yield Finding(option, why, f"{option} = {mine & known}", COMPUTE)
 
 
+def _offline(snapshot: Snapshot) -> Iterator[Finding]:
+    """Whether Nova accepts the offline CPUs of the sets, and can power CPUs down."""
+    conf, offline = snapshot.nova, snapshot.topology.offline
+    if conf is None or conf.error or conf.is_missing:
+        return
+    sets = _nova_sets(conf)
+    if both := sets.shared & offline:
+        option = "vcpu_pin_set" if conf.pin_set else "cpu_shared_set"
+        why = f"CPUs {both} are offline, and Nova does not start with such a set"
+        yield Finding(option, why, f"{option} = {sets.shared - both}", _section(option))
+    if (both := sets.dedicated & offline) and not conf.power_management:
+        why = f"CPUs {both} are offline; Nova accepts that only with cpu_power_management"
+        yield Finding("cpu_dedicated_set", why, f"cpu_dedicated_set = {sets.dedicated - both}", COMPUTE)
+    if conf.power_management and not sets.dedicated:
+        why = "it powers down CPUs of cpu_dedicated_set, which is not set; Nova 2023.1 does not start then"
+        yield Finding("cpu_power_management", why, "cpu_power_management = false", "nova.conf [libvirt]")
+
+
 def _guests(snapshot: Snapshot) -> Iterator[Finding]:
-    """Whether Nova's guests are on CPUs of cpu_dedicated_set."""
+    """Whether the sets have CPUs for Nova's guests, and guests that Nova pinned are on CPUs of cpu_dedicated_set."""
     conf, dedicated = snapshot.nova, snapshot.dedicated
+    floating = [guest.name for guest in _novas(snapshot) if not guest.dedicated]
+    if dedicated and floating and not snapshot.shared and conf is not None:
+        why = f"guest {floating[0]} has no CPUs of its own, and Nova does not start without a set for such guests"
+        free = snapshot.topology.online - dedicated
+        yield Finding("cpu_shared_set", why, f"cpu_shared_set = {free}", COMPUTE)
     if not dedicated and (conf is None or conf.error or conf.pin_set):
         return
     for guest in snapshot.nova_owns().guests:
@@ -102,15 +138,20 @@ def _guests(snapshot: Snapshot) -> Iterator[Finding]:
 
 def _sending(conf: NovaConf | None, listening: Listening) -> Iterator[Finding]:
     """Whether Nova's notifications reach pinner."""
-    if conf is None or conf.error:
+    if conf is None or conf.error or conf.is_missing:
         return
     if conf.format not in _VERSIONED:
         why = (
             f"it is {conf.format}: pinner reads versioned notifications; with both, Nova sends the unversioned ones too"
         )
         yield Finding("notification_format", why, "notification_format = both", "nova.conf [notifications]")
-    if not set(conf.drivers) & set(_SENDING):
+    by_new_name = list((Counter(conf.drivers) - Counter(conf.old_drivers)).elements())
+    if not set(by_new_name) & set(_SENDING):
         why = f"it is {', '.join(conf.drivers) or 'not set'}: Nova sends no notification to its broker"
+        if set(conf.old_drivers) & set(_SENDING):
+            why = (
+                "only [DEFAULT] notification_driver sets it: Nova 31 (2025.1) and newer ignore that name, and send none"
+            )
         yield Finding("driver", why, "driver = messagingv2", "nova.conf [oslo_messaging_notifications]")
     if not set(conf.topics) & set(listening.topics):
         why = f"Nova sends to {', '.join(conf.topics)}, and pinner listens to {', '.join(listening.topics)}"
@@ -121,11 +162,56 @@ def _sending(conf: NovaConf | None, listening: Listening) -> Iterator[Finding]:
         yield Finding("pool", why, "pool = pinner", "pinner.conf [nova_listener]")
 
 
+def _queues(conf: NovaConf | None, listening: Listening) -> Iterator[Finding]:
+    """Whether the broker accepts both Nova's and the listener's declarations of the same exchange and queues."""
+    if conf is None or conf.error or conf.is_missing:
+        return
+    option = "rabbit_quorum_queue" if conf.is_quorum or listening.is_quorum else "amqp_durable_queues"
+    theirs, mine = (conf.is_durable, conf.is_quorum), (listening.is_durable, listening.is_quorum)
+    # A pool has queues of its own, but the exchange is Nova's.
+    if theirs[0] != mine[0] or (not listening.pool and theirs != mine):
+        value = str(conf.is_quorum if option == "rabbit_quorum_queue" else conf.is_durable).lower()
+        why = f"Nova's and the listener's differ ({_kind(*theirs)} and {_kind(*mine)}): the broker refuses one of them"
+        yield Finding(option, f"{why} (406 PRECONDITION_FAILED)", f"{option} = {value}", QUEUES)
+
+
+def _kind(is_durable: bool, is_quorum: bool) -> str:
+    return "quorum queues" if is_quorum else "durable queues" if is_durable else "transient queues"
+
+
 def _services(snapshot: Snapshot) -> Iterator[Finding]:
     running = {process.name for process in snapshot.processes}
     for name, why in _SERVICES.items():
         if name in running:
             yield Finding(name, f"it runs: {why}", f"systemctl disable --now {name}.service", "")
+
+
+def _ovs(snapshot: Snapshot) -> Iterator[Finding]:
+    """Whether Nova's guests and Open vSwitch's polling threads use the same CPUs."""
+    ovs = snapshot.ovs
+    if ovs is None:
+        return
+    if ovs.masks.error:
+        why = f"pinner cannot read pmd-cpu-mask: {ovs.masks.error}"
+        yield Finding("ovsdb", why, "ovsdb = /path/of/db.sock", "pinner.conf [host]")
+    if ovs.masks.pmd and (outside := ovs.polling - ovs.masks.pmd):
+        why = f"threads of Open vSwitch poll on CPUs {outside}, outside pmd-cpu-mask ({ovs.masks.pmd})"
+        yield Finding("pmd-cpu-mask", why, _set_mask(ovs.polling | ovs.masks.pmd), "")
+    uses = (("polling threads", ovs.masks.pmd | ovs.polling), ("dpdk-lcore-mask", ovs.masks.lcore))
+    for option, mine in (("cpu_dedicated_set", snapshot.dedicated), ("cpu_shared_set", snapshot.shared)):
+        for use, cpus_of_ovs in uses:
+            if both := mine & cpus_of_ovs:
+                why = f"CPUs {both} are also those of Open vSwitch's {use}: guests would share them"
+                yield Finding(option, why, f"{option} = {mine - ovs.cpus}", COMPUTE)
+    for guest in snapshot.nova_owns().guests:
+        if both := guest.cpus & ovs.cpus:
+            why = f"Nova pinned it to CPUs {both}, which Open vSwitch uses for DPDK"
+            yield Finding(f"guest {guest.name}", why, f"cpu_dedicated_set = {snapshot.dedicated - ovs.cpus}", COMPUTE)
+
+
+def _set_mask(wanted: CpuSet) -> str:
+    mask = sum(1 << cpu for cpu in wanted)
+    return f"ovs-vsctl set Open_vSwitch . other_config:pmd-cpu-mask={mask:#x}"
 
 
 def _options(conf: NovaConf | None) -> Iterator[tuple[str, str]]:
@@ -134,12 +220,30 @@ def _options(conf: NovaConf | None) -> Iterator[tuple[str, str]]:
         yield "vcpu_pin_set", conf.pin_set
 
 
+def _malformed(conf: NovaConf | None) -> list[tuple[str, Invalid]]:
+    """The options whose CPU lists do not parse."""
+    found = []
+    for option, value in _options(conf):
+        try:
+            cpus(value, option)
+        except Invalid as error:
+            found.append((option, error))
+    return found
+
+
 def _nova_sets(conf: NovaConf | None) -> NovaSets:
-    try:
-        return conf.sets() if conf else NovaSets()
-    except Invalid:
-        return NovaSets()
+    """The sets as they are written, also where Nova refuses them together."""
+    found: dict[str, CpuSet] = {}
+    for option, value in _options(conf):
+        with suppress(Invalid):
+            found[option] = cpus(value, option)
+    dedicated, shared, pin_set = (found.get(option, CpuSet()) for option, _ in _options(NovaConf(())))
+    return NovaSets(dedicated, pin_set or shared)
+
+
+def _novas(snapshot: Snapshot) -> list[Guest]:
+    return [guest for guest in snapshot.guests if guest.nova is not None]
 
 
 def _section(option: str) -> str:
-    return "nova.conf [DEFAULT]" if option == "vcpu_pin_set" else COMPUTE
+    return "nova.conf [DEFAULT]" if option in ("vcpu_pin_set", "reserved_host_cpus") else COMPUTE

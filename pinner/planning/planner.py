@@ -15,8 +15,9 @@ from pinner.model.plan import Basis, LeftOut, Plan, Rebalance, Roles, plan_id
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import flavors, realtime, restrictions, rules, worsening
-from pinner.planning.context import Context, require_known_guests
+from pinner.planning.context import Context
 from pinner.planning.diff import changes
+from pinner.planning.exclusions import require_known_guests
 from pinner.planning.growth import is_full
 from pinner.planning.memory import guests_memory
 from pinner.planning.processes import moves_processes, moving, require_threshold
@@ -179,7 +180,8 @@ def _checked(strategies: Mapping[str, Strategy], context: Context) -> Answer:
 def _nova_unknown(snapshot: Snapshot) -> str:
     """Why pinner cannot determine which CPUs Nova owns; empty if it can."""
     try:
-        configured(NovaSets(snapshot.dedicated, snapshot.shared), snapshot.nova)
+        novas = [guest.name for guest in snapshot.guests if guest.nova is not None]
+        configured(NovaSets(snapshot.dedicated, snapshot.shared), snapshot.nova, novas)
     except Invalid as error:
         return (
             f"pinner cannot determine which CPUs Nova owns: {error}; correct that, or set cpu_dedicated_set and "

@@ -14,7 +14,7 @@ from pinner.planning.allocatable_cpus import AllocatableCpus, RestrictedAffinity
 from pinner.planning.demand import Demand, qemus_own_load, qemus_own_threads
 from pinner.planning.exclusions import is_excluded_process
 from pinner.planning.partitions import partitioned
-from pinner.planning.restrictions import is_asked, keeping, of_guests, reason_to_stay, restrictions
+from pinner.planning.restrictions import is_asked, keeping, of_guests, of_ovs, reason_to_stay, restrictions
 from pinner.planning.roles import for_housekeeping, housekeeping_sets
 
 
@@ -35,8 +35,8 @@ def allocatable_cpus(
     hosts_own: CpuSet = CpuSet(),
     only_firm: bool = False,
 ) -> AllocatableCpus:
-    """The host's CPUs, less the CPUs of excluded guests and of guests that an operator pinned, and less the restricted
-    affinities that keep their CPUs (see restrictions).
+    """The host's CPUs, less those of excluded guests, of guests that an operator pinned and of Open vSwitch, and less
+    the restricted affinities that keep their CPUs (see restrictions).
 
     The CPUs that a recorded placement has ``in_use`` stay allocatable: otherwise each use of taskset would move guests.
     Its sets for housekeeping and emulators, ``hosts_own``, stay so even where such a guest is pinned to one of their
@@ -49,7 +49,7 @@ def allocatable_cpus(
     found = restrictions(snapshot, request)
     of_processes = tuple(_outside(found.counting, in_use))
     least = snapshot.minimum_cores if request.minimum_cores is None else request.minimum_cores
-    pinned = tuple(_outside(of_guests(snapshot, request), hosts_own))
+    pinned = (*_outside(of_guests(snapshot, request), hosts_own), *of_ovs(snapshot))
     isolating = request.strategy == ISOLATED
     base = AllocatableCpus.of(snapshot, pinned, partitioned(snapshot, request), least, isolating=isolating)
     base = replace(base, idle=tuple(_outside(found.idle, in_use)), demand=_demand(snapshot, request))

@@ -2,29 +2,24 @@
 this host to another host."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 
-from pinner.model.change import AffinityChange, TargetKey, ThreadKey, ThreadMask
+from pinner.model.change import AffinityChange, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
+from pinner.model.journal import Entry
 from pinner.model.plan import Basis, Plan, Roles, Wanted, plan_id
 from pinner.model.process import Thread
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Topology
 from pinner.planning.context import guest_targets
+from pinner.planning.guest_past import Placed, past_of
+from pinner.planning.numa_bounds import VcpuGroup, bound_of
 from pinner.planning.score import score
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """The changes that were made to a guest: the first mask of each thread, and the last CPUs of each target."""
-
-    first: dict[ThreadKey, CpuSet] = field(default_factory=dict)
-    last: dict[TargetKey, CpuSet] = field(default_factory=dict)
-
-
 def release(
-    snapshot: Snapshot, snapshot_id: str, guest: str, done: Iterable[AffinityChange], within: CpuSet, reason: str
+    snapshot: Snapshot, snapshot_id: str, guest: str, done: Iterable[Entry], within: CpuSet, reason: str
 ) -> Plan:
     """The plan. ``done`` are the changes of the guest (by UUID) that were not undone, oldest first. ``within`` are the
     CPUs of its destination, where they are known (else none): only those can be restored.
@@ -33,9 +28,8 @@ def release(
     guest that pinner did not place it has no changes.
     """
     past = past_of(done)
-    online = snapshot.topology.online
     here = (each for each in snapshot.guests if each.uuid == guest)
-    made = tuple(change for each in here for change in _changes(each, past, online & within or online, reason))
+    made = tuple(change for each in here for change in _changes(each, past, snapshot.topology, within, reason))
     request = Request(guests=(guest,))
     planned = {mask.tid: change.after for change in made for mask in change.before}
     return Plan(
@@ -57,25 +51,30 @@ def release(
     )
 
 
-def past_of(done: Iterable[AffinityChange]) -> Placed:
-    """The changes, oldest first, summed up by thread and by target."""
-    past = Placed()
-    for change in done:
-        past.last[change.target.key] = change.after
-        for mask in change.before:
-            past.first.setdefault(mask.key, mask.cpus)
-    return past
-
-
-def _changes(guest: Guest, past: Placed, reachable: CpuSet, reason: str) -> Iterator[AffinityChange]:
+def _changes(guest: Guest, past: Placed, topology: Topology, within: CpuSet, reason: str) -> Iterator[AffinityChange]:
+    bound = bound_of(guest, topology)
     for target, threads in guest_targets(guest):
         placed = past.last.get(target.key)
         if placed is None or all(thread.affinity != placed for thread in threads):
             continue
-        cpus = prior(threads, past.first) & reachable or reachable
+        group = bound.of(target) if bound else VcpuGroup(())
+        cpus = _restored(prior(threads, past.first), group, topology.online, within)
+        if not cpus:
+            continue
         if cpus != placed:
             masks = tuple(ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)
             yield AffinityChange(target, masks, cpus, reason)
+
+
+def _restored(before: CpuSet, group: VcpuGroup, online: CpuSet, within: CpuSet) -> CpuSet:
+    """The CPUs that a target had before, as far as it may still use them and the destination has them.
+
+    A bound to NUMA nodes counts more than the destination: Nova and libvirt write the pins of such a guest anew there.
+    """
+    for possible in (online & within, online):
+        if cpus := group.within(before & possible) or group.within(possible):
+            return cpus
+    return CpuSet()
 
 
 def prior(threads: Iterable[Thread], first: Mapping[ThreadKey, CpuSet]) -> CpuSet:

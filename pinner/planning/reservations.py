@@ -13,7 +13,8 @@ from pinner.planning.context import guest_targets
 
 
 def require_free(plan: Plan, snapshot: Snapshot) -> None:
-    """Raises StalePlan where the plan gives a vCPU an isolated CPU to which a vCPU of another guest is pinned.
+    """Raises StalePlan where the plan gives a vCPU an isolated CPU to which a vCPU of another guest is pinned; with smt
+    ``isolate``, also where that vCPU is on another thread of the same core.
 
     The planner never does that (cpu_allocator), so that guest was pinned after the plan was made. The plan
     knows three kinds of vCPUs, which are no obstacle: those that it moves away, those in backoff, and those of a guest
@@ -38,7 +39,8 @@ class _Use:
 
 
 def _handed_out(plan: Plan, snapshot: Snapshot) -> CpuSet:
-    """The isolated CPUs that the plan gives to one vCPU each, and that this vCPU does not have yet."""
+    """The isolated CPUs that the plan gives to one vCPU each, and that this vCPU does not have yet; with smt
+    ``isolate``, their whole cores."""
     isolated = snapshot.topology.isolated | union(
         change.after.cpus
         for change in plan.changes
@@ -47,7 +49,7 @@ def _handed_out(plan: Plan, snapshot: Snapshot) -> CpuSet:
         and change.after.kind == "isolated"
     )
     now = _affinities(snapshot)
-    return isolated & union(
+    cpus = isolated & union(
         change.after
         for change in plan.changes
         if isinstance(change, AffinityChange)
@@ -55,6 +57,9 @@ def _handed_out(plan: Plan, snapshot: Snapshot) -> CpuSet:
         and len(change.after) == 1
         and now.get(change.target.key) != change.after
     )
+    if plan.request.smt == "isolate":
+        return cpus | union(cpu.siblings for cpu in snapshot.topology.cpus if cpu.id in cpus)
+    return cpus
 
 
 def _in_use(plan: Plan, snapshot: Snapshot) -> Iterator[_Use]:

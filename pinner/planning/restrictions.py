@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.ovs import OVS
 from pinner.model.process import RESERVING_LOAD, Immovable, Process, Thread
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
@@ -108,9 +109,15 @@ def of_guests(snapshot: Snapshot, request: Request) -> Iterator[RestrictedAffini
     """The CPUs of one vCPU each of the guests that are excluded, or that an operator pinned."""
     for guest in snapshot.guests:
         if is_excluded_guest(guest, request) and (cpus := own_cpus(guest)):
-            yield RestrictedAffinity(cpus, f"guest {guest.name}, which is excluded")
+            yield RestrictedAffinity(cpus, f"guest {guest.name}, which is excluded", of_guest=True)
         elif is_left_to_operator(guest, request) and (cpus := operators_cpus(guest) & snapshot.topology.online):
-            yield RestrictedAffinity(cpus, f"guest {guest.name}, which an operator pinned")
+            yield RestrictedAffinity(cpus, f"guest {guest.name}, which an operator pinned", of_guest=True)
+
+
+def of_ovs(snapshot: Snapshot) -> Iterator[RestrictedAffinity]:
+    """The CPUs of Open vSwitch with DPDK, whose threads poll: no role gets them, whatever its minimum."""
+    if snapshot.ovs is not None and (cpus := snapshot.ovs.cpus & snapshot.topology.online):
+        yield RestrictedAffinity(cpus, OVS, named=True)
 
 
 def warnings(allocatable: AllocatableCpus) -> Iterator[str]:

@@ -153,6 +153,8 @@ def broken(answer: Answer, context: Context) -> Iterator[str]:
         if want.state is None and key not in checked:
             checked.add(key)
             yield from _cpus(want, answer.roles, context)
+    for want in answer.wanted:
+        yield from outside_bound(want, context)
     yield from _alone(answer.wanted, context)
     for want in answer.wanted:
         if want.state is not None:
@@ -162,7 +164,7 @@ def broken(answer: Answer, context: Context) -> Iterator[str]:
 
 
 def _state(target: Target, cpus: CpuSet, state: State, context: Context) -> Iterator[str]:
-    """Other rules look at the CPUs that a strategy wants, but a run sets the state."""
+    """Other rules check the CPUs that a strategy wants, but a run sets the state."""
     if isinstance(state, PartitionState) != (target.kind == "partition"):
         yield f"{target} gets the state '{state}', which is of another kind"
     if cpus != cpus_of(state):
@@ -212,6 +214,16 @@ def _cpus(want: Wanted, roles: Roles, context: Context) -> Iterator[str]:
     one_to_one = want.target.kind == "vcpu" and len(want.cpus) == 1
     if forbidden := allocatable.objections(want.cpus, floating=not one_to_one):
         yield f"{want.target} is placed on CPUs that pinner may not allocate: {'; '.join(forbidden)}"
+
+
+def outside_bound(want: Wanted, context: Context) -> Iterator[str]:
+    """A sentence where a thread of a guest gets CPUs outside those to which the guest's memory or cells bind it."""
+    bound = context.bounds.get(want.target.owner)
+    if bound is None or want.state is not None:
+        return
+    group = bound.of(want.target)
+    if outside := want.cpus - group.within(want.cpus):
+        yield f"{want.target} is placed on CPUs {outside}, but {group.why}"
 
 
 def _alone(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:

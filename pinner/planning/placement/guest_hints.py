@@ -17,17 +17,30 @@ def with_guest_hints(snapshot: Snapshot, hints: Mapping[str, GuestHint], now: da
     return replace(snapshot, guests=tuple(_with(guest, hints.get(guest.uuid), now) for guest in snapshot.guests))
 
 
+def merged(better: NovaIdentity | None, other: NovaIdentity | None) -> NovaIdentity | None:
+    """The identity of the better source; ``other`` fills the fields that it lacks.
+
+    Extra specs belong to their flavor: they are never taken from ``other`` where it names another flavor, nor where the
+    better source says that the flavor has none.
+    """
+    if better is None or other is None:
+        return better or other
+    fills = not better.specs_known and other.specs_known and better.is_same_flavor(other)
+    specs = other if fills else better
+    return NovaIdentity(
+        instance=better.instance or other.instance,
+        project=better.project or other.project,
+        user=better.user or other.user,
+        flavor=better.flavor or other.flavor,
+        extra_specs=specs.extra_specs,
+        flavor_id=better.flavor_id or (other.flavor_id if better.is_same_flavor(other) else ""),
+        has_specs=specs.has_specs,
+    )
+
+
 def _with(guest: Guest, hint: GuestHint | None, now: datetime) -> Guest:
     if hint is None:
         return guest
-    if hint.nova is not None:
-        guest = with_nova_identity(guest, _merged(guest.nova, hint.nova))
+    if (identity := merged(guest.nova, hint.nova)) is not None:
+        guest = with_nova_identity(guest, identity)
     return replace(guest, leaving=hint.leaving_until is not None and now < hint.leaving_until)
-
-
-def _merged(written: NovaIdentity | None, notified: NovaIdentity) -> NovaIdentity:
-    """The identity written in the metadata; where a field is empty there, Nova's notification fills it."""
-    if written is None:
-        return notified
-    fields = NovaIdentity.__dataclass_fields__
-    return NovaIdentity(**{name: getattr(written, name) or getattr(notified, name) for name in fields})

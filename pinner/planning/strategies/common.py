@@ -1,11 +1,15 @@
 """The parts of an answer that strategies have in common."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
-from pinner.model.plan import Roles, Wanted
-from pinner.planning.context import Context, guest_targets, plugged, vcpu_target
+from pinner.model.plan import LeftOut, Roles, Wanted
+from pinner.planning.context import Context, guest_target, guest_targets, vcpu_target
+from pinner.planning.numa_bounds import VcpuGroup
+from pinner.planning.roles import Resolved
+from pinner.planning.strategies import node_choice
 
 _BESIDE = {
     "emulator": "QEMU's own threads run off the vCPUs' CPUs",
@@ -29,10 +33,48 @@ def place_emulator(guest: Guest, cpus: CpuSet) -> Iterator[Wanted]:
             yield Wanted(target, cpus, _BESIDE[target.kind])
 
 
-def float_over(guest: Guest, cpus: CpuSet, reason: str) -> Iterator[Wanted]:
-    """Each plugged-in vCPU, onto all of ``cpus``."""
-    for vcpu in plugged(guest):
-        yield Wanted(vcpu_target(guest, vcpu), cpus, reason)
+def float_over(guest: Guest, group: VcpuGroup, cpus: CpuSet, reason: str) -> Iterator[Wanted]:
+    """Each vCPU of the group, onto all of ``cpus`` that the group may use."""
+    for vcpu in group.vcpus:
+        yield Wanted(vcpu_target(guest, vcpu), group.within(cpus), group.why or reason)
+
+
+def divided(context: Context, roles: Roles) -> tuple[Context, tuple[LeftOut, ...]]:
+    """The context of the guests whose nodes have CPUs of each set that they need, and the other guests with the reason.
+
+    Only guests that are bound to nodes can be left out.
+    """
+    left = tuple(
+        LeftOut(guest_target(guest), why)
+        for guest in context.guests
+        if guest.uuid in context.bounds and (why := _lacking(context, guest, roles))
+    )
+    out = {each.target.owner for each in left}
+    return replace(context, guests=tuple(guest for guest in context.guests if guest.uuid not in out)), left
+
+
+def beside(context: Context, resolved: Resolved, guest: Guest, nodes: Iterable[node_choice.Node]) -> CpuSet:
+    """The emulator set of these nodes, where the guest's vCPUs are; of all nodes where these have none."""
+    emulator = resolved.roles.emulator
+    near = union(resolved.emulator_on.get(node, CpuSet()) for node in nodes)
+    return context.near(guest, near) or context.near(guest, emulator)
+
+
+def why_here(context: Context, guest: Guest, nodes: Iterable[node_choice.Node]) -> str:
+    """Why the guest's vCPUs are on these nodes, for people."""
+    bound = "; ".join(group.why for group in context.groups(guest) if group.why)
+    return bound or "; ".join(node_choice.reason(context.snapshot, guest, node) for node in nodes)
+
+
+def _lacking(context: Context, guest: Guest, roles: Roles) -> str:
+    """The set that has no CPU on the guest's nodes, as a reason; empty where each set has one."""
+    for group in context.groups(guest):
+        if not group.within(roles.vcpu):
+            return f"{group.why}, where the vCPU set ({roles.vcpu}) has no CPU"
+    if not context.near(guest, roles.emulator):
+        whys = "; ".join(group.why for group in context.groups(guest))
+        return f"{whys}, where the emulator set ({roles.emulator}) has no CPU"
+    return ""
 
 
 def pin(guest: Guest, cpus: Mapping[int, int], reason: str) -> Iterator[Wanted]:

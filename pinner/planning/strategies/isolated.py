@@ -8,8 +8,8 @@ from pinner.model.request import ISOLATED
 from pinner.planning import isolation
 from pinner.planning.context import Context, guest_target, plugged
 from pinner.planning.roles import Resolved
-from pinner.planning.strategies import isolated_live, node_choice
-from pinner.planning.strategies.common import pin, place_emulator, place_host_processes
+from pinner.planning.strategies import isolated_live
+from pinner.planning.strategies.common import beside, divided, pin, place_emulator, place_host_processes, why_here
 from pinner.planning.strategies.cpu_allocator import Allocation, allocate
 from pinner.planning.strategy import COMMON, Answer
 
@@ -30,6 +30,12 @@ class Isolated:
         NoFit (see roles.resolve).
         """
         resolved = context.resolve(isolating=True)
+        context, left_out = divided(context, resolved.roles)
+        answer = self._place(context, resolved)
+        return replace(answer, unplaced=(*left_out, *answer.unplaced))
+
+    def _place(self, context: Context, resolved: Resolved) -> Answer:
+        """The answer for the guests whose nodes have CPUs of each set."""
         exclusive = context.allocatable.exclusive
         allocation = allocate(context, exclusive)
         lacking = resolved.roles.vcpu - exclusive
@@ -49,9 +55,8 @@ def _placed(context: Context, resolved: Resolved, allocation: Allocation) -> Ans
     wanted = list(place_host_processes(context, roles))
     for guest in context.guests:
         if place := allocation.places.get(guest.uuid):
-            wanted += place_emulator(guest, resolved.emulator_on.get(place.node, roles.emulator))
-            why = f"an isolated CPU of its own; {node_choice.reason(context.snapshot, guest, place.node)}"
-            wanted += pin(guest, place.cpus, why)
+            wanted += place_emulator(guest, beside(context, resolved, guest, place.nodes))
+            wanted += pin(guest, place.cpus, f"an isolated CPU of its own; {why_here(context, guest, place.nodes)}")
     unplaced = _with_remedy(context, resolved, allocation.unplaced)
     # More isolated CPUs are worth a reboot only if another guest then fits.
     goal = exclusive if unplaced == allocation.unplaced else resolved.roles.vcpu

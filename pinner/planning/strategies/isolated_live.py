@@ -18,8 +18,7 @@ from pinner.planning import isolation
 from pinner.planning.context import Context, guest_target
 from pinner.planning.partitions import WORK, cgroup_target
 from pinner.planning.roles import Resolved
-from pinner.planning.strategies import node_choice
-from pinner.planning.strategies.common import pin, place_emulator, place_host_processes
+from pinner.planning.strategies.common import beside, pin, place_emulator, place_host_processes, why_here
 from pinner.planning.strategies.cpu_allocator import GuestAllocation, allocate
 from pinner.planning.strategy import Answer
 
@@ -51,7 +50,7 @@ def place(context: Context, resolved: Resolved) -> Answer:
     wanted = list(place_host_processes(context, roles))
     for guest in guests:
         where = allocation.places[guest.uuid]
-        why = f"an isolated CPU of its own; {node_choice.reason(context.snapshot, guest, where.node)}"
+        why = f"an isolated CPU of its own; {why_here(context, guest, where.nodes)}"
         wanted += (*place_emulator(guest, emulators[guest.uuid]), *pin(guest, where.cpus, why))
     if kernel.partitions:
         wanted += _partitions(context, guests, scopes, whole)
@@ -110,16 +109,18 @@ def _without_rest(context: Context, scopes: Mapping[str, CpuSet], whole: CpuSet)
 def _emulators(context: Context, resolved: Resolved, places: Mapping[str, GuestAllocation]) -> dict[str, CpuSet]:
     """A CPU for QEMU's own threads of each guest, by UUID. Guests that get none are left out.
 
-    It is the recorded CPU, else the current one if it is free, else one on the guest's node, else any.
+    It is the recorded CPU, else the current one if it is free, else one on the guest's node, else any. A guest that is
+    bound to nodes gets only one of these nodes.
     """
     free = resolved.roles.emulator - resolved.roles.housekeeping
     allocated = [guest for guest in context.guests if guest.uuid in places]
     chosen: dict[str, CpuSet] = {}
     for preferred in (_recorded, _current, None):
         for guest in allocated:
-            near = resolved.emulator_on.get(places[guest.uuid].node, free) & free or free
+            possible = context.near(guest, free)
+            near = beside(context, resolved, guest, places[guest.uuid].nodes) & possible or possible
             if preferred is not None:
-                near = free & preferred(context, guest)
+                near = possible & preferred(context, guest)
             if near and guest.uuid not in chosen:
                 chosen[guest.uuid] = CpuSet.of([min(near)])
                 free = free - chosen[guest.uuid]

@@ -6,7 +6,7 @@ from pinner.model import topology
 from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
 from pinner.model.snapshot import Snapshot
-from pinner.planning.context import plugged
+from pinner.planning.numa_bounds import VcpuGroup
 
 Node = int | None
 """A node's id; None where the kernel reports no nodes."""
@@ -15,16 +15,18 @@ Node = int | None
 def choose(
     snapshot: Snapshot,
     guest: Guest,
+    group: VcpuGroup,
     capacity: Mapping[Node, int],
     free: Mapping[Node, int],
     here: Collection[Node] = (),
 ) -> Node:
-    """The best of the nodes where the guest fits. Raises NoFit with the numbers where it fits none.
+    """The best of the nodes where the group of the guest's vCPUs fits. Raises NoFit with the numbers where it fits
+    none.
 
-    It fits a node with enough CPUs for its vCPUs (``capacity``) and with at least as much memory as the guest has. A
-    node without memory of its own counts with the memory of its nearest node, where the kernel allocates for it.
-    These nodes are sorted by:
-    1. whether the guest's vCPUs fit its ``free`` CPUs;
+    It fits a node with enough CPUs for its vCPUs (``capacity``) and with at least as much memory as the guest has,
+    unless the group is bound: then its memory is where it must be. A node without memory of its own counts with the
+    memory of its nearest node, where the kernel allocates for it. These nodes are sorted by:
+    1. whether the group's vCPUs fit its ``free`` CPUs;
     2. the sum of its shares of the guest's memory and PCI devices (a share of 1 is all of them), descending;
     3. its share of the devices, descending;
     4. whether it has memory of its own;
@@ -32,7 +34,7 @@ def choose(
     6. the number of free CPUs, descending;
     7. the id, ascending.
     """
-    asked = len(plugged(guest))
+    asked = len(group.vcpus)
     pages, devices = memory_shares(guest), _device_shares(snapshot, guest)
     bare = {node.id for node in snapshot.topology.nodes if not node.memory_kib}
 
@@ -49,17 +51,21 @@ def choose(
             node or 0,
         )
 
-    return min(_fitting(snapshot, guest, capacity), key=rank)
+    return min(_fitting(snapshot, guest, group, capacity), key=rank)
 
 
-def _fitting(snapshot: Snapshot, guest: Guest, capacity: Mapping[Node, int]) -> list[Node]:
-    """The nodes with enough CPUs and memory for the guest. Raises NoFit with the numbers where there is none."""
-    asked = len(plugged(guest))
+def _fitting(snapshot: Snapshot, guest: Guest, group: VcpuGroup, capacity: Mapping[Node, int]) -> list[Node]:
+    """The nodes with enough CPUs and memory for the vCPUs. Raises NoFit with the numbers where there is none."""
+    asked = len(group.vcpus)
     large = [node for node in capacity if capacity[node] >= asked]
     if not large:
         largest = max(capacity.values(), default=0)
+        if group.why:
+            raise NoFit(asked, largest, f"{group.why}; {largest} of the CPUs there can be given to its vCPUs")
         raise NoFit(asked, largest, f"no NUMA node has more than {largest} of the CPUs that vCPUs may use")
-    memory = _memory(snapshot)
+    if group.why:
+        return large
+    memory = local_memory(snapshot)
     fitting = [node for node in large if memory.get(node, guest.memory_kib) >= guest.memory_kib]
     if not fitting:
         most = max(memory.get(node, 0) for node in large)
@@ -93,7 +99,7 @@ def _device_shares(snapshot: Snapshot, guest: Guest) -> dict[Node, float]:
     return {node: nodes.count(node) / len(nodes) for node in nodes if node is not None}
 
 
-def _memory(snapshot: Snapshot) -> dict[Node, int]:
+def local_memory(snapshot: Snapshot) -> dict[Node, int]:
     """The memory in KiB that is local to each node's CPUs; empty where no node reports any: then memory is unknown, not
     missing."""
     own = {node.id: node.memory_kib for node in snapshot.topology.nodes if node.memory_kib}

@@ -3,8 +3,16 @@
 from typing import ClassVar
 
 from pinner.planning.context import Context
-from pinner.planning.strategies.common import float_over, floating_warnings, place_emulator, place_host_processes
+from pinner.planning.strategies.common import (
+    divided,
+    float_over,
+    floating_warnings,
+    place_emulator,
+    place_host_processes,
+)
 from pinner.planning.strategy import COMMON, Answer
+
+_REASON = "floats over all CPUs that housekeeping and emulators leave"
 
 
 class SharedPool:
@@ -17,11 +25,14 @@ class SharedPool:
     parameters: ClassVar[tuple[str, ...]] = COMMON
 
     def place(self, context: Context) -> Answer:
-        """Every guest is placed: any number of vCPUs can share the pool. Raises Invalid, NoFit (see roles.resolve)."""
+        """Every guest is placed whose nodes have a CPU of each set: any number of vCPUs can share the pool. Raises
+        Invalid, NoFit (see roles.resolve)."""
         resolved = context.resolve()
         roles = resolved.roles
         wanted = list(place_host_processes(context, roles))
+        context, unplaced = divided(context, roles)
         for guest in context.guests:
-            wanted += place_emulator(guest, roles.emulator)
-            wanted += float_over(guest, roles.vcpu, "floats over all CPUs that housekeeping and emulators leave")
-        return Answer(roles, tuple(wanted), warnings=(*resolved.warnings, *floating_warnings(context, roles)))
+            wanted += place_emulator(guest, context.near(guest, roles.emulator))
+            for group in context.groups(guest):
+                wanted += float_over(guest, group, roles.vcpu, _REASON)
+        return Answer(roles, tuple(wanted), unplaced, (*resolved.warnings, *floating_warnings(context, roles)))

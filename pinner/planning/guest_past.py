@@ -1,0 +1,85 @@
+"""What the changes that were made to a guest say about the masks from before pinner placed it.
+
+A thread that started after pinner had placed a part of its guest, such as a vCPU that was plugged in, may have
+inherited a mask of pinner's. Such a mask is no prior mask: the thread counts as one that had the mask which it would
+have inherited.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from pinner.model.change import AffinityChange, TargetKey, ThreadKey, ThreadMask
+from pinner.model.cpuset import CpuSet
+from pinner.model.journal import Entry
+from pinner.model.lineage import Lineage, may_inherit_of_guest
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The changes that were made to a guest: the prior mask of each thread, and the last CPUs of each target."""
+
+    first: dict[ThreadKey, CpuSet] = field(default_factory=dict)
+    last: dict[TargetKey, CpuSet] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """All changes of one target."""
+
+    owner: str
+    since: Lineage | None
+    """The facts at the first change."""
+    given: set[CpuSet] = field(default_factory=set)
+    masks: dict[ThreadKey, CpuSet] = field(default_factory=dict)
+    """The masks from before pinner first touched the threads."""
+    heirs: dict[ThreadKey, tuple[CpuSet, tuple["_Part", ...]]] = field(default_factory=dict)
+    """The threads whose first known mask is pinner's, each with that mask and the other parts that had it."""
+
+    def resolve(self) -> None:
+        """Give each heir its prior mask. The older parts have been resolved."""
+        own = self.masks.copy()
+        for key, (mask, givers) in self.heirs.items():
+            sources = [own] if own else [giver.masks for giver in givers if giver.masks]
+            usual = [_most_common(source.values()) for source in sources]
+            self.masks[key] = _most_common(usual) if usual else mask
+
+
+def past_of(done: Iterable[Entry]) -> Placed:
+    """The changes of affinities, oldest first, summed up by thread and by target."""
+    parts: dict[TargetKey, _Part] = {}
+    past = Placed()
+    for entry in done:
+        change = entry.change
+        if isinstance(change, AffinityChange):
+            part = parts.setdefault(change.target.key, _Part(change.target.owner, entry.lineage))
+            for mask in (*change.before, *entry.found):
+                _add(mask, part, tuple(_givers(mask, part, entry.lineage, parts.values())))
+            part.given.add(change.after)
+            past.last[change.target.key] = change.after
+    for part in parts.values():
+        part.resolve()
+        past.first.update(part.masks)
+    return past
+
+
+def _add(mask: ThreadMask, part: _Part, givers: tuple[_Part, ...]) -> None:
+    if mask.key in part.masks or mask.key in part.heirs:
+        return
+    if mask.cpus in part.given or givers:
+        part.heirs[mask.key] = mask.cpus, givers
+    else:
+        part.masks[mask.key] = mask.cpus
+
+
+def _givers(mask: ThreadMask, part: _Part, seen: Lineage | None, parts: Iterable[_Part]) -> Iterator[_Part]:
+    """The other parts of the guest from which a thread may have its mask; ``seen``: when the thread was found."""
+    for other in parts:
+        if other is part or other.owner != part.owner or mask.cpus not in other.given:
+            continue
+        if may_inherit_of_guest(mask.started, other.since, seen):
+            yield other
+
+
+def _most_common(masks: Iterable[CpuSet]) -> CpuSet:
+    return Counter(masks).most_common(1)[0][0]

@@ -1,0 +1,120 @@
+"""The CPUs to which a guest's memory, and Nova's pins of its cells, bind its threads.
+
+1. A vCPU stays on the NUMA nodes of the strict memory of its cell, or of the whole guest.
+2. Without strict memory, the vCPUs of a guest with huge pages stay on the nodes that hold these pages.
+3. A vCPU of a cell that Nova pinned to shared CPUs of a node stays on these CPUs.
+4. QEMU's own threads and the iothreads stay on the nodes of the vCPUs.
+
+A node without CPUs binds no thread. Pure.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from pinner.model.change import Target
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.guest import Guest
+from pinner.model.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class VcpuGroup:
+    """vCPUs of one guest that are bound to the same CPUs. The group of a guest without bounds has all its vCPUs."""
+
+    vcpus: tuple[int, ...]
+    cpus: CpuSet | None = None
+    """The CPUs that they may use, online or not; None: any."""
+    why: str = ""
+    """What binds them, for people; empty where nothing does."""
+
+    def within(self, cpus: CpuSet) -> CpuSet:
+        """The CPUs of ``cpus`` that the vCPUs may use."""
+        return cpus if self.cpus is None else cpus & self.cpus
+
+
+@dataclass(frozen=True, slots=True)
+class NumaBound:
+    """The bound of a guest, of which at least one vCPU may not use every CPU."""
+
+    groups: tuple[VcpuGroup, ...]
+    """All vCPUs of the guest, also the unplugged ones."""
+    nodes: CpuSet | None
+    """The CPUs of the nodes that the vCPUs may use, for the guest's other threads; None: any."""
+
+    def of(self, target: Target) -> VcpuGroup:
+        """The bound of one target of the guest."""
+        if target.kind == "vcpu":
+            return next((group for group in self.groups if target.part in group.vcpus), VcpuGroup(()))
+        return VcpuGroup((), self.nodes, "; ".join(group.why for group in self.groups if group.why))
+
+
+def bound_of(guest: Guest, topology: Topology) -> NumaBound | None:
+    """The guest's bound; None where no vCPU has one."""
+    numa = guest.numa
+    if not (numa.bindings() or numa.huge_kib or numa.pins):
+        return None
+    nodes = _nodes(topology)
+    groups: dict[CpuSet | None, list[int]] = {}
+    why: dict[CpuSet | None, list[str]] = {}
+    for vcpu in guest.vcpus:
+        cpus, reason = _bound(guest, vcpu.id, nodes)
+        groups.setdefault(cpus, []).append(vcpu.id)
+        why.setdefault(cpus, []).append(reason)
+    if not any(cpus is not None for cpus in groups):
+        return None
+    return NumaBound(
+        tuple(VcpuGroup(tuple(vcpus), cpus, _joined(why[cpus])) for cpus, vcpus in groups.items()),
+        None if None in groups else _whole_nodes(groups, nodes),
+    )
+
+
+def bounds_of(guests: Iterable[Guest], topology: Topology) -> dict[str, NumaBound]:
+    """The bounds of the guests that have one, by UUID."""
+    return {guest.uuid: bound for guest in guests if (bound := bound_of(guest, topology)) is not None}
+
+
+def may_move_to(guest: Guest, node: int) -> bool:
+    """Whether all memory of the guest may be on this node: strict memory and huge pages stay where they are."""
+    strict = all(node in binding.nodes for binding in guest.numa.bindings())
+    return strict and not {other for other, kib in guest.numa.huge_kib.items() if kib} - {node}
+
+
+def _bound(guest: Guest, vcpu: int, nodes: Mapping[int, CpuSet]) -> tuple[CpuSet | None, str]:
+    """The CPUs to which the vCPU is bound, None for any, and why."""
+    found = list(_bounds(guest, vcpu, nodes))
+    if not found:
+        return None, ""
+    cpus = found[0][0]
+    for other, _ in found[1:]:
+        cpus &= other
+    cell = guest.numa.cell_of(vcpu)
+    whose = f"cell {cell.id} has " if cell else "the guest has "
+    return cpus, whose + " and ".join(reason for _, reason in found)
+
+
+def _bounds(guest: Guest, vcpu: int, nodes: Mapping[int, CpuSet]) -> Iterator[tuple[CpuSet, str]]:
+    binding, huge = guest.numa.binding_of(vcpu), sorted(node for node, kib in guest.numa.huge_kib.items() if kib)
+    for ids, what in ((binding.nodes, "strict memory") if binding else (huge, "huge pages"),):
+        if cpus := union(nodes.get(node, CpuSet()) for node in ids):
+            yield cpus, f"{what} on node{'s' * (len(ids) > 1)} {CpuSet.of(ids)}"
+    if pin := guest.numa.pins.get(vcpu):
+        yield pin, f"CPUs {pin} from Nova"
+
+
+def _nodes(topology: Topology) -> dict[int, CpuSet]:
+    """The CPUs of each node, also the offline ones whose node is known: a node that has lost its CPUs still binds."""
+    found: dict[int, set[int]] = {}
+    for cpu in topology.cpus:
+        if cpu.node is not None:
+            found.setdefault(cpu.node, set()).add(cpu.id)
+    return {node: CpuSet.of(cpus) for node, cpus in found.items()}
+
+
+def _whole_nodes(groups: Iterable[CpuSet | None], nodes: Mapping[int, CpuSet]) -> CpuSet:
+    every = union(cpus for cpus in groups if cpus is not None)
+    near = union(cpus for cpus in nodes.values() if cpus & every)
+    return near or every
+
+
+def _joined(reasons: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(reason for reason in reasons if reason))
