@@ -46,7 +46,7 @@ def capture(context: Context, arguments: Namespace) -> int:
 
     saved = wiring.save_machine(context.config_files, arguments.root, arguments.folder, scrub=arguments.scrub)
     if saved.missing:
-        context.warn(f"{saved.missing}; guests are not saved")
+        context.warn(saved.missing)
     if context.json:
         print_json({"folder": str(arguments.folder), "files": saved.files, "guests": saved.guests})
     context.note(f"saved {saved.files} files and {counted(saved.guests, 'guest')} in {arguments.folder}")

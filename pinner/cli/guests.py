@@ -13,6 +13,7 @@ from pinner.cli.options import host_option
 from pinner.cli.output import cells, cpu_cell, kib, print_items, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.places import masks
+from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Guest
 from pinner.render import visible
 
@@ -114,6 +115,8 @@ def _wait(delays: list[int | None]) -> str:
 
 def _note(guest: Guest) -> str:
     notes = ["dedicated by Nova"] if guest.dedicated else []
+    if nodes := CpuSet.of(node for binding in guest.numa.bindings() for node in binding.nodes):
+        notes.append(f"strict memory on node{'s' * (len(nodes) > 1)} {nodes}")
     if guest.excluded:
         notes.append("excluded (pin-off)")
     if guest.nova and guest.nova.instance:

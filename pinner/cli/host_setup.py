@@ -38,7 +38,7 @@ def register(commands: Commands) -> None:
     setup.set_defaults(execute=_setup)
     remove = _add(commands, "remove-host", "stop pinner's units, and remove what setup-host has made", _REMOVE)
     remove.add_argument("--purge", action="store_true", help="remove the state and the configuration, too")
-    remove.add_argument("--force", action="store_true", help="do not look for applied runs; their changes stay made")
+    remove.add_argument("--force", action="store_true", help="do not search for applied runs; their changes stay made")
     yes_option(remove)
     remove.set_defaults(execute=_remove)
 

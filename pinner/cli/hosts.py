@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from pinner import codec
+from pinner.cli import capacity
 from pinner.cli.context import Context, pick_host
 from pinner.cli.output import cells, cpu_cell, facts, kib, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
@@ -38,7 +39,7 @@ class Observation:
 
 def register(commands: Commands) -> None:
     """Add the noun."""
-    verbs = add_noun(commands, "host", "list the hosts, or show the hardware of a host")
+    verbs = add_noun(commands, "host", "list the hosts, or show the hardware or the room of a host")
     add_command(verbs, "list", list_hosts, "list the hosts that pinner knows", examples=["pinner host list --json"])
     show = add_command(
         verbs,
@@ -59,6 +60,7 @@ def register(commands: Commands) -> None:
         type=path,
         help="show the captured machine in this directory, which contains proc/ and sys/ (see `pinner capture`)",
     )
+    capacity.register(verbs)
 
 
 def list_hosts(context: Context, _arguments: Namespace) -> int:
@@ -130,6 +132,7 @@ def summary(found: Observation) -> Table:
         ("isolated", topology.isolated),
         ("nohz_full", topology.nohz_full),
         ("dedicated by Nova", dedicated),
+        ("Open vSwitch (DPDK)", found.snapshot.ovs.cpus if found.snapshot and found.snapshot.ovs else CpuSet()),
         ("governor", ", ".join(sorted(governors))),
         ("kernel", f"{kernel.release or 'unknown'}, cpuset cgroup {kernel.cgroup}"),
         ("command line", kernel.command_line),

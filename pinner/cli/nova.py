@@ -1,10 +1,11 @@
-"""pinner nova check."""
+"""pinner nova check; install-hooks and remove-hooks are in nova_hooks.py."""
 
 from argparse import Namespace
 
 from rich.table import Table
 
 from pinner import codec
+from pinner.cli import nova_hooks
 from pinner.cli.context import Context, pick_host
 from pinner.cli.options import captured, source_options
 from pinner.cli.output import cells, cpu_cell, print_json, table
@@ -16,15 +17,15 @@ ABOUT = """\
 The command finds CPU sets that overlap, CPU sets that lack the CPUs of a
 pinned guest, notifications that do not reach pinner, and services that move
 threads which pinner has placed. It prints the line to change for each of them,
-and changes nothing itself. [nova] nova_conf in the host's pinner.conf names
-Nova's configuration files."""
+and changes nothing itself. It reads the files that nova-compute's process
+reads. [nova] nova_conf in the host's pinner.conf names other files."""
 
 STATUS = {0: "nothing is misconfigured", 1: "something is misconfigured, or the command failed"}
 
 
 def register(commands: Commands) -> None:
     """Add the noun."""
-    verbs = add_noun(commands, "nova", "check the configuration of Nova and pinner on a host")
+    verbs = add_noun(commands, "nova", "check a host's configuration of Nova and pinner; libvirt's hook script")
     check = add_command(
         verbs,
         "check",
@@ -35,6 +36,7 @@ def register(commands: Commands) -> None:
         examples=["pinner nova check", "pinner nova check --json", "pinner nova check --snapshot host.json"],
     )
     source_options(check)
+    nova_hooks.register(verbs)
 
 
 def check_nova(context: Context, arguments: Namespace) -> int:
@@ -71,7 +73,7 @@ def _print(context: Context, report: NovaReport) -> None:
 def owners(report: NovaReport) -> Table:
     """The owner of each CPU set, and the reason."""
     drawn = table("OWNER", "CPUS", "WHY")
-    source = ", ".join(report.files) or "pinner.conf"
+    source = "; ".join(filter(None, (", ".join(report.files), report.source))) or "pinner.conf"
     for owner, cpus, why in (
         ("Nova", report.dedicated, f"cpu_dedicated_set ({source})"),
         *(("Nova", guest.cpus, f"dedicated to guest {guest.name}") for guest in report.guests),

@@ -24,7 +24,7 @@ def part(targets: Iterable[Target]) -> str:
     match first.kind:
         case "process":
             return f"process {first.owner}"
-        case "partition" | "workqueue" | "emulator" | "memory" | "guest":
+        case "partition" | "workqueue" | "emulator" | "memory" | "guest" | "metadata":
             return first.kind
         case "vhost":
             return f"vhost thread {numbers}"

@@ -39,6 +39,13 @@ def cores(text: str) -> int:
     return int(text)
 
 
+def vcpus(text: str) -> int:
+    """The number of vCPUs of a guest: 1 to MAX_CPUS."""
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MAX_CPUS):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of vCPUs from 1 to {MAX_CPUS}")
+    return int(text)
+
+
 def path(text: str) -> Path:
     """A path of a file or folder. An empty one would mean the working folder."""
     if not text or "\0" in text:

@@ -29,4 +29,10 @@ OPTIONS = [
         help="The fewest cores of each NUMA node that housekeeping, emulators and vCPUs get each, however many CPUs "
         "processes are restricted to. A plan can ask for another minimum.",
     ),
+    cfg.StrOpt(
+        "ovsdb",
+        default="/var/run/openvswitch/db.sock",
+        help="The Unix socket of Open vSwitch's database. pinner reads pmd-cpu-mask and dpdk-lcore-mask from it, and "
+        "allocates none of these CPUs. If nothing listens there, the host has no Open vSwitch.",
+    ),
 ]

@@ -13,6 +13,13 @@ OPTIONS = [
         default=["versioned_notifications"],
         help="Topics of Nova's versioned notifications (its [notifications] versioned_notifications_topics).",
     ),
+    cfg.ListOpt(
+        "unversioned_topics",
+        default=["notifications"],
+        help="Topics of Nova's unversioned notifications (its [oslo_messaging_notifications] topics). The listener "
+        "reads them, from its own queue, only to warn of a nova-compute that sends no versioned ones. Leave it empty "
+        "to spare the broker these messages.",
+    ),
     cfg.StrOpt(
         "pool",
         default="pinner",

@@ -1,8 +1,11 @@
 """The steps of a setup or a removal: each can be shown, is left out where nothing is to do, and can be repeated."""
 
+import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from pinner.hostsetup.layout import MARK
 from pinner.model.errors import Invalid
@@ -30,14 +33,27 @@ def execute(steps: Iterable[Step], say: Callable[[str], None], *, dry_run: bool)
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:
-    """Write a file with its folder. Raises Invalid for a path that cannot be written."""
+    """Write a file with its folder, in one step: another program may read or run it at any moment.
+
+    Raises Invalid for a path that cannot be written; then the file is as before.
+    """
+    new = None
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        path.touch(mode)
-        path.chmod(mode)
-        path.write_text(text, "utf-8")
+        # The new file gets its mode last: libvirt runs no script before it is complete.
+        with NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=".pinner-", delete=False) as file:
+            new = Path(file.name)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.chmod(mode)
+        new.replace(path)
     except OSError as error:
         raise Invalid("path", str(path), f"a path that root can write ({error.strerror})") from None
+    finally:
+        if new is not None:
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
 
 
 def content(path: Path) -> str | None:

@@ -4,25 +4,34 @@ import heapq
 import logging
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
 from pinner.heartbeat import Heartbeat
-from pinner.model.errors import Invalid, NotFound, PinnerError
+from pinner.model.errors import HostUnreachable, Invalid, NotFound, PinnerError
 from pinner.model.event import GuestEventOutcome
 from pinner.nova.notification import NovaEvent
+from pinner.repeated import Repeated
 
 LOG = logging.getLogger(__name__)
 
-WORKERS = 4
-"""Threads that send events. Each can be blocked by one server that does not answer."""
+WORKERS = 48
+"""Threads that send events. They mostly wait for servers."""
+WORKERS_PER_HOST = 8
+"""Threads that may send events to one host at a time."""
+WORKERS_IN_DOUBT = 36
+"""Threads that may send events to the hosts that are not known to answer, each host one at a time: however many servers
+do not answer, threads are left for the others. Half as many for the hosts whose latest event failed."""
 MAX_QUEUED = 10_000
 """Events that may wait at the same time."""
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds before the first and before the last retry. The delay doubles after each attempt."""
 HANGS_SECONDS = 300.0
 """A delivery asks up to two servers, and waits half a minute for each answer."""
+SILENT_SECONDS = 60.0
+"""How long a host that did not answer is told nothing more about guests that are gone."""
 _BEAT_SECONDS = 10.0
 MAX_ATTEMPTS = 15
 """About ten minutes in all. A host that was restarted runs again by then, and its pinner checks the host by itself."""
@@ -46,9 +55,18 @@ class DeliveryQueue:
         self._send = send
         self._quarantine = quarantine
         self._numbers = count()
-        self._queue: list[_QueuedEvent] = []
+        self._queues: defaultdict[str, list[_QueuedEvent]] = defaultdict(list)
+        """The waiting events of each host, as heaps."""
+        self._sending: Counter[str] = Counter()
+        """The number of threads that send an event of each host."""
         self._changed = threading.Condition()
         self._open = True
+        self._ignored = Repeated(LOG)
+        self._silent: dict[str, float] = {}
+        """The hosts that did not answer to the end of a guest, and when. Such an event is not repeated: the host may be
+        the one that all guests were evacuated from, and when it is back, it finds out by itself."""
+        self._answering: set[str] = set()
+        """The hosts that answered the latest event."""
         self._failing: set[str] = set()
         """The hosts whose latest event failed."""
         self._threads = [
@@ -65,10 +83,9 @@ class DeliveryQueue:
     def add(self, event: NovaEvent) -> None:
         """Queue an event. A full queue sends it to the quarantine."""
         with self._changed:
-            full = len(self._queue) >= MAX_QUEUED
+            full = sum(map(len, self._queues.values())) >= MAX_QUEUED
             if not full:
-                heapq.heappush(self._queue, _QueuedEvent(time.monotonic(), next(self._numbers), event))
-                self._changed.notify()
+                self._put(_QueuedEvent(time.monotonic(), next(self._numbers), event))
         if full:
             self._quarantine(event, f"the queue is full: {MAX_QUEUED} events wait to be delivered")
 
@@ -78,62 +95,143 @@ class DeliveryQueue:
             heartbeat.end()
         with self._changed:
             self._open = False
-            queued, self._queue = self._queue, []
+            queued = self._take_all()
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
         # A thread may have queued an event for a retry in the meantime.
-        for each in (*queued, *self._queue):
+        for each in (*queued, *self._take_all()):
             self._quarantine(each.event, "the listener ended before it was delivered")
 
     def _work(self, number: int) -> None:
         while (queued := self._next(self.heartbeats[number])) is not None:
-            self._deliver(queued)
+            try:
+                self._deliver(queued)
+            except Exception:  # an error in this program must not end the thread
+                LOG.exception("an event of host %s is lost", queued.event.host)
+            finally:
+                self._end(queued.event.host)
+
+    def _put(self, queued: _QueuedEvent) -> None:
+        heapq.heappush(self._queues[queued.event.host], queued)
+        self._changed.notify()
+
+    def _take_all(self) -> list[_QueuedEvent]:
+        taken = [each for queue in self._queues.values() for each in queue]
+        self._queues.clear()
+        return taken
+
+    def _first(self) -> _QueuedEvent | None:
+        """The event that is due first, of the hosts that have a thread left."""
+        in_doubt = sum(number for host, number in self._sending.items() if host not in self._answering)
+        firsts = (queue[0] for host, queue in self._queues.items() if self._may_send(host, in_doubt))
+        return min(firsts, default=None)
+
+    def _may_send(self, host: str, in_doubt: int) -> bool:
+        """Whether the host has a thread left. ``in_doubt`` threads send to hosts that are not known to answer."""
+        sending = self._sending.get(host, 0)
+        if host in self._answering:
+            return sending < WORKERS_PER_HOST
+        return not sending and in_doubt < WORKERS_IN_DOUBT // (2 if host in self._failing else 1)
+
+    def _take(self, first: _QueuedEvent) -> None:
+        """Take the first event of a host out of its queue, for one thread of the host."""
+        host = first.event.host
+        heapq.heappop(self._queues[host])
+        if not self._queues[host]:
+            del self._queues[host]
+        self._sending[host] += 1
+
+    def _end(self, host: str) -> None:
+        """Note that a thread has sent an event of the host."""
+        with self._changed:
+            self._sending[host] -= 1
+            if not self._sending[host]:
+                del self._sending[host]
+            self._changed.notify()
 
     def _next(self, heartbeat: Heartbeat) -> _QueuedEvent | None:
         """Wait for the next event that is due; None after close()."""
         with self._changed:
             while self._open:
                 heartbeat.beat()
-                delay = self._queue[0].due - time.monotonic() if self._queue else _BEAT_SECONDS
-                if delay <= 0:
-                    return heapq.heappop(self._queue)
+                first = self._first()
+                delay = first.due - time.monotonic() if first else _BEAT_SECONDS
+                if first and delay <= 0:
+                    self._take(first)
+                    return first
                 self._changed.wait(min(delay, _BEAT_SECONDS))
             return None
 
     def _deliver(self, queued: _QueuedEvent) -> None:
         event = queued.event
+        if event.guest_event.kind == "gone" and time.monotonic() < self._silent.get(event.host, 0.0) + SILENT_SECONDS:
+            return
         try:
             outcome = self._send(event)
         except (Invalid, NotFound) as error:
             self._quarantine(event, str(error))
         except PinnerError as error:
-            self._retry_later(queued, error)
-        except Exception as error:  # an error in this program must not end the thread
+            self._note(event.host, answered=not isinstance(error, HostUnreachable))
+            if event.guest_event.kind == "gone":
+                self._silent[event.host] = time.monotonic()
+                LOG.info("host %s was not told that guest %s is gone: %s", event.host, event.guest_event.guest, error)
+            else:
+                self._retry_later(queued, error)
+        except Exception as error:
             LOG.exception("an event of host %s could not be delivered", event.host)
             self._quarantine(event, repr(error))
         else:
-            self._host_answered(event.host)
+            self._note(event.host, answered=True)
+            self._host_works(event.host)
             if not outcome.known and event.guest_event.kind != "gone":
                 self._quarantine(event, f"{event.guest_event.guest} is no guest of host {event.host}")
+            if outcome.ignored:
+                what = f"guest {event.guest_event.guest}, {event.guest_event.event}"
+                self._ignored.warn("host %s: %s was ignored: %s", event.host, what, outcome.ignored)
 
     def _retry_later(self, queued: _QueuedEvent, error: PinnerError) -> None:
-        """Queue the event for its next attempt, or send it to the quarantine after the last one."""
-        queued.attempts += 1
+        """Queue the event for its next attempt, or send it to the quarantine after the last one. If the host did not
+        answer, this attempt counts for all its events that are due: each would wait as long again."""
         host = queued.event.host
-        if queued.attempts >= MAX_ATTEMPTS:
-            self._quarantine(queued.event, f"{MAX_ATTEMPTS} attempts failed: {error}")
-            return
         with self._changed:
             first = host not in self._failing
             self._failing.add(host)
-            queued.due = time.monotonic() + min(FIRST_RETRY * 2 ** (queued.attempts - 1), LAST_RETRY)
-            heapq.heappush(self._queue, queued)
-            self._changed.notify()
+            failed = [queued, *(self._take_due(host) if isinstance(error, HostUnreachable) else ())]
+            for each in failed:
+                each.attempts += 1
+                if each.attempts < MAX_ATTEMPTS:
+                    each.due = time.monotonic() + min(FIRST_RETRY * 2 ** (each.attempts - 1), LAST_RETRY)
+                    self._put(each)
+        for each in failed:
+            if each.attempts >= MAX_ATTEMPTS:
+                self._quarantine(each.event, f"{MAX_ATTEMPTS} attempts failed: {error}")
         if first:
             LOG.warning("events of host %s wait for a retry: %s", host, error)
 
-    def _host_answered(self, host: str) -> None:
+    def _take_due(self, host: str) -> list[_QueuedEvent]:
+        """Take the events of the host that are due and will be repeated out of its queue."""
+        now = time.monotonic()
+        taken: list[_QueuedEvent] = []
+        left: list[_QueuedEvent] = []
+        for each in self._queues.pop(host, []):
+            (taken if each.due <= now and each.event.guest_event.kind != "gone" else left).append(each)
+        if left:
+            heapq.heapify(left)
+            self._queues[host] = left
+        return taken
+
+    def _note(self, host: str, *, answered: bool) -> None:
+        """Note whether the host answered."""
+        with self._changed:
+            if answered:
+                self._answering.add(host)
+                # The host has more threads now: its other events need not wait for the end of this one.
+                self._changed.notify_all()
+            else:
+                self._answering.discard(host)
+
+    def _host_works(self, host: str) -> None:
         """Log the first delivery after failures."""
         with self._changed:
             was_failing = host in self._failing

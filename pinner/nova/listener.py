@@ -7,7 +7,6 @@ user who caused it. The hosts also place their guests without the listener.
 import argparse
 import logging
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,19 +16,17 @@ from oslo_service import backend  # type: ignore[import-untyped]
 
 backend.init_backend(backend.BackendType.THREADING)  # must precede the import of oslo_messaging, which uses the backend
 
-import oslo_messaging  # type: ignore[import-untyped] # noqa: E402
-
 from pinner import __version__, wiring  # noqa: E402
 from pinner.model.errors import Invalid, PinnerError  # noqa: E402
+from pinner.nova.broker import BrokerFaults, Receiver  # noqa: E402
 from pinner.nova.delivery import DeliveryQueue  # noqa: E402
+from pinner.nova.formats import Formats  # noqa: E402
 from pinner.nova.notification import Message, parse  # noqa: E402
 from pinner.nova.quarantine import Quarantine  # noqa: E402
 from pinner.nova.sender import Sender  # noqa: E402
 from pinner.server.supervisor import Supervisor  # noqa: E402
 
 LOG = logging.getLogger(__name__)
-
-BROKER_LOG = "oslo.messaging._drivers.impl_rabbit"
 
 
 class Endpoint:
@@ -41,11 +38,14 @@ class Endpoint:
     def __init__(self, queue: DeliveryQueue, quarantine: Quarantine) -> None:
         self._queue = queue
         self._quarantine = quarantine
+        self._formats = Formats()
 
     def info(
         self, ctxt: object, publisher_id: object, event_type: object, payload: object, metadata: Mapping[str, object]
     ) -> None:
         """Handle one notification."""
+        if self._formats.is_unversioned(publisher_id, event_type, payload):
+            return
         message = Message(publisher_id, event_type, payload, ctxt, metadata.get("timestamp"))
         try:
             event = parse(message)
@@ -54,28 +54,6 @@ class Endpoint:
             return
         if event:
             self._queue.add(event)
-
-
-class ConnectionLogFilter(logging.Filter):
-    """A log filter that passes only the first warning of each outage of the broker."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._down = False
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to log the record."""
-        text = record.getMessage()
-        if record.levelno >= logging.WARNING:
-            was_up, self._down = not self._down, True
-            return was_up
-        if "econnected" in text:
-            self._down = False
-        return True
-
-    def connected(self) -> None:
-        """Note that the first connection succeeded."""
-        self._down = False
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -106,21 +84,21 @@ def listen(config: cfg.ConfigOpts) -> None:
         raise Invalid(
             "[nova_listener] transport_url", "", "the message broker's URL, as in Nova's [DEFAULT] transport_url"
         )
+    if not any(options.topics):
+        raise Invalid("[nova_listener] topics", "", "one of Nova's versioned_notifications_topics, or more")
     sender = Sender(options.server, options.token_file)
     quarantine = _quarantine(wiring.state_dir(config) / "nova-listener" / "quarantine.jsonl")
     queue = DeliveryQueue(sender.send, quarantine.put)
     supervisor = Supervisor()
+    receiver = Receiver(config, Endpoint(queue, quarantine), BrokerFaults(supervisor.fail))
     queue.start()
-    server = _server(config, Endpoint(queue, quarantine))
-    listening = threading.Event()
-    # A separate thread, because start() blocks until there is a broker and cannot be interrupted.
-    threading.Thread(target=_start, args=(server, listening), name="listen", daemon=True).start()
-    supervisor.wait(queue.heartbeats)
-    if listening.is_set():
-        server.stop()
-        server.wait()
-    queue.close()
-    quarantine.close()
+    receiver.start()
+    try:
+        supervisor.wait(queue.heartbeats)
+        receiver.stop()
+    finally:
+        queue.close()
+        quarantine.close()
     LOG.info("ended; %s messages were quarantined", quarantine.count)
 
 
@@ -129,26 +107,3 @@ def _quarantine(file: Path) -> Quarantine:
         return Quarantine(file)
     except OSError as error:
         raise Invalid("[agent] state_dir", str(file), f"a writable folder ({error})") from None
-
-
-def _server(config: cfg.ConfigOpts, endpoint: Endpoint) -> oslo_messaging.notify.listener.NotificationServer:
-    options = config.nova_listener
-    try:
-        transport = oslo_messaging.get_notification_transport(config, url=options.transport_url)
-    except (oslo_messaging.exceptions.MessagingException, ValueError) as error:
-        raise Invalid(
-            "[nova_listener] transport_url",
-            "(not shown)",
-            f"a URL that oslo.messaging accepts ({type(error).__name__})",
-        ) from None
-    targets = [oslo_messaging.Target(topic=topic, exchange=options.exchange) for topic in options.topics]
-    return oslo_messaging.get_notification_listener(transport, targets, [endpoint], pool=options.pool or None)
-
-
-def _start(server: oslo_messaging.notify.listener.NotificationServer, listening: threading.Event) -> None:
-    connection_filter = ConnectionLogFilter()
-    logging.getLogger(BROKER_LOG).addFilter(connection_filter)
-    server.start()
-    connection_filter.connected()
-    LOG.info("listening")
-    listening.set()

@@ -6,7 +6,7 @@ missing field that pinner needs and another major version of the payload are err
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -38,9 +38,19 @@ KIND_OF_ACTION: Mapping[str, GuestEventKind] = {
         "started",
     ),
     "live_migration_post": "gone",
+    "resize_confirm": "gone",
+    "shelve_offload": "gone",
     "delete": "gone",
 }
 """Nova's action to the kind of event that its end notification reports."""
+
+BY_PUBLISHER = ("rebuild", "live_migration_post", "resize_confirm", "shelve_offload")
+"""The actions whose end concerns the host that publishes it. ``host`` is the destination for the second and third, and
+null for the last; for a rebuild it is the host that the guest was evacuated from until the end."""
+
+LEFT_AT_START = ("rebuild", "resize_revert")
+"""The actions whose start names in ``host`` the host that the guest has left, if another host publishes it: it was
+evacuated, or its resize is reverted by the first host."""
 
 LEAVING = "live_migration_pre"
 """The action whose start reports that a guest is leaving. The destination publishes it; ``host`` is the source."""
@@ -73,7 +83,9 @@ class Message:
 @dataclass(frozen=True, slots=True)
 class _Flavor:
     name: str
-    extra_specs: Mapping[str, str] = field(default_factory=dict)
+    flavorid: str | None = None
+    extra_specs: Mapping[str, str] | None = None
+    """Nova sends null where it has not loaded them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +109,25 @@ def parse(message: Message) -> NovaEvent | None:
     if len(parts) != 3 or parts[0] != "instance":
         return None
     _, action, phase = parts
-    kind = (
-        KIND_OF_ACTION.get(action) if phase == "end" else "leaving" if (action, phase) == (LEAVING, "start") else None
-    )
-    return _nova_event(message, action, kind) if kind else None
+    kind = KIND_OF_ACTION.get(action) if phase == "end" else _kind_of_start(action) if phase == "start" else None
+    return _nova_event(message, action, phase, kind) if kind else None
 
 
-def _nova_event(message: Message, action: str, kind: GuestEventKind) -> NovaEvent | None:
+def _kind_of_start(action: str) -> GuestEventKind | None:
+    return "leaving" if action == LEAVING else "gone" if action in LEFT_AT_START else None
+
+
+def _nova_event(message: Message, action: str, phase: str, kind: GuestEventKind) -> NovaEvent | None:
     data = _object_data(message.payload, "payload")
     instance = _fields(_Instance, data, "payload")
     if not _GUEST.fullmatch(instance.uuid):
         raise Invalid("payload.uuid", instance.uuid, "a UUID")
-    # The source host publishes live_migration_post. The instance may already name the destination.
     publisher = _publisher(message.publisher)
-    host = publisher if action == "live_migration_post" else instance.host
-    if host is None and action == "delete":
+    host = publisher if phase == "end" and action in BY_PUBLISHER else instance.host
+    if host is None and kind == "gone":
         return None  # Nova never chose a host for this instance
+    if publisher == instance.host and (action == "resize_confirm" or (action in LEFT_AT_START and phase == "start")):
+        return None  # the guest stays on its host
     flavor = _fields(_Flavor, _object_data(data.get("flavor"), "payload.flavor"), "payload.flavor")
     guest_event = GuestEvent(
         guest=instance.uuid,
@@ -120,12 +135,16 @@ def _nova_event(message: Message, action: str, kind: GuestEventKind) -> NovaEven
         event=str(message.event_type),
         source=_source(instance, message.context),
         at=_timestamp(message.timestamp),
+        publisher=publisher,
+        request=_request(instance, message.context),
         nova=NovaIdentity(
             instance=instance.display_name or "",
             project=instance.tenant_id or "",
             user=instance.user_id or "",
             flavor=flavor.name,
-            extra_specs=flavor.extra_specs,
+            extra_specs=flavor.extra_specs or {},
+            flavor_id=flavor.flavorid or "",
+            has_specs=flavor.extra_specs is not None,
         ),
     )
     return NovaEvent(_host(host, "payload.host"), guest_event, publisher if kind == "leaving" else "")
@@ -161,11 +180,14 @@ def _host(host: object, where: str) -> str:
 
 
 def _source(instance: _Instance, context: object) -> str:
+    user = instance.action_initiator_user or instance.user_id
+    return " ".join(filter(None, ("nova", _request(instance, context)))) + (f", user {user}" if user else "")
+
+
+def _request(instance: _Instance, context: object) -> str:
     # Older versions of Nova have the request id only in the context.
     in_context = context.get("request_id") if isinstance(context, Mapping) else None
-    request = instance.request_id or (in_context if isinstance(in_context, str) else None)
-    user = instance.action_initiator_user or instance.user_id
-    return " ".join(filter(None, ("nova", request))) + (f", user {user}" if user else "")
+    return instance.request_id or (in_context if isinstance(in_context, str) else "")
 
 
 def _timestamp(timestamp: object) -> datetime:

@@ -1,13 +1,15 @@
 """The file of notifications that could not be parsed and of events that could not be delivered."""
 
+import json
 import logging
 import threading
-from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 import pydantic_core
+
+from pinner.render import visible
 
 LOG = logging.getLogger(__name__)
 
@@ -35,21 +37,30 @@ class Quarantine:
 
     def put(self, message: object, reason: str) -> None:
         """Write a message to the file. Any object is accepted: a part that JSON cannot express is written as text."""
-        content = asdict(message) if is_dataclass(message) and not isinstance(message, type) else message
-        line = _json({"at": datetime.now(UTC), "why": reason, "message": content})
+        line = _json({"at": datetime.now(UTC), "why": reason, "message": message})
         if len(line) > MAX_LINE:
             line = _json({"at": datetime.now(UTC), "why": reason, "message": line[:MAX_LINE]})
         with self._lock:
             self.count += 1
             count = self.count
         self._lines.handle(logging.makeLogRecord({"msg": line}))
-        LOG.warning("message quarantined, %s since the start, see %s: %s", count, self._file, reason)
+        LOG.warning("message quarantined, %s since the start, see %s: %s", count, self._file, visible(reason))
 
     def close(self) -> None:
         """Close the file."""
         self._lines.close()
 
 
-def _json(value: object) -> str:
-    text = pydantic_core.to_json(value, inf_nan_mode="strings", serialize_unknown=True, bytes_mode="base64")
+def _json(value: dict[str, object]) -> str:
+    try:
+        text = pydantic_core.to_json(value, inf_nan_mode="strings", serialize_unknown=True, bytes_mode="base64")
+    except ValueError:  # JSON may contain half of a surrogate pair (RFC 8259, section 8.2), which UTF-8 cannot express
+        return json.dumps({name: _ascii(part) for name, part in value.items()})
     return text.decode()
+
+
+def _ascii(value: object) -> str:
+    try:
+        return ascii(value)
+    except (RecursionError, ValueError):
+        return f"nested too deeply, or a number is too long to be written, as {type(value).__name__}"

@@ -1,0 +1,178 @@
+"""Installs and removes pinner's hook script among libvirt's hooks (https://libvirt.org/hooks.html)."""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from pinner.hostsetup import steps
+from pinner.hostsetup.layout import packaged
+from pinner.hostsetup.steps import Step
+from pinner.model.errors import Invalid
+from pinner.owners import owner_of, require_own
+
+_SCRIPT, _FILTER = "libvirt-qemu-hook", "libvirt-strip-pins"
+_MARKS = ("# pinner's hook script for libvirt", "# pinner's filter for libvirt", "# libvirt hook script for pinner")
+"""The begin of the second line of each file of pinner, the last one in copies that were made by hand."""
+_SETTINGS = """\
+# Settings of pinner's hook script for libvirt, written by pinner nova install-hooks.
+python = {python}
+"""
+_OWN_SETTINGS = re.compile(re.escape(_SETTINGS).replace(re.escape("{python}"), ".*"))
+"""Settings that nobody has changed since, of whichever installation."""
+_SONAME = re.compile(r"libvirt\.so\.0\.(\d+)\.\d+")
+_FIRST_WITH_FOLDER = 6005
+"""libvirt 6.5.0 was the first version that runs the scripts in qemu.d, too. Its library's name has 6005 in it."""
+
+
+@dataclass(frozen=True)
+class HookPaths:
+    """The paths of the hook script on the host whose file system begins at ``root``."""
+
+    root: Path = Path("/")
+    folder: Path | None = None
+    """libvirt's folder of hook scripts, if it is not the usual one below ``root``."""
+    python: Path = Path(sys.prefix, "bin/python")
+    """The Python in which pinner is installed."""
+
+    @property
+    def hooks(self) -> Path:
+        """libvirt's folder of hook scripts."""
+        return self.folder or self.root / "etc/libvirt/hooks"
+
+    @property
+    def alone(self) -> Path:
+        """The only script for QEMU that a libvirt before 6.5.0 runs."""
+        return self.hooks / "qemu"
+
+    @property
+    def beside(self) -> Path:
+        """The script of pinner beside those of others."""
+        return self.hooks / "qemu.d/pinner"
+
+    @property
+    def filter(self) -> Path:
+        """The filter that the script runs. It is not in qemu.d, where libvirt would run it as a script of its own."""
+        return self.hooks / "pinner-strip-pins"
+
+    @property
+    def settings(self) -> Path:
+        """The settings of the script."""
+        return self.root / "etc/pinner/hook.conf"
+
+    @property
+    def own_settings(self) -> str:
+        """The settings that name this installation."""
+        return _SETTINGS.format(python=self.python)
+
+    def script(self) -> Path:
+        """Where the script belongs: beside other scripts if libvirt supports that, else alone."""
+        with_folder = self.beside.parent.is_dir() or any(
+            int(found[1]) >= _FIRST_WITH_FOLDER
+            for library in self.root.glob("usr/lib*/**/libvirt.so.0.*")
+            if (found := _SONAME.fullmatch(library.name))
+        )
+        return self.beside if with_folder else self.alone
+
+
+def install_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool) -> None:
+    """Install the hook script, its filter and its settings; a second call changes nothing.
+
+    It replaces files of an older pinner, and no file of anybody else. Raises Invalid.
+    """
+    _check(paths)
+    script = paths.script()
+    if not (script == paths.beside or _is_free(paths.alone)):
+        raise Invalid(
+            "path",
+            str(paths.alone),
+            "free: the script there is not pinner's, and pinner does not overwrite it. Make the folder "
+            f"{paths.beside.parent} if libvirt is 6.5.0 or newer, or move the script away",
+        )
+    steps.execute(_install(paths, script), say, dry_run=dry_run)
+    if others := _others_python(paths.python):
+        say(f"warning: libvirt's hook runs {paths.python} as root: {others}; install pinner where only root can write")
+    say("libvirt looks for hook scripts when it starts: systemctl restart libvirtd (or virtqemud); guests run on")
+
+
+def remove_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool) -> None:
+    """Remove the files of ``install_hooks``, except settings that were changed. Raises Invalid."""
+    _check(paths)
+    steps.execute(_remove(paths), say, dry_run=dry_run)
+    if steps.content(paths.settings) is not None and not dry_run:
+        say(f"kept: {paths.settings}, which was changed")
+
+
+def _check(paths: HookPaths) -> None:
+    """Raise Invalid where this process is not root, a path leads elsewhere, or a file in the way is not pinner's."""
+    if os.geteuid() != 0:
+        raise Invalid("user", str(os.geteuid()), "root: call it with sudo")
+    if not paths.root.is_dir():
+        raise Invalid("--root", str(paths.root), "a folder that exists: the root of a file system")
+    if paths.hooks.exists() and not paths.hooks.is_dir():
+        raise Invalid("--hooks", str(paths.hooks), "libvirt's folder of hook scripts; this is no folder")
+    inside = paths.root.resolve()
+    for path in (paths.hooks, paths.beside.parent, paths.settings.parent):
+        require_own(path, "path")
+        if path != paths.folder and path.is_relative_to(paths.root) and not path.resolve().is_relative_to(inside):
+            raise Invalid("--root", str(path), f"a path inside {inside}; a symlink leads to {path.resolve()}")
+    for path in (paths.beside, paths.filter):
+        if not _is_free(path):
+            raise Invalid("path", str(path), "free, or a file of pinner; this file is not pinner's: move it away")
+    if paths.settings.is_symlink():
+        raise Invalid("path", str(paths.settings), "free, or a file; it is a symlink: move it away")
+
+
+def _others_python(python: Path) -> str:
+    """Who except root can replace the Python that the hook runs; empty: nobody."""
+    try:
+        owner = owner_of(python.parent, "python")
+    except Invalid as error:
+        return str(error)
+    return f"user id {owner} can write it" if owner else ""
+
+
+def _is_free(path: Path) -> bool:
+    """Whether pinner may write the path: there is nothing, or a file of pinner."""
+    return not os.path.lexists(path) or _is_pinners(path)
+
+
+def _is_pinners(path: Path) -> bool:
+    if path.is_symlink() or not path.is_file():
+        return False
+    _, _, rest = path.read_bytes().partition(b"\n")
+    return rest.startswith(tuple(mark.encode() for mark in _MARKS))
+
+
+def _install(paths: HookPaths, script: Path) -> Iterator[Step]:
+    settings = paths.settings
+    # Unchanged settings may name the Python of an older installation, which may not exist any more.
+    kept = steps.content(settings) == paths.own_settings or not _is_unchanged(settings)
+    is_done = partial(bool, settings.exists() and kept)
+    yield Step(f"write {settings}", is_done, partial(steps.write, settings, paths.own_settings, 0o600))
+    # The filter first: libvirt may run the script at once.
+    for path, text, mode in ((paths.filter, packaged(_FILTER), 0o644), (script, packaged(_SCRIPT), 0o755)):
+        yield Step(f"write {path}", partial(_has, path, text, mode), partial(steps.write, path, text, mode))
+    other = paths.alone if script == paths.beside else paths.beside
+    if _is_pinners(other):
+        yield Step(f"remove {other}, which is pinner's, too", lambda: False, other.unlink)
+
+
+def _remove(paths: HookPaths) -> Iterator[Step]:
+    for path in (paths.beside, paths.alone, paths.filter):
+        if path != paths.alone or _is_pinners(path):
+            yield Step(f"remove {path}", lambda path=path: not path.exists(), path.unlink)  # type: ignore[misc]
+    if _is_unchanged(paths.settings):
+        yield Step(f"remove {paths.settings}", lambda: False, paths.settings.unlink)
+
+
+def _is_unchanged(settings: Path) -> bool:
+    """Whether the settings are as an installation of pinner has written them."""
+    return _OWN_SETTINGS.fullmatch(steps.content(settings) or "") is not None
+
+
+def _has(path: Path, text: str, mode: int) -> bool:
+    return path.exists() and path.read_bytes() == text.encode() and path.stat().st_mode & 0o777 == mode

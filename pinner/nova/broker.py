@@ -1,0 +1,233 @@
+"""The listener's side of the message broker: it receives notifications, and ends the process where it cannot.
+
+oslo.messaging waits for a broker that does not answer. Where a broker answers and refuses, oslo.messaging ends or
+repeats the attempt for ever. Here a refusal is reported with its remedy, repeated with delays, and then the process
+ends: a listener that hears nothing must not look as if it worked.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from oslo_config import cfg
+from oslo_messaging import Target, exceptions, get_notification_transport  # type: ignore[import-untyped]
+from oslo_messaging.notify import dispatcher  # type: ignore[import-untyped]
+from oslo_messaging.notify.listener import NotificationServer  # type: ignore[import-untyped]
+
+from pinner.model.errors import Invalid
+
+LOG = logging.getLogger(__name__)
+
+BROKER_LOG = "oslo.messaging._drivers.impl_rabbit"
+FIRST_DELAY = 1.0
+"""Seconds before the first repetition. The delay doubles after each refusal."""
+MAX_REFUSALS, MAX_OUTAGES = 5, 10
+"""Refusals, and losses of the connection, within WINDOW_SECONDS after which the process ends."""
+WINDOW_SECONDS = 300.0
+REMIND_SECONDS = 600.0
+"""A broker that does not answer is logged so often."""
+POLL_SECONDS = 5.0
+"""The longest wait for a message; then the thread that waits says that it goes on."""
+HANGS_SECONDS = 120.0
+"""A thread that has waited so long hangs: the broker is connected and does not answer a call of oslo.messaging, which
+has no time limit of its own."""
+STOP_SECONDS = 10.0
+"""The longest wait for the end of the connection, when the process ends."""
+
+_REMEDIES = (
+    (
+        "inequivalent arg",
+        "set amqp_durable_queues, rabbit_quorum_queue and amqp_auto_delete in [oslo_messaging_rabbit] of pinner's "
+        "configuration as in nova.conf; if pinner's own queue is named, delete it (rabbitmqctl delete_queue)",
+    ),
+    (
+        "(403)",
+        "the user of [nova_listener] transport_url needs the permissions configure, write and read on pinner's queue "
+        "and on the exchange (rabbitmqctl set_permissions)",
+    ),
+    ("(404)", "the exchange or the queue was deleted"),
+)
+
+
+class BrokerFaults:
+    """Counts what goes wrong with the broker, and ends the process where it goes wrong too often."""
+
+    def __init__(self, end: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        """``end`` gets the reason why the process must end."""
+        self._end = end
+        self._clock = clock
+        self._refusals: deque[float] = deque()
+        self._outages: deque[float] = deque()
+        self.stopped = threading.Event()
+
+    def refused(self, error: Exception) -> None:
+        """The broker refused something, by an error of oslo.messaging. Waits until the time of the next attempt."""
+        count = self._count(self._refusals)
+        why = explained(error)
+        if count > MAX_REFUSALS:
+            self._end(f"the broker refused {count} times within {WINDOW_SECONDS:.0f} s: {why}")
+        delay = FIRST_DELAY * 2 ** (min(count, MAX_REFUSALS) - 1)
+        LOG.error("the broker refuses (%s of %s): %s; next attempt in %g s", count, MAX_REFUSALS, why, delay)
+        self.stopped.wait(delay)
+
+    def lost(self, text: str) -> None:
+        """The connection was lost; ``text`` is the log's line about it."""
+        count = self._count(self._outages)
+        if count > MAX_OUTAGES:
+            self._end(f"the connection to the broker was lost {count} times within {WINDOW_SECONDS:.0f} s: {text}")
+
+    def silent(self, seconds: float) -> None:
+        """The broker is connected, and has left a call without an answer for so many seconds."""
+        self._end(f"the broker has not answered for {seconds:.0f} s")
+
+    def _count(self, moments: deque[float]) -> int:
+        now = self._clock()
+        moments.append(now)
+        while moments[0] < now - WINDOW_SECONDS:
+            moments.popleft()
+        return len(moments)
+
+
+def explained(error: Exception) -> str:
+    """The broker's words in an error of oslo.messaging, and the remedy if there is a known one."""
+    text = str(error).rpartition(" tries: ")[2]
+    remedy = next((each for words, each in _REMEDIES if words in text), "")
+    return f"{text} ({remedy})" if remedy else text
+
+
+class ConnectionLogFilter(logging.Filter):
+    """A log filter that passes the first warning of each outage of the broker, and then one in REMIND_SECONDS."""
+
+    def __init__(self, lost: Callable[[str], None] = lambda _: None) -> None:
+        """``lost`` gets the first warning of each outage."""
+        super().__init__()
+        self._lost = lost
+        self._down = False
+        self._logged = 0.0
+        self.latest = time.monotonic()
+        """When the latest record came. oslo.messaging logs each attempt to connect."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to log the record."""
+        text = record.getMessage()
+        self.latest = time.monotonic()
+        if record.levelno >= logging.WARNING:
+            was_up, self._down = not self._down, True
+            if was_up:
+                self._lost(text)
+            if was_up or time.monotonic() - self._logged > REMIND_SECONDS:
+                self._logged = time.monotonic()
+                return True
+            return False
+        if "econnected" in text:
+            self._down = False
+        return True
+
+    def connected(self) -> None:
+        """Note that the first connection succeeded."""
+        self._down = False
+
+
+class _Server(NotificationServer):  # type: ignore[misc]
+    """oslo.messaging's server, which reports each error of its thread and when the thread last waited for a message.
+
+    By itself it only logs the errors, and repeats what failed.
+    """
+
+    def __init__(self, transport: object, targets: Sequence[Target], endpoint: object, pool: str | None) -> None:
+        super().__init__(transport, targets, dispatcher.NotificationDispatcher([endpoint], None), None, False, pool)
+        self.failed: Callable[[Exception], None] = lambda _: None
+        self.polled = time.monotonic()
+
+    def _create_listener(self) -> object:
+        listener = super()._create_listener()
+        source = listener._poll_style_listener
+        poll = source.poll
+
+        def reporting(*, batch_size: int, batch_timeout: None) -> object:
+            try:
+                return poll(timeout=POLL_SECONDS, batch_size=batch_size, batch_timeout=batch_timeout)
+            except Exception as error:  # of whatever kind: the thread must go on, or the process must end
+                self.failed(error)
+                return []
+            finally:
+                self.polled = time.monotonic()
+
+        source.poll = reporting
+        return listener
+
+
+class Receiver:
+    """Receives notifications, in a thread of its own, until it is stopped."""
+
+    def __init__(self, config: cfg.ConfigOpts, endpoint: object, faults: BrokerFaults) -> None:
+        """``endpoint`` gets the notifications. Raises Invalid for a wrong URL."""
+        self._config = config
+        self._endpoint = endpoint
+        self._faults = faults
+        self._server = self._new_server()
+        self._listening = threading.Event()
+        # A separate thread, because start() blocks until there is a broker and cannot be interrupted. Later it watches
+        # the thread that waits for messages.
+        self._thread = threading.Thread(target=self._start, name="listen", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End. Messages that were received are handled before, unless the broker does not answer."""
+        self._faults.stopped.set()
+        if self._listening.is_set():
+            ending = threading.Thread(target=self._end_server, name="end-listening", daemon=True)
+            ending.start()
+            ending.join(STOP_SECONDS)
+            if ending.is_alive():
+                LOG.error("the connection to the broker has not ended within %g s", STOP_SECONDS)
+
+    def _end_server(self) -> None:
+        self._server.stop()
+        self._server.wait()
+
+    def _start(self) -> None:
+        connection_filter = ConnectionLogFilter(self._faults.lost)
+        logging.getLogger(BROKER_LOG).addFilter(connection_filter)
+        while not self._faults.stopped.is_set():
+            try:
+                self._server.start()
+            except exceptions.MessagingException as error:
+                connection_filter.connected()
+                self._faults.refused(error)
+                self._server = self._new_server()
+                continue
+            connection_filter.connected()
+            LOG.info("listening")
+            self._listening.set()
+            self._watch(connection_filter)
+
+    def _watch(self, connection_filter: ConnectionLogFilter) -> None:
+        """Wait until the receiver is stopped; report a broker that leaves a call without an answer."""
+        while not self._faults.stopped.wait(POLL_SECONDS):
+            silent = time.monotonic() - max(self._server.polled, connection_filter.latest)
+            if silent > HANGS_SECONDS:
+                self._faults.silent(silent)
+                return
+
+    def _new_server(self) -> _Server:
+        options = self._config.nova_listener
+        try:
+            transport = get_notification_transport(self._config, url=options.transport_url)
+        except (exceptions.MessagingException, ValueError) as error:
+            raise Invalid(
+                "[nova_listener] transport_url",
+                "(not shown)",
+                f"a URL that oslo.messaging accepts ({type(error).__name__})",
+            ) from None
+        # Without a queue of its own, pinner would take the unversioned messages from their consumers.
+        topics = [*options.topics, *(options.unversioned_topics if options.pool else ())]
+        targets = [Target(topic=topic, exchange=options.exchange) for topic in dict.fromkeys(topics)]
+        server = _Server(transport, targets, self._endpoint, options.pool or None)
+        server.failed = self._faults.refused
+        return server

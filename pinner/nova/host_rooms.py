@@ -1,0 +1,298 @@
+"""The room of hosts as their pinner servers tell it, for Nova's scheduler.
+
+This runs inside nova-scheduler. Therefore it needs only the standard library and Python 3.8, and it trusts no answer.
+Threads ask the servers; a scheduling waits only for hosts that were never asked before, and no longer than ``timeout``.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import logging
+import queue
+import re
+import socket
+import ssl
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pinner.nova.weigher_conf import Settings, SettingsError
+
+LOG = logging.getLogger(__name__)
+
+THREADS = (8, 4)
+"""Hosts that are asked at the same time: of those that did not answer yet or lately, and of those that do. More would
+take the scheduler's own threads the interpreter."""
+ANSWER_SECONDS = 5.0
+"""The longest time for one answer. A thread waits so long, no scheduling does."""
+MAX_ANSWER = 256 * 1024
+"""The most bytes of an answer. One of 16 nodes has about 4 KiB."""
+MOST_VCPUS = 8192
+"""A larger number of free vCPUs is wrong."""
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_TOKEN = re.compile(r"[\x21-\x7e]*")
+_NODES = 1024
+_DIGITS = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class StrategyRoom:
+    """The room for guests of one strategy."""
+
+    within_node: bool
+    free: int
+    """Free vCPUs of the host."""
+    nodes: tuple[tuple[int, int | None], ...]
+    """The free vCPUs and the memory in KiB (None: not known) of each node."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Room:
+    """The room of a host by strategy."""
+
+    strategy: str
+    """The strategy for guests whose flavor asks for none, or for one that pinner does not know."""
+    strategies: dict[str, StrategyRoom]
+
+
+@dataclasses.dataclass(frozen=True)
+class Need:
+    """What a guest needs."""
+
+    vcpus: int
+    memory_kib: int
+    strategy: str = ""
+    """The strategy that its flavor asks for; empty: none."""
+    cells: tuple[int, ...] = ()
+    """The vCPUs of each of its NUMA nodes; empty: it has none."""
+
+
+def fits(room: Room, need: Need, claimed: int = 0) -> bool:
+    """Whether the guest has CPUs as it asks for, after ``claimed`` vCPUs more than those that the room knows of."""
+    found = room.strategies.get(need.strategy) or room.strategies.get(room.strategy)
+    if found is None:
+        return False
+    nodes = sorted(found.nodes, key=lambda node: -node[0])
+    if nodes:
+        nodes[0] = (nodes[0][0] - claimed, nodes[0][1])
+        nodes.sort(key=lambda node: -node[0])
+    if need.cells:
+        cells = sorted(need.cells, reverse=True)
+        return len(cells) <= len(nodes) and all(cell <= node[0] for cell, node in zip(cells, nodes))  # noqa: B905
+    if found.within_node:
+        return any(free >= need.vcpus and (memory is None or memory >= need.memory_kib) for free, memory in nodes)
+    return found.free - claimed >= need.vcpus
+
+
+def parse_room(body: bytes, host: str) -> Room:
+    """The room in an answer of pinner. Raises ValueError where it is not a capacity of this host."""
+    # A number of many digits would take seconds to read, in which no other thread of the scheduler works.
+    found = json.loads(body.decode("utf-8"), parse_int=_int, parse_constant=_refuse)
+    if not isinstance(found, dict) or found.get("host") != host:
+        raise ValueError("it is not a capacity of this host")
+    strategies = {}
+    for each in _list(found.get("strategies")):
+        if not isinstance(each, dict) or not isinstance(each.get("strategy"), str):
+            raise ValueError("a strategy has no name")
+        nodes = tuple((_count(node, "free_vcpus"), _memory(node)) for node in _list(each.get("nodes")))
+        strategies[each["strategy"]] = StrategyRoom(each.get("within_node") is True, _count(each, "free_vcpus"), nodes)
+    return Room(str(found.get("strategy")), strategies)
+
+
+def _int(text: str) -> int:
+    if len(text) > _DIGITS:
+        raise ValueError(f"a number has {len(text)} digits")
+    return int(text)
+
+
+def _refuse(text: str) -> None:
+    raise ValueError(f"{text} is not a number")
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list) or len(value) > _NODES:
+        raise ValueError(f"it is not a list, or has more than {_NODES} items")
+    return value
+
+
+def _count(value: Any, name: str) -> int:
+    count = value.get(name) if isinstance(value, dict) else None
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST_VCPUS:
+        raise ValueError(f"{name} is not a number from 0 to {MOST_VCPUS}")
+    return count
+
+
+def _memory(node: Any) -> int | None:
+    memory = node.get("memory_kib")
+    if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int)):
+        raise ValueError("memory_kib is not a number")
+    return memory
+
+
+def fetch(url: str, token: str, tls: ssl.SSLContext | None, seconds: float) -> bytes:
+    """The body of the answer to GET. All of it takes at most ``seconds``. Raises OSError, ValueError."""
+    end = time.monotonic() + seconds
+    parts = urllib.parse.urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    headers = [f"GET {parts.path}?{parts.query} HTTP/1.1", f"Host: {parts.netloc}", "Connection: close"]
+    headers += [f"Authorization: Bearer {token}"] if token else []
+    plain = socket.create_connection((parts.hostname or "", port), timeout=seconds)
+    with _secured(plain, tls, parts.hostname or "") as sock:
+        sock.sendall(("\r\n".join(headers) + "\r\n\r\n").encode("ascii"))
+        received = b""
+        while len(received) <= MAX_ANSWER:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise OSError(f"no complete answer within {seconds:g} s")
+            sock.settimeout(left)
+            part = sock.recv(65536)
+            if not part:
+                return _body(received)
+            received += part
+        raise ValueError(f"the answer has more than {MAX_ANSWER} bytes")
+
+
+def _secured(plain: socket.socket, tls: ssl.SSLContext | None, name: str) -> socket.socket:
+    if tls is None:
+        return plain
+    with plain:  # wrap_socket takes the descriptor over where it succeeds
+        return tls.wrap_socket(plain, server_hostname=name)
+
+
+def _body(received: bytes) -> bytes:
+    head, end, body = received.partition(b"\r\n\r\n")
+    status = head.split(b"\r\n", 1)[0].split(b" ")
+    if not end or len(status) < 2 or not status[0].startswith(b"HTTP/1."):
+        raise ValueError("the answer is not HTTP")
+    if status[1] != b"200":
+        raise ValueError("HTTP status {}".format(status[1][:3].decode("ascii", "replace")))
+    if b"\r\ntransfer-encoding:" in head.lower():
+        raise ValueError("the answer has a transfer encoding")
+    return body
+
+
+@dataclasses.dataclass
+class _Entry:
+    room: Room | None = None
+    at: float = 0.0
+    ask_at: float = 0.0
+    asking: bool = False
+    awaited: bool = False
+    failed: bool = False
+    used: int | None = None
+
+
+class HostRooms:
+    """The latest room of each host. Several threads may use it."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        """Raises SettingsError for certificates that cannot be read."""
+        self._settings = settings
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._waits: list[tuple[set[str], threading.Event]] = []
+        self._entries: dict[str, _Entry] = collections.defaultdict(_Entry)
+        self._questions: tuple[queue.Queue[str], ...] = (queue.Queue(), queue.Queue())
+        self._threads = [0, 0]
+        self._tls = _tls(settings)
+
+    def rooms(self, hosts: Iterable[str]) -> dict[str, Room]:
+        """The room of each of these hosts that is known, after at most ``timeout`` seconds.
+
+        A host is waited for once, when it is asked for the first time.
+        """
+        names = [host for host in dict.fromkeys(hosts) if _HOST.fullmatch(host)]
+        now, answered = self._clock(), threading.Event()
+        missing: set[str] = set()
+        with self._lock:
+            for host in names:
+                entry = self._entries[host]
+                if not entry.awaited:
+                    entry.awaited = True
+                    missing.add(host)
+                self._ask(host, entry, now)
+            if wait := bool(missing):
+                self._waits.append((missing, answered))
+        if wait:
+            answered.wait(self._settings.timeout)
+        now = self._clock()
+        with self._lock:
+            self._waits = [each for each in self._waits if each[1] is not answered]
+            found = ((host, self._entries[host]) for host in names)
+            return {
+                host: entry.room for host, entry in found if entry.room and now - entry.at <= self._settings.max_age
+            }
+
+    def claimed(self, host: str, used: int) -> int:
+        """By how many vCPUs Nova's use of the host has grown to ``used`` since the room of the host was read."""
+        with self._lock:
+            entry = self._entries[host]
+            if entry.used is None:
+                entry.used = used
+            return max(0, used - entry.used)
+
+    def _ask(self, host: str, entry: _Entry, now: float) -> None:
+        if entry.asking or now < entry.ask_at:
+            return
+        entry.asking = True
+        # Hosts that do not answer must not delay the questions to those that do: their rooms would grow old.
+        lane = int(entry.room is not None and not entry.failed)
+        self._questions[lane].put(host)
+        # Not before the first question: nova-scheduler forks its workers, and a thread would stay behind.
+        if self._threads[lane] < THREADS[lane]:
+            self._threads[lane] += 1
+            threading.Thread(target=self._work, args=(lane,), name="pinner-weigher", daemon=True).start()
+
+    def _work(self, lane: int) -> None:
+        while True:
+            host = self._questions[lane].get()
+            room, why = None, ""
+            try:
+                room = self._read(host)
+            except Exception as error:  # an answer may be anything, and this thread has to go on
+                why = str(error)[:200] or repr(error)
+            self._note(host, room, why)
+
+    def _read(self, host: str) -> Room:
+        server = self._settings.server.replace("{host}", host).rstrip("/")
+        token = ""
+        if self._settings.token_file:
+            with open(self._settings.token_file.replace("{host}", host), encoding="ascii") as file:  # noqa: PTH123
+                token = file.read(4096).strip()
+        if not _TOKEN.fullmatch(token):
+            raise ValueError("the token has characters that a header cannot have")
+        # Free vCPUs do not depend on the size: one size keeps the answer short.
+        body = fetch(server + f"/v1/hosts/{host}/capacity?vcpus=1", token, self._tls, ANSWER_SECONDS)
+        return parse_room(body, host)
+
+    def _note(self, host: str, room: Room | None, why: str) -> None:
+        now = self._clock()
+        with self._lock:
+            entry = self._entries[host]
+            changed = entry.failed != (room is None)
+            entry.asking, entry.failed = False, room is None
+            if room is None:
+                entry.ask_at = now + self._settings.retry
+            else:
+                entry.room, entry.at, entry.ask_at, entry.used = room, now, now + self._settings.refresh, None
+            for missing, answered in self._waits:
+                missing.discard(host)
+                if not missing:
+                    answered.set()
+        if changed and room is None:
+            LOG.warning("pinner of host %s does not tell its room: %s", host, why)
+        elif changed:
+            LOG.info("pinner of host %s tells its room again", host)
+
+
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    if not settings.server.startswith("https://"):
+        return None
+    try:
+        return ssl.create_default_context(cafile=settings.ca_file or None)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(f"ca_file = {settings.ca_file}: {error}") from None
