@@ -94,7 +94,7 @@ class Credentials:
         self._guard = threading.Lock()
 
     def anonymous(self, peer: Peer, headers: Headers) -> Identity:
-        """The sender of a request whose credentials are not looked at."""
+        """The sender of a request whose credentials are not checked."""
         match peer:
             case UnixPeer(_, pid):
                 return Identity(UNAUTHENTICATED, f"process {pid}")

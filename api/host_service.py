@@ -12,6 +12,7 @@ from werkzeug.exceptions import Forbidden
 
 from pinner.model.agent_audit import Anchor
 from pinner.model.audit import AuditRecord, Caller
+from pinner.model.capacity import Capacity
 from pinner.model.drift import DriftReport
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.event import GuestEvent, GuestEventOutcome
@@ -50,6 +51,10 @@ class HostService:
     def topology(self, host: str) -> Topology:
         """See Service."""
         return self._every.topology(self._only(host))
+
+    def capacity(self, host: str, vcpus: int | None = None) -> Capacity:
+        """See Service."""
+        return self._every.capacity(self._only(host), vcpus)
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         """See Service."""

@@ -18,13 +18,14 @@ from pinner.model.errors import Invalid
 LOG = logging.getLogger(__name__)
 
 RELOAD_SECONDS = 1.0
-"""oslo.policy looks for its files at each check, which takes longer than the check itself. pinner looks this often."""
+"""Time between two searches for the policy files. oslo.policy searches at each check, which takes longer than the check
+itself."""
 MAX_DECISIONS = 1024
 """Decisions that are kept until the files are read again."""
 PREFIX = "pinner:"
 FIELD = "[oslo_policy] policy_file"
 DEFAULT_FILE = "policy.yaml"
-"""oslo.policy looks for this file beside the configuration file. It need not exist."""
+"""oslo.policy searches for this file beside the configuration file. It need not exist."""
 
 _ROLES = (
     RuleDefault("admin", "role:admin", "May do everything."),
@@ -46,6 +47,7 @@ _OPERATIONS = (
     _rule("hosts:observe", "reader", "GET", "/v1/hosts/{host}", "Take a snapshot of a host without storing it."),
     # Nova's listener has the role hook. It asks which CPUs the destination of a migration has.
     _rule("hosts:topology", "hook or rule:reader", "GET", "/v1/hosts/{host}/topology", "Show a host's CPUs and nodes."),
+    _rule("hosts:capacity", "reader", "GET", "/v1/hosts/{host}/capacity", "Show how many more guests fit a host."),
     _rule("hosts:processes", "reader", "GET", "/v1/hosts/{host}/processes", "List the processes of a host."),
     _rule("hosts:guests", "reader", "GET", "/v1/hosts/{host}/guests", "List the active guests of a host."),
     _rule("snapshots:create", "operator", "POST", "/v1/hosts/{host}/snapshot", "Take and store a snapshot."),
@@ -118,7 +120,7 @@ class Authorizer:
             raise
         except Exception as error:  # oslo.policy passes on whatever YAML and the file system raise
             raise Invalid(FIELD, enforcer.policy_file, f"a file of rules in YAML ({error})") from None
-        # authorize() would look for the files again.
+        # authorize() would search for the files again.
         enforcer.use_conf = False
         self._read_at = clock()
 

@@ -1,4 +1,4 @@
-"""Heartbeats: a thread that must go on until its server ends says so, and somebody else looks."""
+"""Heartbeats: a thread that must go on until its server ends says so, and another thread checks it."""
 
 import math
 import threading

@@ -22,7 +22,7 @@ from pinner.agent.protocol import Agent
 from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
 from pinner.agent.waiting import sleep
-from pinner.apply.ended import can_be_undone
+from pinner.apply import ended
 from pinner.heartbeat import Heartbeat
 from pinner.host import nova_conf
 from pinner.host.captured_guests import captured_guests
@@ -32,10 +32,11 @@ from pinner.host.inventory import take_snapshot
 from pinner.host.kernel import boot_id
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.host.ovsdb import Ovsdb
 from pinner.host.own_pins import OwnPins
 from pinner.host.reservations import AffinityOwners
 from pinner.model.errors import Invalid, NotFound, StoreUnavailable
-from pinner.model.nova import NovaSets, configured, cpus
+from pinner.model.nova import NovaConf, NovaSets, configured, cpus
 from pinner.model.nova_report import Listening
 from pinner.model.snapshot import Snapshot
 from pinner.owners import require_own
@@ -130,7 +131,7 @@ def host_name(config: cfg.ConfigOpts) -> str:
 def agent_client(config: cfg.ConfigOpts, path: Path | None = None) -> AgentClient:
     """The client of this host's agent at ``path``, by default the configured socket.
 
-    A look at the host makes up to two calls of libvirt about the whole host, each six times [libvirt] call_timeout.
+    A scan of the host makes up to two calls of libvirt about the whole host, each six times [libvirt] call_timeout.
     """
     patience = AGENT_SECONDS + 12 * config.libvirt.call_timeout
     return AgentClient(host_name(config), path or agent_socket(config), patience=patience)
@@ -140,6 +141,13 @@ def nova_sets(config: cfg.ConfigOpts) -> NovaSets:
     """Nova's CPU sets as pinner's own configuration has them. Raises Invalid."""
     sets = (cpus(config.nova[name], f"[nova] {name}") for name in ("cpu_dedicated_set", "cpu_shared_set"))
     return NovaSets(*sets)
+
+
+def nova_reader(config: cfg.ConfigOpts) -> Callable[[], NovaConf | None]:
+    """A function that reads Nova's configuration on this host now; it returns None where pinner's says to ignore it."""
+    if config.nova.ignore_nova_conf:
+        return lambda: None
+    return nova_conf.Reader([Path(file) for file in config.nova.nova_conf])
 
 
 def local_agent(
@@ -156,8 +164,9 @@ def local_agent(
     journal = open_journal(state_dir(config) / "agent")
     undo.callback(journal.close)
     placed = LastMasks(journal)
-    sets, files = nova_sets(config), [Path(file) for file in config.nova.nova_conf]
+    sets, read_nova = nova_sets(config), nova_reader(config)
     owners = AffinityOwners.of(config.host.affinity_owners)
+    ovsdb = Ovsdb(Path(config.host.ovsdb))
 
     def take(sample_seconds: float) -> Snapshot:
         return take_snapshot(
@@ -169,15 +178,16 @@ def local_agent(
             placed=placed(),
             pins=partial(pins_of, journal),
             sets=sets,
-            nova=nova_conf.read(files),
+            nova=read_nova(),
             owners=owners,
             minimum_cores=config.host.minimum_cores,
+            ovs_masks=ovsdb.masks,
             now=now,
             sleep=sleep,
         )
 
     own_pins = OwnPins()
-    host = LiveHost(libvirt, lambda: configured(sets, nova_conf.read(files)), own_pins)
+    host = LiveHost(libvirt, lambda guests: configured(sets, read_nova(), guests), own_pins)
     event_queue = HostEventQueue(now)
     key = SigningKey(state_dir(config) / "agent" / "signing.key")
     trail = AgentTrail(host_name(config), journal.chain, key, now)
@@ -202,11 +212,8 @@ def local_agent(
 def _purge_journal(
     config: cfg.ConfigOpts, journal: Journal | UnusableJournal, host: LiveHost, trail: AgentTrail
 ) -> None:
-    def is_kept(run: str) -> bool:
-        return can_be_undone(journal.run(run), journal.entries(run), host, boot_id(LIVE))
-
-    deleted = journal.purge(now() - timedelta(days=config.retention.runs_days), is_kept)
-    if deleted:
+    before = now() - timedelta(days=config.retention.runs_days)
+    if deleted := ended.purge(journal, before, host, host_name(config), boot_id(LIVE)):
         LOG.info("deleted %d runs from the journal, none of which can be undone any more", deleted)
     if config.retention.audit_export and isinstance(journal, Journal):
         cut_chain(journal.chain, trail, state_dir(config) / "agent", _limits(config), now())
@@ -256,6 +263,8 @@ def start_retention(config: cfg.ConfigOpts, parts: ServiceParts, agent: Agent, u
         export = parts.service.export_audit
         if file := retention.export_audit(parts.retention, _limits(config), now(), host_name(config), export):
             LOG.info("the audit trail is exported to %s, and its old records are deleted", file)
+        if hints := retention.purge_hints(parts.retention, host_name(config), now(), agent.has_guest):
+            LOG.info("deleted what earlier events told about %s guests that are gone", hints)
 
     return start_daily("retention", work, undo)
 
@@ -315,5 +324,9 @@ def open_captured(config_files: list[Path] | None, root: Path) -> Iterator[Servi
 
 def listening(config_files: list[Path] | None) -> Listening:
     """The topics and the pool of pinner's Nova listener, as configured."""
-    listener = configuration(config_files).nova_listener
-    return Listening(tuple(listener.topics), listener.pool)
+    config = configuration(config_files)
+    queues = [cfg.BoolOpt("amqp_durable_queues", default=False), cfg.BoolOpt("rabbit_quorum_queue", default=False)]
+    config.register_opts(queues, group="oslo_messaging_rabbit")
+    listener, rabbit = config.nova_listener, config.oslo_messaging_rabbit
+    is_durable = rabbit.amqp_durable_queues or rabbit.rabbit_quorum_queue
+    return Listening(tuple(listener.topics), listener.pool, is_durable, rabbit.rabbit_quorum_queue)

@@ -25,10 +25,14 @@ class NewIdentity(Input):
     project: Annotated[ShortText, Field(description="The name of the project.")] = ""
     user: Annotated[ShortText, Field(description="The name of the user.")] = ""
     flavor: Annotated[ShortText, Field(description="The name of the flavor.")] = ""
+    flavor_id: Annotated[ShortText, Field(description="The id of the flavor, Nova's flavorid.")] = ""
     extra_specs: Annotated[
         dict[ShortText, ShortText],
         Field(default_factory=dict, max_length=MAX_SPECS, description="The extra specs of the flavor."),
     ]
+    has_specs: Annotated[
+        bool, Field(description="Whether extra_specs is the flavor's whole list, also where it is empty.")
+    ] = False
 
 
 class NewEvent(Input):
@@ -42,14 +46,26 @@ class NewEvent(Input):
     source: Annotated[
         ShortText, Field(description="The source of the event, for the audit trail. By default the request's actor.")
     ] = ""
-    at: Annotated[Timestamp | None, Field(description="The time of the event. By default the current time.")] = None
+    at: Annotated[
+        Timestamp | None,
+        Field(
+            description="The time of the event by the clock of its publisher. By default the current time. An event "
+            "that is late, older than a day, or more than a minute ahead changes nothing that pinner knows."
+        ),
+    ] = None
+    publisher: Annotated[
+        ShortText,
+        Field(description="The host whose clock the time is from. Times of two publishers are not compared."),
+    ] = ""
+    request: Annotated[ShortText, Field(description="Nova's request id, which all events of one operation share.")] = ""
     nova: Annotated[NewIdentity | None, Field(description="The instance, if Nova reported the event.")] = None
 
     def to_event(self, kind: GuestEventKind, caller: Caller) -> GuestEvent:
         """The event for the service."""
         nova = NovaIdentity(**self.nova.model_dump()) if self.nova else None
         at = self.at or datetime.now(UTC)
-        return GuestEvent(self.guest.lower(), kind, self.event, self.source or caller.actor, at, nova)
+        source, guest = self.source or caller.actor, self.guest.lower()
+        return GuestEvent(guest, kind, self.event, source, at, nova, publisher=self.publisher, request=self.request)
 
 
 class NewLeavingEvent(NewEvent):

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from pinner.api.field_types import BusyThreshold, Name, Scalar, Seconds, ShortText, Timestamp
 from pinner.api.schemas.base import Input
+from pinner.model.cpuset import MAX_CPUS
 from pinner.model.journal import RunState
 from pinner.model.page import DEFAULT_LIMIT, MAX_LIMIT, PageRequest, SortDirection
 from pinner.model.request import Request
@@ -58,6 +59,12 @@ class ProcessQuery(PageQuery):
     sample_seconds: Annotated[Seconds, Scalar] = 1.0
     busy: Annotated[bool, Field(description="Only busy processes."), Scalar] = False
     busy_threshold: Annotated[BusyThreshold, Scalar] = _DEFAULT.busy_threshold
+
+
+class CapacityQuery(Input):
+    """The size of the guests."""
+
+    vcpus: Annotated[int | None, Field(ge=1, le=MAX_CPUS, description="Only guests of so many vCPUs."), Scalar] = None
 
 
 class PlanQuery(Input):

@@ -8,7 +8,8 @@ from pinner.api.operations import links, may_raise
 from pinner.api.paging import PageAnswer, linked, page
 from pinner.api.schemas.answers import SnapshotSummary
 from pinner.api.schemas.bodies import NewSnapshot
-from pinner.api.schemas.queries import PageQuery, ProcessQuery, SampleQuery
+from pinner.api.schemas.queries import CapacityQuery, PageQuery, ProcessQuery, SampleQuery
+from pinner.model.capacity import Capacity
 from pinner.model.errors import HostUnreachable, NotFound, NotPermitted, Overloaded
 from pinner.model.guest import Guest
 from pinner.model.page import Page
@@ -20,6 +21,7 @@ bp = APIBlueprint("hosts", __name__, tag="Hosts")
 HOST_OPERATIONS = (
     "observe_host",
     "show_topology",
+    "show_capacity",
     "list_processes",
     "list_guests",
     "take_snapshot",
@@ -56,6 +58,19 @@ def observe(host: str, query_data: SampleQuery) -> Snapshot:
 def topology(host: str) -> Topology:
     """Show a host's CPUs, NUMA nodes, level-3 cache domains and PCI devices."""
     return pinner().topology(host)
+
+
+@bp.get("/hosts/<host>/capacity")
+@bp.input(CapacityQuery, location="query")
+@bp.output(RootModel[Capacity])
+@bp.doc(operation_id="show_capacity", extensions=MEASURE_ERRORS)
+def capacity(host: str, query_data: CapacityQuery) -> Capacity:
+    """Show how many more guests fit a host beside the present ones, by strategy, NUMA node and number of vCPUs.
+
+    `guests` has the sizes 1, 2, 4 and so on, or only `vcpus`. No vCPU would share a CPU, and no placed guest would
+    move. The answer is up to two seconds old.
+    """
+    return pinner().capacity(host, query_data.vcpus)
 
 
 @bp.get("/hosts/<host>/processes")

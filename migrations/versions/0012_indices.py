@@ -1,4 +1,4 @@
-"""Add indices, so that no list page and no look at a host reads a whole table.
+"""Add indices, so that no list page and no observation reads a whole table.
 
 An entry repeats the kind, owner and name of its target, and the mask of its change, in columns of their own.
 """

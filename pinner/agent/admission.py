@@ -9,6 +9,7 @@ from pinner.model.journal import Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
 from pinner.planning.admission import Past, identified, require_permitted
+from pinner.planning.guest_past import past_of
 from pinner.planning.reservations import require_free
 
 _GUEST_KINDS = (*PINNED, "vhost")
@@ -39,5 +40,5 @@ def _past(plan: Plan, journal: Journal) -> Past:
     return Past(
         cpus=journal.allocated(),
         names=journal.moved_processes(),
-        changes=tuple(change for guest in released for change in journal.changes_of(guest)),
+        placed=past_of(entry for guest in released for entry in journal.changes_of(guest)),
     )

@@ -191,7 +191,7 @@ class AgentClient:
 
     def _silent(self, seconds: float, what: str, *, asked: bool) -> HostUnreachable:
         kind = Unanswered if asked else HostUnreachable
-        why = f"its agent at {self._path} {what} for {seconds:.0f} s; look whether it is stopped or overloaded"
+        why = f"its agent at {self._path} {what} for {seconds:.0f} s; check whether it is stopped or overloaded"
         return kind(self._host, why, seconds=round(seconds, 1))
 
     def _connect(self) -> socket.socket:

@@ -19,7 +19,7 @@ MAX_THREADS = 262_144
 MAX_TEXT = 4096
 """Characters of a text for people."""
 MAX_NAMES = 4096
-"""Names in one list: each process of the host is looked for in it."""
+"""Names in one list: each process of the host is searched in it."""
 MAX_WAIT_SECONDS = 60.0
 """The longest wait for host events."""
 
@@ -144,7 +144,7 @@ def _require_texts(change: PlannedChange) -> None:
 def _require_target(target: Target) -> None:
     require_text("target name", target.name)
     require_text("target owner", target.owner)
-    if target.kind in (*PINNED, "vhost", "memory", "guest"):
+    if target.kind in (*PINNED, "vhost", "memory", "guest", "metadata"):
         _require_id("target owner", target.owner)
     if target.part is not None and not 0 <= target.part < 1 << 63:
         raise Invalid("target part", target.part, "a number from 0 to 2^63 - 1")

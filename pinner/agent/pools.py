@@ -26,9 +26,8 @@ def _with_pool(guest: Guest, journal: Journal) -> Guest:
         return guest
     # Without the journal the guest's CPUs stay its own, as those of a guest that pinner never placed.
     with suppress(StoreUnavailable):
-        placed = {
-            change.target.part: change for change in journal.changes_of(guest.uuid) if change.target.kind == "vcpu"
-        }
+        changes = [entry.change for entry in journal.changes_of(guest.uuid) if entry.change.target.kind == "vcpu"]
+        placed = {change.target.part: change for change in changes if isinstance(change, AffinityChange)}
         return replace(guest, pooled=union(_given(vcpu, placed.get(vcpu.id)) for vcpu in crowded))
     return guest
 

@@ -43,7 +43,8 @@ ANSWER_SECONDS = 30.0
 """How long a caller may take to read its answer."""
 
 PROGRESS_SECONDS = 2.0
-"""How long a caller may take to read the progress of its run, which goes on without the caller after that."""
+"""How long a run waits for a caller that does not read its progress; for ANSWER_SECONDS in all. The caller misses some
+progress then."""
 
 HANGS_SECONDS = 60.0
 """The threads of the server beat every few seconds."""
@@ -235,16 +236,20 @@ def _hung_up(peer: socket.socket, events: int = _HUNG_UP) -> bool:
 
 def _progress_to(line: Line) -> Progress:
     """Sends progress. A caller that disconnects, or does not read, does not stop a run: it continues to its end, and
-    the journal has its result."""
+    the journal has its result. A caller that reads slowly gets a part of the progress, and always the answer."""
     left = threading.Event()
+    waited = 0.0
 
     def progress(entry: Entry, total: int) -> None:
+        nonlocal waited
         if left.is_set():
             return
+        began = time.monotonic()
         try:
-            line.send(PROGRESS_SECONDS, progress=entry, total=total)
+            line.offer(min(PROGRESS_SECONDS, max(ANSWER_SECONDS - waited, 0.0)), progress=entry, total=total)
         except EOFError:
             left.set()
             LOG.info("the caller of run %s has disconnected; the run continues", entry.run)
+        waited += time.monotonic() - began
 
     return progress

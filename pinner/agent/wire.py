@@ -10,6 +10,7 @@ runs as root and its caller does not.
 """
 
 import json
+import select
 import socket
 import struct
 import time
@@ -38,19 +39,38 @@ class Overdue(EOFError):
     """The peer neither sent nor read in time; it is still connected."""
 
 
-def send(peer: socket.socket, seconds: float | None = None, /, **parts: object) -> None:
-    """Send one message within ``seconds`` (None: without a limit). The codec writes the values.
-
-    Raises EOFError where the peer has disconnected or does not read.
-    """
+def message(**parts: object) -> memoryview:
+    """A message with these parts; the codec writes the values."""
     body = b",".join(json.dumps(name).encode() + b":" + codec.dump(value) for name, value in parts.items())
-    peer.settimeout(seconds)
+    return memoryview(_LENGTH.pack(len(body) + 2) + b"{" + body + b"}")
+
+
+def push(peer: socket.socket, text: memoryview, seconds: float | None = None) -> memoryview:
+    """Send as much of the text as the peer reads within ``seconds`` (None: all of it); returns the rest.
+
+    Raises EOFError where the peer has disconnected.
+    """
+    deadline = time.monotonic() + (seconds or 0.0)
+    # The socket's own timeout stays as it is: another thread may be reading.
+    writable = select.poll()
+    writable.register(peer, select.POLLOUT)
     try:
-        peer.sendall(_LENGTH.pack(len(body) + 2) + b"{" + body + b"}")
-    except TimeoutError:
-        raise Overdue("the peer does not read: timed out") from None
+        while text and writable.poll(None if seconds is None else max(deadline - time.monotonic(), 0.0) * 1000):
+            text = text[peer.send(text, socket.MSG_DONTWAIT) :]
+    except BlockingIOError:
+        return text
     except OSError as error:
         raise EOFError(f"the peer does not read: {error}") from None
+    return text
+
+
+def send(peer: socket.socket, seconds: float | None = None, /, **parts: object) -> None:
+    """Send one message within ``seconds`` (None: without a limit).
+
+    Raises EOFError where the peer has disconnected, and Overdue where it does not read.
+    """
+    if push(peer, message(**parts), seconds):
+        raise Overdue("the peer does not read: timed out")
 
 
 def receive(

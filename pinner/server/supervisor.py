@@ -1,4 +1,4 @@
-"""Waits for the end of a server, and looks after its threads meanwhile.
+"""Waits for the end of a server, and checks its threads meanwhile.
 
 A thread that ends by an exception ends the process, with status 1: a part that does nothing any more would be noticed
 by nobody, and systemd starts a new process. A thread that hangs is logged, and systemd's watchdog is told nothing more:
@@ -22,7 +22,7 @@ from pinner.server.signals import asked_to_end
 LOG = logging.getLogger(__name__)
 
 CHECK_SECONDS = 2.0
-"""Time between two looks at the threads."""
+"""Time between two checks of the threads."""
 END_SECONDS = 60
 """After the death of a thread the others have so much time to end; then the kernel ends the process (SIGALRM)."""
 
@@ -57,6 +57,11 @@ class Supervisor:
                 return [each for each in readable if each in ends]
             self._check(heartbeats)
 
+    def fail(self, why: str) -> None:
+        """End the process with status 1: a thread, which calls this, can no longer do its work."""
+        self._died = self._died or why
+        os.eventfd_write(self._wake, 1)
+
     def _check(self, heartbeats: Iterable[Heartbeat]) -> None:
         """Tell the watchdog that the threads work; log once which ones do not."""
         wrong = heartbeat.wrong(heartbeats)
@@ -82,8 +87,7 @@ class Supervisor:
         frames = traceback.extract_tb(ended.exc_traceback)
         place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
         what = " ".join(str(ended.exc_value).split())
-        self._died = self._died or f"the thread {name} ended by {ended.exc_type.__name__}: {what}{place}"
-        os.eventfd_write(self._wake, 1)
+        self.fail(f"the thread {name} ended by {ended.exc_type.__name__}: {what}{place}")
 
 
 def _tell_ready() -> None:

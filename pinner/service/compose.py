@@ -7,12 +7,14 @@ from datetime import datetime, timedelta
 from pinner.agent.protocol import Agent
 from pinner.service.audit_heads import AuditHeads
 from pinner.service.audit_trail import AuditTrail
+from pinner.service.capacity import CapacityReader
 from pinner.service.guest_events import GuestEventHandler
 from pinner.service.guest_exclusions import GuestExclusions
 from pinner.service.hosts import Hosts
 from pinner.service.local import LocalService
 from pinner.service.metrics import Metrics
 from pinner.service.monitor import Monitor
+from pinner.service.observation import Observer
 from pinner.service.plans import PlanMaker
 from pinner.service.policies import HostPolicies
 from pinner.service.reconciler import Reconciler
@@ -57,7 +59,7 @@ def compose(
     ``migration`` is how long a guest counts as leaving after its migration was reported.
     """
     metrics = Metrics(store.probe)
-    hosts = Hosts(agents, store.guest_hints, now, metrics.looked, migration=migration)
+    hosts = Hosts(agents, store.guest_hints, now, metrics.observed, migration=migration)
     policies = HostPolicies(hosts, store, now)
     plans = PlanMaker(hosts, store, now, sample_seconds)
     heads = AuditHeads(hosts, store)
@@ -66,6 +68,7 @@ def compose(
     guest_events = GuestEventHandler(hosts, reconciler, store, now, migration)
     exclusions = GuestExclusions(hosts, store, now)
     trail = AuditTrail(hosts, runs, store)
-    service = LocalService(hosts, plans, policies, runs, reconciler, guest_events, exclusions, trail, store)
-    monitor = Monitor(hosts, policies, store.probe, metrics)
+    capacities = CapacityReader(hosts, policies, Observer(hosts, policies, store, now), metrics)
+    service = LocalService(hosts, plans, policies, runs, reconciler, guest_events, exclusions, capacities, trail, store)
+    monitor = Monitor(hosts, policies, store.probe, metrics, capacities.measure)
     return ServiceParts(service, reconciler, runs, store, monitor, heads, store.retention)

@@ -60,11 +60,14 @@ class HostReconciler(Protocol):
 class ReconcileNote(Protocol):
     """Learns of reconciles, for metrics."""
 
-    def reconciled(self, report: DriftReport, seconds: float) -> None:
-        """A reconcile ended, ``seconds`` after its cause."""
+    def reconciled(self, report: DriftReport, seconds: float | None) -> None:
+        """A reconcile ended, ``seconds`` after its cause; None: it waited for a sample of CPU use."""
 
     def reconcile_failed(self, host: str) -> None:
         """A reconcile failed."""
+
+    def policy_deleted(self, host: str) -> None:
+        """The host has no policy any more."""
 
 
 class PolicyController:
@@ -99,6 +102,7 @@ class PolicyController:
         self._reconciling = threading.Lock()
         self._after = 0
         self._policy: Policy | None = None
+        self._first_cause = "started"
         self._due = 0.0
         self._has_unplaced = False
         self._row = 0
@@ -142,12 +146,15 @@ class PolicyController:
         """Wait once for host events or for the next resync, and reconcile."""
         policy = self._read_policy()
         if policy is None:
+            if self._policy is not None and self._note:
+                self._note.policy_deleted(self._host)
+            self._policy = None
             events = self._reconciler.host_events(self._host, self._after, POLL_SECONDS)
             self._after = events[-1].seq if events else self._after
             return
         if policy != self._policy:
-            self._reconcile("policy set" if self._policy else "started")
-            self._policy = policy
+            self._reconcile(self._first_cause)
+            self._policy, self._first_cause = policy, "policy set"
         left = self._due - self._clock()
         if left <= 0:
             self._reconcile("resync")
@@ -175,20 +182,27 @@ class PolicyController:
                 return
             report = self._reconciler.reconcile(self._host, cause)
         self._ended = ended = self._clock()
+        self._learn(report, ended - (began if arrived is None else arrived))
+        if self._row >= FREE_RECONCILES:
+            self._stop.wait(min(REST * (ended - began), MAX_REST_SECONDS))
+
+    def _learn(self, report: DriftReport, seconds: float | None) -> None:
+        """Note a report for the metrics (see ReconcileNote), and when the next reconcile is due."""
         if self._note:
-            self._note.reconciled(report, ended - (began if arrived is None else arrived))
+            self._note.reconciled(report, seconds)
         backoffs = [(drift.backoff_until - report.at).total_seconds() for drift in report.drifts if drift.backoff_until]
-        self._due = ended + min([self._resync_seconds, *(max(backoff, FIRST_RETRY) for backoff in backoffs)])
+        self._due = self._clock() + min([self._resync_seconds, *(max(backoff, FIRST_RETRY) for backoff in backoffs)])
         if report.error:
             LOG.warning("host %s: the policy cannot be kept: %s", self._host, report.error)
         self._has_unplaced = bool(report.unplaced)
-        if self._row >= FREE_RECONCILES:
-            self._stop.wait(min(REST * (ended - began), MAX_REST_SECONDS))
 
     def _measure(self) -> None:
         """Wait for the next measurement, and reconcile with it."""
         if not self._stop.wait(self._measure_seconds) and self._read_policy() is not None:
-            self._reconciler.reconcile(self._host, "measured resync", measured=True)
+            report = self._reconciler.reconcile(self._host, "measured resync", measured=True)
+            # A policy may be deleted meanwhile.
+            if report.mode is not None:
+                self._learn(report, None)
 
     def _read_policy(self) -> Policy | None:
         try:

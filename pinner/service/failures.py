@@ -1,6 +1,7 @@
 """The guests and processes that a run could not place, from its entries or from a refusal."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from pinner.model.change import Target
 from pinner.model.errors import PinnerError
@@ -20,12 +21,20 @@ def failures_of(entries: Iterable[Entry]) -> Failures:
     return found
 
 
-def moving_targets(refusals: Iterable[PinnerError]) -> Failures:
-    """The groups that made every one of these plans stale: something moves them faster than a plan is made and
-    applied."""
-    named = [_moved(refusal) for refusal in refusals]
-    repeated = set.intersection(*map(set, named)) if named else set()
-    return {group: named[-1][group] for group in repeated}
+def moving_targets(refusals: Sequence[PinnerError]) -> Failures:
+    """The groups that make plan after plan stale; none after one refusal.
+
+    Each process that a refusal names is one of them: something moves it faster than a plan is made and applied. Of many
+    such processes, others make the next plan stale. A guest is one only if two refusals name it, because a guest that
+    was started again makes one plan stale, too.
+    """
+    found: Failures = {}
+    times: Counter[Group] = Counter()
+    for refusal in refusals if len(refusals) > 1 else ():
+        named = _moved(refusal)
+        times.update(named.keys())
+        found |= named
+    return {group: why for group, why in found.items() if times[group] > 1 or why[0].kind == "process"}
 
 
 def _moved(refusal: PinnerError) -> Failures:
@@ -36,6 +45,6 @@ def _moved(refusal: PinnerError) -> Failures:
             continue
         why = next((text for text in refusal.details["moved"] if text.startswith(str(target))), str(target))
         found.setdefault(
-            group_of(target), (target, f"{why}, after each new plan: {others_that_move(target)} sets its affinity")
+            group_of(target), (target, f"{why}, after a new plan: {others_that_move(target)} sets its affinity")
         )
     return found

@@ -9,8 +9,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from pinner import codec
-from pinner.model.audit import AuditAction, Caller, audit_event
+from pinner.model.audit import AuditAction, AuditEvent, Caller, audit_event
 from pinner.model.event import GuestEvent, GuestEventOutcome, GuestHint
+from pinner.planning.placement.event_order import hint_after
 from pinner.service.hosts import Hosts
 from pinner.service.reconciler import Reconciler
 from pinner.store.repositories import Store
@@ -33,43 +34,34 @@ class GuestEventHandler:
         """See Service.guest_event. Raises NotFound for an unknown host, Invalid where a host must be named."""
         host = self._hosts.only(host)
         agent = self._hosts.agent(host)
-        # An event from a clock that is ahead must not make all later events seem old.
-        event = replace(event, at=min(event.at, self._now()))
         summary = f"{event.event}, reported by {event.source}"
         known = agent.has_guest(event.guest)
-        result = "known" if known else "no guest of this host"
-        nova = codec.dump(event.nova).decode() if event.nova else ""
-        subject = f"guest {event.guest}: {summary}"
-        reported = audit_event(caller, self._now(), AuditAction.GUEST_EVENT, host, subject, result, after=nova)
-        if event.kind == "gone":
-            self._store.guest_hints.forget(event.guest, host, event.at, [reported], now=self._now())
-        elif known:
-            self._store.guest_hints.put(self._hint(host, event), [reported], now=self._now())
-        else:
-            self._store.audit.append(reported)
+        ignored = self._store_hint(host, event, caller, summary, is_here=known)
         run = ""
-        if known and self._is_leaving(host, event):
+        if known and event.kind == "leaving" and not ignored:
             run = self._release(host, event, replace(caller, origin=summary))
         if known:
             # Last: the controller that this wakes up must see the stored hint.
             agent.publish_guest_event(event.guest, summary)
-        return GuestEventOutcome(host, event.guest, known, run)
+        return GuestEventOutcome(host, event.guest, known, run, ignored)
+
+    def _store_hint(self, host: str, event: GuestEvent, caller: Caller, summary: str, *, is_here: bool) -> str:
+        """Store the guest's hint after the event, and the event's audit record; why the event is ignored, or empty."""
+        now = self._now()
+
+        def after(hint: GuestHint | None) -> tuple[GuestHint | None, str]:
+            return hint_after(hint, event, host, now, is_here=is_here, migration=self._migration)
+
+        def record(ignored: str) -> AuditEvent:
+            nova = codec.dump(event.nova).decode() if event.nova else ""
+            result = f"ignored: {ignored}" if ignored else "known" if is_here else "no guest of this host"
+            subject = f"guest {event.guest}: {summary}"
+            return audit_event(caller, now, AuditAction.GUEST_EVENT, host, subject, result, after=nova)
+
+        return self._store.guest_hints.change(event.guest, host, after, record)
 
     def _release(self, host: str, event: GuestEvent, caller: Caller) -> str:
         """Restore the affinities that the guest had before its placement; the run's id, empty where none is needed."""
         reason = f"the guest migrates to another host ({event.event})"
         run = self._reconciler.release_guest(host, event.guest, event.cpus, reason, caller)
         return run.id if run else ""
-
-    def _hint(self, host: str, event: GuestEvent) -> GuestHint:
-        """What the event tells about the guest, together with what is known. The time of an event that tells no more
-        is needed, too: an older event may come later."""
-        before = self._store.guest_hints.of(host).get(event.guest)
-        nova = event.nova or (before.nova if before else None)
-        until = self._now() + self._migration if event.kind == "leaving" else None
-        return GuestHint(event.guest, host, event.at, nova, until)
-
-    def _is_leaving(self, host: str, event: GuestEvent) -> bool:
-        """Whether the event says that the guest leaves, and no later event says that it stayed."""
-        hint = self._store.guest_hints.of(host).get(event.guest)
-        return event.kind == "leaving" and hint is not None and hint.leaving_until is not None

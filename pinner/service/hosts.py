@@ -21,9 +21,9 @@ MEASUREMENTS = 4
 """Measurements of CPU use of one host at the same time."""
 MEASURING_CALLERS = 8
 """Callers that wait for a measurement. Each occupies a thread of the server for the time of the sample."""
-LOOKING_CALLERS = 12
-"""Callers that look at hosts at the same time, or wait for a look of another one. Each occupies a thread of the server,
-and other threads must stay free for callers who read the database only, however long the host takes."""
+OBSERVING_CALLERS = 12
+"""Callers that observe hosts at the same time, or wait for the observation of another one. Each occupies a thread of
+the server, and other threads must stay free for callers who read the database only, however long the host takes."""
 PLACE_SECONDS = 1.0
 """How long a further caller waits for one of the places."""
 RETRY_SECONDS = 5
@@ -40,13 +40,13 @@ class Hosts:
         agents: Mapping[str, Agent],
         hints: GuestHints,
         now: Callable[[], datetime],
-        looked: Callable[[str, float], None] = lambda *_: None,
+        observed: Callable[[str, float], None] = lambda *_: None,
         *,
         migration: timedelta,
     ) -> None:
-        """``looked`` is called after each look, with the host and the seconds that it took; ``migration`` is how long
+        """``observed`` is called after each scan, with the host and the seconds that it took; ``migration`` is how long
         a guest counts as leaving after its migration was reported."""
-        self._looked = looked
+        self._observed = observed
         self._agents = dict(agents)
         self._hints = hints
         self._now = now
@@ -55,7 +55,7 @@ class Hosts:
         self._topologies = {host: SharedCalls[Topology](1) for host in agents}
         self._measurements = {host: SharedCalls[Snapshot](MEASUREMENTS) for host in agents}
         self._measuring = threading.BoundedSemaphore(MEASURING_CALLERS)
-        self._looking = threading.BoundedSemaphore(LOOKING_CALLERS)
+        self._observing = threading.BoundedSemaphore(OBSERVING_CALLERS)
 
     def names(self) -> tuple[str, ...]:
         """The names of all hosts, sorted."""
@@ -87,10 +87,10 @@ class Hosts:
         """
         return self._with_hints(host, self._take(host, sample_seconds))
 
-    def look(self, host: str, sample_seconds: float) -> Snapshot:
-        """Like ``snapshot``, but without the hints while the database cannot be read: looking needs no database.
+    def observe(self, host: str, sample_seconds: float) -> Snapshot:
+        """Like ``snapshot``, but without the hints while the database cannot be read: an observation needs no database.
 
-        Raises Overloaded also where LOOKING_CALLERS look already.
+        Raises Overloaded also where OBSERVING_CALLERS observe hosts already.
         """
         with self._place():
             taken = self._take(host, sample_seconds)
@@ -101,20 +101,20 @@ class Hosts:
             return taken
 
     def topology(self, host: str) -> Topology:
-        """The host's topology now. Its processes and guests are not read. Raises like ``look``."""
+        """The host's topology now. Its processes and guests are not read. Raises like ``observe``."""
         agent = self.agent(host)
         with self._place():
             return self._topologies[host].call(None, agent.topology)
 
     @contextmanager
     def _place(self) -> Iterator[None]:
-        """One of the places for callers that look at a host. Raises Overloaded."""
-        if not self._looking.acquire(timeout=PLACE_SECONDS):
-            raise Overloaded(f"{LOOKING_CALLERS} callers wait for hosts", RETRY_SECONDS)
+        """One of the places for callers that observe a host. Raises Overloaded."""
+        if not self._observing.acquire(timeout=PLACE_SECONDS):
+            raise Overloaded(f"{OBSERVING_CALLERS} callers wait for hosts", RETRY_SECONDS)
         try:
             yield
         finally:
-            self._looking.release()
+            self._observing.release()
 
     def _with_hints(self, host: str, taken: Snapshot) -> Snapshot:
         hints, now = self._hints.of(host), self._now()
@@ -134,7 +134,7 @@ class Hosts:
     def _scan(self, host: str, agent: Agent) -> Snapshot:
         began = time.monotonic()
         taken = agent.snapshot(0.0)
-        self._looked(host, time.monotonic() - began)
+        self._observed(host, time.monotonic() - began)
         return taken
 
     def _measure(self, host: str, sample_seconds: float) -> Snapshot:

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from pinner.model.agent_audit import Anchor
 from pinner.model.audit import AuditRecord, Caller
+from pinner.model.capacity import Capacity
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.journal import Entry, Run, RunProgress, RunState
@@ -17,6 +18,7 @@ from pinner.model.topology import Topology
 from pinner.model.verification import Verification
 from pinner.planning.strategy import installed
 from pinner.service.audit_trail import AuditTrail
+from pinner.service.capacity import CapacityReader
 from pinner.service.guest_events import GuestEventHandler
 from pinner.service.guest_exclusions import GuestExclusions
 from pinner.service.hosts import Hosts
@@ -42,6 +44,7 @@ class LocalService:
         reconciler: Reconciler,
         guest_events: GuestEventHandler,
         exclusions: GuestExclusions,
+        capacities: CapacityReader,
         audit_trail: AuditTrail,
         store: Store,
     ) -> None:
@@ -52,6 +55,7 @@ class LocalService:
         self._reconciler = reconciler
         self._guest_events = guest_events
         self._exclusions = exclusions
+        self._capacities = capacities
         self._audit_trail = audit_trail
         self._store = store
 
@@ -70,6 +74,10 @@ class LocalService:
     def topology(self, host: str) -> Topology:
         """See Service."""
         return self._hosts.topology(host)
+
+    def capacity(self, host: str, vcpus: int | None = None) -> Capacity:
+        """See Service."""
+        return self._capacities.capacity(host, vcpus)
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         """See Service."""

@@ -6,11 +6,13 @@ Names and units: https://prometheus.io/docs/practices/naming/.
 import time
 from collections import Counter as Counted
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from pinner.model.capacity import Capacity
 from pinner.model.drift import DriftReport
 from pinner.model.errors import StoreUnavailable
 from pinner.model.health import AgentHealth, Check, Queue
@@ -26,8 +28,8 @@ class Metrics:
     def __init__(self, probe: Probe, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._registry = registry = CollectorRegistry()
-        self._looks = Histogram(
-            "pinner_look_seconds",
+        self._observations = Histogram(
+            "pinner_observation_seconds",
             "Time of a scan of a host, without the sample of CPU use.",
             ["host"],
             registry=registry,
@@ -55,23 +57,40 @@ class Metrics:
         self._unplaced = Gauge(
             "pinner_unplaced_guests", "Guests for which the policy has no place.", ["host"], registry=registry
         )
-        self._looked_at: dict[str, float] = {}
+        self._observed_at: dict[str, float] = {}
+        self._rooms: dict[str, Capacity] = {}
         self._agents: Mapping[str, AgentHealth] = {}
         self._checks: tuple[Check, ...] = ()
         self.queue: Callable[[], Queue] = Queue
         registry.register(_Now(self, probe))
 
-    def looked(self, host: str, seconds: float) -> None:
-        """A look at the host took so long."""
-        self._looks.labels(host).observe(seconds)
+    def observed(self, host: str, seconds: float) -> None:
+        """A scan of the host took so long."""
+        self._observations.labels(host).observe(seconds)
 
-    def reconciled(self, report: DriftReport, seconds: float) -> None:
-        """The host was compared with its policy, ``seconds`` after the cause."""
-        self._reconciles.labels(report.host).observe(seconds)
+    def reconciled(self, report: DriftReport, seconds: float | None) -> None:
+        """The host was compared with its policy, ``seconds`` after the cause; None: after a sample of CPU use."""
+        if seconds is not None:
+            self._reconciles.labels(report.host).observe(seconds)
         self._drifts.labels(report.host).set(len(report.drifts))
         self._backoffs.labels(report.host).set(sum(drift.backoff_until is not None for drift in report.drifts))
         self._unplaced.labels(report.host).set(len(report.unplaced))
-        self._looked_at[report.host] = self._clock()
+        self._observed_at[report.host] = self._clock()
+
+    def policy_deleted(self, host: str) -> None:
+        """The host has no policy any more: what was found under it is no longer so."""
+        for gauge in (self._drifts, self._backoffs, self._unplaced):
+            with suppress(KeyError):
+                gauge.remove(host)
+        self._observed_at.pop(host, None)
+
+    def room(self, capacity: Capacity) -> None:
+        """The latest room of a host."""
+        self._rooms[capacity.host] = capacity
+
+    def without_room(self, host: str) -> None:
+        """The room of the host is not known now."""
+        self._rooms.pop(host, None)
 
     def reconcile_failed(self, host: str) -> None:
         """A reconcile of the host failed."""
@@ -88,8 +107,8 @@ class Metrics:
 
     def seconds_since_reconcile(self, host: str) -> float | None:
         """How long ago the host was last compared with its policy; None: never since this server started."""
-        looked_at = self._looked_at.get(host)
-        return None if looked_at is None else self._clock() - looked_at
+        observed_at = self._observed_at.get(host)
+        return None if observed_at is None else self._clock() - observed_at
 
     def text(self) -> bytes:
         """All metrics in Prometheus' text format. A database that does not answer leaves its metrics out."""
@@ -106,14 +125,29 @@ class Metrics:
         ages = GaugeMetricFamily(
             "pinner_seconds_since_reconcile", "Age of the latest comparison with the policy.", labels=["host"]
         )
-        for host in tuple(self._looked_at):
+        for host in tuple(self._observed_at):
             ages.add_metric([host], self.seconds_since_reconcile(host) or 0.0)
+        yield self._room_now()
         queue = self.queue()
         yield checks
         yield threads
         yield ages
         yield GaugeMetricFamily("pinner_requests_waiting", "Requests that wait for a thread.", queue.waiting)
         yield GaugeMetricFamily("pinner_requests_waiting_seconds", "Wait of the first of them.", queue.seconds)
+
+    def _room_now(self) -> Metric:
+        """The free vCPUs of each strategy on each node, without plug-ins and strategies that can place nothing."""
+        found = GaugeMetricFamily(
+            "pinner_free_vcpus",
+            "vCPUs that a node has CPUs for beside those of the present guests.",
+            labels=["host", "strategy", "node"],
+        )
+        for host, capacity in tuple(self._rooms.items()):
+            for each in capacity.strategies:
+                for node in each.nodes:
+                    name = "" if node.node is None else str(node.node)
+                    found.add_metric([host, each.strategy, name], node.free_vcpus)
+        return found
 
 
 class _Now(Collector):

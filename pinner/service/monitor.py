@@ -24,9 +24,11 @@ STALE_SECONDS = 60.0
 """A result of this age says that a check hangs. An agent that is silent delays a check by ten seconds."""
 QUEUE_SECONDS = 10.0
 """A request that waits so long for a thread says that all threads wait for something."""
-LOOKS = 3
-"""Under a policy the host is compared with it at least once in so many resyncs, and LOOK_SECONDS."""
-LOOK_SECONDS = 300.0
+ROOM_SECONDS = 60.0
+"""Between two scans of a host for the metrics of its room."""
+OBSERVATIONS = 3
+"""Under a policy the host is compared with it at least once in so many resyncs, and OBSERVATION_SECONDS."""
+OBSERVATION_SECONDS = 300.0
 
 
 class Monitor:
@@ -38,16 +40,22 @@ class Monitor:
         policies: HostPolicies,
         probe: Probe,
         metrics: Metrics,
+        measure_room: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``measure_room`` updates the metrics of the room of a host; it raises nothing."""
         self.metrics = metrics
+        self._measure_room = measure_room
+        self._room_at: float | None = None
         self._hosts = hosts
         self._policies = policies
         self._probe = probe
         self._clock = clock
         self._threads: tuple[Heartbeat, ...] = ()
-        self._look_seconds: float | None = None
+        self._observation_seconds: float | None = None
         self._began = clock()
+        self._without_policy: dict[str, float] = {}
+        """By host: when it was last seen without a policy."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._repeat, name="health", daemon=True)
         self.heartbeat = Heartbeat(self._thread, STALE_SECONDS * 5)
@@ -56,7 +64,7 @@ class Monitor:
     def start(self, threads: Iterable[Heartbeat], resync_seconds: float) -> None:
         """Begin. ``threads`` are those of the server, ``resync_seconds`` is the controller's."""
         self._threads = (*threads, self.heartbeat)
-        self._look_seconds = LOOKS * resync_seconds + LOOK_SECONDS
+        self._observation_seconds = OBSERVATIONS * resync_seconds + OBSERVATION_SECONDS
         self._began = self._clock()
         self._thread.start()
 
@@ -86,6 +94,15 @@ class Monitor:
         self.metrics.checked(agents, result)
         self._report(result)
         self._latest = (self._clock(), result)
+        self._rooms(agents)
+
+    def _rooms(self, answering: Iterable[str]) -> None:
+        """Update the metrics of the room once in ROOM_SECONDS, of the hosts whose agents answer."""
+        now = self._clock()
+        if self._room_at is None or now - self._room_at >= ROOM_SECONDS:
+            self._room_at = now
+            for host in answering:
+                self._measure_room(host)
 
     def _repeat(self) -> None:
         while not self._stop.is_set():
@@ -122,17 +139,18 @@ class Monitor:
 
     def _controller(self, host: str) -> Iterator[Check]:
         """Whether the host is compared with its policy; a host without one needs no comparison."""
-        if self._look_seconds is None:
+        if self._observation_seconds is None:
             return
         try:
             if self._policies.find(host) is None:
+                self._without_policy[host] = self._clock()
                 return
         except PinnerError:
             return  # the check of the database tells it
         age = self.metrics.seconds_since_reconcile(host)
-        waited = self._clock() - self._began if age is None else age
-        late = waited > self._look_seconds
-        yield Check("controller", not late, f"no look under the policy for {waited:.0f} s" if late else "")
+        waited = self._clock() - max(self._began, self._without_policy.get(host, 0.0)) if age is None else age
+        late = waited > self._observation_seconds
+        yield Check("controller", not late, f"no observation under the policy for {waited:.0f} s" if late else "")
 
     def _queue(self) -> Check:
         queue: Queue = self.metrics.queue()

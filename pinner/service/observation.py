@@ -40,6 +40,8 @@ class Observation:
     """Why the policy cannot be kept; empty: it can."""
     run_seq: int
     """The number of the last run that the placement takes into account."""
+    last_run: int
+    """The number of the host's last applied run; 0: none."""
 
 
 class Observer:
@@ -54,7 +56,7 @@ class Observer:
     def observe(self, host: str, measurement: Snapshot | None, backoffs: Backoffs) -> Observation:
         """The host now. ``measurement`` is a snapshot with CPU use taken just before; None: CPU use is not known."""
         policy = self._policies.find(host)
-        placement, run_seq = self._recorded(host, policy)
+        placement, run_seq, last = self._recorded(host, policy)
         taken = self._hosts.snapshot(host, 0.0)
         if placement is not None:
             placement = in_boot(placement, taken.boot)
@@ -62,19 +64,19 @@ class Observer:
             taken = with_loads(taken, measurement)
         request = policy.request if policy else placement.request if placement else None
         if request is None:
-            return Observation(policy, placement, taken, None, (), "", run_seq)
+            return Observation(policy, placement, taken, None, (), "", run_seq, last)
         taken = pruned(taken, request, placement)
         try:
             plan = planner.plan_from_placement(taken, codec.content_hash(taken), request, placement)
         except (Invalid, NoFit, NotFound, NovaConflict) as error:
-            return Observation(policy, placement, taken, None, (), str(error), run_seq)
+            return Observation(policy, placement, taken, None, (), str(error), run_seq, last)
         found = drifts(plan, placement, taken)
         if any(drift.cause == "unknown" for drift in found):
             found = self._hosts.agent(host).explain(found)
         found = with_backoff(found, backoffs, self._now())
         enforced = policy is not None and policy.mode == "enforce"
         obstacle = plan.blocked or (worsening.objection(plan) if enforced else "")
-        return Observation(policy, placement, taken, plan, found, obstacle, run_seq)
+        return Observation(policy, placement, taken, plan, found, obstacle, run_seq, last)
 
     def placement(self, host: str, policy: Policy | None) -> Placement | None:
         """The recorded placement, brought up to date with the last applied run.
@@ -83,15 +85,15 @@ class Observer:
         """
         return self._recorded(host, policy)[0]
 
-    def _recorded(self, host: str, policy: Policy | None) -> tuple[Placement | None, int]:
-        """The placement, and the number of the last run that it takes into account.
+    def _recorded(self, host: str, policy: Policy | None) -> tuple[Placement | None, int, int]:
+        """The placement, the number of the last run that it takes into account, and that of the last applied run.
 
         The numbers of the runs say which of two placements is newer: the clock may have been set between them.
         """
         placement, since = self._store.placements.get(host) or (None, 0)
         last = self._store.runs.last_applied(host)
         if last is None:
-            return (None, since) if policy is None else (self._of(policy, placement), since)
+            return (None if policy is None else self._of(policy, placement)), since, 0
         seq, run = last
         # Without a policy only the last applied run counts: a later run may have been rolled back.
         undone = policy is None and placement is not None and placement.plan != run.plan
@@ -100,8 +102,8 @@ class Observer:
             if policy is None or replace(plan.request, rebalance=False) == policy.request:
                 snapshot = self._store.snapshots.get(plan.basis.snapshot)
                 placement = record(plan, snapshot, placement, unplaced=self._unplaced(run))
-                self._store.placements.put(placement, self._now(), seq)
-        return self._of(policy, placement), max(since, seq)
+                self._store.placements.put(placement, self._now(), seq, seq)
+        return self._of(policy, placement), max(since, seq), seq
 
     @staticmethod
     def _of(policy: Policy | None, placement: Placement | None) -> Placement | None:

@@ -19,7 +19,7 @@ LIVE = Path("/")
 
 @dataclass(frozen=True, slots=True)
 class SavedMachine:
-    """The result of a capture: the numbers of files and guests, and why there are no guests (empty: all are saved)."""
+    """The result of a capture: the numbers of files and guests, and why guests are missing (empty: all are saved)."""
 
     files: int
     guests: int
@@ -45,7 +45,9 @@ def save_machine(root: Path | None, folder: Path, libvirt: DescribedGuests | Non
     capabilities = missing = ""
     if libvirt is not None:
         try:
-            guests, capabilities = tuple(libvirt.descriptions()), libvirt.capabilities()
+            found, capabilities = libvirt.descriptions(), libvirt.capabilities()
+            guests = tuple(each for each in found if not each.unread)
+            missing = "; ".join(f"guest {each.name} is not saved: {each.unread}" for each in found if each.unread)
         except (HostUnreachable, NotPermitted, Busy) as error:
-            missing = str(error)
+            missing = f"{error}; guests are not saved"
     return SavedMachine(capture(root or LIVE, folder, guests, capabilities, scrub=scrub), len(guests), missing)

@@ -28,7 +28,7 @@ class PlanMaker:
     def observe(self, host: str, sample_seconds: float) -> Snapshot:
         """See Service.observe."""
         self._require_sample(sample_seconds)
-        return self._hosts.look(host, sample_seconds)
+        return self._hosts.observe(host, sample_seconds)
 
     def _require_sample(self, sample_seconds: float) -> None:
         if not 0 <= sample_seconds <= MAX_SAMPLE_SECONDS:

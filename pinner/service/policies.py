@@ -63,8 +63,8 @@ class HostPolicies:
         """
         while True:
             before = self.find(host)
-            if expected is not None and _revision(before) not in expected:
-                raise PreconditionFailed(f"policy of host {host}", expected, _revision(before))
+            if expected is not None and revision(before) not in expected:
+                raise PreconditionFailed(f"policy of host {host}", expected, revision(before))
             with suppress(PreconditionFailed):
                 change(before)
                 return
@@ -80,13 +80,13 @@ class HostPolicies:
             self._require_possible(host, policy)
         was, now = _summary(before) if before else "", self._now()
         event = audit_event(caller, now, AuditAction.POLICY_SET, host, host, "done", before=was, after=_summary(policy))
-        self._store.policies.put(host, policy, now, event, (_revision(before),))
+        self._store.policies.put(host, policy, now, event, (revision(before),))
 
     def _delete(self, host: str, before: Policy | None, caller: Caller) -> None:
         if before is None:
             raise NoPolicy(host)
         event = audit_event(caller, self._now(), AuditAction.POLICY_DELETE, host, host, "done", before=_summary(before))
-        self._store.policies.delete(host, event, (_revision(before),))
+        self._store.policies.delete(host, event, (revision(before),))
 
     def _require_possible(self, host: str, policy: Policy) -> None:
         """Raises the errors of planner.require_possible."""
@@ -108,7 +108,8 @@ class HostPolicies:
             raise PolicyConflict(host, what)
 
 
-def _revision(policy: Policy | None) -> str:
+def revision(policy: Policy | None) -> str:
+    """The revision of a policy; empty for no policy."""
     return "" if policy is None else codec.content_hash(policy)
 
 

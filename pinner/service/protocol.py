@@ -10,6 +10,7 @@ from typing import Protocol
 
 from pinner.model.agent_audit import Anchor
 from pinner.model.audit import AuditRecord, Caller
+from pinner.model.capacity import Capacity
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.journal import Entry, Run, RunProgress, RunState
@@ -63,6 +64,10 @@ class Service(Protocol):
 
     def topology(self, host: str) -> Topology:
         """The host's topology as it is now; its processes and guests are not read."""
+
+    def capacity(self, host: str, vcpus: int | None = None) -> Capacity:
+        """How many more guests fit the host beside the present ones, for guests of so many vCPUs, or (None) of 1, 2, 4
+        and so on. Up to two seconds old. Raises Invalid for an impossible number."""
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         """Take and store a snapshot; its id (content hash) and the snapshot. None: the configured sample."""

@@ -13,9 +13,9 @@ from pinner.model.backoff import FREE_RETRIES, Backoffs
 from pinner.model.change import PlannedChange, TargetKey
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift, DriftReport
-from pinner.model.errors import NovaConflict, PinnerError, Refused, StalePlan
+from pinner.model.errors import NovaConflict, PinnerError, PreconditionFailed, Refused, StalePlan
 from pinner.model.event import HostEvent
-from pinner.model.groups import group_name, group_of, is_of_the_host
+from pinner.model.groups import Group, group_name, group_of, is_of_the_host
 from pinner.model.journal import Run
 from pinner.model.placement import Placement
 from pinner.model.plan import Plan
@@ -41,6 +41,9 @@ LOG = logging.getLogger(__name__)
 
 ATTEMPTS = 3
 """How often a plan is made again because the host changed before the plan was applied."""
+
+MAX_ATTEMPTS = 8
+"""How often it is made again while each time other targets are found that something keeps moving."""
 
 _NAMED = 5
 """How many drifts an audit record names."""
@@ -116,15 +119,19 @@ class Reconciler:
         """
         measurement = self._measure(host, measured=measured)
         refusals: list[PinnerError] = []
+        known: set[Group] = set()
         with self._locks[host]:
-            for _ in range(ATTEMPTS - 1):
+            while True:
                 try:
                     return self._attempt(host, measurement, cause)
                 except (StalePlan, NovaConflict, Refused) as stale:
                     LOG.info("host %s changed before the plan was applied: %s", host, stale)
                     refusals.append(stale)
-            self._back_off(host, moving_targets(refusals), self._caller(cause))
-            return self._attempt(host, measurement, cause)
+                    moving = {group: why for group, why in moving_targets(refusals).items() if group not in known}
+                    if len(refusals) >= (MAX_ATTEMPTS if moving else ATTEMPTS):
+                        raise
+                self._back_off(host, moving, self._caller(cause))
+                known |= moving.keys()
 
     def _caller(self, cause: str) -> Caller:
         return Caller(POLICY_ACTOR, cause, f"req-{self._new_id()}")
@@ -155,9 +162,10 @@ class Reconciler:
     def _enforce(self, host: str, seen: Observation, wanted: Plan, caller: Caller) -> DriftReport | None:
         """Apply the plan; None: all of it was undone because of some targets, which back off now."""
         self._plans.keep(seen.snapshot, wanted, caller)
-        if self._policies.find(host) != seen.policy:
-            raise StalePlan(wanted.id, ("the host's policy was replaced",))
-        run = self._runs.carry_out(wanted, caller, "apply")
+        try:
+            run = self._runs.carry_out(wanted, caller, "apply", seen.policy)
+        except PreconditionFailed:
+            raise StalePlan(wanted.id, ("the host's policy was replaced",)) from None
         failures = {} if run.state == "applied" else failures_of(self._runs.entries(run.id))
         left = seen.drifts
         if run.state in ("applied", "applied_partly"):
@@ -165,7 +173,8 @@ class Reconciler:
             left = tuple(drift for drift in left if drift not in ended)
             unplaced = _unplaced(seen, wanted, failures)
             placement = record(wanted, seen.snapshot, seen.placement, unplaced=unplaced)
-            self._store_placement(seen, placement, self._store.runs.number(run.id))
+            number = self._store.runs.number(run.id)
+            self._store_placement(replace(seen, run_seq=number, last_run=number), placement)
             backoffs = self._backoffs.corrected(host, ended)
             self._record_backoffs(host, ended, backoffs, caller)
         else:
@@ -206,13 +215,13 @@ class Reconciler:
             placement = replace(placement, plan=seen.placement.plan)
         else:
             self._plans.keep(seen.snapshot, plan, caller)
-        self._store_placement(seen, placement, seen.run_seq)
+        self._store_placement(seen, placement)
 
-    def _store_placement(self, seen: Observation, placement: Placement, run_seq: int) -> None:
-        """Store the placement, made after the run of this number, where it differs from the recorded one."""
+    def _store_placement(self, seen: Observation, placement: Placement) -> None:
+        """Store the placement where it differs from the recorded one, unless a run was applied or undone since."""
         before = seen.placement
         if before is None or before.placed != placement.placed or before.roles != placement.roles:
-            self._store.placements.put(placement, self._now(), run_seq)
+            self._store.placements.put(placement, self._now(), seen.run_seq, seen.last_run)
 
     def _record_drift(self, host: str, seen: Observation, caller: Caller) -> None:
         """Write the drifts that are new since the last observation to the audit trail, and count them for the backoff;

@@ -15,6 +15,7 @@ import httpx
 from pinner import codec
 from pinner.model.agent_audit import Anchor
 from pinner.model.audit import AuditRecord, Caller
+from pinner.model.capacity import Capacity
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.journal import Entry, Run, RunProgress, RunState
@@ -26,7 +27,7 @@ from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
 from pinner.model.topology import Topology
 from pinner.model.verification import Verification
 from pinner.service.protocol import GuestExclusion, StrategyInfo
-from pinner.service.rest_client import RestClient, error_of, read, read_json
+from pinner.service.rest_client import MAX_ANSWER, RestClient, error_of, read, read_json
 from pinner.service.run_follower import RunFollower
 from pinner.service.streams import lines, server_sent_events
 
@@ -52,8 +53,9 @@ class RemoteService:
         *,
         actor: str = "",
         where: str | None = None,
+        limit: int = MAX_ANSWER,
     ) -> None:
-        self._rest = RestClient(url, token, patience, actor)
+        self._rest = RestClient(url, token, patience, actor, limit)
         self.where = url if where is None else where
 
     def close(self) -> None:
@@ -71,6 +73,9 @@ class RemoteService:
 
     def topology(self, host: str) -> Topology:
         return self._rest.get(Topology, "hosts", host, "topology")
+
+    def capacity(self, host: str, vcpus: int | None = None) -> Capacity:
+        return self._rest.get(Capacity, "hosts", host, "capacity", vcpus=vcpus)
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         taken = self._rest.post(dict[str, Any], "hosts", host, "snapshot", body={"sample_seconds": sample_seconds})
@@ -176,7 +181,7 @@ class RemoteService:
     def export_audit(self) -> Iterator[str]:
         with self._rest.reachable(), self._rest.stream("audit", "export") as answer:
             if not answer.is_success:
-                raise error_of(answer.status_code, answer.read())
+                raise self._rest.error(answer)
             yield from lines(answer.iter_bytes())
 
     def _detail(self, run: str) -> tuple[Run, tuple[Entry, ...]]:
@@ -189,8 +194,6 @@ class RemoteService:
         with self._rest.stream("runs", run, "events", silence=SILENCE) as answer:
             if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
                 return
-            if not answer.is_success:
-                raise error_of(answer.status_code, answer.read())
             for name, data in server_sent_events(answer.iter_bytes()):
                 if name == b"error":
                     raise error_of(answer.status_code, data)

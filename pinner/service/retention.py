@@ -14,6 +14,8 @@ from pinner.store.repositories import Retention
 CALLER = Caller("retention", "daily", "")
 ENDED = timedelta(days=90)
 """How long a token that expired or was revoked is kept, and a signed head of an agent that a later one covers."""
+HINTS = timedelta(hours=1)
+"""How long a hint on a guest is kept after its latest event, if libvirt does not have the guest on the host."""
 
 Export = Callable[[], Iterable[str]]
 """The whole audit trail with the agents' trails, as the lines of a file that a third party can verify."""
@@ -64,6 +66,15 @@ def purge(
             "idempotency keys": store.purge_answers(now - KEPT, dry_run=dry_run),
         }
     )
+
+
+def purge_hints(store: Retention, host: str, now: datetime, has_guest: Callable[[str], bool]) -> int:
+    """Delete the hints on guests that the host no longer has; returns their number.
+
+    Nobody reports the end of a guest that a hook reported, or of one that was evacuated while its host was down. Raises
+    StoreUnavailable, and what ``has_guest`` raises.
+    """
+    return store.purge_hints(host, now - HINTS, has_guest)
 
 
 def export_audit(store: Retention, limits: Limits, now: datetime, host: str, export: Export) -> Path | None:

@@ -30,14 +30,14 @@ class RunExecution:
         self,
         run: Run,
         recorder: RunRecorder,
-        journaled: Callable[[], Run],
+        journaled: Callable[[str], Run],
         entries: Callable[[], tuple[Entry, ...]],
         head: Callable[[], SignedHead | None],
         now: Callable[[], datetime],
         notify: Callable[[], None],
     ) -> None:
-        """``journaled`` reads the run from the agent's journal, ``entries`` its entries, ``head`` the signed head of
-        the agent's audit trail; ``notify`` is called when the store has new progress."""
+        """``journaled`` reads the run of an id from the agent's journal, ``entries`` this run's entries, ``head`` the
+        signed head of the agent's audit trail; ``notify`` is called when the store has new progress."""
         self._run = run
         self._recorder = recorder
         self._journaled = journaled
@@ -78,11 +78,11 @@ class RunExecution:
     def _store(self, ended: Run) -> None:
         """Store the run's end with its entries; an agent that does not report them now is asked later."""
         try:
-            entries = self._entries()
+            entries, also = self._entries(), self._recorder.undone_later_runs(self._journaled)
         except PinnerError as error:
             self._read_later(error)
         else:
-            self._recorder.close(ended, entries, self._head())
+            self._recorder.close(ended, entries, self._head(), also)
 
     def _fail(self, error: Exception) -> None:
         begun = self._begun.is_set()
@@ -101,7 +101,7 @@ class RunExecution:
     def _settle(self, error: Exception) -> None:
         """Store the run's end as the agent's journal has it: only the journal knows which changes were made."""
         try:
-            journaled = self._journaled()
+            journaled = self._journaled(self._run.id)
             if journaled.ended_at is not None:
                 self._store(journaled)
                 return

@@ -1,16 +1,29 @@
 """RunRecorder: stores one run in the central database: its entries and its state, together with their audit records."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
 
 from pinner.model.agent_audit import SignedHead, head_text
 from pinner.model.audit import AuditAction, AuditEvent
 from pinner.model.change_text import change_text, entry_result, run_options, run_result
+from pinner.model.errors import NotFound
 from pinner.model.journal import Entry, Run, is_final
+from pinner.model.policy import Expected
 from pinner.model.run_events import ALL_RUNS, RECOVERY
 from pinner.store.runs import Runs
+
+READ_SECONDS = 1.0
+"""How long a reader of a run waits for a thread that stores the run's progress."""
+
+
+def _is_undone(run: str, journaled: Callable[[str], Run]) -> bool:
+    """Whether the agent's journal has the run as rolled back. A run that the agent has not begun is not."""
+    try:
+        return journaled(run).state in ("rolled_back", "rolled_back_partly")
+    except NotFound:
+        return False
 
 
 class RunRecorder:
@@ -36,9 +49,13 @@ class RunRecorder:
         self._in_doubt = False
         """Whether the database did not answer a write, which it may have stored all the same."""
 
-    def open(self) -> None:
-        """Store the new run and the audit record of its request. Raises StoreUnavailable: then do not begin the run."""
-        self._runs.add(self._run, events=[self.asked("started")])
+    def open(self, policy: Expected = None) -> None:
+        """Store the new run and the audit record of its request.
+
+        Raises StoreUnavailable, and PreconditionFailed where ``policy`` is given and has not the revision of the host's
+        policy: then do not begin the run.
+        """
+        self._runs.add(self._run, events=[self.asked("started")], policy=policy)
 
     def note(self, entry: Entry) -> None:
         """Add an entry to the next ``flush``."""
@@ -48,19 +65,45 @@ class RunRecorder:
     def flush(self) -> None:
         """Store the noted entries."""
         with self._guard:
-            due = self._unstored(self._due.values())
-            if due:
-                self._in_doubt = True
-                if self._runs.save_progress(self._run, due, self._changes(due)):
-                    self._count(due)
-                self._in_doubt = False
-                self._known |= self._due
-            self._due.clear()
+            self._flush()
 
-    def close(self, run: Run, entries: Iterable[Entry], head: SignedHead | None) -> None:
+    def flush_for_reader(self) -> None:
+        """Store the noted entries for somebody who reads the run. Raises StoreUnavailable.
+
+        Where another thread cannot store them in READ_SECONDS, the reader does not wait for its turn to try as well.
+        """
+        if self._guard.acquire(timeout=READ_SECONDS):
+            try:
+                self._flush()
+            finally:
+                self._guard.release()
+
+    def _flush(self) -> None:
+        due = self._unstored(self._due.values())
+        if due:
+            self._in_doubt = True
+            if self._runs.save_progress(self._run, due, self._changes(due)):
+                self._count(due)
+            self._in_doubt = False
+            self._known |= self._due
+        self._due.clear()
+
+    def undone_later_runs(self, journaled: Callable[[str], Run]) -> list[str]:
+        """The ids of the runs that were opened after this rollback of all runs, and that it undid; else none.
+
+        ``journaled`` reads the run of an id from the agent's journal. Raises the errors of the agent.
+        """
+        if not self._run.undoes_all:
+            return []
+        return [run for run in self._runs.opened_later(self._run) if _is_undone(run, journaled)]
+
+    def close(
+        self, run: Run, entries: Iterable[Entry], head: SignedHead | None, undone_later: Collection[str] = ()
+    ) -> None:
         """Store the run's end with the last state of all its entries, unless another process has stored it.
 
-        ``head`` is the agent's signed head; None where the agent cannot report it now.
+        ``head`` is the agent's signed head; None where the agent cannot report it now. ``undone_later`` as
+        ``undone_later_runs`` returns it.
         """
         with self._guard:
             latest = {entry.seq: entry for entry in (*self._due.values(), *entries)}
@@ -72,7 +115,7 @@ class RunRecorder:
             ]
             due = self._unstored(latest.values())
             every = [latest[seq] for seq in sorted(latest)]
-            if self._runs.end(run, every, last, head, changed=self._changes):
+            if self._runs.end(run, every, last, head, changed=self._changes, also=undone_later):
                 self._count(due)
 
     def refuse(self, run: Run, code: str) -> None:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -22,9 +23,10 @@ from pinner.model.errors import (
 from pinner.model.journal import Entry, Run, RunKind, RunProgress, RunState
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan
+from pinner.model.policy import Expected, Policy
 from pinner.service.audit_heads import AuditHeads
 from pinner.service.hosts import Hosts
-from pinner.service.policies import HostPolicies
+from pinner.service.policies import HostPolicies, revision
 from pinner.service.run_execution import AgentCall, RunExecution
 from pinner.service.run_follower import RunFollower
 from pinner.service.run_recorder import RunRecorder
@@ -107,9 +109,14 @@ class RunManager:
         )
         return self._start_apply(plan, run, caller)[0]
 
-    def carry_out(self, plan: Plan, caller: Caller, kind: RunKind) -> Run:
-        """Apply a stored plan and wait for the end of the run. Raises the agent's refusal."""
-        run, ended = self._start_apply(plan, self._new(kind, plan.host, plan.id, caller), caller)
+    def carry_out(self, plan: Plan, caller: Caller, kind: RunKind, policy: Policy | None = None) -> Run:
+        """Apply a stored plan and wait for the end of the run. Raises the agent's refusal.
+
+        With ``policy`` the run keeps this policy. Raises PreconditionFailed, and opens no run, where the host has
+        another policy by now, or none.
+        """
+        expected = None if policy is None else (revision(policy),)
+        run, ended = self._start_apply(plan, self._new(kind, plan.host, plan.id, caller), caller, expected)
         ended.result()
         return self.get(run.id)
 
@@ -185,19 +192,19 @@ class RunManager:
             started_at=self._now(),
         )
 
-    def _start_apply(self, plan: Plan, run: Run, caller: Caller) -> tuple[Run, "Future[None]"]:
+    def _start_apply(self, plan: Plan, run: Run, caller: Caller, policy: Expected = None) -> tuple[Run, "Future[None]"]:
         agent = self._hosts.agent(plan.host)
-        return self._start(run, caller, lambda progress: agent.apply(plan, run, progress))
+        return self._start(run, caller, lambda progress: agent.apply(plan, run, progress), policy)
 
-    def _start(self, run: Run, caller: Caller, call: AgentCall) -> tuple[Run, "Future[None]"]:
+    def _start(self, run: Run, caller: Caller, call: AgentCall, policy: Expected = None) -> tuple[Run, "Future[None]"]:
         """Carry out the run in a worker thread; returns when the agent has begun. Raises the agent's refusal."""
         agent = self._hosts.agent(run.host)
         recorder = RunRecorder(run, caller.request_id, self._runs, self._now, self._changed)
-        recorder.open()
+        recorder.open(policy)
         execution = RunExecution(
             run,
             recorder,
-            lambda: agent.run(run.id),
+            agent.run,
             lambda: agent.entries(run.undoes or run.id),
             lambda: self._heads.exchange(run.host),
             self._now,
@@ -217,52 +224,70 @@ class RunManager:
         """Call the agent when the end of each earlier run of the host is stored.
 
         The end of a rollback is also stored as the state of the runs that it undoes. Stored after a later run, it would
-        close that run, too. Raises HostBusy where an end is not stored in time, and like the agent.
+        close that run, too. A rollback of all runs is refused while an earlier run has not begun: that run would change
+        the host again afterwards. Raises HostBusy where an end is not stored in time, and like the agent.
         """
-        for other in self._runs.running():
-            if other.host == run.host and other.id != run.id:
-                self._await_end(other)
+        running = [other for other in self._runs.running() if other.host == run.host]
+        earlier = running[[other.id for other in running].index(run.id) + 1 :]
+        for other in running:
+            if other.id != run.id and not self._await_end(other) and run.undoes_all and other in earlier:
+                raise HostBusy(run.host, other.id)
         return call(progress)
 
-    def _await_end(self, run: Run) -> None:
+    def _await_end(self, run: Run) -> bool:
+        """Wait until the end of the run is stored; False if the agent has not begun the run, or does not say so."""
         if (end := self._ends.get(run.id)) is None:
-            self._updated(run)
-            return
+            self._copied(run)
+            return self._has_begun(run)
         try:
             has_ended = self._hosts.agent(run.host).run(run.id).ended_at is not None
         except PinnerError:
-            return  # it may not have begun; then the agent makes one run after the other
+            return False  # it may not have begun; then the agent makes one run after the other
         # A run that has not ended is refused by the agent, or refuses this one.
         if has_ended:
             try:
                 end.result(END_SECONDS)
             except FutureTimeoutError:
                 raise HostBusy(run.host, run.id) from None
+        return True
+
+    def _has_begun(self, run: Run) -> bool:
+        with suppress(PinnerError):
+            return bool(self._hosts.agent(run.host).run(run.id))
+        return False
 
     def _notify(self) -> None:
         with self._progressed:
             self._progressed.notify_all()
 
     def _updated(self, run: Run) -> Run:
-        """The run as it is now. If the process that carried it out has died, the agent's journal has the end of the
-        run."""
+        """The run as it is now, for a reader: as it is stored where its news cannot be stored now."""
+        try:
+            return self._copied(run)
+        except StoreUnavailable as error:  # a database may be readable while it cannot be written
+            LOG.warning("the progress of run %s is not stored yet: %s", run.id, error)
+            return run
+
+    def _copied(self, run: Run) -> Run:
+        """The run, once its news are stored: the agent's journal has the end of a run whose process has died. Raises
+        StoreUnavailable."""
         if run.state != "running" or run.host not in self._hosts.names():
             return run
         if recorder := self._recorders.get(run.id):
             # Progress is collected for one write, and the next change may take long.
-            recorder.flush()
+            recorder.flush_for_reader()
             return run
         agent = self._hosts.agent(run.host)
+        recorder = RunRecorder(run, "", self._runs, self._now, self._changed)
         try:
-            journaled = self._journaled(agent, run)
-            if journaled.ended_at is None:
+            if (journaled := self._journaled(agent, run)).ended_at is None:
                 return run
             entries = agent.entries(run.undoes or run.id)
+            also = recorder.undone_later_runs(agent.run)
         except PinnerError as error:  # whatever one agent answers, all other runs are shown
             LOG.warning("the agent cannot report the state of run %s now: %s", run.id, error)
             return run
-        recorder = RunRecorder(run, "", self._runs, self._now, self._changed)
-        recorder.close(journaled, entries, self._heads.exchange(run.host))
+        recorder.close(journaled, entries, self._heads.exchange(run.host), also)
         return self._runs.get(run.id)
 
     def _journaled(self, agent: Agent, run: Run) -> Run:

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from sqlalchemy import Engine, and_, select, update
 
-from pinner.model.change import PINNED
+from pinner.model.change import DEFINED
 from pinner.model.journal import EARLIER_BOOT
 from pinner.store import tables
 from pinner.store.engine import reading
@@ -18,7 +18,7 @@ def end_earlier_boots(engine: Engine, boot: str, at: datetime) -> int:
     with reading(engine) as connection:
         if connection.execute(select(runs.seq).where(ended).limit(1)).first() is None:
             return 0
-    lasting = table.run.in_(select(runs.id).where(ended, runs.persist)) & table.kind.in_(PINNED)
+    lasting = table.run.in_(select(runs.id).where(ended, runs.persist)) & table.kind.in_(DEFINED)
     due = table.run.in_(select(runs.id).where(ended)) & table.state.in_(("intent", "done", "stuck")) & ~lasting
     change = update(tables.entries).where(due).values(state="gone", at=at, error=EARLIER_BOOT)
     return int(write(engine, lambda connection: connection.execute(change).rowcount))

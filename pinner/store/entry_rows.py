@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import Row
 
 from pinner import codec
-from pinner.model.change import AffinityChange, Change, ThreadMask
+from pinner.model.change import AffinityChange, Change, MetadataChange, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.journal import Entry
 from pinner.model.lineage import Lineage
@@ -32,6 +32,8 @@ def entry_row(entry: Entry) -> dict[str, Any]:
 
 def _repeated(change: Change) -> tuple[str, str, str, str]:
     """The columns REPEATED."""
+    if isinstance(change, MetadataChange):
+        return change.target.kind, "", "", ""
     if not isinstance(change, AffinityChange):
         return "", "", "", ""
     target = change.target

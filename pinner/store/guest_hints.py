@@ -1,19 +1,24 @@
-"""Facts about guests that are known from events alone: one row for each guest."""
+"""Facts about guests that are known from events alone: one row for each guest and host."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
+from typing import Any
 
-from sqlalchemy import Connection, Engine, String, delete, insert, or_, select, update
+from sqlalchemy import Connection, Delete, Engine, Row, String, and_, delete, insert, select, update
 from sqlalchemy import type_coerce as as_type
 
 from pinner import codec
 from pinner.model.audit import AuditEvent
-from pinner.model.event import GuestHint
+from pinner.model.event import EventOrder, GuestHint
 from pinner.model.guest import NovaIdentity
 from pinner.store import tables
 from pinner.store.audit import append_events
 from pinner.store.engine import reading
 from pinner.store.write import write
+
+BATCH = 500
+"""Hints that one statement deletes."""
 
 
 class GuestHints:
@@ -24,11 +29,9 @@ class GuestHints:
 
     def of(self, host: str) -> dict[str, GuestHint]:
         """The hints on the guests of a host, by guest UUID."""
-        table = tables.guest_hints.c
-        query = select(table.guest, table.host, table.at, table.nova, table.leaving_until).filter_by(host=host)
+        query = select(tables.guest_hints).filter_by(host=host)
         with reading(self._engine) as connection:
-            return {row.guest: GuestHint(row.guest, row.host, row.at, _nova(row.nova), row.leaving_until)
-                    for row in connection.execute(query)}  # fmt: skip
+            return {row.guest: _hint(row) for row in connection.execute(query)}
 
     def shorten(self, host: str, latest: datetime) -> None:
         """Let no guest of a host count as leaving after ``latest``."""
@@ -37,47 +40,65 @@ class GuestHints:
         change = update(table).filter_by(host=host).where(longer).values(leaving_until=latest)
         write(self._engine, lambda connection: connection.execute(change))
 
-    def put(self, hint: GuestHint, events: Iterable[AuditEvent] = (), *, now: datetime | None = None) -> None:
-        """Store a hint, which replaces the guest's earlier one, and append audit events in the same transaction.
+    def change(
+        self,
+        guest: str,
+        host: str,
+        after: Callable[[GuestHint | None], tuple[GuestHint | None, str]],
+        record: Callable[[str], AuditEvent],
+    ) -> str:
+        """Replace the hint on a guest of a host by the one that ``after`` makes of it (None: there is none), and append
+        the audit event that ``record`` makes of the text beside it, in the same transaction; returns that text."""
+        table = tables.guest_hints
+        this = and_(table.c.guest == guest, table.c.host == host)
 
-        A later hint, of this or another host, stays, unless it is later than ``now``: then the clock was set back since
-        that hint was stored, and it must not hide the hints until the clock is as late again.
-        """
-        events = tuple(events)
-        values = {
-            "host": hint.host,
-            "at": hint.at,
-            "nova": codec.dump(hint.nova).decode() if hint.nova else "",
-            "leaving_until": hint.leaving_until,
-        }
+        def store(connection: Connection) -> str:
+            row = connection.execute(select(table).where(this)).one_or_none()
+            before = _hint(row) if row else None
+            hint, why = after(before)
+            if hint is None:
+                connection.execute(delete(table).where(this))
+            elif before is None:
+                connection.execute(insert(table).values(guest=guest, host=host, **_columns(hint)))
+            elif hint != before:
+                connection.execute(update(table).where(this).values(_columns(hint)))
+            append_events(connection, [record(why)])
+            return why
 
-        def store(connection: Connection) -> None:
-            same_guest = tables.guest_hints.c.guest == hint.guest
-            stored: datetime | None = connection.execute(select(tables.guest_hints.c.at).where(same_guest)).scalar()
-            if stored is None:
-                connection.execute(insert(tables.guest_hints).values(guest=hint.guest, **values))
-            elif stored <= hint.at or (now is not None and stored > now):
-                connection.execute(update(tables.guest_hints).where(same_guest).values(values))
-            append_events(connection, events)
+        return write(self._engine, store)
 
-        write(self._engine, store)
+    def old(self, host: str, before: datetime) -> tuple[str, ...]:
+        """The guests of a host whose latest event was handled before a moment."""
+        table = tables.guest_hints.c
+        query = select(table.guest).where(table.host == host, as_type(table.at, String) < tables.utc_text(before))
+        with reading(self._engine) as connection:
+            return tuple(connection.execute(query.order_by(table.guest)).scalars())
 
-    def forget(
-        self, guest: str, host: str, at: datetime, events: Iterable[AuditEvent] = (), *, now: datetime | None = None
-    ) -> None:
-        """Delete the hint on a guest that left a host at this time, and append audit events in the same transaction.
+    def forget(self, host: str, guests: Sequence[str], before: datetime) -> int:
+        """Delete the hints on guests of a host whose latest event was handled before a moment; returns their number."""
+        table = tables.guest_hints
+        old = and_(table.c.host == host, as_type(table.c.at, String) < tables.utc_text(before))
+        parts = (guests[start : start + BATCH] for start in range(0, len(guests), BATCH))
+        statements = (delete(table).where(old, table.c.guest.in_(part)) for part in parts)
+        return sum(write(self._engine, partial(_rowcount, statement=each)) for each in statements)
 
-        A hint on the same guest of another host stays, and so does a later hint, except as for ``put``.
-        """
-        events = tuple(events)
 
-        def delete_hint(connection: Connection) -> None:
-            stored = tables.guest_hints.c.at
-            old = or_(stored <= at, stored > now) if now else stored <= at
-            connection.execute(delete(tables.guest_hints).filter_by(guest=guest, host=host).where(old))
-            append_events(connection, events)
+def _hint(row: Row[Any]) -> GuestHint:
+    order = codec.load(EventOrder, row.event_order, "event_order") if row.event_order else EventOrder()
+    return GuestHint(row.guest, row.host, row.at, _nova(row.nova), row.leaving_until, order)
 
-        write(self._engine, delete_hint)
+
+def _columns(hint: GuestHint) -> dict[str, object]:
+    return {
+        "at": hint.at,
+        "nova": codec.dump(hint.nova).decode() if hint.nova else "",
+        "leaving_until": hint.leaving_until,
+        "event_order": codec.dump(hint.order).decode(),
+    }
+
+
+def _rowcount(connection: Connection, statement: Delete) -> int:
+    return int(connection.execute(statement).rowcount)
 
 
 def _nova(body: str) -> NovaIdentity | None:

@@ -1,13 +1,24 @@
 """The changes that no rollback has undone, of all runs of a host together."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, assert_never
 
 from sqlalchemy import Connection, and_, bindparam, delete, func, literal, or_, select, text, update
 
-from pinner.model.change import PINNED, Change, MemoryChange, State, TargetKey, ThreadKey
+from pinner.model.change import (
+    DEFINED,
+    AffinityChange,
+    Change,
+    MemoryChange,
+    MetadataChange,
+    PartPin,
+    State,
+    StateChange,
+    TargetKey,
+    ThreadKey,
+)
 from pinner.model.journal import EARLIER_BOOT, Entry, EntryState, Run
 from pinner.store import tables
 from pinner.store.entry_rows import REPEATED
@@ -18,7 +29,7 @@ _NEVER_MADE = ("running", "undone", "rolled_back", "failed")
 """The states of a run without entries that a rollback of all runs does not change."""
 _RESTORED = ("undone", "rolled_back", "rolled_back_partly")
 """The states of a run whose definitions of guests that are gone were restored."""
-_LASTING = and_(_RUNS.persist, _ENTRIES.kind.in_(PINNED))
+_LASTING = and_(_RUNS.persist, _ENTRIES.kind.in_(DEFINED))
 """The condition of a change that a definition has, too."""
 _NOT_REPEATED = dict.fromkeys(REPEATED, "")
 BATCH = 1000
@@ -57,22 +68,33 @@ def later(connection: Connection, run: str, owners: Iterable[str]) -> Iterator[t
     return (tuple(row) for row in connection.execute(query))
 
 
-def result_of(change: Change) -> State | int:
-    """The affinity or state that the change gives to its target; of a change of memory, the node."""
-    return change.node if isinstance(change, MemoryChange) else change.after
+def result_of(change: Change) -> State | int | tuple[PartPin, ...]:
+    """The affinity or state that the change gives to its target; of a change of memory, the node, and of a change of
+    metadata, the pins."""
+    match change:
+        case MemoryChange():
+            return change.node
+        case MetadataChange():
+            return change.pins
+        case AffinityChange() | StateChange():
+            return change.after
+    assert_never(change)
 
 
-def close_all(connection: Connection, run: Run, own: Iterable[Entry]) -> None:
+def close_all(connection: Connection, run: Run, own: Iterable[Entry], also: Collection[str] = ()) -> None:
     """Store the outcome of a rollback of all runs as the state of every entry and run that it undid, and delete the
     host's recorded placement.
 
     Changes of an earlier boot that no definition has are gone. The rollback's own entries are in force no more: what
-    it could not undo is in the entries of the other runs.
+    it could not undo is in the entries of the other runs. A run that was opened after the rollback keeps its state,
+    unless it is one of ``also``.
     """
+    began = connection.execute(select(_RUNS.seq).where(_RUNS.id == run.id)).scalar_one()
+    before = or_(_RUNS.seq < began, _RUNS.id.in_(also))
     outcomes = {entry.change.target.key: entry for entry in own}
     # Where the present boot is not known, no boot counts as an earlier one.
     earlier = and_(_RUNS.boot.not_in(("", run.boot)), literal(run.boot) != "", ~_LASTING)
-    query = select(_RUNS.id, _ENTRIES.seq, _ENTRIES.change, earlier).where(of_host(run.host))
+    query = select(_RUNS.id, _ENTRIES.seq, _ENTRIES.change, earlier).where(of_host(run.host), before)
     closed: list[dict[str, object]] = []
     runs: dict[str, bool] = {}
     for name, seq, change, is_earlier in connection.execute(query).all():
@@ -82,7 +104,7 @@ def close_all(connection: Connection, run: Run, own: Iterable[Entry]) -> None:
         if state not in ("", "done"):
             closed.append({"_run": name, "_seq": seq, "_state": state, "_error": error})
     _update_entries(connection, closed, run.ended_at or run.started_at)
-    made = and_(_RUNS.host == run.host, _RUNS.kind != "rollback", _RUNS.state.not_in(_NEVER_MADE))
+    made = and_(_RUNS.host == run.host, _RUNS.kind != "rollback", _RUNS.state.not_in(_NEVER_MADE), before)
     others = dict.fromkeys(connection.execute(select(_RUNS.id).where(made)).scalars(), False)
     states = [
         {"_run": name, "_state": "rolled_back_partly" if lost else "rolled_back"}
@@ -91,7 +113,9 @@ def close_all(connection: Connection, run: Run, own: Iterable[Entry]) -> None:
     if states:
         named = update(tables.runs).where(_RUNS.id == bindparam("_run"))
         connection.execute(named.values(state=bindparam("_state")), states)
-    connection.execute(delete(tables.placements).filter_by(host=run.host))
+    last = connection.execute(select(func.max(_RUNS.seq)).where(_RUNS.host == run.host, before)).scalar() or began
+    placements = delete(tables.placements).filter_by(host=run.host)
+    connection.execute(placements.where(tables.placements.c.run_seq <= max(last, began)))
     whole = select(_RUNS.id).where(_RUNS.host == run.host, _RUNS.kind == "rollback", _RUNS.undoes == "")
     own_entries = and_(_ENTRIES.run.in_(whole), or_(_ENTRIES.mask != "", _ENTRIES.owner != ""))
     connection.execute(update(tables.entries).where(own_entries).values(_NOT_REPEATED))

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from pinner.model import run_events
 from pinner.model.agent_audit import AgentEvent
-from pinner.model.change import AffinityChange, Target, ThreadKey
+from pinner.model.change import Target, ThreadKey
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import HostBusy, NotFound, RunConflict, StoreUnavailable
 from pinner.model.journal import Entry, InForce, RecordedPins, Run
@@ -24,7 +24,7 @@ from pinner.store.boots import end_earlier_boots
 from pinner.store.distinct import distinct_values
 from pinner.store.engine import connect, reading
 from pinner.store.recorded_pins import recorded_pins
-from pinner.store.retention import purge_runs
+from pinner.store.retention import Needed, purge_runs
 from pinner.store.runs import Runs
 
 MAX_NOTES = 64
@@ -146,9 +146,10 @@ class Journal:
         """See apply's Journal. Includes the masks of interrupted and stuck changes, since the process may have them."""
         return tuple(sorted(map(CpuSet.parse, self._distinct("mask", tables.PROCESSES_IN_FORCE)), key=str))
 
-    def purge(self, before: datetime, is_kept: Callable[[str], bool]) -> int:
-        """Delete runs that ended long ago; see ``purge_runs``. Returns their number."""
-        return purge_runs(self._engine, before, is_kept)
+    def purge(self, before: datetime, is_kept: Callable[[str], bool], needed: Needed = lambda _: ()) -> int:
+        """See apply's Journal."""
+        self._flush()
+        return purge_runs(self._engine, before, is_kept, needed)
 
     def moved_processes(self) -> frozenset[str]:
         """See apply's Journal."""
@@ -179,7 +180,7 @@ class Journal:
         self._flush()
         return recorded_pins(self._engine, guests)
 
-    def changes_of(self, guest: str) -> tuple[AffinityChange, ...]:
+    def changes_of(self, guest: str) -> tuple[Entry, ...]:
         """See apply's Journal."""
         self._flush()
         return self._runs.recorded_changes(None, guest)
@@ -189,7 +190,7 @@ class Journal:
             self._runs.add(run, events=events)
         except IntegrityError:
             with suppress(NotFound):
-                # Another process stored a run of this id after the caller had looked for it.
+                # Another process stored a run of this id after the caller had searched for it.
                 raise RunConflict(run.id, self._runs.get(run.id).state, "the journal has a run of this id") from None
             raise
 

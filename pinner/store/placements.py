@@ -2,13 +2,14 @@
 
 from datetime import datetime
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Connection, Engine, select
 
 from pinner import codec
 from pinner.model.placement import Placement
 from pinner.store import tables
 from pinner.store.engine import reading
 from pinner.store.host_row import put_host_row
+from pinner.store.runs import last_applied
 from pinner.store.write import write
 
 
@@ -26,11 +27,18 @@ class Placements:
             row = connection.execute(select(table.body, table.run_seq).filter_by(host=host)).one_or_none()
         return (codec.load(Placement, row.body, "placement"), row.run_seq) if row else None
 
-    def put(self, placement: Placement, at: datetime, run_seq: int) -> None:
+    def put(self, placement: Placement, at: datetime, run_seq: int, last_run: int | None = None) -> None:
         """Store the placement of its host, which replaces the host's earlier one.
 
         ``run_seq`` is the number of the last run that it takes into account: a later run makes a newer placement,
-        whatever the clock said.
+        whatever the clock said. ``last_run`` is the number of the host's last applied run, as the caller has read it (0
+        for no run). If that is another run by now, nothing is stored: the placement would show the host as it was
+        before that run, or before the rollback of all runs.
         """
         values = {"stored_at": at, "run_seq": run_seq, "body": codec.dump(placement).decode()}
-        write(self._engine, lambda connection: put_host_row(connection, tables.placements, placement.host, values))
+
+        def store(connection: Connection) -> None:
+            if last_run is None or last_run == (last_applied(connection, placement.host) or (0, None))[0]:
+                put_host_row(connection, tables.placements, placement.host, values)
+
+        write(self._engine, store)

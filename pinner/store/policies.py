@@ -37,7 +37,7 @@ class Policies:
         values = {"set_at": at, "body": codec.dump(policy).decode()}
 
         def store(connection: Connection) -> None:
-            _require(connection, host, expected)
+            require_policy(connection, host, expected)
             put_host_row(connection, tables.policies, host, values)
             append_events(connection, [event])
 
@@ -50,7 +50,7 @@ class Policies:
         """
 
         def remove(connection: Connection) -> None:
-            _require(connection, host, expected)
+            require_policy(connection, host, expected)
             if not connection.execute(delete(tables.policies).filter_by(host=host)).rowcount:
                 raise NoPolicy(host)
             append_events(connection, [event])
@@ -58,7 +58,7 @@ class Policies:
         write(self._engine, remove)
 
 
-def _require(connection: Connection, host: str, expected: Expected) -> None:
+def require_policy(connection: Connection, host: str, expected: Expected) -> None:
     """Raises PreconditionFailed where the present policy has none of the ``expected`` revisions."""
     if expected is None:
         return

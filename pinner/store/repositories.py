@@ -57,6 +57,12 @@ class Retention:
         """See ``retention.purge_answers``."""
         return purge_answers(self._engine, before, dry_run=dry_run)
 
+    def purge_hints(self, host: str, before: datetime, is_kept: Callable[[str], bool]) -> int:
+        """Delete the hints on guests of a host whose latest event was handled before a moment, unless ``is_kept`` says
+        for the guest (by UUID) that the host has it; returns their number."""
+        hints = GuestHints(self._engine)
+        return hints.forget(host, [guest for guest in hints.old(host, before) if not is_kept(guest)], before)
+
     def old_records(self, before: datetime, now: datetime) -> OldRecords | None:
         """See ``audit_purge.old_records``."""
         return old_records(self._engine, before, now)

@@ -1,7 +1,7 @@
 """Deletes old rows in bounded batches, so that writers never wait for long."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -34,24 +34,44 @@ BATCH = 500
 """Rows that one transaction deletes."""
 
 
-def purge_runs(engine: Engine, before: datetime, is_kept: Callable[[str], bool], *, dry_run: bool = False) -> int:
+Needed = Callable[[Collection[str]], Collection[str]]
+"""Returns the runs among those of the given ids that the undo of other runs needs."""
+
+
+def purge_runs(
+    engine: Engine,
+    before: datetime,
+    is_kept: Callable[[str], bool],
+    needed: Needed = lambda _: (),
+    *,
+    dry_run: bool = False,
+) -> int:
     """Delete the ended runs that began before a moment, with their entries; returns their number.
 
     Never deleted are the run of a recorded placement, and a run with changes in place, unless ``is_kept`` says for its
-    id that it cannot be rolled back any more. ``dry_run`` only counts. Raises StoreUnavailable.
+    id that it cannot be rolled back any more; nor the runs that the others need. ``dry_run`` only counts. Raises
+    StoreUnavailable.
     """
-    total, after = 0, 0
+    due = list(_due(engine, before, is_kept))
+    # A thread that inherits a mask during the search is in the journal before it gets another mask.
+    kept = frozenset(needed(due)) if due else frozenset()
+    due = [run for run in due if run not in kept]
+    for start in range(0, 0 if dry_run else len(due), BATCH):
+        write(engine, partial(_delete_runs, ids=due[start : start + BATCH]))
+    return len(due)
+
+
+def _due(engine: Engine, before: datetime, is_kept: Callable[[str], bool]) -> Iterator[str]:
+    """The ids of the old runs that can be deleted, unless others need them."""
+    after = 0
     while True:
         with reading(engine) as connection:
             rows = connection.execute(_ended_runs(before, after)).all()
             placed = _placed_plans(connection)
         if not rows:
-            return total
+            return
         after = rows[-1].seq
-        due = [row.id for row in rows if row.plan not in placed and not (row.in_place and is_kept(row.id))]
-        total += len(due)
-        if due and not dry_run:
-            write(engine, partial(_delete_runs, ids=due))
+        yield from (row.id for row in rows if row.plan not in placed and not (row.in_place and is_kept(row.id)))
 
 
 def purge_plans(engine: Engine, before: datetime, *, dry_run: bool = False) -> tuple[int, int]:

@@ -23,12 +23,14 @@ from pinner.model.change import AffinityChange, Target
 from pinner.model.errors import NotFound
 from pinner.model.journal import Entry, InForce, Run, RunState
 from pinner.model.page import Page, PageRequest
+from pinner.model.policy import Expected
 from pinner.store import agent_chain, in_force, tables
 from pinner.store.agent_heads import add_head
 from pinner.store.audit import append_events
 from pinner.store.engine import reading
 from pinner.store.entry_rows import CHANGE, NO_HEIRS, OWNER_LENGTH, REPEATED, entry_of, entry_row
 from pinner.store.paging import page
+from pinner.store.policies import require_policy
 from pinner.store.write import write
 
 _RUN = [tables.runs.c[name] for name in Run.__dataclass_fields__]
@@ -55,11 +57,17 @@ class Runs:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def add(self, run: Run, entries: Iterable[Entry] = (), events: Iterable[Event] = ()) -> None:
-        """Store a new run with its audit records, in one transaction."""
+    def add(
+        self, run: Run, entries: Iterable[Entry] = (), events: Iterable[Event] = (), policy: Expected = None
+    ) -> None:
+        """Store a new run with its audit records, in one transaction.
+
+        Raises PreconditionFailed where ``policy`` is given and has not the revision of the host's policy.
+        """
         entries, events = tuple(entries), tuple(events)
 
         def store(connection: Connection) -> None:
+            require_policy(connection, run.host, policy)
             connection.execute(insert(tables.runs).values(_run_row(run)))
             _write_entries(connection, entries)
             _append(connection, events)
@@ -97,12 +105,14 @@ class Runs:
         head: SignedHead | None = None,
         *,
         changed: Callable[[Iterable[Entry]], Iterable[Event]] | None = None,
+        also: Collection[str] = (),
     ) -> bool:
         """Store the end of a run; False, and nothing is stored, if the run has ended already.
 
         The final state of a rollback is also stored as the state of the run that was rolled back, or of all runs.
         ``changed`` makes the audit records of the entries that differ from the stored ones: each change is recorded
-        once, whatever another process has stored meanwhile. ``head`` is the agent's signed head after the run.
+        once, whatever another process has stored meanwhile. ``head`` is the agent's signed head after the run. ``also``
+        are the runs that were opened after a rollback of all runs, and that it undid: see ``opened_later``.
         """
         entries, events = tuple(entries), tuple(events)
 
@@ -116,7 +126,7 @@ class Runs:
             due = [entry for entry in entries if stored.get(entry.seq) != entry]
             _write_entries(connection, due)
             if run.undoes_all and run.state in ("rolled_back", "rolled_back_partly"):
-                in_force.close_all(connection, run, _entries(connection, run.id))
+                in_force.close_all(connection, run, _entries(connection, run.id), also)
             _append(connection, [*(changed(due) if changed else ()), *events])
             if head is not None:
                 add_head(connection, head)
@@ -148,6 +158,13 @@ class Runs:
         with reading(self._engine) as connection:
             return tuple(Run(*row) for row in connection.execute(query))
 
+    def opened_later(self, run: Run) -> tuple[str, ...]:
+        """The ids of the host's runs that were opened after this one. The agent may have begun them before it."""
+        runs = tables.runs.c
+        since = select(runs.seq).where(runs.id == run.id).scalar_subquery()
+        with reading(self._engine) as connection:
+            return tuple(connection.execute(select(runs.id).where(runs.host == run.host, runs.seq > since)).scalars())
+
     def in_effect(self) -> tuple[Run, ...]:
         """Applies that changed something and were not rolled back, and runs that have not ended, newest first."""
         applied = and_(tables.runs.c.kind == "apply", tables.runs.c.state.in_(_APPLIED), _changed())
@@ -161,19 +178,8 @@ class Runs:
 
         An apply that changed nothing counts until a later rollback: the changes that it had found made may be undone.
         """
-        runs, later = tables.runs.c, tables.runs.alias().c
-        rolled_back = exists().where(
-            later.host == host, later.kind == "rollback", later.state.in_(_ROLLED_BACK), later.seq > runs.seq
-        )
-        query = select(*_RUN, runs.seq).where(or_(_changed(), ~rolled_back)).order_by(runs.seq.desc()).limit(1)
         with reading(self._engine) as connection:
-            # One query for each state: an index has the runs of one state in their order.
-            rows = [
-                connection.execute(query.filter_by(host=host, kind="apply", state=state)).one_or_none()
-                for state in _APPLIED
-            ]
-        last = max((row for row in rows if row is not None), key=lambda row: row.seq, default=None)
-        return None if last is None else (last.seq, Run(*last[: len(_RUN)]))
+            return last_applied(connection, host)
 
     def last_change(self, host: str, owners: Collection[str]) -> str:
         """The id of the host's latest run whose changes of one of these owners of targets (guest or process) are in
@@ -197,14 +203,14 @@ class Runs:
                 raise NotFound("run", run)
             return int(seq)
 
-    def recorded_changes(self, host: str | None, guest: str) -> tuple[AffinityChange, ...]:
-        """Changes that runs made to the threads of a guest (by UUID) and that were not undone, oldest first.
+    def recorded_changes(self, host: str | None, guest: str) -> tuple[Entry, ...]:
+        """Changes of affinity that runs made to a guest (by UUID) and that were not undone, oldest first.
 
         ``host`` is None for the runs of all hosts.
         """
         runs, table = tables.runs.c, tables.entries.c
         query = (
-            select(table.change)
+            select(*_ENTRY)
             .join(tables.runs, runs.id == table.run)
             .where(table.state.in_(("done", "stuck")), table.owner == guest[:OWNER_LENGTH])
             .order_by(runs.seq, table.seq)
@@ -212,8 +218,10 @@ class Runs:
         if host is not None:
             query = query.where(runs.host == host)
         with reading(self._engine) as connection:
-            found = [CHANGE.validate_json(body) for body in connection.execute(query).scalars()]
-        return tuple(each for each in found if isinstance(each, AffinityChange) and each.target.owner == guest)
+            found = list(map(entry_of, connection.execute(query)))
+        return tuple(
+            each for each in found if isinstance(each.change, AffinityChange) and each.change.target.owner == guest
+        )
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """The run's entries by ``seq``; none for an unknown run."""
@@ -242,6 +250,21 @@ class Runs:
             )
             name, target = next(found, ("", None))
         return None if target is None else (self.get(name), target)
+
+
+def last_applied(connection: Connection, host: str) -> tuple[int, Run] | None:
+    """See ``Runs.last_applied``."""
+    runs, later = tables.runs.c, tables.runs.alias().c
+    rolled_back = exists().where(
+        later.host == host, later.kind == "rollback", later.state.in_(_ROLLED_BACK), later.seq > runs.seq
+    )
+    query = select(*_RUN, runs.seq).where(or_(_changed(), ~rolled_back)).order_by(runs.seq.desc()).limit(1)
+    # One query for each state: an index has the runs of one state in their order.
+    rows = [
+        connection.execute(query.filter_by(host=host, kind="apply", state=state)).one_or_none() for state in _APPLIED
+    ]
+    last = max((row for row in rows if row is not None), key=lambda row: row.seq, default=None)
+    return None if last is None else (last.seq, Run(*last[: len(_RUN)]))
 
 
 def _entries(connection: Connection, run: str) -> tuple[Entry, ...]:

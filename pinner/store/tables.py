@@ -183,10 +183,11 @@ guest_hints = Table(
     "guest_hints",
     metadata,
     Column("guest", String(36), primary_key=True),
-    Column("host", String(255), nullable=False),
+    Column("host", String(255), primary_key=True),
     Column("at", UtcText, nullable=False),
     Column("nova", LONG_TEXT, nullable=False),
     Column("leaving_until", UtcText),
+    Column("event_order", LONG_TEXT, nullable=False, server_default=""),
     Index("guest_hints_of_host", "host"),
 )
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from pinner.model.agent_audit import AgentEvent, AgentRecord, ChainHead
-from pinner.model.change import AffinityChange, Target, ThreadKey
+from pinner.model.change import Target, ThreadKey
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import StoreUnavailable
 from pinner.model.journal import Entry, InForce, RecordedPins, Run
 from pinner.store.journal import Journal
+from pinner.store.retention import Needed
 
 LOG = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ class UnusableJournal:
         """Raises StoreUnavailable."""
         self._refuse(host)
 
-    def changes_of(self, guest: str) -> tuple[AffinityChange, ...]:
+    def changes_of(self, guest: str) -> tuple[Entry, ...]:
         """Raises StoreUnavailable."""
         self._refuse(guest)
 
@@ -124,9 +125,9 @@ class UnusableJournal:
         """Raises StoreUnavailable."""
         self._refuse(guests)
 
-    def purge(self, before: datetime, is_kept: Callable[[str], bool]) -> int:
+    def purge(self, before: datetime, is_kept: Callable[[str], bool], needed: Needed = lambda _: ()) -> int:
         """Raises StoreUnavailable."""
-        self._refuse(before, is_kept)
+        self._refuse(before, is_kept, needed)
 
     def _refuse(self, *_: object) -> NoReturn:
         raise StoreUnavailable(**self._error.details)

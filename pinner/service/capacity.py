@@ -1,0 +1,84 @@
+"""CapacityReader: the room of hosts for more guests, read once for callers who ask within a short time."""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pinner.model.capacity import Capacity, with_sizes
+from pinner.model.cpuset import MAX_CPUS
+from pinner.model.errors import Invalid, PinnerError
+from pinner.model.request import Request
+from pinner.planning import capacity
+from pinner.planning.placement.process_matching import pruned
+from pinner.planning.placement.record import in_boot
+from pinner.service.hosts import Hosts
+from pinner.service.metrics import Metrics
+from pinner.service.observation import Observer
+from pinner.service.policies import HostPolicies
+
+FRESH_SECONDS = 2.0
+"""Callers within this time get the same capacity: every scheduler of a cloud may ask for every new guest."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    at: float
+    cpus: int
+    """The number of online CPUs."""
+    capacity: Capacity
+
+
+class CapacityReader:
+    """The capacities of all hosts. Several threads may use it."""
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        policies: HostPolicies,
+        observer: Observer,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._hosts = hosts
+        self._policies = policies
+        self._observer = observer
+        self._metrics = metrics
+        self._clock = clock
+        self._reading: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._latest: dict[str, _Read] = {}
+
+    def capacity(self, host: str, vcpus: int | None = None) -> Capacity:
+        """See Service.capacity."""
+        if vcpus is not None and not 1 <= vcpus <= MAX_CPUS:
+            raise Invalid("vcpus", vcpus, f"a number of vCPUs from 1 to {MAX_CPUS}")
+        self._hosts.require(host)
+        with self._reading[host]:
+            read = self._latest.get(host)
+            if read is None or self._clock() - read.at >= FRESH_SECONDS:
+                read = self._latest[host] = self._read(host)
+        return with_sizes(read.capacity, _sizes(read.cpus) if vcpus is None else (vcpus,))
+
+    def measure(self, host: str) -> None:
+        """Update the metrics of the host; those of a host that cannot be read are deleted."""
+        try:
+            self.capacity(host)
+        except PinnerError:
+            self._metrics.without_room(host)
+
+    def _read(self, host: str) -> _Read:
+        policy = self._policies.find(host)
+        placement = self._observer.placement(host, policy)
+        taken = self._hosts.observe(host, 0.0)
+        placement = in_boot(placement, taken.boot) if placement else None
+        request = policy.request if policy else placement.request if placement else Request()
+        mode = policy.mode if policy else None
+        found = capacity.capacity(pruned(taken, request, placement), request, placement, mode)
+        self._metrics.room(found)
+        return _Read(self._clock(), len(taken.topology.online), found)
+
+
+def _sizes(cpus: int) -> tuple[int, ...]:
+    """The powers of two up to the number of CPUs."""
+    return tuple(1 << power for power in range(max(cpus, 1).bit_length()))
