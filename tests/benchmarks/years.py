@@ -1,4 +1,4 @@
-"""A look and a list page with a year of runs and audit records, compared with an empty database.
+"""An observation and a list page with a year of runs and audit records, compared with an empty database.
 
     python tests/benchmarks/years.py
 
@@ -68,7 +68,7 @@ def fill_runs(engine: Engine, count: int) -> None:
 
 
 def fill_audit(engine: Engine, count: int) -> None:
-    """Insert the records. Their hashes have the right length only: no look and no page reads them."""
+    """Insert the records. Their hashes have the right length only: no observation and no page reads them."""
     for start in range(1, count + 1, BATCH):
         rows = []
         for seq in range(start, min(start + BATCH, count + 1)):
@@ -104,7 +104,7 @@ def best(call: Callable[[], object], times: int = 40) -> float:
     return statistics.median(taken) * 1000
 
 
-def looks(folder: Path, runs: int, records: int) -> tuple[dict[str, float], int]:
+def readings(folder: Path, runs: int, records: int) -> tuple[dict[str, float], int]:
     """Milliseconds by what is done, and the bytes of both files."""
     engine = connect(f"sqlite:///{folder}/pinner.sqlite")
     schema.ensure(engine)
@@ -115,10 +115,10 @@ def looks(folder: Path, runs: int, records: int) -> tuple[dict[str, float], int]
         fill_runs(journal._engine, max(runs, 200))
         stored, trail, guest = Runs(engine), Audit(engine), "00000000-0000-4000-8000-000000000007"
         figures = {
-            "the journal's masks (each look)": best(journal.placed),
+            "the journal's masks (each observation)": best(journal.placed),
             "the journal's moved processes (each apply)": best(journal.moved_processes),
             "the journal's CPUs (each apply)": best(journal.allocated),
-            "the last applied run (each look)": best(lambda: stored.last_applied("compute1")),
+            "the last applied run (each observation)": best(lambda: stored.last_applied("compute1")),
             "changes of a guest": best(lambda: stored.recorded_changes("compute1", guest)),
             "a page of 50 runs": best(lambda: stored.list("compute1", PageRequest())),
             "a page of 50 audit records": best(lambda: trail.list(None, None, None, PageRequest(50))),
@@ -133,8 +133,8 @@ def looks(folder: Path, runs: int, records: int) -> tuple[dict[str, float], int]
 def rows() -> list[dict[str, str]]:
     """The rows of the benchmarks' table."""
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as year:
-        empty, _ = looks(Path(first), 0, 0)
-        full, size = looks(Path(year), RUNS, RECORDS)
+        empty, _ = readings(Path(first), 0, 0)
+        full, size = readings(Path(year), RUNS, RECORDS)
     made = [
         {"what": name, "empty": f"{empty[name]:.2f} ms", "a year": f"{full[name]:.2f} ms",
          "a year / empty": f"{full[name] / empty[name]:.2f}"}

@@ -152,8 +152,7 @@ class Actions(Disturbances):
         return undo_all(self.environment, self.counts)
 
     def a_policy_is_set(self, mode: str, strategy: str, housekeeping: str) -> bool:
-        self.environment.put_policy(mode, strategy, housekeeping)
-        return True
+        return self.environment.put_policy(mode, strategy, housekeeping)
 
     # Faults.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from faults.environment import DEADLINE, Environment, Part, Violation
-from faults.undo import check_as_at_start, undo
+from faults.undo import check_as_at_start, undo, undo_all
 from support.kernel import masks, masks_of_host, started
 
 from pinner.model.cpuset import CpuSet
@@ -75,11 +75,15 @@ class Audit:
         if environment.mode:
             environment.put_policy("observe")
             self._wait_converged()
-        for run in environment.applies():
-            if run["state"] in ("applied", "applied_partly", "rolled_back_partly") or (
-                run["state"] == "failed" and self._entries_of(run)
-            ):
-                undo(environment, run, counts)
+        runs = [
+            run
+            for run in environment.applies()
+            if run["state"] in ("applied", "applied_partly", "rolled_back_partly")
+            or (run["state"] == "failed" and self._entries_of(run))
+        ]
+        undone = [undo(environment, run, counts) for run in runs]
+        if not all(undone):
+            undo_all(environment, counts)
         check_as_at_start(environment)
         self._check_no_mask_is_left_on_the_host()
         if (now := environment.pins_defined()) != environment.definitions:
@@ -138,10 +142,12 @@ class Audit:
                 raise Violation("journal", "\n    ".join([what, *past]))
 
     def _journaled(self) -> Iterator[Event]:
-        """The changes of threads in the journals of all runs."""
+        """The changes of affinity in the journals of all runs."""
         for run in (*self._environment.applies(), *self._environment.whole_rollbacks()):
             for entry in self._entries_of(run):
                 change, at = entry["change"], self._environment.clock.real(entry["at"])
+                if change["kind"] != "affinity":
+                    continue
                 threads = {
                     (each["tid"], each["started"]): each["cpus"] for each in (*change["before"], *entry["found"])
                 }

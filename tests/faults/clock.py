@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 _CACHE_SECONDS = 1
-"""For how long libfaketime uses an offset before it reads the file again."""
+"""libfaketime reads the file again once this number of whole seconds has passed, which it counts from second to
+second: an offset stays in use for up to one second more."""
 _HOUR = timedelta(hours=1)
 
 
@@ -40,7 +41,7 @@ class Clock:
     def step(self, hours: int) -> None:
         """Let the clock differ by this number of hours from now on; returns once all processes have noticed."""
         self._file.write_text(f"{3600 * hours:+d}\n")
-        time.sleep(_CACHE_SECONDS + 0.1)
+        time.sleep(_CACHE_SECONDS + 1.1)
 
     def close(self) -> None:
         """Delete the shared memory that libfaketime has left of killed processes."""

@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import httpx
 import private_libvirt
 from faults.bystanders import Bystanders
 from faults.clock import Clock
@@ -228,10 +229,16 @@ class Environment:
         return dict(answer.json())
 
     def post(self, *path: str, **body: object) -> tuple[int, dict[str, Any]]:
-        """The answer to a POST: success, or 409 because of another run or change; any other status is a defect."""
+        """The answer to a POST: success, 409 because of another run or change, or 400 because a set that the request
+        names has the CPUs of an excluded guest; any other status is a defect."""
         answer = self.server.http.post("/".join(("", *path)), json=body)
-        assert answer.status_code in (201, 202, 409), f"{'/'.join(path)}: {answer.text}"
+        assert answer.status_code in (201, 202, 409) or self._has_excluded(answer), f"{'/'.join(path)}: {answer.text}"
         return answer.status_code, dict(answer.json())
+
+    def _has_excluded(self, answer: httpx.Response) -> bool:
+        """Whether a request is refused because it names CPUs of an excluded guest."""
+        owners = re.findall(r"restricted affinity of guest (\S+), which is excluded", answer.text)
+        return answer.status_code == 400 and bool(owners) and self.excluded.issuperset(owners)
 
     def wait_ended(self, run: str) -> dict[str, Any]:
         """The run, once it has ended."""
@@ -250,11 +257,15 @@ class Environment:
         runs = self.server.runs()
         return [run for run in runs if run["kind"] == "rollback" and not run["undoes"] and run["state"] != "running"]
 
-    def put_policy(self, mode: str, strategy: str = "shared-pool", housekeeping: str = "auto") -> None:
-        """Set a policy for all guests and daemons, running or not."""
+    def put_policy(self, mode: str, strategy: str = "shared-pool", housekeeping: str = "auto") -> bool:
+        """Set a policy for all guests and daemons, running or not. Returns False, and changes nothing, where the
+        policy names CPUs of an excluded guest."""
         request = {"strategy": strategy, "housekeeping": housekeeping}
-        self.server.policy(mode, self.guests, [daemon.name for daemon in self.daemons], **request)
-        self.mode = mode
+        answer = self.server.put_policy(mode, self.guests, [daemon.name for daemon in self.daemons], **request)
+        assert answer.status_code == 200 or self._has_excluded(answer), answer.text
+        if answer.is_success:
+            self.mode = mode
+        return answer.is_success
 
     def last_log_lines(self) -> str:
         """The last 20 lines in the logs of the last two servers, without the lines of API calls."""

@@ -6,17 +6,20 @@ from typing import Any
 from faults.environment import Environment, Violation
 
 
-def undo(environment: Environment, run: dict[str, Any], counts: Counter[str]) -> None:
+def undo(environment: Environment, run: dict[str, Any], counts: Counter[str]) -> bool:
     """Roll back a run; the rollback must be complete where nothing has disturbed the host since the run. A run that
-    changed nothing has nothing to roll back."""
+    changed nothing has nothing to roll back. Returns False where a later run could not be undone whole, so that only
+    the rollback of all runs undoes this one."""
     if not environment.server.changes(run["id"]):
-        return
+        return True
     status, begun = environment.post("runs", run["id"], "rollback")
     if status == 409:
         counts["refused"] += 1
+        if "its rollback left that change in place" in begun["error"]["message"]:
+            return False
         if environment.mode != "enforce":
             raise Violation("refused", f"the rollback of a run in state {run['state']} was refused: {begun}")
-        return
+        return True
     ended = environment.wait_ended(begun["id"])
     counts[f"rollbacks {ended['state']}"] += 1
     if ended["state"] == "rolled_back_partly" and not ended["error"]:
@@ -24,6 +27,7 @@ def undo(environment: Environment, run: dict[str, Any], counts: Counter[str]) ->
     undisturbed = environment.clock.real(run["started_at"]) > environment.disturbed
     if ended["state"] != "rolled_back" and (undisturbed or ended["state"] != "rolled_back_partly"):
         raise Violation("rollback", f"the rollback ended {ended['state']}: {ended['error']}")
+    return True
 
 
 def undo_all(environment: Environment, counts: Counter[str]) -> bool:

@@ -99,14 +99,14 @@ def test_a_stopped_agent_costs_the_api_a_bounded_time_and_recovers(start: Start,
     until(lambda: server.http.get("/v1/hosts/here/guests").status_code == 200, 60)
     took: list[tuple[float, int]] = []
 
-    def look(_: int) -> None:
+    def observe(_: int) -> None:
         began = time.monotonic()
         with httpx.Client(transport=server_transport(server), base_url="http://localhost", timeout=60) as client:
             answer = client.get("/v1/hosts/here/guests")
         took.append((time.monotonic() - began, answer.status_code))
 
     with stopped(server.process.pid), ThreadPoolExecutor(80) as callers:
-        list_of = [callers.submit(look, number) for number in range(80)]
+        list_of = [callers.submit(observe, number) for number in range(80)]
         time.sleep(1)
         for path in ("/v1/runs", "/healthcheck", "/healthcheck/ready", "/v1/hosts"):
             began = time.monotonic()
@@ -132,8 +132,8 @@ def server_transport(server: PinnerServer) -> httpx.HTTPTransport:
     return httpx.HTTPTransport(uds=server.url.removeprefix("unix:"))
 
 
-def test_a_libvirtd_that_hangs_adds_no_thread_at_each_look_and_is_told(start: Start, libvirtd: str) -> None:
-    """A look waits 6 s here (six times call_timeout), so that an hour of looks becomes half a minute."""
+def test_a_libvirtd_that_hangs_adds_no_thread_at_each_observation_and_is_told(start: Start, libvirtd: str) -> None:
+    """An observation waits 6 s here (six times call_timeout): half a minute stands for an hour."""
     server = start(libvirtd)
     agent = server.process.pid
     until(lambda: status(server) == 200, 60, lambda: checks(server))
@@ -148,7 +148,7 @@ def test_a_libvirtd_that_hangs_adds_no_thread_at_each_look_and_is_told(start: St
             for _ in range(30):
                 answers = list(callers.map(lambda _: server.http.get(guests).status_code, range(8)))
                 assert set(answers) == {503}
-        assert threads_of(agent) <= settled + 2, "a thread of each look stays behind"
+        assert threads_of(agent) <= settled + 2, "a thread of each observation stays behind"
         until(lambda: "libvirt" in checks(server), 15)
         assert "libvirt has not answered for" in checks(server)["libvirt"]
         metrics = server.http.get("/metrics").text
@@ -199,7 +199,7 @@ def test_the_death_of_any_thread_ends_the_server_with_a_line_in_the_log(
     assert "ArithmeticError" in told[0]
 
 
-@pytest.mark.parametrize("target", ["delivery.DeliveryQueue._work", "listener._start"])
+@pytest.mark.parametrize("target", ["delivery.DeliveryQueue._work", "broker.Receiver._start"])
 def test_the_death_of_a_thread_of_the_nova_listener_ends_it(tmp_path: Path, target: str) -> None:
     """Neither a broker nor a server answers; the listener would wait for the broker for ever."""
     pytest.importorskip("oslo_messaging")
@@ -210,7 +210,8 @@ def test_the_death_of_a_thread_of_the_nova_listener_ends_it(tmp_path: Path, targ
     )
     code = textwrap.dedent(f"""
         import sys, time
-        from pinner.nova import delivery, listener
+        from pinner.nova import listener  # before its parts: it sets how oslo makes threads
+        from pinner.nova import broker, delivery
         def dying(*_):
             time.sleep(1)
             raise ArithmeticError("broken on purpose")
@@ -312,10 +313,13 @@ def test_a_process_without_file_descriptors_serves_again_once_it_has_some(
                 peer.settimeout(2)
                 peer.connect(str(server.url.removeprefix("unix:")))
                 peer.sendall(b"GET /v1/hosts/here/guests HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            until(lambda: "cannot be accepted" in server.log.read_text(), 30, server.log.read_text)
+            # The API has no descriptor for a connection; the agent may have one, but none for its work.
+            reasons = ("cannot be accepted", "no file can be opened")
+            until(lambda: any(reason in server.log.read_text() for reason in reasons), 30, server.log.read_text)
             time.sleep(5)
             flood = server.log.read_text().splitlines()[lines:]
-            assert sum("cannot be accepted" in line for line in flood) == 1, "one line a minute"
+            refusals = sum("cannot be accepted" in line for line in flood)
+            assert refusals == 1 or (refusals == 0 and process == "agent"), "one line a minute"
             assert len(flood) < 300
         finally:
             limit_files(pid, before[0])

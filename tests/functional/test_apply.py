@@ -144,7 +144,7 @@ def test_a_failed_change_undoes_all_other_changes(host, journal, start_guest):
         assert f"cpuset {path} confines the thread" in run.error
         now = masks(guest.pid) | masks(free) | masks(bound)
         assert now == only(before, now)
-        assert [state for state, _ in entries(journal)] == ["undone"] * 5 + ["failed"]
+        assert [state for state, _ in entries(journal)] == ["undone"] * 6 + ["failed"]
 
 
 def test_a_plan_is_refused_after_another_program_pinned_a_vcpu(host, journal, start_guest, libvirtd):

@@ -96,12 +96,14 @@ def assert_reconciled(condition, seconds=LATENCY_LIMIT):
 
 
 def assert_moved(server, placed, *targets):
-    """Assert that the runs since the first placement moved only these targets (kind, owner)."""
+    """Assert that the runs since the first placement moved only these targets (kind, owner), and that they named no
+    pins of other guests."""
     runs = [run for run in server.runs() if run["state"] != "running"]
     new = runs[: len(runs) - placed.runs]
     assert {run["actor"] for run in new} <= {"policy"}
     moved = {(target["kind"], target["owner"]) for run in new for target in server.changes(run["id"])}
-    assert moved == set(targets)
+    assert {target for target in moved if target[0] != "metadata"} == set(targets)
+    assert {owner for kind, owner in moved if kind == "metadata"} <= {owner for _, owner in targets}
 
 
 def all_targets_of(guest):

@@ -83,7 +83,7 @@ def test_a_guest_killed_before_the_rollback_is_named(host, journal, start_guest,
     kill(guest)
     run = rollback(host, journal)
     assert run.state == "rolled_back_partly"
-    assert run.error.startswith("4 of 4 changes could not be undone: guest ")
+    assert run.error.startswith("5 of 5 changes could not be undone: guest ")
     assert {state for state, _ in entries(journal)} == {"gone"}
     with pytest.raises(Gone):
         host.pin(vcpu(guest), FIRST, persist=False)

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -31,12 +32,28 @@ while True:
     os.sched_setaffinity(0, {cpus})
     {pause}
 """
+FLIPS = """
+import itertools, os, time
+print("ready", flush=True)
+for cpu in itertools.cycle({cpus}):
+    os.sched_setaffinity(0, [cpu])
+    time.sleep(0.02)
+"""
+FLIPPING = 10
+"""Processes that set their own masks at the same time."""
 
 
 @pytest.fixture(scope="module")
-def server(libvirtd):
+def started(libvirtd):
     with fresh_policy_server(libvirtd, CONFIG) as server:
         yield server
+
+
+@pytest.fixture
+def server(started):
+    """The server; after a test that failed, too, it has no policy that refuses the plans of the next one."""
+    yield started
+    started.policy("observe", [])
 
 
 @pytest.fixture
@@ -84,7 +101,7 @@ def test_a_hung_guest_delays_no_other_guest_under_enforce(server, libvirtd, star
         report = server.drift()
         now = masks(stuck.pid)
     assert runs[0]["state"] == "applied_partly"
-    assert f"guest {stuck.name} emulator: its QEMU has not answered libvirt for " in runs[0]["error"]
+    assert f"guest {stuck.name} metadata: its QEMU has not answered libvirt for " in runs[0]["error"]
     assert 2 <= len(runs) <= 4, "after 5, 10 and 20 s"
     assert {run["state"] for run in runs[1:]} == {"undone"}
     assert now == only(before, now)
@@ -119,7 +136,7 @@ def test_pinner_apply_places_the_guests_that_answer(server, libvirtd, start_gues
         partly = pinner("apply", "--yes", "--busy-threshold", str(NEVER_BUSY), *options)
         assert partly.returncode == 1, partly
         assert "applied_partly" in partly.stdout
-        assert f"guest {stuck.name} emulator: its QEMU has not answered" in " ".join(partly.stdout.split())
+        assert f"guest {stuck.name} metadata: its QEMU has not answered" in " ".join(partly.stdout.split())
         assert "to undo: pinner rollback run-" in partly.stderr
         for guest in healthy:
             assert masks(guest.pid) != others[guest.pid]
@@ -147,7 +164,7 @@ def test_a_guest_that_hangs_in_the_middle_of_a_run_is_undone_last(libvirtd, jour
             planned = {thread.tid: str(each.after) for each in plan.changes for thread in each.before}
             assert only(now, planned) == only(planned, now)
     assert run.state == "applied_partly"
-    assert run.error.startswith(f"1 of 3 guests and processes are not placed: guest {stuck.name} emulator: no answer")
+    assert run.error.startswith(f"1 of 3 guests and processes are not placed: guest {stuck.name} metadata: no answer")
     time.sleep(1)
     assert rollback(host, journal).state == "rolled_back"
     for pid, masks_before in before.items():
@@ -207,3 +224,38 @@ def test_a_process_that_resets_its_affinity_backs_off_alone_under_enforce(server
     assert drift["target"]["owner"] == str(resets.pid)
     assert drift["backoff_until"]
     assert "process" in drift["detail"]
+
+
+@pytest.mark.fault(48)
+def test_many_processes_that_flip_their_masks_keep_no_other_from_its_place(
+    server, start_guest, placed_daemon, tmp_path
+):
+    """Each plan is stale, because another process flips each time."""
+    guest = start_guest()
+    programs = [tmp_path / f"flip{number}-{os.getpid()}"[:15] for number in range(FLIPPING)]
+    with ExitStack() as running:
+        for program in programs:
+            program.write_text(f"#!{sys.executable}\n" + FLIPS.format(cpus=ONLINE))
+            program.chmod(0o755)
+            flips = running.enter_context(subprocess.Popen([str(program)], stdout=subprocess.PIPE))
+            running.callback(flips.kill)
+            assert flips.stdout.readline()
+        log = len(server.log.read_text())
+        server.policy("enforce", [guest.name], [placed_daemon.name, *(program.name for program in programs)])
+
+        def others_placed():
+            roles = server.roles()
+            return (
+                roles
+                and guest_on(guest.pid, roles["emulator"], roles["vcpu"])
+                and all_on(placed_daemon.pid, roles["housekeeping"])
+            )
+
+        try:
+            took = wait_until(others_placed, 30)
+            assert took < 5, server.log.read_text()[log:]
+            time.sleep(10)
+            assert others_placed()
+        finally:
+            server.policy("observe", [])
+    assert "reconcile failed" not in server.log.read_text()[log:]

@@ -6,10 +6,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 
+import libvirt as libvirt_api
 import private_libvirt
 import pytest
 from support.kernel import THREADS, masks, process
@@ -31,11 +32,15 @@ from support.real_guests import (
 from support.values import NOON, make_run
 
 from pinner.apply import executor
+from pinner.host import timed_calls
+from pinner.host.inventory import take_snapshot
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import ROOT, LiveHost
 from pinner.model.errors import Busy
 from pinner.model.guest import Guest
 from pinner.model.journal import Entry
+from pinner.model.request import Request
+from pinner.planning import planner
 
 pytestmark = pytest.mark.skipif(len(ONLINE) < 2, reason="needs two CPUs")
 
@@ -54,6 +59,38 @@ def hung_throughout(libvirtd: str, guest: Guest) -> Iterator[None]:
     with hung(libvirtd, guest) as query:
         yield
         assert query.poll() is None, "the guest answered before the end of the test"
+
+
+def test_a_guest_that_libvirt_cannot_describe_is_left_alone_and_the_others_are_found(
+    libvirtd, start_guest, monkeypatch
+):
+    """No fault of a real libvirtd makes it refuse one guest's XML alone, so one answer is replaced."""
+    guests = [start_guest() for _ in range(3)]
+    unread = guests[1]
+    describe = libvirt_api.virDomain.XMLDesc
+
+    def refuse(domain, flags=0):
+        if domain.UUIDString() == unread.uuid:
+            raise libvirt_api.libvirtError("internal error: cannot format the XML")
+        return describe(domain, flags)
+
+    connection = Libvirt(libvirtd)
+    monkeypatch.setattr(libvirt_api.virDomain, "XMLDesc", refuse)
+    found = take_snapshot(ROOT, "h1", connection, sample_seconds=0.0, now=lambda: NOON)
+    by_uuid = {guest.uuid: guest for guest in found.guests}
+    assert set(by_uuid) >= {guest.uuid for guest in guests}
+    left = by_uuid[unread.uuid]
+    assert (left.pid, left.excluded, len(left.vcpus)) == (unread.pid, True, len(unread.vcpus))
+    assert all(vcpu.thread for vcpu in left.vcpus)
+    immovable = {each.pid: {thread.immovable_reason for thread in each.threads} for each in found.processes}
+    assert immovable[unread.pid] == immovable[guests[0].pid] == {"guest"}
+    (warning,) = (each for each in found.warnings if unread.name in each)
+    assert "cannot be read: libvirt: internal error" in warning
+    plan = planner.plan(found, "s", Request(guests=tuple(guest.name for guest in guests), processes=()))
+    moved = {change.target.owner for change in plan.changes}
+    assert moved >= {guests[0].uuid, guests[2].uuid}
+    assert unread.uuid not in moved
+    assert LiveHost(connection).bounds().excluded >= {unread.uuid}
 
 
 @pytest.mark.fault(18)
@@ -90,16 +127,46 @@ def test_a_hung_guest_does_not_delay_the_undo_of_others(bounded_host, journal, s
         now = masks(others[0].pid) | masks(others[1].pid)
     assert (run.state, run.error) == (
         "failed",
-        f"guest {guest.name} emulator: no answer from libvirt within 1 s ([libvirt] call_timeout); try again later",
+        f"guest {guest.name} metadata: no answer from libvirt within 1 s ([libvirt] call_timeout); try again later",
     )
     assert 2 * TIMEOUT <= took < 2 * TIMEOUT + 1.5
     assert [name for name, state in progressed if state == "stuck"] == [guest.name]
-    assert [state for name, state in progressed if name != guest.name].count("undone") == 8
+    of_others = [state for name, state in progressed if name != guest.name]
+    # The pins of each guest, and the metadata that names them.
+    assert (
+        of_others.count("done") == of_others.count("undone") == len(plan.changes) - len(whole(bounded_host, guest)) + 2
+    )
     assert now == only(before[others[0].pid] | before[others[1].pid], now)
     time.sleep(1)
     assert rollback(bounded_host, journal).state == "rolled_back"
     now = masks(guest.pid)
     assert now == only(before[guest.pid], now)
+
+
+@pytest.mark.fault(18)
+@pytest.mark.parametrize("whole_run", [True, False])
+def test_a_hung_guest_is_waited_for_twice(bounded_host, journal, start_guest, libvirtd, monkeypatch, whole_run):
+    """The change of the guest's metadata waits for the timeout, and so does its undo; the guest's pins are not tried.
+
+    The waits are counted, because their seconds depend on the machine's load. The calls themselves are real.
+    """
+    guest, waits = start_guest(), []
+
+    def counted(futures, timeout=None):
+        done = wait(futures, timeout)
+        waits.extend([timeout] if done.not_done and timeout else [])
+        return done
+
+    plan = plan_of(bounded_host, whole(bounded_host, guest))
+    with hung_throughout(libvirtd, guest):
+        monkeypatch.setattr(timed_calls, "wait", counted)
+        new = make_run(all_or_nothing=whole_run)
+        run = executor.apply(plan, new, bounded_host, journal, lambda: NOON, lambda *_: None)
+        monkeypatch.undo()
+    assert run.state == "failed"
+    assert waits == [TIMEOUT, TIMEOUT]
+    time.sleep(1)
+    assert rollback(bounded_host, journal).state == "rolled_back"
 
 
 @pytest.mark.fault(18)
@@ -199,7 +266,7 @@ def test_changes_of_processes_do_not_need_libvirtd(own_libvirtd, journal, whole_
     host = LiveHost(libvirt)
 
     def progress(entry: Entry, total: int) -> None:
-        if entry.state == "done" and entry.seq == 2:
+        if entry.state == "done" and entry.change.target.kind == "emulator":
             os.kill(libvirtd_of(folder), signal.SIGKILL)
 
     with process(THREADS.format(count=2)) as pid:
@@ -211,7 +278,7 @@ def test_changes_of_processes_do_not_need_libvirtd(own_libvirtd, journal, whole_
         assert run.state == ("failed" if whole_run else "applied_partly")
         assert "libvirt does not answer" in run.error
         process_state = "undone" if whole_run else "done"
-        assert [entry.state for entry in journal.entries("run-1")] == [process_state, "stuck", "failed"]
+        assert [entry.state for entry in journal.entries("run-1")] == [process_state, "stuck", "stuck", "failed"]
         assert masks(pid) == (only(before, masks(pid)) if whole_run else dict.fromkeys(masks(pid), str(FIRST)))
         with restarted(folder, guest):
             time.sleep(1)

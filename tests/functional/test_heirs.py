@@ -54,7 +54,7 @@ def run(program):
     os.execv(sys.executable, [sys.executable, "-c", program])
 
 SLEEP = "import os, time; os.write(1, b'%d\\\\n' % os.getpid()); time.sleep(60)"
-print("ready", flush=True)
+print(os.getpid(), flush=True)
 for line in sys.stdin:
     match line.strip():
         case "fork": fork(wait)
@@ -65,21 +65,28 @@ for line in sys.stdin:
 """
 
 
-class Forking:
-    """A process that forks on command."""
+LEADER = '"$@"; echo ended; exec sleep 60'
 
-    def __init__(self) -> None:
+
+class Forking:
+    """A process that forks on command, in a session of its own or of a shell that lives on.
+
+    A session of the test's would not do: its id is 0 where no process has made one, and then no fact names the session.
+    """
+
+    def __init__(self, *, own_session: bool) -> None:
+        command = [sys.executable, "-c", FORKS]
+        self._is_leader = own_session
         self._process = subprocess.Popen(
-            [sys.executable, "-c", FORKS],
+            command if own_session else ["sh", "-c", LEADER, "sh", *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
-        self.pid = self._process.pid
-        self.children: list[int] = []
         assert self._process.stdout is not None
-        self._process.stdout.readline()
+        self.pid = int(self._process.stdout.readline())
+        self.children: list[int] = []
 
     def tell(self, command: str, children: int = 1) -> list[int]:
         """The process ids of the new children."""
@@ -94,13 +101,17 @@ class Forking:
     def end(self) -> None:
         """The process itself ends, and its children do not."""
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write("end\n")
         self._process.stdin.flush()
-        self._process.wait(10)
+        if self._is_leader:
+            self._process.wait(10)
+        else:
+            assert self._process.stdout.readline() == "ended\n"
 
     def close(self) -> None:
         """End the process and all its children."""
-        for pid in self.children:
+        for pid in (*self.children, self.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, 9)
         self._process.kill()
@@ -115,9 +126,9 @@ def live() -> LiveHost:
     return LiveHost(Libvirt("qemu:///system"))
 
 
-@pytest.fixture
-def forking() -> Iterator[Forking]:
-    process = Forking()
+@pytest.fixture(params=[True, False], ids=["own-session", "session-of-another"])
+def forking(request: pytest.FixtureRequest) -> Iterator[Forking]:
+    process = Forking(own_session=request.param)
     try:
         yield process
     finally:
@@ -181,7 +192,7 @@ def test_the_tasksets_of_others_stay(live, journal, placed):
     os.sched_setaffinity(narrowed, SECOND)
     before = subprocess.Popen(["taskset", "-c", str(FIRST), "sleep", "120"])
     after = subprocess.Popen(["taskset", "-c", str(FIRST), sys.executable, "-c", "import time; time.sleep(120)"])
-    same = Forking()
+    same = Forking(own_session=True)
     try:
         os.sched_setaffinity(same.pid, FIRST)
         (theirs,) = same.tell("daemon")

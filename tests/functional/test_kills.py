@@ -124,7 +124,8 @@ def real(tmp_path: Path, host: LiveHost, libvirtd: str, start_guest: Callable[..
         def observe() -> object:
             now = masks(guest.pid) | masks(pid) | masks(vhost)
             assert {tid for tid in initial if tid not in now} <= set(masks(guest.pid)) | set(initial)
-            return {tid: now[tid] for tid in initial if tid in now}, host.definition(guest.uuid)
+            names = host.named_pins(guest.uuid)
+            return {tid: now[tid] for tid in initial if tid in now}, host.definition(guest.uuid), names
 
         changes = [
             change(host, daemon(pid), FIRST),
@@ -146,6 +147,7 @@ def simulated(tmp_path: Path) -> Environment:
     """A host and a plan with every kind of change, including work queues, a partition, and memory with a numatune."""
     file = tmp_path / "host"
     host = FileHost(file)
+    host.has_metadata = True
     scope = Target("partition", "g1.scope", None, "g1.scope")
     queues = Target("workqueue", "", None, "unbound")
     host.add(emulator(), "0-7", "0-3")

@@ -40,7 +40,7 @@ pytestmark = [
 ]
 ANN = Caller("ann", "cli", "req-1")
 CPUS = sorted(os.sched_getaffinity(0))
-AGENT = Path(__file__).parents[1] / "support" / "agent_process.py"
+SUPPORT = Path(__file__).parents[1] / "support"
 
 
 @dataclass
@@ -52,39 +52,66 @@ class Host:
     path: Path
     busy: int
     store: Store
+    database: str
 
     def service(self, ahead: timedelta = timedelta()) -> ServiceParts:
         """A service of its own, as after a restart, whose clock is ahead."""
         now = lambda: datetime.now(UTC) + ahead  # noqa: E731
         return compose({"h1": self.client}, self.store, now, lambda: uuid.uuid4().hex[:12], 0.0)
 
-    def plan(self, parts: ServiceParts) -> Plan:
-        """A plan that moves the process to the first CPU."""
-        request = Request(processes=(str(self.busy),), busy_threshold=NEVER_BUSY, housekeeping=str(CPUS[0]))
+    def plan(self, parts: ServiceParts, cpu: int = CPUS[0]) -> Plan:
+        """A plan that moves the process to one CPU."""
+        request = Request(processes=(str(self.busy),), busy_threshold=NEVER_BUSY, housekeeping=str(cpu))
         return parts.service.plan("h1", request, None, 0.0, ANN)
 
     @contextmanager
     def stalled(self) -> Iterator[None]:
         """The agent does not run within this block."""
         self.agent.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.agent.pid, os.WSTOPPED | os.WNOWAIT)
         try:
             yield
         finally:
             self.agent.send_signal(signal.SIGCONT)
 
+    @contextmanager
+    def stopped_controller(self, plan: Plan, when: str) -> Iterator["subprocess.Popen[str]"]:
+        """Another controller that applies the plan and has stopped itself; it goes on at the end of this block."""
+        command = [sys.executable, SUPPORT / "controller_process.py", self.database, self.path, plan.id, when]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as controller:
+            try:
+                _, status = os.waitpid(controller.pid, os.WUNTRACED)
+                assert os.WIFSTOPPED(status)
+                yield controller
+            finally:
+                controller.send_signal(signal.SIGCONT)
+
+    def cpus(self) -> set[str]:
+        """The masks of the process's threads."""
+        return set(masks(self.busy).values())
+
     def is_moved(self) -> bool:
-        return set(masks(self.busy).values()) == {str(CPUS[0])}
+        return self.cpus() == {str(CPUS[0])}
 
 
 @pytest.fixture
 def host(libvirtd: str, tmp_path: Path) -> Iterator[Host]:
-    with process(THREADS.format(count=2)) as busy, open_store(f"sqlite:///{tmp_path}/centre.sqlite") as store:
+    database = f"sqlite:///{tmp_path}/centre.sqlite"
+    with process(THREADS.format(count=2)) as busy, open_store(database) as store:
         path = tmp_path / "agent.sock"
         (tmp_path / "journal").mkdir()
-        command = [sys.executable, AGENT, path, str(os.getuid()), tmp_path / "journal", libvirtd, str(busy)]
+        command = [
+            sys.executable,
+            SUPPORT / "agent_process.py",
+            path,
+            str(os.getuid()),
+            tmp_path / "journal",
+            libvirtd,
+            str(busy),
+        ]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as agent:
             assert agent.stdout and agent.stdout.readline() == "ready\n"
-            yield Host(agent, AgentClient("h1", path), path, busy, store)
+            yield Host(agent, AgentClient("h1", path), path, busy, store, database)
             agent.send_signal(signal.SIGCONT)
             agent.communicate(timeout=20)
 
@@ -192,3 +219,55 @@ def test_a_killed_service_whose_call_the_agent_has(host):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         require_truth(host, new)
+
+
+def results(parts: ServiceParts, run: str) -> list[tuple[str, str]]:
+    """The actions and results of the trail's records about one run, oldest first."""
+    records = parts.service.audit("h1", None, None, PageRequest(100)).items
+    return sorted((r.action, r.result) for r in records if r.subject.split(":")[0].split(" ")[0] == run)
+
+
+@pytest.mark.fault(36)
+def test_a_controller_that_stopped_before_the_begin_is_refused_after_another_took_over(host):
+    """The agent's journal is the fence: it has the stopped controller's run as closed, and refuses its begin."""
+    with closing(host.service(timedelta(minutes=1))) as parts:
+        late = host.plan(parts)
+        with host.stopped_controller(late, "before") as controller:
+            (open_run,) = host.store.runs.running()
+            assert parts.service.run(open_run.id).error == NEVER_BEGUN
+            mine = parts.service.apply(host.plan(parts, CPUS[1]).id, False, ANN)
+            *_, last = parts.service.follow(mine.id)
+            assert (last.run.state, host.cpus()) == ("applied", {str(CPUS[1])})
+            controller.send_signal(signal.SIGCONT)
+            assert controller.communicate(timeout=20)[0] == f"{RunConflict.code}\n"
+        assert host.cpus() == {str(CPUS[1])}
+        assert host.client.entries(open_run.id) == ()
+        assert host.client.run(open_run.id).state == parts.service.run(open_run.id).state == "failed"
+        ended = [("run.apply", "started"), ("run.end", f"failed: {NEVER_BEGUN}")]
+        assert results(parts, open_run.id) == ended
+        assert parts.service.run(mine.id).state == "applied"
+        assert parts.service.verify_audit().ok
+
+
+@pytest.mark.fault(36)
+def test_a_controller_that_stopped_during_an_apply_overwrites_nothing_that_another_did(host):
+    """The agent ends the run without its controller; another controller rolls it back before the first one goes on."""
+    with closing(host.service(timedelta(minutes=1))) as parts:
+        before = host.cpus()
+        with host.stopped_controller(host.plan(parts), "during") as controller:
+            deadline = time.monotonic() + 20
+            while only_run(parts).state == "running":
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            run = only_run(parts)
+            assert (run.state, host.cpus()) == ("applied", {str(CPUS[0])})
+            undo = parts.service.rollback(run.id, ANN)
+            *_, last = parts.service.follow(undo.id)
+            assert (last.run.state, host.cpus()) == ("rolled_back", before)
+            recorded = results(parts, run.id)
+            controller.send_signal(signal.SIGCONT)
+            assert controller.communicate(timeout=20)[0] == "rolled_back\n"
+        assert host.cpus() == before
+        assert host.client.run(run.id).state == parts.service.run(run.id).state == "rolled_back"
+        assert results(parts, run.id) == recorded
+        assert parts.service.verify_audit().ok

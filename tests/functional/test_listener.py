@@ -211,6 +211,8 @@ def test_events_wait_while_the_token_is_wrong(tmp_path, rabbit, pinner):
         ("", "[nova_listener] transport_url"),
         ("[nova_listener]\ntransport_url = nonsense://u:hunter2@h/\n", "[nova_listener] transport_url"),
         ("[nova_listener]\ntransport_url = rabbit://h/\ntoken_file = /no/such/file\n", "token_file"),
+        ("[nova_listener]\ntransport_url = rabbit://h/\nserver = foo\n", "[nova_listener] server: 'foo'"),
+        ("[nova_listener]\ntransport_url = rabbit://h/\ntopics =\n", "[nova_listener] topics"),
         ("[nova_listener]\ntransport_url = rabbit://h/\n[agent]\nstate_dir = /dev/null\n", "[agent] state_dir"),
     ],
 )

@@ -22,8 +22,10 @@ from pinner.planning.planner import plan
 pytestmark = pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs")
 
 METADATA = """<metadata><nova:instance xmlns:nova="http://openstack.org/xmlns/libvirt/nova/1.1"><nova:name>i</nova:name>
-<nova:flavor name="m1" id="1"><nova:extraSpecs>{specs}</nova:extraSpecs></nova:flavor></nova:instance></metadata>"""
-SPEC = '<nova:extraSpec name="hw:cpu_policy">dedicated</nova:extraSpec>'
+<nova:flavor name="m1" id="1">{specs}</nova:flavor></nova:instance></metadata>"""
+SPEC = '<nova:extraSpecs><nova:extraSpec name="hw:cpu_policy">dedicated</nova:extraSpec></nova:extraSpecs>'
+BEFORE_32 = ""
+"""Without extra specs in the metadata, the pins of the definition show that Nova dedicated CPUs."""
 PINS = """<cputune><vcpupin vcpu='0' cpuset='{cpu}'/><vcpupin vcpu='1' cpuset='{cpu}'/><emulatorpin cpuset='{cpu}'/>
 <iothreadpin iothread='1' cpuset='{cpu}'/></cputune>"""
 
@@ -77,7 +79,7 @@ def own_threads(guest):
 
 
 @pytest.mark.fault(15)
-@pytest.mark.parametrize("specs", [SPEC, ""], ids=["by its metadata", "by its pins"])
+@pytest.mark.parametrize("specs", [SPEC, BEFORE_32], ids=["by its metadata", "by its pins"])
 def test_plan_apply_and_drift_never_touch_a_pinned_guest(host, journal, start_pinned, floating, observe, specs):
     pinned = start_pinned(specs)
     before = masks(pinned.pid)
@@ -94,7 +96,7 @@ def test_plan_apply_and_drift_never_touch_a_pinned_guest(host, journal, start_pi
     assert masks(pinned.pid) == before
 
 
-@pytest.mark.parametrize("specs", [SPEC, ""], ids=["by its metadata", "by its pins"])
+@pytest.mark.parametrize("specs", [SPEC, BEFORE_32], ids=["by its metadata", "by its pins"])
 def test_emulator_threads_of_a_pinned_guest_move_only_on_request(host, journal, start_pinned, observe, specs):
     pinned, request = start_pinned(specs), Request(nova_emulators=True)
     before = masks(pinned.pid)
@@ -149,7 +151,7 @@ def test_a_new_pinned_guest_races_an_apply(host, journal, start_pinned, floating
 def test_nova_conf_is_read_again_before_an_apply(libvirt, journal, floating, observe, tmp_path, line, theirs):
     file: Path = tmp_path / "nova.conf"
     file.write_text("[compute]\n")
-    host = LiveHost(libvirt, lambda: configured(NovaSets(), nova_conf.read([file])))
+    host = LiveHost(libvirt, lambda guests: configured(NovaSets(), nova_conf.read([file]), guests))
     new_plan = plan(observe(floating, nova=nova_conf.read([file])), "s", Request())
     assert new_plan.roles.vcpu >= SECOND
     before = masks(floating.pid)

@@ -53,8 +53,8 @@ class Pinner:
     def apply(self, plan: Plan, *, persist: bool = False) -> str:
         return self._ended(self.service.apply(plan.id, persist, CALLER).id, "applied")
 
-    def rollback(self, run: str) -> None:
-        self._ended(self.service.rollback(run, CALLER).id, "rolled_back")
+    def rollback(self, run: str, state: str = "rolled_back") -> None:
+        self._ended(self.service.rollback(run, CALLER).id, state)
 
     def drift(self) -> list[tuple[str, int | None]]:
         return [(each.target.kind, each.target.part) for each in self.service.drift("here").drifts]
@@ -184,11 +184,12 @@ def test_pins_that_pinner_wrote_to_the_definition_are_its_own_and_a_rollback_giv
     virsh("vcpupin", guest.name, "0", str(ONLINE[0]), "--config")
     assert f"vcpu 0 to {ONLINE[0]};" in why_skipped(pinner.plan(), guest)
 
-    pinner.rollback(run)
+    pinner.rollback(run, "rolled_back_partly")
     inactive = virsh("dumpxml", "--inactive", guest.name)
     assert set(re.findall(r"<(\w+pin) (?:vcpu='(\d)' )?cpuset='(\S+?)'", inactive)) == {
-        ("vcpupin", "1", str(ONLINE[0]))
-    }
+        ("vcpupin", "0", str(ONLINE[0])),
+        ("vcpupin", "1", str(ONLINE[0])),
+    }, "the operator's first pin is back, and the later one stays"
     assert f"vcpu 1 to {ONLINE[0]};" in why_skipped(pinner.plan(), guest)
 
 

@@ -50,26 +50,26 @@ def sleepers(account):
         yield started
 
 
-def look(pids, owners: AffinityOwners = NO_OWNERS) -> Snapshot:
+def observe(pids, owners: AffinityOwners = NO_OWNERS) -> Snapshot:
     """This machine with no other process than these."""
     taken = take_snapshot(Path("/"), "h1", None, sample_seconds=0.5, now=lambda: NOON, owners=owners)
     return replace(taken, processes=tuple(each for each in taken.processes if each.pid in pids))
 
 
 def test_idle_tasksets_of_a_user_on_every_cpu_change_no_set(account, sleepers):
-    taken = look(sleepers)
+    taken = observe(sleepers)
     assert {(each.user, each.reserves) for each in taken.processes} == {(account.uid, "")}
     assert {each.pid: str(each.threads[0].affinity) for each in taken.processes} == {
         pid: str(cpu) for pid, cpu in sleepers.items()
     }
     made = plan(taken, "s", Request())
-    assert made.roles == plan(look(()), "s", Request()).roles
+    assert made.roles == plan(observe(()), "s", Request()).roles
     assert made.blocked == ""
     (told,) = (warning for warning in made.warnings if "are allocated although" in warning)
     assert f"process sleep ({min(sleepers)}) of user {account.uid} (CPUs {sleepers[min(sleepers)]})" in told
 
 
 def test_those_of_a_configured_user_block_the_plan_with_their_names(account, sleepers):
-    made = plan(look(sleepers, AffinityOwners.of([f"user:{account.name}"])), "s", Request())
+    made = plan(observe(sleepers, AffinityOwners.of([f"user:{account.name}"])), "s", Request())
     assert made.blocked.startswith("restricted affinities leave a role fewer than 1 core of a node: process sleep (")
     assert f"of user {account.uid}" in made.blocked

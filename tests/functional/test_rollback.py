@@ -100,6 +100,28 @@ def test_persist_writes_the_definition_and_rollback_restores_it(host, journal, s
     assert definition() == before
 
 
+@pytest.mark.fault(52)
+def test_a_pin_that_an_operator_changed_in_the_definition_stays_and_is_named(host, journal, start_guest, libvirtd):
+    """The operator changes one pin after the apply; only pinner's own pins are taken back."""
+    guest = start_guest(persistent=True)
+    assert apply(plan_of(host, whole(host, guest)), host, journal, persist=True).state == "applied"
+    private_libvirt.virsh(libvirtd, "vcpupin", guest.name, "0", str(FIRST), "--config")
+    run = rollback(host, journal)
+    assert run.state == "rolled_back_partly"
+    assert f"it is pinned to {FIRST} by an operator or another program since, and stays so" in run.error
+    xml = private_libvirt.virsh(libvirtd, "dumpxml", "--inactive", guest.name)
+    assert re.findall(r"<(\w+pin) (?:vcpu='(\d)' )?cpuset='(\S+?)'", xml) == [("vcpupin", "0", str(FIRST))]
+
+
+@pytest.mark.fault(22)
+def test_a_guest_that_was_undefined_since_is_not_defined_again(host, journal, start_guest, libvirtd):
+    guest = start_guest(persistent=True)
+    apply(plan_of(host, whole(host, guest)), host, journal, persist=True)
+    private_libvirt.virsh(libvirtd, "undefine", guest.name)
+    assert rollback(host, journal).state == "rolled_back"
+    assert guest.name in private_libvirt.virsh(libvirtd, "list", "--name", "--transient").split()
+
+
 @pytest.mark.fault(22)
 def test_persist_of_a_transient_guest_is_refused(host, journal, start_guest):
     guest = start_guest()

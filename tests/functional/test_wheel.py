@@ -15,6 +15,7 @@ from support import wheel
 
 ETC = {
     "libvirt-qemu-hook",
+    "libvirt-strip-pins",
     "pinner-agent.service",
     "pinner-api.service",
     "pinner-api.socket",

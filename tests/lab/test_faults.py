@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from support.lab import apply, daemon, guests, masks, plan, rollback, server, wrong
 
+from pinner.model.change import AffinityChange
 from pinner.model.errors import Invalid, StalePlan
 
 CPUS = "/sys/devices/system/cpu"
@@ -91,7 +92,8 @@ def assert_undone_or_done(host, run):
     entries, now = server(host).entries(run), masks(host)
     assert {"done", "failed"} <= {entry.state for entry in entries} <= {"done", "failed", "undone"}
     for entry in entries:
-        for thread in entry.change.before if entry.state != "done" else ():
+        is_undone = isinstance(entry.change, AffinityChange) and entry.state != "done"
+        for thread in entry.change.before if is_undone else ():
             _, mask = now.get((thread.tid, thread.started), ("", thread.cpus))
             assert mask == thread.cpus, f"{entry.change.target} is on {mask}"
 

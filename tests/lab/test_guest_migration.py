@@ -47,6 +47,14 @@ def destination(hosts):
     hosts[1].run(f"virsh -q destroy {GUEST}", check=False)
 
 
+@pytest.fixture
+def hooked(destination):
+    """The destination with pinner's hook script."""
+    destination.run("pinner nova install-hooks --yes && systemctl restart libvirtd.service")
+    yield destination
+    destination.run("pinner nova remove-hooks --yes && systemctl restart libvirtd.service")
+
+
 def set_policy(host, mode, guest=GUEST):
     """Set a policy that moves only the guest: by its UUID on a host where it is not yet."""
     request = Request("shared-pool", guests=(guest,))
@@ -106,3 +114,21 @@ def test_a_guest_leaves_without_its_pins_and_is_placed_on_arrival(source, destin
         assert threads(destination) == ({there}, {there})
         assert {drift.target.name for drift in server(destination).drift(name(destination)).drifts} == {GUEST}
     assert [each.name for each in inventory(source).guests] == []
+
+
+@pytest.mark.parametrize("released", ["never", "for a host of the same size"])
+def test_the_hook_script_frees_a_guest_that_keeps_cpus_which_its_destination_lacks(source, hooked, released):
+    """The release is late, or does not know the destination. Without the script libvirt refuses the migration."""
+    here, there = inventory(source).topology.online, inventory(hooked).topology.online
+    if released == "never":
+        assert not roles(source).vcpu <= there
+    else:
+        assert send_event(source, "leaving", "instance.live_migration_pre.start").known
+        assert threads(source) == ({here}, {here})
+    migrate = f"virsh -q migrate --live {GUEST} qemu+tcp://{hooked.address}/system tcp://{hooked.address}"
+    hooked.run("mv /etc/libvirt/hooks/qemu.d/pinner /root/")
+    assert "out of range" in source.run(migrate, check=False).err
+    hooked.run("mv /root/pinner /etc/libvirt/hooks/qemu.d/")
+    source.run(migrate)
+    assert threads(hooked) == ({there}, {there})
+    assert "pin " not in hooked.run(f"virsh dumpxml {GUEST}").out

@@ -105,7 +105,7 @@ def test_an_apply_is_refused_after_a_set_of_nova_has_grown(nova_host):
     host, dedicated, shared = nova_host
     new_plan, before = plan(host), masks(host)
     grown = dedicated | CpuSet.of([max(shared)])
-    with nova_conf(host, cpu_dedicated_set=grown, cpu_shared_set=shared):
+    with nova_conf(host, cpu_dedicated_set=grown, cpu_shared_set=shared - grown):
         with pytest.raises(NovaConflict, match=f"cpu_dedicated_set {grown}"):
             server(host).apply(new_plan.id, False, CALLER)
         with pytest.raises(NovaConflict, match=f"housekeeping {max(shared)}"):

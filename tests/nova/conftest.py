@@ -1,5 +1,6 @@
 """A real broker, and Nova's own code that emits notifications through it."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import private_rabbit
 import pytest
+
+REQUEST = "req-00000000-0000-4000-8000-{:012d}"
 
 
 @pytest.fixture(scope="session")
@@ -36,8 +39,13 @@ def emit(tmp_path_factory, rabbit):
     ):
         assert process.stdout.readline() == "ready\n", (folder / "log").read_text()
 
-        def emit(action, phase, *, publisher, host, uuid):
+        numbers = itertools.count(7)
+
+        def emit(action, phase, *, publisher, host, uuid, **more):
+            """``more``: the request (each notification has its own by default), the flavor's name and extra specs, and
+            how many seconds ago the notification was sent."""
             notification = {"action": action, "phase": phase, "publisher": publisher, "host": host, "uuid": uuid}
+            notification |= {"request": REQUEST.format(next(numbers))} | more
             print(json.dumps(notification), file=process.stdin, flush=True)
             assert process.stdout.readline() == "ok\n", (folder / "log").read_text()
 

@@ -22,6 +22,8 @@ pytestmark = [
 
 NAME = f"nova-{os.getpid()}"
 LATENCY_LIMIT = 3.0
+CONFIG = RARE_RESYNC + "[nova]\nignore_nova_conf = true\n"
+"""The machine has guests of Nova and no configuration of Nova."""
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,7 @@ def observe(libvirtd):
 def server(libvirtd, rabbit, tmp_path_factory):
     """A policy server that gets its events through a listener; its resync is rare."""
     with (
-        fresh_policy_server(libvirtd, RARE_RESYNC) as server,
+        fresh_policy_server(libvirtd, CONFIG) as server,
         listening(tmp_path_factory.mktemp("listener"), rabbit.url, server.url) as listener,
     ):
         listener.wait_for("listening")
@@ -103,14 +105,15 @@ RESTART = "destroy start"
 )
 def test_the_guest_is_placed_again_and_moved_once(server, placed, observe, emit, do, action, steps):
     guest, before = observe(), len(server.runs())
-    notify = partial(emit, action, publisher=server.host, host=server.host, uuid=guest.uuid)
+    request = "req-00000000-0000-4000-8000-000000000007"
+    notify = partial(emit, action, publisher=server.host, host=server.host, uuid=guest.uuid, request=request)
     notify("start")
     do(steps.split(), guest)
     notify("end")
     notify("end")
     took = wait_until(placed, 20)
     assert took < LATENCY_LIMIT, f"reconciled after {took:.3f} s"
-    source = "nova req-00000000-0000-4000-8000-000000000007, user ann"
+    source = f"nova {request}, user ann"
     event = f"guest {guest.uuid}: instance.{action}.end, reported by {source}"
     assert wait_until(lambda: guest_events(server)[:2] == [event, event], 10) < 10, guest_events(server)
     time.sleep(1)

@@ -7,6 +7,7 @@ from support.hosts import GIB, guest, process, snapshot, topology
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import NovaIdentity
+from pinner.model.guest_numa import GuestCell, GuestNuma, MemoryBinding
 
 
 @st.composite
@@ -37,6 +38,26 @@ flavors = st.fixed_dictionaries(
 
 
 @st.composite
+def numa(draw, top):
+    """What binds a guest to nodes: nothing, the memory of all its vCPUs or of the vCPUs of each cell, or huge pages;
+    also nodes without CPUs, or without memory."""
+    nodes = st.lists(st.sampled_from([node.id for node in top.nodes]), min_size=1, max_size=2, unique=True)
+    modes = st.sampled_from(["strict", "strict", "preferred", "restrictive"])
+    binding = st.one_of(st.none(), st.builds(MemoryBinding, modes, nodes.map(tuple)))
+    cells = tuple(GuestCell(cell, CpuSet.of((2 * cell, 2 * cell + 1)), GIB, draw(binding)) for cell in range(2))
+    huge = st.dictionaries(nodes.map(min), st.integers(0, GIB), max_size=2)
+    pins = st.lists(st.sampled_from([cpu.id for cpu in top.cpus]), min_size=1).map(CpuSet.of)
+    return draw(
+        st.one_of(
+            st.just(GuestNuma()),
+            st.just(GuestNuma(cells)),
+            st.builds(GuestNuma, memory=binding, huge_kib=huge),
+            st.builds(GuestNuma, st.just(cells), pins=st.dictionaries(st.integers(0, 4), pins, max_size=3)),
+        )
+    )
+
+
+@st.composite
 def snapshots(draw):
     top = draw(topologies())
     every = [cpu.id for cpu in top.cpus]
@@ -57,6 +78,7 @@ def snapshots(draw):
             dedicated=draw(st.booleans()) and draw(st.booleans()),
             nova=NovaIdentity("i", "p", "u", "f", draw(flavors)),
             policy=draw(st.sampled_from(["", "", "isolate", "share"])),
+            numa=draw(numa(top)),
         )
         for number in range(draw(st.integers(0, 4)))
     ]

@@ -4,18 +4,20 @@ The executor's tests use it because they need failures at chosen moments: a refu
 between two readings, another program that moves threads. Real guests and processes are in tests/functional.
 """
 
+import re
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from support.values import cpus, make_plan
 
 from pinner.model.bounds import Bounds
-from pinner.model.change import AffinityChange, PlannedChange, State, Target, ThreadKey, ThreadMask
+from pinner.model.change import AffinityChange, NamedPins, PartPin, PlannedChange, State, Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import Busy, Gone
+from pinner.model.errors import ApplyFailed, Busy, Gone
 from pinner.model.lineage import Lineage
 from pinner.model.nova import NovaOwns
 from pinner.model.plan import Plan
+from pinner.model.text import pins_text
 
 Write = tuple[str, str]
 """A write to the host: a target or a thread id, and the CPUs."""
@@ -28,8 +30,16 @@ class InMemoryHost:
         self.threads: dict[Target, list[ThreadMask]] = {}
         self.definitions: dict[str, str] = {}
         """Of the guests that are persistent."""
+        self.has_metadata = False
+        """Whether its guests have metadata. Without it, a run has the changes of its plan and no others."""
+        self.names: dict[str, tuple[PartPin, ...]] = {}
+        """The pins that the metadata of each running guest names."""
+        self.defined_names: dict[str, tuple[PartPin, ...]] = {}
+        """The pins that the metadata of each definition names."""
         self.marked: set[str] = set()
         """The guests that are excluded by their metadata."""
+        self.cells: set[str] = set()
+        """The guests of Nova with NUMA cells."""
         self.per_node: dict[Target, dict[int, int]] = {}
         self.pages_stay: dict[int, int] = {}
         """KiB on each node that the kernel does not move."""
@@ -87,7 +97,7 @@ class InMemoryHost:
         return CpuSet.of(range(64)) - cpus(self.offline)
 
     def bounds(self) -> Bounds:
-        return Bounds(self.novas, frozenset(self.marked))
+        return Bounds(self.novas, frozenset(self.marked), frozenset(self.cells))
 
     def masks(self, target: Target) -> tuple[ThreadMask, ...]:
         self.before_read(target)
@@ -174,9 +184,30 @@ class InMemoryHost:
     def definition(self, guest: str) -> str:
         return self.definitions[guest]
 
-    def restore_definition(self, target: Target, definition: str) -> None:
+    def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
+        part = "" if target.part is None else f" {target.part}:"
+        pins = re.findall(rf"\[{target.kind}{part} ([^]]+)\]", self.definitions[target.owner])
+        if self.definitions[target.owner] != definition and any(cpus(pin) not in given for pin in pins):
+            raise ApplyFailed(str(target), f"it is pinned to {pins[0]} by an operator or another program since")
         self._record((f"definition of {target.name}", definition))
         self.definitions[target.owner] = definition
+
+    def named_pins(self, guest: str) -> NamedPins:
+        running = any(target.owner == guest and threads for target, threads in self.threads.items())
+        if not self.has_metadata or (not running and guest not in self.definitions):
+            raise Gone(f"guest {guest}")
+        return NamedPins(
+            self.names.get(guest, ()) if running else None,
+            self.defined_names.get(guest, ()) if guest in self.definitions else None,
+        )
+
+    def name_pins(self, target: Target, pins: NamedPins) -> None:
+        self._record((str(target), pins_text(pins.live or pins.definition or ())))
+        for names, given in ((self.names, pins.live), (self.defined_names, pins.definition)):
+            if given:
+                names[target.owner] = given
+            elif given is not None:
+                names.pop(target.owner, None)
 
     def memory(self, target: Target) -> dict[int, int]:
         if target not in self.per_node:

@@ -11,6 +11,7 @@ from support.values import NOON, cpus, make_change, make_entries, make_plan, mak
 from pinner import codec
 from pinner.model.agent_audit import Anchor, SignedHead
 from pinner.model.audit import AuditRecord, Caller
+from pinner.model.capacity import Capacity, with_sizes
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift, DriftReport
@@ -36,6 +37,7 @@ from pinner.model.request import AUTO, Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 from pinner.model.verification import AgentTrail, Verification, verification
+from pinner.planning import capacity
 from pinner.service.audit_export import export_lines
 from pinner.service.protocol import GuestExclusion, StrategyInfo
 
@@ -107,6 +109,10 @@ class InMemoryService:
 
     def topology(self, host: str) -> Topology:
         return self.observe(host, 0.0).topology
+
+    def capacity(self, host: str, vcpus: int | None = None) -> Capacity:
+        found = capacity.capacity(self.observe(host, 0.0), Request())
+        return with_sizes(found, (1, 2, 4) if vcpus is None else (vcpus,))
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         taken = self.observe(host, 5.0 if sample_seconds is None else sample_seconds)

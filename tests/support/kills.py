@@ -25,7 +25,7 @@ from pinner.apply.ports import Host
 from pinner.apply.recover import RecoveryPolicy, recover
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
-from pinner.model.change import PartitionState, State, Target, ThreadMask, cpus_of
+from pinner.model.change import NamedPins, PartitionState, State, Target, ThreadMask, cpus_of
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed
 from pinner.model.journal import Run
@@ -33,7 +33,7 @@ from pinner.model.plan import Plan
 from pinner.store.journal import Journal
 
 NEVER = -1
-WRITES = ("pin", "set_mask", "set_state", "restore_definition", "set_numatune", "move_memory")
+WRITES = ("pin", "set_mask", "set_state", "restore_definition", "set_numatune", "move_memory", "name_pins")
 RECORDS = ("begin", "intend", "note", "end")
 
 
@@ -179,7 +179,7 @@ class FileHost(InMemoryHost):
     It has features that a plain machine lacks: a second NUMA node and cgroup v2 partitions.
     """
 
-    SAVED = ("threads", "definitions", "per_node", "numatunes", "states")
+    SAVED = ("has_metadata", "threads", "definitions", "names", "defined_names", "per_node", "numatunes", "states")
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -212,8 +212,12 @@ class FileHost(InMemoryHost):
         super().set_state(target, state)
         self.save()
 
-    def restore_definition(self, target: Target, definition: str) -> None:
-        super().restore_definition(target, definition)
+    def restore_definition(self, target: Target, definition: str, given: Collection[CpuSet]) -> None:
+        super().restore_definition(target, definition, given)
+        self.save()
+
+    def name_pins(self, target: Target, pins: NamedPins) -> None:
+        super().name_pins(target, pins)
         self.save()
 
     def set_numatune(self, target: Target, nodes: str) -> None:
@@ -232,4 +236,4 @@ class FileHost(InMemoryHost):
     def changeable_state(self) -> object:
         """Everything that a plan can change, to compare two states of the host."""
         memory = {target: {node: kib for node, kib in nodes.items() if kib} for target, nodes in self.per_node.items()}
-        return self.kernel(), self.definitions, memory, self.numatunes, self.states
+        return self.kernel(), self.definitions, self.names, self.defined_names, memory, self.numatunes, self.states

@@ -30,7 +30,7 @@ class Listener:
     def log(self) -> str:
         return (self._folder / "listener.log").read_text()
 
-    def wait_for(self, pattern: str, seconds: float = 20.0) -> None:
+    def wait_for(self, pattern: str, seconds: float = 60.0) -> None:
         """Wait until the log matches a regular expression."""
         until(lambda: re.search(pattern, self.log), seconds, lambda: self.log)
 
@@ -44,7 +44,7 @@ class Listener:
 
 
 @contextmanager
-def listening(folder: Path, url: str, server: str, extra: str = "") -> Iterator[Listener]:
+def listening(folder: Path, url: str, server: str, extra: str = "", program: str = LISTENER) -> Iterator[Listener]:
     """A listener that receives from the broker at ``url`` and sends to the pinner at ``server``."""
     folder.mkdir(exist_ok=True)
     config = folder / "listener.conf"
@@ -52,7 +52,7 @@ def listening(folder: Path, url: str, server: str, extra: str = "") -> Iterator[
         f"[agent]\nstate_dir = {folder}/state\n[nova_listener]\ntransport_url = {url}\nserver = {server}\n{extra}\n"
     )
     with (folder / "listener.log").open("ab") as out:
-        command = [sys.executable, "-c", LISTENER, "--config-file", str(config)]
+        command = [sys.executable, "-c", program, "--config-file", str(config)]
         process = subprocess.Popen(command, stdout=out, stderr=out)
     try:
         yield Listener(process, folder)
@@ -61,14 +61,16 @@ def listening(folder: Path, url: str, server: str, extra: str = "") -> Iterator[
         process.wait(20)
 
 
-def publish(url: str, sample: dict[str, Any] | bytes, *, topic: str = TOPIC) -> None:
+def publish(
+    url: str, sample: dict[str, Any] | bytes, *, topic: str = TOPIC, exchange: kombu.Exchange = EXCHANGE
+) -> None:
     """Send a notification as oslo.messaging's messagingv2 driver does; bytes are sent as they are."""
     body = sample
     if isinstance(sample, dict):
         message = {"message_id": "m", "timestamp": TIMESTAMP, "_unique_id": str(time.time_ns()), **sample}
         body = json.dumps({"oslo.version": "2.0", "oslo.message": json.dumps(message)}).encode()
     with _connection(url) as connection:
-        producer = connection.Producer(exchange=EXCHANGE, routing_key=topic)
+        producer = connection.Producer(exchange=exchange, routing_key=topic)
         producer.publish(body, content_type="application/json", content_encoding="utf-8")
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 from support.accounts import api_config
 from support.kernel import masks, names
 from support.unix_http import http_client
@@ -77,9 +78,15 @@ class PolicyServer:
 
     def policy(self, mode: str, guests: Iterable[str], processes: Iterable[str] = (), **request: object) -> None:
         """Set a policy that moves only the named guests and processes; no process reaches its busy threshold."""
-        request |= {"busy_threshold": NEVER_BUSY, "guests": list(guests), "processes": list(processes)}
-        answer = self.http.put(f"/hosts/{self.host}/policy", json={"mode": mode, "request": request})
+        answer = self.put_policy(mode, guests, processes, **request)
         assert answer.status_code == 200, answer.text
+
+    def put_policy(
+        self, mode: str, guests: Iterable[str], processes: Iterable[str] = (), **request: object
+    ) -> httpx.Response:
+        """The answer to the policy of ``policy``."""
+        request |= {"busy_threshold": NEVER_BUSY, "guests": list(guests), "processes": list(processes)}
+        return self.http.put(f"/hosts/{self.host}/policy", json={"mode": mode, "request": request})
 
     def roles(self) -> dict[str, str]:
         """The CPUs of housekeeping, emulator and vcpu in the recorded placement; empty without a placement."""

@@ -82,6 +82,8 @@ OWN = Samples(
         "b72e95d140fc4a6e8f3b6d2a17c05e94",
         "nfv.medium",
         {"hw:numa_nodes": "1", "hw_rng:allowed": "true"},
+        "8e4b1f60-2c9d-4a75-b3e8-d6f01a7c5923",
+        has_specs=True,
     ),
 )
 NOVA = Samples(
@@ -97,6 +99,8 @@ NOVA = Samples(
         "fake",
         "test_flavor",
         {"hw:watchdog_action": "disabled"},
+        "a22d5517-147c-4147-a0d1-e698df5cd4e3",
+        has_specs=True,
     ),
 )
 SETS = (OWN, NOVA) if os.environ.get("PINNER_NOVA_SAMPLES") else (OWN,)

@@ -1,10 +1,12 @@
 """Small values of the model, for tests in which their content does not matter."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from pinner.model.change import AffinityChange, PartitionState, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.journal import Entry, Run
+from pinner.model.lineage import Lineage
 from pinner.model.plan import Basis, Plan, Roles, Score
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
@@ -88,4 +90,12 @@ def make_entries(run: str = "run-1", count: int = 3) -> tuple[Entry, ...]:
     return tuple(
         Entry(run=run, seq=n, change=make_change(100 + 10 * n, after=str(n)), state="intent", at=NOON)
         for n in range(1, count + 1)
+    )
+
+
+def recorded(changes: Iterable[AffinityChange], since: int = 10**9) -> tuple[Entry, ...]:
+    """The entries of a run that made these changes at ``since``, in clock ticks after boot."""
+    lineage = Lineage("boot-1", since)
+    return tuple(
+        Entry("run-1", seq, change, "done", NOON, lineage=lineage) for seq, change in enumerate(changes, start=1)
     )

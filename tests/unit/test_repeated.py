@@ -1,6 +1,7 @@
 """A failure that repeats fills no log."""
 
 import logging
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -48,3 +49,18 @@ def test_a_failure_that_comes_and_goes_is_logged_once_a_minute(failing, clock, t
     clock[0] += SECONDS
     failing.warn("fails")
     assert told() == ["fails", "works", "fails (2 times more since the last line)"]
+
+
+def test_a_failure_that_two_threads_meet_is_logged_once(failing, told):
+    """The second thread meets the failure while the first one writes the line."""
+
+    class MeetsItToo(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            LOG.removeHandler(self)
+            other = threading.Thread(target=failing.warn, args=("fails",))
+            other.start()
+            other.join(10.0)
+
+    LOG.addHandler(MeetsItToo())
+    failing.warn("fails")
+    assert told() == ["fails"]

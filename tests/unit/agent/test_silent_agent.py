@@ -49,6 +49,8 @@ def client(agent: subprocess.Popen[str], tmp_path: Path) -> AgentClient:
 @contextmanager
 def stopped(agent: subprocess.Popen[str]) -> Iterator[None]:
     agent.send_signal(signal.SIGSTOP)
+    # The signal reaches each thread when it runs next; until then the agent may accept connections.
+    os.waitid(os.P_PID, agent.pid, os.WSTOPPED | os.WNOWAIT)
     try:
         yield
     finally:

@@ -1,8 +1,11 @@
 """The agent's socket: a server and a client in one process, with the in-memory agent behind the server."""
 
+import os
 import socket
 import stat
 import struct
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +18,13 @@ from support.values import NOON, make_change, make_plan, make_run, make_snapshot
 from pinner.agent import wire
 from pinner.agent.calls import HANDLERS
 from pinner.agent.client import AgentClient
-from pinner.agent.protocol import Agent
-from pinner.agent.server import AgentServer
+from pinner.agent.line import Line
+from pinner.agent.protocol import Agent, Progress
+from pinner.agent.server import PROGRESS_SECONDS, AgentServer
 from pinner.model.drift import Drift
 from pinner.model.errors import HostUnreachable, NotFound, PinnerError, StalePlan
+from pinner.model.journal import Entry, Run
+from pinner.model.plan import Plan
 
 PLAN = make_plan(changes=(make_change(100), make_change(200)))
 
@@ -168,6 +174,64 @@ def test_a_caller_that_disconnects_does_not_stop_its_run(path: Path, client: Age
     while client.run("run-1").state == "running":
         pass
     assert client.run("run-1").state == "applied"
+
+
+class _LongRuns:
+    """An agent whose runs report progress of a process with 8,000 threads: one message is larger than the buffer of a
+    connection. Only ``apply`` is called."""
+
+    def apply(self, _plan: Plan, run: Run, progress: Progress) -> Run:
+        for seq in range(1, 4):
+            progress(Entry(run.id, seq, make_change(100, threads=8000), "done", NOON), 3)
+        return replace(run, state="applied", ended_at=NOON)
+
+
+def test_a_caller_that_stops_reading_in_the_middle_of_a_message_gets_its_answer(tmp_path: Path) -> None:
+    """The caller misses progress."""
+    server = AgentServer(_LongRuns(), tmp_path / "s", os.geteuid())  # type: ignore[arg-type]
+    server.start()
+    heard = []
+
+    def stop_reading(entry: Entry, _total: int) -> None:
+        heard.append(entry.seq)
+        if len(heard) == 1:
+            time.sleep(2 * PROGRESS_SECONDS)
+
+    try:
+        assert AgentClient("h1", tmp_path / "s").apply(PLAN, make_run(), stop_reading).state == "applied"
+    finally:
+        server.close()
+    assert heard == [1, 2]
+
+
+def test_a_message_that_was_cut_off_goes_on_before_a_sign_of_life() -> None:
+    """The caller reads again when the run has no progress to report."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        line = Line(ours)
+        line.offer(0.0, progress="x" * 1_000_000)
+        line.offer(0.0, progress="left out")
+        found: list[dict[str, object]] = []
+        reading = threading.Thread(target=lambda: found.extend(wire.receive(theirs, seconds=10) for _ in range(3)))
+        reading.start()
+        while len(found) < 2:
+            line.pulse()
+        line.send(1.0, result=1)
+        reading.join()
+    assert [next(iter(message)) for message in found[:2]] == ["progress", "alive"]
+
+
+def test_a_caller_that_never_reads_is_waited_for_once_and_for_its_answer() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        line = Line(ours)
+        line.offer(0.1, progress="x" * 1_000_000)
+        began = time.monotonic()
+        for _ in range(100):
+            line.offer(5.0, progress="left out")
+        assert time.monotonic() - began < 5.0
+        with pytest.raises(wire.Overdue):
+            line.send(0.1, result=1)
 
 
 def test_only_its_user_may_open_the_socket(path: Path) -> None:

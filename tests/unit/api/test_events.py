@@ -15,18 +15,21 @@ STARTED = {"host": "h1", "guest": GUEST, "event": "started"}
 @pytest.mark.parametrize("kind", ["started", "leaving", "gone"])
 def test_an_event_is_accepted(client, pinner, kind):
     answer = client.post(f"/v1/events/guest-{kind}", json=STARTED)
-    assert (answer.status_code, answer.json) == (202, {"host": "h1", "guest": GUEST, "known": True, "run": ""})
+    expected = {"host": "h1", "guest": GUEST, "known": True, "run": "", "ignored": ""}
+    assert (answer.status_code, answer.json) == (202, expected)
     (event,) = pinner.events
     assert (event.guest, event.kind, event.event, event.source) == (GUEST, kind, "started", "nobody")
 
 
 def test_every_field_of_an_event(client, pinner):
     nova = {"instance": "i", "project": "p", "user": "u", "flavor": "f", "extra_specs": {"pinner:excluded": "true"}}
+    nova |= {"flavor_id": "7", "has_specs": True}
     fields = {"guest": GUEST.upper(), "event": "e", "source": "nova req-1", "at": "2026-11-21T13:00:00+01:00"}
-    client.post("/v1/events/guest-leaving", json={**fields, "nova": nova, "cpus": "0-3"})
+    order = {"publisher": "h2", "request": "req-1"}
+    client.post("/v1/events/guest-leaving", json={**fields, **order, "nova": nova, "cpus": "0-3"})
     (event,) = pinner.events
     at = event.at
-    assert event == GuestEvent(GUEST, "leaving", "e", "nova req-1", at, NovaIdentity(**nova), event.cpus)
+    assert event == GuestEvent(GUEST, "leaving", "e", "nova req-1", at, NovaIdentity(**nova), event.cpus, **order)
     assert (at.isoformat(), str(event.cpus)) == ("2026-11-21T12:00:00+00:00", "0-3")
 
 

@@ -6,6 +6,7 @@ import pytest
 from support.in_memory_service import EVIL, STRATEGIES, sample_snapshot
 
 from pinner import codec
+from pinner.model.capacity import Capacity
 from pinner.model.drift import DriftReport
 from pinner.model.guest import Guest
 from pinner.model.journal import Entry, Run
@@ -156,6 +157,26 @@ def test_every_answer_has_a_request_id_of_its_own(client):
     ids = [client.get(path).headers["X-Openstack-Request-Id"] for path in ("/", "/", "/nowhere", "/v1/hosts/x")]
     assert all(re.fullmatch(r"req-[0-9a-f-]{36}", each) for each in ids)
     assert len({*ids}) == 4
+
+
+def test_the_room_of_a_host(client):
+    found = client.get("/v1/hosts/h1/capacity").json
+    assert (found["host"], found["mode"], found["strategy"]) == ("h1", None, "shared-pool")
+    shared = next(each for each in found["strategies"] if each["strategy"] == "shared-pool")
+    assert shared["guests"] == {"1": 1, "2": 0, "4": 0}
+    assert shared["nodes"][0] == {
+        "node": 0,
+        "cpus": "2-3",
+        "free_vcpus": 1,
+        "memory_kib": 1024,
+        "guests": {"1": 1, "2": 0, "4": 0},
+    }
+    asked = read(Capacity, client.get("/v1/hosts/h1/capacity?vcpus=3"))
+    assert {tuple(each.guests) for each in asked.strategies} == {(3,)}
+    for wrong in ("0", "-1", "1.5", "8193", "four", "", "[2]"):
+        refused = client.get("/v1/hosts/h1/capacity", query_string={"vcpus": wrong})
+        assert (refused.status_code, refused.json["error"]["details"]["field"]) == (400, "vcpus")
+    assert client.get("/v1/hosts/elsewhere/capacity").status_code == 404
 
 
 def test_a_policy_and_its_drift(client):

@@ -286,3 +286,18 @@ def _unless_dead(host, before_write):
         original(self, groups)
 
     return undo_groups
+
+
+@pytest.mark.fault(47)
+def test_beside_a_change_of_the_host_every_guest_that_does_not_answer_is_named_at_once(host, journal):
+    """Each guest would otherwise cost a run of its own, and its backoff."""
+    host.states[SCOPE] = MEMBER
+    plan = replace(the_plan(host), changes=(*the_plan(host).changes, StateChange(SCOPE, MEMBER, isolated("4-7"), "so")))
+    host.occupied = {"uuid-g1", "uuid-g3"}
+    run = apply(plan, host, journal)
+    assert (run.state, host.kernel(), host.writes) == ("undone", host.before, [])
+    assert run.error.startswith("2 of 5 guests and processes are not placed: guest g1 emulator: occupied")
+    assert states(journal, "uuid-g1") == states(journal, "uuid-g3") == ["failed", "undone"]
+    assert states(journal, "uuid-g2") == ["undone", "undone"]
+    failed = [entry for entry in journal.entries("run-1") if entry.state == "failed"]
+    assert [str(entry.change.target) for entry in failed] == ["guest g1 emulator", "guest g3 emulator"]

@@ -117,10 +117,14 @@ def test_emulator_threads_of_a_guest_that_nova_pinned(host, journal, asked, floa
             apply(plan, host, journal)
 
 
-def test_a_definition_that_nova_pinned_is_not_written(host, journal):
+@pytest.mark.parametrize("cells", [False, True], ids=["dedicated CPUs", "cells"])
+def test_a_definition_that_nova_pinned_is_not_written(host, journal, cells):
     """Nova's pins are read from the definition."""
     host.definitions[US] = "<cputune/>"
-    host.novas = NovaOwns(guests=(NovaGuest(US, "g1", cpus("20"), floating=True),))
+    if cells:
+        host.cells = {US}
+    else:
+        host.novas = NovaOwns(guests=(NovaGuest(US, "g1", cpus("20"), floating=True),))
     plan, run = the_plan(host, {emulator(): "1"}, emulators=True), make_run(persist=True)
     with pytest.raises(Invalid, match="persist"):
         executor.apply(plan, run, host, journal, lambda: NOON, lambda entry, total: None)

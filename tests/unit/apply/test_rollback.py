@@ -5,7 +5,7 @@ from support.values import NOON, cpus, make_run
 from pinner.apply import executor
 from pinner.model.change import ThreadMask
 from pinner.model.errors import ApplyFailed, Busy, Gone, NotFound, RunConflict
-from pinner.model.journal import Run
+from pinner.model.journal import IN_PART, Run
 from pinner.store.journal import Journal
 
 
@@ -68,6 +68,29 @@ def test_a_cpu_that_went_offline_is_named_and_the_rest_is_restored(host, journal
     host.before_write = lambda write: None
     assert rollback(host, journal, "run-3").state == "rolled_back"
     assert host.kernel() == host.before
+
+
+@pytest.mark.fault(1)
+@pytest.mark.parametrize("undoes", ["run-1", ""])
+def test_threads_get_the_online_cpus_of_their_masks_and_the_rest_once_it_is_online(host, journal, undoes):
+    """Whether the first rollback is repeated, or all runs are rolled back."""
+
+    def confined(write: Write) -> None:
+        if host.offline and cpus(host.offline) & cpus(write[1]):
+            raise ApplyFailed(write[0], f"the kernel grants CPUs {cpus(write[1]) - cpus(host.offline)}")
+
+    host.before_write = confined
+    host.offline = "7"
+    for name in ("run-2", "run-3"):
+        run = rollback(host, journal, name)
+        assert (run.state, states(journal)) == ("rolled_back_partly", ["stuck"] * 3)
+        assert host.kernel() == {tid: mask.replace("-7", "-6") for tid, mask in host.before.items()}
+        assert f"thread 200 had CPUs 0-7: CPUs 7 {IN_PART}" in run.error
+        assert "another program" not in run.error
+    host.offline = ""
+    assert rollback(host, journal, "run-4", undoes).state == "rolled_back"
+    assert host.kernel() == host.before
+    assert states(journal) == ["undone"] * 3
 
 
 @pytest.mark.fault(1)

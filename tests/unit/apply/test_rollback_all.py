@@ -201,6 +201,19 @@ def test_a_rollback_of_what_a_later_run_changed_again_names_that_run(host, journ
     assert rollback(host, journal, "r1", "back-2").state == "rolled_back"
 
 
+def test_a_later_run_that_is_rolled_back_in_part_is_not_asked_for_again(host, journal):
+    apply(host, journal, "r1", host.change(vcpu(0), "4"))
+    apply(host, journal, "r2", host.change(vcpu(0), "5"))
+    host.move(200, "7")
+    assert rollback(host, journal, "r2").state == "rolled_back_partly"
+    with pytest.raises(RunConflict) as refused:
+        rollback(host, journal, "r1", "back-2")
+    assert refused.value.message.endswith(
+        "run r2 has changed guest g1 vcpu 0 again since, and its rollback left that change in place; "
+        "roll back all runs (--all)"
+    )
+
+
 def test_a_partition_that_a_later_run_changed_again_is_refused_too(host, journal):
     apply(host, journal, "r1", StateChange(SCOPE, MEMBER, isolated("4-5"), "so"))
     apply(host, journal, "r2", StateChange(SCOPE, isolated("4-5"), isolated("4-7"), "so"))

@@ -10,7 +10,17 @@ from pinner import codec
 from pinner.model.nova import NovaConf
 from pinner.model.nova_report import NovaReport
 
-GOOD = NovaConf(("/etc/nova/nova.conf",), "8-15", "2-7", "", "both", ("versioned_notifications",), ("messagingv2",))
+GOOD = NovaConf(
+    ("/etc/nova/nova.conf",),
+    "8-15",
+    "2-7",
+    "",
+    "both",
+    ("versioned_notifications",),
+    ("messagingv2",),
+    power_management=True,
+    source="nova-compute, process 4711",
+)
 
 
 @pytest.fixture
@@ -36,7 +46,7 @@ def test_a_host_where_nothing_is_misconfigured(cli, saved):
     assert (result.status, result.err) == (0, "")
     lines = [line.strip().split(maxsplit=2) for line in result.out.splitlines()]
     assert lines[1:6] == [
-        ["Nova", "8-15", "cpu_dedicated_set (/etc/nova/nova.conf)"],
+        ["Nova", "8-15", "cpu_dedicated_set (/etc/nova/nova.conf; nova-compute, process 4711)"],
         ["Nova", "8-9", "dedicated to guest g1"],
         ["Nova", "15", "offline: Nova may have powered them down; pinner does not use them"],
         ["pinner", "2-7", "for vCPUs (in cpu_shared_set)"],

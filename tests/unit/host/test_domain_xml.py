@@ -76,7 +76,9 @@ def nova(specs: dict[str, str] | None = None, properties: dict[str, str] | None 
 
 @pytest.mark.parametrize("specs", [None, {}, {"pinner:excluded": "yes", "hw:mem_page_size": "large", "trait:X": ""}])
 def test_the_identity_has_the_extra_specs_of_the_flavor(specs):
-    assert nova(specs).nova == NovaIdentity("web", "shop", "ann", "m1.small", specs or {})
+    identity = NovaIdentity("web", "shop", "ann", "m1.small", specs or {}, "1", has_specs=specs is not None)
+    assert nova(specs).nova == identity
+    assert nova(specs).nova.specs_known is (specs is not None)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,11 @@ def test_the_identity_has_the_extra_specs_of_the_flavor(specs):
         ({"hw:cpu_policy": "shared"}, {}, False),
         ({"resources:PCPU": "4"}, {}, True),
         ({"resources2:PCPU": "4"}, {}, True),
-        ({"resources:PCPU": "0", "resources:VCPU": "4", "resources:PCPUS": "4"}, {}, False),
+        ({"resources:PCPU": " 4"}, {}, True),
+        ({"resources:PCPU": "four"}, {}, False),
+        ({"resources:PCPUS": "4"}, {}, True),  # as Nova's pattern, which has no end
+        ({"resources_a:PCPU": "4"}, {}, False),
+        ({"resources:PCPU": "0", "resources:VCPU": "4"}, {}, False),
         ({}, {"hw_cpu_policy": "dedicated"}, True),
         (None, {"hw_cpu_policy": "mixed"}, True),
         ({}, {"hw_cpu_policy": "shared"}, False),

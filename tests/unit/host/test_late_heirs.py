@@ -1,4 +1,4 @@
-"""The heirs of real processes, as a host sees them that has looked before. No affinity is changed."""
+"""The heirs of real processes, as a host sees them that has scanned before. No affinity is changed."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ def parent(children: int) -> tuple[Target, Lineage, list[int]]:
     return Target("process", str(process.pid), started, "forks"), facts, [int(line) for line in forked.split()]
 
 
-def test_children_of_a_process_that_began_and_ended_after_the_last_look_are_found(monkeypatch):
+def test_children_of_a_process_that_began_and_ended_after_the_last_scan_are_found(monkeypatch):
     monkeypatch.setattr(lineage, "_main_mask", lambda pid: CpuSet.of([pid]))  # init has another mask than the children
     host = LiveHost(Libvirt("test:///default"))
     masks = frozenset({affinity.mask(os.getpid()).cpus})

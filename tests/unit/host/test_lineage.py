@@ -46,6 +46,17 @@ def test_an_orphan_is_found_by_the_group_or_session_of_a_descendant():
     assert found(relative(20, 10), relative(21, group=20), relative(22, session=10)) == (20, 21, 22)
 
 
+def test_an_orphan_that_started_another_program_is_found_in_the_session_of_the_process():
+    """A shell in session 7 started the placed process, which has ended, and others."""
+    known = Lineage("b", SINCE, session=7)
+    shell, init = relative(7, started=20), relative(1, 0, session=1, started=1)
+    orphan, of_shell, leader = relative(20, session=7), relative(21, 7, session=7), relative(22)
+    others = (init, shell, orphan, of_shell, leader)
+    assert found(*others, placed=None, lineage=known) == (20,)
+    assert found(*others, placed=None, lineage=known, masks={1: OURS, 20: OURS}) == (), "of init, perhaps"
+    assert found(*others, placed=None, lineage=Lineage("b", SINCE)) == (), "an old run knows no session"
+
+
 def test_an_unrelated_process_with_the_same_mask_is_none():
     assert found(relative(20), relative(21, 20)) == ()
 

@@ -1,6 +1,9 @@
-import pytest
+import time
 
-from pinner.host import nova_conf
+import pytest
+from oslo_config import types
+
+from pinner.host import nova_conf, nova_options
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.nova import NovaConf, NovaSets, configured, cpus
@@ -40,6 +43,7 @@ def test_all_options_of_a_file(conf, tmp_path):
         format="both",
         topics=("versioned_notifications", "pinner"),
         drivers=("messagingv2", "log"),
+        source="nova_conf of pinner.conf",
     )
     assert found.sets() == NovaSets(CpuSet.parse("4-7,9-15"), CpuSet.parse("0-3"))
 
@@ -50,11 +54,23 @@ def test_an_empty_file_has_novas_defaults(conf):
     assert found.sets() == NovaSets()
 
 
-def test_the_d_folder_overrides_the_file_and_changes_are_read(conf):
-    assert conf("[compute]\ncpu_dedicated_set = 1\n").dedicated == "1"
-    assert conf("[compute]\ncpu_dedicated_set = 2-3\n").dedicated == "2-3"
-    assert conf("[compute]\ncpu_dedicated_set = 4\n", "nova.conf.d/90.conf").dedicated == "4"
-    assert conf("[compute]\ncpu_dedicated_set = 5-6\n", "nova.conf.d/90.conf").dedicated == "5-6"
+def test_a_folder_is_read_in_the_order_of_its_names_and_changes_are_read(tmp_path):
+    folder = tmp_path / "nova.conf.d"
+    folder.mkdir()
+    (tmp_path / "nova.conf").write_text("[compute]\ncpu_dedicated_set = 1\n")
+
+    def dedicated() -> str:
+        return nova_conf.read([tmp_path / "nova.conf", folder]).dedicated
+
+    assert dedicated() == "1"
+    (folder / "50.conf").write_text("[compute]\ncpu_dedicated_set = 2\n")
+    (folder / "40.conf").write_text("[compute]\ncpu_dedicated_set = 3\n")
+    (folder / ".99.conf").write_text("[compute]\ncpu_dedicated_set = 4\n")
+    (folder / "99.txt").write_text("[compute]\ncpu_dedicated_set = 5\n")
+    assert dedicated() == "2"
+    (folder / "50.conf").write_text("[compute]\ncpu_dedicated_set = 6\n")
+    assert dedicated() == "6"
+    assert nova_conf.read([folder, tmp_path / "nova.conf"]).dedicated == "1"
 
 
 def test_a_later_file_overrides_an_earlier_one(tmp_path):
@@ -66,10 +82,26 @@ def test_a_later_file_overrides_an_earlier_one(tmp_path):
     assert (found.dedicated, found.shared) == ("3", "2")
 
 
+def test_a_folder_that_nova_would_take_for_a_pattern_is_refused(tmp_path):
+    for name, cpu in (("d[1]", 3), ("d1", 9)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.conf").write_text(f"[compute]\ncpu_dedicated_set = {cpu}\n")
+    assert nova_conf.read([tmp_path / "d1"]).dedicated == "9"
+    with pytest.raises(Invalid, match=r"d\[1\].*pattern"):
+        nova_conf.read([tmp_path / "d[1]"]).sets()
+
+
 def test_deprecated_option_names_are_read(conf):
     found = conf("[DEFAULT]\nvcpu_pin_set = 2-5\nnotification_driver = messaging\n[compute]\ncpu_shared_set = 0\n")
-    assert (found.pin_set, found.drivers) == ("2-5", ("messaging",))
+    assert (found.pin_set, found.drivers, found.old_drivers) == ("2-5", ("messaging",), ("messaging",))
     assert found.sets() == NovaSets(CpuSet(), CpuSet.parse("2-5"))
+
+
+def test_the_old_name_of_the_driver_is_told_from_the_new_one(conf):
+    new = "[oslo_messaging_notifications]\ndriver = messagingv2\n"
+    assert conf(new).old_drivers == ()
+    both = conf(f"[DEFAULT]\nnotification_driver = log\n{new}")
+    assert (sorted(both.drivers), both.old_drivers) == (["log", "messagingv2"], ("log",))
 
 
 def test_environment_variables_are_ignored(conf, monkeypatch):
@@ -96,24 +128,109 @@ def test_an_error_names_the_line_and_does_not_show_it(conf, text):
     assert "hunter2" not in found.error
 
 
+def doubling(count: int, last: str) -> str:
+    """Options that each name the next one twice."""
+    sections = nova_options._others().items()
+    texts = [(name, each.name) for name, options in sections for each in options if each.type == types.String()]
+    names = [(section, name) for section, name in texts if section != "DEFAULT"][: count + 1]
+    values = [f"${{{section}.{name}}}" * 2 for section, name in names[1:]] + [last]
+    lines = [f"[{section}]\n{name} = {value}" for (section, name), value in zip(names, values, strict=True)]
+    return "\n".join([*lines, "[compute]", f"cpu_shared_set = ${'.'.join(names[0])}"])
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (doubling(40, "0"), "more than 1000 values"),
+        (doubling(40, ""), "more than 1000 values"),
+        ("[compute]\ncpu_shared_set = " + "0," * 400_000, "more than 65536 characters"),
+        ("[notifications]\nversioned_notifications_topics = " + "a," * 400_000, "more than 65536 characters"),
+        ("[oslo_messaging_notifications]\n" + "driver = log\n" * 2_000, "more than 1000 values"),
+    ],
+    ids=["doubled", "doubled and empty", "long", "long list", "many"],
+)
+def test_values_that_would_take_for_ever_are_refused(conf, text, why):
+    """Nova's user writes them, and pinner's agent reads them as root before each plan."""
+    begin = time.monotonic()
+    assert why in conf(text).error
+    assert time.monotonic() - begin < 5.0
+
+
+def test_the_files_are_bounded_in_number_and_in_size(conf, tmp_path):
+    conf("[compute]\ncpu_shared_set = 0-3\n")
+    assert "at most 200 files" in nova_conf.read([tmp_path / "nova.conf"] * 300).error
+    assert "at most 1000 words" in nova_conf.read([tmp_path / "nova.conf"] * 2_000).error
+    (tmp_path / "nova.conf").write_text("#" * 1_000_000)
+    assert "4194304 bytes at most" in nova_conf.read([tmp_path / "nova.conf"] * 5).error
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("$filter_scheduler.enabled_filters", "0-3,['4']"),
+        ("$cpu_allocation_ratio", "0-3,4.0"),
+        ("$debug", "0-3,True"),
+        ("$quota.cores", "0-3,7"),
+        ("$pci.alias", "0-3,[]"),
+        ("$reserved_huge_pages", "0-3,"),
+        ("$ram_allocation_ratio", "0-3,"),
+        ("$image_cache.subdirectory_name", "0-3,5"),
+    ],
+)
+def test_an_option_that_another_names_has_the_text_of_its_typed_value(conf, option, text):
+    values = "cpu_allocation_ratio = 4\ndebug = 1\nquota_cores = 07\nimage_cache_subdirectory_name = 5"
+    sections = f"[DEFAULT]\n{values}\n[filter_scheduler]\nenabled_filters = 4"
+    assert conf(f"{sections}\n[compute]\ncpu_shared_set = 0-3,{option}").shared == text
+
+
+@pytest.mark.parametrize(
+    ("line", "option", "why"),
+    [
+        ("debug = maybe", "$debug", "Unexpected boolean value 'maybe'"),
+        ("cpu_allocation_ratio = -1", "$cpu_allocation_ratio", "greater than or equal to 0"),
+        ("max_concurrent_builds = 4.0", "$max_concurrent_builds", "invalid literal for int()"),
+        ("reserved_huge_pages = 4", "$reserved_huge_pages", "NAME:VALUE"),
+    ],
+)
+def test_an_option_with_a_wrong_value_cannot_be_named(conf, line, option, why):
+    assert conf(f"[DEFAULT]\n{line}\n[compute]\ncpu_shared_set = 0-3").shared == "0-3"
+    assert why in conf(f"[DEFAULT]\n{line}\n[compute]\ncpu_shared_set = 0-3,{option}").error
+
+
+def test_the_options_that_pinner_reads_have_novas_types():
+    for section, options in nova_options._OPTIONS.items():
+        novas = {option.name: option for option in nova_options._others()[section or "DEFAULT"]}
+        for option in options:
+            if option.name != "notification_driver":
+                nova = novas[option.name]
+                assert (option.type, option.multi) == (nova.type, nova.multi), option.name
+                assert (option.default or None) == (nova.default or None), option.name
+
+
 def test_a_missing_file_is_an_error(tmp_path):
     found = nova_conf.read([tmp_path / "nova.conf"])
     assert found is not None
     assert "nova.conf" in found.error
 
 
-def test_a_missing_default_file_is_a_host_without_nova(tmp_path, monkeypatch):
-    monkeypatch.setattr(nova_conf, "DEFAULT", (tmp_path / "nova.conf",))
-    assert nova_conf.read([tmp_path / "nova.conf"]) is None
+def test_a_host_without_any_configuration_of_nova_has_none(tmp_path):
+    found = nova_conf.read(root=tmp_path, proc=tmp_path)
+    assert found == NovaConf((), is_missing=True)
+    assert found.sets() == NovaSets()
 
 
-@pytest.mark.parametrize("text", ["4-x", "7-4", "^4", "9000"])
+@pytest.mark.parametrize(
+    "text", ["4-x", "7-4", "^4", "9000", "4 5", "0-31:2/8", "1-2-3", "-3", "4-", "^", "^^4", ",", " ", "4;5"]
+)
 def test_an_invalid_set_is_refused(text):
     with pytest.raises(Invalid, match="cpu_dedicated_set"):
         NovaConf((), dedicated=text).sets()
 
 
-@pytest.mark.parametrize(("text", "found"), [("", ""), (" 4 - 7 ,, ^5-6 ", "4,7"), ("0-7,^3,8", "0-2,4-8")])
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("", ""), (" 4 - 7 ,, ^5-6 ", "4,7"), ("0-7,^3,8", "0-2,4-8"), ("0-3,\n4", "0-4"), ("^ 3,1-4", "1-2,4")],
+)
 def test_novas_cpu_lists_are_parsed(text, found):
     assert str(cpus(text, "cpu_dedicated_set")) == found
 
@@ -123,3 +240,12 @@ def test_nova_conf_is_read_only_for_sets_that_pinner_does_not_configure():
     assert configured(both, NovaConf((), error="broken")) == both
     with pytest.raises(Invalid):
         configured(NovaSets(CpuSet.parse("1")), NovaConf((), error="broken"))
+
+
+def test_a_missing_configuration_is_refused_only_for_hosts_with_guests_of_nova():
+    missing, both = NovaConf((), is_missing=True), NovaSets(CpuSet.parse("1"), CpuSet.parse("2"))
+    assert configured(NovaSets(), missing) == NovaSets()
+    assert configured(both, missing, ["g1"]) == both
+    assert configured(NovaSets(), None, ["g1"]) == NovaSets()
+    with pytest.raises(Invalid, match=r"Nova manages 2 guests here \(g1 is one\).*ignore_nova_conf"):
+        configured(NovaSets(), missing, ["g2", "g1"])

@@ -231,6 +231,9 @@ def test_the_load_of_a_real_busy_process(busy):
 def test_a_process_with_a_command_line_of_megabytes_does_not_swell_the_snapshot():
     words = ["\x01" * 100_000] * 16  # each byte takes six in JSON
     with subprocess.Popen(["/bin/sh", "-c", "read line", *words], stdin=subprocess.PIPE) as long:
+        # The kernel lets Popen go on before it has set the arguments of the new program.
+        while not Path(f"/proc/{long.pid}/cmdline").read_bytes():
+            time.sleep(0.01)
         found = next(
             process for process in procfs.sample(LIVE, 0, time.sleep, time.monotonic) if process.pid == long.pid
         )

@@ -2,6 +2,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from random import Random
 
 import pytest
 
@@ -95,3 +96,23 @@ def test_simultaneous_calls_with_one_key_all_return():
     calls = TimedCalls(5.0)
     with ThreadPoolExecutor(8) as callers:
         assert list(callers.map(lambda number: calls.call("g1", lambda: number), range(2000))) == list(range(2000))
+
+
+def test_a_slow_machine_does_not_make_two_callers_that_wait_for_one_call_fail(request):
+    """In Python 3.11, Thread.join fails if another thread waits for the same thread and the machine stops both at bad
+    moments. Here each of them is stopped there again and again."""
+    seconds = {threading.Thread._wait_for_tstate_lock.__code__: 0.01, threading.Thread._stop.__code__: 0.001}
+    random = Random(1)
+
+    def stop(frame, _event, _argument):
+        if (code := frame.f_code) not in seconds:
+            return None
+        time.sleep(random.random() * seconds[code])
+        return stop
+
+    calls = TimedCalls(5.0)
+    threading.settrace(stop)
+    request.addfinalizer(lambda: threading.settrace(None))
+    with ThreadPoolExecutor(4) as callers:
+        answers = list(callers.map(lambda number: calls.call("g1", lambda: time.sleep(0.01) or number), range(40)))
+    assert answers == list(range(40))

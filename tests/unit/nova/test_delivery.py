@@ -26,6 +26,7 @@ class Server:
         self.failures = {}
         self.sent = []
         self.known = True
+        self.ignored = ""
         self.gate = threading.Semaphore(1_000_000)
 
     def send(self, event):
@@ -33,7 +34,7 @@ class Server:
         self.sent.append(event)
         if self.failures.get(event.host):
             raise self.failures[event.host].pop()
-        return GuestEventOutcome(event.host, event.guest_event.guest, self.known, "")
+        return GuestEventOutcome(event.host, event.guest_event.guest, self.known, "", self.ignored)
 
 
 @pytest.fixture
@@ -101,6 +102,22 @@ def test_permanent_errors_are_not_retried(server, error):
     assert len(quarantined) == 1
 
 
+def test_a_quarantine_that_fails_ends_no_thread(server, caplog):
+    """All threads together are the listener: without one, the process ends."""
+
+    def full(_event, _reason):
+        raise OSError("no space left")
+
+    server.failures["h1"] = [Invalid("guest", 1, "a UUID")] * 3
+    queue = DeliveryQueue(server.send, full)
+    queue.start()
+    for number in range(3):
+        queue.add(nova_event(number))
+    until(lambda: caplog.text.count("an event of host h1 is lost") == 3)
+    assert not any(heartbeat.has_died for heartbeat in queue.heartbeats)
+    queue.close()
+
+
 def test_events_of_unknown_guests_are_quarantined_unless_the_guest_is_gone(server):
     server.known = False
     with running_queue(server) as (queue, quarantined):
@@ -108,6 +125,31 @@ def test_events_of_unknown_guests_are_quarantined_unless_the_guest_is_gone(serve
         queue.add(nova_event(2))
         until(lambda: quarantined and len(server.sent) == 2)
     assert [reason for _, reason in quarantined] == ["uuid-2 is no guest of host h1"]
+
+
+def test_a_host_that_does_not_answer_is_asked_once_about_guests_that_are_gone(server):
+    """All guests of a host that is down are evacuated at the same time."""
+    server.failures["h1"] = [HostUnreachable("h1", "down")] * 1000
+    with running_queue(server) as (queue, quarantined):
+        queue.add(nova_event(0, kind="gone"))
+        until(lambda: server.sent)
+        for number in range(1, 50):
+            queue.add(nova_event(number, kind="gone"))
+        queue.add(nova_event(99, host="h2"))
+        until(lambda: any(event.host == "h2" for event in server.sent), 1.0)
+    assert len(server.sent) == 2
+    assert quarantined == []
+
+
+def test_an_ignored_event_is_reported(server, caplog):
+    server.ignored = "its time 1970-01-01 00:00:00 UTC was 20000 days ago"
+    with running_queue(server) as (queue, quarantined):
+        for number in range(5):
+            queue.add(nova_event(number))
+        until(lambda: len(server.sent) == 5)
+    (record,) = caplog.records
+    assert record.message == f"host h1: guest uuid-0, instance.create.end was ignored: {server.ignored}"
+    assert quarantined == []
 
 
 def test_a_host_that_is_down_does_not_delay_other_hosts(server):
@@ -149,3 +191,70 @@ def test_waiting_for_a_retry_needs_no_cpu_time(server):
         before = time.process_time()
         time.sleep(0.5)
         assert time.process_time() - before < 0.1
+
+
+def test_a_host_that_does_not_answer_does_not_occupy_all_threads(server):
+    gate = threading.Event()
+    send = server.send
+
+    def hang(event):
+        if event.host == "h1":
+            gate.wait(10)
+        return send(event)
+
+    server.send = hang
+    with running_queue(server) as (queue, _):
+        for number in range(100):
+            queue.add(nova_event(number))
+        queue.add(nova_event(99, host="h2"))
+        try:
+            until(lambda: [event.host for event in server.sent] == ["h2"], 5.0)
+        finally:
+            gate.set()
+        until(lambda: len(server.sent) == 101)
+
+
+@pytest.mark.parametrize(("silent", "events"), [(3, 10), (60, 1)], ids=["a few with many events", "many"])
+def test_hosts_that_do_not_answer_delay_no_other_host(server, silent, events):
+    """A rack without power: each question waits for an answer that does not come."""
+    send, ended = server.send, threading.Event()
+
+    def wait(event):
+        if event.host == "h1":
+            return send(event)
+        ended.wait(2.0)
+        raise HostUnreachable(event.host, "timed out")
+
+    server.send = wait
+    with running_queue(server) as (queue, quarantined):
+        queue.add(nova_event(0, host="h1"))
+        until(lambda: len(server.sent) == 1)
+        for number in range(silent * events):
+            queue.add(nova_event(number, host=f"silent-{number % silent}"))
+        try:
+            for number in range(1, 20):
+                queue.add(nova_event(number, host="h1"))
+                until(lambda sent=number: len(server.sent) == sent + 1, 1.0)
+                time.sleep(0.1)
+        finally:
+            ended.set()
+    assert all(reason == "the listener ended before it was delivered" for _, reason in quarantined)
+
+
+def test_events_of_a_host_that_does_not_answer_are_quarantined_together(server, monkeypatch):
+    """A thread waits for a silent server only once for all events, so none of them waits for hours."""
+    monkeypatch.setattr(delivery, "MAX_ATTEMPTS", 4)
+    asked = []
+
+    def silent(event):
+        asked.append(event)
+        time.sleep(0.2)
+        raise HostUnreachable(event.host, "timed out")
+
+    server.send = silent
+    with running_queue(server) as (queue, quarantined):
+        for number in range(200):
+            queue.add(nova_event(number))
+        until(lambda: len(quarantined) == 200, 5.0)
+    assert len(asked) <= 10
+    assert {reason for _, reason in quarantined} == {"4 attempts failed: host h1: timed out"}

@@ -39,7 +39,15 @@ def test_every_field_of_an_event(samples):
     assert event.source == f"nova {samples.request}, user {samples.nova.user}"
     assert event.at == datetime(2026, 11, 21, 10, 0, 0, 123456, tzinfo=UTC)
     assert event.nova == samples.nova
+    assert (event.publisher, event.request) == (samples.host, samples.request)
     assert nova_event.destination == ""
+
+
+@every_set
+def test_null_extra_specs_are_not_known(samples):
+    sample = samples.load("create-end")
+    sample["payload"]["nova_object.data"]["flavor"]["nova_object.data"]["extra_specs"] = None
+    assert parse(message(sample)).guest_event.nova == replace(samples.nova, extra_specs={}, has_specs=False)
 
 
 @every_set
@@ -55,6 +63,32 @@ def test_the_source_host_reports_that_a_guest_has_left(samples):
     sample["payload"]["nova_object.data"]["host"] = samples.destination
     nova_event = parse(message(sample))
     assert (nova_event.host, nova_event.guest_event.kind) == (samples.host, "gone")
+
+
+MOVES = {
+    "evacuate, begin": ("rebuild.start", "h1", "h2", ("h1", "gone")),
+    "evacuate, end": ("rebuild.end", "h1", "h2", ("h2", "started")),
+    "rebuild, begin": ("rebuild.start", "h1", "h1", None),
+    "rebuild, end": ("rebuild.end", "h1", "h1", ("h1", "started")),
+    "resize confirmed": ("resize_confirm.end", "h2", "h1", ("h1", "gone")),
+    "resize on one host confirmed": ("resize_confirm.end", "h1", "h1", None),
+    "resize reverted, begin": ("resize_revert.start", "h2", "h1", ("h2", "gone")),
+    "resize on one host reverted, begin": ("resize_revert.start", "h1", "h1", None),
+    "resize reverted, end": ("resize_revert.end", "h1", "h1", ("h1", "started")),
+    "shelve offload": ("shelve_offload.end", None, "h1", ("h1", "gone")),
+    "shelve": ("shelve.end", "h1", "h1", None),
+    "suspend": ("suspend.end", "h1", "h1", None),
+}
+
+
+@every_set
+@pytest.mark.parametrize(("event_type", "host", "publisher", "expected"), MOVES.values(), ids=MOVES)
+def test_a_guest_that_moves_has_left_one_host(samples, event_type, host, publisher, expected):
+    sample = samples.load("create-end")
+    sample["payload"]["nova_object.data"]["host"] = host
+    sample |= {"event_type": f"instance.{event_type}", "publisher_id": f"nova-compute:{publisher}"}
+    nova_event = parse(message(sample))
+    assert (nova_event and (nova_event.host, nova_event.guest_event.kind)) == expected
 
 
 @every_set

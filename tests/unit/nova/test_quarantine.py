@@ -35,6 +35,27 @@ def test_each_message_is_one_line_and_is_counted(quarantine_file, caplog):
     assert "quarantined, 3 since the start" in caplog.text
 
 
+def nested(depth, value=None):
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "payload",
+    ["\ud800", {"\udfff": 1}, nested(600), nested(600, "\ud800"), nested(100_000, "\ud800"), 1 << 20_000],
+    ids=["text", "name", "nested", "nested text", "nested deeply", "number"],
+)
+def test_any_message_is_written(quarantine_file, payload, caplog):
+    """What JSON can express and UTF-8 or Python's stack cannot."""
+    quarantine_file.put(Message("nova-compute:h1", "instance.create.end", payload, {}, "t"), "wrong \ud800")
+    quarantine_file.put(NovaEvent("h1", GuestEvent("u", "started", "e", "\ud800", NOON)), "fine")
+    first, second = lines(quarantine_file)
+    assert "instance.create.end" in str(first) or "too deeply" in str(first)
+    assert "\\ud800" in second["message"]
+    assert "wrong \\ud800" in caplog.text.encode().decode()
+
+
 def test_only_the_owner_can_read_the_file(quarantine_file):
     assert stat.S_IMODE(quarantine_file._file.stat().st_mode) == 0o600
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.anyhost import STRATEGIES, parameters, snapshots
 from support.hosts import GIB, KERNEL, applied, cpus, guest, plain, process, snapshot
-from support.values import MEMBER, isolated, root
+from support.values import MEMBER, isolated, recorded, root
 
 from pinner.model.change import (
     AffinityChange,
@@ -29,6 +29,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.admission import Past, identified, require_permitted
 from pinner.planning.context import guest_targets
+from pinner.planning.guest_past import past_of
 from pinner.planning.partitions import settings as settings_of
 from pinner.planning.placement.record import record
 from pinner.planning.processes import process_target
@@ -319,9 +320,9 @@ def released(after: Callable[[CpuSet], CpuSet] = lambda cpus: cpus, within: str 
     """A release of g1, the host then, and the agent's journal."""
     now = applied(HOST, MADE)
     done = tuple(c for c in MADE.changes if isinstance(c, AffinityChange) and c.target.owner == G1.uuid)
-    plan = release(now, "s2", G1.uuid, done, cpus(within), "it leaves")
+    plan = release(now, "s2", G1.uuid, recorded(done), cpus(within), "it leaves")
     changes = tuple(replace(change, after=after(change.after)) for change in plan.changes)  # type: ignore[call-arg]
-    return replace(plan, changes=changes), agents_view(now), Past(changes=done)
+    return replace(plan, changes=changes), agents_view(now), Past(placed=past_of(recorded(done)))
 
 
 @pytest.mark.parametrize("within", ["", "0-3", "2-9", "90"])

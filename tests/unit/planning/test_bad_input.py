@@ -69,6 +69,13 @@ def test_a_literal_set_with_cpus_of_nova_is_refused_and_both_owners_are_named(
     assert refused.value.details == {"ours": f"{field} {value}", "theirs": theirs, "cpus": both}
 
 
+def test_no_advice_about_processes_is_given_for_a_cpu_of_an_excluded_guest() -> None:
+    excluded = snapshot(topology({0: [[c] for c in range(4)]}), [guest(1, 1, cpus("0-3"), pins=["2"], excluded=True)])
+    with pytest.raises(Invalid) as refused:
+        plan(excluded, "s", Request(housekeeping="2"))
+    assert refused.value.message.endswith("2 is in the restricted affinity of guest g1, which is excluded")
+
+
 def test_a_cpu_of_a_restricted_process_is_free_when_the_request_names_the_process() -> None:
     made = plan(host(), "s", Request(housekeeping="0,11", processes=("ovs",)))
     assert [(str(want.target), str(want.cpus)) for want in made.wanted if want.target.kind == "process"] == [

@@ -95,6 +95,29 @@ def test_a_plan_is_blocked_where_pinner_cannot_tell_novas_cpus(conf: NovaConf, w
     assert plan(configured, "s", Request()).blocked == ""
 
 
+def test_a_plan_for_novas_guests_is_blocked_where_pinner_finds_no_configuration_of_nova() -> None:
+    missing = NovaConf((), is_missing=True)
+    host = snapshot(TWO, [flavored(1, 2)], nova=missing)
+    blocked = plan(host, "s", Request()).blocked
+    assert "Nova manages 1 guests here (g1 is one)" in blocked
+    assert "ignore_nova_conf = true" in blocked
+    assert plan(replace(host, dedicated=cpus("8"), shared=cpus("0-7")), "s", Request()).blocked == ""
+    assert plan(replace(host, nova=None), "s", Request()).blocked == ""
+    assert plan(snapshot(TWO, [guest(1, 2, TWO.online)], nova=missing), "s", Request()).blocked == ""
+
+
+@pytest.mark.parametrize(
+    ("conf", "why"),
+    [
+        (NovaConf((), "4-7", "0-4"), "CPUs 4 are also in cpu_dedicated_set"),
+        (NovaConf((), "4-7", "0-3", reserved_cpus=1), "reserved_host_cpus: '1'"),
+        (NovaConf((), "4-7", pin_set="0-3"), "vcpu_pin_set: '0-3'"),
+    ],
+)
+def test_a_plan_is_blocked_where_nova_does_not_start(conf: NovaConf, why: str) -> None:
+    assert why in plan(snapshot(TWO, [flavored(1, 2)], nova=conf), "s", Request()).blocked
+
+
 # Guests that Nova pinned
 
 

@@ -18,6 +18,7 @@ GOOD = NovaConf(
     topics=("versioned_notifications",),
     drivers=("messagingv2",),
 )
+MISSING = NovaConf((), is_missing=True)
 COMPUTE, OURS = "nova.conf [compute]", "pinner.conf [nova]"
 
 
@@ -51,7 +52,9 @@ def test_a_host_without_nova_has_no_finding() -> None:
 
 def test_guests_of_nova_without_a_nova_conf_are_a_finding() -> None:
     novas = guest(1, 1, cpus("0-15"), nova=NovaIdentity("i", "p", "u", "f"))
-    assert found(None, [novas], "", "") == [("nova_conf", "nova_conf = /path/of/nova.conf", OURS)]
+    assert found(MISSING, [novas], "", "") == [("nova_conf", "nova_conf = /path/of/nova.conf", OURS)]
+    assert found(MISSING, [guest(1, 1, cpus("0-15"))], "", "") == []
+    assert found(None, [novas], "", "") == []
 
 
 @pytest.mark.parametrize(
@@ -93,6 +96,18 @@ def test_a_wrong_option_of_nova_conf_is_a_finding(conf: dict[str, object], what:
     assert found(replace(GOOD, **conf)) == [(what, remedy, where)]
 
 
+@pytest.mark.parametrize(("old", "new"), [("messagingv2", "log"), ("messaging", None)])
+def test_a_driver_by_its_old_name_is_a_finding(old: str, new: str | None) -> None:
+    conf = replace(GOOD, drivers=(old, new) if new else (old,), old_drivers=(old,))
+    (finding,) = report(host(conf), BY_DEFAULT).findings
+    assert (finding.what, finding.remedy) == ("driver", "driver = messagingv2")
+    assert finding.why.startswith("only [DEFAULT] notification_driver sets it: Nova 31 (2025.1) and newer ignore")
+
+
+def test_a_driver_by_both_names_is_no_finding() -> None:
+    assert found(replace(GOOD, drivers=("messagingv2", "messagingv2"), old_drivers=("messagingv2",))) == []
+
+
 @pytest.mark.parametrize("format_", ["versioned", "both"])
 @pytest.mark.parametrize("driver", ["messaging", "messagingv2"])
 def test_settings_that_send_notifications_to_pinner_are_no_finding(format_: str, driver: str) -> None:
@@ -131,12 +146,73 @@ def test_sets_that_overlap_or_name_absent_cpus_are_findings(
     assert found(conf, dedicated=dedicated, shared=shared) == [(what, remedy, COMPUTE)]
 
 
-def test_vcpu_pin_set_beside_cpu_dedicated_set_is_a_finding() -> None:
-    conf = replace(GOOD, pin_set="2-9", shared="")
-    assert found(conf, dedicated="8-15", shared="2-9") == [
-        ("cpu_shared_set", "cpu_shared_set = 2-7", COMPUTE),
-        ("vcpu_pin_set", "cpu_shared_set = 2-7", COMPUTE),
-    ]
+@pytest.mark.parametrize(
+    ("options", "finding"),
+    [
+        ({"pin_set": "2-9", "shared": ""}, ("vcpu_pin_set", "cpu_shared_set = 2-7", COMPUTE)),
+        ({"reserved_cpus": 2}, ("reserved_host_cpus", "reserved_host_cpus = 0", "nova.conf [DEFAULT]")),
+        ({"shared": "2-9"}, ("cpu_shared_set", "cpu_shared_set = 2-7", COMPUTE)),
+        (
+            {"power_management": True, "dedicated": ""},
+            ("cpu_power_management", "cpu_power_management = false", "nova.conf [libvirt]"),
+        ),
+    ],
+    ids=["vcpu_pin_set", "reserved_host_cpus", "overlap", "cpu_power_management"],
+)
+def test_options_with_which_nova_does_not_start_are_findings(options, finding) -> None:
+    # Sets that Nova refuses are in no snapshot.
+    assert found(replace(GOOD, **options), dedicated="", shared="") == [finding]
+
+
+def test_offline_cpus_are_findings_where_nova_refuses_them() -> None:
+    top = plain(16, offline="3,15")
+
+    def remedies(conf: NovaConf) -> list[str]:
+        one = snapshot(top, dedicated=cpus("8-15"), shared=cpus("2-7"), nova=conf)
+        return [finding.remedy for finding in report(one, BY_DEFAULT).findings]
+
+    assert remedies(GOOD) == ["cpu_shared_set = 2,4-7", "cpu_dedicated_set = 8-14"]
+    assert remedies(replace(GOOD, power_management=True)) == ["cpu_shared_set = 2,4-7"]
+
+
+def test_a_floating_guest_without_a_shared_set_is_a_finding() -> None:
+    floating = guest(1, 1, cpus("0-15"), nova=NovaIdentity("i", "p", "u", "f"))
+    only_dedicated = replace(GOOD, shared="")
+    assert found(only_dedicated, [floating], shared="") == [("cpu_shared_set", "cpu_shared_set = 0-7", COMPUTE)]
+    assert found(only_dedicated, [pinned("8")], shared="") == []
+
+
+@pytest.mark.parametrize(
+    ("conf", "listening", "remedies"),
+    [
+        ({"is_durable": True}, Listening(), ["amqp_durable_queues = true"]),
+        ({}, Listening(is_durable=True), ["amqp_durable_queues = false"]),
+        ({"is_durable": True}, Listening(is_durable=True), []),
+        ({"is_durable": True, "is_quorum": True}, Listening(), ["rabbit_quorum_queue = true"]),
+        ({"is_durable": True, "is_quorum": True}, Listening(is_durable=True), []),
+        (
+            {"is_durable": True, "is_quorum": True},
+            Listening(("pinner",), "", is_durable=True),
+            ["rabbit_quorum_queue = true"],
+        ),
+        ({"is_durable": True, "is_quorum": True}, Listening(is_durable=True, is_quorum=True), []),
+    ],
+)
+def test_queues_of_another_kind_than_the_listeners_are_a_finding(conf, listening, remedies) -> None:
+    checked = found(replace(GOOD, topics=("versioned_notifications", "pinner"), **conf), listening=listening)
+    assert checked == [(line.split()[0], line, "pinner.conf [oslo_messaging_rabbit]") for line in remedies]
+
+
+def test_a_file_that_changed_after_the_start_of_nova_compute_is_a_finding() -> None:
+    conf = replace(GOOD, changed=("/etc/nova/nova.conf",))
+    assert found(conf) == [("nova-compute", "restart nova-compute", "")]
+
+
+def test_a_process_that_pinner_does_not_believe_is_a_finding() -> None:
+    conf = replace(GOOD, ignored_processes=("process 4711: its user is mallory, and neither root nor nova",))
+    (finding,) = report(host(conf), BY_DEFAULT).findings
+    assert (finding.what, finding.where) == ("nova-compute", OURS)
+    assert "process 4711: its user is mallory" in finding.why
 
 
 @pytest.mark.parametrize(
@@ -174,7 +250,8 @@ def test_several_findings_are_in_a_fixed_order() -> None:
 
 def test_cpus_that_nova_powered_down_are_unused_and_no_finding() -> None:
     top = plain(16, offline="12-15")
-    checked = report(snapshot(top, dedicated=cpus("8-15"), shared=cpus("2-7"), nova=GOOD), BY_DEFAULT)
+    conf = replace(GOOD, power_management=True)
+    checked = report(snapshot(top, dedicated=cpus("8-15"), shared=cpus("2-7"), nova=conf), BY_DEFAULT)
     assert (checked.findings, str(checked.unused), str(checked.for_others)) == ((), "12-15", "0-7")
 
 

@@ -18,6 +18,7 @@ from pinner.model.process import Process
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
+from pinner.planning.exclusions import is_excluded_guest
 from pinner.planning.placement.process_matching import pruned, watched
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan
@@ -365,7 +366,11 @@ def test_guests_that_start_and_stop_leave_the_others_where_they_are(
     placement = record(made, host, None)
     after = applied(host, made)
     # The CPUs of Nova's guests and of excluded ones would be free when these guests stop.
-    staying = [each for number, each in enumerate(after.guests) if number != goes or each.dedicated]
+    staying = [
+        each
+        for number, each in enumerate(after.guests)
+        if number != goes or each.dedicated or is_excluded_guest(each, request)
+    ]
     newcomer = guest(9, comes, after.topology.online, memory_kib=GIB)
     later = planned(with_guests(after, [*staying, newcomer]), request, placement)
     left_out = {left.target.owner for left in made.unplaced}

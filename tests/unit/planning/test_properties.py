@@ -11,14 +11,16 @@ from support.anyhost import STRATEGIES, parameters, snapshots
 from support.hosts import applied
 
 from pinner import codec
-from pinner.model.cpuset import union
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit, NovaConflict
+from pinner.model.guest import Guest
 from pinner.model.plan import Plan
 from pinner.model.process import RESERVING_LOAD
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import flavors
 from pinner.planning.context import Context
+from pinner.planning.numa_bounds import bounds_of
 from pinner.planning.planner import plan
 
 
@@ -37,6 +39,10 @@ def planned(host: Snapshot, request: Request) -> Plan:
     except NoFit as refusal:
         assert refusal.details["free"] == 0
     return assume(False)
+
+
+def guests_by_uuid(host: Snapshot) -> dict[str, Guest]:
+    return {guest.uuid: guest for guest in host.guests}
 
 
 def on_any_host(test):
@@ -80,6 +86,20 @@ def test_a_plan_uses_only_cpus_that_pinner_may_allocate(host: Snapshot, asked: d
             assert len(want.cpus) == 1
     alone = Counter(cpu for want in made.wanted for cpu in want.cpus & top.isolated)
     assert set(alone.values()) <= {1}
+
+
+@on_any_host
+@given(host=snapshots(), asked=parameters)
+def test_every_thread_of_a_guest_stays_within_the_guests_bound(host: Snapshot, asked: dict, strategy: str) -> None:
+    made = planned(host, Request(strategy, **asked))
+    bounds = bounds_of(host.guests, host.topology)
+    for want in made.wanted:
+        # QEMU's own threads of a guest with dedicated CPUs go near its vCPUs, which Nova pinned.
+        if want.state is None and want.target.owner in bounds and not guests_by_uuid(host)[want.target.owner].dedicated:
+            assert bounds[want.target.owner].of(want.target).within(want.cpus) == want.cpus
+    bound = {guest.name for guest in host.guests if guest.uuid in bounds}
+    if strategy == "shared-pool" and not any(guest.nova.extra_specs for guest in host.guests):
+        assert {left.target.name for left in made.unplaced} <= bound
 
 
 @on_any_host
@@ -171,13 +191,17 @@ def test_the_same_input_gives_the_same_plan_also_from_a_file(host: Snapshot, ask
 @pytest.mark.parametrize("smt", ["prefer", "isolate", "require"])
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(host=snapshots())
-def test_isolated_places_a_guest_on_one_node_and_follows_its_smt_policy(host: Snapshot, smt: str) -> None:
+def test_isolated_places_vcpus_with_the_same_bound_on_one_node_and_follows_its_smt_policy(
+    host: Snapshot, smt: str
+) -> None:
     made = planned(host, Request("isolated", smt=smt))
-    pinned: dict[str, list[int]] = {}
+    pinned: dict[tuple[str, CpuSet | None], list[int]] = {}
+    bounds = bounds_of(host.guests, host.topology)
     floating = {g.uuid for g in host.guests if flavors.strategy(g, STRATEGIES) in ("shared-pool", "numa-local")}
     for want in made.wanted:
         if want.target.kind == "vcpu" and want.target.owner not in floating:
-            pinned.setdefault(want.target.owner, []).extend(want.cpus)
+            bound = bounds[want.target.owner].of(want.target).cpus if want.target.owner in bounds else None
+            pinned.setdefault((want.target.owner, bound), []).extend(want.cpus)
     facts = {cpu.id: cpu for cpu in host.topology.cpus}
     cores = Counter(facts[cpu].siblings for cpus in pinned.values() for cpu in cpus)
     for cpus in pinned.values():

@@ -4,8 +4,11 @@ from dataclasses import replace
 
 import pytest
 from support.hosts import cpus, guest, plain, snapshot
+from support.values import recorded
 
 from pinner.model.cpuset import CpuSet
+from pinner.model.guest import Vcpu
+from pinner.model.process import Thread
 from pinner.model.request import Request
 from pinner.planning import planner
 from pinner.planning.context import guest_targets
@@ -48,7 +51,7 @@ def affinities(host):
 )
 def test_prior_affinities_are_restored_as_far_as_the_destination_has_the_cpus(within, vcpus):
     now, done = placed(HOST)
-    plan = release(now, "s2", UUID, done, cpus(within), "it leaves")
+    plan = release(now, "s2", UUID, recorded(done), cpus(within), "it leaves")
     after = moved(now, {mask.tid: change.after for change in plan.changes for mask in change.before})
     if not within or vcpus is None:
         assert affinities(after) == affinities(HOST)
@@ -65,18 +68,18 @@ def test_the_affinities_before_the_first_of_two_placements_are_restored():
     elsewhere = moved(once, dict.fromkeys((thread.tid for _, each in guest_targets(once.guests[0]) for thread in each),
                                           cpus("9")))  # fmt: skip
     twice, second = placed(elsewhere)
-    plan = release(twice, "s2", UUID, (*first, *second), CpuSet(), "it leaves")
+    plan = release(twice, "s2", UUID, recorded((*first, *second)), CpuSet(), "it leaves")
     after = moved(twice, {mask.tid: change.after for change in plan.changes for mask in change.before})
     assert affinities(after) == affinities(HOST)
-    assert release(after, "s3", UUID, (*first, *second, *plan.changes), CpuSet(), "again").changes == ()
+    assert release(after, "s3", UUID, recorded((*first, *second, *plan.changes)), CpuSet(), "again").changes == ()
 
 
 def test_targets_that_pinner_did_not_place_stay():
     assert release(HOST, "s", UUID, (), CpuSet(), "it leaves").changes == ()
     now, done = placed(HOST)
-    assert release(now, "s", "another", done, CpuSet(), "it leaves").changes == ()
+    assert release(now, "s", "another", recorded(done), CpuSet(), "it leaves").changes == ()
     changed = moved(now, {HOST.guests[0].vcpus[0].thread.tid: cpus("9")})
-    plan = release(changed, "s", UUID, done, CpuSet(), "it leaves")
+    plan = release(changed, "s", UUID, recorded(done), CpuSet(), "it leaves")
     assert "guest g1 vcpu 0" not in {str(change.target) for change in plan.changes}
     assert "guest g1 vcpu 1" in {str(change.target) for change in plan.changes}
 
@@ -85,5 +88,21 @@ def test_a_thread_that_is_younger_than_its_placement_gets_all_cpus():
     now, done = placed(HOST)
     born = replace(now.guests[0].vcpus[0].thread, tid=777, started=99)
     again = replace(now.guests[0], vcpus=(replace(now.guests[0].vcpus[0], thread=born), now.guests[0].vcpus[1]))
-    plan = release(replace(now, guests=(again,)), "s", UUID, done, CpuSet(), "it leaves")
+    plan = release(replace(now, guests=(again,)), "s", UUID, recorded(done), CpuSet(), "it leaves")
     assert {str(c.target): str(c.after) for c in plan.changes}["guest g1 vcpu 0"] == "0-15"
+
+
+def test_a_vcpu_that_was_plugged_in_does_not_take_the_placement_for_its_past():
+    """It inherited the emulator's new mask. The next plan places it, and has that mask as the one before."""
+    now, first = placed(HOST)
+    given = next(change.after for change in first if change.target.kind == "emulator")
+    born = Vcpu(2, Thread(777, 500, "CPU 2/TCG", given), given)
+    grown = replace(now, guests=(replace(now.guests[0], vcpus=(*now.guests[0].vcpus, born)),))
+    twice, second = placed(grown)
+    assert "guest g1 vcpu 2" in {str(change.target) for change in second}
+    past = (*recorded(first, since=400), *recorded(second, since=600))
+    plan = release(twice, "s", UUID, past, CpuSet(), "it leaves")
+    assert {str(c.target): str(c.after) for c in plan.changes}["guest g1 vcpu 2"] == "0-15"
+    older = (*recorded(first, since=550), *recorded(second, since=600))
+    plan = release(twice, "s", UUID, older, CpuSet(), "it leaves")
+    assert {str(c.target): c.after for c in plan.changes}["guest g1 vcpu 2"] == given, "it had the mask before"

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.hosts import KERNEL, applied, cpus, guest, masked, plain, snapshot
+from support.hosts import KERNEL, applied, cpus, guest, interleaved, masked, plain, snapshot
 from support.values import MEMBER
 
 from pinner.agent import admission
@@ -42,6 +42,21 @@ def test_of_two_plans_for_the_same_isolated_cpus_the_second_is_stale():
     require_free(again, after)
     taken = vcpus(applied(after, again))[:4]
     assert len(set(taken)) == 4
+
+
+@pytest.mark.parametrize(("smt", "is_stale"), [("isolate", True), ("prefer", False)])
+def test_a_plan_of_whole_cores_is_stale_where_another_guest_got_a_thread_of_one(smt, is_stale):
+    """The plan gives CPU 4 to a vCPU; CPU 12 is the other thread of its core."""
+    floor = cpus("0-3,8-11")
+    host = snapshot(interleaved(8, 1, isolated="4-7,12-15"), [guest(1, 1, floor), guest(2, 1, floor)])
+    made = plan(host, "g2", smt=smt)
+    assert "4" in {str(change.after) for change in made.changes}
+    pinned = masked(host, {host.guests[0].vcpus[0].thread.tid: cpus("12")})
+    if not is_stale:
+        require_free(made, pinned)
+        return
+    with pytest.raises(StalePlan, match="CPUs 12 are in use by guest g1"):
+        require_free(made, pinned)
 
 
 def test_the_agent_refuses_such_a_plan():

@@ -151,6 +151,41 @@ def test_measures_cpu_use_periodically(policies):
     assert ("measured resync", True) in policies.reconciles
 
 
+def test_a_measured_resync_counts_like_any_other(policies, monkeypatch):
+    """The backoff that it begins ends in time, and the metrics have it."""
+    noted = []
+
+    class Note:
+        def reconciled(self, report: DriftReport, seconds: float | None) -> None:
+            noted.append((len(report.drifts), seconds))
+
+        def reconcile_failed(self, host: str) -> None:
+            pass
+
+        def policy_deleted(self, host: str) -> None:
+            pass
+
+    controller = PolicyController(policies, "h1", resync_seconds=60.0, measure_seconds=0.3, note=Note())
+    controller.start()
+    try:
+        policies.wait(1)
+        policies.drifts = (replace(IN_BACKOFF, backoff_until=NOON + timedelta(seconds=0.02)),)
+        assert policies.wait(3)[1:] == ["measured resync", "resync"]
+    finally:
+        controller.stop()
+    assert [drifts for drifts, _ in noted][:2] == [0, 1]
+    assert [seconds is None for _, seconds in noted][:3] == [False, True, False], "its sample is no latency"
+
+
+def test_a_policy_that_was_deleted_and_set_again_is_followed_at_once(policies):
+    with running_controller(policies):
+        policies.wait(1)
+        wanted, policies.wanted = policies.wanted, None
+        time.sleep(0.2)
+        policies.wanted = wanted
+        assert policies.wait(2)[-1] == "policy set"
+
+
 def test_a_host_without_a_policy_is_not_reconciled(policies):
     policies.wanted = None
     with running_controller(policies, resync=0.01, measure=0.01):

@@ -1,7 +1,7 @@
 """Guest events on an in-memory host, with the real planner, journal and store."""
 
 import uuid
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 
@@ -16,6 +16,7 @@ from pinner.model.event import GuestEvent
 from pinner.model.guest import NovaIdentity
 from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
+from pinner.service import retention
 from pinner.service.compose import compose
 
 HOOK = Caller("hook", "127.0.0.1", "req-1")
@@ -46,6 +47,14 @@ def event(kind, *, at=NOON, guest=GUEST, **parts):
 def kernel(agent):
     (found,) = agent.snapshot(0).guests
     return {str(thread.affinity) for thread in (*found.emulator.threads, *(vcpu.thread for vcpu in found.vcpus))}
+
+
+@contextmanager
+def away(agent):
+    """The host without its guests."""
+    taken, agent.taken = agent.taken, replace(agent.taken, guests=())
+    yield
+    agent.taken = taken
 
 
 def trail(service, action):
@@ -96,12 +105,21 @@ def test_an_event_of_an_unknown_guest_has_no_effect(service, reconciler, store, 
     assert store.guest_hints.of(HOST) == {}
 
 
-def test_the_nova_identity_is_stored_until_the_guest_is_gone(service):
+def test_the_nova_identity_is_stored_until_the_guest_is_gone(service, agent):
     service.guest_event(HOST, event("started", nova=NOVA), HOOK)
     service.guest_event(HOST, event("started"), HOOK)
     assert service.observe(HOST, 0.0).guests[0].nova == NOVA
-    service.guest_event(HOST, event("gone"), HOOK)
+    with away(agent):
+        service.guest_event(HOST, event("gone"), HOOK)
     assert service.observe(HOST, 0.0).guests[0].nova is None
+
+
+def test_a_guest_that_libvirt_has_is_not_gone(service, store):
+    service.guest_event(HOST, event("started", nova=NOVA), HOOK)
+    outcome = service.guest_event(HOST, event("gone", at=NOON + timedelta(seconds=1)), HOOK)
+    assert (outcome.known, outcome.ignored) == (True, "libvirt has the guest on this host")
+    assert service.observe(HOST, 0.0).guests[0].nova == NOVA
+    assert trail(service, "guest.event")[0].result == "ignored: libvirt has the guest on this host"
 
 
 def test_a_leaving_guest_is_released_and_then_skipped(service, reconciler, agent):
@@ -161,17 +179,20 @@ def test_a_late_event_changes_nothing(service, reconciler, agent):
 
 def test_a_late_end_of_a_guest_keeps_what_a_later_event_told(service, agent):
     service.guest_event(HOST, event("started", at=NOON + timedelta(milliseconds=5), nova=NOVA), HOOK)
-    service.guest_event(HOST, event("gone"), HOOK)
+    with away(agent):
+        service.guest_event(HOST, event("gone"), HOOK)
     assert service.observe(HOST, 0.0).guests[0].nova == NOVA
-    service.guest_event(HOST, event("gone", at=NOON + timedelta(milliseconds=6)), HOOK)
+    with away(agent):
+        service.guest_event(HOST, event("gone", at=NOON + timedelta(milliseconds=6)), HOOK)
     assert service.observe(HOST, 0.0).guests[0].nova is None
 
 
-def test_an_end_from_a_clock_that_was_set_back_is_not_late(service, clock):
+def test_an_end_from_a_clock_that_was_set_back_is_not_late(service, agent, clock):
     clock.at += timedelta(days=1)
     service.guest_event(HOST, event("started", at=clock.at, nova=NOVA), HOOK)
     clock.at -= timedelta(days=1)
-    service.guest_event(HOST, event("gone", at=clock.at), HOOK)
+    with away(agent):
+        service.guest_event(HOST, event("gone", at=clock.at), HOOK)
     assert service.observe(HOST, 0.0).guests[0].nova is None
 
 
@@ -217,14 +238,31 @@ def test_a_release_for_a_destination_with_fewer_cpus(service, reconciler, agent)
     assert kernel(agent) == {"0-3"}
 
 
-def test_a_gone_event_keeps_the_hint_of_another_host(store):
-    from pinner.model.event import GuestHint
-
-    store.guest_hints.put(GuestHint(GUEST, "h2", NOON, NOVA))
-    store.guest_hints.forget(GUEST, HOST, NOON)
+def test_a_gone_event_keeps_the_hint_of_another_host(store, agent, clock):
+    with closing(compose({HOST: agent, "h2": agent}, store, clock, lambda: "1", 5.0)) as parts:
+        parts.service.guest_event("h2", event("started", nova=NOVA), HOOK)
+        parts.service.guest_event(HOST, event("started", nova=replace(NOVA, flavor="small")), HOOK)
+        with away(agent):
+            parts.service.guest_event(HOST, event("gone"), HOOK)
     assert store.guest_hints.of("h2")[GUEST].nova == NOVA
-    store.guest_hints.put(GuestHint(GUEST, HOST, NOON - timedelta(seconds=1)))
     assert store.guest_hints.of(HOST) == {}
+
+
+def test_hints_on_guests_that_are_gone_are_deleted_after_an_hour(service, store, agent, clock):
+    """A guest that libvirt's hook reported has no end that anybody reports."""
+    service.guest_event(HOST, event("started"), HOOK)
+
+    def purge():
+        return retention.purge_hints(store.retention, HOST, clock.at, agent.has_guest)
+
+    clock.at += timedelta(hours=2)
+    assert purge() == 0
+    with away(agent):
+        assert purge() == 1
+    assert store.guest_hints.of(HOST) == {}
+    service.guest_event(HOST, event("started", at=clock.at), HOOK)
+    with away(agent):
+        assert purge() == 0
 
 
 @pytest.mark.fault(55)
@@ -266,3 +304,47 @@ def test_the_strategy_of_the_flavor_holds_from_the_event_on(service, reconciler,
     agent.masks[guest(1, 2, cpus("0")).vcpus[0].thread.tid] = cpus("9")
     reconciler.reconcile(HOST, "guest-event")
     assert vcpus()["g1"] == {"9", "2-7"}
+
+
+EARLIER = timedelta(seconds=3)
+
+
+def test_a_migration_is_released_also_if_the_clock_of_its_destination_is_behind(service, reconciler, agent):
+    """The destination publishes the event. Its clock is not the one of the guest's host."""
+    enforce(service, reconciler)
+    service.guest_event(HOST, event("started", publisher=HOST, request="req-1"), HOOK)
+    leaving = event("leaving", at=NOON - EARLIER, publisher="compute2", request="req-2")
+    assert service.guest_event(HOST, leaving, HOOK).run
+    assert kernel(agent) == FREE
+    stayed = event("started", at=NOON - 2 * EARLIER, publisher="compute3", request="req-2")
+    service.guest_event(HOST, stayed, HOOK)
+    reconciler.reconcile(HOST, "guest-event")
+    assert kernel(agent) == PLACED
+
+
+@pytest.mark.fault(55)
+def test_a_begin_of_a_migration_that_is_a_minute_old_releases_nothing(service, reconciler, agent):
+    enforce(service, reconciler)
+    leaving = event("leaving", at=NOON - timedelta(minutes=1), publisher="compute2", request="req-2")
+    outcome = service.guest_event(HOST, leaving, HOOK)
+    assert (outcome.run, outcome.ignored) == (
+        "",
+        "it is late: it was sent 60 s ago, and a migration begins at once",
+    )
+    assert not service.observe(HOST, 0.0).guests[0].leaving
+    assert kernel(agent) == PLACED
+
+
+@pytest.mark.parametrize("year", [1970, 2100])
+@pytest.mark.parametrize("kind", ["started", "leaving", "gone"])
+def test_an_impossible_time_is_reported_and_changes_nothing(service, reconciler, agent, store, year, kind):
+    enforce(service, reconciler)
+    service.guest_event(HOST, event("started", nova=NOVA, publisher=HOST), HOOK)
+    before, seen = store.guest_hints.of(HOST), len(reconciler.host_events(HOST, 0, 0.0))
+    wrong = event(kind, at=NOON.replace(year=year), nova=replace(NOVA, flavor="small"), publisher=HOST)
+    outcome = service.guest_event(HOST, wrong, HOOK)
+    assert f"its time {year}-" in outcome.ignored
+    assert outcome.ignored in trail(service, "guest.event")[0].result
+    assert store.guest_hints.of(HOST) == before
+    assert kernel(agent) == PLACED
+    assert len(reconciler.host_events(HOST, 0, 0.0)) == seen + 1, "the host is checked nevertheless"

@@ -13,7 +13,7 @@ from support.in_memory_agent import InMemoryAgent
 from support.values import make_run
 
 from pinner.model.audit import Caller
-from pinner.model.errors import HostBusy
+from pinner.model.errors import HostBusy, HostUnreachable
 from pinner.model.page import PageRequest
 from pinner.model.request import Request
 from pinner.service import runs
@@ -29,6 +29,21 @@ class SlowHead(InMemoryAgent):
     slow = False
     asked = threading.Event()
     go_on = threading.Event()
+    before_apply = staticmethod(lambda: None)
+    """Called once, when a run has been sent to the agent and has not begun."""
+    unreachable = 0
+    """How many readings of entries fail."""
+
+    def apply(self, plan, run, progress):
+        hook, self.before_apply = self.before_apply, lambda: None
+        hook()
+        return super().apply(plan, run, progress)
+
+    def entries(self, run):
+        if self.unreachable:
+            self.unreachable -= 1
+            raise HostUnreachable(HOST, "its agent is away for a moment")
+        return super().entries(run)
 
     def audit_head(self, centre):
         if self.slow:
@@ -55,8 +70,8 @@ def parts(store, agent, clock):
         yield made
 
 
-def apply(service):
-    plan = service.plan(HOST, Request(), None, 0.0, CALLER)
+def apply(service, **request):
+    plan = service.plan(HOST, Request(**request), None, 0.0, CALLER)
     return ended(service, service.apply(plan.id, False, CALLER))
 
 
@@ -123,3 +138,58 @@ def test_a_run_is_refused_while_an_earlier_end_cannot_be_stored(service, agent, 
     assert agent.asked.wait(10)
     with pytest.raises(HostBusy, match=back.id):
         apply(service)
+
+
+@pytest.mark.fault(59)
+def test_a_run_that_began_before_the_end_of_a_rollback_was_stored_keeps_its_state(service, agent):
+    """The agent ends the rollback of all runs while the next run is on its way to the agent."""
+    first = apply(service)
+    agent.slow, agent.gate = True, threading.Semaphore(0)
+    back = service.rollback_all(HOST, CALLER)
+
+    def let_the_rollback_end():
+        agent.gate.release(1000)
+        assert agent.asked.wait(10)
+
+    agent.before_apply = let_the_rollback_end
+    second = apply(service, emulator="4-5")  # the host is still placed: the same plan would change nothing
+    agent.go_on.set()
+    assert ended(service, back).state == "rolled_back"
+    assert [service.run(each.id).state for each in (first, second)] == ["rolled_back", "applied"]
+    assert {entry.state for entry in service.entries(second.id)} == {"done"}
+    assert service.drift(HOST).placement == second.plan
+    assert service.verify_audit().ok
+
+
+@pytest.mark.fault(59)
+def test_a_run_of_another_server_that_began_before_the_end_was_stored_keeps_its_state(service, agent, store, clock):
+    first = apply(service)
+    agent.slow = True
+    back = service.rollback_all(HOST, CALLER)
+    assert agent.asked.wait(10)  # the agent has ended the rollback
+    new_id = lambda: uuid.uuid4().hex[:12]  # noqa: E731
+    with closing(compose({HOST: agent}, store, clock, new_id, 5.0, timedelta(minutes=1))) as other:
+        agent.unreachable = 1  # just when the other server reads the end of the rollback
+        second = apply(other.service)
+        agent.go_on.set()
+        assert ended(service, back).state == "rolled_back"
+        assert [other.service.run(each.id).state for each in (first, second)] == ["rolled_back", "applied"]
+        assert {entry.state for entry in other.service.entries(second.id)} == {"done"}
+        assert other.service.drift(HOST).placement == second.plan
+
+
+@pytest.mark.fault(59)
+def test_a_run_that_has_not_begun_does_not_follow_a_rollback_of_all_runs(service, agent):
+    """Else the host would be changed after the rollback, by a run from before it."""
+    refusals = []
+
+    def roll_back():
+        with pytest.raises(HostBusy) as refusal:
+            service.rollback_all(HOST, CALLER)
+        refusals.append(refusal.value.details["run"])
+
+    agent.before_apply = roll_back
+    run = apply(service)
+    assert (run.state, refusals) == ("applied", [run.id])
+    assert ended(service, service.rollback_all(HOST, CALLER)).state == "rolled_back"
+    assert agent.masks == dict.fromkeys(agent.masks, cpus("0-15"))

@@ -417,6 +417,7 @@ def test_a_run_whose_process_died_before_its_agent_began(service, store, clock):
     assert service.runs("h1", PageRequest(5)).items[0].error == NEVER_BEGUN
 
 
+@pytest.mark.fault(36)
 @pytest.mark.fault(55)
 @pytest.mark.parametrize("step", [timedelta(minutes=1), timedelta(hours=-1), timedelta(days=1)])
 def test_a_call_that_comes_late_does_not_begin_a_closed_run(service, agent, plan, store, clock, step):
@@ -459,6 +460,7 @@ def test_a_call_that_comes_late_does_not_begin_a_closed_run(service, agent, plan
         assert other.service.verify_audit().ok
 
 
+@pytest.mark.fault(36)
 @pytest.mark.fault(55)
 def test_the_begin_that_wins_against_a_close(agent, clock, plan):
     run = make_run("run-1", plan=plan.id)

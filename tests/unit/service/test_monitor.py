@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.hosts import cpus, guest, plain, process, snapshot
 from support.in_memory_agent import InMemoryAgent
+from support.policy_host import wait_until
 
 from pinner import wiring
 from pinner.heartbeat import Heartbeat
@@ -18,6 +19,7 @@ from pinner.model.errors import HostUnreachable
 from pinner.model.health import AgentHealth, Queue
 from pinner.model.policy import Policy
 from pinner.model.request import Request
+from pinner.service import controller as controller_module
 from pinner.service.compose import compose
 from pinner.service.controller import PolicyController
 from pinner.store.repositories import open_store
@@ -119,13 +121,13 @@ def test_a_thread_that_has_ended_and_a_full_queue(parts):
     assert told["queue"] == "30 requests wait for a thread, the first one for 12 s"
 
 
-def test_a_host_that_nobody_looks_at_under_its_policy(parts):
+def test_a_host_that_is_not_observed_under_its_policy(parts):
     parts.service.set_policy("compute1", Policy(mode="observe"), ANN)
-    parts.monitor._look_seconds = 0.05
+    parts.monitor._observation_seconds = 0.05
     time.sleep(0.1)
     parts.monitor.check()
-    assert "no look under the policy" in failing(parts)["controller"]
-    parts.monitor._look_seconds = 60.0
+    assert "no observation under the policy" in failing(parts)["controller"]
+    parts.monitor._observation_seconds = 60.0
     parts.monitor.metrics.reconciled(parts.service.drift("compute1"), 0.08)
     parts.monitor.check()
     assert failing(parts) == {}
@@ -146,7 +148,7 @@ def test_the_metrics_of_a_host_under_a_policy(parts):
     found = samples(parts)
     assert found["pinner_runs", "compute1", "applied"] == 1
     assert found["pinner_changes_total", "compute1", "done"] >= 2
-    assert found["pinner_look_seconds_count", "compute1"] >= 1
+    assert found["pinner_observation_seconds_count", "compute1"] >= 1
     assert 0 < found["pinner_reconcile_seconds_sum", "compute1"] < 20
     assert found["pinner_drifts", "compute1"] == 0
     assert found["pinner_unplaced_guests", "compute1"] == 0
@@ -155,6 +157,36 @@ def test_the_metrics_of_a_host_under_a_policy(parts):
     assert found["pinner_requests_waiting",] == 0
     assert found["pinner_agent_threads", "compute1"] == 7
     assert found["pinner_check_ok", "database"] == 1
+
+
+def test_a_host_whose_policy_was_deleted_has_no_metrics_of_it(parts, monkeypatch):
+    monkeypatch.setattr(controller_module, "POLL_SECONDS", 0.05)
+    parts.service.set_policy("compute1", Policy(mode="observe"), ANN)
+    controller = PolicyController(
+        parts.reconciler, "compute1", resync_seconds=60, measure_seconds=60, note=parts.monitor.metrics
+    )
+    controller.start()
+    present = {f"pinner_{name}" for name in ("seconds_since_reconcile", "drifts", "backoffs", "unplaced_guests")}
+
+    def found() -> set[str]:
+        return present & {name for name, *_ in samples(parts)}
+
+    try:
+        assert wait_until(lambda: found() == present, 20) < 20
+        parts.service.delete_policy("compute1", ANN)
+        assert wait_until(lambda: not found(), 20) < 20
+    finally:
+        controller.stop()
+    parts.monitor.check()
+    # Long after: a policy that is set now has not been late since the start of the server.
+    parts.monitor._observation_seconds = 0.05
+    time.sleep(0.1)
+    parts.monitor.check()
+    parts.monitor._observation_seconds = 5.0
+    parts.monitor._began -= 60
+    parts.service.set_policy("compute1", Policy(mode="observe"), ANN)
+    parts.monitor.check()
+    assert failing(parts) == {}
 
 
 def test_no_label_has_the_name_of_a_guest_a_run_or_a_process(parts, agent):

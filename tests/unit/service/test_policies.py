@@ -104,7 +104,7 @@ def chain(service):
 
 @pytest.mark.parametrize("other", ["set", "delete"])
 def test_the_trail_names_the_policy_before_although_two_callers_change_it_at_once(service, agent, monkeypatch, other):
-    """The host is read between the look at the policy and its change, which takes long on a large host."""
+    """The host is read between the reading of the policy and its change, which takes long on a large host."""
     service.set_policy(HOST, Policy(Request(busy_threshold=1.0), "propose"), ANN)
     read = agent.snapshot
 

@@ -665,7 +665,7 @@ def test_a_process_that_moves_faster_than_a_plan_is_made_backs_off_alone(service
         agent.taken = replace(agent.taken, processes=(replace(agent.taken.processes[0], started=1),))
     (drift,) = reconciler.reconcile(HOST, "started").drifts
     assert (drift.target.kind, drift.cause) == ("process", "failed")
-    assert drift.detail == f"{moved}, after each new plan: the process or another program sets its affinity"
+    assert drift.detail == f"{moved}, after a new plan: the process or another program sets its affinity"
     assert kernel(agent) == PLACED | {"daemon": "0-15"}
 
 

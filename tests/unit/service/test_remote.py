@@ -248,6 +248,13 @@ def test_unknown_events_of_a_stream_are_ignored():
         assert known == [(b"end", b"{}")]
 
 
+def test_the_capacity(remote, pinner):
+    assert remote.capacity("h1") == pinner.capacity("h1")
+    assert remote.capacity("h1", 3) == pinner.capacity("h1", 3)
+    with pytest.raises(Invalid):
+        remote.capacity("h1", 0)
+
+
 def test_policies_and_drift(remote, pinner):
     with pytest.raises(NotFound, match="has no policy"):
         remote.policy("h1")
@@ -277,8 +284,9 @@ def test_a_guest_is_marked(remote, pinner):
 
 def test_events(remote, pinner):
     (guest,) = pinner.observe("h1", 0.0).guests
-    nova = NovaIdentity("i", "p", "u", "f", {"pinner:excluded": "true"})
-    leaving = GuestEvent(guest.uuid, "leaving", "an event", "nova req-1", NOON, nova, CpuSet.parse("0-3"))
+    nova = NovaIdentity("i", "p", "u", "f", {"pinner:excluded": "true"}, "7", has_specs=True)
+    cpus = CpuSet.parse("0-3")
+    leaving = GuestEvent(guest.uuid, "leaving", "an event", "nova req-1", NOON, nova, cpus, "h2", "req-1")
     assert remote.guest_event("h1", leaving, NOBODY) == GuestEventOutcome("h1", guest.uuid, True, "")
     gone = replace(leaving, kind="gone", cpus=CpuSet())
     assert remote.guest_event(None, gone, NOBODY).host == "h1"

@@ -1,4 +1,4 @@
-"""No list page and no look at a host reads a whole table: SQLite's own plans of the queries say so."""
+"""No list page and no observation of a host reads a whole table: SQLite's own plans of the queries say so."""
 
 from contextlib import closing
 
@@ -25,7 +25,7 @@ def find_policy(engine):
         Policies(engine).get("h1")
 
 
-LOOKS = {
+QUERIES = {
     "runs": lambda engine: Runs(engine).list(None, PageRequest()),
     "runs of a host": lambda engine: Runs(engine).list("h1", PageRequest()),
     "runs in a state": lambda engine: Runs(engine).list(None, PageRequest(), state="failed"),
@@ -70,12 +70,12 @@ def plans_of(engine, call):
                 yield row.detail
 
 
-@pytest.mark.parametrize("name", LOOKS)
-def test_a_look_and_a_list_page_use_an_index(sqlite, name):
+@pytest.mark.parametrize("name", QUERIES)
+def test_an_observation_and_a_list_page_use_an_index(sqlite, name):
     plan = make_plan(snapshot=Snapshots(sqlite).add(make_snapshot()))
     Plans(sqlite).add(plan, NOON)
     Runs(sqlite).add(make_run(), make_entries())
-    steps = list(plans_of(sqlite, lambda: LOOKS[name](sqlite)))
+    steps = list(plans_of(sqlite, lambda: QUERIES[name](sqlite)))
     scans = [step for step in steps if step.startswith("SCAN")]
     if name in IN_ORDER:
         assert not [step for step in steps if "TEMP B-TREE" in step], steps
@@ -86,7 +86,7 @@ def test_a_look_and_a_list_page_use_an_index(sqlite, name):
 
 
 @pytest.mark.parametrize(
-    ("look", "index"),
+    ("query", "index"),
     [
         (Journal.placed, "masks_of_processes"),
         (Journal.moved_processes, "names_of_processes"),
@@ -95,9 +95,9 @@ def test_a_look_and_a_list_page_use_an_index(sqlite, name):
     ],
     ids=["placed", "moved_processes", "allocated", "changes_of"],
 )
-def test_the_journal_searches_what_is_in_force_in_an_index(tmp_path, look, index):
+def test_the_journal_searches_what_is_in_force_in_an_index(tmp_path, query, index):
     with closing(Journal(tmp_path)) as journal:
-        steps = list(plans_of(journal._engine, lambda: look(journal)))
+        steps = list(plans_of(journal._engine, lambda: query(journal)))
     read = [step for step in steps if "entries" in step]
     assert read
     assert all(step.startswith(f"SEARCH entries USING INDEX {index}") for step in read), steps

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zlib
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,18 @@ from sqlalchemy import event, inspect, text
 from support.values import NOON, make_entries, make_run
 
 from pinner import codec
+from pinner.model.audit import AuditAction, AuditEvent
 from pinner.model.errors import Invalid, StoreUnavailable
+from pinner.model.event import GuestHint
 from pinner.model.page import PageRequest
 from pinner.store import schema
 from pinner.store.engine import connect, reading, writing
+from pinner.store.guest_hints import GuestHints
 from pinner.store.repositories import open_store
 from pinner.store.runs import Runs
 from pinner.store.tables import metadata, utc_text
+
+EVENT = AuditEvent(NOON, "ann", "cli", AuditAction.GUEST_EVENT, "h1", "guest g", "", "", "known", "req-1")
 
 
 @pytest.fixture
@@ -166,6 +172,18 @@ def test_entries_hints_and_audit_records_of_an_earlier_version_are_readable(upgr
     records = upgraded.audit.list(None, None, None, PageRequest(5)).items
     assert [record.action for record in records] == ["guest.exempt", "run.apply", "policy.set"]
     assert upgraded.audit.verify().ok
+
+
+def test_a_downgrade_keeps_the_latest_hint_on_a_guest(bare):
+    schema.upgrade(bare)
+    hints = GuestHints(bare)
+    for seconds, host in ((0, "h1"), (5, "h2"), (-5, "h3")):
+        hint = GuestHint(GUEST, host, NOON + timedelta(seconds=seconds))
+        hints.change(GUEST, host, lambda _, hint=hint: (hint, ""), lambda _: EVENT)
+    schema.downgrade(bare, "0019")
+    assert rows(bare, "guest_hints", "guest, host") == [(GUEST, "h2")]
+    schema.upgrade(bare)
+    assert hints.of("h2") == {GUEST: GuestHint(GUEST, "h2", NOON + timedelta(seconds=5))}
 
 
 def test_a_downgrade_restores_every_earlier_name(old):

@@ -69,7 +69,8 @@ def test_writers_of_the_same_row_at_the_same_time(engine):
         try:
             for round_ in range(5):
                 Snapshots(engine).add(snapshot, [event()])
-                GuestHints(engine).put(GuestHint(f"guest-{round_}", "h1", NOON + timedelta(seconds=n)), [event()])
+                hint = GuestHint(f"guest-{round_}", "h1", NOON + timedelta(seconds=n))
+                GuestHints(engine).change(hint.guest, "h1", lambda _, hint=hint: (hint, ""), lambda _: event())
         except Exception as error:
             errors.append(error)
 

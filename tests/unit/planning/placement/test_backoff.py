@@ -93,7 +93,7 @@ def test_a_step_of_the_clock_backwards_delays_no_longer_than_the_delay():
 
 @pytest.mark.fault(55)
 def test_a_clock_that_is_set_back_by_a_day_lengthens_no_delay():
-    """The last time lies in the future then, and counts as now: once, and not again at each look."""
+    """The last time lies in the future then, and counts as now: once, and not again at each observation."""
     backoffs = forget({DRIFT.target.key: Backoff(3, after(86_400))}, NOON)
     (delayed,) = with_backoff((DRIFT,), backoffs, NOON)
     assert delayed.backoff_until == after(5)

@@ -1,7 +1,9 @@
 """Facts about guests that only events report, added to a snapshot."""
 
+from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from support.hosts import NOON, cpus, guest, plain, snapshot
 
 from pinner.model.event import GuestHint
@@ -10,7 +12,7 @@ from pinner.model.request import Request
 from pinner.planning import planner
 from pinner.planning.placement.guest_hints import with_guest_hints
 
-WRITTEN = NovaIdentity("i-1", "p-1", "", "small")
+WRITTEN = NovaIdentity("i-1", "p-1", "", "big", flavor_id="7")
 NOVA = NovaIdentity("i-2", "p-2", "u-2", "big", {"hw:cpu_policy": "dedicated"})
 
 
@@ -25,10 +27,24 @@ def hint(number=1, **parts):
 
 def test_a_notified_identity_fills_the_fields_that_the_metadata_lack():
     first, second = with_hints([hint(nova=NOVA)], nova=WRITTEN).guests
-    assert first.nova == NovaIdentity("i-1", "p-1", "u-2", "small", {"hw:cpu_policy": "dedicated"})
+    assert first.nova == NovaIdentity("i-1", "p-1", "u-2", "big", {"hw:cpu_policy": "dedicated"}, "7")
     assert first.dedicated
     assert (second.nova, second.dedicated) == (None, False)
     assert with_hints([hint(nova=NOVA)]).guests[0].nova == NOVA
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        pytest.param(replace(WRITTEN, flavor="small", flavor_id=""), id="another name"),
+        pytest.param(replace(WRITTEN, flavor_id="8"), id="another id of the same name"),
+        pytest.param(replace(WRITTEN, has_specs=True), id="known to have none"),
+    ],
+)
+def test_extra_specs_of_another_flavor_are_not_used(written):
+    guest, _ = with_hints([hint(nova=replace(NOVA, flavor_id="7"))], nova=written).guests
+    assert guest.nova == replace(written, user="u-2")
+    assert not guest.dedicated
 
 
 def test_a_guest_that_is_being_migrated_away_is_skipped_for_a_time():

@@ -1,0 +1,274 @@
+"""install-hooks and remove-hooks on the files of an image; tests/functional/test_migration_hook.py has real guests."""
+
+import json
+import os
+import resource
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pinner.cli import main
+from pinner.hostsetup import hooks
+from pinner.hostsetup.hooks import HookPaths, install_hooks, remove_hooks
+from pinner.hostsetup.layout import packaged
+from pinner.model.errors import Invalid
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="install-hooks needs root")
+
+NEW, OLD = "usr/lib/x86_64-linux-gnu/libvirt.so.0.6005.0", "usr/lib64/libvirt.so.0.6004.1"
+OTHERS = "#!/bin/sh\n# a script of somebody else, which names pinner's hook script for libvirt\n"
+
+
+@pytest.fixture(params=[NEW, OLD], ids=["qemu.d", "qemu"])
+def paths(request, tmp_path):
+    return image(tmp_path, request.param)
+
+
+def image(tmp_path, library):
+    """An image with a libvirt of one version; empty: none is found."""
+    root = tmp_path / "image"
+    root.mkdir()
+    if library:
+        (root / library).parent.mkdir(parents=True)
+        (root / library).touch()
+    return HookPaths(root, None, Path("/opt/pinner/bin/python"))
+
+
+def install(paths, *, dry_run=False):
+    said = []
+    install_hooks(paths, said.append, dry_run=dry_run)
+    return said
+
+
+def remove(paths, *, dry_run=False):
+    said = []
+    remove_hooks(paths, said.append, dry_run=dry_run)
+    return said
+
+
+def files(paths):
+    return {
+        str(path.relative_to(paths.root)): (path.read_text(), path.stat().st_mode & 0o777)
+        for path in paths.root.rglob("*")
+        if path.is_file() and "usr/lib" not in str(path)
+    }
+
+
+def test_script_filter_and_settings_are_installed_and_removed(paths):
+    said = install(paths)
+    script = "etc/libvirt/hooks/qemu" + ("/pinner" if "usr/lib64" not in str(next(paths.root.glob("usr/*"))) else "")
+    script = script.replace("qemu/", "qemu.d/")
+    assert files(paths) == {
+        script: (packaged("libvirt-qemu-hook"), 0o755),
+        "etc/libvirt/hooks/pinner-strip-pins": (packaged("libvirt-strip-pins"), 0o644),
+        "etc/pinner/hook.conf": (paths.own_settings, 0o600),
+    }
+    assert "python = /opt/pinner/bin/python" in paths.own_settings
+    assert f"done: write {paths.root / script}" in said
+    assert "systemctl restart libvirtd" in said[-1]
+    assert all(line.startswith(("done: remove", "nothing to do: remove")) for line in remove(paths))
+    assert files(paths) == {}
+
+
+def test_a_second_call_changes_nothing(paths):
+    install(paths)
+    paths.settings.write_text("url = http://127.0.0.1:8077\n")
+    before = files(paths)
+    assert all(line.startswith("nothing to do: ") for line in install(paths)[:-1])
+    assert files(paths) == before
+    assert f"kept: {paths.settings}, which was changed" in remove(paths)
+    assert all(line.startswith(("nothing to do: ", "kept: ")) for line in remove(paths))
+    assert list(files(paths)) == ["etc/pinner/hook.conf"]
+
+
+def test_a_dry_run_writes_nothing(paths):
+    assert all(line.startswith("would write ") for line in install(paths, dry_run=True)[:-1])
+    assert files(paths) == {}
+    install(paths)
+    before = files(paths)
+    assert any(line.startswith("would remove ") for line in remove(paths, dry_run=True))
+    assert files(paths) == before
+
+
+def test_files_of_an_older_version_are_replaced(paths):
+    install(paths)
+    first, second, *_ = packaged("libvirt-qemu-hook").splitlines()
+    paths.script().write_text(f"{first}\n{second}\n")
+    paths.script().chmod(0o600)
+    paths.filter.write_text("\n".join(packaged("libvirt-strip-pins").splitlines()[:2]))
+    install(paths)
+    assert paths.script().read_text() == packaged("libvirt-qemu-hook")
+    assert paths.script().stat().st_mode & 0o777 == 0o755
+    assert paths.filter.read_text() == packaged("libvirt-strip-pins")
+
+
+def test_settings_of_an_older_installation_name_the_new_python(paths):
+    """The old Python may be gone, and then no start would be reported."""
+    install(replace(paths, python=Path("/opt/older/bin/python")))
+    assert f"done: write {paths.settings}" in install(paths)
+    assert paths.settings.read_text() == paths.own_settings
+    install(paths)
+    remove(replace(paths, python=Path("/opt/newer/bin/python")))
+    assert files(paths) == {}
+
+
+def test_a_copy_that_was_made_by_hand_is_replaced(tmp_path):
+    """Both would report each start. Until now the documents said to copy the script."""
+    paths = image(tmp_path, NEW)
+    paths.alone.parent.mkdir(parents=True)
+    paths.alone.write_text("#!/bin/sh\n# libvirt hook script for pinner. Install it as ...\n")
+    assert f"done: remove {paths.alone}, which is pinner's, too" in install(paths)
+    assert paths.beside.exists()
+    assert not paths.alone.exists()
+    paths.alone.write_text(packaged("libvirt-qemu-hook"))
+    remove(paths)
+    assert files(paths) == {}
+
+
+def test_anothers_script_stays_beside_pinners(tmp_path):
+    paths = image(tmp_path, NEW)
+    others = (paths.alone, paths.beside.with_name("others"))
+    paths.beside.parent.mkdir(parents=True)
+    for other in others:
+        other.write_text(OTHERS)
+    install(paths)
+    install(paths)
+    assert paths.beside.exists()
+    remove(paths)
+    assert [other.read_text() for other in others] == [OTHERS, OTHERS]
+    assert not paths.beside.exists()
+
+
+@pytest.mark.parametrize("library", [OLD, ""])
+def test_anothers_only_script_is_not_overwritten(tmp_path, library):
+    paths = image(tmp_path, library)
+    paths.alone.parent.mkdir(parents=True)
+    paths.alone.write_text(OTHERS)
+    with pytest.raises(Invalid, match=r"hooks/qemu.*pinner does not overwrite it.*qemu\.d"):
+        install(paths)
+    assert list(files(paths)) == ["etc/libvirt/hooks/qemu"]
+    remove(paths)
+    assert paths.alone.read_text() == OTHERS
+    paths.beside.parent.mkdir()
+    install(paths)
+    assert paths.beside.exists()
+
+
+@pytest.mark.parametrize("name", ["beside", "filter"])
+@pytest.mark.parametrize("kind", ["file", "symlink", "folder", "binary", "empty"])
+def test_a_file_in_the_way_is_left_alone(tmp_path, name, kind):
+    paths = image(tmp_path, NEW)
+    path = getattr(paths, name)
+    path.parent.mkdir(parents=True)
+    match kind:
+        case "symlink":
+            path.symlink_to("/etc/pinner-hook")
+        case "folder":
+            path.mkdir()
+        case _:
+            path.write_bytes({"file": OTHERS.encode(), "binary": b"\x7fELF\n\xff", "empty": b""}[kind])
+    for command in (install, remove):
+        with pytest.raises(Invalid, match="not pinner's: move it away"):
+            command(paths)
+    assert os.path.lexists(path)
+    assert not paths.settings.exists(), "nothing is written before all is checked"
+
+
+@pytest.mark.parametrize("link", ["etc/libvirt", "etc/libvirt/hooks", "etc/libvirt/hooks/qemu.d", "etc/pinner"])
+def test_a_symlink_does_not_lead_out_of_an_image(tmp_path, link):
+    paths = image(tmp_path, NEW)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (paths.root / link).parent.mkdir(parents=True)
+    (paths.root / link).symlink_to(outside)
+    with pytest.raises(Invalid, match="a symlink leads to"):
+        install(paths)
+    assert list(outside.iterdir()) == []
+
+
+def test_a_folder_that_another_user_can_write_is_refused(paths):
+    paths.hooks.mkdir(parents=True)
+    paths.hooks.chmod(0o777)
+    with pytest.raises(Invalid, match="others can write"):
+        install(paths)
+
+
+@pytest.mark.parametrize(
+    ("root", "folder", "field"),
+    [("nowhere", None, "--root"), ("file", None, "--root"), ("image", "file", "--hooks")],
+)
+def test_a_path_that_is_no_folder_is_refused_before_anything_is_written(tmp_path, root, folder, field):
+    image(tmp_path, "")
+    (tmp_path / "file").touch()
+    wrong = HookPaths(tmp_path / root, tmp_path / folder if folder else None)
+    for command in (install, remove):
+        with pytest.raises(Invalid, match=f"^{field}: .*folder"):
+            command(wrong)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "image"]
+
+
+def test_only_root_may_call_it(paths, monkeypatch):
+    # The tests run as root, and a process cannot lay that down and take it back.
+    monkeypatch.setattr(hooks.os, "geteuid", lambda: 1000)
+    for command in (install, remove):
+        with pytest.raises(Invalid, match="root: call it with sudo"):
+            command(paths)
+
+
+def test_the_commands(paths, capsys):
+    folder = paths.root / "elsewhere"
+    where = ["--root", str(paths.root), "--hooks", str(folder)]
+    assert main.main(["nova", "install-hooks", *where]) == 2
+    assert "--yes" in capsys.readouterr().err
+    assert main.main(["nova", "install-hooks", *where, "--dry-run"]) == 0
+    assert f"would write {folder}" in capsys.readouterr().out
+    assert main.main(["nova", "install-hooks", *where, "--yes"]) == 0
+    assert f"done: write {folder}/pinner-strip-pins" in capsys.readouterr().out
+    assert not (paths.root / "etc/libvirt").exists()
+    assert main.main(["nova", "remove-hooks", *where, "--yes", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)["steps"]
+    assert f"done: remove {folder}/pinner-strip-pins" in said
+    (folder / "pinner-strip-pins").write_text(OTHERS)
+    assert main.main(["nova", "install-hooks", *where, "--yes"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_the_installed_script_is_a_valid_shell_script(paths):
+    install(paths)
+    subprocess.run(["sh", "-n", paths.script()], check=True)
+    done = subprocess.run([paths.script(), "web", "migrate", "begin", "-"], input=b"<domain/>", capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_a_python_that_another_user_can_write_is_warned_of(paths, tmp_path):
+    """The hook runs it as root at the start of each guest."""
+    assert not any(line.startswith("warning") for line in install(paths))
+    (folder := tmp_path / "home" / "bin").mkdir(parents=True)
+    os.chown(folder, 65534, 65534)
+    said = install(replace(paths, python=folder / "python"))
+    assert any(f"runs {folder}/python as root: user id 65534 can write it" in line for line in said)
+    folder.chmod(0o777)
+    assert any("others can write" in line for line in install(replace(paths, python=folder / "python")))
+
+
+@pytest.mark.parametrize("most", [20, 1000], ids=["the settings", "the scripts"])
+def test_a_file_that_cannot_be_written_whole_leaves_nothing_behind(paths, most):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        with pytest.raises(Invalid, match="File too large"):
+            install(paths)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not [name for name in files(paths) if ".pinner-" in name]
+    install(paths)
+    assert len(files(paths)) == 3
+
+
+def test_a_file_of_pinner_that_is_not_utf8_is_replaced(paths):
+    install(paths)
+    paths.script().write_bytes(b"#!/bin/sh\n# pinner's hook script for libvirt, f\xfcr Debian\n")
+    install(paths)
+    assert paths.script().read_text() == packaged("libvirt-qemu-hook")

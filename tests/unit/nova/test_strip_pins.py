@@ -1,0 +1,343 @@
+"""The filter of libvirt's hook script: it removes pinner's pins from a migrating guest's XML, and nothing else."""
+
+import ast
+import os
+import resource
+import subprocess
+import time
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pinner.host import domain_xml
+from pinner.model import pins_metadata
+from pinner.model.change import PartPin
+from pinner.model.cpuset import CpuSet
+
+ETC = Path(__file__).parents[3] / "etc/pinner"
+LOADER = SourceFileLoader("strip_pins", str(ETC / "libvirt-strip-pins"))
+strip_pins = module_from_spec(spec_from_loader(LOADER.name, LOADER))
+LOADER.exec_module(strip_pins)
+
+NUMATUNE = "<numatune><memory mode='strict' nodeset='0'/></numatune>"
+SECONDS = 15.0
+"""The hook script gives the filter three seconds of CPU time, and ends it after eight seconds in any case."""
+
+
+def domain(pins="", named="", more="", mark="pinner:pins xmlns:pinner='urn:pinner:pins:1'"):
+    """A guest's XML. ``named`` are the pins in pinner's metadata."""
+    pinner = f"<{mark}>{named}</{mark.split()[0]}>" if named else ""
+    return (
+        f"<domain type='qemu' id='1'>\n  <name>web &amp; &lt;pinner&gt; ü</name>\n  <metadata>{pinner}\n"
+        f"    <nova:instance xmlns:nova='http://openstack.org/xmlns/libvirt/nova/1.1'/>{more}</metadata>\n"
+        f"  <vcpu cpuset='1'>4</vcpu>\n  <cputune>\n    <shares>2048</shares>{pins}</cputune>\n"
+        f"  {NUMATUNE}\n</domain>\n"
+    )
+
+
+def pin(kind, part, cpus):
+    number = "" if part is None else f" {kind}='{part}'"
+    return f"<{kind}pin{number} cpuset='{cpus}'/>"
+
+
+def named(kind, part, cpus):
+    number = "" if part is None else f" part='{part}'"
+    return f"<pinner:pin kind='{kind}'{number} cpus='{cpus}'/>"
+
+
+def filtered(xml):
+    return strip_pins.Filter(xml.encode()).filtered().decode()
+
+
+PINNED = (pin("vcpu", 0, "0-3"), pin("vcpu", 1, "4"), pin("emulator", None, "0-1"), pin("iothread", 1, "0,2"))
+NAMED = (named("vcpu", 0, "0-3"), named("vcpu", 1, "4"), named("emulator", None, "0-1"), named("iothread", 1, "0,2"))
+
+
+def test_pins_that_the_metadata_names_are_removed_with_the_metadata():
+    assert filtered(domain("".join(PINNED), "".join(NAMED))) == domain()
+
+
+@pytest.mark.parametrize("prefix", ["", "pinner:"])
+def test_pins_are_removed_as_a_run_names_them(prefix):
+    """libvirt gives the element its prefix, and in a guest's XML the children, too."""
+    parts = [("vcpu", 0, "0-3"), ("vcpu", 1, "4"), ("emulator", None, "0-1"), ("iothread", 1, "0,2")]
+    text = pins_metadata.text_of(PartPin(kind, part, CpuSet.parse(cpus)) for kind, part, cpus in parts)
+    children = text.removeprefix("<pins>").removesuffix("</pins>").replace("<pin ", f"<{prefix}pin ")
+    assert filtered(domain("".join(PINNED), children)) == domain()
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_pin_that_the_metadata_does_not_name_stays(number):
+    own = NAMED[:number] + NAMED[number + 1 :]
+    assert filtered(domain("".join(PINNED), "".join(own))) == domain(PINNED[number])
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "cpus"),
+    [
+        ("vcpu", 0, "0-2"),
+        ("vcpu", 0, "0-4"),
+        ("vcpu", 2, "0-3"),
+        ("iothread", 0, "0-3"),
+        ("emulator", None, "0-3"),
+        ("emulator", 0, "0-3"),
+    ],
+)
+def test_a_pin_is_pinners_only_if_kind_part_and_cpus_agree(kind, part, cpus):
+    """A vCPU that Nova or an operator has pinned since then is not pinner's."""
+    assert filtered(domain(PINNED[0], named(kind, part, cpus))) == domain(PINNED[0])
+
+
+@pytest.mark.parametrize("cpus", ["0-3", "0,1,2,3", "3,0-2", "0-1,1-3", " 0-3 "])
+def test_cpus_are_compared_as_sets(cpus):
+    assert filtered(domain(pin("vcpu", 0, "0-3"), named("vcpu", 0, cpus))) == domain()
+
+
+@pytest.mark.parametrize(
+    ("pins", "own"),
+    [
+        ("<vcpupin vcpu='0' cpuset='1'></vcpupin>", named("vcpu", 0, "1")),
+        ('<vcpupin cpuset="1" vcpu="0" other=\'a>b/&gt;\'  />', named("vcpu", 0, "1")),
+        ("<vcpupin vcpu='0' cpuset='1'\n/>", "<pinner:pin kind='vcpu' part='0' cpus='1'>text</pinner:pin>"),
+        ("<vcpupin vcpu='0' cpuset='1'><!-- > --><x/></vcpupin>", f"<!-- </pins> -->{named('vcpu', 0, '1')}"),
+    ],
+)
+def test_any_spelling_of_an_element_is_cut_as_a_whole(pins, own):
+    assert filtered(domain(pins, own)) == domain()
+
+
+@pytest.mark.parametrize(
+    ("mark", "spelled"),
+    [
+        ("pins xmlns='urn:pinner:pins:1'", "<pin kind='vcpu' part='0' cpus='1'/>"),
+        ("p:pins xmlns:p='urn:pinner:pins:1'", "<p:pin kind='vcpu' part='0' cpus='1'/>"),
+        ("p:pins xmlns:p='urn:pinner:pins:1'", "<pin kind='vcpu' part='0' cpus='1'/>"),
+    ],
+)
+def test_the_metadata_may_use_any_prefix(mark, spelled):
+    """libvirt adds the prefix to the children when it writes the XML."""
+    assert filtered(domain(pin("vcpu", 0, "1"), spelled, mark=mark)) == domain()
+
+
+CELLS = "<memnode cellid='0' mode='strict' nodeset='0'/>"
+
+
+def with_cells(xml, *, nova=True):
+    xml = xml.replace("nodeset='0'/></numatune>", f"nodeset='0'/>{CELLS}</numatune>")
+    return xml if nova else xml.replace("openstack.org", "example.org")
+
+
+def test_pins_of_a_guest_with_numa_cells_are_novas():
+    """Nova has written them for the destination. They may equal the pins that pinner made on the source."""
+    pinned, own = "".join(PINNED), "".join(NAMED)
+    assert filtered(with_cells(domain(pinned, own))) == with_cells(domain(pinned))
+    assert filtered(with_cells(domain(pinned, own), nova=False)) == with_cells(domain(), nova=False)
+
+
+def test_the_mark_of_an_excluded_guest_stays():
+    mark = "<pinner:cpus xmlns:pinner='urn:pinner:domain:1' leave='alone'/>"
+    assert filtered(domain(pin("vcpu", 0, "1"), named("vcpu", 0, "1"), mark)) == domain(more=mark)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("cpus='0-3'", "cpus='0-4000000000'"),
+        ("cpus='0-3'", "cpus='" + "9" * 100_000 + "'"),
+        ("cpus='0-3'", "cpus=''"),
+        ("cpus='0-3'", "cpus='3-0'"),
+        ("cpus='0-3'", "cpus='-1'"),
+        ("cpus='0-3'", "cpus='0-3,x'"),
+        ("cpus='0-3'", ""),
+        ("kind='vcpu'", ""),
+        ("part='0'", ""),
+    ],
+)
+def test_a_name_that_does_not_parse_names_no_pin(before, after):
+    broken = NAMED[0].replace(before, after)
+    assert filtered(domain("".join(PINNED[:2]), broken + NAMED[1])) == domain(PINNED[0])
+
+
+def test_a_pin_that_does_not_parse_is_not_pinners():
+    broken = "<vcpupin/><vcpupin vcpu='0'/><vcpupin vcpu='0' cpuset='x'/>"
+    assert filtered(domain(broken + PINNED[0], NAMED[0] + "<pinner:pin kind='vcpu' part='0'/>")) == domain(broken)
+
+
+@pytest.mark.parametrize(
+    "xml",
+    [
+        domain("".join(PINNED)),
+        domain("".join(PINNED), "".join(NAMED), mark="p:pins xmlns:p='urn:other' xmlns:pinner='urn:pinner:pins:1'"),
+        domain(more=f"<!-- <pinner:pins>{''.join(NAMED)}</pinner:pins> -->", pins="".join(PINNED)),
+        domain(more=f"<![CDATA[<pinner:pins>{''.join(NAMED)}</pinner:pins>]]>", pins="".join(PINNED)),
+    ],
+)
+def test_without_pinners_metadata_the_xml_is_the_same(xml):
+    assert filtered(xml) == xml
+
+
+def test_elements_of_the_same_name_elsewhere_stay():
+    more = f"<x:pins xmlns:x='urn:x'>{pin('vcpu', 0, '1')}<cputune>{pin('vcpu', 0, '1')}</cputune></x:pins>"
+    xml = domain(pin("vcpu", 0, "1"), named("vcpu", 0, "1"), more)
+    assert filtered(xml) == domain(more=more)
+    pins = f"<pinner:pins xmlns:pinner='urn:pinner:pins:1'>{NAMED[0]}</pinner:pins>"
+    outside = domain(PINNED[0]).replace("</domain>", f"{pins}</domain>")
+    assert filtered(outside) == outside, "metadata counts only inside <metadata>"
+
+
+PARTS = st.sampled_from([("vcpu", "0"), ("vcpu", "1"), ("vcpu", "2"), ("iothread", "1"), ("emulator", None)])
+SETS = st.frozensets(st.integers(0, 5), min_size=1).map(CpuSet)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(PARTS, SETS), st.dictionaries(PARTS, SETS))
+def test_all_other_pins_stay(pins, own):
+    xml = domain(
+        "".join(pin(*part, cpus) for part, cpus in pins.items()),
+        "".join(named(*part, cpus) for part, cpus in own.items()),
+    )
+    left = {part: cpus for part, cpus in pins.items() if own.get(part) != cpus}
+    after = filtered(xml)
+    assert after == domain("".join(pin(*part, cpus) for part, cpus in left.items()))
+    assert domain_xml.parse(after).pins == {
+        (kind, None if part is None else int(part)): cpus for (kind, part), cpus in left.items()
+    }
+
+
+def test_the_filter_runs_with_the_pythons_of_old_hosts():
+    ast.parse((ETC / "libvirt-strip-pins").read_text(), feature_version=(3, 6))
+
+
+def run(xml):
+    """The hook script's output for a migrating guest. It must end well, without a word, and within its bounds."""
+    began = time.monotonic()
+    done = subprocess.run(
+        [run.script, "web", "migrate", "begin", "-"], input=xml, capture_output=True, timeout=4 * SECONDS
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert time.monotonic() - began < SECONDS
+    return done.stdout
+
+
+@pytest.fixture(autouse=True)
+def script(tmp_path):
+    """The installed files."""
+    folder = tmp_path / "hooks/qemu.d"
+    folder.mkdir(parents=True)
+    (folder / "pinner").write_text((ETC / "libvirt-qemu-hook").read_text().replace("/etc/pinner", str(tmp_path)))
+    (folder / "pinner").chmod(0o755)
+    (tmp_path / "hooks/pinner-strip-pins").write_bytes((ETC / "libvirt-strip-pins").read_bytes())
+    run.script = folder / "pinner"
+    return folder / "pinner"
+
+
+OURS = domain(PINNED[0], NAMED[0])
+
+
+def test_the_script_prints_the_changed_xml():
+    assert run(OURS.encode()) == domain().encode()
+    assert run(domain("".join(PINNED)).encode()) == b"", "libvirt keeps the XML if the script prints nothing"
+
+
+BOMB = "<!DOCTYPE domain [<!ENTITY a0 'ha'>{}]>".format(
+    "".join(f"<!ENTITY a{n} '{f'&a{n - 1};' * 10}'>" for n in range(1, 30))
+)
+
+
+@pytest.mark.parametrize(
+    "xml",
+    [
+        b"",
+        b"\0" * 1000,
+        OURS.encode()[:-20],
+        OURS.encode() + b"<more/>",
+        (BOMB + OURS.replace("web", "&a29;")).encode(),
+        ("<!DOCTYPE domain SYSTEM 'file:///etc/passwd'>" + OURS).encode(),
+        OURS.encode("utf-16"),
+        ("<?xml version='1.0' encoding='utf-16'?>" + OURS).encode("utf-16"),
+        OURS.encode("latin-1"),
+        OURS.replace("web", "\x01").encode(),
+        OURS.encode().replace(b"web", b"\xff\xfe\xc0"),
+        domain(PINNED[0], NAMED[0], "<x>" * 500_000).encode(),
+        b"<a y='urn:pinner:pins:1'" + b" x='1'" * 200_000 + b"/>",
+        b"urn:pinner:pins:1" + b"x" * (40 << 20),
+    ],
+)  # fmt: skip
+def test_hostile_xml_is_left_as_it_is(xml):
+    assert run(xml) == b""
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "<x/>" * 300_000,
+        "<x>" * 200_000 + "</x>" * 200_000,
+        "<y a='" + "&amp;" * 200_000 + "'/>",
+        "<p:pins xmlns:p='urn:pinner:pins:1'>" + "<p:pin kind='vcpu' cpus='0-16383'/>" * 20_000 + "</p:pins>",
+    ],
+)
+def test_a_megabyte_of_xml_is_filtered_in_time(more):
+    """Such XML needs more than a mebibyte, which some hosts have never tried."""
+    after = run(domain(PINNED[0], NAMED[0], more).encode()).decode()
+    assert after == domain(more="" if "urn:pinner" in more else more)
+
+
+@pytest.mark.parametrize("pins", [20_000, 200_000])
+def test_any_number_of_pins_ends_in_time(pins):
+    xml = domain("".join(pin("vcpu", number, "0-16383") for number in range(pins)), NAMED[0])
+    assert run(xml.encode()) in (b"", domain("".join(pin("vcpu", n, "0-16383") for n in range(pins))).encode())
+
+
+def test_memory_is_bounded():
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    run(b"<domain><!-- urn:pinner:pins:1 -->" + b"<x>" * (5 << 20))
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= max(before, 512 << 10), "KiB"
+
+
+@pytest.mark.parametrize(
+    "crash",
+    [
+        "raise SystemExit(3)",
+        "import os; os.kill(os.getpid(), 11)",
+        "while True: pass",
+        "print('<domain>', flush=True); raise SystemExit(1)",
+        "import nothing",
+        "x = (",
+    ],
+)
+def test_the_guest_migrates_though_the_filter_crashes(script, crash):
+    (script.parents[1] / "pinner-strip-pins").write_text(crash)
+    assert run(OURS.encode()) == b""
+
+
+@pytest.mark.parametrize("missing", ["filter", "python", "stdin"])
+def test_a_missing_part_changes_nothing(script, missing, tmp_path):
+    if missing == "filter":
+        (script.parents[1] / "pinner-strip-pins").unlink()
+    if missing == "python":
+        broken = tmp_path / "broken"
+        broken.write_text("#!/no/such/interpreter\n")
+        broken.chmod(0o755)
+        (tmp_path / "hook.conf").write_text(f"python = {broken}\n")
+    assert run(b"" if missing == "stdin" else OURS.encode()) == b""
+
+
+def test_a_python_that_does_not_exist_is_replaced_by_the_systems(tmp_path):
+    (tmp_path / "hook.conf").write_text("python = /opt/gone/bin/python\n")
+    assert run(OURS.encode()) == domain().encode()
+
+
+def test_stdin_that_never_ends_does_not_hold_libvirt(script):
+    read, write = os.pipe()
+    try:
+        began = time.monotonic()
+        done = subprocess.run([script, "web", "migrate", "begin", "-"], stdin=read, capture_output=True, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+        assert time.monotonic() - began < SECONDS
+    finally:
+        os.close(read)
+        os.close(write)

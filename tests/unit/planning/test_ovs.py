@@ -1,0 +1,89 @@
+"""The CPUs of Open vSwitch with DPDK: in no set of a plan, and compared with Nova's sets."""
+
+from dataclasses import replace
+
+import pytest
+from support.hosts import applied, cpus, guest, plain, process, snapshot
+
+from pinner import codec
+from pinner.model.cpuset import union
+from pinner.model.errors import Invalid, NoFit
+from pinner.model.nova_report import Listening
+from pinner.model.ovs import OvsDpdk, OvsMasks
+from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.planning import nova_check
+from pinner.planning.capacity import capacity
+from pinner.planning.placement.record import record
+from pinner.planning.planner import plan, plan_from_placement
+
+HOST = plain(16, 2)
+ISOLATED = plain(16, 2, isolated="4-7,12-15")
+OVS = OvsDpdk(OvsMasks(cpus("2-3"), cpus("0")), cpus("12"))
+
+
+@pytest.mark.parametrize("strategy", ["shared-pool", "numa-local", "isolated"])
+def test_no_strategy_uses_its_cpus(strategy: str) -> None:
+    top = ISOLATED if strategy == "isolated" else HOST
+    host = snapshot(top, [guest(1, 2, top.online)], [process(90, 60.0, str(top.online))], ovs=OVS)
+    made = plan(host, "s", Request(strategy))
+    assert made.wanted
+    assert not union(want.cpus for want in made.wanted) & OVS.cpus
+    assert not made.roles.cpus & OVS.cpus
+    pools = [node.cpus for each in capacity(host, Request(strategy)).strategies for node in each.nodes]
+    assert pools
+    assert not union(pools) & OVS.cpus
+
+
+def test_idle_threads_and_a_small_node_give_nothing_of_them_back() -> None:
+    """The minimum of a role sets other restricted affinities aside, but not these."""
+    host = snapshot(plain(4), [guest(1, 1, cpus("0-3"))], ovs=OvsDpdk(OvsMasks(cpus("1-3"))))
+    made = plan(host, "s", Request())
+    assert str(made.roles.cpus) == "0"
+    with pytest.raises(NoFit, match=r"Open vSwitch \(DPDK\) 0-3"):
+        plan(replace(host, ovs=OvsDpdk(OvsMasks(cpus("0-3")))), "s", Request())
+
+
+def test_a_recorded_placement_leaves_cpus_that_it_takes_later() -> None:
+    host = snapshot(HOST, [guest(1, 2, HOST.online)])
+    made = plan(host, "s", Request())
+    after = replace(applied(host, made), ovs=OvsDpdk(polling=cpus("6-7")))
+    again = plan_from_placement(after, "s", Request(), record(made, host, None))
+    assert not again.roles.cpus & cpus("6-7")
+    assert again.changes
+
+
+def test_a_literal_set_with_its_cpus_is_refused() -> None:
+    with pytest.raises(Invalid, match=r"2 is in the restricted affinity of Open vSwitch \(DPDK\)"):
+        plan(snapshot(HOST, ovs=OVS), "s", Request(housekeeping="1-2"))
+
+
+def found(host: Snapshot) -> list[tuple[str, str]]:
+    return [(each.what, each.remedy) for each in nova_check.report(host, Listening()).findings]
+
+
+def test_sets_that_overlap_are_reported() -> None:
+    host = snapshot(HOST, dedicated=cpus("2-7"), shared=cpus("0,12-15"), ovs=OVS)
+    assert found(host) == [
+        ("pmd-cpu-mask", "ovs-vsctl set Open_vSwitch . other_config:pmd-cpu-mask=0x100c"),
+        ("cpu_dedicated_set", "cpu_dedicated_set = 4-7"),
+        ("cpu_shared_set", "cpu_shared_set = 13-15"),
+        ("cpu_shared_set", "cpu_shared_set = 13-15"),
+    ]
+
+
+def test_a_guest_of_nova_on_its_cpus_and_a_database_that_cannot_be_read() -> None:
+    pinned = guest(1, 1, HOST.online, pins=["3"], dedicated=True)
+    host = snapshot(HOST, [pinned], dedicated=cpus("4-7"), ovs=OvsDpdk(OvsMasks(cpus("2-3"), error="it hangs")))
+    named = [what for what, _ in found(host)]
+    assert "ovsdb" in named
+    assert named.count("guest g1") == 2
+    assert found(snapshot(HOST, dedicated=cpus("4-7"), ovs=OvsDpdk(OvsMasks(cpus("2-3"))))) == []
+
+
+def test_a_snapshot_keeps_it() -> None:
+    host = snapshot(HOST, ovs=OVS)
+    assert codec.load(Snapshot, codec.dump(host)) == host
+    stored = codec.plain(host)
+    del stored["ovs"]
+    assert codec.read(Snapshot, stored).ovs is None

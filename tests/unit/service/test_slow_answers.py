@@ -1,0 +1,199 @@
+"""Answers that come slowly, or are large: each request of RemoteService ends in time, and takes a bounded memory."""
+
+import gzip
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from contextlib import closing, contextmanager, suppress
+
+import pytest
+from support.values import NOON
+
+from pinner.model.audit import Caller
+from pinner.model.errors import HostUnreachable, PinnerError
+from pinner.model.event import GuestEvent
+from pinner.service import rest_client
+from pinner.service.remote import RemoteService
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+LENGTH = b"Content-Length: 100000\r\n\r\n"
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+PATIENCE = 0.6
+LONGEST = 10.0
+
+
+@contextmanager
+def serving(*parts, drip=b"", pause=0.1, listening=None, tls=None):
+    """The URL of a server that sends the parts to each client, and then ``drip`` periodically."""
+    over = threading.Event()
+
+    def answer(connection):
+        with suppress(OSError), connection if tls is None else tls.wrap_socket(connection, server_side=True) as peer:
+            peer.recv(65536)
+            for part in parts:
+                peer.sendall(part)
+            end = time.monotonic() + LONGEST
+            while drip and not over.wait(pause) and time.monotonic() < end:
+                peer.sendall(drip)
+
+    def accept():
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=answer, args=(listening.accept()[0],), daemon=True).start()
+
+    listening = listening or socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=accept, daemon=True).start()
+    name = listening.getsockname()
+    yield f"unix:{name}" if isinstance(name, str) else f"{'https' if tls else 'http'}://127.0.0.1:{name[1]}"
+    over.set()
+    listening.shutdown(socket.SHUT_RDWR)
+    listening.close()
+
+
+def topology(remote):
+    remote.topology("h1")
+
+
+def event(remote):
+    remote.guest_event("h1", GuestEvent("started", "g" * 36, "start", "nova", NOON), Caller("", "", ""))
+
+
+def follow(remote):
+    list(remote.follow("run-1"))
+
+
+def export(remote):
+    list(remote.export_audit())
+
+
+DRIPS = {
+    "status": ((), b"H"),
+    "header": ((HEAD, b"X: "), b"x"),
+    "headers": ((HEAD,), b"X: y\r\n"),
+    "continue": ((), b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "body": ((HEAD, LENGTH), b" "),
+    "chunks": ((HEAD, CHUNKED), b"1\r\n \r\n"),
+    "trailers": ((HEAD, CHUNKED, b"1\r\n1\r\n0\r\n"), b"X: y\r\n"),
+    "gzip": ((HEAD, b"Content-Encoding: gzip\r\n", LENGTH, gzip.compress(b"1")), b" "),
+    "until the end": ((HEAD, b"\r\n"), b" "),
+}
+
+
+@pytest.mark.parametrize("drip", DRIPS)
+@pytest.mark.parametrize("ask", [topology, event])
+def test_an_answer_that_drips_ends_in_time(drip, ask):
+    parts, rest = DRIPS[drip]
+    with serving(*parts, drip=rest) as url, closing(RemoteService(url, None, PATIENCE)) as remote:
+        began = time.monotonic()
+        with pytest.raises(HostUnreachable, match=rf"within {PATIENCE:g} s") as late:
+            ask(remote)
+        assert time.monotonic() - began < PATIENCE + 0.5
+        assert late.value.details["host"] == url
+
+
+def test_a_unix_socket_that_drips(tmp_path):
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(tmp_path / "api.sock"))
+    listening.listen()
+    with (
+        serving(HEAD, drip=b"X: y\r\n", listening=listening) as url,
+        closing(RemoteService(url, None, PATIENCE)) as remote,
+        pytest.raises(HostUnreachable, match=rf"within {PATIENCE:g} s"),
+    ):
+        topology(remote)
+
+
+def test_an_answer_over_tls_that_drips(tmp_path, monkeypatch):
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
+    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]
+    subprocess.run([*make, *names], check=True, capture_output=True)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    with (
+        serving(HEAD, LENGTH, drip=b" ", tls=tls) as url,
+        closing(RemoteService(url, None, PATIENCE)) as remote,
+        pytest.raises(HostUnreachable, match=rf"within {PATIENCE:g} s"),
+    ):
+        topology(remote)
+
+
+@pytest.mark.parametrize("ask", [follow, export])
+@pytest.mark.parametrize("head", [HEAD, b"HTTP/1.1 404 Not Found\r\n" + LENGTH])
+def test_the_begin_and_the_error_of_a_stream_come_in_time(ask, head):
+    drip = b" " if LENGTH in head else b"X: y\r\n"
+    with serving(head, drip=drip) as url, closing(RemoteService(url, None, PATIENCE)) as remote:
+        began = time.monotonic()
+        with pytest.raises(HostUnreachable):
+            ask(remote)
+        # A run whose stream breaks is read again without a stream, once.
+        assert time.monotonic() - began < 2 * PATIENCE + 0.5
+
+
+def test_a_stream_may_last_longer_than_an_answer():
+    with serving(HEAD, b"\r\n", drip=b"line\n") as url, closing(RemoteService(url, None, PATIENCE)) as remote:
+        began, lines = time.monotonic(), remote.export_audit()
+        while time.monotonic() < began + 2 * PATIENCE:
+            assert next(lines) == "line\n"
+        lines.close()
+
+
+def test_an_exchange_leaves_no_deadline_for_the_next():
+    body = b"Content-Length: 23\r\n\r\n" + b'{"items":[],"next": ""}'
+    with serving(HEAD + body) as url, closing(RemoteService(url, None, PATIENCE)) as remote:
+        for _ in range(3):
+            assert remote.hosts() == ()
+            time.sleep(PATIENCE / 2)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (HEAD, b"\r\n", *[b" " * 65536] * 64),
+        (HEAD, b"Content-Length: 1000000000000\r\n\r\n", *[b" " * 65536] * 64),
+        (HEAD, b"Content-Encoding: gzip\r\n\r\n", gzip.compress(b" " * 10_000_000)),
+        (b"HTTP/1.1 500 Wrong\r\n", b"\r\n", *[b" " * 65536] * 64),
+    ],
+    ids=["endless", "long", "gzip", "error"],
+)
+def test_a_large_answer_is_refused(parts):
+    with serving(*parts) as url, closing(RemoteService(url, limit=1_000_000)) as remote:
+        with pytest.raises(HostUnreachable, match="more than 1000000 bytes") as large:
+            topology(remote)
+        assert (large.value.details["host"], large.value.details["limit"]) == (url, 1_000_000)
+
+
+@pytest.mark.parametrize("encoding", ["gzip, gzip", "gzip\r\nContent-Encoding: gzip", "br", "deflate"])
+@pytest.mark.parametrize("ask", [topology, export])
+def test_an_encoding_that_can_hide_gigabytes_is_refused(encoding, ask):
+    body = gzip.compress(gzip.compress(b" " * 1_000_000))
+    with (
+        serving(HEAD, f"Content-Encoding: {encoding}\r\n\r\n".encode(), body) as url,
+        closing(RemoteService(url)) as remote,
+        pytest.raises(HostUnreachable, match="content encoding"),
+    ):
+        ask(remote)
+
+
+def test_a_list_without_an_end_is_refused(monkeypatch):
+    monkeypatch.setattr(rest_client, "MAX_PAGES", 20)
+    body = b'{"items":["h"],"next": "1"}'
+    head = HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with (
+        serving(head, body) as url,
+        closing(RemoteService(url)) as remote,
+        pytest.raises(PinnerError, match="more than 20 pages"),
+    ):
+        remote.hosts()
+
+
+def test_a_line_without_an_end_is_refused():
+    with (
+        serving(HEAD, b"\r\n", *[b"x" * (1 << 20)] * 20) as url,
+        closing(RemoteService(url)) as remote,
+        pytest.raises(PinnerError, match="bytes without an end"),
+    ):
+        export(remote)
