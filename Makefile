@@ -4,6 +4,7 @@
 # make bench  measure scan, plan and apply
 # make test-kills  SIGKILL at every point of an apply, a rollback and a recovery
 # make test-faults  random scenarios of guests, daemons, plans, faults and kills: 20 new seeds, 5 minutes each (SEEDS=3 MINUTES=1, or SEED=7)
+# make test-hung  one guest hangs for an hour under an enforced policy while others start (MINUTES=5)
 # make fuzz-agent  100,000 hostile messages to the agent, as the API's user (SEED=7 MESSAGES=100000)
 # make faults  write docs/faults.md: every fault with its tests and their results (LAB=1: also the tests of the lab)
 # make lab    a shell on a virtual machine with several NUMA nodes (TOPOLOGY=two-socket)
@@ -14,11 +15,10 @@ PYTHON ?= /usr/bin/python3
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo --preserve-env=PINNER_MACHINES,PINNER_NOVA_SAMPLES,PINNER_LAB_CACHE)
 ARGS ?=
 TOPOLOGY ?= two-socket
-MINUTES ?= 5
 SEEDS ?= 20
 MESSAGES ?= 100000
 
-.PHONY: help demo test setup test-kills test-faults fuzz-agent faults bench lab captures test-lab sample lint
+.PHONY: help demo test setup test-kills test-faults test-hung fuzz-agent faults bench lab captures test-lab sample lint
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -46,7 +46,10 @@ test-kills: setup
 	$(SUDO) env PINNER_KILLS=all .venv/bin/python -m pytest tests/functional/test_kills.py $(ARGS)
 
 test-faults: setup
-	@$(SUDO) .venv/bin/python tests/faults/run.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
+	@$(SUDO) .venv/bin/python tests/faults/run.py --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
+
+test-hung: setup
+	@$(SUDO) .venv/bin/python tests/faults/hung.py --minutes $(or $(MINUTES),60) $(ARGS)
 
 fuzz-agent: setup
 	$(SUDO) env PINNER_FUZZ_MESSAGES=$(MESSAGES) PINNER_FUZZ_SEED=$(if $(SEED),$(SEED),1) .venv/bin/python -m pytest \
