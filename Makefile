@@ -7,6 +7,7 @@
 # make test-hung  one guest hangs for an hour under an enforced policy while others start (MINUTES=5)
 # make fuzz-agent  100,000 hostile messages to the agent, as the API's user (SEED=7 MESSAGES=100000)
 # make faults  write docs/faults.md: every fault with its tests and their results (LAB=1: also the tests of the lab)
+# make checks  write the table of docs/checks.md: every check of `pinner check`
 # make lab    a shell on a virtual machine with several NUMA nodes (TOPOLOGY=two-socket)
 # make captures  save lab hosts as the captured machines of the tests (ARGS="two-socket offline")
 # make test-lab  test every strategy on every topology of the lab (ARGS="-k two-socket")
@@ -18,7 +19,7 @@ TOPOLOGY ?= two-socket
 SEEDS ?= 20
 MESSAGES ?= 100000
 
-.PHONY: help demo test setup test-kills test-faults test-hung fuzz-agent faults bench lab captures test-lab sample lint
+.PHONY: help demo test setup test-kills test-faults test-hung fuzz-agent faults checks bench lab captures test-lab sample lint
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -58,6 +59,9 @@ fuzz-agent: setup
 faults: setup
 	$(SUDO) env PYTHONPATH=tools .venv/bin/python -m pytest -p fault_table -m fault --faults docs/faults.md \
 		$(if $(LAB),--lab) tests/unit tests/functional tests/lab $(ARGS)
+
+checks: setup
+	.venv/bin/python tools/check_table.py
 
 lint: setup
 	.venv/bin/tox run -e lint,types

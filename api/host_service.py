@@ -13,6 +13,7 @@ from werkzeug.exceptions import Forbidden
 from pinner.model.agent_audit import Anchor
 from pinner.model.audit import AuditRecord, Caller
 from pinner.model.capacity import Capacity
+from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.event import GuestEvent, GuestEventOutcome
@@ -55,6 +56,10 @@ class HostService:
     def capacity(self, host: str, vcpus: int | None = None) -> Capacity:
         """See Service."""
         return self._every.capacity(self._only(host), vcpus)
+
+    def findings(self, host: str, sample_seconds: float) -> CheckReport:
+        """See Service."""
+        return self._every.findings(self._only(host), sample_seconds)
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         """See Service."""

@@ -34,10 +34,12 @@ from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
 from pinner.host.ovsdb import Ovsdb
 from pinner.host.own_pins import OwnPins
+from pinner.host.reading.sampler import take_reading
 from pinner.host.reservations import AffinityOwners
 from pinner.model.errors import Invalid, NotFound, StoreUnavailable
 from pinner.model.nova import NovaConf, NovaSets, configured, cpus
 from pinner.model.nova_report import Listening
+from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.owners import require_own
 from pinner.service import offline, retention
@@ -186,6 +188,9 @@ def local_agent(
             sleep=sleep,
         )
 
+    def sample(snapshot: Snapshot, seconds: float) -> HostReading:
+        return take_reading(LIVE, snapshot, seconds, sleep=sleep, folders=(state_dir(config),))
+
     own_pins = OwnPins()
     host = LiveHost(libvirt, lambda guests: configured(sets, read_nova(), guests), own_pins)
     event_queue = HostEventQueue(now)
@@ -194,7 +199,7 @@ def local_agent(
     watcher = HostWatcher(config.libvirt.uri, own_pins, event_queue, placed) if threads is not None else None
     agent = LocalAgent(
         take, host, journal, now, event_queue, trail, config.agent.recover, name=host_name(config),
-        boot=boot_id(LIVE), checks=lambda: checks(watcher, libvirt) if watcher else (),
+        boot=boot_id(LIVE), checks=lambda: checks(watcher, libvirt) if watcher else (), sample=sample,
     )  # fmt: skip
     undo.callback(agent.close)
     try:
@@ -277,7 +282,7 @@ def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
     def take(seconds: float) -> Snapshot:
         return take_snapshot(root, name, guests, sample_seconds=seconds, sets=sets, minimum_cores=least, now=now)
 
-    return CapturedAgent(take)
+    return CapturedAgent(take, lambda snapshot: take_reading(root, snapshot, 0.0))
 
 
 def save_machine(config_files: list[Path] | None, root: Path | None, folder: Path, *, scrub: bool) -> SavedMachine:

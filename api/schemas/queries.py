@@ -67,6 +67,12 @@ class CapacityQuery(Input):
     vcpus: Annotated[int | None, Field(ge=1, le=MAX_CPUS, description="Only guests of so many vCPUs."), Scalar] = None
 
 
+class FindingsQuery(Input):
+    """The time between the two samples of the counters."""
+
+    sample_seconds: Annotated[Seconds, Scalar] = 2.0
+
+
 class PlanQuery(Input):
     """The format of a plan."""
 

@@ -8,8 +8,9 @@ from pinner.api.operations import links, may_raise
 from pinner.api.paging import PageAnswer, linked, page
 from pinner.api.schemas.answers import SnapshotSummary
 from pinner.api.schemas.bodies import NewSnapshot
-from pinner.api.schemas.queries import CapacityQuery, PageQuery, ProcessQuery, SampleQuery
+from pinner.api.schemas.queries import CapacityQuery, FindingsQuery, PageQuery, ProcessQuery, SampleQuery
 from pinner.model.capacity import Capacity
+from pinner.model.check import CheckReport
 from pinner.model.errors import HostUnreachable, NotFound, NotPermitted, Overloaded
 from pinner.model.guest import Guest
 from pinner.model.page import Page
@@ -22,6 +23,7 @@ HOST_OPERATIONS = (
     "observe_host",
     "show_topology",
     "show_capacity",
+    "list_findings",
     "list_processes",
     "list_guests",
     "take_snapshot",
@@ -71,6 +73,18 @@ def capacity(host: str, query_data: CapacityQuery) -> Capacity:
     move. The answer is up to two seconds old.
     """
     return pinner().capacity(host, query_data.vcpus)
+
+
+@bp.get("/hosts/<host>/findings")
+@bp.input(FindingsQuery, location="query")
+@bp.output(RootModel[CheckReport])
+@bp.doc(operation_id="list_findings", extensions=MEASURE_ERRORS)
+def findings(host: str, query_data: FindingsQuery) -> CheckReport:
+    """Show what hurts the guests of a host, with the evidence and the remedy.
+
+    The counters are sampled twice, `sample_seconds` apart. With 0 there is one sample, and no counter grows.
+    """
+    return pinner().findings(host, query_data.sample_seconds)
 
 
 @bp.get("/hosts/<host>/processes")

@@ -57,6 +57,10 @@ def _snapshot(agent: Agent, given: Arguments, _: Caller) -> object:
     return agent.snapshot(limits.require_sample_seconds(given.get("sample_seconds")))
 
 
+def _reading(agent: Agent, given: Arguments, _: Caller) -> object:
+    return agent.reading(limits.require_sample_seconds(given.get("sample_seconds")))
+
+
 def _topology(agent: Agent, _given: Arguments, _: Caller) -> object:
     return agent.topology()
 
@@ -142,6 +146,7 @@ def _plain(values: tuple[object, ...]) -> list[object]:
 HANDLERS: dict[str, Handler] = {
     "snapshot": _snapshot,
     "topology": _topology,
+    "reading": _reading,
     "apply": _apply,
     "rollback": _rollback,
     "run": _run,

@@ -12,6 +12,7 @@ from pinner.model.event import HostEvent
 from pinner.model.health import AgentHealth
 from pinner.model.journal import NEVER_BEGUN, Entry, Run
 from pinner.model.plan import Plan
+from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 
@@ -19,8 +20,14 @@ from pinner.model.topology import Topology
 class CapturedAgent:
     """Satisfies Agent for a folder with a copy of a machine's proc/ and sys/."""
 
-    def __init__(self, take_snapshot: Callable[[float], Snapshot]) -> None:
+    def __init__(
+        self,
+        take_snapshot: Callable[[float], Snapshot],
+        sample: Callable[[Snapshot], HostReading] = HostReading,
+    ) -> None:
+        """``sample`` adds the captured counters to a snapshot."""
         self._take_snapshot = take_snapshot
+        self._sample = sample
 
     def snapshot(self, sample_seconds: float) -> Snapshot:  # noqa: ARG002 - no process runs, so there is no load
         """See Agent."""
@@ -29,6 +36,10 @@ class CapturedAgent:
     def topology(self) -> Topology:
         """See Agent."""
         return self._take_snapshot(0.0).topology
+
+    def reading(self, sample_seconds: float) -> HostReading:  # noqa: ARG002 - the capture has the samples
+        """See Agent."""
+        return self._sample(self.snapshot(0.0))
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> NoReturn:  # noqa: ARG002
         """Raises Invalid."""

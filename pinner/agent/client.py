@@ -24,6 +24,7 @@ from pinner.model.event import HostEvent
 from pinner.model.health import AgentHealth
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
+from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 
@@ -65,6 +66,10 @@ class AgentClient:
     def snapshot(self, sample_seconds: float) -> Snapshot:
         """See Agent."""
         return self._read(Snapshot, self._call(sample_seconds, call="snapshot", sample_seconds=sample_seconds))
+
+    def reading(self, sample_seconds: float) -> HostReading:
+        """See Agent."""
+        return self._read(HostReading, self._call(sample_seconds, call="reading", sample_seconds=sample_seconds))
 
     def topology(self) -> Topology:
         """See Agent."""

@@ -23,6 +23,7 @@ from pinner.model.event import HostEvent
 from pinner.model.health import AgentHealth, Check
 from pinner.model.journal import NEVER_BEGUN, Entry, Run
 from pinner.model.plan import Plan
+from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 
@@ -61,10 +62,12 @@ class LocalAgent:
         name: str,
         boot: str = "",
         checks: Callable[[], tuple[Check, ...]] = tuple,
+        sample: Callable[[Snapshot, float], HostReading] = lambda snapshot, _: HostReading(snapshot),
     ) -> None:
         """``take_snapshot`` gets the seconds between its two samples; ``trail`` is the audit trail beside the journal;
         ``recovery`` is how an interrupted apply ends; ``name`` is this host's name in pinner; ``boot`` the id of its
-        present boot, empty where it is not known; ``checks`` are those of the parts beside this one."""
+        present boot, empty where it is not known; ``checks`` are those of the parts beside this one;
+        ``sample`` adds the host's counters to a snapshot."""
         self._take_snapshot = take_snapshot
         self._host = host
         self._journal = journal
@@ -74,6 +77,7 @@ class LocalAgent:
         self._recovery = recovery
         self._name = name
         self._checks = checks
+        self._sample = sample
         self._boot = boot
         self._ended_boots = not boot
 
@@ -97,6 +101,10 @@ class LocalAgent:
     def topology(self) -> Topology:
         """See Agent."""
         return self._host.topology()
+
+    def reading(self, sample_seconds: float) -> HostReading:
+        """See Agent."""
+        return self._sample(self.snapshot(0.0), sample_seconds)
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
         """See Agent."""

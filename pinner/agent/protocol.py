@@ -9,6 +9,7 @@ from pinner.model.event import HostEvent
 from pinner.model.health import AgentHealth
 from pinner.model.journal import Entry, Run
 from pinner.model.plan import Plan
+from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 
@@ -25,6 +26,10 @@ class Agent(Protocol):
 
     def topology(self) -> Topology:
         """The topology as it is now, without processes and guests. Raises HostUnreachable."""
+
+    def reading(self, sample_seconds: float) -> HostReading:
+        """A new snapshot without loads, and two samples of the host's counters ``sample_seconds`` apart, for the
+        checks. Raises HostUnreachable, NotPermitted."""
 
     def apply(self, plan: Plan, run: Run, progress: Progress) -> Run:
         """Make all changes of the plan, or leave the host unchanged; returns the run, which has ended.

@@ -13,6 +13,7 @@ from pinner.cli import (
     apply,
     audit,
     capture,
+    check,
     compare,
     guests,
     hosts,
@@ -33,6 +34,7 @@ from pinner.cli.parser import ASKING, CHANGES, Parser, exit_status, shared_optio
 COMMANDS = (
     inventory,
     topology,
+    check,
     plans,
     compare,
     apply,
@@ -58,6 +60,7 @@ changes need root. --url or PINNER_URL selects another server."""
 EPILOG = """\
 typical steps:
   pinner inventory            show this host
+  pinner check                show what hurts the guests
   pinner compare              compare the plans of all strategies
   pinner plan                 make a plan: each change, and the reason for it
   pinner apply PLAN_ID        apply the plan; prints the id of the run

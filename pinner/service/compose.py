@@ -8,6 +8,7 @@ from pinner.agent.protocol import Agent
 from pinner.service.audit_heads import AuditHeads
 from pinner.service.audit_trail import AuditTrail
 from pinner.service.capacity import CapacityReader
+from pinner.service.findings import HostChecker
 from pinner.service.guest_events import GuestEventHandler
 from pinner.service.guest_exclusions import GuestExclusions
 from pinner.service.hosts import Hosts
@@ -69,6 +70,8 @@ def compose(
     exclusions = GuestExclusions(hosts, store, now)
     trail = AuditTrail(hosts, runs, store)
     capacities = CapacityReader(hosts, policies, Observer(hosts, policies, store, now), metrics)
-    service = LocalService(hosts, plans, policies, runs, reconciler, guest_events, exclusions, capacities, trail, store)
+    service = LocalService(
+        hosts, plans, policies, runs, reconciler, guest_events, exclusions, capacities, HostChecker(), trail, store
+    )
     monitor = Monitor(hosts, policies, store.probe, metrics, capacities.measure)
     return ServiceParts(service, reconciler, runs, store, monitor, heads, store.retention)

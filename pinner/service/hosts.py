@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from pinner.agent.protocol import Agent
 from pinner.model.errors import Invalid, NotFound, Overloaded, StoreUnavailable
+from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 from pinner.planning.placement.guest_hints import with_guest_hints
@@ -54,6 +55,7 @@ class Hosts:
         self._scans = {host: SharedCalls[Snapshot](1) for host in agents}
         self._topologies = {host: SharedCalls[Topology](1) for host in agents}
         self._measurements = {host: SharedCalls[Snapshot](MEASUREMENTS) for host in agents}
+        self._readings = {host: SharedCalls[HostReading](1) for host in agents}
         self._measuring = threading.BoundedSemaphore(MEASURING_CALLERS)
         self._observing = threading.BoundedSemaphore(OBSERVING_CALLERS)
 
@@ -106,6 +108,12 @@ class Hosts:
         with self._place():
             return self._topologies[host].call(None, agent.topology)
 
+    def reading(self, host: str, sample_seconds: float) -> HostReading:
+        """A snapshot with the host's counters, for the checks. Raises like ``snapshot``."""
+        agent = self.agent(host)
+        with self._measurement():
+            return self._readings[host].call(sample_seconds, lambda: agent.reading(sample_seconds))
+
     @contextmanager
     def _place(self) -> Iterator[None]:
         """One of the places for callers that observe a host. Raises Overloaded."""
@@ -138,10 +146,16 @@ class Hosts:
         return taken
 
     def _measure(self, host: str, sample_seconds: float) -> Snapshot:
+        agent = self.agent(host)
+        with self._measurement():
+            return self._measurements[host].call(sample_seconds, lambda: agent.snapshot(sample_seconds))
+
+    @contextmanager
+    def _measurement(self) -> Iterator[None]:
+        """One of the places for callers that wait for a measurement. Raises Overloaded."""
         if not self._measuring.acquire(blocking=False):
             raise Overloaded(f"{MEASURING_CALLERS} callers wait for measurements of CPU use", RETRY_SECONDS)
         try:
-            agent = self.agent(host)
-            return self._measurements[host].call(sample_seconds, lambda: agent.snapshot(sample_seconds))
+            yield
         finally:
             self._measuring.release()

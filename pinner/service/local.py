@@ -6,6 +6,7 @@ from datetime import datetime
 from pinner.model.agent_audit import Anchor
 from pinner.model.audit import AuditRecord, Caller
 from pinner.model.capacity import Capacity
+from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.journal import Entry, Run, RunProgress, RunState
@@ -19,6 +20,7 @@ from pinner.model.verification import Verification
 from pinner.planning.strategy import installed
 from pinner.service.audit_trail import AuditTrail
 from pinner.service.capacity import CapacityReader
+from pinner.service.findings import HostChecker
 from pinner.service.guest_events import GuestEventHandler
 from pinner.service.guest_exclusions import GuestExclusions
 from pinner.service.hosts import Hosts
@@ -45,6 +47,7 @@ class LocalService:
         guest_events: GuestEventHandler,
         exclusions: GuestExclusions,
         capacities: CapacityReader,
+        checker: HostChecker,
         audit_trail: AuditTrail,
         store: Store,
     ) -> None:
@@ -56,6 +59,7 @@ class LocalService:
         self._guest_events = guest_events
         self._exclusions = exclusions
         self._capacities = capacities
+        self._checker = checker
         self._audit_trail = audit_trail
         self._store = store
 
@@ -78,6 +82,10 @@ class LocalService:
     def capacity(self, host: str, vcpus: int | None = None) -> Capacity:
         """See Service."""
         return self._capacities.capacity(host, vcpus)
+
+    def findings(self, host: str, sample_seconds: float) -> CheckReport:
+        """See Service."""
+        return self._checker.check(self._hosts.reading(host, sample_seconds))
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         """See Service."""

@@ -7,12 +7,15 @@ from pinner import codec
 from pinner.host.capture import capture
 from pinner.host.captured_guests import DescribedGuests
 from pinner.host.guests import DomainDescription
+from pinner.model.check import CheckReport
 from pinner.model.errors import Busy, HostUnreachable, NotPermitted
 from pinner.model.nova_report import Listening, NovaReport
 from pinner.model.plan import Plan
+from pinner.model.reading import HostReading
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import nova_check, planner
+from pinner.service.findings import HostChecker
 
 LIVE = Path("/")
 
@@ -34,6 +37,11 @@ def plan_from_snapshot(snapshot: Snapshot, request: Request) -> Plan:
 def nova_report(snapshot: Snapshot, listening: Listening) -> NovaReport:
     """The CPUs that Nova owns on the snapshot's host, and the misconfigurations of Nova and of the listener."""
     return nova_check.report(snapshot, listening)
+
+
+def check_snapshot(snapshot: Snapshot) -> CheckReport:
+    """What hurts the guests of the snapshot's host, as far as a snapshot without counters shows it."""
+    return HostChecker().check(HostReading(snapshot))
 
 
 def save_machine(root: Path | None, folder: Path, libvirt: DescribedGuests | None, *, scrub: bool) -> SavedMachine:

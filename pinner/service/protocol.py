@@ -11,6 +11,7 @@ from typing import Protocol
 from pinner.model.agent_audit import Anchor
 from pinner.model.audit import AuditRecord, Caller
 from pinner.model.capacity import Capacity
+from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.journal import Entry, Run, RunProgress, RunState
@@ -68,6 +69,9 @@ class Service(Protocol):
     def capacity(self, host: str, vcpus: int | None = None) -> Capacity:
         """How many more guests fit the host beside the present ones, for guests of so many vCPUs, or (None) of 1, 2, 4
         and so on. Up to two seconds old. Raises Invalid for an impossible number."""
+
+    def findings(self, host: str, sample_seconds: float) -> CheckReport:
+        """What hurts the host's guests, by all installed checks over two samples of the host's counters."""
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         """Take and store a snapshot; its id (content hash) and the snapshot. None: the configured sample."""

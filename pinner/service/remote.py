@@ -16,6 +16,7 @@ from pinner import codec
 from pinner.model.agent_audit import Anchor
 from pinner.model.audit import AuditRecord, Caller
 from pinner.model.capacity import Capacity
+from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.journal import Entry, Run, RunProgress, RunState
@@ -76,6 +77,9 @@ class RemoteService:
 
     def capacity(self, host: str, vcpus: int | None = None) -> Capacity:
         return self._rest.get(Capacity, "hosts", host, "capacity", vcpus=vcpus)
+
+    def findings(self, host: str, sample_seconds: float) -> CheckReport:
+        return self._rest.get(CheckReport, "hosts", host, "findings", sample_seconds=sample_seconds)
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         taken = self._rest.post(dict[str, Any], "hosts", host, "snapshot", body={"sample_seconds": sample_seconds})

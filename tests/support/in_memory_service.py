@@ -13,6 +13,7 @@ from pinner.model.agent_audit import Anchor, SignedHead
 from pinner.model.audit import AuditRecord, Caller
 from pinner.model.capacity import Capacity, with_sizes
 from pinner.model.change import Target
+from pinner.model.check import CheckReport
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift, DriftReport
 from pinner.model.errors import (
@@ -33,12 +34,14 @@ from pinner.model.page import Page, PageRequest
 from pinner.model.plan import LeftOut, Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
 from pinner.model.process import Process, Thread
+from pinner.model.reading import HostReading, HostSample, ThreadTimes
 from pinner.model.request import AUTO, Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 from pinner.model.verification import AgentTrail, Verification, verification
 from pinner.planning import capacity
 from pinner.service.audit_export import export_lines
+from pinner.service.findings import HostChecker
 from pinner.service.protocol import GuestExclusion, StrategyInfo
 
 EVIL = "web\n\x1b[31m<b>\u2028\u202e'"
@@ -113,6 +116,13 @@ class InMemoryService:
     def capacity(self, host: str, vcpus: int | None = None) -> Capacity:
         found = capacity.capacity(self.observe(host, 0.0), Request())
         return with_sizes(found, (1, 2, 4) if vcpus is None else (vcpus,))
+
+    def findings(self, host: str, sample_seconds: float) -> CheckReport:
+        """One vCPU of the guest waits half of the time."""
+        taken = self.observe(host, 0.0)
+        later = HostSample(threads={201: ThreadTimes(0, round(sample_seconds * 5e8))})
+        samples = (HostSample(threads={201: ThreadTimes(0, 0)}), later) if sample_seconds else (later,)
+        return HostChecker().check(HostReading(taken, samples, sample_seconds))
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         taken = self.observe(host, 5.0 if sample_seconds is None else sample_seconds)

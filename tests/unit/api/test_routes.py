@@ -7,6 +7,7 @@ from support.in_memory_service import EVIL, STRATEGIES, sample_snapshot
 
 from pinner import codec
 from pinner.model.capacity import Capacity
+from pinner.model.check import CheckReport, Evidence
 from pinner.model.drift import DriftReport
 from pinner.model.guest import Guest
 from pinner.model.journal import Entry, Run
@@ -177,6 +178,20 @@ def test_the_room_of_a_host(client):
         refused = client.get("/v1/hosts/h1/capacity", query_string={"vcpus": wrong})
         assert (refused.status_code, refused.json["error"]["details"]["field"]) == (400, "vcpus")
     assert client.get("/v1/hosts/elsewhere/capacity").status_code == 404
+
+
+def test_the_findings_of_a_host(client):
+    found = read(CheckReport, client.get("/v1/hosts/h1/findings?sample_seconds=2"))
+    (slow,) = (each for each in found.findings if each.code == "vcpu-run-delay")
+    assert (found.state, slow.severity, slow.subject.kind) == ("critical", "critical", "guest")
+    assert slow.evidence[0] == Evidence("worst run delay", 50.0, "%")
+    assert found.checks > 20
+    single = read(CheckReport, client.get("/v1/hosts/h1/findings?sample_seconds=0"))
+    assert "vcpu-run-delay" not in {each.code for each in single.findings}
+    for wrong in ("-1", "301", "long", ""):
+        refused = client.get("/v1/hosts/h1/findings", query_string={"sample_seconds": wrong})
+        assert (refused.status_code, refused.json["error"]["details"]["field"]) == (400, "sample_seconds")
+    assert client.get("/v1/hosts/elsewhere/findings").status_code == 404
 
 
 def test_a_policy_and_its_drift(client):

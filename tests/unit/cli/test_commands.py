@@ -50,6 +50,7 @@ COMMANDS = {
     "policy show": "mode                enforce",
     "policy delete --yes": "the policy of host h1 is deleted",
     "run list --state applied": "run-1",
+    "check": "CRITICAL vcpu-run-delay",
     "host capacity": "shared-pool  all",
     "drift": "policy enforce, as plan plan-1 placed it: 1 target drifted",
     "plan --policy --rebalance": "shared-pool",

@@ -255,6 +255,12 @@ def test_the_capacity(remote, pinner):
         remote.capacity("h1", 0)
 
 
+def test_the_findings(remote, pinner):
+    assert remote.findings("h1", 2.0) == pinner.findings("h1", 2.0)
+    with pytest.raises(NotFound):
+        remote.findings("elsewhere", 0.0)
+
+
 def test_policies_and_drift(remote, pinner):
     with pytest.raises(NotFound, match="has no policy"):
         remote.policy("h1")

@@ -1,0 +1,123 @@
+"""What several checks need: the growth of counters, the CPUs by role, and the lines of remedies. Pure."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from pinner.model.check import Evidence, Found, Remedy, Subject
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.process import Thread
+from pinner.model.reading import HostReading, Nic
+from pinner.model.snapshot import Snapshot
+
+T = TypeVar("T")
+ROOT = "as root"
+BOOT = "the kernel's command line"
+MANY = 32
+"""The most lines of one remedy."""
+
+
+class NotKnown(Exception):
+    """A check cannot be made for one subject. The message completes the sentence "not known, because ..."."""
+
+
+def each(items: Iterable[T], subject: Callable[[T], Subject], find: Callable[[T], Iterable[Found]]) -> Iterator[Found]:
+    """The faults of all items. An item about which something is not known does not hide the other items."""
+    for item in items:
+        try:
+            yield from find(item)
+        except NotKnown as error:
+            evidence = (Evidence("reason", str(error)),)
+            yield Found(subject(item), f"not known, because {error}", evidence, severity="unknown")
+
+
+def growth(before: Mapping[str, int], after: Mapping[str, int], name: str) -> int:
+    """By how much a counter grew; 0 where the host has no such counter. Raises NotKnown."""
+    if name not in before or name not in after:
+        return 0
+    return grown(name, before[name], after[name])
+
+
+def grown(name: str, before: int, after: int) -> int:
+    """By how much the counter ``name`` grew. Raises NotKnown where it shrank: it was reset, or it wrapped."""
+    if after < before:
+        raise NotKnown(f"the counter {name} went back from {before} to {after}: it was reset, or it wrapped")
+    return after - before
+
+
+def nic_pairs(reading: HostReading) -> Iterator[tuple[Nic, Nic]]:
+    """Each network interface that both samples have, before and now."""
+    if reading.before is None:
+        return
+    before = {nic.name: nic for nic in reading.before.nics}
+    for nic in reading.now.nics:
+        if nic.name in before:
+            yield before[nic.name], nic
+
+
+def rate(name: str, count: int, seconds: float, unit: str) -> tuple[Evidence, Evidence]:
+    """A count over the sample, in all and by second."""
+    return Evidence(name, count, unit), Evidence(f"{name} rate", count / seconds, f"{unit}/s")
+
+
+def restricted(threads: Iterable[Thread], snapshot: Snapshot) -> CpuSet:
+    """The CPUs of the threads that may not use every CPU of the host's baseline: those of placed threads."""
+    whole = snapshot.baseline or snapshot.topology.online
+    return union(thread.affinity for thread in threads if thread.affinity and not whole <= thread.affinity)
+
+
+def vcpu_threads(snapshot: Snapshot) -> Iterator[Thread]:
+    """The threads of all vCPUs."""
+    return (vcpu.thread for guest in snapshot.guests for vcpu in guest.vcpus if vcpu.thread is not None)
+
+
+def vcpu_cpus(snapshot: Snapshot) -> CpuSet:
+    """The CPUs of placed vCPUs."""
+    return restricted(vcpu_threads(snapshot), snapshot)
+
+
+def emulator_cpus(snapshot: Snapshot) -> CpuSet:
+    """The CPUs of placed emulator threads."""
+    return restricted((thread for guest in snapshot.guests for thread in guest.emulator.threads), snapshot)
+
+
+def roles(snapshot: Snapshot) -> tuple[tuple[str, CpuSet], ...]:
+    """The CPUs that interrupts and host work should leave alone, by role; no CPU has two roles."""
+    isolated, vcpus = snapshot.topology.isolated | snapshot.dedicated, vcpu_cpus(snapshot)
+    emulators = emulator_cpus(snapshot) - isolated - vcpus
+    return ("isolated", isolated), ("vCPU", vcpus - isolated), ("emulator", emulators)
+
+
+def housekeeping(snapshot: Snapshot, node: int | None = None) -> CpuSet:
+    """The CPUs for interrupts and host work: of the node if it has some, else of the host; may be empty."""
+    free = snapshot.topology.online - union(cpus for _, cpus in roles(snapshot))
+    here = CpuSet.of(cpu.id for cpu in snapshot.topology.cpus if cpu.node == node)
+    return free & here or free
+
+
+def command(line: str) -> Remedy:
+    """A command for root that takes effect at once."""
+    return Remedy(line, ROOT)
+
+
+def sysctl(key: str, value: object) -> tuple[Remedy, Remedy]:
+    """The command that sets a sysctl now, and the line that keeps it over a restart."""
+    return command(f"sysctl -w {key}={value}"), Remedy(f"{key} = {value}", "/etc/sysctl.d/90-pinner.conf")
+
+
+def kernel_argument(line: str) -> Remedy:
+    """An argument of the kernel's command line."""
+    return Remedy(line, BOOT, "reboot")
+
+
+def host_subject(reading: HostReading) -> Subject:
+    """The host as a subject."""
+    return Subject("host", reading.snapshot.host)
+
+
+def number(settings: Mapping[str, str], path: str) -> int | None:
+    """The first number of a setting; None where the host has no such setting, or no number in it."""
+    words = settings.get(path, "").split()
+    try:
+        return int(words[0]) if words else None
+    except ValueError:
+        return None

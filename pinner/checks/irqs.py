@@ -1,0 +1,244 @@
+"""Interrupts: on CPUs of guests, away from their devices, or moved by irqbalance. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from pinner.checks.common import MANY, command, housekeeping, roles
+from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.reading import HostReading, Irq
+from pinner.model.snapshot import Snapshot
+
+BUSY_RATE = 1000.0
+"""Interrupts a second on a guest's CPU above which a finding is critical: each costs the vCPU an exit."""
+AFFINITY = "Linux: Documentation/core-api/irq/irq-affinity.rst"
+SCALING = "Linux: Documentation/networking/scaling.rst"
+IRQBALANCE = "irqbalance(1): IRQBALANCE_BANNED_CPULIST"
+
+
+def _devices(reading: HostReading) -> Iterator[tuple[str, list[Irq]]]:
+    """The interrupts of each PCI device, those that ever fired."""
+    found: defaultdict[str, list[Irq]] = defaultdict(list)
+    for irq in reading.now.irqs:
+        if irq.device and irq.total:
+            found[irq.device].append(irq)
+    yield from sorted(found.items())
+
+
+def _label(reading: HostReading, device: str) -> Subject:
+    """A card by its interface where it has one, which people know better than the address."""
+    nics = [nic.name for nic in reading.now.nics if nic.device == device]
+    return Subject("nic", nics[0]) if len(nics) == 1 else Subject("device", device)
+
+
+def _rate_on(reading: HostReading, irqs: list[Irq], cpus: CpuSet) -> float | None:
+    """Interrupts a second on these CPUs; None without two samples. A count that was reset counts as none."""
+    if reading.before is None:
+        return None
+    before = {irq.number: irq for irq in reading.before.irqs}
+    total = 0
+    for irq in irqs:
+        if earlier := before.get(irq.number):
+            for cpu in cpus:
+                total += max(irq.counts.get(cpu, 0) - earlier.counts.get(cpu, 0), 0)
+    return total / reading.seconds
+
+
+def _on_guests(reading: HostReading) -> Iterator[Found]:
+    for device, irqs in _devices(reading):
+        for role, cpus in roles(reading.snapshot):
+            wrong = [irq for irq in irqs if irq.target & cpus and not irq.managed]
+            if not wrong:
+                continue
+            both = union(irq.target & cpus for irq in wrong)
+            seen = _rate_on(reading, wrong, cpus)
+            evidence = [Evidence("interrupts", len(wrong)), Evidence(f"{role} CPUs", str(both))]
+            if seen is not None:
+                evidence.append(Evidence("interrupt rate", seen, "1/s"))
+            subject = _label(reading, device)
+            yield Found(
+                subject,
+                f"interrupts of {subject} go to {role} CPUs {both}",
+                tuple(evidence),
+                tuple(_moves(reading.snapshot, wrong, _node(reading.snapshot, device))),
+                "critical" if seen is not None and seen > BUSY_RATE else None,
+            )
+
+
+def _moves(snapshot: Snapshot, irqs: list[Irq], node: int | None) -> Iterator[Remedy]:
+    """The commands that send the interrupts to the housekeeping CPUs of the node."""
+    if wanted := housekeeping(snapshot, node):
+        for irq in irqs[:MANY]:
+            yield command(f"echo {wanted} > /proc/irq/{irq.number}/smp_affinity_list")
+
+
+def _node(snapshot: Snapshot, device: str) -> int | None:
+    return next((each.node for each in snapshot.topology.devices if each.name == device), None)
+
+
+def _managed(reading: HostReading) -> Iterator[Found]:
+    for device, irqs in _devices(reading):
+        for role, cpus in roles(reading.snapshot):
+            # A managed interrupt on an isolated CPU fires only if work on that CPU uses its queue.
+            wrong = [irq for irq in irqs if irq.managed and irq.target & cpus]
+            taken = sum(count for irq in wrong for cpu, count in irq.counts.items() if cpu in cpus)
+            if not wrong or not taken:
+                continue
+            both = union(irq.target & cpus for irq in wrong)
+            subject = _label(reading, device)
+            yield Found(
+                subject,
+                f"the kernel alone places {len(wrong)} interrupts of {subject}, on {role} CPUs {both}",
+                (Evidence("interrupts", len(wrong)), Evidence(f"{role} CPUs", str(both)), Evidence("taken", taken)),
+                (_isolate(reading.snapshot),),
+            )
+
+
+def _isolate(snapshot: Snapshot) -> Remedy:
+    cpus = snapshot.topology.isolated | snapshot.dedicated or union(cpus for _, cpus in roles(snapshot))
+    return Remedy(f"isolcpus=managed_irq,{cpus}", "the kernel's command line", "reboot")
+
+
+def _off_node(reading: HostReading) -> Iterator[Found]:
+    snapshot = reading.snapshot
+    node_of = {cpu.id: cpu.node for cpu in snapshot.topology.cpus}
+    if len({node for node in node_of.values() if node is not None}) < 2:
+        return
+    for device, irqs in _devices(reading):
+        node = _node(snapshot, device)
+        here = CpuSet.of(cpu for cpu, its in node_of.items() if its == node)
+        if node is None or not here & snapshot.topology.online:
+            continue
+        wrong = [irq for irq in irqs if irq.target and not irq.target & here and not irq.managed]
+        if wrong:
+            subject = _label(reading, device)
+            yield Found(
+                subject,
+                f"{subject} is on node {node}, and {len(wrong)} of its interrupts go to other nodes",
+                (
+                    Evidence("node of the device", node),
+                    Evidence("interrupts", len(wrong)),
+                    Evidence("their CPUs", str(union(irq.target for irq in wrong))),
+                ),
+                tuple(_moves(snapshot, wrong, node)),
+            )
+
+
+def _irqbalance(reading: HostReading) -> Iterator[Found]:
+    placed = union(cpus for _, cpus in roles(reading.snapshot))
+    for balancer in reading.now.balancers:
+        subject = Subject("process", f"irqbalance ({balancer.pid})")
+        if balancer.banned is None:
+            why = "its environment cannot be read"
+            yield Found(subject, f"not known, because {why}", (Evidence("reason", why),), severity="unknown")
+        elif open_to_it := placed - balancer.banned:
+            line = f"IRQBALANCE_BANNED_CPULIST={placed | balancer.banned}"
+            yield Found(
+                subject,
+                f"irqbalance may move interrupts to the guests' CPUs {open_to_it}",
+                (Evidence("banned CPUs", str(balancer.banned)), Evidence("placed CPUs", str(placed))),
+                (Remedy(line, "/etc/default/irqbalance"), command("systemctl restart irqbalance.service")),
+            )
+
+
+def _masks(reading: HostReading) -> Iterator[Found]:
+    for nic in reading.now.nics:
+        rps = union(queue.rps for queue in nic.rx_queues)
+        for role, cpus in roles(reading.snapshot):
+            if both := rps & cpus:
+                wanted = housekeeping(reading.snapshot, nic.node).mask()
+                yield Found(
+                    Subject("nic", nic.name),
+                    f"RPS lets {role} CPUs {both} process packets that {nic.name} receives",
+                    (Evidence("rps_cpus", str(rps)), Evidence(f"{role} CPUs", str(both))),
+                    tuple(
+                        command(f"echo {wanted} > /sys/class/net/{nic.name}/queues/rx-{number}/rps_cpus")
+                        for number, queue in enumerate(nic.rx_queues[:MANY])
+                        if queue.rps & cpus
+                    ),
+                )
+
+
+def _rfs(reading: HostReading) -> Iterator[Found]:
+    entries = reading.now.settings.get("proc/sys/net/core/rps_sock_flow_entries")
+    for nic in reading.now.nics:
+        flows = sum(queue.flows for queue in nic.rx_queues)
+        if flows and entries == "0":
+            yield Found(
+                Subject("nic", nic.name),
+                f"{nic.name} has tables for RFS, and the host's table is switched off",
+                (Evidence("rps_flow_cnt", flows, "flows"), Evidence("rps_sock_flow_entries", 0, "flows")),
+                (command(f"sysctl -w net.core.rps_sock_flow_entries={1 << (flows - 1).bit_length()}"),),
+            )
+
+
+def _counts_reset(reading: HostReading) -> Iterator[Found]:
+    if reading.before is None:
+        return
+    before = {irq.number: irq for irq in reading.before.irqs}
+    for irq in reading.now.irqs:
+        earlier = before.get(irq.number)
+        if earlier is not None and earlier.name == irq.name and irq.total < earlier.total:
+            why = f"its count went back from {earlier.total} to {irq.total}: it was set up anew, or the count wrapped"
+            yield Found(Subject("irq", str(irq.number)), f"not known, because {why}", (Evidence("reason", why),))
+
+
+CHECKS = (
+    HostCheck(
+        code="irq-on-guest-cpus",
+        severity="warning",
+        summary="interrupts of a device go to CPUs of guests",
+        why="each interrupt stops the vCPU on that CPU and runs the host's network or disk code in its time",
+        source=AFFINITY,
+        find=_on_guests,
+        critical=f"more than {BUSY_RATE:g} interrupts/s on these CPUs",
+    ),
+    HostCheck(
+        code="irq-managed",
+        severity="warning",
+        summary="interrupts that the kernel alone places go to CPUs of guests",
+        why="smp_affinity refuses a managed interrupt; only isolcpus=managed_irq keeps it away, as far as possible",
+        source="Linux: Documentation/admin-guide/kernel-parameters.txt (isolcpus=managed_irq)",
+        find=_managed,
+    ),
+    HostCheck(
+        code="irq-off-node",
+        severity="warning",
+        summary="interrupts go to another NUMA node than that of their device",
+        why="the packets or blocks cross the link between the nodes twice, and miss the cache that the device fills",
+        source=SCALING,
+        find=_off_node,
+    ),
+    HostCheck(
+        code="irqbalance-unbanned",
+        severity="warning",
+        summary="irqbalance runs and may use the CPUs of guests",
+        why="it moves interrupts every ten seconds by load, and overwrites affinities that were set by hand",
+        source=IRQBALANCE,
+        find=_irqbalance,
+    ),
+    HostCheck(
+        code="rps-on-guest-cpus",
+        severity="warning",
+        summary="RPS sends received packets to CPUs of guests",
+        why="the soft interrupts of RPS take time of the vCPUs on these CPUs",
+        source=SCALING,
+        find=_masks,
+    ),
+    HostCheck(
+        code="rfs-half-set",
+        severity="warning",
+        summary="RFS is set for a card and switched off for the host",
+        why="RFS needs both tables: without the host's, flows stay on the CPU of the hash",
+        source=SCALING,
+        find=_rfs,
+    ),
+    HostCheck(
+        code="irq-count-reset",
+        severity="unknown",
+        summary="the count of an interrupt went back",
+        why="no rate is known for an interrupt whose count was reset during the sample",
+        source="pinner",
+        find=_counts_reset,
+    ),
+)

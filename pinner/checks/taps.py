@@ -1,0 +1,160 @@
+"""Taps: packets that guests lose on the host's side. Pure."""
+
+from collections.abc import Iterator
+
+from pinner.checks.common import MANY, command, each, growth, nic_pairs, rate
+from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
+from pinner.model.guest import Guest
+from pinner.model.reading import HostReading, Nic
+
+CRITICAL_SHARE = 0.001
+"""Lost packets per packet: more than one of a thousand is critical."""
+SHORT_QUEUE = 500
+"""Packets: a tx_queue_len below it loses bursts. The kernel's default for taps is 500 since Linux 2.6.27, and 1000 for
+cards."""
+WANTED_QUEUE = 10_000
+
+
+def _taps(reading: HostReading) -> Iterator[tuple[Guest, str]]:
+    return ((guest, tap.name) for guest in reading.snapshot.guests for tap in guest.taps)
+
+
+def _drops(reading: HostReading) -> Iterator[Found]:
+    owners = {name: guest for guest, name in _taps(reading)}
+    pairs = ((owners[nic.name], before, nic) for before, nic in nic_pairs(reading) if nic.name in owners)
+
+    def find(pair: tuple[Guest, Nic, Nic]) -> Iterator[Found]:
+        guest, before, nic = pair
+        lost = growth(before.statistics, nic.statistics, "tx_dropped")
+        if not lost:
+            return
+        sent = growth(before.statistics, nic.statistics, "tx_packets")
+        share = lost / (lost + sent)
+        evidence = (
+            *rate("drops", lost, reading.seconds, "packets"),
+            Evidence("share of packets", 100 * share, "%"),
+            Evidence("tx_queue_len", nic.queue_length, "packets"),
+            Evidence("queues", len(nic.xps)),
+            Evidence("vCPUs", len(guest.vcpus)),
+            Evidence("vhost threads", len(_vhosts(guest))),
+        )
+        yield Found(
+            Subject("tap", nic.name),
+            f"guest {guest.name} loses {lost / reading.seconds:.3g} packets/s that come from the host",
+            evidence,
+            (command(f"ip link set dev {nic.name} txqueuelen {WANTED_QUEUE}"), *_more_queues(guest, nic)),
+            "critical" if share > CRITICAL_SHARE else "warning",
+        )
+
+    yield from each(pairs, lambda pair: Subject("tap", pair[2].name), find)
+
+
+def _more_queues(guest: Guest, nic: Nic) -> Iterator[Remedy]:
+    if len(nic.xps) < len(guest.vcpus):
+        line = f"<driver name='vhost' queues='{min(len(guest.vcpus), 8)}'/>"
+        yield Remedy(line, f"the domain XML of {guest.name}, interface {nic.name}", "guest restart")
+        yield Remedy(f"ethtool -L DEVICE combined {min(len(guest.vcpus), 8)}", f"in guest {guest.name}", "guest owner")
+
+
+def _vhosts(guest: Guest) -> list[str]:
+    """The vhost workers: kernel threads before Linux 6.4, and threads of QEMU since."""
+    threads = (*guest.vhost_threads, *guest.emulator.threads)
+    return [thread.name for thread in threads if thread.name.startswith("vhost-")]
+
+
+def _short_queue(reading: HostReading) -> Iterator[Found]:
+    owners = {name: guest for guest, name in _taps(reading)}
+    for nic in reading.now.nics:
+        if nic.name in owners and 0 < nic.queue_length < SHORT_QUEUE:
+            yield Found(
+                Subject("tap", nic.name),
+                f"the queue to guest {owners[nic.name].name} holds {nic.queue_length} packets only",
+                (Evidence("tx_queue_len", nic.queue_length, "packets"),),
+                (command(f"ip link set dev {nic.name} txqueuelen {WANTED_QUEUE}"),),
+            )
+
+
+def _no_vhost(reading: HostReading) -> Iterator[Found]:
+    for guest in reading.snapshot.guests:
+        if guest.taps and guest.state == "running" and not guest.unread and not _vhosts(guest):
+            names = [tap.name for tap in guest.taps]
+            yield Found(
+                Subject("guest", guest.name),
+                f"no vhost thread serves the taps of guest {guest.name}: QEMU's main loop copies each packet",
+                (Evidence("taps", len(names)), Evidence("vhost threads", 0)),
+                tuple(
+                    Remedy(
+                        "<driver name='vhost'/>", f"the domain XML of {guest.name}, interface {name}", "guest restart"
+                    )
+                    for name in names[:MANY]
+                ),
+            )
+
+
+def _few_queues(reading: HostReading) -> Iterator[Found]:
+    nics = {nic.name: nic for nic in reading.now.nics}
+    for guest, name in _taps(reading):
+        nic, vcpus = nics.get(name), len(guest.vcpus)
+        if nic is not None and vcpus >= 4 and len(nic.xps) == 1:
+            yield Found(
+                Subject("tap", name),
+                f"guest {guest.name} has {vcpus} vCPUs, and one queue for all packets of {name}",
+                (Evidence("queues", 1), Evidence("vCPUs", vcpus)),
+                tuple(_more_queues(guest, nic)),
+            )
+
+
+def _gone(reading: HostReading) -> Iterator[Found]:
+    if reading.before is None:
+        return
+    now = {nic.name for nic in reading.now.nics}
+    for nic in reading.before.nics:
+        if nic.name not in now:
+            why = "the interface vanished during the sample"
+            yield Found(Subject("nic", nic.name), f"not known, because {why}", (Evidence("reason", why),))
+
+
+VIRTIO = "libvirt: formatdomain.html, Setting NIC driver-specific options"
+CHECKS = (
+    HostCheck(
+        code="tap-drops",
+        severity="warning",
+        summary="a guest loses packets at its tap",
+        why="the guest or its vhost thread does not take packets as fast as they come, and the tap's queue is full",
+        source="Linux: Documentation/networking/statistics.rst (tx_dropped)",
+        find=_drops,
+        critical=f"more than {100 * CRITICAL_SHARE:g} % of the packets are lost",
+    ),
+    HostCheck(
+        code="tap-short-queue",
+        severity="warning",
+        summary="the queue of a tap is short",
+        why="a burst that is longer than the queue is lost while the vhost thread waits for a CPU",
+        source="Linux: Documentation/ABI/testing/sysfs-class-net (tx_queue_len)",
+        find=_short_queue,
+    ),
+    HostCheck(
+        code="tap-without-vhost",
+        severity="warning",
+        summary="a guest's network runs without vhost",
+        why="QEMU's main loop then copies each packet, and shares its time with all other work of QEMU",
+        source=VIRTIO,
+        find=_no_vhost,
+    ),
+    HostCheck(
+        code="tap-single-queue",
+        severity="warning",
+        summary="a guest with four vCPUs or more has one network queue",
+        why="one vCPU and one vhost thread handle all packets, whatever the number of vCPUs",
+        source=VIRTIO,
+        find=_few_queues,
+    ),
+    HostCheck(
+        code="nic-vanished",
+        severity="unknown",
+        summary="an interface vanished while its counters were sampled",
+        why="nothing is known about an interface with one sample",
+        source="pinner",
+        find=_gone,
+    ),
+)

@@ -1,0 +1,117 @@
+"""HostChecker: makes all installed checks of a host, and survives those that fail or hang."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+from pinner.model.check import (
+    CheckFinding,
+    CheckReport,
+    Evidence,
+    Found,
+    HostCheck,
+    Subject,
+    finding,
+    not_known,
+    report,
+)
+from pinner.model.reading import HostReading
+
+LOG = logging.getLogger(__name__)
+GROUP = "pinner.checks"
+SECONDS = 10.0
+"""The time that all checks of a reading have. They are pure and take milliseconds; a plug-in may hang."""
+MAX_FINDINGS = 200
+"""The largest number of findings of one check; the others are counted."""
+
+_Answer = Future[tuple[CheckFinding, ...]]
+
+
+class HostChecker:
+    """Makes the checks, each in a thread of its own. Several threads may use it."""
+
+    def __init__(self, checks: Callable[[], tuple[HostCheck, ...]] | None = None, seconds: float = SECONDS) -> None:
+        self._checks = checks or installed
+        self._seconds = seconds
+        self._running: dict[str, tuple[float, _Answer]] = {}
+        """The start and the answer of a check that did not end in time: it is not begun again before it ends."""
+        self._lock = threading.Lock()
+
+    def check(self, reading: HostReading) -> CheckReport:
+        """The findings of all checks. A check that raises, hangs or answers nonsense becomes a finding."""
+        checks = self._checks()
+        answers = [(check, self._begin(check, reading)) for check in checks]
+        wait([answer for _, answer in answers], self._seconds)
+        findings = [each for check, answer in answers for each in self._answer(check, answer)]
+        return report(reading, findings, len(checks))
+
+    def _begin(self, check: HostCheck, reading: HostReading) -> _Answer:
+        with self._lock:
+            if (hung := self._running.get(check.code)) is not None and not hung[1].done():
+                return hung[1]
+            self._running.pop(check.code, None)
+        answer = _Answer()
+        thread = threading.Thread(target=_make, args=(answer, check, reading), name=f"check-{check.code}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            answer.set_exception(error)
+        return answer
+
+    def _answer(self, check: HostCheck, answer: _Answer) -> tuple[CheckFinding, ...]:
+        subject = Subject("check", check.code)
+        if not answer.done():
+            with self._lock:
+                began, _ = self._running.setdefault(check.code, (time.monotonic(), answer))
+            LOG.warning("check %s has not ended for %.0f s", check.code, time.monotonic() - began + self._seconds)
+            return (not_known(check, subject, f"the check did not end within {self._seconds:g} s"),)
+        if (error := answer.exception()) is not None:
+            return (not_known(check, subject, f"the check failed: {error!r}"),)
+        return answer.result()
+
+
+def _make(answer: _Answer, check: HostCheck, reading: HostReading) -> None:
+    try:
+        answer.set_result(tuple(_findings(check, reading)))
+    except BaseException as error:  # a plug-in may raise anything, and must not end without an answer
+        LOG.warning("check %s failed: %r", check.code, error)
+        answer.set_exception(error)
+
+
+def _findings(check: HostCheck, reading: HostReading) -> Iterator[CheckFinding]:
+    found = [finding(check, each) for each in check.find(reading)]
+    for each in found[:MAX_FINDINGS]:
+        yield (
+            each if each.evidence else not_known(check, each.subject, f"the check gave no evidence for: {each.message}")
+        )
+    if len(found) > MAX_FINDINGS:
+        yield not_known(
+            check, Subject("check", check.code), f"{len(found) - MAX_FINDINGS} further findings are left out"
+        )
+
+
+@cache
+def installed() -> tuple[HostCheck, ...]:
+    """Every installed check by code. A plug-in that does not load is a check that says so."""
+    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    return tuple(sorted((check for point in points for check in _loaded(point)), key=lambda check: check.code))
+
+
+def _loaded(point: EntryPoint) -> Iterator[HostCheck]:
+    try:
+        checks: tuple[HostCheck, ...] = tuple(point.load())
+        yield from checks
+    except Exception as error:
+        why = f"the plug-in {point.name} ({point.value}) does not load: {error!r}"
+        LOG.warning("%s", why)
+
+        def refuse(_: HostReading, why: str = why) -> Iterator[Found]:
+            yield Found(Subject("check", point.name), f"not known, because {why}", (Evidence("reason", why),))
+
+        yield HostCheck(
+            f"plugin-{point.name}", "unknown", "a plug-in does not load", "its checks are missing", "pinner", refuse
+        )

@@ -1,0 +1,156 @@
+"""Every check has a host with its fault and a host without it."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+from check_table import DOCUMENT, expected
+from support.check_cases_cpus import CASES as CPUS
+from support.check_cases_network import CASES as NETWORK
+from support.readings import codes, counted, findings, nic, placed, reading
+
+from pinner.model.check import Evidence, Found, HostCheck, Subject
+from pinner.model.reading import HostReading, HostSample
+from pinner.service.findings import HostChecker, installed
+
+CASES = {**NETWORK, **CPUS}
+UNREADABLE = {check.code for check in installed() if check.severity == "unknown"}
+"""Checks that only say what is not known. They have tests of their own."""
+
+
+def test_every_check_has_a_host_with_its_fault_and_one_without():
+    assert set(CASES) == {check.code for check in installed()} - UNREADABLE
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_finds_the_fault(code):
+    faulty, _ = CASES[code]
+    found = [each for each in findings(faulty) if each.code == code]
+    assert found
+    assert all(each.severity in ("warning", "critical") for each in found)
+    assert all(each.evidence and each.message and each.why and each.source for each in found)
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_finds_nothing_without_the_fault(code):
+    _, healthy = CASES[code]
+    assert code not in {each.code for each in findings(healthy)}
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_needs_no_second_sample(code):
+    """A captured machine has one sample: growth is not known, and nothing fails."""
+    for whole in CASES[code]:
+        single = HostReading(whole.snapshot, whole.samples[1:])
+        assert not [each for each in findings(single) if each.subject.kind == "check"]
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_needs_no_sample(code):
+    for whole in CASES[code]:
+        assert not [each for each in findings(HostReading(whole.snapshot)) if each.subject.kind == "check"]
+
+
+def test_a_counter_that_went_back_is_not_known():
+    before, now = counted(nic("tap1", ""), tx_dropped=90), counted(nic("tap1", ""), tx_dropped=3)
+    faulty = reading(HostSample(nics=(before,)), HostSample(nics=(now,)), [placed()])
+    (found,) = (each for each in findings(faulty) if each.code == "tap-drops")
+    assert found.severity == "unknown"
+    assert "went back from 90 to 3" in found.message
+
+
+def test_an_interface_that_vanished_is_not_known():
+    faulty = reading(HostSample(nics=(nic("tap1", ""),)), HostSample(softnet=()), [placed()])
+    (found,) = (each for each in findings(faulty) if each.code == "nic-vanished")
+    assert (found.severity, found.subject.name) == ("unknown", "tap1")
+
+
+def test_a_driver_that_refuses_is_not_known():
+    faulty = reading(HostSample(nics=(nic(rings=None, refused={"rings": "Operation not permitted"}),)))
+    (found,) = (each for each in findings(faulty) if each.code == "nic-not-read")
+    assert "Operation not permitted" in found.message
+
+
+def test_a_count_of_an_interrupt_that_went_back_is_not_known():
+    faulty, _ = CASES["irq-on-guest-cpus"]
+    backwards = replace(faulty, samples=faulty.samples[::-1])
+    assert "irq-count-reset" in {each.code for each in findings(backwards)}
+
+
+def made(find, code="plugin"):
+    return HostCheck(code, "warning", "a fault", "it hurts", "a page", find)
+
+
+def test_a_check_that_raises_hides_no_other():
+    def broken(_):
+        raise KeyError("no such thing")
+
+    report = HostChecker(lambda: (made(broken, "broken"), *installed())).check(CASES["tap-drops"][0])
+    assert {"broken", "tap-drops"} <= {each.code for each in report.findings}
+    (found,) = (each for each in report.findings if each.code == "broken")
+    assert found.message == "not known, because the check failed: KeyError('no such thing')"
+    assert found.severity == "unknown"
+
+
+def test_a_check_that_exits_hides_no_other():
+    def leaves(_):
+        raise SystemExit(3)
+
+    assert len(HostChecker(lambda: (made(leaves),)).check(reading()).findings) == 1
+
+
+def test_a_check_that_hangs_is_not_waited_for_and_not_begun_again():
+    end, begun = threading.Event(), []
+
+    def hangs(_):
+        begun.append(1)
+        end.wait(60)
+        return ()
+
+    checker = HostChecker(lambda: (made(hangs, "hangs"), *installed()), seconds=0.2)
+    for _ in range(3):
+        report = checker.check(CASES["tap-drops"][0])
+        assert {"hangs", "tap-drops"} <= {each.code for each in report.findings}
+    assert len(begun) == 1
+    end.set()
+
+
+def test_a_check_that_answers_nonsense_hides_no_other():
+    for nonsense in (None, 7, ["text"], [None]):
+        (found,) = HostChecker(lambda given=nonsense: (made(lambda _: given),)).check(reading()).findings
+        assert found.severity == "unknown"
+
+
+def test_a_finding_without_evidence_is_not_passed_on():
+    def claims(_):
+        yield Found(Subject("host", "h"), "it is slow", ())
+
+    (found,) = HostChecker(lambda: (made(claims),)).check(reading()).findings
+    assert found.severity == "unknown"
+    assert "no evidence" in found.message
+
+
+def test_thousands_of_findings_of_one_check_are_counted():
+    def many(_):
+        for number in range(5000):
+            yield Found(Subject("irq", str(number)), "wrong", (Evidence("number", number),))
+
+    found = HostChecker(lambda: (made(many),)).check(reading()).findings
+    assert len(found) == 201
+    assert "4800 further findings" in found[-1].message
+
+
+def test_the_worst_finding_comes_first():
+    report = HostChecker().check(CASES["softnet-drops"][0])
+    assert report.state == report.findings[0].severity == "critical"
+
+
+def test_the_document_has_the_table_of_all_checks():
+    """`make checks` writes it."""
+    document = DOCUMENT.read_text("utf-8")
+    assert document == expected(document)
+
+
+def test_a_host_without_faults_is_ok():
+    assert codes(reading(guests=[placed()])) == set()
+    assert HostChecker().check(reading(guests=[placed()])).state == "ok"

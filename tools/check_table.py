@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+"""Writes the table of all checks into docs/checks.md."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pinner.model.check import HostCheck
+from pinner.service.findings import installed
+
+DOCUMENT = Path(__file__).parents[1] / "docs/checks.md"
+_BEGIN, _END = "<!-- table of checks: `make checks` writes it -->\n", "<!-- end of the table -->\n"
+
+
+def expected(document: str) -> str:
+    """The document with the table of the installed checks."""
+    before, begin, rest = document.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    return before + begin + "\n" + "\n".join(_table()) + "\n\n" + end + after
+
+
+def _table() -> Iterator[str]:
+    yield "| code | severity | fault | why it hurts | source |"
+    yield "|---|---|---|---|---|"
+    for check in installed():
+        yield f"| `{check.code}` | {_severity(check)} | {check.summary} | {check.why} | {check.source} |"
+
+
+def _severity(check: HostCheck) -> str:
+    return f"{check.severity}; critical: {check.critical}" if check.critical else check.severity
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(expected(DOCUMENT.read_text("utf-8")), "utf-8")
