@@ -1,0 +1,111 @@
+"""The recorder: measures the host and its guests every few seconds, and keeps the values."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from pinner.heartbeat import Heartbeat
+from pinner.model.errors import PinnerError
+from pinner.model.measures import ROWS, Counts, History, Measured, measured
+from pinner.repeated import Repeated
+
+LOG = logging.getLogger(__name__)
+
+SECONDS = min(ROWS)
+"""Seconds between two counts."""
+
+_PURGE_COUNTS = 3600 // SECONDS
+_LIMIT_SECONDS = 120.0
+"""A count that takes longer hangs."""
+
+
+class Meter(Protocol):
+    """Counts the host and its guests now."""
+
+    def __call__(self) -> tuple[Counts, ...]:
+        """Raises the errors of libvirt, and OSError."""
+
+
+class Kept(Protocol):
+    """Where the values are kept. HistoryFiles satisfies it."""
+
+    def write(self, measured: Iterable[Measured], at: datetime) -> None:
+        """Add the values of an interval."""
+
+    def read(self, subject: str, begin: datetime, end: datetime, step: int, name: str = "") -> History:
+        """The values of a subject."""
+
+    def subjects(self) -> tuple[str, ...]:
+        """The subjects that have values."""
+
+    def purge(self, at: datetime) -> None:
+        """Delete what is too old."""
+
+
+class Recorder:
+    """A thread that measures until it is stopped."""
+
+    def __init__(self, meter: Meter, kept: Kept, now: Callable[[], datetime], *, seconds: float = SECONDS) -> None:
+        """``seconds`` lie between two counts."""
+        self._meter = meter
+        self._seconds = seconds
+        self._kept = kept
+        self._now = now
+        self._before: dict[str, Counts] = {}
+        self._names: dict[str, str] = {}
+        self._failures = Repeated(LOG)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._repeat, name="recorder of measures", daemon=True)
+        self.heartbeat = Heartbeat(self._thread, _LIMIT_SECONDS)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; a count under way is not waited for."""
+        self.heartbeat.end()
+        self._stop.set()
+
+    def join(self) -> None:
+        """Wait for the end."""
+        self._thread.join()
+
+    def record(self) -> tuple[Measured, ...]:
+        """Count once, and keep what was measured since the last count. A subject's first count gives no values."""
+        counts = {each.subject: each for each in self._meter()}
+        found = tuple(measured(self._before[each], counts[each]) for each in counts if each in self._before)
+        self._before = counts
+        self._names = {subject: each.name for subject, each in counts.items()}
+        self._kept.write(found, self._now())
+        return found
+
+    def measures(self, begin: datetime, end: datetime, step: int, subject: str = "") -> tuple[History, ...]:
+        """The values of a subject, by default of all, between two times in steps of ``step`` seconds.
+
+        Raises NotFound for a subject without values, Invalid, StoreUnavailable.
+        """
+        subjects = (subject,) if subject else self._kept.subjects()
+        return tuple(self._kept.read(each, begin, end, step, self._names.get(each, "")) for each in subjects)
+
+    def _repeat(self) -> None:
+        due, count = time.monotonic(), 0
+        while not self._stop.wait(max(0.0, due - time.monotonic())):
+            self.heartbeat.beat()
+            try:
+                self.record()
+                if count % _PURGE_COUNTS == 0:
+                    self._kept.purge(self._now())
+                self._failures.over("the host is measured again")
+            except (PinnerError, OSError) as error:
+                self._failures.warn("the host is not measured: %s", error)
+            count += 1
+            due = max(due + self._seconds, time.monotonic())
+
+
+def finest(begin: datetime, now: datetime) -> int:
+    """The finest step whose values reach back to ``begin``."""
+    return next((step for step, rows in ROWS.items() if now - begin <= timedelta(seconds=step * rows)), max(ROWS))

@@ -1,0 +1,154 @@
+"""Counts what the measures are made of: cheap enough for every few seconds."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinner.host import files, procfs, qemu
+from pinner.host.guests import ActiveDomain
+from pinner.model.change import TargetKind, ThreadKey
+from pinner.model.errors import Gone
+from pinner.model.measures import HOST, Counts, ThreadCount
+
+_RX_LOSSES = ("rx_dropped", "rx_missed_errors", "rx_fifo_errors", "tx_dropped")
+"""What a NIC counts where a packet found no room (Documentation/ABI/testing/sysfs-class-net-statistics)."""
+
+_TAP_LOSSES = ("rx_dropped", "tx_dropped")
+
+
+@dataclass(frozen=True, slots=True)
+class MeteredGuest:
+    """A guest as the meter needs it: it stays the same until the guest's QEMU ends, or an interface is plugged."""
+
+    uuid: str
+    name: str
+    pid: int
+    started: int
+    """The start time of QEMU's process, in clock ticks after boot."""
+    vhost: tuple[ThreadKey, ...]
+    taps: tuple[str, ...]
+
+
+def metered_guests(
+    root: Path, domains: Iterable[ActiveDomain], users: Mapping[str, int | None]
+) -> tuple[MeteredGuest, ...]:
+    """The guests of these domains whose QEMU runs. ``users`` are those of qemu.find. Reads /proc once."""
+    known = {domain.uuid: domain for domain in domains}
+    processes = qemu.find(root, known.keys(), users)
+    found = []
+    for uuid, pid in sorted(processes.qemus.items()):
+        try:
+            started = procfs.started(root, pid)
+        except Gone:
+            continue
+        vhost = tuple(ThreadKey(thread.tid, thread.started) for thread in processes.vhost_threads.get(pid, ()))
+        taps = tuple(name for name, _ in known[uuid].xml.taps if name)
+        found.append(MeteredGuest(uuid, known[uuid].name, pid, started, vhost, taps))
+    return tuple(found)
+
+
+def count_guest(root: Path, guest: MeteredGuest, clock: Callable[[], float] = time.monotonic) -> Counts:
+    """What is counted of the guest now. Raises Gone where its QEMU has ended."""
+    if procfs.started(root, guest.pid) != guest.started:
+        raise Gone(f"guest {guest.name}")
+    at, threads = clock(), dict(_threads(root, guest))
+    drops = {f"{tap} {name}": value for tap in guest.taps for name, value in _statistics(root, tap, _TAP_LOSSES)}
+    return Counts(guest.uuid, guest.name, at, threads, {"drops": drops})
+
+
+def count_host(root: Path, clock: Callable[[], float] = time.monotonic) -> Counts:
+    """What is counted of the host now. What this kernel does not count is left out."""
+    totals = {
+        "use_host": _used(root),
+        "pressure": _pressure(root),
+        **_softnet(root),
+        "nic_drops": {
+            f"{nic} {name}": value
+            for nic in files.names(root / "sys/class/net")
+            if (root / "sys/class/net" / nic / "device").exists()
+            for name, value in _statistics(root, nic, _RX_LOSSES)
+        },
+        "throttled": _throttled(root),
+    }
+    return Counts(HOST, "", clock(), {}, totals)
+
+
+def _threads(root: Path, guest: MeteredGuest) -> Iterator[tuple[ThreadKey, ThreadCount]]:
+    folder = f"{root}/proc/{guest.pid}/task"
+    for tid in files.names(folder):
+        try:
+            stat = procfs.parse_stat(files.read(f"{folder}/{tid}/stat"))
+            run, wait = _schedstat(f"{folder}/{tid}/schedstat")
+        except (OSError, ValueError, IndexError):
+            continue
+        yield ThreadKey(int(tid), stat.started), ThreadCount(_role(stat.name), run, wait)
+    for key in guest.vhost:
+        try:
+            yield key, ThreadCount("vhost", *_schedstat(f"{root}/proc/{key.tid}/schedstat"))
+        except (OSError, ValueError):
+            continue
+
+
+def _role(name: str) -> TargetKind:
+    """The role of a QEMU thread. Since Linux 6.4, vhost threads are threads of QEMU."""
+    return "vhost" if name.startswith("vhost-") else qemu.role(name)[0]
+
+
+def _schedstat(path: str) -> tuple[int, int]:
+    """Nanoseconds on a CPU, and waiting for one (Documentation/scheduler/sched-stats.rst)."""
+    run, wait, _ = files.read(path).split(None, 2)
+    return int(run), int(wait)
+
+
+def _statistics(root: Path, interface: str, names: Iterable[str]) -> Iterator[tuple[str, float]]:
+    for name in names:
+        if (value := files.number(root / "sys/class/net" / interface / "statistics" / name)) is not None:
+            yield name, float(value)
+
+
+def _used(root: Path) -> dict[str, float]:
+    """The busy time of each CPU in hundredths of a second, so that its rate is percent. Guests' time is part of user
+    time (proc(5))."""
+    used = {}
+    for line in (files.text(root / "proc/stat") or "").splitlines():
+        name, *fields = line.split()
+        if name.startswith("cpu") and name != "cpu":
+            user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, fields)
+            used[name] = (user + nice + system + irq + softirq) * 100 / procfs.HERTZ
+    return used
+
+
+def _pressure(root: Path) -> dict[str, float]:
+    """Milliseconds in which at least one thread waited for a CPU (Documentation/accounting/psi.rst)."""
+    for line in (files.text(root / "proc/pressure/cpu") or "").splitlines():
+        if line.startswith("some "):
+            return {"some": int(line.rpartition("total=")[2]) / 1000}
+    return {}
+
+
+def _softnet(root: Path) -> dict[str, dict[str, float]]:
+    """Drops and squeezes of each line, in hexadecimal (net/core/net-procfs.c). A line has the CPU since Linux 5.10."""
+    rows = [line.split() for line in (files.text(root / "proc/net/softnet_stat") or "").splitlines()]
+    return {
+        "softnet_drops": {_cpu(row, index): float(int(row[1], 16)) for index, row in enumerate(rows)},
+        "squeezed": {_cpu(row, index): float(int(row[2], 16)) for index, row in enumerate(rows)},
+    }
+
+
+def _cpu(row: list[str], index: int) -> str:
+    return row[12] if len(row) > 12 else str(index)
+
+
+def _throttled(root: Path) -> dict[str, float]:
+    """Milliseconds in which CPU limits stopped the guests' cgroups: of machine.slice, in cgroup v2 or v1."""
+    for path, key, unit in (
+        ("sys/fs/cgroup/machine.slice/cpu.stat", "throttled_usec", 1e3),
+        ("sys/fs/cgroup/cpu/machine.slice/cpu.stat", "throttled_time", 1e6),
+    ):
+        fields: Mapping[str, str] = dict(
+            line.split(maxsplit=1) for line in (files.text(root / path) or "").splitlines() if " " in line
+        )
+        if key in fields:
+            return {"machine.slice": int(fields[key]) / unit}
+    return {}

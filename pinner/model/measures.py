@@ -1,0 +1,148 @@
+"""Measures: what the agent counts every few seconds, and the rates that follow from two counts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from math import inf
+from types import MappingProxyType
+
+from pinner.model.change import TargetKind, ThreadKey
+
+ROWS: Mapping[int, int] = MappingProxyType({5: 720, 60: 1440, 900: 2976})
+"""The steps of the history in seconds, and the number of values that are kept of each: of an hour, a day, 31 days."""
+
+HOST = "host"
+"""The subject of the measures of the host itself; the others are UUIDs of guests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One measure that is kept."""
+
+    name: str
+    """Its name, as in ``delay_vcpu``."""
+    unit: str
+    """The unit of its values."""
+    about: str
+    """The measure in words."""
+
+
+def _of_role(role: str, threads: str) -> tuple[Series, ...]:
+    return (
+        Series(f"delay_{role}", "ms/s", f"milliseconds in each second that {threads} waited for a CPU, all together"),
+        Series(f"use_{role}", "%", f"CPU use of {threads}, all together; 100 is one CPU"),
+    )
+
+
+GUEST_SERIES = (
+    *_of_role("vcpu", "the vCPU threads"),
+    *_of_role("emulator", "QEMU's other threads"),
+    *_of_role("iothread", "the iothreads"),
+    *_of_role("vhost", "the vhost threads"),
+    Series("drops", "packets/s", "packets that the guest's taps dropped in both directions"),
+)
+"""The measures of a guest. Run delay and CPU use are those of /proc/TID/schedstat."""
+
+HOST_SERIES = (
+    Series("use_host", "%", "CPU use of all CPUs, guests included; 100 is one CPU (/proc/stat)"),
+    Series("pressure", "ms/s", "milliseconds in each second in which a thread waited for a CPU (/proc/pressure/cpu)"),
+    Series("softnet_drops", "packets/s", "packets dropped before a CPU took them (/proc/net/softnet_stat)"),
+    Series("squeezed", "1/s", "ends of a CPU's network budget with packets left (/proc/net/softnet_stat)"),
+    Series("nic_drops", "packets/s", "packets that the physical NICs dropped or missed"),
+    Series("throttled", "ms/s", "milliseconds in each second in which a limit throttled the guests (cpu.stat)"),
+)
+"""The measures of the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadCount:
+    """The times of one thread since it started."""
+
+    role: TargetKind
+    """vcpu, emulator, iothread or vhost."""
+    run_ns: int
+    """On a CPU."""
+    wait_ns: int
+    """Waiting for a CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What was counted of one subject at one moment."""
+
+    subject: str
+    """HOST, or a guest's UUID."""
+    name: str
+    """The guest's name; empty for the host."""
+    at: float
+    """The moment, in seconds of a clock that never jumps."""
+    threads: Mapping[ThreadKey, ThreadCount]
+    """The guest's threads; none for the host."""
+    totals: Mapping[str, Mapping[str, float]]
+    """The name of a series to its counters, by source (a tap, a NIC, a CPU). They count up from their own start."""
+
+
+Rates = Mapping[str, float | None]
+"""The name of a series to its value over an interval; None where it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The measures of a subject over one interval."""
+
+    subject: str
+    """HOST, or a guest's UUID."""
+    name: str
+    """The guest's name; empty for the host."""
+    rates: Rates
+    """The values."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The kept values of one subject, at equal steps."""
+
+    subject: str
+    """HOST, or a guest's UUID."""
+    name: str
+    """The guest's name; empty for the host, and for a guest that does not run."""
+    begin: datetime
+    """The end of the first step."""
+    step: int
+    """Seconds from one value to the next."""
+    values: Mapping[str, tuple[float | None, ...]]
+    """The name of a series to its values, oldest first; null where nothing was measured."""
+
+
+def series_of(subject: str) -> tuple[Series, ...]:
+    """The measures that are kept of a subject."""
+    return HOST_SERIES if subject == HOST else GUEST_SERIES
+
+
+def measured(before: Counts, after: Counts) -> Measured:
+    """The measures between two counts of one subject.
+
+    A thread that is new counts from its start; one that has ended is left out. A counter that fell was reset: its
+    source is left out of this interval. A series without any source is not known.
+    """
+    seconds = after.at - before.at
+    rates: dict[str, float | None] = {series.name: None for series in series_of(after.subject)}
+    if seconds <= 0:
+        return Measured(after.subject, after.name, rates)
+    for name, sources in after.totals.items():
+        earlier = before.totals.get(name, {})
+        grown = [now - earlier[source] for source, now in sources.items() if now >= earlier.get(source, inf)]
+        rates[name] = sum(grown) / seconds if grown else None
+    if after.subject != HOST:
+        rates |= _times(before, after, seconds)
+    return Measured(after.subject, after.name, rates)
+
+
+def _times(before: Counts, after: Counts, seconds: float) -> dict[str, float]:
+    """Run delay in ms/s and CPU use in percent by role. A role without threads has 0."""
+    times = {series.name: 0.0 for series in GUEST_SERIES if series.name.startswith(("delay_", "use_"))}
+    for key, now in after.threads.items():
+        then = before.threads.get(key, ThreadCount(now.role, 0, 0))
+        times[f"delay_{now.role}"] += max(0, now.wait_ns - then.wait_ns) / 1e6 / seconds
+        times[f"use_{now.role}"] += max(0, now.run_ns - then.run_ns) / 1e7 / seconds
+    return times

@@ -1,0 +1,119 @@
+"""The history of measures on the agent's disk: one file of fixed size a subject (RRDtool, rrdtool.org).
+
+A file replaces its oldest values by the newest ones. It never grows, so a full disk only prevents new files.
+"""
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import rrdtool  # type: ignore[import-not-found]
+
+from pinner.model.errors import Invalid, NotFound, StoreUnavailable
+from pinner.model.measures import ROWS, History, Measured, series_of
+from pinner.repeated import Repeated
+
+LOG = logging.getLogger(__name__)
+
+_SUBJECT = re.compile(r"host|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_FINEST = min(ROWS)
+_KEPT_SECONDS = max(step * rows for step, rows in ROWS.items())
+_KNOWN = 0.5
+"""The share of a coarse step that must be known for its mean to be known."""
+
+
+class HistoryFiles:
+    """The files of one folder. One thread writes; others may read meanwhile."""
+
+    def __init__(self, folder: Path) -> None:
+        """``folder`` is made if it is missing; only its owner may read it."""
+        self._folder = folder
+        self._failures = Repeated(LOG)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def write(self, measured: Iterable[Measured], at: datetime) -> None:
+        """Add the values of an interval that ended at ``at``. What cannot be written is logged, and lost."""
+        second = int(at.timestamp())
+        for each in measured:
+            try:
+                self._write(each, second)
+            except (rrdtool.OperationalError, rrdtool.ProgrammingError, OSError) as error:
+                self._failures.warn("the measures of %s are not kept: %s", each.name or each.subject, error)
+
+    def read(self, subject: str, begin: datetime, end: datetime, step: int, name: str = "") -> History:
+        """The values of a subject between two times, in steps of ``step`` seconds (of ROWS).
+
+        Raises NotFound for a subject without a history, Invalid, and StoreUnavailable for a damaged file.
+        """
+        if step not in ROWS:
+            raise Invalid("step", step, f"one of {', '.join(map(str, ROWS))}")
+        file = self._file(subject)
+        if not file.exists():
+            raise NotFound("measures", subject, self.subjects())
+        first, last = (int(at.timestamp()) for at in (begin, end))
+        if first >= last:
+            raise Invalid("from", begin.isoformat(), f"a time before {end.isoformat()}")
+        bounds = ("--start", str(first), "--end", str(last - 1), "--resolution", str(step))
+        try:
+            (start, _, found_step), names, rows = rrdtool.fetch(str(file), "AVERAGE", *bounds)
+        except rrdtool.OperationalError as error:
+            raise StoreUnavailable(str(file), str(error)) from None
+        columns = zip(*rows, strict=True) if rows else [()] * len(names)
+        values = dict(zip(names, columns, strict=True))
+        return History(subject, name, datetime.fromtimestamp(start + found_step, UTC), found_step, values)
+
+    def subjects(self) -> tuple[str, ...]:
+        """The subjects that have a history, HOST first."""
+        names = sorted(file.stem for file in self._folder.glob("*.rrd"))
+        return tuple(sorted(names, key=lambda name: name != "host"))
+
+    def purge(self, at: datetime) -> None:
+        """Delete the files whose newest value is older than the history."""
+        for file in self._folder.glob("*.rrd"):
+            with suppress(OSError):
+                if at.timestamp() - file.stat().st_mtime > _KEPT_SECONDS:
+                    file.unlink()
+
+    def _write(self, measured: Measured, second: int) -> None:
+        file = self._file(measured.subject)
+        if not _is_usable(file, second):
+            _create(file, measured.subject, second)
+        names = [series.name for series in series_of(measured.subject)]
+        values = [_number(measured.rates, name) for name in names]
+        rrdtool.update(str(file), "--template", ":".join(names), ":".join([str(second), *values]))
+
+    def _file(self, subject: str) -> Path:
+        """Raises Invalid for a name that is no subject: it must not lead out of the folder."""
+        if not _SUBJECT.fullmatch(subject):
+            raise Invalid("subject", subject, "host, or the UUID of a guest")
+        return self._folder / f"{subject}.rrd"
+
+
+def _number(rates: Mapping[str, float | None], name: str) -> str:
+    value = rates.get(name)
+    return "U" if value is None else f"{value:.6g}"
+
+
+def _is_usable(file: Path, second: int) -> bool:
+    """Whether the file takes a value of this second. A damaged one, or one of a clock that was ahead, does not, and is
+    kept aside."""
+    if not file.exists():
+        return False
+    try:
+        wrong = "" if rrdtool.last(str(file)) < second else "its values are newer than now"
+    except rrdtool.OperationalError as error:
+        wrong = str(error)
+    if wrong:
+        LOG.warning("the history %s is put aside as %s.old: %s", file, file.name, wrong)
+        file.replace(file.with_name(file.name + ".old"))
+    return not wrong
+
+
+def _create(file: Path, subject: str, second: int) -> None:
+    sources = [f"DS:{series.name}:GAUGE:{3 * _FINEST}:0:U" for series in series_of(subject)]
+    archives = [f"RRA:AVERAGE:{_KNOWN}:{step // _FINEST}:{rows}" for step, rows in ROWS.items()]
+    rrdtool.create(str(file), "--step", str(_FINEST), "--start", str(second - _FINEST), *sources, *archives)
+    file.chmod(0o600)

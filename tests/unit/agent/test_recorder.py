@@ -1,0 +1,84 @@
+"""The recorder of measures."""
+
+from datetime import timedelta
+
+import pytest
+from support.values import NOON
+
+from pinner.agent.recorder import Recorder, finest
+from pinner.model.errors import HostUnreachable, NotFound
+from pinner.model.measures import HOST, Counts
+from pinner.store.history import HistoryFiles
+
+GUEST = "6f1f5d6e-0000-4000-8000-000000000001"
+
+
+class Clock:
+    """A clock that goes on by five seconds each time it is read."""
+
+    def __init__(self):
+        self.now = NOON
+
+    def __call__(self):
+        self.now += timedelta(seconds=5)
+        return self.now
+
+
+def counts(at, drops, guest_drops=None):
+    host = Counts(HOST, "", at, {}, {"nic_drops": {"eth0": drops}})
+    guest = [] if guest_drops is None else [Counts(GUEST, "web-1", at, {}, {"drops": {"vnet0": guest_drops}})]
+    return (host, *guest)
+
+
+def test_what_is_measured_between_two_counts_is_kept(tmp_path):
+    meter = iter([counts(0, 0, 0), counts(5, 50, 5), counts(10, 100, 10), counts(15, 150, 15)])
+    clock = Clock()
+    recorder = Recorder(lambda: next(meter), HistoryFiles(tmp_path), clock)
+    assert recorder.record() == ()
+    for _ in range(3):
+        recorder.record()
+    histories = recorder.measures(NOON, clock.now, 5)
+    assert [(each.subject, each.name) for each in histories] == [(HOST, ""), (GUEST, "web-1")]
+    assert histories[0].values["nic_drops"][-1] == pytest.approx(10)
+    assert recorder.measures(NOON, clock.now, 5, GUEST)[0].values["drops"][-1] == pytest.approx(1)
+
+
+def test_a_guest_that_ended_keeps_its_history_and_loses_its_name(tmp_path):
+    meter = iter([counts(0, 0, 0), counts(5, 0, 0), counts(10, 0)])
+    clock = Clock()
+    recorder = Recorder(lambda: next(meter), HistoryFiles(tmp_path), clock)
+    for _ in range(3):
+        recorder.record()
+    assert [each.name for each in recorder.measures(NOON, clock.now, 5, GUEST)] == [""]
+
+
+def test_a_host_that_cannot_be_measured_is_named_and_tried_again(tmp_path, caplog):
+    answers = iter([HostUnreachable("qemu:///system", "no"), counts(0, 0)])
+
+    def meter():
+        answer = next(answers, None)
+        if answer is None:
+            recorder.stop()
+            return ()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    recorder = Recorder(meter, HistoryFiles(tmp_path), Clock(), seconds=0.01)
+    recorder.start()
+    recorder.join()
+    assert "the host is not measured" in caplog.text
+    assert "the host is measured again" in caplog.text
+
+
+def test_a_subject_without_values_is_not_found(tmp_path):
+    with pytest.raises(NotFound):
+        Recorder(lambda: (), HistoryFiles(tmp_path), Clock()).measures(NOON, NOON + timedelta(1), 5, GUEST)
+
+
+@pytest.mark.parametrize(
+    ("age", "step"),
+    [(timedelta(minutes=5), 5), (timedelta(hours=1), 5), (timedelta(hours=2), 60), (timedelta(days=9), 900)],
+)
+def test_the_finest_step_that_reaches_back_is_taken(age, step):
+    assert finest(NOON - age, NOON) == step

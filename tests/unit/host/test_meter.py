@@ -1,0 +1,93 @@
+"""The meter, on files as the kernel writes them and on this machine."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from pinner.host import procfs
+from pinner.host.meter import MeteredGuest, count_guest, count_host
+from pinner.model.change import ThreadKey
+from pinner.model.errors import Gone
+from pinner.model.measures import measured
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+    return root
+
+
+def stat(name: str, started: int = 77) -> str:
+    return f"5 ({name}) S 1 5 5 0 -1 4194560 0 0 0 0 9 9 0 0 20 0 1 0 {started} 1 1 " + "0 " * 30
+
+
+def test_a_guest_is_counted_by_role(tmp_path):
+    root = write(
+        tmp_path,
+        {
+            "proc/5/stat": stat("qemu-system-x86"),
+            "proc/5/task/5/stat": stat("qemu-system-x86"),
+            "proc/5/task/5/schedstat": "100 200 3\n",
+            "proc/5/task/6/stat": stat("CPU 0/KVM", 78),
+            "proc/5/task/6/schedstat": "300 400 3\n",
+            "proc/5/task/7/stat": stat("vhost-5", 79),
+            "proc/5/task/7/schedstat": "500 600 3\n",
+            "proc/90/schedstat": "700 800 3\n",
+            "sys/class/net/vnet0/statistics/rx_dropped": "4\n",
+            "sys/class/net/vnet0/statistics/tx_dropped": "6\n",
+        },
+    )
+    counts = count_guest(root, MeteredGuest("u", "web-1", 5, 77, (ThreadKey(90, 80),), ("vnet0", "vnet9")))
+    assert {key: (count.role, count.run_ns, count.wait_ns) for key, count in counts.threads.items()} == {
+        ThreadKey(5, 77): ("emulator", 100, 200),
+        ThreadKey(6, 78): ("vcpu", 300, 400),
+        ThreadKey(7, 79): ("vhost", 500, 600),
+        ThreadKey(90, 80): ("vhost", 700, 800),
+    }
+    assert counts.totals["drops"] == {"vnet0 rx_dropped": 4, "vnet0 tx_dropped": 6}
+
+
+def test_a_process_id_that_is_used_again_is_another_guest(tmp_path):
+    root = write(tmp_path, {"proc/5/stat": stat("bash", started=999)})
+    with pytest.raises(Gone):
+        count_guest(root, MeteredGuest("u", "web-1", 5, 77, (), ()))
+
+
+def test_a_host_is_counted_from_the_kernel_s_files(tmp_path):
+    root = write(
+        tmp_path,
+        {
+            "proc/stat": "cpu  9 9 9 9 9 9 9 0 9 0\ncpu0 10 1 5 900 7 1 2 0 3 0\nintr 5\n",
+            "proc/pressure/cpu": "some avg10=1.00 avg60=1.00 avg300=0.50 total=5000\nfull avg10=0 total=9\n",
+            "proc/net/softnet_stat": "000000ff 0000000a 00000003 " + "00000000 " * 9 + "00000002 0 0\n",
+            "sys/class/net/eth0/device/vendor": "0x8086\n",
+            "sys/class/net/eth0/statistics/rx_missed_errors": "12\n",
+            "sys/class/net/vnet0/statistics/rx_dropped": "99\n",
+            "sys/fs/cgroup/machine.slice/cpu.stat": "usage_usec 1\nthrottled_usec 7000\n",
+        },
+    )
+    totals = count_host(root).totals
+    assert totals["use_host"] == {"cpu0": 19 * 100 / procfs.HERTZ}
+    assert totals["pressure"] == {"some": 5.0}
+    assert totals["softnet_drops"] == {"00000002": 10}
+    assert totals["squeezed"] == {"00000002": 3}
+    assert totals["nic_drops"] == {"eth0 rx_missed_errors": 12}
+    assert totals["throttled"] == {"machine.slice": 7.0}
+
+
+def test_a_kernel_that_counts_nothing_gives_no_totals(tmp_path):
+    assert not any(count_host(tmp_path).totals.values())
+
+
+def test_this_machine_s_own_work_is_measured():
+    root, pid = Path("/"), os.getpid()
+    guest = MeteredGuest("u", "me", pid, procfs.started(root, pid), (), ())
+    before, deadline = count_guest(root, guest), threading.Event()
+    deadline.wait(0.05)
+    sum(range(2_000_000))
+    rates = measured(before, count_guest(root, guest)).rates
+    assert rates["use_emulator"] is not None
+    assert rates["use_emulator"] > 1

@@ -1,0 +1,62 @@
+"""Rates from two counts."""
+
+import pytest
+
+from pinner.model.change import ThreadKey
+from pinner.model.measures import HOST, Counts, ThreadCount, measured
+
+GUEST = "6f1f5d6e-0000-4000-8000-000000000001"
+MS = 1_000_000
+
+
+def guest(at: float, threads: dict[ThreadKey, ThreadCount], drops: dict[str, float] | None = None) -> Counts:
+    return Counts(GUEST, "web-1", at, threads, {"drops": drops or {}})
+
+
+def host(at: float, nics: dict[str, float]) -> Counts:
+    return Counts(HOST, "", at, {}, {"nic_drops": nics})
+
+
+def test_run_delay_and_use_are_summed_by_role():
+    before = guest(10, {ThreadKey(1, 5): ThreadCount("vcpu", 0, 0), ThreadKey(2, 5): ThreadCount("vcpu", 0, 50 * MS)})
+    after = guest(
+        15,
+        {
+            ThreadKey(1, 5): ThreadCount("vcpu", 2500 * MS, 100 * MS),
+            ThreadKey(2, 5): ThreadCount("vcpu", 2500 * MS, 100 * MS),
+            ThreadKey(3, 5): ThreadCount("vhost", 0, 0),
+        },
+    )
+    rates = measured(before, after).rates
+    assert rates["delay_vcpu"] == pytest.approx(30.0)
+    assert rates["use_vcpu"] == pytest.approx(100.0)
+    assert rates["delay_vhost"] == 0.0
+
+
+def test_a_new_thread_counts_from_its_start_and_an_ended_one_no_more():
+    before = guest(0, {ThreadKey(1, 5): ThreadCount("vcpu", 0, 9000 * MS)})
+    after = guest(5, {ThreadKey(1, 99): ThreadCount("vcpu", 0, 10 * MS)})
+    assert measured(before, after).rates["delay_vcpu"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "rate"),
+    [
+        ({"eth0": 100}, {"eth0": 150}, 10.0),
+        ({"eth0": 100, "eth1": 7}, {"eth0": 150, "eth1": 7}, 10.0),
+        ({"eth0": 100}, {"eth0": 3}, None),  # reset or wrapped: not known
+        ({"eth0": 100, "eth1": 7}, {"eth0": 3, "eth1": 12}, 1.0),
+        ({}, {"eth0": 3}, None),  # the NIC is new
+        ({"eth0": 3}, {}, None),  # the NIC has gone
+    ],
+)
+def test_a_counter_that_falls_or_is_new_is_left_out(before, after, rate):
+    assert measured(host(0, before), host(5, after)).rates["nic_drops"] == rate
+
+
+def test_without_time_between_the_counts_nothing_is_known():
+    assert set(measured(host(5, {"eth0": 1}), host(5, {"eth0": 9})).rates.values()) == {None}
+
+
+def test_what_a_kernel_does_not_count_is_not_known():
+    assert measured(host(0, {"eth0": 1}), host(5, {"eth0": 1})).rates["pressure"] is None

@@ -1,0 +1,128 @@
+"""The history of measures on disk."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from pinner.model.errors import Invalid, NotFound, StoreUnavailable
+from pinner.model.measures import HOST, ROWS, Measured
+from pinner.store.history import HistoryFiles
+
+BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
+GUEST = "6f1f5d6e-0000-4000-8000-000000000001"
+
+
+def fill(history: HistoryFiles, seconds: int, value: float | None = 7.0, begin: datetime = BEGIN) -> datetime:
+    """Write a value of the pressure each 5 seconds; returns the time of the last one."""
+    for second in range(5, seconds + 1, 5):
+        history.write([Measured(HOST, "", {"pressure": value})], begin + timedelta(seconds=second))
+    return begin + timedelta(seconds=seconds)
+
+
+def test_values_come_back_in_their_steps(tmp_path):
+    history = HistoryFiles(tmp_path / "history")
+    end = fill(history, 300)
+    fine = history.read(HOST, end - timedelta(minutes=3), end, 5)
+    assert fine.step == 5
+    assert set(fine.values["pressure"]) == {7.0}
+    assert len(fine.values["pressure"]) == 36
+    assert fine.begin == end - timedelta(minutes=3) + timedelta(seconds=5)
+    assert set(fine.values["squeezed"]) == {None}
+    assert history.read(HOST, end - timedelta(minutes=3), end, 60).values["pressure"] == (7.0,) * 3
+
+
+def test_what_was_not_measured_is_not_known(tmp_path):
+    history = HistoryFiles(tmp_path)
+    end = fill(history, 60)
+    later = fill(history, 60, begin=end + timedelta(minutes=2))
+    values = history.read(HOST, BEGIN, later, 5).values["pressure"]
+    assert None in values
+    assert values[-1] == 7.0
+
+
+def test_a_file_never_grows(tmp_path):
+    history = HistoryFiles(tmp_path)
+    end = fill(history, 60)
+    size = (tmp_path / "host.rrd").stat().st_size
+    fill(history, 7200, begin=end)
+    assert (tmp_path / "host.rrd").stat().st_size == size
+
+
+def test_a_host_of_twenty_guests_needs_a_few_mib(tmp_path):
+    history = HistoryFiles(tmp_path)
+    guests = [f"{number:08d}-0000-4000-8000-000000000001" for number in range(20)]
+    history.write([Measured(HOST, "", {}), *(Measured(guest, "", {}) for guest in guests)], BEGIN)
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 10 * 1024**2
+
+
+@pytest.mark.parametrize("subject", ["../host", "", "host/..", "6F1F5D6E-0000-4000-8000-000000000001", "a.rrd"])
+def test_a_name_that_is_no_subject_opens_no_file(tmp_path, subject):
+    with pytest.raises(Invalid, match="subject"):
+        HistoryFiles(tmp_path).read(subject, BEGIN, BEGIN + timedelta(1), 60)
+
+
+def test_a_subject_without_a_history_is_not_found(tmp_path):
+    with pytest.raises(NotFound, match="measures"):
+        HistoryFiles(tmp_path).read(GUEST, BEGIN, BEGIN + timedelta(1), 60)
+
+
+@pytest.mark.parametrize("step", [0, 1, 61, 10**9])
+def test_a_step_that_is_not_kept_is_refused_with_the_kept_ones(tmp_path, step):
+    with pytest.raises(Invalid, match="5, 60, 900"):
+        HistoryFiles(tmp_path).read(HOST, BEGIN, BEGIN + timedelta(1), step)
+
+
+def test_a_beginning_after_the_end_is_refused(tmp_path):
+    history = HistoryFiles(tmp_path)
+    end = fill(history, 60)
+    with pytest.raises(Invalid, match="from"):
+        history.read(HOST, end, BEGIN, 5)
+
+
+def test_a_damaged_file_is_put_aside_and_named(tmp_path, caplog):
+    history = HistoryFiles(tmp_path)
+    end = fill(history, 60)
+    (tmp_path / "host.rrd").write_bytes(b"RRD" + b"\0" * 100)
+    with pytest.raises(StoreUnavailable, match=r"host\.rrd"):
+        history.read(HOST, BEGIN, end, 5)
+    last = fill(history, 60, begin=end)
+    assert history.read(HOST, end, last, 5).values["pressure"][-1] == 7.0
+    assert (tmp_path / "host.rrd.old").exists()
+    assert "put aside" in caplog.text
+
+
+def test_a_clock_that_steps_back_begins_a_new_file(tmp_path):
+    history = HistoryFiles(tmp_path)
+    fill(history, 60, begin=BEGIN + timedelta(hours=1))
+    end = fill(history, 60)
+    assert history.read(HOST, BEGIN, end, 5).values["pressure"][-1] == 7.0
+    assert (tmp_path / "host.rrd.old").exists()
+
+
+def test_a_folder_that_cannot_be_written_loses_the_values_and_says_so(tmp_path, caplog):
+    history = HistoryFiles(tmp_path / "history")
+    (tmp_path / "history").rmdir()
+    history.write([Measured(HOST, "", {"pressure": 1.0})], BEGIN)
+    assert "the measures of host are not kept" in caplog.text
+
+
+def test_guests_that_are_gone_for_a_month_are_deleted(tmp_path):
+    history = HistoryFiles(tmp_path)
+    history.write([Measured(GUEST, "web-1", {})], BEGIN)
+    written = datetime.fromtimestamp((tmp_path / f"{GUEST}.rrd").stat().st_mtime, UTC)
+    history.purge(written + timedelta(days=30))
+    assert history.subjects() == (GUEST,)
+    history.purge(written + timedelta(days=32))
+    assert history.subjects() == ()
+
+
+def test_the_steps_reach_an_hour_a_day_and_a_month():
+    assert [step * rows / 86400 for step, rows in ROWS.items()] == pytest.approx([1 / 24, 1, 31])
+
+
+def test_only_the_owner_reads_the_files(tmp_path: Path):
+    history = HistoryFiles(tmp_path / "history")
+    fill(history, 10)
+    assert (tmp_path / "history").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "history" / "host.rrd").stat().st_mode & 0o777 == 0o600
