@@ -18,6 +18,7 @@ from pinner.model.drift import DriftReport
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.journal import Entry, Run, RunProgress, RunState
+from pinner.model.measures import Measures, Span
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
@@ -60,6 +61,10 @@ class HostService:
     def findings(self, host: str, sample_seconds: float) -> CheckReport:
         """See Service."""
         return self._every.findings(self._only(host), sample_seconds)
+
+    def measures(self, host: str, span: Span, guest: str | None = None) -> Measures:
+        """See Service."""
+        return self._every.measures(self._only(host), span, guest)
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         """See Service."""

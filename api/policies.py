@@ -49,6 +49,7 @@ _OPERATIONS = (
     _rule("hosts:topology", "hook or rule:reader", "GET", "/v1/hosts/{host}/topology", "Show a host's CPUs and nodes."),
     _rule("hosts:capacity", "reader", "GET", "/v1/hosts/{host}/capacity", "Show how many more guests fit a host."),
     _rule("hosts:findings", "reader", "GET", "/v1/hosts/{host}/findings", "Show what hurts a host's guests."),
+    _rule("hosts:measures", "reader", "GET", "/v1/hosts/{host}/measures", "Show measured delays, CPU use and drops."),
     _rule("hosts:processes", "reader", "GET", "/v1/hosts/{host}/processes", "List the processes of a host."),
     _rule("hosts:guests", "reader", "GET", "/v1/hosts/{host}/guests", "List the active guests of a host."),
     _rule("snapshots:create", "operator", "POST", "/v1/hosts/{host}/snapshot", "Take and store a snapshot."),

@@ -17,8 +17,9 @@ from pinner import conf
 from pinner.agent.captured import CapturedAgent
 from pinner.agent.client import AgentClient
 from pinner.agent.host_event_queue import HostEventQueue
-from pinner.agent.local import LocalAgent
+from pinner.agent.local import Histories, LocalAgent, no_history
 from pinner.agent.protocol import Agent
+from pinner.agent.recorder import Recorder
 from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
 from pinner.agent.waiting import sleep
@@ -32,6 +33,7 @@ from pinner.host.inventory import take_snapshot
 from pinner.host.kernel import boot_id
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.host.meter import HostMeter
 from pinner.host.ovsdb import Ovsdb
 from pinner.host.own_pins import OwnPins
 from pinner.host.reading.sampler import take_reading
@@ -50,6 +52,7 @@ from pinner.service.daily import Daily
 from pinner.service.offline import SavedMachine
 from pinner.service.protocol import Service
 from pinner.service.retention import Limits, Purged
+from pinner.store.history import HistoryFiles
 from pinner.store.journal import Journal
 from pinner.store.repositories import Retention, open_store
 from pinner.store.state_folder import require_own_state, this_host
@@ -196,10 +199,12 @@ def local_agent(
     event_queue = HostEventQueue(now)
     key = SigningKey(state_dir(config) / "agent" / "signing.key")
     trail = AgentTrail(host_name(config), journal.chain, key, now)
+    recorder = _recorder(config, libvirt) if threads is not None and config.agent.keep_measures else None
     watcher = HostWatcher(config.libvirt.uri, own_pins, event_queue, placed) if threads is not None else None
     agent = LocalAgent(
         take, host, journal, now, event_queue, trail, config.agent.recover, name=host_name(config),
         boot=boot_id(LIVE), checks=lambda: checks(watcher, libvirt) if watcher else (), sample=sample,
+        histories=_histories(recorder),
     )  # fmt: skip
     undo.callback(agent.close)
     try:
@@ -211,7 +216,21 @@ def local_agent(
         watcher.start()
         undo.callback(watcher.close)
         threads += watcher.heartbeats
+    if threads is not None and recorder is not None:
+        recorder.start()
+        undo.callback(recorder.stop)
+        threads.append(recorder.heartbeat)
     return agent
+
+
+def _histories(recorder: Recorder | None) -> Histories:
+    if recorder is None:
+        return no_history
+    return recorder.measures
+
+
+def _recorder(config: cfg.ConfigOpts, libvirt: Libvirt) -> Recorder:
+    return Recorder(HostMeter(LIVE, libvirt), HistoryFiles(state_dir(config) / "agent" / "history"), now)
 
 
 def _purge_journal(

@@ -8,6 +8,7 @@ from pinner.api.field_types import BusyThreshold, Name, Scalar, Seconds, ShortTe
 from pinner.api.schemas.base import Input
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.journal import RunState
+from pinner.model.measures import Span
 from pinner.model.page import DEFAULT_LIMIT, MAX_LIMIT, PageRequest, SortDirection
 from pinner.model.request import Request
 
@@ -71,6 +72,25 @@ class FindingsQuery(Input):
     """The time between the two samples of the counters."""
 
     sample_seconds: Annotated[Seconds, Scalar] = 2.0
+
+
+class MeasuresQuery(Input):
+    """A part of the history of measures."""
+
+    begin: Annotated[Timestamp | None, Field(alias="from", description="The first time; default: an hour before.")] = (
+        None
+    )
+    end: Annotated[Timestamp | None, Field(alias="to", description="The last time; default: now.")] = None
+    step: Annotated[
+        Literal[5, 60, 900] | None,
+        Field(description="Seconds from one value to the next; default: the finest that reaches back."),
+        Scalar,
+    ] = None
+    guest: Annotated[Name | None, Field(description="Only the guest of this name or UUID.")] = None
+
+    def span(self) -> Span:
+        """The part of the history as a value."""
+        return Span(self.begin, self.end, self.step)
 
 
 class PlanQuery(Input):

@@ -8,11 +8,12 @@ from pinner.api.operations import links, may_raise
 from pinner.api.paging import PageAnswer, linked, page
 from pinner.api.schemas.answers import SnapshotSummary
 from pinner.api.schemas.bodies import NewSnapshot
-from pinner.api.schemas.queries import CapacityQuery, FindingsQuery, PageQuery, ProcessQuery, SampleQuery
+from pinner.api.schemas.queries import CapacityQuery, FindingsQuery, MeasuresQuery, PageQuery, ProcessQuery, SampleQuery
 from pinner.model.capacity import Capacity
 from pinner.model.check import CheckReport
 from pinner.model.errors import HostUnreachable, NotFound, NotPermitted, Overloaded
 from pinner.model.guest import Guest
+from pinner.model.measures import Measures
 from pinner.model.page import Page
 from pinner.model.process import Process
 from pinner.model.snapshot import Snapshot
@@ -24,6 +25,7 @@ HOST_OPERATIONS = (
     "show_topology",
     "show_capacity",
     "list_findings",
+    "show_measures",
     "list_processes",
     "list_guests",
     "take_snapshot",
@@ -85,6 +87,19 @@ def findings(host: str, query_data: FindingsQuery) -> CheckReport:
     The counters are sampled twice, `sample_seconds` apart. With 0 there is one sample, and no counter grows.
     """
     return pinner().findings(host, query_data.sample_seconds)
+
+
+@bp.get("/hosts/<host>/measures")
+@bp.input(MeasuresQuery, location="query")
+@bp.output(RootModel[Measures])
+@bp.doc(operation_id="show_measures", extensions=MEASURE_ERRORS)
+def measures(host: str, query_data: MeasuresQuery) -> Measures:
+    """Show what was measured of a host and its guests: run delay, CPU use, drops.
+
+    The last hour is kept in steps of 5 seconds, the last day in steps of 60, and 31 days in steps of 900. A value is
+    null where nothing was measured.
+    """
+    return pinner().measures(host, query_data.span(), query_data.guest)
 
 
 @bp.get("/hosts/<host>/processes")

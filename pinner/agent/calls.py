@@ -6,6 +6,7 @@ the method of Agent, and its arguments have the names of the method's parameters
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, TypeVar
 
 from pinner import codec
@@ -96,6 +97,12 @@ def _host_events(agent: Agent, given: Arguments, _: Caller) -> object:
     return _plain(found)
 
 
+def _measures(agent: Agent, given: Arguments, _: Caller) -> object:
+    begin, end = _read(datetime, given, "begin"), _read(datetime, given, "end")
+    subject = limits.require_id("subject", given["subject"]) if given.get("subject") else ""
+    return _plain(agent.measures(begin, end, _read(int, given, "step"), subject))
+
+
 def _health(agent: Agent, _given: Arguments, _: Caller) -> object:
     return agent.health()
 
@@ -153,6 +160,7 @@ HANDLERS: dict[str, Handler] = {
     "close_run": _close_run,
     "entries": _entries,
     "host_events": _host_events,
+    "measures": _measures,
     "health": _health,
     "has_guest": _has_guest,
     "publish_guest_event": _publish_guest_event,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from typing import NoReturn
 
 from pinner.agent.protocol import Progress
@@ -71,6 +72,10 @@ class CapturedAgent:
     ) -> tuple[HostEvent, ...]:
         """No events, because a captured machine does not change."""
         return ()
+
+    def measures(self, begin: datetime, end: datetime, step: int, subject: str) -> NoReturn:  # noqa: ARG002
+        """Raises NotFound, because a captured machine has no history."""
+        raise NotFound("measures", "of a captured machine")
 
     def health(self) -> AgentHealth:
         """Good: a captured machine has no parts that could fail."""

@@ -10,6 +10,7 @@ import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ from pinner.model.errors import HostUnreachable, Invalid, Unanswered, revive
 from pinner.model.event import HostEvent
 from pinner.model.health import AgentHealth
 from pinner.model.journal import Entry, Run
+from pinner.model.measures import History
 from pinner.model.plan import Plan
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
@@ -99,6 +101,11 @@ class AgentClient:
         """See Agent."""
         found = self._call(timeout, call="host_events", after=after, timeout=timeout, process_names=process_names)
         return self._read(tuple[HostEvent, ...], found)
+
+    def measures(self, begin: datetime, end: datetime, step: int, subject: str) -> tuple[History, ...]:
+        """See Agent."""
+        found = self._call(call="measures", begin=begin, end=end, step=step, subject=subject)
+        return self._read(tuple[History, ...], found)
 
     def health(self) -> AgentHealth:
         """See Agent."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from pinner.agent import admission, limits, peers
 from pinner.agent.host_event_queue import HostEventQueue
@@ -22,6 +22,7 @@ from pinner.model.errors import NotFound, RunConflict, StoreUnavailable
 from pinner.model.event import HostEvent
 from pinner.model.health import AgentHealth, Check
 from pinner.model.journal import NEVER_BEGUN, Entry, Run
+from pinner.model.measures import History
 from pinner.model.plan import Plan
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
@@ -46,6 +47,15 @@ class Machine(Host, Protocol):
         """See Agent."""
 
 
+Histories = Callable[[datetime, datetime, int, str], tuple[History, ...]]
+"""Reads the kept measures; see Agent.measures."""
+
+
+def no_history(begin: datetime, end: datetime, step: int, subject: str) -> NoReturn:  # noqa: ARG001
+    """Raises NotFound: nothing is measured."""
+    raise NotFound("measures", "of this host: `pinner serve` keeps them, unless [agent] keep_measures is false")
+
+
 class LocalAgent:
     """Satisfies Agent with a host and a journal of this machine."""
 
@@ -63,11 +73,12 @@ class LocalAgent:
         boot: str = "",
         checks: Callable[[], tuple[Check, ...]] = tuple,
         sample: Callable[[Snapshot, float], HostReading] = lambda snapshot, _: HostReading(snapshot),
+        histories: Histories = no_history,
     ) -> None:
         """``take_snapshot`` gets the seconds between its two samples; ``trail`` is the audit trail beside the journal;
         ``recovery`` is how an interrupted apply ends; ``name`` is this host's name in pinner; ``boot`` the id of its
         present boot, empty where it is not known; ``checks`` are those of the parts beside this one;
-        ``sample`` adds the host's counters to a snapshot."""
+        ``sample`` adds the host's counters to a snapshot; ``histories`` reads the kept measures."""
         self._take_snapshot = take_snapshot
         self._host = host
         self._journal = journal
@@ -78,6 +89,7 @@ class LocalAgent:
         self._name = name
         self._checks = checks
         self._sample = sample
+        self._histories = histories
         self._boot = boot
         self._ended_boots = not boot
 
@@ -179,6 +191,10 @@ class LocalAgent:
     def host_events(self, after: int, timeout: float, process_names: tuple[str, ...]) -> tuple[HostEvent, ...]:
         """See Agent."""
         return self._event_queue.since(after, timeout, process_names)
+
+    def measures(self, begin: datetime, end: datetime, step: int, subject: str) -> tuple[History, ...]:
+        """See Agent."""
+        return self._histories(begin, end, step, subject)
 
     def health(self) -> AgentHealth:
         """See Agent."""

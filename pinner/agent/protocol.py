@@ -1,6 +1,7 @@
 """The calls that the service makes to the agent of a host, in the same process or in another one."""
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Protocol
 
 from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
@@ -8,6 +9,7 @@ from pinner.model.drift import Drift
 from pinner.model.event import HostEvent
 from pinner.model.health import AgentHealth
 from pinner.model.journal import Entry, Run
+from pinner.model.measures import History
 from pinner.model.plan import Plan
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
@@ -66,6 +68,11 @@ class Agent(Protocol):
         only for ``process_names`` (comm), which apply until the next call. If events were lost, the first event says
         so. Changes that pinner makes itself are not reported.
         """
+
+    def measures(self, begin: datetime, end: datetime, step: int, subject: str) -> tuple[History, ...]:
+        """The kept values of a subject (HOST or a guest's UUID; empty: of all) between two times, in steps of ``step``
+        seconds (of measures.ROWS). Raises NotFound where nothing is measured, Invalid, StoreUnavailable,
+        HostUnreachable."""
 
     def health(self) -> AgentHealth:
         """Whether the agent's parts do their work. It reads nothing of the host, and asks no libvirt. Raises

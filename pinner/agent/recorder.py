@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Protocol
 
 from pinner.heartbeat import Heartbeat
@@ -104,8 +104,3 @@ class Recorder:
                 self._failures.warn("the host is not measured: %s", error)
             count += 1
             due = max(due + self._seconds, time.monotonic())
-
-
-def finest(begin: datetime, now: datetime) -> int:
-    """The finest step whose values reach back to ``begin``."""
-    return next((step for step, rows in ROWS.items() if now - begin <= timedelta(seconds=step * rows)), max(ROWS))

@@ -1,8 +1,9 @@
 """pinner guest list | pin-off | pin-on, and the table of guests that `pinner inventory` also shows."""
 
 from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from rich.table import Table
 
@@ -14,8 +15,15 @@ from pinner.cli.output import cells, cpu_cell, kib, print_items, print_json, tab
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.places import masks
 from pinner.model.cpuset import CpuSet
+from pinner.model.errors import PinnerError
 from pinner.model.guest import Guest
+from pinner.model.measures import HOST, Span
 from pinner.render import visible
+from pinner.render.sparkline import sparkline
+from pinner.service.protocol import Service
+
+NO_TRENDS: Mapping[str, str] = MappingProxyType({})
+_BARS = 12
 
 PIN_OFF = """\
 The command writes a mark into the guest's libvirt metadata. The guest's
@@ -34,8 +42,9 @@ def register(commands: Commands) -> None:
         "list",
         list_guests,
         "list the active guests and the CPUs on which their threads may run",
-        about="WAIT is the time that the vCPUs have waited for a CPU since they started. DROPS\n"
-        "is the number of packets that the guest's tap interfaces have dropped.",
+        about="WAIT is the time that the vCPUs have waited for a CPU since they started. LAST\n"
+        "HOUR shows it as a line, where `pinner serve` measures. DROPS is the number of\n"
+        "packets that the guest's tap interfaces have dropped.",
         examples=["pinner guest list", "pinner guest list --json"],
     )
     host_option(parser)
@@ -76,17 +85,40 @@ def set_excluded(context: Context, arguments: Namespace, *, excluded: bool) -> i
 def list_guests(context: Context, arguments: Namespace) -> int:
     """Print the guests."""
     with context.open() as pinner:
-        snapshot = pinner.observe(pick_host(pinner, arguments.host), 0)
+        host = pick_host(pinner, arguments.host)
+        snapshot = pinner.observe(host, 0)
+        trends = {} if context.json else _trends(pinner, host)
     if context.json:
         print_items(snapshot.guests)
         return 0
-    context.out.print(guests(snapshot.guests))
+    context.out.print(guests(snapshot.guests, trends))
     return 0
 
 
-def guests(shown: Iterable[Guest]) -> Table:
-    """A table of guests."""
-    headers = ("GUEST", "STATE", "VCPUS", "ON", "EMULATOR ON", "MEMORY", "ON NODES", "WAIT", "DROPS", "NOTE")
+def _trends(pinner: Service, host: str) -> dict[str, str]:
+    """The run delay of each guest's vCPUs within the last hour as a sparkline; none where nothing is measured."""
+    try:
+        found = pinner.measures(host, Span()).histories
+    except PinnerError:
+        return {}
+    return {each.subject: sparkline(each.values["delay_vcpu"], _BARS) for each in found if each.subject != HOST}
+
+
+def guests(shown: Iterable[Guest], trends: Mapping[str, str] = NO_TRENDS) -> Table:
+    """A table of guests; ``trends`` has the sparkline of a guest by UUID."""
+    headers = (
+        "GUEST",
+        "STATE",
+        "VCPUS",
+        "ON",
+        "EMULATOR ON",
+        "MEMORY",
+        "ON NODES",
+        "WAIT",
+        *(["LAST HOUR"] if trends else []),
+        "DROPS",
+        "NOTE",
+    )
     numbers = ("VCPUS", "MEMORY", "WAIT", "DROPS")
     drawn = table(*headers, right=numbers, whole=("ON", *numbers))
     for guest in shown:
@@ -101,6 +133,7 @@ def guests(shown: Iterable[Guest]) -> Table:
                 kib(guest.memory_kib),
                 ", ".join(f"{node}: {kib(amount)}" for node, amount in sorted(guest.memory_per_node.items())) or "-",
                 _wait([thread.delay_ns for thread in live]),
+                *([trends.get(guest.uuid, "")] if trends else []),
                 sum(tap.rx_drops + tap.tx_drops for tap in guest.taps) if guest.taps else "-",
                 _note(guest),
             )

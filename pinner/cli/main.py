@@ -13,6 +13,7 @@ from pinner.cli import (
     apply,
     audit,
     capture,
+    chart,
     check,
     compare,
     guests,
@@ -25,6 +26,7 @@ from pinner.cli import (
     runs,
     serve,
     strategies,
+    top,
     topology,
 )
 from pinner.cli.context import make_context
@@ -35,6 +37,8 @@ COMMANDS = (
     inventory,
     topology,
     check,
+    top,
+    chart,
     plans,
     compare,
     apply,

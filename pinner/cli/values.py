@@ -46,6 +46,20 @@ def vcpus(text: str) -> int:
     return int(text)
 
 
+def rounds(text: str) -> int:
+    """How often something is shown: 1 or more."""
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) >= 1):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+def span(text: str) -> timedelta:
+    """A time up to now: a number of minutes, hours, days or weeks."""
+    if not (found := re.fullmatch(r"([1-9][0-9]{0,5})([mhdw])", text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time span such as 30m, 6h, 2d or 4w")
+    return int(found[1]) * (timedelta(minutes=1) if found[2] == "m" else _UNITS[found[2]])
+
+
 def path(text: str) -> Path:
     """A path of a file or folder. An empty one would mean the working folder."""
     if not text or "\0" in text:

@@ -2,19 +2,34 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from pinner.host import files, procfs, qemu
 from pinner.host.guests import ActiveDomain
 from pinner.model.change import TargetKind, ThreadKey
-from pinner.model.errors import Gone
+from pinner.model.errors import Busy, Gone, HostUnreachable, NotPermitted
 from pinner.model.measures import HOST, Counts, ThreadCount
 
 _RX_LOSSES = ("rx_dropped", "rx_missed_errors", "rx_fifo_errors", "tx_dropped")
 """What a NIC counts where a packet found no room (Documentation/ABI/testing/sysfs-class-net-statistics)."""
 
 _TAP_LOSSES = ("rx_dropped", "tx_dropped")
+
+
+_LIST_SECONDS = 30.0
+"""Seconds between two questions to libvirt. A new guest is measured after that time at the latest."""
+
+
+class Domains(Protocol):
+    """The part of Libvirt that the meter needs."""
+
+    users: Mapping[str, int | None]
+
+    def active(self) -> list[ActiveDomain]:
+        """The active guests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +61,31 @@ def metered_guests(
         taps = tuple(name for name, _ in known[uuid].xml.taps if name)
         found.append(MeteredGuest(uuid, known[uuid].name, pid, started, vhost, taps))
     return tuple(found)
+
+
+class HostMeter:
+    """Counts the host and its guests. It asks libvirt for the guests once in a while: a count reads only files."""
+
+    def __init__(self, root: Path, libvirt: Domains, clock: Callable[[], float] = time.monotonic) -> None:
+        self._root = root
+        self._libvirt = libvirt
+        self._clock = clock
+        self._guests: tuple[MeteredGuest, ...] = ()
+        self._listed = -_LIST_SECONDS
+
+    def __call__(self) -> tuple[Counts, ...]:
+        """What is counted now. While libvirt does not answer, the known guests are counted. Raises Busy where no file
+        can be opened."""
+        if self._clock() - self._listed >= _LIST_SECONDS:
+            self._listed = self._clock()
+            with suppress(HostUnreachable, NotPermitted, Busy):
+                domains = self._libvirt.active()
+                self._guests = metered_guests(self._root, domains, self._libvirt.users)
+        found = [count_host(self._root, self._clock)]
+        for guest in self._guests:
+            with suppress(Gone):
+                found.append(count_guest(self._root, guest, self._clock))
+        return tuple(found)
 
 
 def count_guest(root: Path, guest: MeteredGuest, clock: Callable[[], float] = time.monotonic) -> Counts:

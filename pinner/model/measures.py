@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from math import inf
 from types import MappingProxyType
 
@@ -10,6 +10,8 @@ from pinner.model.change import TargetKind, ThreadKey
 
 ROWS: Mapping[int, int] = MappingProxyType({5: 720, 60: 1440, 900: 2976})
 """The steps of the history in seconds, and the number of values that are kept of each: of an hour, a day, 31 days."""
+MAX_VALUES = max(ROWS.values())
+"""The most values of one series in an answer."""
 
 HOST = "host"
 """The subject of the measures of the host itself; the others are UUIDs of guests."""
@@ -114,6 +116,34 @@ class History:
     """The name of a series to its values, oldest first; null where nothing was measured."""
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of the history."""
+
+    begin: datetime | None = None
+    """The first time; None: an hour before the end."""
+    end: datetime | None = None
+    """The last time; None: now."""
+    step: int | None = None
+    """Seconds from one value to the next (of ROWS); None: the finest step that reaches back to the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """The kept values of a host and its guests, with their units."""
+
+    host: str
+    """The name of the host."""
+    step: int
+    """Seconds from one value to the next."""
+    guest_series: tuple[Series, ...]
+    """The measures of a guest."""
+    host_series: tuple[Series, ...]
+    """The measures of the host."""
+    histories: tuple[History, ...]
+    """The values: those of the host, then those of each guest."""
+
+
 def series_of(subject: str) -> tuple[Series, ...]:
     """The measures that are kept of a subject."""
     return HOST_SERIES if subject == HOST else GUEST_SERIES
@@ -146,3 +176,8 @@ def _times(before: Counts, after: Counts, seconds: float) -> dict[str, float]:
         times[f"delay_{now.role}"] += max(0, now.wait_ns - then.wait_ns) / 1e6 / seconds
         times[f"use_{now.role}"] += max(0, now.run_ns - then.run_ns) / 1e7 / seconds
     return times
+
+
+def finest(begin: datetime, now: datetime) -> int:
+    """The finest step whose values reach back to ``begin``."""
+    return next((step for step, rows in ROWS.items() if now - begin <= timedelta(seconds=step * rows)), max(ROWS))

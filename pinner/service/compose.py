@@ -13,6 +13,7 @@ from pinner.service.guest_events import GuestEventHandler
 from pinner.service.guest_exclusions import GuestExclusions
 from pinner.service.hosts import Hosts
 from pinner.service.local import LocalService
+from pinner.service.measures import MeasureReader
 from pinner.service.metrics import Metrics
 from pinner.service.monitor import Monitor
 from pinner.service.observation import Observer
@@ -71,7 +72,18 @@ def compose(
     trail = AuditTrail(hosts, runs, store)
     capacities = CapacityReader(hosts, policies, Observer(hosts, policies, store, now), metrics)
     service = LocalService(
-        hosts, plans, policies, runs, reconciler, guest_events, exclusions, capacities, HostChecker(), trail, store
+        hosts,
+        plans,
+        policies,
+        runs,
+        reconciler,
+        guest_events,
+        exclusions,
+        capacities,
+        HostChecker(),
+        MeasureReader(hosts, now),
+        trail,
+        store,
     )
     monitor = Monitor(hosts, policies, store.probe, metrics, capacities.measure)
     return ServiceParts(service, reconciler, runs, store, monitor, heads, store.retention)

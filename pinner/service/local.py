@@ -10,6 +10,7 @@ from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.journal import Entry, Run, RunProgress, RunState
+from pinner.model.measures import Measures, Span
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
@@ -24,6 +25,7 @@ from pinner.service.findings import HostChecker
 from pinner.service.guest_events import GuestEventHandler
 from pinner.service.guest_exclusions import GuestExclusions
 from pinner.service.hosts import Hosts
+from pinner.service.measures import MeasureReader
 from pinner.service.plans import PlanMaker
 from pinner.service.policies import HostPolicies
 from pinner.service.protocol import GuestExclusion, StrategyInfo
@@ -48,6 +50,7 @@ class LocalService:
         exclusions: GuestExclusions,
         capacities: CapacityReader,
         checker: HostChecker,
+        measures: MeasureReader,
         audit_trail: AuditTrail,
         store: Store,
     ) -> None:
@@ -60,6 +63,7 @@ class LocalService:
         self._exclusions = exclusions
         self._capacities = capacities
         self._checker = checker
+        self._measures = measures
         self._audit_trail = audit_trail
         self._store = store
 
@@ -86,6 +90,10 @@ class LocalService:
     def findings(self, host: str, sample_seconds: float) -> CheckReport:
         """See Service."""
         return self._checker.check(self._hosts.reading(host, sample_seconds))
+
+    def measures(self, host: str, span: Span, guest: str | None = None) -> Measures:
+        """See Service."""
+        return self._measures.measures(host, span, guest)
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         """See Service."""

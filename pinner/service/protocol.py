@@ -15,6 +15,7 @@ from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.journal import Entry, Run, RunProgress, RunState
+from pinner.model.measures import Measures, Span
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
@@ -72,6 +73,10 @@ class Service(Protocol):
 
     def findings(self, host: str, sample_seconds: float) -> CheckReport:
         """What hurts the host's guests, by all installed checks over two samples of the host's counters."""
+
+    def measures(self, host: str, span: Span, guest: str | None = None) -> Measures:
+        """The kept measures of the host and its guests, or of one guest (name or UUID). Raises NotFound where nothing
+        is measured, and Invalid."""
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         """Take and store a snapshot; its id (content hash) and the snapshot. None: the configured sample."""

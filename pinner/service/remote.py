@@ -20,6 +20,7 @@ from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.journal import Entry, Run, RunProgress, RunState
+from pinner.model.measures import Measures, Span
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
@@ -80,6 +81,11 @@ class RemoteService:
 
     def findings(self, host: str, sample_seconds: float) -> CheckReport:
         return self._rest.get(CheckReport, "hosts", host, "findings", sample_seconds=sample_seconds)
+
+    def measures(self, host: str, span: Span, guest: str | None = None) -> Measures:
+        begin, end = (at.isoformat() if at else None for at in (span.begin, span.end))
+        query = {"from": begin, "to": end, "step": span.step, "guest": guest}
+        return self._rest.get(Measures, "hosts", host, "measures", **query)
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         taken = self._rest.post(dict[str, Any], "hosts", host, "snapshot", body={"sample_seconds": sample_seconds})

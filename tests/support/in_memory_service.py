@@ -30,6 +30,7 @@ from pinner.model.errors import (
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.guest import Emulator, Guest, Vcpu
 from pinner.model.journal import Entry, Run, RunProgress, RunState
+from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, History, Measures, Span
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import LeftOut, Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
@@ -123,6 +124,17 @@ class InMemoryService:
         later = HostSample(threads={201: ThreadTimes(0, round(sample_seconds * 5e8))})
         samples = (HostSample(threads={201: ThreadTimes(0, 0)}), later) if sample_seconds else (later,)
         return HostChecker().check(HostReading(taken, samples, sample_seconds))
+
+    def measures(self, host: str, span: Span, guest: str | None = None) -> Measures:
+        """The vCPUs of the guest wait longer and longer."""
+        taken = self.observe(host, 0.0)
+        values = {series.name: (None, 10.0, 20.0, 80.0) for series in (*GUEST_SERIES, *HOST_SERIES)}
+        histories = [History(HOST, "", NOON, 5, values)]
+        histories += [History(each.uuid, each.name, NOON, 5, values) for each in taken.guests]
+        found = tuple(each for each in histories if guest in (None, each.subject, each.name))
+        if not found:
+            raise NotFound("measures of guest", str(guest))
+        return Measures(host, span.step or 5, GUEST_SERIES, HOST_SERIES, found)
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         taken = self.observe(host, 5.0 if sample_seconds is None else sample_seconds)

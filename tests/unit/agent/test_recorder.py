@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from support.values import NOON
 
-from pinner.agent.recorder import Recorder, finest
+from pinner.agent.recorder import Recorder
 from pinner.model.errors import HostUnreachable, NotFound
 from pinner.model.measures import HOST, Counts
 from pinner.store.history import HistoryFiles
@@ -74,11 +74,3 @@ def test_a_host_that_cannot_be_measured_is_named_and_tried_again(tmp_path, caplo
 def test_a_subject_without_values_is_not_found(tmp_path):
     with pytest.raises(NotFound):
         Recorder(lambda: (), HistoryFiles(tmp_path), Clock()).measures(NOON, NOON + timedelta(1), 5, GUEST)
-
-
-@pytest.mark.parametrize(
-    ("age", "step"),
-    [(timedelta(minutes=5), 5), (timedelta(hours=1), 5), (timedelta(hours=2), 60), (timedelta(days=9), 900)],
-)
-def test_the_finest_step_that_reaches_back_is_taken(age, step):
-    assert finest(NOON - age, NOON) == step

@@ -39,6 +39,7 @@ OPERATIONS = {
     ("GET", "/v1/hosts/h1/topology"): (f"{READ} hook", 200),
     ("GET", "/v1/hosts/h1/capacity"): (READ, 200),
     ("GET", "/v1/hosts/h1/findings"): (READ, 200),
+    ("GET", "/v1/hosts/h1/measures"): (READ, 200),
     ("GET", "/v1/hosts/h1/processes"): (READ, 200),
     ("GET", "/v1/hosts/h1/guests"): (READ, 200),
     ("POST", "/v1/hosts/h1/snapshot"): (CHANGE, 201),

@@ -11,6 +11,7 @@ from pinner.model.check import CheckReport, Evidence
 from pinner.model.drift import DriftReport
 from pinner.model.guest import Guest
 from pinner.model.journal import Entry, Run
+from pinner.model.measures import Measures
 from pinner.model.page import Page
 from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Policy
@@ -178,6 +179,18 @@ def test_the_room_of_a_host(client):
         refused = client.get("/v1/hosts/h1/capacity", query_string={"vcpus": wrong})
         assert (refused.status_code, refused.json["error"]["details"]["field"]) == (400, "vcpus")
     assert client.get("/v1/hosts/elsewhere/capacity").status_code == 404
+
+
+def test_the_measures_of_a_host(client):
+    found = read(Measures, client.get("/v1/hosts/h1/measures?from=2026-03-01T12:00:00Z&to=2026-03-01T13:00Z&step=60"))
+    assert found.step == 60
+    assert found.histories[0].subject == "host"
+    assert found.histories[1].values["delay_vcpu"] == (None, 10.0, 20.0, 80.0)
+    assert {series.unit for series in found.guest_series} == {"ms/s", "%", "packets/s"}
+    for field, wrong in (("from", "yesterday"), ("to", "2026-03-01"), ("step", "7"), ("step", "")):
+        refused = client.get("/v1/hosts/h1/measures", query_string={field: wrong})
+        assert (refused.status_code, refused.json["error"]["details"]["field"]) == (400, field)
+    assert client.get("/v1/hosts/h1/measures?guest=nobody").status_code == 404
 
 
 def test_the_findings_of_a_host(client):

@@ -51,6 +51,7 @@ COMMANDS = {
     "policy delete --yes": "the policy of host h1 is deleted",
     "run list --state applied": "run-1",
     "check": "CRITICAL vcpu-run-delay",
+    "top --sort name": "80.0",
     "host capacity": "shared-pool  all",
     "drift": "policy enforce, as plan plan-1 placed it: 1 target drifted",
     "plan --policy --rebalance": "shared-pool",
@@ -92,6 +93,15 @@ def test_fits_the_width_of_the_terminal(applied, cli, command, monkeypatch):
     result = cli(*words(command, applied))
     assert max(len(line) for line in result.out.splitlines()) <= 80
     assert "\u2026" not in result.out or "COMMAND" in result.out  # only a command line may be shortened
+
+
+def test_a_chart_is_written_to_the_file(pinner, cli, tmp_path):
+    result = cli("chart", "delay_vcpu", "--output", tmp_path / "delay.svg")
+    assert result.out == f"{tmp_path}/delay.svg: 1 line of delay_vcpu\n"
+    assert (tmp_path / "delay.svg").read_text().startswith("<?xml")
+    assert json.loads(cli("chart", "drops", "-o", tmp_path / "drops.png", "--json").out)["lines"]
+    refused = cli("chart", "drops", "--output", tmp_path / "drops.gif")
+    assert (refused.status, "ends with .svg or .png" in refused.err) == (2, True)
 
 
 def test_json_is_the_model(applied, cli):

@@ -1,9 +1,12 @@
 """Rates from two counts."""
 
+from datetime import timedelta
+
 import pytest
+from support.values import NOON
 
 from pinner.model.change import ThreadKey
-from pinner.model.measures import HOST, Counts, ThreadCount, measured
+from pinner.model.measures import HOST, Counts, ThreadCount, finest, measured
 
 GUEST = "6f1f5d6e-0000-4000-8000-000000000001"
 MS = 1_000_000
@@ -60,3 +63,11 @@ def test_without_time_between_the_counts_nothing_is_known():
 
 def test_what_a_kernel_does_not_count_is_not_known():
     assert measured(host(0, {"eth0": 1}), host(5, {"eth0": 1})).rates["pressure"] is None
+
+
+@pytest.mark.parametrize(
+    ("age", "step"),
+    [(timedelta(minutes=5), 5), (timedelta(hours=1), 5), (timedelta(hours=2), 60), (timedelta(days=9), 900)],
+)
+def test_the_finest_step_that_reaches_back_is_taken(age, step):
+    assert finest(NOON - age, NOON) == step

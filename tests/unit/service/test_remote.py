@@ -3,7 +3,7 @@
 import threading
 from contextlib import closing
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -30,6 +30,7 @@ from pinner.model.errors import (
 )
 from pinner.model.event import GuestEvent
 from pinner.model.guest import NovaIdentity
+from pinner.model.measures import Span
 from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.model.request import Request
@@ -253,6 +254,14 @@ def test_the_capacity(remote, pinner):
     assert remote.capacity("h1", 3) == pinner.capacity("h1", 3)
     with pytest.raises(Invalid):
         remote.capacity("h1", 0)
+
+
+def test_the_measures(remote, pinner):
+    assert remote.measures("h1", Span(step=60)) == pinner.measures("h1", Span(step=60))
+    begin = datetime(2026, 3, 1, 12, tzinfo=timezone(timedelta(hours=2)))
+    assert remote.measures("h1", Span(begin, begin + timedelta(1)), EVIL).histories
+    with pytest.raises(NotFound):
+        remote.measures("h1", Span(), "nobody")
 
 
 def test_the_findings(remote, pinner):

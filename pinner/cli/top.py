@@ -1,0 +1,84 @@
+"""pinner top: the delays, the CPU use and the drops of guests, live."""
+
+import time
+from argparse import Namespace
+from itertools import count
+from typing import get_args
+
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from pinner import codec
+from pinner.cli.context import Context, pick_host
+from pinner.cli.options import host_option
+from pinner.cli.output import cells, print_json, table
+from pinner.cli.parser import Commands, add_command
+from pinner.cli.values import rounds
+from pinner.model.measures import Measures, Span
+from pinner.render import visible
+from pinner.render.measures import SortKey, host_line, rows, sorted_rows
+from pinner.render.sparkline import sparkline
+
+REFRESH_SECONDS = 5
+BARS = 24
+"""The width of the line of an hour: 150 s for each bar."""
+
+
+def register(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "top",
+        top,
+        "show run delay, CPU use and drops of each guest, live",
+        about="DELAY is the time in milliseconds in each second that threads waited for a CPU:\n"
+        "all threads of the guest, and those of each role. CPU is the use of all of them\n"
+        "in per cent of one CPU. The line shows the delay of the vCPUs within the last\n"
+        "hour. `pinner serve` measures every 5 seconds.\n\n"
+        "Ctrl-C ends the command. In a pipe, it prints one table and ends.",
+        examples=["pinner top", "pinner top --sort drops", "pinner top --rounds 1"],
+    )
+    host_option(parser)
+    parser.add_argument(
+        "--sort",
+        choices=get_args(SortKey),
+        default="delay",
+        help="what comes first: delay (of all threads), cpu, drops or name (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--rounds", metavar="N", type=rounds, help="end after N tables (default: 1 in a pipe, else until Ctrl-C)"
+    )
+
+
+def top(context: Context, arguments: Namespace) -> int:
+    """Show the table again and again."""
+    wanted = arguments.rounds or (None if context.out.is_terminal and not context.json else 1)
+    with context.open() as pinner:
+        host = pick_host(pinner, arguments.host)
+        if context.json:
+            print_json(codec.plain(pinner.measures(host, Span())))
+            return 0
+        with Live(console=context.out, auto_refresh=False, transient=False) as live:
+            for number in count(1):
+                live.update(_shown(pinner.measures(host, Span()), arguments.sort), refresh=True)
+                if number == wanted:
+                    return 0
+                time.sleep(REFRESH_SECONDS)
+    return 0
+
+
+def _shown(measures: Measures, sort: SortKey) -> Group:
+    return Group(Text(visible(f"{measures.host}: {host_line(measures)}")), _table(measures, sort))
+
+
+def _table(measures: Measures, sort: SortKey) -> Table:
+    numbers = ("DELAY", "VCPU", "EMULATOR", "IOTHREAD", "VHOST", "CPU", "DROPS/S")
+    drawn = table("GUEST", *numbers, "LAST HOUR", right=numbers, whole=(*numbers, "LAST HOUR"))
+    for row in sorted_rows(rows(measures), sort):
+        style = "bold red" if row.is_late else ""
+        delays = [f"{delay:.1f}" for delay in (row.delay, *row.delays)]
+        trend = Text(sparkline(row.trend, BARS), style="cyan")
+        drawn.add_row(*cells(row.name, *delays, f"{row.use:.0f} %", f"{row.drops:.1f}", style=style), trend)
+    return drawn

@@ -1,0 +1,81 @@
+"""Charts of measures as SVG or PNG, drawn by RRDtool."""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import rrdtool  # type: ignore[import-not-found]
+
+from pinner.model.errors import Invalid
+from pinner.model.measures import History, Series
+from pinner.render import visible
+
+ImageFormat = Literal["SVG", "PNG"]
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
+"""Colours that people with any colour vision can tell apart (Okabe and Ito, 2008)."""
+
+_WIDTH, _HEIGHT = 800, 250
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a chart."""
+
+    label: str
+    """The name of its subject."""
+    history: History
+    """The values; all lines of a chart have the same times."""
+
+
+def chart(lines: Sequence[Line], series: Series, image: ImageFormat, title: str) -> bytes:
+    """The image of one series of several subjects. Raises Invalid without a line."""
+    if not lines:
+        raise Invalid("guest", "", "a guest or a host with measures")
+    begin, step = int(lines[0].history.begin.timestamp()), lines[0].history.step
+    count = max(len(line.history.values[series.name]) for line in lines)
+    with tempfile.TemporaryDirectory(prefix="pinner-chart-") as folder:
+        file, output = Path(folder, "values.rrd"), Path(folder, "image")
+        _store(file, lines, series.name, begin, step, count)
+        names = [f"DEF:v{number}={file}:v{number}:AVERAGE" for number in range(len(lines))]
+        drawn = [
+            f"LINE1.5:v{number}{COLOURS[number % len(COLOURS)]}:{_escaped(line.label)}"
+            for number, line in enumerate(lines)
+        ]
+        rrdtool.graph(
+            str(output), "--imgformat", image, "--start", str(begin - step), "--end", str(begin + (count - 1) * step),
+            "--width", str(_WIDTH), "--height", str(_HEIGHT), "--lower-limit", "0", "--title", visible(title),
+            "--vertical-label", series.unit, *names, *drawn,
+        )  # fmt: skip
+        return output.read_bytes()
+
+
+def image_format(path: Path) -> ImageFormat:
+    """The format that the name of a file asks for. Raises Invalid."""
+    match path.suffix.lower():
+        case ".svg":
+            return "SVG"
+        case ".png":
+            return "PNG"
+    raise Invalid("--output", os.fspath(path), "a name that ends with .svg or .png")
+
+
+def _store(file: Path, lines: Sequence[Line], name: str, begin: int, step: int, count: int) -> None:
+    """Write the values where RRDtool draws them from."""
+    sources = [f"DS:v{number}:GAUGE:{2 * step}:0:U" for number in range(len(lines))]
+    rrdtool.create(
+        str(file), "--step", str(step), "--start", str(begin - step), *sources, f"RRA:AVERAGE:0:1:{count + 1}"
+    )
+    rows = zip(*(line.history.values[name] for line in lines), strict=True)
+    for number, row in enumerate(rows):
+        values = ["U" if value is None else repr(value) for value in row]
+        rrdtool.update(str(file), ":".join([str(begin + number * step), *values]))
+
+
+def _escaped(label: str) -> str:
+    """A label without what RRDtool takes for its own, because a guest chooses its name: a colon ends a label, and a
+    backslash begins a code that cannot be escaped at its end."""
+    return visible(label).replace("\\", "/").replace(":", "\\:")

@@ -1,0 +1,82 @@
+"""Measures as rows of a table."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, History, Measures
+
+SortKey = Literal["delay", "cpu", "drops", "name"]
+
+HIGH_DELAY = 50.0
+"""Milliseconds in each second: the 5 % of CPU ready time from which on guests suffer, as monitoring products warn."""
+
+_DELAYS = tuple(series.name for series in GUEST_SERIES if series.name.startswith("delay_"))
+_USES = tuple(series.name for series in GUEST_SERIES if series.name.startswith("use_"))
+_LATEST = 3
+"""A value is the latest one as long as it is among the last of these: the newest step is not over yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One guest at the end of the measures."""
+
+    name: str
+    """The guest's name."""
+    delays: tuple[float, ...]
+    """Run delay in ms/s by role: vcpu, emulator, iothread, vhost."""
+    use: float
+    """CPU use of all threads in per cent of one CPU."""
+    drops: float
+    """Packets per second that the taps dropped."""
+    trend: tuple[float | None, ...]
+    """The run delay of the vCPUs at each step."""
+
+    @property
+    def delay(self) -> float:
+        """Run delay of all threads in ms/s."""
+        return sum(self.delays)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the vCPUs wait so long that the guest suffers."""
+        return self.delays[0] >= HIGH_DELAY
+
+
+def rows(measures: Measures) -> tuple[Row, ...]:
+    """The guests that run, by their names."""
+    running = [each for each in measures.histories if each.name]
+    return tuple(_row(each) for each in sorted(running, key=lambda each: (each.name, each.subject)))
+
+
+def sorted_rows(found: Iterable[Row], by: SortKey) -> tuple[Row, ...]:
+    """The rows, the highest value first; by name in ascending order."""
+    match by:
+        case "delay":
+            return tuple(sorted(found, key=lambda row: -row.delay))
+        case "cpu":
+            return tuple(sorted(found, key=lambda row: -row.use))
+        case "drops":
+            return tuple(sorted(found, key=lambda row: -row.drops))
+        case "name":
+            return tuple(sorted(found, key=lambda row: row.name))
+
+
+def host_line(measures: Measures) -> str:
+    """The latest measures of the host in one line."""
+    host = next((each for each in measures.histories if each.subject == HOST), None)
+    if host is None:
+        return "nothing is measured yet"
+    values = ((series, _latest(host, series.name)) for series in HOST_SERIES)
+    known = [f"{series.name} {value:.1f} {series.unit}" for series, value in values if value is not None]
+    return ", ".join(known) or "nothing is measured yet"
+
+
+def _row(history: History) -> Row:
+    delays = tuple(_latest(history, name) or 0.0 for name in _DELAYS)
+    use = sum(_latest(history, name) or 0.0 for name in _USES)
+    return Row(history.name, delays, use, _latest(history, "drops") or 0.0, history.values["delay_vcpu"])
+
+
+def _latest(history: History, name: str) -> float | None:
+    return next((value for value in reversed(history.values[name][-_LATEST:]) if value is not None), None)

@@ -1,0 +1,36 @@
+"""MeasureReader: the kept measures of hosts, for a span of time."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from pinner.model.errors import Invalid, NotFound
+from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, MAX_VALUES, Measures, Span, finest
+from pinner.service.hosts import Hosts
+
+DEFAULT = timedelta(hours=1)
+"""The length of a span without a beginning."""
+
+
+class MeasureReader:
+    """The measures of all hosts."""
+
+    def __init__(self, hosts: Hosts, now: Callable[[], datetime]) -> None:
+        self._hosts = hosts
+        self._now = now
+
+    def measures(self, host: str, span: Span, guest: str | None = None) -> Measures:
+        """See Service.measures."""
+        now = self._now()
+        end = min(span.end or now, now)
+        begin = span.begin or end - DEFAULT
+        if begin >= end:
+            raise Invalid("from", begin.isoformat(), f"a time before {end.isoformat()}")
+        step = span.step or finest(begin, now)
+        if (end - begin).total_seconds() / step > MAX_VALUES:
+            raise Invalid("step", step, f"a longer step, or a shorter span: at most {MAX_VALUES} values of each series")
+        histories = self._hosts.agent(host).measures(begin, end, step, "")
+        if guest is not None:
+            histories = tuple(each for each in histories if each.subject != HOST and guest in (each.subject, each.name))
+            if not histories:
+                raise NotFound("measures of guest", guest)
+        return Measures(host, step, GUEST_SERIES, HOST_SERIES, histories)

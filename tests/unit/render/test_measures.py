@@ -1,0 +1,96 @@
+"""Measures as tables, sparklines and pictures."""
+
+import struct
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from lxml import etree
+from support.in_memory_service import EVIL, InMemoryService
+from support.values import NOON
+
+from pinner.model.errors import Invalid
+from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, History, Measures, Span
+from pinner.render.chart import Line, chart
+from pinner.render.measures import host_line, rows, sorted_rows
+from pinner.render.sparkline import sparkline
+
+
+def history(name, **values):
+    """A history whose other series are zero."""
+    given = {series.name: (0.0, 0.0, 0.0) for series in (*GUEST_SERIES, *HOST_SERIES)}
+    return History(name or HOST, name, NOON, 5, given | values)
+
+
+def measures(*histories):
+    return Measures("h1", 5, GUEST_SERIES, HOST_SERIES, histories)
+
+
+@pytest.mark.parametrize(
+    ("values", "width", "line"),
+    [
+        ((0.0, 1.0, 2.0, 3.5, 7.0), 5, "▁▂▃▅█"),
+        ((7.0, None, 7.0), 3, "█ █"),
+        ((0.0, 0.0), 2, "▁▁"),
+        ((1.0, 9.0, 2.0, 3.0), 2, "█▃"),
+        ((None, None), 2, "  "),
+        ((), 5, ""),
+        ((4.0,), 9, "█"),
+    ],
+)
+def test_a_sparkline_has_the_highest_value_of_each_bar(values, width, line):
+    assert sparkline(values, width) == line
+
+
+def test_the_latest_values_of_each_guest_are_in_its_row():
+    web = history("web", delay_vcpu=(1.0, 60.0, None), delay_vhost=(0.0, 5.0, 5.0), use_vcpu=(0.0, 90.0, 95.0))
+    (row,) = rows(measures(history(""), web))
+    assert (row.name, row.delay, row.use, row.is_late) == ("web", 65.0, 95.0, True)
+
+
+def test_a_value_that_is_long_unknown_is_no_latest_one():
+    (row,) = rows(measures(history("web", delay_vcpu=(60.0, None, None, None))))
+    assert row.delay == 0.0
+
+
+def test_guests_that_do_not_run_have_no_row():
+    assert rows(measures(replace(history("web"), name=""))) == ()
+
+
+def test_rows_are_sorted_by_what_is_asked_for():
+    found = rows(measures(history("a", drops=(9.0,)), history("b", delay_vcpu=(5.0,)), history("c", use_vcpu=(7.0,))))
+    assert [sorted_rows(found, key)[0].name for key in ("delay", "cpu", "drops", "name")] == ["b", "c", "a", "a"]
+
+
+def test_the_host_s_line_has_its_units():
+    line = host_line(measures(history("", pressure=(3.0, 4.5), use_host=(250.0, None))))
+    assert "pressure 4.5 ms/s" in line
+    assert "use_host 250.0 %" in line
+    assert host_line(measures()) == "nothing is measured yet"
+
+
+def lines_of(count):
+    return [Line(f"{EVIL} {number}: 100% \\", history("web", drops=(1.0, None, 3.0))) for number in range(count)]
+
+
+def test_a_chart_is_an_svg_with_every_name_made_visible():
+    drawn = chart(lines_of(2), GUEST_SERIES[-1], "SVG", f"drops of {EVIL}")
+    assert etree.fromstring(drawn).tag.endswith("svg")
+    assert b"\x1b" not in drawn
+
+
+def test_a_chart_is_a_png_of_a_size_for_tickets():
+    drawn = chart(lines_of(1), GUEST_SERIES[-1], "PNG", "drops")
+    assert drawn[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", drawn[16:24])
+    assert (800 <= width <= 1000, 250 <= height <= 400) == (True, True)
+
+
+def test_a_chart_of_nothing_is_refused():
+    with pytest.raises(Invalid):
+        chart([], GUEST_SERIES[0], "SVG", "")
+
+
+def test_the_service_s_measures_can_be_drawn():
+    found = InMemoryService().measures("h1", Span(NOON, NOON + timedelta(hours=1)))
+    assert rows(found)[0].trend == (None, 10.0, 20.0, 80.0)
