@@ -167,12 +167,13 @@ class Demo:
         if entry := progress["entry"]:
             change = entry["change"]
             target = change["target"]
-            part = "" if target["kind"] in ("process", "emulator") else f" {target['part']}"
-            masks = ", ".join(sorted({thread["cpus"] for thread in change["before"]}))
-            print(
-                f"   {progress['done']:2}/{progress['total']} {target['name']} {target['kind']}{part}: "
-                f"{masks} -> {change['after']} {entry['state']}"
-            )
+            part = "" if target["part"] is None else f" {target['part']}"
+            if change["kind"] == "metadata":
+                what = "the guest's metadata names the pins that follow"
+            else:
+                what = f"{', '.join(sorted({thread['cpus'] for thread in change['before']}))} -> {change['after']}"
+            name = f"{target['name']} {target['kind']}{part}"
+            print(f"   {progress['done']:2}/{progress['total']} {name}: {what} {entry['state']}")
 
     def kernel_agrees(self, plan: Any, pids: list[int]) -> None:
         """Compare the masks in /proc with the plan, thread by thread."""

@@ -2,10 +2,13 @@
 
 import time
 from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import get_args
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -60,13 +63,23 @@ def top(context: Context, arguments: Namespace) -> int:
         if context.json:
             print_json(codec.plain(pinner.measures(host, Span())))
             return 0
-        with Live(console=context.out, auto_refresh=False, transient=False) as live:
+        with _display(context.out) as show:
             for number in count(1):
-                live.update(_shown(pinner.measures(host, Span()), arguments.sort), refresh=True)
+                show(_shown(pinner.measures(host, Span()), arguments.sort))
                 if number == wanted:
                     return 0
                 time.sleep(REFRESH_SECONDS)
     return 0
+
+
+@contextmanager
+def _display(out: Console) -> Iterator[Callable[[Group], None]]:
+    """A function that replaces the table on a terminal, and prints a further one in a pipe."""
+    if not out.is_terminal:
+        yield out.print
+        return
+    with Live(console=out, auto_refresh=False) as live:
+        yield partial(live.update, refresh=True)
 
 
 def _shown(measures: Measures, sort: SortKey) -> Group:
