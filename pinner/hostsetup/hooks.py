@@ -8,15 +8,20 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pinner.hostsetup import steps
+from pinner.hostsetup import made_folders, steps
 from pinner.hostsetup.layout import packaged
 from pinner.hostsetup.steps import Step
 from pinner.model.errors import Invalid
 from pinner.owners import owner_of, require_own
 
 _SCRIPT, _FILTER = "libvirt-qemu-hook", "libvirt-strip-pins"
-_MARKS = ("# pinner's hook script for libvirt", "# pinner's filter for libvirt", "# libvirt hook script for pinner")
-"""The begin of the second line of each file of pinner, the last one in copies that were made by hand."""
+_MARKS = (
+    "# pinner's hook script for libvirt",
+    "# pinner's filter for libvirt",
+    "# libvirt hook script for pinner",
+    made_folders.MARK,
+)
+"""The begin of the second line of each file of pinner, the third one in copies that were made by hand."""
 _SETTINGS = """\
 # Settings of pinner's hook script for libvirt, written by pinner nova install-hooks.
 python = {python}
@@ -59,6 +64,11 @@ class HookPaths:
         return self.hooks / "pinner-strip-pins"
 
     @property
+    def made(self) -> Path:
+        """The list of the folders that ``install_hooks`` has made."""
+        return self.hooks / "pinner-folders"
+
+    @property
     def settings(self) -> Path:
         """The settings of the script."""
         return self.root / "etc/pinner/hook.conf"
@@ -99,11 +109,19 @@ def install_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool
 
 
 def remove_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool) -> None:
-    """Remove the files of ``install_hooks``, except settings that were changed. Raises Invalid."""
+    """Remove the files and folders of ``install_hooks``, except settings that were changed and folders that have
+    other files. Raises Invalid."""
     _check(paths)
+    made, files = made_folders.listed(paths.root, paths.made, _all_files(paths)), set(_present(paths))
     steps.execute(_remove(paths), say, dry_run=dry_run)
-    if steps.content(paths.settings) is not None and not dry_run:
+    steps.execute(made_folders.removal(made, files), say, dry_run=dry_run)
+    if dry_run:
+        return
+    if steps.content(paths.settings) is not None:
         say(f"kept: {paths.settings}, which was changed")
+    for folder in made:
+        if folder.exists():
+            say(f"kept: {folder}, which has other files")
 
 
 def _check(paths: HookPaths) -> None:
@@ -119,11 +137,23 @@ def _check(paths: HookPaths) -> None:
         require_own(path, "path")
         if path != paths.folder and path.is_relative_to(paths.root) and not path.resolve().is_relative_to(inside):
             raise Invalid("--root", str(path), f"a path inside {inside}; a symlink leads to {path.resolve()}")
-    for path in (paths.beside, paths.filter):
+    for path in (paths.beside, paths.filter, paths.made):
         if not _is_free(path):
             raise Invalid("path", str(path), "free, or a file of pinner; this file is not pinner's: move it away")
     if paths.settings.is_symlink():
         raise Invalid("path", str(paths.settings), "free, or a file; it is a symlink: move it away")
+
+
+def _all_files(paths: HookPaths) -> tuple[Path, ...]:
+    """Every file that an installation may have."""
+    return paths.beside, paths.alone, paths.filter, paths.made, paths.settings
+
+
+def _present(paths: HookPaths) -> Iterator[Path]:
+    """The files that ``remove_hooks`` removes."""
+    for path in _all_files(paths):
+        if _is_unchanged(path) if path == paths.settings else _is_pinners(path):
+            yield path
 
 
 def _others_python(python: Path) -> str:
@@ -149,6 +179,14 @@ def _is_pinners(path: Path) -> bool:
 
 def _install(paths: HookPaths, script: Path) -> Iterator[Step]:
     settings = paths.settings
+    missing = made_folders.missing(settings, paths.filter, script)
+    yield from (Step(f"create {folder}", folder.is_dir, partial(folder.mkdir, 0o755)) for folder in missing)
+    if missing:
+        # After the folders: whatever the list names, pinner has made.
+        made = made_folders.text(
+            paths.root, {*missing, *made_folders.listed(paths.root, paths.made, _all_files(paths))}
+        )
+        yield Step(f"write {paths.made}", lambda: False, partial(steps.write, paths.made, made))
     # Unchanged settings may name the Python of an older installation, which may not exist any more.
     kept = steps.content(settings) == paths.own_settings or not _is_unchanged(settings)
     is_done = partial(bool, settings.exists() and kept)
@@ -162,8 +200,8 @@ def _install(paths: HookPaths, script: Path) -> Iterator[Step]:
 
 
 def _remove(paths: HookPaths) -> Iterator[Step]:
-    for path in (paths.beside, paths.alone, paths.filter):
-        if path != paths.alone or _is_pinners(path):
+    for path in (paths.beside, paths.alone, paths.filter, paths.made):
+        if path not in (paths.alone, paths.made) or _is_pinners(path):
             yield Step(f"remove {path}", lambda path=path: not path.exists(), path.unlink)  # type: ignore[misc]
     if _is_unchanged(paths.settings):
         yield Step(f"remove {paths.settings}", lambda: False, paths.settings.unlink)

@@ -64,6 +64,7 @@ def test_script_filter_and_settings_are_installed_and_removed(paths):
         script: (packaged("libvirt-qemu-hook"), 0o755),
         "etc/libvirt/hooks/pinner-strip-pins": (packaged("libvirt-strip-pins"), 0o644),
         "etc/pinner/hook.conf": (paths.own_settings, 0o600),
+        "etc/libvirt/hooks/pinner-folders": (paths.made.read_text(), 0o644),
     }
     assert "python = /opt/pinner/bin/python" in paths.own_settings
     assert f"done: write {paths.root / script}" in said
@@ -84,7 +85,7 @@ def test_a_second_call_changes_nothing(paths):
 
 
 def test_a_dry_run_writes_nothing(paths):
-    assert all(line.startswith("would write ") for line in install(paths, dry_run=True)[:-1])
+    assert all(line.startswith(("would write ", "would create ")) for line in install(paths, dry_run=True)[:-1])
     assert files(paths) == {}
     install(paths)
     before = files(paths)
@@ -230,6 +231,8 @@ def test_the_commands(paths, capsys):
     assert main.main(["nova", "remove-hooks", *where, "--yes", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)["steps"]
     assert f"done: remove {folder}/pinner-strip-pins" in said
+    assert not folder.exists()
+    folder.mkdir()
     (folder / "pinner-strip-pins").write_text(OTHERS)
     assert main.main(["nova", "install-hooks", *where, "--yes"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
@@ -264,7 +267,8 @@ def test_a_file_that_cannot_be_written_whole_leaves_nothing_behind(paths, most):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not [name for name in files(paths) if ".pinner-" in name]
     install(paths)
-    assert len(files(paths)) == 3
+    # The list of folders names only those that it could be written for.
+    assert len(files(paths)) == (3 if most == 20 else 4)
 
 
 def test_a_file_of_pinner_that_is_not_utf8_is_replaced(paths):
@@ -272,3 +276,42 @@ def test_a_file_of_pinner_that_is_not_utf8_is_replaced(paths):
     paths.script().write_bytes(b"#!/bin/sh\n# pinner's hook script for libvirt, f\xfcr Debian\n")
     install(paths)
     assert paths.script().read_text() == packaged("libvirt-qemu-hook")
+
+
+def folders(paths):
+    return {
+        str(path.relative_to(paths.root)) for path in paths.root.rglob("*") if path.is_dir() and "usr" not in str(path)
+    }
+
+
+def test_folders_that_were_made_are_removed_with_the_files(paths):
+    assert folders(paths) == set()
+    said = install(paths)
+    assert f"done: create {paths.settings.parent}" in said
+    install(paths)
+    assert f"done: remove {paths.hooks.parent}" in remove(paths)
+    assert folders(paths) == set()
+
+
+def test_folders_of_others_and_folders_that_others_use_stay(tmp_path):
+    paths = image(tmp_path, NEW)
+    paths.hooks.mkdir(parents=True)
+    install(paths)
+    assert paths.made.read_text().endswith("\n/etc/libvirt/hooks/qemu.d\n/etc/pinner\n")
+    (paths.settings.parent / "weigher.conf").touch()
+    said = remove(paths)
+    assert f"kept: {paths.settings.parent}, which has other files" in said
+    assert folders(paths) == {"etc", "etc/libvirt", "etc/libvirt/hooks", "etc/pinner"}
+    assert list(files(paths)) == ["etc/pinner/weigher.conf"]
+
+
+def test_a_list_of_folders_that_somebody_changed_removes_no_other_folder(tmp_path):
+    paths = image(tmp_path, NEW)
+    install(paths)
+    (tmp_path / "others").mkdir()
+    (paths.root / "etc/others").mkdir()
+    with paths.made.open("a") as file:
+        file.write(f"{tmp_path / 'others'}\n/etc/others\n/etc/libvirt/hooks/../../others\n/\n")
+    remove(paths)
+    assert (tmp_path / "others").is_dir()
+    assert folders(paths) == {"etc", "etc/others"}
