@@ -24,6 +24,7 @@ from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
 from pinner.agent.waiting import sleep
 from pinner.apply import ended
+from pinner.conf import rabbit
 from pinner.heartbeat import Heartbeat
 from pinner.host import nova_conf
 from pinner.host.captured_guests import captured_guests
@@ -348,9 +349,7 @@ def open_captured(config_files: list[Path] | None, root: Path) -> Iterator[Servi
 
 def listening(config_files: list[Path] | None) -> Listening:
     """The topics and the pool of pinner's Nova listener, as configured."""
-    config = configuration(config_files)
-    queues = [cfg.BoolOpt("amqp_durable_queues", default=False), cfg.BoolOpt("rabbit_quorum_queue", default=False)]
-    config.register_opts(queues, group="oslo_messaging_rabbit")
-    listener, rabbit = config.nova_listener, config.oslo_messaging_rabbit
-    is_durable = rabbit.amqp_durable_queues or rabbit.rabbit_quorum_queue
-    return Listening(tuple(listener.topics), listener.pool, is_durable, rabbit.rabbit_quorum_queue)
+    config = rabbit.register(configuration(config_files))
+    listener, queues = config.nova_listener, config[rabbit.NAME]
+    is_durable = queues.amqp_durable_queues or queues.rabbit_quorum_queue
+    return Listening(tuple(listener.topics), listener.pool, is_durable, queues.rabbit_quorum_queue)
