@@ -1,9 +1,6 @@
 """The agent's signature: an Ed25519 key (RFC 8032), and the heads that are signed with it."""
 
 import base64
-import os
-import tempfile
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +9,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from pinner import whole_file
 from pinner.model.agent_audit import SignedHead
 from pinner.model.errors import Invalid, StoreUnavailable
 
@@ -81,17 +79,8 @@ def _signed_text(head: SignedHead) -> bytes:
 
 
 def _create(path: Path) -> None:
-    """Create the file of mode 0600 with a new key. The file is complete under its name, or does not exist."""
+    """Create the file with a new key. If another process was first, its key counts."""
     key = Ed25519PrivateKey.generate()
     encoding, plain = serialization.Encoding.PEM, serialization.NoEncryption()
     text = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, plain)
-    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(number, "wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(number)
-        with suppress(FileExistsError):  # another process was first; its key counts
-            os.link(name, path)
-    finally:
-        Path(name).unlink()
+    whole_file.create(path, text)

@@ -1,12 +1,10 @@
 """pinner inventory: show a host, and save its snapshot to a file."""
 
-import os
 import sys
-import tempfile
 from argparse import Namespace
 from pathlib import Path
 
-from pinner import codec
+from pinner import codec, whole_file
 from pinner.cli import guests, hosts, processes
 from pinner.cli.context import Context, pick_host, reason
 from pinner.cli.options import BUSY_THRESHOLD, OBSERVE_SECONDS, host_option, sample_option
@@ -96,18 +94,8 @@ def save(text: bytes, file: Path) -> None:
     if file.is_symlink() or (file.exists() and not file.is_file()):
         raise Invalid("--save", str(file), "a new or a regular file, or - for stdout; another kind of file is there")
     try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+        whole_file.replace(file, text)
     except OSError as error:
-        raise Invalid("--save", str(file), f"a file that can be written ({reason(error)})") from None
-    draft = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        draft.replace(file)
-    except OSError as error:
-        draft.unlink()
         raise Invalid("--save", str(file), f"a file that can be written ({reason(error)})") from None
 
 

@@ -1,12 +1,10 @@
 """The steps of a setup or a removal: each can be shown, is left out where nothing is to do, and can be repeated."""
 
-import os
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
+from pinner import whole_file
 from pinner.hostsetup.layout import MARK
 from pinner.model.errors import Invalid
 
@@ -37,23 +35,11 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
 
     Raises Invalid for a path that cannot be written; then the file is as before.
     """
-    new = None
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        # The new file gets its mode last: libvirt runs no script before it is complete.
-        with NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=".pinner-", delete=False) as file:
-            new = Path(file.name)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        new.chmod(mode)
-        new.replace(path)
+        whole_file.replace(path, text.encode(), mode)
     except OSError as error:
         raise Invalid("path", str(path), f"a path that root can write ({error.strerror})") from None
-    finally:
-        if new is not None:
-            with suppress(OSError):
-                new.unlink(missing_ok=True)
 
 
 def content(path: Path) -> str | None:

@@ -5,12 +5,10 @@ write transaction first locks the row of ``audit_chain``. So a row that a transa
 its insert, no two transactions wait for each other, and the order of ``seq`` is the order of the commits.
 """
 
-import os
 import sqlite3
-import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from sqlalchemy import URL, Connection, Engine, event, select
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from pinner import whole_file
 from pinner.model.errors import Invalid, StoreUnavailable
 from pinner.store import tables
 from pinner.store.damage import repair, set_aside
@@ -129,15 +128,12 @@ def _make_file(path: Path) -> None:
                 raise StoreUnavailable(str(path), f"the file is empty, its content is lost{set_aside(path)}")
             return
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(number)
-        with closing(sqlite3.connect(name)) as connection:
-            # No other process knows the file yet. If two processes switch the journal mode at the same time, SQLite
-            # lets one of them fail without waiting.
-            connection.execute(_WAL)
-        with suppress(FileExistsError):
-            os.link(name, path)
-        Path(name).unlink()
+        with whole_file.draft(path.parent) as new:
+            with closing(sqlite3.connect(new)) as connection:
+                # No other process knows the file yet. If two processes switch the journal mode at the same time, SQLite
+                # lets one of them fail without waiting.
+                connection.execute(_WAL)
+            whole_file.publish(new, path)
     except (OSError, sqlite3.Error) as error:
         raise StoreUnavailable(str(path), getattr(error, "strerror", None) or str(error)) from None
 

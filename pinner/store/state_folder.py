@@ -3,12 +3,10 @@
 import hashlib
 import hmac
 import json
-import os
-import tempfile
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pinner import whole_file
 from pinner.model.errors import Invalid, StoreUnavailable
 
 FILE = "host.json"
@@ -75,14 +73,5 @@ def require_own_state(folder: Path, host: Owner) -> None:
 
 
 def _create(path: Path, host: Owner) -> None:
-    """Create the file. It is complete under its name, or does not exist."""
-    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(number, "w") as file:
-            json.dump(asdict(host), file)
-            file.flush()
-            os.fsync(number)
-        with suppress(FileExistsError):  # another process was first; its host counts
-            os.link(name, path)
-    finally:
-        Path(name).unlink()
+    """Create the file. If another process was first, its host counts."""
+    whole_file.create(path, json.dumps(asdict(host)).encode())

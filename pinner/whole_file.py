@@ -1,0 +1,56 @@
+"""Files that are complete and on disk before they have their name: no reader and no crash sees a part of one."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+DRAFT = ".pinner-draft-"
+"""The begin of the name of each draft. A process that is killed leaves its draft behind."""
+
+
+def create(path: Path, content: bytes) -> None:
+    """Create a file of mode 0600. If another process creates it at the same time, the first file counts.
+
+    Raises OSError; then there is no file.
+    """
+    with draft(path.parent) as new:
+        _fill(new, content)
+        publish(new, path)
+
+
+def replace(path: Path, content: bytes, mode: int = 0o600, drafts: Path | None = None) -> None:
+    """Create or replace a file. ``drafts`` is the folder of the draft, if it must not be in the folder of the file.
+
+    Raises OSError; then the file is as before.
+    """
+    with draft(drafts or path.parent) as new:
+        _fill(new, content)
+        # Last: nobody else reads or runs a file that is not complete.
+        new.chmod(mode)
+        new.replace(path)
+
+
+@contextmanager
+def draft(folder: Path) -> Iterator[Path]:
+    """A new and empty file of mode 0600. It ends with the context, if it still has its name. Raises OSError."""
+    number, name = tempfile.mkstemp(prefix=DRAFT, dir=folder)
+    os.close(number)
+    try:
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def publish(new: Path, path: Path) -> None:
+    """Give the draft its name, unless another file has that name already. Raises OSError."""
+    with suppress(FileExistsError):
+        os.link(new, path)
+
+
+def _fill(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
