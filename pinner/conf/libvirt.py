@@ -10,6 +10,7 @@ OPTIONS = [
         max=3600.0,
         help="Seconds that pinner waits for a libvirt call about a guest. If QEMU or another job delays a change of "
         "the guest for longer, the change fails, and pinner waits as long once more to undo it. pinner waits six times "
-        "as long for a call about the whole host, and half as long for libvirtd to come back after a restart.",
+        "as long for a call about the whole host, and half as long for libvirtd to come back after a restart. After "
+        "a tenth of this time without a list of the guests, it reads them one by one.",
     ),
 ]

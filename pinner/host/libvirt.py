@@ -9,6 +9,7 @@ import errno
 import socket
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ import libvirt  # type: ignore[import-untyped]
 
 from pinner.host import domain_xml, qemu
 from pinner.host.guests import ActiveDomain, DomainDescription, read_guests
+from pinner.host.one_by_one import described
 from pinner.host.timed_calls import TimedCalls, answer_in_time
 from pinner.model import pins_metadata
 from pinner.model.change import NamedPins, PartPin, Target
@@ -31,6 +33,8 @@ OCCUPIED = 1.0
 _HOST_CALL_FACTOR = 6
 """The timeout of calls about the whole host is this multiple of ``call_timeout``: a restarted libvirtd first queries
 each QEMU."""
+_LISTING_PART = 0.1
+"""The part of ``call_timeout`` after which guests are read one by one. libvirt lists hundreds of guests in less."""
 _RETRY_SECONDS = 0.1
 
 _STATES: dict[int, GuestState] = {
@@ -49,6 +53,8 @@ _DENIED = {
     libvirt.VIR_ERR_AUTH_UNAVAILABLE,
 }
 _BUSY = {libvirt.VIR_ERR_OPERATION_TIMEOUT, libvirt.VIR_ERR_RESOURCE_BUSY, libvirt.VIR_ERR_AGENT_UNRESPONSIVE}
+_MIGRATIONS = {libvirt.VIR_DOMAIN_JOB_OPERATION_MIGRATION_IN, libvirt.VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT}
+_ROOT = Path("/")
 _LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
 _CONFIG = libvirt.VIR_DOMAIN_AFFECT_CONFIG
 _ELEMENT = libvirt.VIR_DOMAIN_METADATA_ELEMENT
@@ -86,6 +92,8 @@ class Libvirt:
         self._occupied_seconds = occupied_seconds
         self._calls = TimedCalls(call_timeout)
         self.host_calls = TimedCalls(_HOST_CALL_FACTOR * call_timeout)
+        self._listings = TimedCalls(_LISTING_PART * call_timeout)
+        self._inactive: tuple[InactiveGuest, ...] = ()  # as inactive() found them last
         self._down = False  # whether the latest wait for a restarted libvirtd failed
         self._idle: list[_Link] = []
         self.users: Mapping[str, int | None] = {}  # of each guest's QEMU, by UUID, as active() found them last
@@ -100,9 +108,9 @@ class Libvirt:
         return read_guests(root, domains, qemu.find(root, {domain.uuid for domain in domains}, self.users))
 
     def inactive(self) -> tuple[InactiveGuest, ...]:
-        """The guests by name that are defined and do not run."""
-        found = self._ask("the inactive guests", lambda connection: connection.listAllDomains(_NOT_RUNNING))
-        return tuple(sorted(InactiveGuest(each.name(), each.UUIDString()) for each in found))
+        """The guests by name that are defined and do not run; those of the last answer while a guest blocks libvirt."""
+        self._inactive = self._listed("the inactive guests", _inactive, lambda: self._inactive)
+        return self._inactive
 
     def active(self) -> list[ActiveDomain]:
         """The active guests as libvirt describes them. A guest that it does not describe is excluded."""
@@ -113,7 +121,27 @@ class Libvirt:
 
     def descriptions(self) -> list[DomainDescription]:
         """The active guests with libvirt's XML, without passwords. One guest's error is a part of its description."""
-        return self._ask("the guests", _descriptions)
+        return self._listed("the guests", _descriptions, lambda: described(qemu.named(_ROOT), self._description))
+
+    def _description(self, uuid: str, name: str) -> DomainDescription:
+        what = f"guest {name}"
+
+        def answer() -> DomainDescription:
+            return self._answer(what, lambda link: _active_description(link.domain(uuid)), retry=False)
+
+        return answer_in_time(self._listings, uuid, what, answer, change=False)
+
+    def _listed(self, what: str, work: Callable[[libvirt.virConnect], T], otherwise: Callable[[], T]) -> T:
+        """The answer of a call that one guest can block; while libvirt answers only other calls, ``otherwise``."""
+        with suppress(Busy):
+            # While one guest blocks a call, it blocks all calls of this kind.
+            if self._listings.overdue is None:
+                return self._ask(what, work, self._listings)
+        try:
+            self._ask("the host name", lambda connection: connection.getHostname(), self._listings)
+        except Busy:
+            return self._ask(what, work)
+        return otherwise()
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
         """Pin an emulator, vCPU or iothread in the running guest, and with ``persist`` in its definition too.
@@ -241,13 +269,13 @@ class Libvirt:
 
         return answer_in_time(self._calls, key or uuid, what, answer, change=change)
 
-    def _ask(self, what: str, work: Callable[[libvirt.virConnect], T]) -> T:
+    def _ask(self, what: str, work: Callable[[libvirt.virConnect], T], calls: TimedCalls | None = None) -> T:
         what = f"{what} at {self._uri}"
 
         def answer() -> T:
             return self._answer(what, lambda link: work(link.connection), retry=False)
 
-        return answer_in_time(self.host_calls, what, what, answer, change=False)
+        return answer_in_time(calls or self.host_calls, what, what, answer, change=False)
 
     def _answer(self, what: str, work: Callable[[_Link], T], *, retry: bool) -> T:
         """Do the work. If the connection is lost and the outcome unknown, repeat the work over a new connection.
@@ -317,6 +345,22 @@ def _occupied(domain: libvirt.virDomain) -> float:
     return milliseconds / 1000 if state == libvirt.VIR_DOMAIN_CONTROL_OCCUPIED else 0.0
 
 
+def _is_migrating(domain: libvirt.virDomain) -> bool:
+    """Whether a migration of the guest has not ended: libvirt refuses to pin the guest then (virDomainGetJobStats).
+
+    A guest whose QEMU does not answer is not asked, because the answer would have to wait for that QEMU.
+    """
+    if _occupied(domain):
+        return False
+    try:
+        return domain.jobStats().get(libvirt.VIR_DOMAIN_JOB_OPERATION) in _MIGRATIONS
+    except libvirt.libvirtError as error:
+        if error.get_error_code() not in (libvirt.VIR_ERR_OPERATION_UNSUPPORTED, libvirt.VIR_ERR_OPERATION_INVALID):
+            raise
+        # The statistics of an incoming migration are at its source. A guest that has ended has none either.
+        return bool(domain.isActive())
+
+
 def _errno(error: libvirt.libvirtError) -> int:
     """The system's error number of a VIR_ERR_SYSTEM_ERROR, 0 for another error."""
     return error.get_int1() if error.get_error_code() == libvirt.VIR_ERR_SYSTEM_ERROR else 0
@@ -340,24 +384,36 @@ def _descriptions(connection: libvirt.virConnect) -> list[DomainDescription]:
     flags = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE
     found = []
     for domain, stats in connection.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_STATE, flags):
-        state = _STATES.get(stats.get("state.state", 0), "unknown")
         try:
-            found.append(_description(domain, state))
+            found.append(_description(domain, stats.get("state.state", 0)))
         except libvirt.libvirtError as error:
             if error.get_error_domain() == libvirt.VIR_FROM_RPC or not connection.isAlive():
                 raise
             if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
-                nothing = DomainDescription(domain.UUIDString(), domain.name(), state, "", None)
+                nothing = DomainDescription(domain.UUIDString(), domain.name(), "unknown", "", None)
                 found.append(nothing.without_xml(f"libvirt: {error}"))
     return found
 
 
-def _description(domain: libvirt.virDomain, state: GuestState) -> DomainDescription:
+def _inactive(connection: libvirt.virConnect) -> tuple[InactiveGuest, ...]:
+    found = connection.listAllDomains(_NOT_RUNNING)
+    return tuple(sorted(InactiveGuest(each.name(), each.UUIDString()) for each in found))
+
+
+def _active_description(domain: libvirt.virDomain) -> DomainDescription:
+    """The description of one guest; raises Gone where it does not run."""
+    if not domain.isActive():
+        raise Gone(f"guest {domain.name()}")
+    return _description(domain, domain.state()[0])
+
+
+def _description(domain: libvirt.virDomain, number: int) -> DomainDescription:
+    """The description of a guest; ``number`` is libvirt's number of its state."""
     persistent = bool(domain.isPersistent())
     return DomainDescription(
         uuid=domain.UUIDString(),
         name=domain.name(),
-        state=state,
+        state="migrating" if _is_migrating(domain) else _STATES.get(number, "unknown"),
         xml=domain.XMLDesc(0),
         definition=domain.XMLDesc(_INACTIVE) if persistent else None,
     )

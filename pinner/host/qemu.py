@@ -19,6 +19,8 @@ from pinner.model.process import Thread
 
 _VCPU = re.compile(r"CPU (\d+)/\w+", re.ASCII)
 _IOTHREAD = re.compile(r"IO iothread(\d+)", re.ASCII)
+_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_NAME = re.compile(r"(?:^|,)guest=((?:[^,]|,,)*)")
 _EXECUTABLE = re.compile("qemu|kvm")
 
 _MAX_COMMAND = 256 * 1024
@@ -104,6 +106,19 @@ def find(root: Path, uuids: Collection[str], users: Mapping[str, int | None] = _
     return Processes(qemus, vhost_threads)
 
 
+def named(root: Path) -> dict[str, str]:
+    """The names of the guests by UUID, as the command lines of the processes say: any process can claim to be QEMU."""
+    found: dict[str, str] = {}
+    for pid in map(int, files.numbers(f"{root}/proc")):
+        try:
+            command = files.read_start(f"{root}/proc/{pid}/cmdline", _MAX_COMMAND)
+        except OSError:
+            continue
+        if _UUID.fullmatch(uuid := uuid_of(command)):
+            found.setdefault(uuid, name_of(command) or uuid)
+    return found
+
+
 def user_id(name: str) -> int | None:
     """The id of the user in libvirt's label of a guest: a name, or + and an id. None for none, and for no user."""
     if (number := name.removeprefix("+")).isdecimal():
@@ -176,8 +191,19 @@ def _is_of(root: Path, pid: int, user: int | None) -> bool:
 
 def uuid_of(cmdline: bytes) -> str:
     """The guest's UUID in QEMU's command line; empty where it has none."""
+    return _value(cmdline, b"-uuid")
+
+
+def name_of(cmdline: bytes) -> str:
+    """The guest's name in QEMU's command line, as libvirt writes it; empty where it has none."""
+    # QEMU reads a doubled comma as a comma of the value.
+    found = _NAME.search(_value(cmdline, b"-name"))
+    return found[1].replace(",,", ",") if found else ""
+
+
+def _value(cmdline: bytes, option: bytes) -> str:
     words = cmdline.split(b"\0")
     try:
-        return files.decode(words[words.index(b"-uuid") + 1])
+        return files.decode(words[words.index(option) + 1])
     except (ValueError, IndexError):
         return ""

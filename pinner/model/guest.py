@@ -21,7 +21,8 @@ EmulatorPolicy = Literal["", "isolate", "share"]
 share = to the host's cpu_shared_set, empty = to the CPUs of the guest's vCPUs."""
 _EMULATOR_POLICIES: tuple[EmulatorPolicy, ...] = get_args(EmulatorPolicy)
 
-GuestState = Literal["running", "blocked", "paused", "shutdown", "crashed", "suspended", "unknown"]
+GuestState = Literal["running", "blocked", "paused", "shutdown", "crashed", "suspended", "migrating", "unknown"]
+"""libvirt's state of a domain; migrating: its migration to or from this host has not ended, so libvirt pins nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ class Guest:
     name: str
     """The name of the libvirt domain."""
     state: GuestState
-    """libvirt's state of the domain."""
+    """libvirt's state of the domain, or migrating until its migration to or from this host has ended."""
     pid: int
     """QEMU's process id."""
     vcpus: tuple[Vcpu, ...]
@@ -197,6 +198,11 @@ class Guest:
     """Why libvirt does not describe the guest: a plan leaves such a guest alone. Empty: libvirt describes it."""
     numa: GuestNuma = field(default_factory=GuestNuma)
     """The guest's cells, and what binds its memory and its vCPUs to NUMA nodes of the host."""
+
+    @property
+    def is_migrating(self) -> bool:
+        """Whether the guest's migration to or from this host has not ended."""
+        return self.state == "migrating"
 
 
 @dataclass(frozen=True, slots=True, order=True)

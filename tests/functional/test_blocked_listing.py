@@ -1,0 +1,127 @@
+"""A guest is dumped into a pipe that nobody reads, and blocks every list of guests in libvirt. It alone is unread."""
+
+import os
+import select
+import subprocess
+import time
+from contextlib import contextmanager
+from uuid import uuid4
+
+import private_libvirt
+import pytest
+from support.policy_host import RARE_RESYNC, fresh_policy_server, guest_on, wait_until
+from support.real_guests import ONLINE
+
+from pinner.host import qemu
+from pinner.host.inventory import LIVE, take_snapshot
+from pinner.host.libvirt import Libvirt
+from pinner.host.live import ROOT, LiveHost
+from pinner.host.one_by_one import UNANSWERED
+from pinner.wiring import now
+
+pytestmark = [
+    pytest.mark.skipif(bool(private_libvirt.missing()), reason=private_libvirt.missing()),
+    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs: one for housekeeping, the other for guests"),
+]
+
+
+@pytest.fixture(scope="module")
+def libvirtd(tmp_path_factory):
+    """The URI of a libvirtd of its own, whose lists can be blocked."""
+    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("libvirt") / "d") as uri:
+        yield uri
+
+
+@pytest.fixture
+def guests(libvirtd):
+    """Starts guests by the first part of their names, and returns their names; they end with the test."""
+    started = []
+
+    def start(name, extra=""):
+        started.append(f"{name}-{os.getpid()}")
+        private_libvirt.define_guest(libvirtd, private_libvirt.guest_xml(started[-1], extra=extra), paused=True)
+        return started[-1]
+
+    yield start
+    for name in started:
+        private_libvirt.virsh(libvirtd, "destroy", name)
+        private_libvirt.virsh(libvirtd, "undefine", name)
+
+
+@contextmanager
+def blocked(uri, name, folder):
+    """Within the context every call of libvirt about the guest hangs."""
+    pipe = folder / f"pipe-{name}"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["virsh", "-c", uri, "dump", name, pipe], stdout=subprocess.DEVNULL) as dump:
+        try:
+            time.sleep(1)
+            assert dump.poll() is None
+            yield
+        finally:
+            drain(pipe, dump)
+
+
+def drain(pipe, dump):
+    """Read the pipe until the dump has ended."""
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    while dump.poll() is None:
+        select.select([reader], [], [], 0.1)
+        try:
+            os.read(reader, 1 << 20)
+        except BlockingIOError:
+            continue
+    os.close(reader)
+
+
+def seconds_of(call):
+    began = time.monotonic()
+    call()
+    return time.monotonic() - began
+
+
+def test_the_blocked_guest_alone_is_unread_and_every_later_look_is_quick(libvirtd, guests, tmp_path):
+    web, database, off = guests("web"), guests("database"), guests("off")
+    private_libvirt.virsh(libvirtd, "destroy", off)
+    libvirt = Libvirt(libvirtd)
+    host = LiveHost(libvirt)
+
+    def look():
+        return take_snapshot(LIVE, "h1", libvirt, sample_seconds=0, now=now)
+
+    usual = look()
+    with blocked(libvirtd, web, tmp_path):
+        for _ in range(2):
+            seen = look()
+            assert {guest.name: guest.unread for guest in seen.guests} == {web: UNANSWERED, database: ""}
+            assert seen.inactive == usual.inactive
+            assert any(web in warning for warning in seen.warnings)
+        assert seconds_of(look) < 1
+        assert seconds_of(host.bounds) < 1
+        uuids = {guest.name: guest.uuid for guest in seen.guests}
+        assert host.bounds().excluded == {uuids[web]}
+        assert host.has_guest(uuids[database])
+    again = look()
+    assert {guest.name: guest.unread for guest in again.guests} == {web: "", database: ""}
+    private_libvirt.virsh(libvirtd, "start", off)
+
+
+def test_a_policy_places_the_other_guests_within_the_usual_time(libvirtd, guests, tmp_path):
+    blocking = guests("blocking")
+    uuids = [str(uuid4()) for _ in range(3)]
+
+    def place(name, uuid):
+        """Start a guest; the seconds until it is placed."""
+        guests(name, f"<uuid>{uuid}</uuid>")
+        pid = qemu.find(ROOT, {uuid}).qemus[uuid]
+        return wait_until(lambda: guest_on(pid, ONLINE[1], ONLINE[1]), 20)
+
+    with fresh_policy_server(libvirtd, RARE_RESYNC) as server:
+        server.policy("enforce", uuids, housekeeping=str(ONLINE[0]))
+        usual = place("usual", uuids[0])
+        assert usual < 20, server.drift()
+        with blocked(libvirtd, blocking, tmp_path):
+            first, later = place("first", uuids[1]), place("later", uuids[2])
+        # Until pinner knows which guest blocks libvirt, it waits for a second or two.
+        assert first < usual + 5, (usual, first, later)
+        assert later < usual + 1, (usual, first, later)
