@@ -80,3 +80,5 @@ class DriftReport:
     """The proposed plan that would end the drift; empty if the mode is not ``propose``, or nothing is to be changed."""
     error: str = ""
     """Why the policy cannot be applied now; empty: it can."""
+    migrating: tuple[str, ...] = ()
+    """The guests, by name, that are placed when their migration has ended."""

@@ -251,6 +251,8 @@ def _why_skipped(guest: Guest, allocatable: AllocatableCpus, request: Request) -
         return f"Nova dedicates CPUs {nova_cpus(guest, allocatable.online)} to it{_emulators(guest, request)}"
     if flavors.excluded(guest):
         return f"its flavor excludes it ({flavors.EXCLUDED})"
+    if guest.is_migrating:
+        return "its migration has not ended"
     if guest.leaving:
         return "it is being migrated away"
     if guest.excluded:

@@ -14,7 +14,8 @@ from pinner.planning import flavors
 
 def is_excluded_guest(guest: Guest, request: Request) -> bool:
     """Whether pinner does not place the guest."""
-    return guest.excluded or guest.leaving or flavors.excluded(guest) or is_named(guest, request.excluded_guests)
+    moves = guest.leaving or guest.is_migrating
+    return guest.excluded or moves or flavors.excluded(guest) or is_named(guest, request.excluded_guests)
 
 
 def is_named(guest: Guest, names: Container[str]) -> bool:

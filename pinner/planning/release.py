@@ -25,10 +25,10 @@ def release(
     CPUs of its destination, where they are known (else none): only those can be restored.
 
     The plan does not change targets that pinner never placed, nor targets that another program has moved since. For a
-    guest that pinner did not place it has no changes.
+    guest that pinner did not place, or whose migration has begun, it has no changes.
     """
     past = past_of(done)
-    here = (each for each in snapshot.guests if each.uuid == guest)
+    here = (each for each in snapshot.guests if each.uuid == guest and not each.is_migrating)
     made = tuple(change for each in here for change in _changes(each, past, snapshot.topology, within, reason))
     request = Request(guests=(guest,))
     planned = {mask.tid: change.after for change in made for mask in change.before}

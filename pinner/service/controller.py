@@ -40,6 +40,9 @@ NAMED = 3
 HANGS_SECONDS = 1800.0
 """A thread of the controller hangs if a reconcile takes so long. The run of one may wait for many guests that hang."""
 
+MIGRATING_SECONDS = 2.0
+"""After this time the host is reconciled again while a guest migrates: libvirt reports only some ends of migrations."""
+
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds until the next attempt while the host or the database fails; doubled after each attempt."""
 
@@ -191,7 +194,8 @@ class PolicyController:
         if self._note:
             self._note.reconciled(report, seconds)
         backoffs = [(drift.backoff_until - report.at).total_seconds() for drift in report.drifts if drift.backoff_until]
-        self._due = self._clock() + min([self._resync_seconds, *(max(backoff, FIRST_RETRY) for backoff in backoffs)])
+        waits = [self._resync_seconds, *(max(backoff, FIRST_RETRY) for backoff in backoffs)]
+        self._due = self._clock() + min([*waits, MIGRATING_SECONDS] if report.migrating else waits)
         if report.error:
             LOG.warning("host %s: the policy cannot be kept: %s", self._host, report.error)
         self._has_unplaced = bool(report.unplaced)

@@ -267,6 +267,7 @@ class Reconciler:
             unplaced=seen.plan.unplaced if seen.plan else (),
             proposed=proposed.id if proposed is not None and fits else "",
             error=seen.error,
+            migrating=tuple(guest.name for guest in seen.snapshot.guests if guest.is_migrating),
         )
 
     def _record(self, caller: Caller, action: AuditAction, host: str, subject: str, result: str) -> None:

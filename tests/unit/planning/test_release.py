@@ -106,3 +106,10 @@ def test_a_vcpu_that_was_plugged_in_does_not_take_the_placement_for_its_past():
     older = (*recorded(first, since=550), *recorded(second, since=600))
     plan = release(twice, "s", UUID, older, CpuSet(), "it leaves")
     assert {str(c.target): c.after for c in plan.changes}["guest g1 vcpu 2"] == given, "it had the mask before"
+
+
+def test_a_guest_whose_migration_has_begun_is_not_changed():
+    """libvirt refuses each pin until the migration has ended."""
+    now, done = placed(HOST)
+    now = replace(now, guests=tuple(replace(each, state="migrating") for each in now.guests))
+    assert release(now, "s2", UUID, recorded(done), cpus("0-3"), "it leaves").changes == ()

@@ -45,6 +45,7 @@ class Policies:
         self.failures: list[Exception] = []
         self.drifts: tuple[Drift, ...] = ()
         self.unplaced: tuple[LeftOut, ...] = ()
+        self.migrating: tuple[str, ...] = ()
         self.polls = 0
         self.moved = threading.Condition()
 
@@ -63,7 +64,7 @@ class Policies:
             self.moved.notify_all()
         if self.failures:
             raise self.failures.pop()
-        return DriftReport(host, NOON, "enforce", "plan-1", self.drifts, self.unplaced)
+        return DriftReport(host, NOON, "enforce", "plan-1", self.drifts, self.unplaced, migrating=self.migrating)
 
     def wait(self, count: int, seconds: float = 5.0) -> list[str]:
         with self.moved:
@@ -97,6 +98,19 @@ def test_reconciles_at_the_start_and_after_an_event(policies):
         policies.wait(1)
         policies.event_queue.publish("guest-started", "uuid-1", "booted")
         assert policies.wait(2) == ["started", "guest-started uuid-1 booted"]
+
+
+def test_the_host_is_reconciled_soon_again_until_a_migration_has_ended(policies, monkeypatch):
+    """libvirt reports no end of a migration that was cancelled."""
+    monkeypatch.setattr(controller_module, "MIGRATING_SECONDS", 0.02)
+    policies.migrating = ("web",)
+    with running_controller(policies):
+        assert policies.wait(3) == ["started", "resync", "resync"]
+        policies.migrating = ()
+        time.sleep(0.1)
+        count = len(policies.reconciles)
+        time.sleep(0.2)
+        assert len(policies.reconciles) == count
 
 
 def test_a_burst_of_events_leads_to_one_reconcile(policies):

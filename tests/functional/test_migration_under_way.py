@@ -1,0 +1,142 @@
+"""A guest is not placed while its migration is under way, at the source and at the destination, and is placed once the
+migration has ended. libvirt refuses each pin until then.
+
+The guest writes its memory faster than the migration copies it, so the test decides when the migration ends.
+"""
+
+import os
+import subprocess
+import time
+from contextlib import contextmanager, suppress
+from itertools import count
+
+import private_libvirt
+import pytest
+from support.policy_host import fresh_policy_server, guest_on, wait_until
+from support.real_guests import ONLINE
+
+from pinner.host import qemu
+from pinner.host.libvirt import Libvirt
+from pinner.host.live import ROOT
+
+pytestmark = [
+    pytest.mark.skipif(bool(private_libvirt.missing()), reason=private_libvirt.missing()),
+    pytest.mark.skipif(len(ONLINE) != 2, reason="needs two CPUs: one for housekeeping, the other for guests"),
+]
+
+CONFIG = "[policy]\nresync_seconds = 600\n[host]\nsample_seconds = 0.1\n"
+WRITER = (
+    bytes.fromhex(
+        "fafc31c08ed80f0116507c"  # cli; cld; ds = 0; load the table of segments
+        "0f20c00c010f22c0ea187c0800"  # into protected mode
+        "66b810008ed88ec0"  # ds = es = all memory
+        "42bf00001000b90000c00089d0f3abebef"  # for ever: write the next number to each word from 1 MiB to 49 MiB
+    ).ljust(0x40, b"\0")
+    + bytes.fromhex("ffff0000009acf00ffff00000092cf001700387c0000")  # the table of segments
+).ljust(510, b"\0") + b"\x55\xaa"
+"""A boot sector that writes 48 MiB of memory again and again, with other values each time."""
+NUMBERS = count()
+
+
+@pytest.fixture(scope="module")
+def libvirtd(tmp_path_factory):
+    """The URI of the source."""
+    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("libvirt") / "d") as uri:
+        yield uri
+
+
+@pytest.fixture(scope="module")
+def destination(tmp_path_factory):
+    """The URI of the destination."""
+    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("libvirt") / "e") as uri:
+        # This guest takes the first id: a guest with the same id and name in both libvirtds would share a cgroup.
+        private_libvirt.start_guest(uri, private_libvirt.guest_xml(f"first-{os.getpid()}"), paused=True)
+        yield uri
+
+
+@pytest.fixture
+def writer(libvirtd, destination, tmp_path):
+    """The name and the UUID of a running guest that writes its memory."""
+    name = f"writes-{os.getpid()}-{next(NUMBERS)}"
+    (tmp_path / "boot.img").write_bytes(WRITER.ljust(1 << 20, b"\0"))
+    source = f"<source file='{tmp_path}/boot.img'/>"
+    disk = f"<disk type='file'>{source}<target dev='vda' bus='virtio'/><readonly/></disk>"
+    private_libvirt.start_guest(libvirtd, private_libvirt.guest_xml(name, vcpus=1, devices=disk))
+    yield name, private_libvirt.virsh(libvirtd, "domuuid", name).strip()
+    for uri in (libvirtd, destination):
+        with suppress(subprocess.CalledProcessError):
+            private_libvirt.virsh(uri, "destroy", name)
+
+
+@contextmanager
+def migrating(name, source, destination):
+    """A migration that does not end by itself."""
+    private_libvirt.virsh(source, "migrate-setspeed", name, "1")
+    private_libvirt.virsh(source, "migrate-setmaxdowntime", name, "1")
+    # SeaBIOS has to load the boot sector first.
+    time.sleep(3)
+    command = ["virsh", "-c", source, "migrate", "--live", name, destination, "tcp://127.0.0.1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        try:
+            there = lambda: name in private_libvirt.virsh(destination, "list", "--name").split()  # noqa: E731
+            assert wait_until(there, 20) < 20, process.stdout.read() if process.poll() is not None else "no guest"
+            time.sleep(1)
+            yield process
+        finally:
+            if process.poll() is None:
+                private_libvirt.virsh(source, "domjobabort", name)
+                process.wait(20)
+
+
+def end(name, source, process):
+    """Let the migration end."""
+    private_libvirt.virsh(source, "migrate-setspeed", name, "10000")
+    private_libvirt.virsh(source, "migrate-setmaxdowntime", name, "5000")
+    assert process.wait(30) == 0
+
+
+def state_of(uri, name):
+    return next((each.state for each in Libvirt(uri).active() if each.name == name), None)
+
+
+def test_both_sides_know_a_guest_whose_migration_has_not_ended(libvirtd, destination, writer):
+    name, _ = writer
+    assert state_of(libvirtd, name) == "running"
+    with migrating(name, libvirtd, destination) as process:
+        assert (state_of(libvirtd, name), state_of(destination, name)) == ("migrating", "migrating")
+        assert state_of(destination, f"first-{os.getpid()}") == "paused"
+        end(name, libvirtd, process)
+    assert (state_of(libvirtd, name), state_of(destination, name)) == (None, "running")
+
+
+def test_the_source_places_the_guest_when_its_migration_is_cancelled(libvirtd, destination, writer):
+    name, uuid = writer
+    pid = qemu.find(ROOT, {uuid}).qemus[uuid]
+    with fresh_policy_server(libvirtd, CONFIG) as server:
+        with migrating(name, libvirtd, destination):
+            request = {"strategy": "shared-pool", "guests": [name], "housekeeping": str(ONLINE[0])}
+            plan = server.http.post(f"/hosts/{server.host}/plans", json=request).json()
+            assert "skipped" in plan, plan
+            assert [each["why"] for each in plan["skipped"] if each["target"]["name"] == name] == [
+                "its migration has not ended"
+            ]
+            server.policy("enforce", [name], housekeeping=str(ONLINE[0]))
+            time.sleep(3)
+            assert server.drift()["migrating"] == [name]
+            assert server.runs() == []
+        assert wait_until(lambda: guest_on(pid, ONLINE[1], ONLINE[1]), 10) < 10, server.drift()
+        assert wait_until(lambda: [run["state"] for run in server.runs()] == ["applied"], 10) < 10, server.runs()
+
+
+def test_the_destination_places_the_guest_when_its_migration_has_ended(libvirtd, destination, writer):
+    name, uuid = writer
+    with fresh_policy_server(destination, CONFIG) as server:
+        server.policy("enforce", [uuid], housekeeping=str(ONLINE[0]))
+        with migrating(name, libvirtd, destination) as process:
+            time.sleep(3)
+            assert server.drift()["migrating"] == [name]
+            assert server.runs() == []
+            end(name, libvirtd, process)
+        pid = qemu.find(ROOT, {uuid}).qemus[uuid]
+        assert wait_until(lambda: guest_on(pid, ONLINE[1], ONLINE[1]), 10) < 10, server.drift()
+        assert wait_until(lambda: [run["state"] for run in server.runs()] == ["applied"], 10) < 10, server.runs()
