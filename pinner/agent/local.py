@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import NoReturn, Protocol
 
 from pinner.agent import admission, limits, peers
@@ -16,6 +17,7 @@ from pinner.agent.trail import AgentTrail
 from pinner.apply import executor
 from pinner.apply.ports import Admission, Host, Journal
 from pinner.apply.recover import RecoveryPolicy, recover
+from pinner.apply.steps.metadata import keeps_pins
 from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
 from pinner.model.drift import Drift
 from pinner.model.errors import NotFound, RunConflict, StoreUnavailable
@@ -98,7 +100,8 @@ class LocalAgent:
         if run := recover(self._host, self._journal, self._recovery, self._now, self._boot):
             LOG.warning("run %s was %s (%s)", run.id, run.recovered, run.state)
         if not self._ended_boots:
-            if gone := self._journal.end_earlier_boots(self._boot, self._now()):
+            keeps = partial(keeps_pins, host=self._host)
+            if gone := self._journal.end_earlier_boots(self._boot, self._now(), keeps):
                 LOG.info("the host was restarted: %d changes of earlier runs ended with their threads", gone)
             self._ended_boots = True
 

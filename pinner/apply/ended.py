@@ -9,6 +9,7 @@ from pinner.apply.first_masks import sources
 from pinner.apply.ports import Host, Journal
 from pinner.apply.steps import state
 from pinner.apply.steps.heirs import given_masks
+from pinner.apply.steps.metadata import is_saved, keeps_pins
 from pinner.apply.undoable import undoable
 from pinner.model.change import AffinityChange, MemoryChange, MetadataChange, StateChange
 from pinner.model.errors import Gone, PinnerError
@@ -33,7 +34,8 @@ def can_be_undone(run: Run, entries: Iterable[Entry], host: Host, boot: str = ""
     present boot."""
     in_place = undoable(run, tuple(entries))
     if run.is_of_earlier_boot(boot) and not run.persist:
-        return False
+        pinned = {entry.change.target.owner for entry in in_place if isinstance(entry.change, MetadataChange)}
+        return any(keeps_pins(guest, host) for guest in pinned)
     return (run.persist and bool(in_place)) or any(not _has_ended(entry, host) for entry in in_place)
 
 
@@ -47,8 +49,8 @@ def _has_ended(entry: Entry, host: Host) -> bool:
             case MemoryChange(target=target):
                 host.memory(target)
             case MetadataChange(target=target):
-                # Without a pin that is in place, the names mean nothing.
-                return True
+                # Of a running guest, the names mean nothing without a pin that is in place.
+                return not is_saved(target.owner, host)
     except Gone:
         return not _has_left_masks(entry, host)
     except PinnerError:

@@ -3,8 +3,8 @@
 A thread that started after pinner had placed its target, its guest or the process that it descends from may have
 inherited a mask of pinner's. Such a mask is no prior mask: the thread gets the mask that it would have inherited.
 
-Of the changes of an earlier boot of the host, only the pins in definitions are left. The ids and start times of their
-threads belong to other threads now.
+Of the changes of an earlier boot of the host, only pins in definitions and saved images are left. The ids and start
+times of their threads belong to other threads now.
 """
 
 from collections import Counter
@@ -88,7 +88,7 @@ class _History:
         """The changes that gave a mask to threads."""
         for each in made:
             earlier = "" not in (each.boot, boot) and each.boot != boot
-            if not earlier or (each.persist and each.entry.change.target.kind in DEFINED):
+            if not earlier or each.entry.change.target.kind in DEFINED:
                 self._add(each.entry, persist=each.persist, earlier_boot=earlier)
 
     def _add(self, entry: Entry, *, persist: bool, earlier_boot: bool) -> None:
@@ -167,7 +167,7 @@ class _History:
 
     @staticmethod
     def _names(past: _Past, change: MetadataChange, *, persist: bool, earlier_boot: bool) -> MetadataChange:
-        later = metadata.as_started(change) if earlier_boot else change
+        later = metadata.as_started(change) if earlier_boot and persist else change
         if past.names is None:
             return later
         return metadata.joined(past.names, later, persist=persist, persisted=past.definition != "")

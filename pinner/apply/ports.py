@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from pinner.model.bounds import Bounds
-from pinner.model.change import NamedPins, State, Target, TargetKind, ThreadKey, ThreadMask
+from pinner.model.change import NamedPins, PartPin, State, Target, TargetKind, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.journal import Entry, InForce, Run
 from pinner.model.lineage import Lineage
@@ -100,6 +100,15 @@ class Host(Protocol):
         """The pins that the metadata of the guest (by UUID) names. Raises Gone where libvirt has no such guest, and
         Busy."""
 
+    def pins(self, guest: str) -> tuple[PartPin, ...]:
+        """The pins in the XML of the running guest (by UUID), whoever made them. Raises Gone, Busy."""
+
+    def restore_saved(
+        self, target: Target, pins: Collection[PartPin], former: Collection[PartPin], names: tuple[PartPin, ...]
+    ) -> None:
+        """Restore the saved image of a guest, through libvirt: where one of ``pins`` is in it, and its metadata names
+        that pin, the part gets its pin of ``former``, or none. Its metadata gets ``names``. Raises like ``pin``."""
+
     def name_pins(self, target: Target, pins: NamedPins) -> None:
         """Give the metadata of a guest these names, through libvirt; a part that is None stays as it is.
 
@@ -135,9 +144,10 @@ class Journal(Protocol):
         """Store a run that never began, with its end. Raises RunConflict where the journal has a run of this id: of
         ``begin`` and this, the first one wins."""
 
-    def end_earlier_boots(self, boot: str, at: datetime) -> int:
+    def end_earlier_boots(self, boot: str, at: datetime, keeps: Callable[[str], bool]) -> int:
         """Note the changes of ended runs from other boots than ``boot`` as ``gone``, with the time ``at``; returns
-        their number. Changes that are in a persistent definition stay ``done``, and so do those of an unknown boot."""
+        their number. Changes that are in a persistent definition stay ``done``, and so do those of an unknown boot and
+        the pins of the guests (by UUID) that ``keeps`` returns true for."""
 
     def intend(self, *entries: Entry) -> None:
         """Write entries before the host is touched: new ones, or known ones with threads that were found later (born

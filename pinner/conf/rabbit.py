@@ -7,7 +7,10 @@ from oslo_config import cfg
 from pinner.conf.checks import check_values
 
 NAME = "oslo_messaging_rabbit"
-OPTIONS = [cfg.BoolOpt("amqp_durable_queues", default=False), cfg.BoolOpt("rabbit_quorum_queue", default=False)]
+OPTIONS: list[cfg.Opt] = [
+    cfg.BoolOpt("amqp_durable_queues", default=False),
+    cfg.BoolOpt("rabbit_quorum_queue", default=False),
+]
 
 
 def register(conf: cfg.ConfigOpts) -> cfg.ConfigOpts:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import libvirt  # type: ignore[import-untyped]
 
-from pinner.host import domain_xml, qemu
+from pinner.host import domain_xml, qemu, stored_pins
 from pinner.host.guests import ActiveDomain, DomainDescription, read_guests
 from pinner.host.one_by_one import described
 from pinner.host.timed_calls import TimedCalls, answer_in_time
@@ -212,10 +212,28 @@ class Libvirt:
         """The pins that pinner's metadata of the guest (by UUID) names (virDomainGetMetadata). Raises Gone."""
 
         def work(domain: libvirt.virDomain) -> NamedPins:
-            return NamedPins(_named_pins(domain, _LIVE), _named_pins(domain, _CONFIG))
+            live = _named_pins(domain, _LIVE)
+            saved = _saved_xml(domain) if live is None else ""
+            return NamedPins(live, _named_pins(domain, _CONFIG), stored_pins.named_in(saved) if saved else None)
 
         # A key of its own: this call needs no job, so it need not wait for an overdue call.
         return self._ask_domain(f"guest {guest}", guest, work, key=f"{guest} metadata")
+
+    def pins(self, guest: str) -> tuple[PartPin, ...]:
+        """The pins in the live XML of the guest (by UUID), whoever made them. Raises Gone."""
+        return stored_pins.pins_in(self._ask_domain(f"guest {guest}", guest, lambda domain: domain.XMLDesc(0)))
+
+    def restore_saved(
+        self, target: Target, pins: Collection[PartPin], former: Collection[PartPin], names: tuple[PartPin, ...]
+    ) -> None:
+        """Restore the guest's saved image (virDomainManagedSaveDefineXML), see stored_pins.restored. Nothing is done
+        where it has none any more. Raises Gone, ApplyFailed."""
+
+        def work(domain: libvirt.virDomain) -> None:
+            if xml := _saved_xml(domain):
+                domain.managedSaveDefineXML(stored_pins.restored(xml, pins, former, names), 0)
+
+        self._ask_domain(str(target), target.owner, work, change=True)
 
     def name_pins(self, target: Target, pins: NamedPins) -> None:
         """Write the pins that pinner's metadata of the guest names (virDomainSetMetadata); a part that is None stays
@@ -364,6 +382,13 @@ def _is_migrating(domain: libvirt.virDomain) -> bool:
 def _errno(error: libvirt.libvirtError) -> int:
     """The system's error number of a VIR_ERR_SYSTEM_ERROR, 0 for another error."""
     return error.get_int1() if error.get_error_code() == libvirt.VIR_ERR_SYSTEM_ERROR else 0
+
+
+def _saved_xml(domain: libvirt.virDomain) -> str:
+    """The XML of the guest's saved image, with passwords; empty where it has none."""
+    if not domain.hasManagedSaveImage(0):
+        return ""
+    return str(domain.managedSaveGetXMLDesc(libvirt.VIR_DOMAIN_SAVE_IMAGE_XML_SECURE))
 
 
 def _named_pins(domain: libvirt.virDomain, flags: int) -> tuple[PartPin, ...] | None:

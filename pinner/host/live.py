@@ -11,7 +11,7 @@ from pinner.host.libvirt import Libvirt
 from pinner.host.own_pins import OwnPins
 from pinner.host.sysfs import read_fingerprint, read_topology
 from pinner.model.bounds import Bounds
-from pinner.model.change import NamedPins, PartitionState, State, Target, TargetKind, ThreadKey, ThreadMask
+from pinner.model.change import NamedPins, PartitionState, PartPin, State, Target, TargetKind, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift
 from pinner.model.errors import ApplyFailed, Gone, Invalid
@@ -169,6 +169,16 @@ class LiveHost:
     def named_pins(self, guest: str) -> NamedPins:
         """See Host."""
         return self._libvirt.named_pins(guest)
+
+    def pins(self, guest: str) -> tuple[PartPin, ...]:
+        """See Host."""
+        return self._libvirt.pins(guest)
+
+    def restore_saved(
+        self, target: Target, pins: Collection[PartPin], former: Collection[PartPin], names: tuple[PartPin, ...]
+    ) -> None:
+        """See Host."""
+        self._libvirt.restore_saved(target, pins, former, names)
 
     def name_pins(self, target: Target, pins: NamedPins) -> None:
         """See Host."""

@@ -6,6 +6,7 @@ guest waits, and so does every call that lists the guests.
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 
 from pinner.host.guests import DomainDescription
 from pinner.model.errors import ApplyFailed, Busy, Gone
@@ -22,7 +23,7 @@ def described(names: Mapping[str, str], describe: Callable[[str, str], DomainDes
     not answer about the guest in time. Other errors of libvirt about one guest are a part of its description, too.
     """
     with ThreadPoolExecutor(_AT_ONCE, "guest") as threads:
-        found: Iterable[DomainDescription | None] = threads.map(lambda one: _one(*one, describe), names.items())
+        found: Iterable[DomainDescription | None] = threads.map(_one, names, names.values(), repeat(describe))
         return [each for each in found if each is not None]
 
 

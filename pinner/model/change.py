@@ -110,12 +110,14 @@ class PartPin:
 
 @dataclass(frozen=True, slots=True)
 class NamedPins:
-    """The pins that pinner's metadata of a guest names (pins_metadata), in the running guest and in its definition."""
+    """The pins that pinner's metadata of a guest names (pins_metadata), in each XML that libvirt has of it."""
 
     live: tuple[PartPin, ...] | None
     """None: the guest does not run."""
     definition: tuple[PartPin, ...] | None
     """None: the guest has no persistent definition."""
+    saved: tuple[PartPin, ...] | None = None
+    """Those in its saved image (virsh managedsave); None: it has no such image."""
 
 
 def masks_of(threads: Iterable[ThreadMask]) -> dict[ThreadKey, CpuSet]:
@@ -211,6 +213,8 @@ class MetadataChange:
     """The pins that the run makes. They replace the named pins of the same parts."""
     reason: str
     """Why the change is made."""
+    former: tuple[PartPin, ...] = ()
+    """The pins of the same parts in the running guest's XML before; parts that had no pin have none."""
     kind: Literal["metadata"] = "metadata"
     """metadata"""
 

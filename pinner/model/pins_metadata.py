@@ -58,9 +58,17 @@ def own_elements(domain: Element) -> list[tuple[Element, PartPin]]:
     return [(element, pin) for element in tune.iterfind("*") if (pin := _written_pin(element)) in names and pin]
 
 
+def written(domain: Element) -> tuple[PartPin, ...]:
+    """Every pin below the domain's <cputune>, whoever made it."""
+    tune = domain.find("cputune")
+    found = () if tune is None else (_written_pin(element) for element in tune.iterfind("*"))
+    return tuple(pin for pin in found if pin is not None)
+
+
 def text_of(pins: Iterable[PartPin]) -> str:
     """The element <pins> for virDomainSetMetadata, which adds prefix and namespace; empty where there are no pins."""
-    children = "".join(f"<pin{_attributes(pin)}/>" for pin in pins)
+    listed = ("".join(f' {name}="{value}"' for name, value in attributes(pin).items()) for pin in pins)
+    children = "".join(f"<pin{each}/>" for each in listed)
     return f"<pins>{children}</pins>" if children else ""
 
 
@@ -105,6 +113,7 @@ _DIGITS = 10
 """No guest has vCPUs or iothreads whose numbers have as many digits."""
 
 
-def _attributes(pin: PartPin) -> str:
-    part = "" if pin.part is None else f' part="{pin.part}"'
-    return f' kind="{pin.kind}"{part} cpus="{pin.cpus}"'
+def attributes(pin: PartPin) -> dict[str, str]:
+    """The attributes of the element that names a pin."""
+    part = {} if pin.part is None else {"part": str(pin.part)}
+    return {"kind": pin.kind, **part, "cpus": str(pin.cpus)}

@@ -1,8 +1,9 @@
 """The changes of earlier boots of the host: their threads have ended."""
 
+from collections.abc import Callable
 from datetime import datetime
 
-from sqlalchemy import Engine, and_, select, update
+from sqlalchemy import Engine, and_, func, select, update
 
 from pinner.model.change import DEFINED
 from pinner.model.journal import EARLIER_BOOT
@@ -11,14 +12,20 @@ from pinner.store.engine import reading
 from pinner.store.write import write
 
 
-def end_earlier_boots(engine: Engine, boot: str, at: datetime) -> int:
+def end_earlier_boots(engine: Engine, boot: str, at: datetime, keeps: Callable[[str], bool]) -> int:
     """Store the changes of ended runs from other boots as ``gone``; see apply's Journal. Returns their number."""
     runs, table = tables.runs.c, tables.entries.c
     ended = and_(runs.boot != "", runs.boot != boot, runs.state != "running")
     with reading(engine) as connection:
         if connection.execute(select(runs.seq).where(ended).limit(1)).first() is None:
             return 0
-    lasting = table.run.in_(select(runs.id).where(ended, runs.persist)) & table.kind.in_(DEFINED)
-    due = table.run.in_(select(runs.id).where(ended)) & table.state.in_(("intent", "done", "stuck")) & ~lasting
+    due = table.run.in_(select(runs.id).where(ended)) & table.state.in_(("intent", "done", "stuck"))
+    # The journal is always SQLite. Changes of metadata have no owner in its column.
+    owner = func.json_extract(table.change, "$.target.owner")
+    with reading(engine) as connection:
+        guests = connection.execute(select(owner).where(due, table.kind == "metadata").distinct()).scalars().all()
+    kept = [guest for guest in guests if keeps(guest)]
+    persisted = table.run.in_(select(runs.id).where(ended, runs.persist))
+    due &= ~(table.kind.in_(DEFINED) & (persisted | owner.in_(kept)))
     change = update(tables.entries).where(due).values(state="gone", at=at, error=EARLIER_BOOT)
     return int(write(engine, lambda connection: connection.execute(change).rowcount))

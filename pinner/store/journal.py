@@ -82,9 +82,9 @@ class Journal:
         """See apply's Journal."""
         self._add(run, *run_events.ended(run))
 
-    def end_earlier_boots(self, boot: str, at: datetime) -> int:
+    def end_earlier_boots(self, boot: str, at: datetime, keeps: Callable[[str], bool]) -> int:
         """See apply's Journal."""
-        return end_earlier_boots(self._engine, boot, at)
+        return end_earlier_boots(self._engine, boot, at, keeps)
 
     def intend(self, *entries: Entry) -> None:
         """See apply's Journal."""

@@ -62,9 +62,9 @@ class UnusableJournal:
         """Raises StoreUnavailable."""
         self._refuse(run)
 
-    def end_earlier_boots(self, boot: str, at: datetime) -> int:
+    def end_earlier_boots(self, boot: str, at: datetime, keeps: Callable[[str], bool]) -> int:
         """Raises StoreUnavailable."""
-        self._refuse(boot, at)
+        self._refuse(boot, at, keeps)
 
     def intend(self, *entries: Entry) -> None:
         """Raises StoreUnavailable."""

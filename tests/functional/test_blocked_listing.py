@@ -110,18 +110,22 @@ def test_a_policy_places_the_other_guests_within_the_usual_time(libvirtd, guests
     blocking = guests("blocking")
     uuids = [str(uuid4()) for _ in range(3)]
 
-    def place(name, uuid):
+    # libvirt defines no guest while another one blocks it.
+    for name, uuid in zip(("usual", "first", "later"), uuids, strict=True):
+        private_libvirt.virsh(libvirtd, "destroy", guests(name, f"<uuid>{uuid}</uuid>"))
+
+    def place(uuid):
         """Start a guest; the seconds until it is placed."""
-        guests(name, f"<uuid>{uuid}</uuid>")
+        subprocess.run(["virsh", "-q", "-c", libvirtd, "start", uuid], check=True, timeout=30)
         pid = qemu.find(ROOT, {uuid}).qemus[uuid]
         return wait_until(lambda: guest_on(pid, ONLINE[1], ONLINE[1]), 20)
 
     with fresh_policy_server(libvirtd, RARE_RESYNC) as server:
         server.policy("enforce", uuids, housekeeping=str(ONLINE[0]))
-        usual = place("usual", uuids[0])
+        usual = place(uuids[0])
         assert usual < 20, server.drift()
         with blocked(libvirtd, blocking, tmp_path):
-            first, later = place("first", uuids[1]), place("later", uuids[2])
+            first, later = place(uuids[1]), place(uuids[2])
         # Until pinner knows which guest blocks libvirt, it waits for a second or two.
         assert first < usual + 5, (usual, first, later)
         assert later < usual + 1, (usual, first, later)

@@ -36,6 +36,12 @@ class InMemoryHost:
         """The pins that the metadata of each running guest names."""
         self.defined_names: dict[str, tuple[PartPin, ...]] = {}
         """The pins that the metadata of each definition names."""
+        self.live_pins: dict[str, tuple[PartPin, ...]] = {}
+        """The pins in the XML of each running guest, before any run."""
+        self.saved: dict[str, tuple[PartPin, ...]] = {}
+        """The pins that the metadata of each saved image names."""
+        self.saved_pins: dict[str, tuple[PartPin, ...]] = {}
+        """The pins in each saved image."""
         self.marked: set[str] = set()
         """The guests that are excluded by their metadata."""
         self.cells: set[str] = set()
@@ -199,7 +205,27 @@ class InMemoryHost:
         return NamedPins(
             self.names.get(guest, ()) if running else None,
             self.defined_names.get(guest, ()) if guest in self.definitions else None,
+            None if running else self.saved.get(guest),
         )
+
+    def pins(self, guest: str) -> tuple[PartPin, ...]:
+        return self.live_pins.get(guest, ())
+
+    def restore_saved(
+        self, target: Target, pins: Collection[PartPin], former: Collection[PartPin], names: tuple[PartPin, ...]
+    ) -> None:
+        self._record((f"saved image of {target.name}", pins_text(names)))
+        own = [pin for pin in self.saved_pins[target.owner] if pin in pins and pin in self.saved[target.owner]]
+        parts = {(pin.kind, pin.part) for pin in own}
+        kept = [pin for pin in self.saved_pins[target.owner] if pin not in own]
+        self.saved_pins[target.owner] = (*kept, *(pin for pin in former if (pin.kind, pin.part) in parts))
+        self.saved[target.owner] = names
+
+    def save(self, guest: str, *pins: PartPin) -> None:
+        """The guest is saved, as virsh managedsave does it, with these pins."""
+        self.saved[guest], self.saved_pins[guest] = self.names.pop(guest, ()), pins
+        for target in [each for each in self.threads if each.owner == guest]:
+            del self.threads[target]
 
     def name_pins(self, target: Target, pins: NamedPins) -> None:
         self._record((str(target), pins_text(pins.live or pins.definition or ())))

@@ -108,7 +108,7 @@ def undo(
 
 def undo_earlier_boot(entry: Entry, host: Host, journal: Journal, *, persist: bool) -> tuple[EntryState, str]:
     """Undo the change of an entry that was made in an earlier boot of the host: ``gone``, except what a guest's
-    persistent definition still has."""
+    persistent definition or its saved image still has."""
     match entry.change:
         case AffinityChange() as change:
             return affinity.undo_earlier_boot(entry, change, host, journal, persist=persist)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pinner.apply.converge import PASSES, converge
 from pinner.apply.ports import Host, Journal
 from pinner.apply.steps.heirs import restore_heirs
+from pinner.apply.steps.metadata import is_named, is_saved
 from pinner.apply.steps.prior_masks import PriorMasks
 from pinner.model.change import PINNED, AffinityChange, ThreadKey, ThreadMask, masks_of
 from pinner.model.errors import ApplyFailed, Gone, PinnerError
@@ -179,21 +180,26 @@ def undo(
             problems.append(f"the persistent definition: {error}")
     if problems:
         return "stuck", "; ".join(problems)
+    if gone and change.target.kind in PINNED and is_saved(change.target.owner, host):
+        gone = ""
     return ("gone", gone) if gone else ("undone", "")
 
 
 def undo_earlier_boot(
     entry: Entry, change: AffinityChange, host: Host, journal: Journal, *, persist: bool
 ) -> tuple[EntryState, str]:
-    """Undo a change that was made in an earlier boot of the host: only a definition can still have it.
+    """Undo a change that was made in an earlier boot of the host: only a definition or a saved image can still have it.
 
-    A guest that was started from that definition has the change's pins again, in new threads. No thread passes for one
-    of the change by its id and start time.
+    A guest that was started from one of them has the change's pins again, in new threads. No thread passes for one of
+    the change by its id and start time.
     """
-    if not persist or change.target.kind not in PINNED:
+    if change.target.kind not in PINNED:
         return "gone", EARLIER_BOOT
-    change = replace(change, before=tuple(map(of_no_thread, change.before)))
-    return undo(replace(entry, found=(), heirs=()), change, host, journal, persist=True, force=False, repin=False)
+    if not persist and not is_named(change, host):
+        return ("undone", "") if is_saved(change.target.owner, host) else ("gone", EARLIER_BOOT)
+    change, entry = replace(change, before=tuple(map(of_no_thread, change.before))), replace(entry, found=(), heirs=())
+    state, why = undo(entry, change, host, journal, persist=persist, force=False, repin=False)
+    return (state, EARLIER_BOOT if state == "gone" and not persist else why)
 
 
 def of_no_thread(mask: ThreadMask) -> ThreadMask:

@@ -49,7 +49,19 @@ def _change(pinned: Target, pins: tuple[PartPin, ...], host: Host) -> MetadataCh
         # The step asks again, and only this guest fails.
         found = NamedPins(None, None)
     target = Target("metadata", pinned.owner, None, pinned.name)
-    return MetadataChange(target, found.live or (), found.definition or (), pins, REASON)
+    parts = {(pin.kind, pin.part) for pin in pins}
+    former = tuple(pin for pin in _former(pinned.owner, host) if (pin.kind, pin.part) in parts)
+    return MetadataChange(target, found.live or (), found.definition or (), pins, REASON, former)
+
+
+def _former(guest: str, host: Host) -> tuple[PartPin, ...]:
+    """The pins of the running guest. Raises Gone."""
+    try:
+        return host.pins(guest)
+    except Gone:
+        raise
+    except PinnerError:
+        return ()  # The step asks libvirt again, and only this guest fails.
 
 
 def is_made(change: MetadataChange, host: Host) -> bool:
@@ -80,9 +92,10 @@ class MetadataStep:
             why = f"another program changed it just now: it names {pins_text(now.live)}"
             raise ApplyFailed(str(change.target), why)
         self.touched = True
-        wanted = NamedPins(
-            overlaid(change.live, change.pins),
-            overlaid(change.definition, change.pins) if self._persist else now.definition,
+        wanted = replace(
+            now,
+            live=overlaid(change.live, change.pins),
+            definition=overlaid(change.definition, change.pins) if self._persist else now.definition,
         )
         _write(change.target, wanted, host, persist=self._persist)
 
@@ -96,14 +109,18 @@ def undo(change: MetadataChange, host: Host, *, persist: bool, rewrite: bool) ->
     """
     try:
         now = host.named_pins(change.target.owner)
-        wanted = NamedPins(
-            None if now.live is None else restored(now.live, change.live, change.pins),
-            None if now.definition is None else restored(now.definition, change.definition, change.pins),
+        wanted = replace(
+            now,
+            live=None if now.live is None else restored(now.live, change.live, change.pins),
+            definition=None if now.definition is None else restored(now.definition, change.definition, change.pins),
         )
         if not persist:
             wanted = replace(wanted, definition=now.definition)
         if wanted != now or rewrite:
             _write(change.target, wanted, host, persist=persist)
+        if now.saved:
+            names = restored(now.saved, change.live, change.pins)
+            host.restore_saved(change.target, change.pins, change.former, names)
     except Gone as error:
         return "gone", str(error)
     except PinnerError as error:
@@ -112,9 +129,12 @@ def undo(change: MetadataChange, host: Host, *, persist: bool, rewrite: bool) ->
 
 
 def undo_earlier_boot(change: MetadataChange, host: Host, *, persist: bool) -> tuple[EntryState, str]:
-    """Undo a change that was made in an earlier boot of the host: only a definition can still have it, and a guest that
-    was started from that definition."""
-    return undo(as_started(change), host, persist=True, rewrite=False) if persist else ("gone", EARLIER_BOOT)
+    """Undo a change that was made in an earlier boot of the host: only a definition or a saved image can still have it,
+    and a guest that was started from one of them."""
+    if persist:
+        return undo(as_started(change), host, persist=True, rewrite=False)
+    state, why = undo(change, host, persist=False, rewrite=False)
+    return (state, EARLIER_BOOT if state == "gone" else why)
 
 
 def as_started(change: MetadataChange) -> MetadataChange:
@@ -122,11 +142,39 @@ def as_started(change: MetadataChange) -> MetadataChange:
     return replace(change, live=change.definition)
 
 
+def keeps_pins(guest: str, host: Host) -> bool:
+    """Whether pinner's metadata of the guest (by UUID) still names pins, in the running guest or in its saved image."""
+    try:
+        found = host.named_pins(guest)
+    except Gone:
+        return False
+    except PinnerError:
+        return True  # not known
+    return bool(found.live or found.saved)
+
+
+def is_named(change: AffinityChange, host: Host) -> bool:
+    """Whether the metadata of the running guest names the pin of the change."""
+    target = change.target
+    with suppress(PinnerError):
+        return PartPin(target.kind, target.part, change.after) in (host.named_pins(target.owner).live or ())
+    return False
+
+
+def is_saved(guest: str, host: Host) -> bool:
+    """Whether the guest (by UUID) has a saved image whose metadata names pins: the undo of the metadata restores it."""
+    with suppress(PinnerError):
+        return bool(host.named_pins(guest).saved)
+    return False
+
+
 def joined(first: MetadataChange, later: MetadataChange, *, persist: bool, persisted: bool) -> MetadataChange:
     """Two changes of one guest as one. ``persist``: the later one changed the definition; ``persisted``: so did the
     first."""
     definition = later.definition if persist and not persisted else first.definition
-    return replace(first, pins=(*first.pins, *later.pins), definition=definition)
+    known = {(pin.kind, pin.part) for pin in first.pins}
+    former = (*first.former, *(pin for pin in later.former if (pin.kind, pin.part) not in known))
+    return replace(first, pins=(*first.pins, *later.pins), definition=definition, former=former)
 
 
 def _write(target: Target, wanted: NamedPins, host: Host, *, persist: bool) -> None:

@@ -307,7 +307,7 @@ def test_the_changes_of_earlier_boots_are_gone_from_the_journal(host, journal):
         assert journal.run(name).boot == boot
         for tid, mask in host.before.items():
             host.move(tid, mask)
-    assert journal.end_earlier_boots("boot-2", NOON) == 5
+    assert journal.end_earlier_boots("boot-2", NOON, lambda _: False) == 5
     found = {name: [entry.state for entry in journal.entries(name)] for name in ("run-1", "run-2", "run-3")}
     assert found == {"run-1": ["gone"] * 4, "run-2": ["done"] * 3 + ["gone"], "run-3": ["done"] * 4}
-    assert journal.end_earlier_boots("boot-2", NOON) == 0
+    assert journal.end_earlier_boots("boot-2", NOON, lambda _: False) == 0

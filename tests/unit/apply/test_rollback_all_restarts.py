@@ -7,6 +7,7 @@ from support.in_memory_host import InMemoryHost, daemon, emulator, vcpu
 from support.values import MEMBER, NOON, cpus, isolated, make_run
 
 from pinner.apply import executor, recover
+from pinner.apply.steps.metadata import keeps_pins
 from pinner.model.change import StateChange, Target
 from pinner.model.errors import ApplyFailed
 from pinner.model.journal import Run
@@ -41,7 +42,7 @@ def rollback_all(host: InMemoryHost, journal, name: str = "all", boot: str = "bo
 def restart_host(host: InMemoryHost, journal, boot: str = "boot-2") -> None:
     """The agent of the new boot has started. All threads have the ids and start times of the boot before."""
     host.boot = boot
-    journal.end_earlier_boots(boot, NOON)
+    journal.end_earlier_boots(boot, NOON, lambda guest: keeps_pins(guest, host))
     host.writes.clear()
 
 

@@ -1,0 +1,64 @@
+"""pinner's pins in a domain's XML that libvirt has stored: in the saved image of a guest. Pure.
+
+`virsh managedsave` stores the XML of the running guest, with its pins and its metadata, and the next start uses it.
+"""
+
+from collections.abc import Collection
+
+from lxml import etree
+
+from pinner.model import pins_metadata
+from pinner.model.change import PartPin
+
+_TAGS = {kind: tag for tag, kind in pins_metadata.PIN_TAGS.items()}
+_PARSER = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True)
+
+
+def pins_in(xml: str) -> tuple[PartPin, ...]:
+    """Every pin of a domain's XML, whoever made it."""
+    return pins_metadata.written(_tree(xml))
+
+
+def named_in(xml: str) -> tuple[PartPin, ...]:
+    """The pins that pinner's metadata in a domain's XML names."""
+    return pins_metadata.named(_tree(xml))
+
+
+def restored(xml: str, pins: Collection[PartPin], former: Collection[PartPin], names: Collection[PartPin]) -> str:
+    """The domain's XML in which each pin of ``pins`` that the metadata names is replaced by that of ``former``, or
+    removed if its part had none. The metadata then has ``names``. Everything else stays."""
+    domain = _tree(xml)
+    before = {(pin.kind, pin.part): pin for pin in former}
+    for element, pin in pins_metadata.own_elements(domain):
+        if pin not in pins:
+            continue
+        if earlier := before.get((pin.kind, pin.part)):
+            element.set("cpuset", str(earlier.cpus))
+        else:
+            _remove(element)
+    for metadata in domain.findall("metadata"):
+        for element in metadata.findall(f"{{{pins_metadata.NAMESPACE}}}pins"):
+            _rename(element, names)
+    for name in ("cputune", "metadata"):
+        for element in domain.findall(name):
+            if not len(element):
+                _remove(element)
+    return etree.tostring(domain, encoding="unicode")
+
+
+def _rename(element: etree._Element, names: Collection[PartPin]) -> None:
+    """Let an element <pinner:pins> name these pins; without pins it is removed."""
+    if not names:
+        _remove(element)
+        return
+    element[:] = [etree.Element(f"{{{pins_metadata.NAMESPACE}}}pin", pins_metadata.attributes(pin)) for pin in names]
+
+
+def _remove(element: etree._Element) -> None:
+    parent = element.getparent()
+    if parent is not None:
+        parent.remove(element)
+
+
+def _tree(xml: str) -> etree._Element:
+    return etree.fromstring(xml, _PARSER)
