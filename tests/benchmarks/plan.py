@@ -1,19 +1,22 @@
 """The time of a plan for a host of 512 CPUs, 8 nodes and 100 guests, per strategy, compared with Nova's placement.
 
-Run ``python tests/benchmarks/plan.py``. Nova places one guest per call (``numa_fit_instance_to_host``, with pinned
-vCPUs), so its figure is the sum over the same guests; each call knows the CPUs that the earlier calls used. A plan of
-pinner does more: it includes processes, emulators, the difference to the current state, the rules and the score.
+Run ``python tests/benchmarks/plan.py``. Nova fits one guest per call (``numa_fit_instance_to_host``, with pinned vCPUs)
+and books it (``numa_usage_from_instance_numa``), so that the next call knows the CPUs in use. Its figure is the sum of
+both calls over the same guests, on the CPUs that a plan of pinner gives to vCPUs. A plan of pinner does more: it
+includes processes, emulators, the difference to the current state, the rules and the score.
 """
 
+import contextlib
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1]))
 
+from benchmarks import nova_peer
 from support.hosts import GIB, cpus, guest, interleaved, process, snapshot
 
 from pinner import codec
@@ -56,61 +59,6 @@ def ours(strategy: str) -> Callable[[], float]:
     return lambda: timed(plan, before, "s", request)[0]
 
 
-def novas() -> Callable[[], float]:
-    """A function that measures the milliseconds of Nova's placement of the same guests; raises ImportError.
-
-    Nova may use the CPUs that a plan of pinner gives to vCPUs. The time of updating Nova's usage is not included.
-    """
-    from nova import objects
-    from nova.virt import hardware
-
-    objects.register_all()
-    before = host("isolated")
-    pool = before.topology.isolated
-
-    def cell(node):
-        mine = node.cpus & pool
-        cores = {cpu.siblings.ids for cpu in before.topology.cpus if cpu.id in mine}
-        return objects.NUMACell(
-            id=node.id,
-            cpuset=set(),
-            pcpuset=set(mine),
-            memory=node.memory_kib // 1024,
-            cpu_usage=0,
-            memory_usage=0,
-            pinned_cpus=set(),
-            siblings=[set(core) for core in cores],
-            mempages=[objects.NUMAPagesTopology(size_kb=4, total=node.memory_kib // 4, used=0)],
-            socket=node.id,
-        )
-
-    def wanted(one):
-        return objects.InstanceNUMATopology(
-            cells=[
-                objects.InstanceNUMACell(
-                    id=0,
-                    cpuset=set(),
-                    pcpuset={vcpu.id for vcpu in one.vcpus},
-                    memory=one.memory_kib // 1024,
-                    cpu_policy="dedicated",
-                    cpu_thread_policy="prefer",
-                )
-            ]
-        )
-
-    def place_all() -> float:
-        host_topology = objects.NUMATopology(cells=[cell(node) for node in before.topology.nodes])
-        total = 0.0
-        for one in sorted(before.guests, key=lambda each: -len(each.vcpus)):
-            took, placed = timed(hardware.numa_fit_instance_to_host, host_topology, wanted(one), provider_mapping={})
-            assert placed is not None, one.name
-            host_topology = hardware.numa_usage_from_instance_numa(host_topology, placed)
-            total += took
-        return total
-
-    return place_all
-
-
 def timed(call: Callable[..., Any], *arguments: object, **more: object) -> tuple[float, Any]:
     """The milliseconds of CPU time of one call, and its result."""
     began = time.process_time()
@@ -118,21 +66,37 @@ def timed(call: Callable[..., Any], *arguments: object, **more: object) -> tuple
     return (time.process_time() - began) * 1000, answer
 
 
+@contextlib.contextmanager
+def novas() -> Iterator[Callable[[], float]]:
+    """A function that measures the milliseconds in which Nova fits and books the same guests. Raises NovaMissing."""
+    before = host("isolated")
+    guests = sorted(before.guests, key=lambda each: -len(each.vcpus))
+
+    def place_all() -> float:
+        fitted = nova.place(before.topology, before.topology.isolated, guests)
+        assert None not in fitted.places.values()
+        return fitted.cpu_ms
+
+    with nova_peer.running() as nova:
+        yield place_all
+
+
 def rows() -> list[dict[str, str]]:
     """One row for each strategy: medians in milliseconds and their ratios."""
     methods = {strategy: ours(strategy) for strategy in ("shared-pool", "numa-local", "isolated")}
-    try:
-        methods["nova"] = novas()
-    except ImportError:
-        print("nova not installed", file=sys.stderr)
-    runs = [[method() for method in methods.values()] for _ in range(REPETITIONS)]
+    with contextlib.ExitStack() as stack:
+        missing = ""
+        try:
+            methods["nova"] = stack.enter_context(novas())
+        except nova_peer.NovaMissing as error:
+            missing = str(error)
+        runs = [[method() for method in methods.values()] for _ in range(REPETITIONS)]
     medians = dict(zip(methods, map(statistics.median, zip(*runs, strict=True)), strict=True))
     nova = medians.pop("nova", None)
     table = []
     for strategy, mine in medians.items():
         row = {"what": f"plan, {strategy}, {2 * CORES} CPUs, {GUESTS} guests", "ours": f"{mine:.1f} ms"}
-        if nova is not None:
-            row |= {"nova": f"{nova:.1f} ms", "nova / ours": f"{nova / mine:.2f}"}
+        row |= {"nova": missing} if nova is None else {"nova": f"{nova:.1f} ms", "nova / ours": f"{nova / mine:.2f}"}
         table.append(row)
     return table
 
