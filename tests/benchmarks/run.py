@@ -8,7 +8,18 @@ import sys
 from datetime import date
 from pathlib import Path
 
-BENCHMARKS = ("scan", "plan", "years", "apply", "reconcile_latency", "spawn", "watch", "load")
+BENCHMARKS = (
+    "scan",
+    "plan",
+    "comparison",
+    "serialisation",
+    "years",
+    "apply",
+    "reconcile_latency",
+    "spawn",
+    "watch",
+    "load",
+)
 
 
 def machine() -> str:

@@ -1,0 +1,73 @@
+import pytest
+from benchmarks import comparison, serialisation
+from benchmarks.comparison import HOSTS, Case
+from benchmarks.generated import Shape
+from benchmarks.quality import Quality
+from benchmarks.timing import Time, in_turns, line
+
+SMALL = Shape(64, 2, 4)
+
+
+@pytest.mark.parametrize("mix", ["friendly", "any"])
+def test_every_contender_places_the_same_guests_and_its_quality_is_counted(mix):
+    rows = list(comparison.measured(Case.of(SMALL, 10, mix), None))
+    assert [row["peer"] for row in rows[:-1]] == [
+        "cpumanager's rules",
+        "cpumanager's rules, caches aligned",
+        "titus-isolate's greedy rules",
+    ]
+    for row in rows[:-1]:
+        assert row["quality"].endswith("unplaced 0")
+        assert row["their quality"].endswith("unplaced 0")
+        assert float(row["theirs / ours"]) > 0
+
+
+def test_a_row_without_nova_says_how_to_get_it():
+    *_, last = comparison.measured(Case.of(SMALL, 10, "friendly"), None)
+    assert "tox run -e nova" in last["peer"]
+    assert "theirs" not in last
+
+
+def test_the_hosts_have_64_to_1024_cpus_and_10_to_400_guests():
+    assert [shape.cpus for shape, _ in HOSTS] == [64, 128, 256, 512, 1024]
+    assert (min(count for _, count in HOSTS), max(count for _, count in HOSTS)) == (10, 400)
+
+
+def test_a_snapshot_is_read_anew_for_each_plan():
+    case = Case.of(SMALL, 10, "any")
+    first, second = case.snapshot(), case.snapshot()
+    assert first == second
+    assert first.topology is not second.topology
+
+
+def test_methods_are_measured_in_turns_at_least_three_times():
+    calls = []
+
+    def method(name):
+        return lambda: calls.append(name) or Time(len(calls), 0.0)
+
+    times = in_turns({"a": method("a"), "b": method("b")})
+    assert calls[:6] == ["a", "b", "a", "b", "a", "b"]
+    assert times["b"].cpu - times["a"].cpu == 1
+
+
+def test_a_ratio_is_that_of_the_cpu_times():
+    row = line("x", Time(2.0, 50.0), Quality(1, 2, 3, 4), peer="nova", theirs=Time(9.0, 10.0))
+    assert row == {
+        "what": "x",
+        "ours": "2.00 ms (wall 50.0)",
+        "quality": "L3 +1, shared cores 2, nodes +3, unplaced 4",
+        "peer": "nova",
+        "theirs": "9.00 ms (wall 10.0)",
+        "theirs / ours": "4.50",
+    }
+
+
+def test_values_of_a_host_are_measured_beside_json_alone():
+    case = Case.of(SMALL, 10, "any")
+    given = serialisation.Input("small", case.text, comparison.REQUEST)
+    rows = list(serialisation.values(given))
+    assert [row["what"] for row in rows] == [
+        f"{call} of a {value}, small" for value in ("snapshot", "plan") for call in ("hash", "dump", "load")
+    ]
+    assert all(row["theirs / ours"] for row in rows)
