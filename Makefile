@@ -1,7 +1,8 @@
 # make demo   watch pinner place three guests and roll back (KEEP=1 leaves the service running)
 # make test   run every test
 # make setup  install the Debian packages and .venv that all other targets need
-# make bench  measure scan, plan and apply
+# make bench  measure scan, plan, apply and more beside their peers, as one table (ARGS=plan: only that)
+# make bench-compare REV=main  report what became slower since a revision (ARGS=plan: only that)
 # make test-kills  SIGKILL at every point of an apply, a rollback and a recovery
 # make test-faults  random scenarios of guests, daemons, plans, faults and kills: 20 new seeds, 5 minutes each (SEEDS=3 MINUTES=1, or SEED=7)
 # make test-hung  one guest hangs for an hour under an enforced policy while others start (MINUTES=5)
@@ -13,13 +14,13 @@
 # make test-lab  test every strategy on every topology of the lab (ARGS="-k two-socket")
 
 PYTHON ?= /usr/bin/python3
-SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo --preserve-env=PINNER_MACHINES,PINNER_NOVA_SAMPLES,PINNER_LAB_CACHE)
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo --preserve-env=PINNER_MACHINES,PINNER_NOVA_PYTHON,PINNER_NOVA_SAMPLES,PINNER_LAB_CACHE)
 ARGS ?=
 TOPOLOGY ?= two-socket
 SEEDS ?= 20
 MESSAGES ?= 100000
 
-.PHONY: help demo test setup test-kills test-faults test-hung fuzz-agent faults checks bench lab captures test-lab sample lint
+.PHONY: help demo test setup test-kills test-faults test-hung fuzz-agent faults checks bench bench-compare lab captures test-lab sample lint
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -77,6 +78,10 @@ test-lab: setup
 
 bench: setup
 	@$(SUDO) .venv/bin/python tests/benchmarks/run.py $(ARGS)
+
+bench-compare: setup
+	@test -n "$(REV)" || { echo "bench-compare: name a revision, for instance REV=main" >&2; exit 2; }
+	@.venv/bin/python tests/benchmarks/compare.py $(REV) $(ARGS)
 
 sample: setup
 	.venv/bin/tox run -e docs

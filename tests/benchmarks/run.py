@@ -1,12 +1,17 @@
 """Every benchmark, as one Markdown table with the machine named: `make bench`."""
 
 import argparse
-import importlib
 import os
-import platform
 import sys
-from datetime import date
+from datetime import UTC, datetime
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from benchmarks import history
+from benchmarks.bounded import measure
+from benchmarks.table import markdown
+from benchmarks.timing import Row
 
 BENCHMARKS = (
     "scan",
@@ -20,34 +25,48 @@ BENCHMARKS = (
     "watch",
     "load",
 )
+BOUND = 900.0
+"""Seconds for one benchmark, unless it has a bound of its own."""
+BOUNDS = {"reconcile_latency": 330.0}
+"""Two subjects of at most two minutes each, and the start of the server."""
 
 
-def machine() -> str:
-    """The machine of the measurements: CPUs, kernel and Python."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    model = models[0] if models else platform.machine()
-    return f"{os.cpu_count()} CPUs ({model}), Linux {platform.release()}, Python {platform.python_version()}"
+def parser() -> argparse.ArgumentParser:
+    """The parser of the command line."""
+    made = argparse.ArgumentParser(
+        description="Measure, and print one Markdown table. All of it takes about ten minutes on an idle machine.",
+        epilog="A benchmark that does not end within its bound is ended; the table has the rows that it measured.",
+    )
+    made.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHMARKS)} (default: all)")
+    made.add_argument(
+        "--bound", type=float, metavar="SECONDS", help=f"the bound of each benchmark (default: {BOUND:g})"
+    )
+    made.add_argument("--history", type=Path, default=history.HISTORY, metavar="FILE", help="default: %(default)s")
+    return made
+
+
+def known(made: argparse.ArgumentParser, names: list[str]) -> tuple[str, ...]:
+    """The benchmarks of these names, or all. Ends the program with a message for an unknown name."""
+    if unknown := [name for name in names if name not in BENCHMARKS]:
+        made.error(f"unknown benchmark {unknown[0]}; choose from {', '.join(BENCHMARKS)}")
+    return tuple(names) or BENCHMARKS
 
 
 def main() -> None:
-    """Run the wanted benchmarks and print their table."""
-    parser = argparse.ArgumentParser(description="Measure, and print one Markdown table. All of it takes some minutes.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHMARKS)} (default: all)")
-    names = parser.parse_args().names or BENCHMARKS
-    if unknown := [name for name in names if name not in BENCHMARKS]:
-        parser.error(f"unknown benchmark {unknown[0]}; choose from {', '.join(BENCHMARKS)}")
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    table = []
-    for name in names:
+    """Run the wanted benchmarks, print their table and add it to the history."""
+    made = parser()
+    arguments = made.parse_args()
+    rows: list[Row] = []
+    load = os.getloadavg()
+    for name in known(made, arguments.names):
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
-        table += importlib.import_module(name).rows()
-    columns = list(dict.fromkeys(column for row in table for column in row))
-    print(f"{machine()}, {date.today()}\n")
-    print(f"| {' | '.join(columns)} |")
-    print(f"|{'---|' * len(columns)}")
-    for row in table:
-        print(f"| {' | '.join(row.get(column, '') for column in columns)} |")
+        found = measure(name, arguments.bound or BOUNDS.get(name, BOUND))
+        rows += found.rows
+        if found.problem:
+            rows.append({"what": name, "ours": found.problem})
+    print(f"{history.machine_text()}, {datetime.now(UTC).date()}, load {load[0]:.1f} when it began\n")
+    print(markdown(rows))
+    history.append(arguments.history, load, rows)
 
 
 if __name__ == "__main__":

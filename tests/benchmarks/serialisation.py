@@ -96,7 +96,9 @@ def command(given: Input) -> Row:
     with tempfile.NamedTemporaryFile(prefix="pinner-bench-", suffix=".json") as file:
         Path(file.name).write_bytes(given.text)
         asked = ["plan", "--snapshot", file.name, "--strategy", given.request.strategy]
-        planning, nothing = [sys.executable, "-c", COMMAND, *asked], [sys.executable, "-c", "pass"]
+        # -P: a pinner in the working directory is not imported instead of the one that is measured.
+        python = [sys.executable, "-P", "-c"]
+        planning, nothing = [*python, COMMAND, *asked], [*python, "pass"]
         times = in_turns({"ours": lambda: _run(planning), "theirs": lambda: _run(nothing)})
     return line(f"pinner plan --snapshot, {given.name}", times["ours"], peer="python -c pass", theirs=times["theirs"])
 

@@ -160,23 +160,30 @@ def by_hook(server: PolicyServer, folder: Path, guest: str, times: int) -> dict[
     return found
 
 
-def rows(starts: int = STARTS) -> list[dict[str, str]]:
+def rows(starts: int = STARTS) -> Iterator[dict[str, str]]:
     """A row for each interface; no rows where no guest can run."""
     if why := private_libvirt.missing():
         print(f"spawns are not measured: {why}", file=sys.stderr)
-        return []
+        return
     # Without a handler libvirt prints every error to the terminal, although it raises it too.
     libvirt.registerErrorHandler(lambda *_: None, None)
     with host() as (server, uri, folder), tempfile.TemporaryDirectory(dir=folder) as work:
         spawner = Spawner(server, uri)
-        found = {f"start to placed, event of libvirt, {starts} guests": [spawner.spawn() for _ in range(starts)]}
+        times = max(starts, TIMES)
+        yield from _row(f"start to placed, event of libvirt, {starts} guests", [spawner.spawn() for _ in range(starts)])
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            found[f"the same, {AT_ONCE} at once"] = list(pool.map(spawner.spawn, range(AT_ONCE)))
+            yield from _row(f"the same, {AT_ONCE} at once", list(pool.map(spawner.spawn, range(AT_ONCE))))
         with spawner.guest() as (domain, _):
-            guest, times = domain.UUIDString(), max(starts, TIMES)
-            found[f"event to placed, notification, {times} times"] = notifications(server, Path(work), guest, times)
-            found |= by_hook(server, Path(work), guest, times)
-    return [{"what": what, "ours": _text(seconds)} for what, seconds in found.items() if seconds]
+            guest = domain.UUIDString()
+            published = notifications(server, Path(work), guest, times)
+            yield from _row(f"event to placed, notification, {times} times", published)
+            for what, seconds in by_hook(server, Path(work), guest, times).items():
+                yield from _row(what, seconds)
+
+
+def _row(what: str, seconds: list[float]) -> Iterator[dict[str, str]]:
+    if seconds:
+        yield {"what": what, "ours": _text(seconds)}
 
 
 def _text(seconds: list[float]) -> str:

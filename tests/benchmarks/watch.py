@@ -40,25 +40,23 @@ def crowd(uri: str) -> Iterator[list[str]]:
             sleeper.wait()
 
 
-def rows(seconds: float = SECONDS) -> list[dict[str, str]]:
+def rows(seconds: float = SECONDS) -> Iterator[dict[str, str]]:
     """A row for each of the server's two processes; no rows where no guest can run."""
     if why := private_libvirt.missing():
         print(f"watching is not measured: {why}", file=sys.stderr)
-        return []
+        return
     with host() as (server, uri, _), crowd(uri) as names:
         server.policy("enforce", names)
         server.wait_reconciled()
         parts = dict(zip(("agent", "API and policy"), map(psutil.Process, server.pids()), strict=True))
         before = {what: _used(process) for what, process in parts.items()}
         time.sleep(seconds)
-        return [
-            {
+        for what, process in parts.items():
+            yield {
                 "what": f"watching {PROCESSES} processes and {GUESTS} guests, {what}, {seconds:.0f} s",
                 "ours": f"{100 * (_used(process) - before[what]) / seconds:.2f} % of one CPU, "
                 f"{process.memory_info().rss / MIB:.0f} MiB resident",
             }
-            for what, process in parts.items()
-        ]
 
 
 def _used(process: psutil.Process) -> float:

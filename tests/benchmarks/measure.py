@@ -1,0 +1,21 @@
+"""Runs one benchmark and writes each row to a file as soon as it is measured: ``measure.py NAME FILE``."""
+
+import importlib
+import json
+import signal
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+
+def main(name: str, file: str) -> None:
+    """Measure. A SIGTERM ends the benchmark as an exception does, so that what it has started ends too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with Path(file).open("a") as rows:
+        for row in importlib.import_module(f"benchmarks.{name}").rows():
+            print(json.dumps(row), file=rows, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
