@@ -17,6 +17,7 @@ BENCHMARKS = (
     "scan",
     "plan",
     "comparison",
+    "churn",
     "serialisation",
     "years",
     "apply",
