@@ -39,6 +39,7 @@ from pinner.host.ovsdb import Ovsdb
 from pinner.host.own_pins import OwnPins
 from pinner.host.reading.sampler import take_reading
 from pinner.host.reservations import AffinityOwners
+from pinner.host.sampling import Scanner
 from pinner.model.errors import Invalid, NotFound, StoreUnavailable
 from pinner.model.nova import NovaConf, NovaSets, configured, cpus
 from pinner.model.nova_report import Listening
@@ -172,7 +173,7 @@ def local_agent(
     placed = LastMasks(journal)
     sets, read_nova = nova_sets(config), nova_reader(config)
     owners = AffinityOwners.of(config.host.affinity_owners)
-    ovsdb = Ovsdb(Path(config.host.ovsdb))
+    ovsdb, scanner = Ovsdb(Path(config.host.ovsdb)), Scanner(LIVE)
 
     def take(sample_seconds: float) -> Snapshot:
         return take_snapshot(
@@ -188,6 +189,7 @@ def local_agent(
             owners=owners,
             minimum_cores=config.host.minimum_cores,
             ovs_masks=ovsdb.masks,
+            scanner=scanner,
             now=now,
             sleep=sleep,
         )

@@ -12,6 +12,7 @@ from pinner.host.guests import without_recorded_pins
 from pinner.host.immovable import classify
 from pinner.host.kernel import boot_id
 from pinner.host.reservations import NO_OWNERS, AffinityOwners, with_reservations
+from pinner.host.sampling import Scanner
 from pinner.host.sysfs import read_topology
 from pinner.host.sysfs_nodes import overlaps
 from pinner.model.cpuset import CpuSet
@@ -56,17 +57,19 @@ def take_snapshot(
     owners: AffinityOwners = NO_OWNERS,
     minimum_cores: int = 1,
     ovs_masks: Callable[[], OvsMasks] = OvsMasks,
+    scanner: Scanner | None = None,
 ) -> Snapshot:
     """Take a snapshot of the machine below ``root``; ``sample_seconds`` lie between the two samples (0: no loads).
 
     On a captured machine pinner measures no load and does not ask libnuma. ``own`` are pinner's process ids, ``placed``
     the masks that it set, and ``pins`` gives the pins that it made on guests (by UUID). ``sets`` are Nova's CPU sets
     from pinner's configuration; a set that is not configured there is read from ``nova``, and stays unknown where that
-    is unreadable. ``owners`` and ``minimum_cores`` are configured, too; ``ovs_masks`` reads Open vSwitch's database.
+    is unreadable. ``owners`` and ``minimum_cores`` are configured, too; ``ovs_masks`` reads Open vSwitch's database;
+    ``scanner`` knows what an earlier snapshot of ``root`` has read.
     Raises Invalid for a root without CPUs, and HostUnreachable or NotPermitted where libvirt does not answer.
     """
     sample_seconds = sample_seconds if root == LIVE else 0.0
-    processes = procfs.sample(root, sample_seconds, sleep, clock)
+    processes = (scanner or Scanner(root)).sample(sample_seconds, sleep, clock)
     topology = read_topology(root)
     guests = _without_recorded_pins(libvirt.guests(root), pins) if libvirt else ()
     baseline = baseline_of(root, topology, placed)

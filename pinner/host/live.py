@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import assert_never
 
-from pinner.host import affinity, cgroups, evidence, files, lineage, memory, procfs, qemu
+from pinner.host import affinity, cgroups, evidence, files, lineage, memory, procfs, qemu, sampling
 from pinner.host.guests import cell_pins, pinned_by_nova
 from pinner.host.libvirt import Libvirt
 from pinner.host.own_pins import OwnPins
@@ -72,7 +72,7 @@ class LiveHost:
                 case "workqueue", None:
                     return ()
                 case "partition", None:
-                    threads = procfs.Sampler(ROOT).movable()
+                    threads = sampling.Sampler(ROOT).movable()
                     return tuple(ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)
                 case "vhost", int(tid):
                     return (affinity.mask(tid),)
@@ -86,7 +86,7 @@ class LiveHost:
 
     def kernel_threads(self) -> frozenset[ThreadKey]:
         """See Host."""
-        return frozenset(thread.key for thread in procfs.Sampler(ROOT).movable(kernel=True))
+        return frozenset(thread.key for thread in sampling.Sampler(ROOT).movable(kernel=True))
 
     def pin(self, target: Target, cpus: CpuSet, *, persist: bool) -> None:
         """See Host. CPUs that are absent or offline are refused before libvirt is called: libvirt drops them silently,

@@ -1,4 +1,4 @@
-"""Reads processes and threads from /proc (or a captured one), and measures their loads between two samples.
+"""Reads the files of processes and threads in /proc, or in a captured one.
 
 Source: the kernel's Documentation/filesystems/proc.rst. Processes and threads that end meanwhile are left out. A
 thread's name is its ``comm``, which may contain any bytes; undecodable bytes are escaped.
@@ -7,8 +7,7 @@ A compute host often has ten thousand threads. For speed, paths are strings here
 """
 
 import os
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from pinner.host.cpusets import parse_rows
 from pinner.host.files import Folder, decode, numbers, read, read_start
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone, Invalid
-from pinner.model.process import Immovable, Process, RealTime, Thread
+from pinner.model.process import Immovable, RealTime, Thread
 
 PF_KTHREAD = 0x00200000
 PF_NO_SETAFFINITY = 0x04000000
@@ -33,7 +32,8 @@ snapshot too large for its readers."""
 _REALTIME: dict[int, RealTime] = {1: "fifo", 2: "rr", 6: "deadline"}
 """The real-time scheduling policies by number (include/uapi/linux/sched.h)."""
 
-_VANISHED = (OSError, ValueError, IndexError, Invalid)
+VANISHED = (OSError, ValueError, IndexError, Invalid)
+"""What a reader raises where a process or thread has ended."""
 
 
 class Stat(NamedTuple):
@@ -49,41 +49,42 @@ class Stat(NamedTuple):
     realtime: RealTime
 
 
-class StatSample(NamedTuple):
-    """The content of a stat file, and the time of the read in seconds of the caller's clock."""
+class ThreadFiles(NamedTuple):
+    """A thread, its load not measured, and what was read of it: its stat file, parsed too, and its schedstat file."""
 
-    stat: bytes
-    at: float
+    thread: Thread
+    data: bytes
+    stat: Stat
+    schedstat: bytes
 
 
 def started(root: Path, pid: int) -> int:
     """The start time of a process or thread, in clock ticks after boot. Raises Gone."""
     try:
         return parse_stat(read(f"{root}/proc/{pid}/stat")).started
-    except _VANISHED:
+    except VANISHED:
         raise Gone(f"process {pid}") from None
 
 
 def threads_of(root: Path, pid: int) -> tuple[Thread, ...]:
     """The threads of one process by ascending id, without loads. Raises Gone."""
-    threads = Sampler(root).threads(pid)
+    try:
+        with Folder(f"{root}/proc/{pid}") as folder:
+            threads = tuple(each.thread for each in _files_in(root, pid, folder))
+    except VANISHED:
+        threads = ()
     if not threads:
         raise Gone(f"process {pid}")
     return threads
 
 
-def sample(
-    root: Path, seconds: float, sleep: Callable[[float], None], clock: Callable[[], float]
-) -> tuple[Process, ...]:
-    """Every process by ascending pid, with its threads and their loads over ``seconds`` (0: not measured).
-
-    ``clock`` returns monotonic seconds. No ``immovable_reason`` other than ``per-cpu`` is set.
-    """
-    sampler = Sampler(root, clock)
-    if seconds > 0:
-        sampler.first()
-        sleep(seconds)
-    return sampler.second()
+def _files_in(root: Path, pid: int, folder: int) -> Iterator[ThreadFiles]:
+    for tid in numbers(f"{root}/proc/{pid}/task"):
+        try:
+            found = thread_files(folder, f"task/{tid}/", tid)
+        except VANISHED:
+            continue
+        yield found
 
 
 def parse_stat(data: bytes) -> Stat:
@@ -96,101 +97,19 @@ def parse_stat(data: bytes) -> Stat:
     return Stat(name, int(fields[6]), int(fields[11]) + int(fields[12]), int(fields[19]), realtime)
 
 
-class Sampler:
-    """Takes two samples of every process and thread: the first reads CPU times, the second all facts and the loads.
+def thread_files(folder: int, below: str, tid: str, schedstat: bytes | None = None) -> ThreadFiles:
+    """Read a thread in the open folder of its process; ``schedstat`` is given where it is read already.
 
-    A kernel thread is a process of one thread. A process's stat includes threads that ended between the samples.
-    All files of a process are opened relative to its open folder, so that a new process of the same id is not mixed in.
+    Raises OSError, Busy, ValueError, IndexError, Invalid.
     """
-
-    def __init__(self, root: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._proc = f"{root}/proc"
-        self._clock = clock
-        self._processes: dict[str, StatSample] = {}
-        self._threads: dict[str, StatSample] = {}
-        self._first_at: float | None = None
-
-    def first(self) -> None:
-        """Take the first sample: the CPU time of every process and thread so far."""
-        self._first_at = self._clock()
-        for pid in numbers(self._proc):
-            try:
-                with Folder(f"{self._proc}/{pid}") as folder:
-                    sample_ = self._processes[pid] = StatSample(read("stat", folder), self._clock())
-                    if parse_stat(sample_.stat).flags & PF_KTHREAD:
-                        self._threads[pid] = sample_
-                    else:
-                        self._sample_threads(folder, pid)
-            except _VANISHED:
-                continue
-
-    def second(self) -> tuple[Process, ...]:
-        """Take the second sample: every process by ascending pid."""
-        return tuple(process for pid in numbers(self._proc) if (process := self._process(pid)))
-
-    def movable(self, *, kernel: bool = False) -> tuple[Thread, ...]:
-        """Every thread of the machine except per-CPU kernel threads, by ascending id. ``kernel``: only kernel ones."""
-        processes = (process for process in self.second() if process.kernel or not kernel)
-        threads = (thread for process in processes for thread in process.threads)
-        found = (thread for thread in threads if thread.immovable_reason != "per-cpu")
-        return tuple(sorted(found, key=lambda thread: thread.tid))
-
-    def threads(self, pid: int) -> tuple[Thread, ...]:
-        """The threads of a process by ascending id, none where it has ended."""
-        try:
-            with Folder(f"{self._proc}/{pid}") as folder:
-                return self._threads_in(folder, str(pid))
-        except _VANISHED:
-            return ()
-
-    def _sample_threads(self, folder: int, pid: str) -> None:
-        for tid in numbers(f"{self._proc}/{pid}/task"):
-            try:
-                self._threads[tid] = StatSample(read(f"task/{tid}/stat", folder), self._clock())
-            except OSError:
-                continue
-
-    def _process(self, pid: str) -> Process | None:
-        try:
-            with Folder(f"{self._proc}/{pid}") as folder:
-                data = read("stat", folder)
-                stat = parse_stat(data)
-                load = self._load(self._processes.get(pid), data, stat)
-                kernel = bool(stat.flags & PF_KTHREAD)
-                unit = parse_unit(_optional("cgroup", folder))
-                command = "" if kernel else _command(folder)
-                threads = (self._thread(folder, "", pid),) if kernel else self._threads_in(folder, pid)
-        except _VANISHED:
-            return None
-        return Process(int(pid), stat.started, stat.name, command, unit, kernel, load, threads) if threads else None
-
-    def _threads_in(self, folder: int, pid: str) -> tuple[Thread, ...]:
-        threads = []
-        for tid in numbers(f"{self._proc}/{pid}/task"):
-            try:
-                threads.append(self._thread(folder, f"task/{tid}/", tid))
-            except _VANISHED:
-                continue
-        return tuple(threads)
-
-    def _thread(self, folder: int, below: str, tid: str) -> Thread:
-        data = read(f"{below}stat", folder)
-        stat = parse_stat(data)
-        load = self._load(self._threads.get(tid), data, stat)
-        affinity = parse_affinity(read(f"{below}status", folder))
-        run, delay = _schedstat(_optional(f"{below}schedstat", folder))
-        immovable_reason: Immovable = "per-cpu" if stat.flags & PF_NO_SETAFFINITY else ""
-        return Thread(int(tid), stat.started, stat.name, affinity, load, run, delay, immovable_reason, stat.realtime)
-
-    def _load(self, before: StatSample | None, data: bytes, now: Stat) -> float:
-        # Most threads sleep between the samples, and their stat files do not change at all.
-        if self._first_at is None or (before and before.stat == data):
-            return 0.0
-        ticks, since = now.ticks, self._first_at
-        if before and (then := parse_stat(before.stat)).started == now.started:
-            ticks, since = now.ticks - then.ticks, before.at
-        elapsed = self._clock() - since
-        return round(max(0, ticks) * 100 / HERTZ / elapsed, 2) if elapsed > 0 else 0.0
+    data = read(f"{below}stat", folder)
+    stat = parse_stat(data)
+    affinity = parse_affinity(read(f"{below}status", folder))
+    times = optional(f"{below}schedstat", folder) if schedstat is None else schedstat
+    run, delay = _schedstat(times)
+    immovable_reason: Immovable = "per-cpu" if stat.flags & PF_NO_SETAFFINITY else ""
+    thread = Thread(int(tid), stat.started, stat.name, affinity, 0.0, run, delay, immovable_reason, stat.realtime)
+    return ThreadFiles(thread, data, stat, times)
 
 
 @lru_cache(maxsize=4096)
@@ -205,7 +124,8 @@ def parse_unit(cgroup: bytes) -> str:
     return max((path.rstrip("/") for _, path in found), key=lambda path: path.count("/"), default="")
 
 
-def _command(folder: int) -> str:
+def command(folder: int) -> str:
+    """The command line of the process with this open folder, its first part where it is long. Raises Busy."""
     try:
         cmdline = read_start("cmdline", MAX_COMMAND, folder)
     except OSError:
@@ -232,7 +152,8 @@ def _schedstat(content: bytes) -> tuple[int | None, int | None]:
         return None, None
 
 
-def _optional(path: str, folder: int) -> bytes:
+def optional(path: str, folder: int) -> bytes:
+    """The file, empty where it cannot be read. Raises Busy."""
     try:
         return read(path, folder)
     except OSError:

@@ -1,12 +1,18 @@
-"""The CPU time of a scan: two samples of every process and thread, by pinner, by psutil, and the floor.
+"""A scan of the host: two samples of every process and thread, by pinner, by psutil, and the floor.
 
-Run ``python tests/benchmarks/scan.py [THREADS ...]``. All three run in turn, several times, and the medians are
-compared. The floor reads the same files as pinner by bare system calls, without parsing them. No scan waits, so its
-user and system time is its whole cost; unlike wall time, CPU time does not include the work of other processes.
+Run ``python tests/benchmarks/scan.py [THREADS ...]``. All run in turn, several times, and the medians are compared. No
+scan waits between its samples, so its user and system time is its whole cost; unlike wall time, CPU time does not
+include the work of other processes.
+
+The first table is a first scan, which reads everything. The floor reads the same files as pinner by bare system calls,
+without parsing them. The second is a scan after the first, while a part of the processes runs all the time. There the
+busy processes wake for a moment between two scans, so that they take no CPU from the scans.
 """
 
 import contextlib
+import ctypes
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -16,12 +22,21 @@ from pathlib import Path
 
 import psutil
 
-from pinner.host import procfs
+from pinner.host.sampling import Scanner
 
 SIZES = (200, 2_000, 10_000)
 REPETITIONS = 15
 PROCESSES = 20
 ROOT = Path("/")
+_libc = ctypes.CDLL(None)
+
+SHAPES = ((10_000, 1), (100, 100))
+"""Processes, and threads of each, in the second table."""
+
+BUSY = (0.0, 0.01, 0.1, 1.0)
+"""The part of the threads that runs between two scans."""
+
+AGAIN = 5
 
 SLEEPER = """
 import sys, threading, time
@@ -32,18 +47,47 @@ print("ready", flush=True)
 time.sleep(3600)
 """
 
+FORKER = """
+import os, signal, sys, threading
+threading.stack_size(65536)
+processes, each = map(int, sys.argv[1:])
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+def wait():
+    while True:
+        signal.sigwait({signal.SIGUSR1})
+children = []
+for _ in range(processes):
+    child = os.fork()
+    if not child:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for _ in range(each - 1):
+            threading.Thread(target=wait, daemon=True).start()
+        wait()
+    children.append(child)
+print(*children, flush=True)
+sys.stdin.read()
+for child in children:
+    os.kill(child, signal.SIGKILL)
+"""
+"""Starts processes whose threads run for a moment at SIGUSR1. It forks, because 10,000 interpreters take minutes."""
 
-def ours() -> None:
-    """The two samples of a snapshot, without the pause between them."""
-    procfs.sample(ROOT, 1.0, sleep=lambda _: None, clock=time.monotonic)
+
+Pause = Callable[[], None]
+"""What happens between the two samples."""
 
 
-def with_psutil() -> None:
+def ours(pause: Pause = lambda: None, scanner: Scanner | None = None) -> None:
+    """The two samples of a snapshot."""
+    (scanner or Scanner(ROOT)).sample(1.0, lambda _: pause(), time.monotonic)
+
+
+def with_psutil(pause: Pause = lambda: None) -> None:
     """The same facts from psutil, which gives the times and affinity of a thread, but not its name and run delay."""
     times = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             times[process.pid] = (process.cpu_times(), process.threads())
+    pause()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             process.name(), process.cmdline(), process.create_time(), process.cpu_times()
@@ -52,9 +96,10 @@ def with_psutil() -> None:
                     psutil.Process(thread.id).cpu_affinity()
 
 
-def floor() -> None:
+def floor(pause: Pause = lambda: None) -> None:
     """Read the same files as pinner: stat of every process and thread, then all files."""
     _read_all(("stat",), ("stat",))
+    pause()
     _read_all(("stat", "cgroup", "cmdline"), ("stat", "status", "schedstat"))
 
 
@@ -103,31 +148,87 @@ def threads(total: int) -> Iterator[None]:
             process.communicate()
 
 
-def timed(method: Callable[[], None]) -> float:
-    """The milliseconds of CPU time of one run."""
-    began = time.process_time()
-    method()
-    return (time.process_time() - began) * 1000
+@contextlib.contextmanager
+def family(processes: int, each: int) -> Iterator[list[int]]:
+    """Start processes of ``each`` threads; their ids."""
+    command = [sys.executable, "-c", FORKER, str(processes), str(each)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        found = list(map(int, parent.stdout.readline().split()))
+        while sum(len(tasks(pid)) for pid in found) < processes * each:
+            time.sleep(0.1)
+        yield found
+
+
+def tasks(pid: int) -> list[int]:
+    """The thread ids of a process."""
+    return [int(tid) for tid in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208 - as everywhere here
+
+
+def wake(threads: list[tuple[int, int]]) -> None:
+    """Let these threads, each with its process id, run for a moment."""
+    for pid, tid in threads:
+        _libc.tgkill(pid, tid, signal.SIGUSR1)
+    time.sleep(0.3)
+
+
+def timed(method: Callable[[Pause], None], pause: Pause = lambda: None) -> tuple[float, float]:
+    """The milliseconds of CPU time and of wall time of one run, without those of the pause in it."""
+    clocks = (time.process_time, time.perf_counter)
+    paused = [0.0, 0.0]
+
+    def pausing() -> None:
+        before = [clock() for clock in clocks]
+        pause()
+        paused[:] = [clock() - was for clock, was in zip(clocks, before, strict=True)]
+
+    began = [clock() for clock in clocks]
+    method(pausing)
+    cpu, wall = (clock() - was - rest for clock, was, rest in zip(clocks, began, paused, strict=True))
+    return cpu * 1000, wall * 1000
 
 
 def rows(sizes: tuple[int, ...] = SIZES) -> list[dict[str, str]]:
-    """One row for each size: medians in milliseconds and their ratios."""
-    table = []
-    for size in sizes:
-        with threads(size):
-            runs = [[timed(method) for method in (floor, ours, with_psutil)] for _ in range(REPETITIONS)]
-        least, mine, psutils = (statistics.median(column) for column in zip(*runs, strict=True))
-        table.append(
-            {
-                "what": f"scan, {size:,} threads",
-                "ours": f"{mine:.1f} ms",
-                "floor": f"{least:.1f} ms",
-                "ours / floor": f"{mine / least:.2f}",
-                "psutil": f"{psutils:.1f} ms",
-                "psutil / ours": f"{psutils / mine:.2f}",
+    """One row for each size of a first scan, and one for each shape and busy part of a later one."""
+    return [_first(size) for size in sizes] + [row for shape in SHAPES for row in _later(*shape)]
+
+
+def _first(size: int) -> dict[str, str]:
+    with threads(size):
+        runs = [[timed(method)[0] for method in (floor, ours, with_psutil)] for _ in range(REPETITIONS)]
+    least, mine, psutils = (statistics.median(column) for column in zip(*runs, strict=True))
+    return {
+        "what": f"scan, {size:,} threads",
+        "ours": f"{mine:.1f} ms",
+        "floor": f"{least:.1f} ms",
+        "ours / floor": f"{mine / least:.2f}",
+        "psutil": f"{psutils:.1f} ms",
+        "psutil / ours": f"{psutils / mine:.2f}",
+    }
+
+
+def _later(processes: int, each: int) -> Iterator[dict[str, str]]:
+    with family(processes, each) as pids:
+        everyone = [(pid, tid) for pid in pids for tid in tasks(pid)]
+        parts = {f"{part:.0%} busy": everyone[: round(part * len(everyone))] for part in BUSY}
+        if each > 1:
+            parts["one thread of each process busy"] = everyone[::each]
+        for name, woken in parts.items():
+            scanner = Scanner(ROOT)
+            ours(scanner=scanner)
+            runs = [_both(scanner, woken) for _ in range(AGAIN)]
+            mine, wall, psutils, its_wall = (statistics.median(column) for column in zip(*runs, strict=True))
+            yield {
+                "what": f"scan after the first, {processes:,} processes of {each}, {name}",
+                "ours": f"{mine:.1f} ms (wall {wall:.1f})",
+                "psutil": f"{psutils:.1f} ms (wall {its_wall:.1f})",
+                "psutil / ours": f"{psutils / mine:.1f}",
             }
-        )
-    return table
+
+
+def _both(scanner: Scanner, woken: list[tuple[int, int]]) -> tuple[float, float, float, float]:
+    mine = timed(lambda pause: ours(pause, scanner), lambda: wake(woken))
+    return *mine, *timed(with_psutil, lambda: wake(woken))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.roots import kernel_thread, process, stat, write
 
 from pinner import codec
-from pinner.host import procfs
+from pinner.host import procfs, sampling
 from pinner.model.errors import Gone
 from pinner.model.process import Process
 
@@ -36,7 +36,7 @@ class FakeClock:
 
 def sampled(root, meanwhile=lambda: None, seconds=2.0):
     clock = FakeClock(meanwhile)
-    return {process.pid: process for process in procfs.sample(root, seconds, clock.sleep, clock)}
+    return {process.pid: process for process in sampling.sample(root, seconds, clock.sleep, clock)}
 
 
 def ticks(seconds):
@@ -214,7 +214,7 @@ def busy():
 
 def test_the_load_of_a_real_busy_process(busy):
     before, start = procfs.threads_of(LIVE, busy.pid)[0].run_ns, time.monotonic()
-    found = procfs.sample(LIVE, 1.0, time.sleep, time.monotonic)
+    found = sampling.sample(LIVE, 1.0, time.sleep, time.monotonic)
     mine = next(process for process in found if process.pid == busy.pid)
     (thread,) = mine.threads
     # The process may share its CPU with others. The scheduler counts in nanoseconds how much CPU time it received.
@@ -235,7 +235,7 @@ def test_a_process_with_a_command_line_of_megabytes_does_not_swell_the_snapshot(
         while not Path(f"/proc/{long.pid}/cmdline").read_bytes():
             time.sleep(0.01)
         found = next(
-            process for process in procfs.sample(LIVE, 0, time.sleep, time.monotonic) if process.pid == long.pid
+            process for process in sampling.sample(LIVE, 0, time.sleep, time.monotonic) if process.pid == long.pid
         )
     assert found.command.startswith("/bin/sh -c read line \x01")
     assert len(codec.dump(found)) < 7 * procfs.MAX_COMMAND
@@ -282,7 +282,7 @@ def test_processes_that_start_and_end_during_a_sample_are_no_error():
     churner.start()
     try:
         for _ in range(20):
-            found = procfs.sample(LIVE, 0.01, time.sleep, time.monotonic)
+            found = sampling.sample(LIVE, 0.01, time.sleep, time.monotonic)
             mine = next(process for process in found if process.pid == os.getpid())
             assert mine.threads
             assert all(process.threads for process in found)
@@ -298,7 +298,7 @@ def test_a_real_name_with_a_newline_and_an_escape():
         [sys.executable, "-c", rename, "<b>\n"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
         child.stdout.readline()
-        found = {process.pid: process for process in procfs.sample(LIVE, 0, time.sleep, time.monotonic)}[child.pid]
+        found = {process.pid: process for process in sampling.sample(LIVE, 0, time.sleep, time.monotonic)}[child.pid]
         child.stdin.close()
     assert found.name == found.threads[0].name == name
     assert found.command.endswith(" <b>\n")

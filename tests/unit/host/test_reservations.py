@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.roots import process, write
 
-from pinner.host import procfs
+from pinner.host import procfs, sampling
 from pinner.host.immovable import classify
 from pinner.host.reservations import CAP_SYS_NICE, AffinityOwners, with_reservations
 from pinner.model.cpuset import CpuSet
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.fault(49)
 def read(root, owners=(), uptime=None, run_ns=0):
     """The user and the reason of the process that is restricted to CPU 3."""
     write(root, {f"proc/10/{where}schedstat": f"{run_ns} 70 3\n" for where in ("", "task/10/")})
-    found = classify(procfs.Sampler(root).second(), guests=(), own=(), baseline=ALL, placed=())
+    found = classify(sampling.Sampler(root).second(), guests=(), own=(), baseline=ALL, placed=())
     (made,) = with_reservations(root, found, AffinityOwners.of(owners), uptime)
     return made.user, made.reserves
 
@@ -96,7 +96,7 @@ def test_a_running_process_that_works_is_found():
     try:
         deadline = time.monotonic() + 120
         while True:
-            found = [each for each in procfs.Sampler(LIVE).second() if each.pid == worker.pid]
+            found = [each for each in sampling.Sampler(LIVE).second() if each.pid == worker.pid]
             found = classify(found, guests=(), own=(), baseline=CpuSet.of(range(8192)), placed=())
             uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
             (made,) = with_reservations(LIVE, found, AffinityOwners(), uptime)
