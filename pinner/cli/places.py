@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from pinner.model.change import PlannedChange, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.text import affinities
+from pinner.model.text import affinities, ranges
 from pinner.render import before_and_after
 
 SHOWN = 3
@@ -20,7 +20,7 @@ def part(targets: Iterable[Target]) -> str:
     """The parts of one owner's targets of one kind: ``vCPU 0-15``, ``emulator``, ``process 812``."""
     targets = tuple(targets)
     first = targets[0]
-    numbers = CpuSet.of(target.part for target in targets if target.part is not None)
+    numbers = ranges(target.part for target in targets if target.part is not None)
     match first.kind:
         case "process":
             return f"process {first.owner}"

@@ -138,7 +138,7 @@ def cpu_mask(path: Path) -> CpuSet | None:
         return None
     if not 0 <= mask < 1 << MAX_CPUS:
         return None
-    return CpuSet.of(cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1)
+    return CpuSet(mask)
 
 
 def numbered(folder: Path, prefix: str) -> dict[int, Path]:

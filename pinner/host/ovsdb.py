@@ -152,4 +152,4 @@ def _cpus(config: dict[str, str], name: str) -> CpuSet:
     if found is None:
         raise ValueError(f"{name} = {text[:40]!r} is not a mask of at most {MAX_CPUS} CPUs")
     mask = int(found[1], 16)
-    return CpuSet.of(cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1)
+    return CpuSet(mask)

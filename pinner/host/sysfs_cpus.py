@@ -70,7 +70,7 @@ def read_l3_domains(root: Path) -> tuple[CpuSet, ...]:
     """The sets of online CPUs that share a level-3 cache, by lowest CPU; none where the kernel reports no level 3."""
     running = online(root)
     domains: list[CpuSet] = []
-    known: set[int] = set()
+    known = CpuSet()
     for cpu, folder in present(root).items():
         if cpu not in running or cpu in known:
             continue
@@ -79,8 +79,8 @@ def read_l3_domains(root: Path) -> tuple[CpuSet, ...]:
                 continue
             shared = cpu_set(index, "shared_cpu_list", "shared_cpu_map")
             if shared and cpu in shared:
-                domains.append(CpuSet.of(shared.ids & running.ids - known))
-                known |= shared.ids
+                domains.append((shared & running) - known)
+                known |= shared
     return tuple(domains)
 
 

@@ -5,10 +5,11 @@ Nova's exclusions (``0-7,^3``).
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import pairwise
+from functools import lru_cache, reduce
+from itertools import compress, count
+from operator import or_
 from typing import Any
 
 from pinner.model.errors import Invalid
@@ -23,19 +24,30 @@ _WORD = 32
 _PART = re.compile(
     r"(?P<not>\^)?(?P<first>\d{1,6})(?:-(?P<last>\d{1,6})(?::(?P<used>\d{1,6})/(?P<group>\d{1,6}))?)?", re.ASCII
 )
+_FLAGS = bytes.maketrans(b"01", b"\0\1")
+"""Binary digits as truth values."""
 _GRAMMAR = "a CPU list such as 0-3,8 or 0-15,^4"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CpuSet:
-    """An immutable set of CPU numbers; ``str()`` gives the kernel's list form, the empty string for no CPU."""
+    """An immutable set of CPU numbers; ``str()`` gives the kernel's list form, the empty string for no CPU.
 
-    ids: frozenset[int] = frozenset()
+    One integer holds the set: a plan combines and compares some thousands of sets, and the kernel's masks are integers.
+    """
+
+    bits: int = 0
+    """The mask: bit n is CPU n."""
 
     @classmethod
     def of(cls, ids: Iterable[int]) -> "CpuSet":
-        """The set of these numbers."""
-        return cls(frozenset(ids))
+        """The set of these numbers. Raises Invalid for a number that no CPU can have."""
+        bits = 0
+        for cpu in ids:
+            if not 0 <= cpu < MAX_CPUS:
+                raise Invalid("cpus", cpu, f"CPU numbers from 0 to {MAX_CPUS - 1}")
+            bits |= 1 << cpu
+        return cls(bits)
 
     @classmethod
     def parse(cls, text: str, field: str = "cpus") -> "CpuSet":
@@ -43,43 +55,72 @@ class CpuSet:
 
         Raises Invalid, naming ``field`` and the part that does not parse.
         """
-        return cls(_read(text, field))
+        return _read(text, field)
+
+    @property
+    def ids(self) -> frozenset[int]:
+        """The numbers."""
+        return frozenset(self)
+
+    @property
+    def lowest(self) -> int:
+        """The lowest number; -1 for no CPU."""
+        return (self.bits & -self.bits).bit_length() - 1
 
     def __str__(self) -> str:
-        return _written(self.ids)
+        return _written(self.bits)
+
+    def __repr__(self) -> str:
+        return f"CpuSet({str(self)!r})"
 
     def mask(self) -> str:
         """The kernel's mask form: words of 32 CPUs in hexadecimal, the highest first (``00000080,0000000f``)."""
-        bits = sum(1 << cpu for cpu in self.ids)
-        words = [f"{bits >> first & 0xFFFFFFFF:08x}" for first in range(0, max(bits.bit_length(), 1), _WORD)]
+        words = [f"{self.bits >> first & 0xFFFFFFFF:08x}" for first in range(0, max(self.bits.bit_length(), 1), _WORD)]
         return ",".join(reversed(words))
 
     def __iter__(self) -> Iterator[int]:
         """The numbers in ascending order."""
-        return iter(sorted(self.ids))
+        if not self.bits:
+            return iter(())
+        first = self.lowest
+        digits = f"{self.bits >> first:b}"[::-1]
+        return compress(count(first), digits.encode().translate(_FLAGS))
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return self.bits.bit_count()
+
+    def __bool__(self) -> bool:
+        return self.bits != 0
 
     def __contains__(self, cpu: object) -> bool:
-        return cpu in self.ids
+        return isinstance(cpu, int) and cpu >= 0 and self.bits >> cpu & 1 == 1
+
+    def __eq__(self, other: object) -> bool:
+        return self.bits == other.bits if isinstance(other, CpuSet) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.bits)
 
     def __or__(self, other: "CpuSet") -> "CpuSet":
-        return CpuSet(self.ids | other.ids)
+        return CpuSet(self.bits | other.bits)
 
     def __and__(self, other: "CpuSet") -> "CpuSet":
-        return CpuSet(self.ids & other.ids)
+        return CpuSet(self.bits & other.bits)
 
     def __sub__(self, other: "CpuSet") -> "CpuSet":
-        return CpuSet(self.ids - other.ids)
+        return CpuSet(self.bits & ~other.bits)
 
     def __le__(self, other: "CpuSet") -> bool:
         """Whether every CPU of this set is in the other."""
-        return self.ids <= other.ids
+        return self.bits & other.bits == self.bits
 
     def __lt__(self, other: "CpuSet") -> bool:
         """Whether this set is within the other and smaller."""
-        return self.ids < other.ids
+        return self <= other and self.bits != other.bits
+
+    def isdisjoint(self, other: "CpuSet") -> bool:
+        """Whether no CPU of this set is in the other."""
+        return not self.bits & other.bits
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:
@@ -94,58 +135,58 @@ class CpuSet:
 
 def union(sets: Iterable[CpuSet]) -> CpuSet:
     """All the CPUs of all the sets."""
-    return CpuSet(frozenset().union(*(cpus.ids for cpus in sets)))
+    return CpuSet(reduce(or_, (cpus.bits for cpus in sets), 0))
 
 
 @lru_cache(maxsize=512)
-def _written(ids: frozenset[int]) -> str:
+def _written(bits: int) -> str:
     """The kernel's list form. A snapshot writes the same few masks thousands of times."""
-    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in _runs(ids))
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in _runs(bits))
 
 
-def _runs(ids: frozenset[int]) -> Iterator[tuple[int, int]]:
-    ordered = sorted(ids)
-    if not ordered:
-        return
-    start = ordered[0]
-    for here, following in pairwise(ordered):
-        if following != here + 1:
-            yield start, here
-            start = following
-    yield start, ordered[-1]
+def _runs(bits: int) -> Iterator[tuple[int, int]]:
+    """The first and the last number of each run of set bits."""
+    start = 0
+    while bits:
+        skipped = (bits & -bits).bit_length() - 1
+        start, bits = start + skipped, bits >> skipped
+        length = (~bits & (bits + 1)).bit_length() - 1
+        yield start, start + length - 1
+        start, bits = start + length, bits >> length
 
 
-@lru_cache(maxsize=128)
-def _read(text: str, field: str) -> frozenset[int]:
-    """The CPUs of a list. A host's thousands of threads share a few masks: each is read once, and equal ones are one
-    object, which is quick to compare."""
+@lru_cache(maxsize=512)
+def _read(text: str, field: str) -> CpuSet:
+    """The CPUs of a list. A host's thousands of threads share a few masks: each is read once."""
     if len(text) > MAX_LENGTH:
         raise Invalid(field, text, f"{_GRAMMAR} of at most {MAX_LENGTH} characters; this one has {len(text)}")
-    included: set[int] = set()
-    excluded: set[int] = set()
-    named = 0
+    included = excluded = named = 0
     for part in text.strip().split(",") if text.strip() else ():
         match = _PART.fullmatch(part.strip())
         if match is None:
             raise Invalid(field, text, f"{_GRAMMAR}; {part.strip()!r} is neither a number nor a range")
-        cpus = _expand(match, text, field)
-        if (named := named + len(cpus)) > 2 * MAX_CPUS:
+        bits = _expand(match, text, field)
+        if (named := named + bits.bit_count()) > 2 * MAX_CPUS:
             raise Invalid(field, text, f"{_GRAMMAR}; its ranges overlap and name more than {2 * MAX_CPUS} CPUs")
-        (excluded if match["not"] else included).update(cpus)
-    return frozenset(included - excluded)
+        if match["not"]:
+            excluded |= bits
+        else:
+            included |= bits
+    return CpuSet(included & ~excluded)
 
 
-def _expand(match: re.Match[str], text: str, field: str) -> Sequence[int]:
-    """The CPUs of a number or a range."""
+def _expand(match: re.Match[str], text: str, field: str) -> int:
+    """The mask of a number or a range."""
     first = int(match["first"])
     last = int(match["last"] or first)
     if last < first:
         raise Invalid(field, text, f"{_GRAMMAR}; the range {match.group()} runs backwards")
     if last >= MAX_CPUS:
         raise Invalid(field, text, f"{_GRAMMAR}; no CPU has a number of {MAX_CPUS} or more")
+    every = (1 << last + 1) - (1 << first)
     if match["group"] is None:
-        return range(first, last + 1)
+        return every
     used, group = int(match["used"]), int(match["group"])
     if not 0 < used <= group:
         raise Invalid(field, text, f"{_GRAMMAR}; {match.group()} must use between 1 and {group} of each group")
-    return [cpu for start in range(first, last + 1, group) for cpu in range(start, min(start + used, last + 1))]
+    return every & sum((1 << used) - 1 << start for start in range(first, last + 1, group))

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import groupby
 
 from pinner.model.change import PartPin
 from pinner.model.cpuset import CpuSet
@@ -10,6 +11,13 @@ from pinner.model.cpuset import CpuSet
 def counted(count: int, noun: str) -> str:
     """``1 thread``, ``2 threads``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers in the form of a CPU list, ``0-3,8``; they may be larger than the numbers of CPUs, as thread ids are."""
+    pairs = enumerate(sorted(set(numbers)))
+    runs = ([number for _, number in run] for _, run in groupby(pairs, lambda pair: pair[1] - pair[0]))
+    return ",".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def mib(kib: int) -> str:
@@ -41,5 +49,5 @@ def pins_text(pins: Iterable[PartPin]) -> str:
     parts: dict[tuple[str, CpuSet], list[int]] = {}
     for pin in pins:
         parts.setdefault((pin.kind, pin.cpus), []).extend([] if pin.part is None else [pin.part])
-    named = (f"{kind}{f' {CpuSet.of(numbers)}' if numbers else ''}: {cpus}" for (kind, cpus), numbers in parts.items())
+    named = (f"{kind}{f' {ranges(numbers)}' if numbers else ''}: {cpus}" for (kind, cpus), numbers in parts.items())
     return "; ".join(named) or "-"

@@ -116,11 +116,9 @@ class AllocatableCpus:
     def cores_within(self, cpus: CpuSet) -> list[CpuSet]:
         """The parts of cores that lie within ``cpus`` (online ones), in order of their lowest CPU there."""
         parts: list[CpuSet] = []
-        seen: set[int] = set()
-        for cpu in cpus:
-            if cpu not in seen:
-                parts.append(self.cores[cpu] & cpus)
-                seen |= parts[-1].ids
+        while cpus:
+            parts.append(self.cores[cpus.lowest] & cpus)
+            cpus -= parts[-1]
         return parts
 
     def objections(self, cpus: CpuSet, *, floating: bool = True) -> list[str]:
@@ -145,8 +143,10 @@ class AllocatableCpus:
 
 def _cores(snapshot: Snapshot, online: CpuSet) -> dict[int, CpuSet]:
     cores: dict[int, CpuSet] = {}
+    known = CpuSet()
     for cpu in sorted(snapshot.topology.cpus, key=lambda cpu: cpu.id):
         if cpu.online and cpu.id not in cores:
-            core = CpuSet((cpu.siblings.ids & online.ids | {cpu.id}).difference(cores))
-            cores |= dict.fromkeys(core.ids, core)
+            core = (cpu.siblings & online | CpuSet.of([cpu.id])) - known
+            known |= core
+            cores |= dict.fromkeys(core, core)
     return cores

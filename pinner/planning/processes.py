@@ -68,7 +68,7 @@ def _by_hand(
     # Housekeeping takes CPUs of Nova's cpu_shared_set last, so that with such a set the lowest CPU need not be first.
     any_order = any_order or bool(allocatable.set_aside)
     lowest = min(for_housekeeping(allocatable, request), default=None)
-    for mask in sorted({each.cpus for each in of_processes if not each.named}, key=lambda cpus: sorted(cpus.ids)):
+    for mask in sorted({each.cpus for each in of_processes if not each.named}, key=list):
         if request.housekeeping == AUTO and lowest is not None and min(mask) > lowest and not any_order:
             break
         trial = keeping(base, (restriction for restriction in of_processes if restriction.cpus != mask))

@@ -154,7 +154,7 @@ def reason_to_stay(process: Process, thread: Thread) -> Immovable:
 
 def _order(each: RestrictedAffinity) -> tuple[bool, float, list[int]]:
     # Load does not order the firm ones: the agent, which measures none, must come to the same answer.
-    return not each.firm, 0.0 if each.firm else -each.load, sorted(each.cpus.ids)
+    return not each.firm, 0.0 if each.firm else -each.load, list(each.cpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class _Cores:
     @classmethod
     def of(cls, base: AllocatableCpus, cpus: CpuSet) -> "_Cores":
         parts = base.cores_within(cpus)
-        return cls(base.cores_worth(cpus), sum(part == base.cores[min(part.ids)] for part in parts))
+        return cls(base.cores_worth(cpus), sum(part == base.cores[part.lowest] for part in parts))
 
     def at_most(self, cores: int) -> "_Cores":
         return _Cores(min(self.worth, cores), min(self.whole, cores))

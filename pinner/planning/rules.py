@@ -230,7 +230,7 @@ def _alone(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
     isolated = context.allocatable.isolated
     users: Counter[int] = Counter()
     for cpus, times in Counter(want.cpus for want in wanted if want.state is None).items():
-        users.update(dict.fromkeys((cpus & isolated).ids, times))
+        users.update(dict.fromkeys(cpus & isolated, times))
     shared = CpuSet.of(cpu for cpu, times in users.items() if times > 1)
     if shared:
         yield f"isolated CPUs {shared} get several threads each, but the kernel does not balance their load"

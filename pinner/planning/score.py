@@ -106,7 +106,7 @@ def _density(threads: Iterator[tuple[CpuSet, float]], online: CpuSet) -> dict[in
         by_mask[mask] = by_mask.get(mask, 0.0) + weight
     density = dict.fromkeys(online, 0.0)
     for mask, weight in by_mask.items():
-        possible = mask.ids & online.ids
+        possible = mask & online
         share = weight / max(len(possible), 1)
         for cpu in possible:
             density[cpu] += share

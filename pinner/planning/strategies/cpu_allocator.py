@@ -113,7 +113,7 @@ class _FreeCpus:
         found = [masks.get(vcpu, CpuSet()) for vcpu in group.vcpus]
         cpus = [cpu for mask in found if len(mask) == 1 for cpu in mask]
         # A guest that is not pinned one to one is the usual case: no slot is searched for it.
-        homes = [node for node, free in self._free.items() if len(cpus) == len(found) and free.ids.issuperset(cpus)]
+        homes = [node for node, free in self._free.items() if len(cpus) == len(found) and CpuSet.of(cpus) <= free]
         for node in homes:
             slots = self._slots_with(node, cpus)
             if _is_satisfied(group, slots):
@@ -153,7 +153,7 @@ class _FreeCpus:
         unused, begun = [], []
         for core in self._cores[node]:
             if core <= free:
-                unused += [_Slot(min(core.ids), core)] if self._isolate else _each(core)
+                unused += [_Slot(core.lowest, core)] if self._isolate else _each(core)
             elif not self._isolate:
                 begun += _each(core & free)
         return unused + begun
@@ -219,7 +219,7 @@ def _cores(context: Context, pool: CpuSet) -> list[CpuSet]:
     cores = context.allocatable.cores_within(pool)
     match context.request.smt:
         case "isolate":
-            return [core for core in cores if core == context.allocatable.cores[min(core.ids)]]
+            return [core for core in cores if core == context.allocatable.cores[core.lowest]]
         case "require":
             return [core for core in cores if len(core) > 1]
         case "prefer":

@@ -1,4 +1,5 @@
 import time
+from dataclasses import FrozenInstanceError
 
 import pytest
 from hypothesis import given
@@ -7,7 +8,8 @@ from hypothesis import strategies as st
 from pinner.model.cpuset import MAX_CPUS, CpuSet, union
 from pinner.model.errors import Invalid
 
-sets = st.builds(CpuSet.of, st.frozensets(st.integers(0, MAX_CPUS - 1), max_size=40))
+ids = st.frozensets(st.integers(0, MAX_CPUS - 1), max_size=40) | st.frozensets(st.integers(0, 9))
+sets = st.builds(CpuSet.of, ids)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +64,38 @@ def test_cpu_sets_combine_like_sets(a, b):
     assert (a & b) | (a - b) == a
     assert (a <= b) == (a - b == CpuSet())
     assert (a < b) == (a <= b and a != b)
+
+
+@given(ids, ids)
+def test_a_cpu_set_behaves_as_a_frozenset(one, other):
+    a, b = CpuSet.of(one), CpuSet.of(other)
+    assert (a | b, a & b, a - b) == (CpuSet.of(one | other), CpuSet.of(one & other), CpuSet.of(one - other))
+    assert (a <= b, a < b, a == b, a.isdisjoint(b)) == (one <= other, one < other, one == other, one.isdisjoint(other))
+    assert (list(a), a.ids, len(a), bool(a), a.lowest) == (sorted(one), one, len(one), bool(one), min(one, default=-1))
+    assert all((cpu in a) == (cpu in one) for cpu in one | other)
+    assert a != one
+    assert len({a, CpuSet.of(sorted(one))}) == 1
+
+
+@given(sets)
+def test_equal_lists_are_one_object(cpus):
+    assert CpuSet.parse(str(cpus)) is CpuSet.parse(str(cpus))
+
+
+def test_a_cpu_set_does_not_change():
+    with pytest.raises(FrozenInstanceError):
+        CpuSet.of([1]).bits = 2
+
+
+@pytest.mark.parametrize("number", [-1, MAX_CPUS, 10**12])
+def test_a_number_that_no_cpu_can_have_is_refused_early(number):
+    with pytest.raises(Invalid) as refused:
+        CpuSet.of([0, number])
+    assert refused.value.message == f"cpus: {number} is not valid: CPU numbers from 0 to 8191"
+
+
+def test_a_cpu_set_shows_its_list_to_a_developer():
+    assert repr(CpuSet.of([0, 1, 8])) == "CpuSet('0-1,8')"
 
 
 @given(sets)
