@@ -24,6 +24,8 @@ _WORD = 32
 _PART = re.compile(
     r"(?P<not>\^)?(?P<first>\d{1,6})(?:-(?P<last>\d{1,6})(?::(?P<used>\d{1,6})/(?P<group>\d{1,6}))?)?", re.ASCII
 )
+_FEW = 8
+"""Up to so many CPUs are faster to find one by one, as the threads of a core."""
 _FLAGS = bytes.maketrans(b"01", b"\0\1")
 """Binary digits as truth values."""
 _GRAMMAR = "a CPU list such as 0-3,8 or 0-15,^4"
@@ -80,11 +82,10 @@ class CpuSet:
 
     def __iter__(self) -> Iterator[int]:
         """The numbers in ascending order."""
-        if not self.bits:
-            return iter(())
-        first = self.lowest
-        digits = f"{self.bits >> first:b}"[::-1]
-        return compress(count(first), digits.encode().translate(_FLAGS))
+        if len(self) <= _FEW:
+            return iter(_each(self.bits))
+        digits = f"{self.bits:b}"[::-1]
+        return compress(count(), digits.encode().translate(_FLAGS))
 
     def __len__(self) -> int:
         return self.bits.bit_count()
@@ -136,6 +137,15 @@ class CpuSet:
 def union(sets: Iterable[CpuSet]) -> CpuSet:
     """All the CPUs of all the sets."""
     return CpuSet(reduce(or_, (cpus.bits for cpus in sets), 0))
+
+
+def _each(bits: int) -> list[int]:
+    """The numbers of few bits, which may be far from each other."""
+    found = []
+    while bits:
+        found.append((bits & -bits).bit_length() - 1)
+        bits &= bits - 1
+    return found
 
 
 @lru_cache(maxsize=512)

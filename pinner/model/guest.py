@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal, get_args
 
-from pinner.model.change import PartitionState, PartPin, TargetKind
+from pinner.model.change import PartitionState, PartPin, Target, TargetKind
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest_numa import GuestNuma
 from pinner.model.process import Thread
@@ -148,9 +149,13 @@ class OperatorPin:
     virsh."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Guest:
-    """An active libvirt domain."""
+    """An active libvirt domain.
+
+    A plan names each target of a guest many times, so the targets are made once. Only a class without slots can keep
+    them.
+    """
 
     uuid: str
     """The UUID of the libvirt domain."""
@@ -203,6 +208,32 @@ class Guest:
     def is_migrating(self) -> bool:
         """Whether the guest's migration to or from this host has not ended."""
         return self.state == "migrating"
+
+    @cached_property
+    def target(self) -> Target:
+        """The guest as a whole."""
+        return Target("guest", self.uuid, None, self.name)
+
+    @cached_property
+    def vcpu_targets(self) -> Mapping[int, Target]:
+        """The target of each vCPU by its number, also of an unplugged one."""
+        return {vcpu.id: Target("vcpu", self.uuid, vcpu.id, self.name) for vcpu in self.vcpus}
+
+    @cached_property
+    def threads_by_target(self) -> Mapping[Target, tuple[Thread, ...]]:
+        """The threads of every part of the guest that has an affinity; parts without a thread are left out."""
+        found: dict[Target, tuple[Thread, ...]] = {}
+        if self.emulator.threads:
+            found[Target("emulator", self.uuid, None, self.name)] = self.emulator.threads
+        for vhost in self.vhost_threads:
+            found[Target("vhost", self.uuid, vhost.tid, self.name)] = (vhost,)
+        for iothread in self.iothreads:
+            if iothread.thread:
+                found[Target("iothread", self.uuid, iothread.id, self.name)] = (iothread.thread,)
+        for vcpu in self.vcpus:
+            if vcpu.thread:
+                found[self.vcpu_targets[vcpu.id]] = (vcpu.thread,)
+        return found
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -210,6 +210,8 @@ class NovaOwns:
 def require_clear(wanted: Iterable[Wanted], owns: NovaOwns, *, emulators: bool) -> None:
     """Raises NovaConflict with the first of ``wanted`` that uses CPUs or guests of Nova. ``emulators``: QEMU's own
     threads of guests that Nova pinned may be placed, where Nova does not pin them."""
+    if owns == NovaOwns():
+        return
     guests = {guest.uuid: guest for guest in owns.guests}
     # Thousands of threads share a handful of sets: each is checked once.
     clear: set[tuple[bool, CpuSet]] = set()

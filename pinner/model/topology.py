@@ -3,8 +3,10 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
+from pinner.model.cores import CoreShape, cores_of, shapes_of
 from pinner.model.cpuset import CpuSet
 
 
@@ -108,9 +110,12 @@ class Kernel:
     """The CPUs of unbound kernel work (/sys/devices/virtual/workqueue/cpumask); empty where the file is missing."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Topology:
-    """A host's CPUs and nodes. Ids are sparse and interleaved on real machines: read them, never compute them."""
+    """A host's CPUs and nodes. Ids are sparse and interleaved on real machines: read them, never compute them.
+
+    A plan asks for the derived tables thousands of times, so each is made once. Only a class without slots can keep it.
+    """
 
     cpus: tuple[Cpu, ...]
     """The CPUs."""
@@ -125,27 +130,61 @@ class Topology:
     caches: tuple[Cache, ...] = ()
     """The caches of level 2 and higher; empty where the kernel reports none."""
 
-    @property
+    @cached_property
     def online(self) -> CpuSet:
         """The CPUs that run threads now."""
         return CpuSet.of(cpu.id for cpu in self.cpus if cpu.online)
 
-    @property
+    @cached_property
     def offline(self) -> CpuSet:
         """The CPUs that are present and switched off."""
         return CpuSet.of(cpu.id for cpu in self.cpus if not cpu.online)
 
-    @property
+    @cached_property
     def isolated(self) -> CpuSet:
         """The CPUs without load balancing."""
         return CpuSet.of(cpu.id for cpu in self.cpus if cpu.isolated)
 
-    @property
+    @cached_property
     def nohz_full(self) -> CpuSet:
         """The CPUs that stop their tick while one task runs."""
         return CpuSet.of(cpu.id for cpu in self.cpus if cpu.nohz_full)
 
-    @property
+    @cached_property
+    def online_by_node(self) -> Mapping[int | None, CpuSet]:
+        """The online CPUs of each NUMA node that has some, by ascending id; None holds those without a node."""
+        nodes: dict[int | None, list[int]] = {}
+        for cpu in self.cpus:
+            if cpu.online:
+                nodes.setdefault(cpu.node, []).append(cpu.id)
+        return {node: CpuSet.of(nodes[node]) for node in sorted(nodes, key=lambda node: (node is None, node))}
+
+    @cached_property
+    def online_cores(self) -> Mapping[int, CpuSet]:
+        """For each online CPU the online hardware threads of its core, itself included. Cores share no CPU."""
+        ordered = sorted((cpu for cpu in self.cpus if cpu.online), key=lambda cpu: cpu.id)
+        return cores_of(((cpu.id, cpu.siblings) for cpu in ordered), self.online)
+
+    @cached_property
+    def core_shapes(self) -> tuple[CoreShape, ...]:
+        """The shapes of these cores."""
+        return shapes_of(self.online_cores)
+
+    @cached_property
+    def sockets(self) -> Mapping[int, int]:
+        """The socket of each online CPU for which the kernel reports one."""
+        return {cpu.id: cpu.socket for cpu in self.cpus if cpu.online and cpu.socket is not None}
+
+    @cached_property
+    def cpus_by_node(self) -> Mapping[int, CpuSet]:
+        """The CPUs of each node, also the offline ones whose node is known."""
+        nodes: dict[int, list[int]] = {}
+        for cpu in self.cpus:
+            if cpu.node is not None:
+                nodes.setdefault(cpu.node, []).append(cpu.id)
+        return {node: CpuSet.of(cpus) for node, cpus in nodes.items()}
+
+    @cached_property
     def fingerprint(self) -> str:
         """A hash of the facts that a plan depends on: CPUs, their place and state, nodes and the kernel's command line.
 

@@ -1,8 +1,9 @@
 """Which CPUs of a host pinner may allocate, and why it may not allocate the others."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from pinner.model.cores import CoreShape
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.nova import NovaOwns
 from pinner.model.snapshot import Snapshot
@@ -39,6 +40,8 @@ class AllocatableCpus:
     """Online CPUs by NUMA node, by ascending id; None holds the CPUs for which the kernel reports no node."""
     cores: Mapping[int, CpuSet]
     """For each online CPU the online hardware threads of its core, itself included."""
+    shapes: tuple[CoreShape, ...]
+    """The shapes of these cores."""
     partitioned: CpuSet
     """CPUs in partitions that this request makes itself; ``isolated`` does not contain them."""
     sockets: Mapping[int, int]
@@ -70,21 +73,17 @@ class AllocatableCpus:
         """The CPUs of a snapshot, less the restricted affinities."""
         topology = snapshot.topology
         online = topology.online
-        nodes: dict[int | None, set[int]] = {}
-        for cpu in topology.cpus:
-            if cpu.online:
-                nodes.setdefault(cpu.node, set()).add(cpu.id)
-        ordered = sorted(nodes, key=lambda node: (node is None, node))
         return cls(
             online=online,
             offline=topology.offline,
             isolated=(topology.isolated & online) - partitioned,
             nova=snapshot.nova_owns(),
             restrictions=tuple(restrictions),
-            nodes={node: CpuSet.of(nodes[node]) for node in ordered},
-            cores=_cores(snapshot, online),
+            nodes=topology.online_by_node,
+            cores=topology.online_cores,
+            shapes=topology.core_shapes,
             partitioned=partitioned,
-            sockets={cpu.id: cpu.socket for cpu in topology.cpus if cpu.online and cpu.socket is not None},
+            sockets=topology.sockets,
             minimum_cores=minimum_cores,
             isolating=isolating,
         )
@@ -111,15 +110,26 @@ class AllocatableCpus:
 
     def cores_worth(self, cpus: CpuSet) -> float:
         """How many cores these online CPUs are: a hardware thread of a core of two counts as half a core."""
-        return round(sum(1 / len(self.cores[cpu]) for cpu in cpus), 6)
+        return round(sum(shape.worth(cpus) for shape in self.shapes), 6)
 
     def cores_within(self, cpus: CpuSet) -> list[CpuSet]:
         """The parts of cores that lie within ``cpus`` (online ones), in order of their lowest CPU there."""
-        parts: list[CpuSet] = []
+        return list(self.each_core_within(cpus))
+
+    def each_core_within(self, cpus: CpuSet) -> Iterator[CpuSet]:
+        """The same one after the other, for a caller that may need only the first."""
         while cpus:
-            parts.append(self.cores[cpus.lowest] & cpus)
-            cpus -= parts[-1]
-        return parts
+            core = self.cores[cpus.lowest]
+            yield core if core <= cpus else core & cpus
+            cpus -= core
+
+    def count_cores(self, cpus: CpuSet) -> int:
+        """How many cores have a CPU of ``cpus``."""
+        return sum(shape.touched(cpus) for shape in self.shapes)
+
+    def count_whole_cores(self, cpus: CpuSet) -> int:
+        """How many cores have all their online CPUs in ``cpus``."""
+        return sum(shape.whole(cpus) for shape in self.shapes)
 
     def objections(self, cpus: CpuSet, *, floating: bool = True) -> list[str]:
         """Why pinner may not allocate CPUs of ``cpus``: clauses that name them; empty where it may. Nova's CPUs are not
@@ -139,14 +149,3 @@ class AllocatableCpus:
         return [
             f"{these} {'is' if len(these) == 1 else 'are'} {why}" for why, these in (*kinds, *restrictions) if these
         ]
-
-
-def _cores(snapshot: Snapshot, online: CpuSet) -> dict[int, CpuSet]:
-    cores: dict[int, CpuSet] = {}
-    known = CpuSet()
-    for cpu in sorted(snapshot.topology.cpus, key=lambda cpu: cpu.id):
-        if cpu.online and cpu.id not in cores:
-            core = (cpu.siblings & online | CpuSet.of([cpu.id])) - known
-            known |= core
-            cores |= dict.fromkeys(core, core)
-    return cores

@@ -62,7 +62,11 @@ class _Scope:
         )
 
     def threads(self) -> dict[Target, tuple[Thread, ...]]:
-        found = dict(_threads(self.guests, self.nova_pinned))
+        found: dict[Target, tuple[Thread, ...]] = {}
+        for guest in self.guests:
+            found |= guest.threads_by_target
+        for guest in self.nova_pinned:
+            found |= {target: threads for target, threads in guest_targets(guest) if target.kind in QEMUS_OWN}
         return found | {move.target: move.threads for move in self.moving}
 
 
@@ -192,33 +196,17 @@ def unplugged(guest: Guest) -> list[int]:
 
 def guest_target(guest: Guest) -> Target:
     """The guest as a whole, for a plan that leaves it out."""
-    return Target("guest", guest.uuid, None, guest.name)
+    return guest.target
 
 
 def vcpu_target(guest: Guest, vcpu: int) -> Target:
     """The guest's vCPU of this number."""
-    return Target("vcpu", guest.uuid, vcpu, guest.name)
+    return guest.vcpu_targets[vcpu]
 
 
-def guest_targets(guest: Guest) -> Iterator[tuple[Target, tuple[Thread, ...]]]:
+def guest_targets(guest: Guest) -> Iterable[tuple[Target, tuple[Thread, ...]]]:
     """Every part of a guest that has an affinity, with its threads; parts without a thread are left out."""
-    if guest.emulator.threads:
-        yield Target("emulator", guest.uuid, None, guest.name), guest.emulator.threads
-    for vhost in guest.vhost_threads:
-        yield Target("vhost", guest.uuid, vhost.tid, guest.name), (vhost,)
-    for iothread in guest.iothreads:
-        if iothread.thread:
-            yield Target("iothread", guest.uuid, iothread.id, guest.name), (iothread.thread,)
-    for vcpu in guest.vcpus:
-        if vcpu.thread:
-            yield vcpu_target(guest, vcpu.id), (vcpu.thread,)
-
-
-def _threads(ours: Iterable[Guest], nova_pinned: Iterable[Guest]) -> Iterator[tuple[Target, tuple[Thread, ...]]]:
-    for guest in ours:
-        yield from guest_targets(guest)
-    for guest in nova_pinned:
-        yield from (each for each in guest_targets(guest) if each[0].kind in QEMUS_OWN)
+    return guest.threads_by_target.items()
 
 
 def _in_use(placement: Placement | None) -> CpuSet:

@@ -30,7 +30,7 @@ def changes(context: Context, wanted: tuple[Wanted, ...]) -> tuple[PlannedChange
                 found.append(StateChange(want.target, before, want.state, want.reason))
             continue
         threads = context.threads[want.target]
-        if any(thread.affinity != want.cpus for thread in threads):
+        if {thread.affinity.bits for thread in threads} != {want.cpus.bits}:
             masks = tuple(ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)
             found.append(AffinityChange(want.target, masks, want.cpus, want.reason))
     return tuple(found)

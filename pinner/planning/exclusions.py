@@ -31,7 +31,8 @@ def is_excluded_process(process: Process, request: Request) -> bool:
 
 def asked_for(process: Process, request: Request) -> bool:
     """Whether the process is to be moved, busy or not: the request names it or its pid."""
-    return process.name in request.processes or str(process.pid) in request.processes
+    asked = request.processes
+    return bool(asked) and (process.name in asked or str(process.pid) in asked)
 
 
 def is_left_to_operator(guest: Guest, request: Request) -> bool:

@@ -1,6 +1,5 @@
 """The NUMA nodes of guests' memory, and how much of it would be remote."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from pinner.model.change import Target
@@ -18,13 +17,13 @@ def guests_memory(snapshot: Snapshot, wanted: tuple[Wanted, ...]) -> tuple[Guest
     for want in wanted:
         if want.target.kind == "vcpu":
             placed.setdefault(want.target.owner, {})[want.target.part] = want.cpus
-    online, nodes = snapshot.topology.online, online_by_node(snapshot.topology)
+    spread = Spread(snapshot.topology)
     return tuple(
         GuestMemory(
             target=Target("memory", guest.uuid, started, guest.name),
             per_node=dict(guest.memory_per_node),
-            remote_now_kib=_remote_kib(guest, {}, online, nodes),
-            remote_kib=_remote_kib(guest, placed.get(guest.uuid, {}), online, nodes),
+            remote_now_kib=_remote_kib(guest, {}, spread),
+            remote_kib=_remote_kib(guest, placed.get(guest.uuid, {}), spread),
             home=_home_of(guest, snapshot.topology, union(placed.get(guest.uuid, {}).values())),
         )
         for guest in snapshot.guests
@@ -33,33 +32,42 @@ def guests_memory(snapshot: Snapshot, wanted: tuple[Wanted, ...]) -> tuple[Guest
     )
 
 
-def online_by_node(topology: Topology) -> dict[int, CpuSet]:
-    """The online CPUs of each node."""
-    online = topology.online
-    return {node.id: node.cpus & online for node in topology.nodes}
+class Spread(dict[int, tuple[int, Mapping[int, int]]]):
+    """For the bits of each mask the number of its online CPUs, and the number on each node. Guests share few masks, so
+    each is counted at its first use."""
+
+    def __init__(self, topology: Topology) -> None:
+        super().__init__()
+        self._online = topology.online.bits
+        self._nodes = {node.id: (node.cpus & topology.online).bits for node in topology.nodes}
+
+    def __missing__(self, mask: int) -> tuple[int, Mapping[int, int]]:
+        cpus = mask & self._online
+        on_nodes = {node: count for node, here in self._nodes.items() if (count := (cpus & here).bit_count())}
+        self[mask] = found = cpus.bit_count(), on_nodes
+        return found
 
 
-def remote_vcpus(
-    per_node: Mapping[int, int], masks: Iterable[CpuSet], online: CpuSet, nodes: Mapping[int, CpuSet]
-) -> tuple[float, int]:
+def remote_vcpus(per_node: Mapping[int, int], masks: Iterable[CpuSet], spread: Spread) -> tuple[float, int]:
     """Two numbers for vCPUs with affinities ``masks`` and memory of ``per_node`` KiB.
 
     The first is the sum over vCPUs of the chance that the vCPU's CPU and a page lie on different nodes, the second is
-    the number of vCPUs with an online CPU. ``nodes`` are the online CPUs of each node.
+    the number of vCPUs with an online CPU.
     """
-    total, running = 0.0, 0
-    for mask, vcpus in Counter(masks).items():
-        if cpus := mask & online:
-            local = sum(len(cpus & nodes[node]) * kib for node, kib in per_node.items() if node in nodes)
-            total += vcpus * (1.0 - local / (len(cpus) * sum(per_node.values())))
-            running += vcpus
+    total, running, every = 0.0, 0, sum(per_node.values())
+    for mask in masks:
+        cpus, on_nodes = spread[mask.bits]
+        if cpus:
+            local = sum([on_nodes.get(node, 0) * kib for node, kib in per_node.items()])
+            total += 1.0 - local / (cpus * every)
+            running += 1
     return total, running
 
 
-def _remote_kib(guest: Guest, placed: Mapping[int | None, CpuSet], online: CpuSet, nodes: Mapping[int, CpuSet]) -> int:
+def _remote_kib(guest: Guest, placed: Mapping[int | None, CpuSet], spread: Spread) -> int:
     """The mean over the vCPUs with an online CPU."""
     masks = (placed.get(vcpu.id, vcpu.thread.affinity) for vcpu in guest.vcpus if vcpu.thread)
-    total, running = remote_vcpus(guest.memory_per_node, masks, online, nodes)
+    total, running = remote_vcpus(guest.memory_per_node, masks, spread)
     return round(sum(guest.memory_per_node.values()) * total / running) if running else 0
 
 
@@ -71,10 +79,11 @@ def _home_of(guest: Guest, topology: Topology, cpus: CpuSet) -> int | None:
 
 def _home(topology: Topology, cpus: CpuSet) -> int | None:
     """The one node of all these CPUs, if the host has another node with memory; else None."""
-    homes = [node for node in topology.nodes if node.cpus & cpus]
-    outside = cpus - union(node.cpus for node in homes)
-    others = [node for node in topology.nodes if node.memory_kib and node not in homes]
-    return homes[0].id if len(homes) == 1 and homes[0].memory_kib and others and not outside else None
+    homes = [node for node in topology.nodes if not node.cpus.isdisjoint(cpus)]
+    if len(homes) != 1 or not homes[0].memory_kib or not cpus <= homes[0].cpus:
+        return None
+    others = any(node.memory_kib for node in topology.nodes if node is not homes[0])
+    return homes[0].id if others else None
 
 
 def _started(guest: Guest) -> Iterator[int]:

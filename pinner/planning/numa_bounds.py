@@ -53,7 +53,8 @@ def bound_of(guest: Guest, topology: Topology) -> NumaBound | None:
     numa = guest.numa
     if not (numa.bindings() or numa.huge_kib or numa.pins):
         return None
-    nodes = _nodes(topology)
+    # A node that has lost its CPUs still binds.
+    nodes = topology.cpus_by_node
     groups: dict[CpuSet | None, list[int]] = {}
     why: dict[CpuSet | None, list[str]] = {}
     for vcpu in guest.vcpus:
@@ -99,15 +100,6 @@ def _bounds(guest: Guest, vcpu: int, nodes: Mapping[int, CpuSet]) -> Iterator[tu
             yield cpus, f"{what} on node{'s' * (len(ids) > 1)} {CpuSet.of(ids)}"
     if pin := guest.numa.pins.get(vcpu):
         yield pin, f"CPUs {pin} from Nova"
-
-
-def _nodes(topology: Topology) -> dict[int, CpuSet]:
-    """The CPUs of each node, also the offline ones whose node is known: a node that has lost its CPUs still binds."""
-    found: dict[int, set[int]] = {}
-    for cpu in topology.cpus:
-        if cpu.node is not None:
-            found.setdefault(cpu.node, set()).add(cpu.id)
-    return {node: CpuSet.of(cpus) for node, cpus in found.items()}
 
 
 def _whole_nodes(groups: Iterable[CpuSet | None], nodes: Mapping[int, CpuSet]) -> CpuSet:

@@ -15,7 +15,7 @@ from pinner.planning.demand import Demand, qemus_own_load, qemus_own_threads
 from pinner.planning.exclusions import is_excluded_process
 from pinner.planning.partitions import partitioned
 from pinner.planning.restrictions import is_asked, keeping, of_guests, of_ovs, reason_to_stay, restrictions
-from pinner.planning.roles import for_housekeeping, housekeeping_sets
+from pinner.planning.roles import for_housekeeping, is_housekeeping_set
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,13 @@ def _by_hand(
     allocatable = keeping(base, of_processes)
     # Housekeeping takes CPUs of Nova's cpu_shared_set last, so that with such a set the lowest CPU need not be first.
     any_order = any_order or bool(allocatable.set_aside)
-    lowest = min(for_housekeeping(allocatable, request), default=None)
+    free = for_housekeeping(allocatable, request)
     for mask in sorted({each.cpus for each in of_processes if not each.named}, key=list):
-        if request.housekeeping == AUTO and lowest is not None and min(mask) > lowest and not any_order:
+        if request.housekeeping == AUTO and free and mask.lowest > free.lowest and not any_order:
             break
         trial = keeping(base, (restriction for restriction in of_processes if restriction.cpus != mask))
         # The CPUs of a guest that pinner does not place stay with that guest.
-        if not trial.restricted & mask and mask in housekeeping_sets(trial, request):
+        if not trial.restricted & mask and is_housekeeping_set(trial, request, mask):
             return mask
     return CpuSet()
 

@@ -64,8 +64,8 @@ def restrictions(snapshot: Snapshot, request: Request) -> Restrictions:
     """The restricted affinities of the processes that the request does not name."""
     by_mask: dict[CpuSet, list[_Found]] = {}
     for process in snapshot.processes:
-        if process.immovable_reason in ("", "restricted") and not is_asked(process, request):
-            for mask, load in _masks(process).items():
+        if process.immovable_reason in ("", "restricted") and (masks := _masks(process)):
+            for mask, load in () if is_asked(process, request) else masks.items():
                 by_mask.setdefault(mask, []).append(_Found(process, load, process.reserves in _FIRM))
     counting: list[RestrictedAffinity] = []
     idle: list[RestrictedAffinity] = []
@@ -83,7 +83,8 @@ def keeping(base: AllocatableCpus, found: Iterable[RestrictedAffinity]) -> Alloc
     if not (ordered := sorted(found, key=_order)):
         return base
     free = base.shared | base.exclusive
-    needs = [_Need.of(base, cpus, free & cpus) for cpus in base.nodes.values()]
+    touched = union(each.cpus for each in ordered)
+    needs = [_Need.of(base, cpus, free & cpus) for cpus in base.nodes.values() if cpus & touched]
     kept, aside = list(base.restrictions), []
     for each in ordered:
         after = free - each.cpus
@@ -166,8 +167,7 @@ class _Cores:
 
     @classmethod
     def of(cls, base: AllocatableCpus, cpus: CpuSet) -> "_Cores":
-        parts = base.cores_within(cpus)
-        return cls(base.cores_worth(cpus), sum(part == base.cores[part.lowest] for part in parts))
+        return cls(base.cores_worth(cpus), base.count_whole_cores(cpus))
 
     def at_most(self, cores: int) -> "_Cores":
         return _Cores(min(self.worth, cores), min(self.whole, cores))

@@ -121,6 +121,16 @@ def housekeeping_sets(allocatable: AllocatableCpus, request: Request) -> tuple[C
     )
 
 
+def is_housekeeping_set(allocatable: AllocatableCpus, request: Request, cpus: CpuSet) -> bool:
+    """Whether ``cpus`` are one of ``housekeeping_sets``. Raises Invalid like ``housekeeping_sets``."""
+    if request.housekeeping == AUTO:
+        free = for_housekeeping(allocatable, request)
+        # An automatic set has free CPUs of each node that has some. Few masks are like that, and the sets are costly.
+        if not cpus <= free or any(free & node and not cpus & node for node in allocatable.nodes.values()):
+            return False
+    return cpus in housekeeping_sets(allocatable, request)
+
+
 def for_housekeeping(allocatable: AllocatableCpus, request: Request) -> CpuSet:
     """The CPUs for an automatic housekeeping set, the lowest first. Raises Invalid like ``housekeeping_sets``."""
     if request.emulator == AUTO:
@@ -140,7 +150,7 @@ def _literal(allocatable: AllocatableCpus, field: str, value: str) -> CpuSet:
     for owner, owned in allocatable.nova.owners_of(cpus):
         raise NovaConflict(f"{field} {value}", owner, owned)
     for node, here in allocatable.nodes.items():
-        if 0 < (count := len(allocatable.cores_within(cpus & here))) < allocatable.minimum_cores:
+        if 0 < (count := allocatable.count_cores(cpus & here)) < allocatable.minimum_cores:
             expected = f"at least {allocatable.minimum_cores} cores of each node that it uses (minimum_cores)"
             raise Invalid(field, value, f"{expected}; it has {count} of {slices.name(node)}", cpus=str(cpus & here))
     return cpus
@@ -149,7 +159,7 @@ def _literal(allocatable: AllocatableCpus, field: str, value: str) -> CpuSet:
 def _require_room(allocatable: AllocatableCpus, request: Request, free: CpuSet) -> None:
     """Raises Invalid for a minimum that no node of this host can give to three roles."""
     least = allocatable.minimum_cores
-    most = max((len(allocatable.cores_within(free & cpus)) for cpus in allocatable.nodes.values()), default=0)
+    most = max((allocatable.count_cores(free & cpus) for cpus in allocatable.nodes.values()), default=0)
     if least > 1 and len(slices.ROLES) * least > most:
         field = "minimum_cores" if request.minimum_cores is not None else "[host] minimum_cores"
         possible = f"at most {max(most // len(slices.ROLES), 1)} on this host"

@@ -8,20 +8,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations
+from types import NoneType
 from typing import TypeVar, get_args
 
 from pinner.model.change import PartitionKind, PartitionState, State, Target, TargetKind, cpus_of
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid
 from pinner.model.nova import QEMUS_OWN, require_clear
 from pinner.model.plan import Isolation, LeftOut, Roles, Wanted
-from pinner.planning.context import Context, guest_target, guest_targets
+from pinner.planning.context import Context, guest_target
 from pinner.planning.strategy import Answer
 
 T = TypeVar("T")
 
 _KINDS = frozenset(get_args(TargetKind))
 _PARTITION_KINDS = frozenset(get_args(PartitionKind))
+_STATES = (*get_args(State), NoneType)
 
 
 def read(name: str, answer: object) -> Answer:
@@ -92,9 +94,13 @@ def _mistyped_wanted(want: object) -> Iterator[str]:
     if not (isinstance(want, Wanted) and _is_target(want.target)):
         yield f"wanted has {_short(want)}"
         return
-    for field, expected in (("cpus", CpuSet), ("reason", str), ("state", State | None)):
-        if not isinstance(getattr(want, field), expected):
-            yield f"{want.target} has {_short(getattr(want, field))} for {field}"
+    for field, value, expected in (
+        ("cpus", want.cpus, CpuSet),
+        ("reason", want.reason, str),
+        ("state", want.state, _STATES),
+    ):
+        if not isinstance(value, expected):
+            yield f"{want.target} has {_short(value)} for {field}"
 
 
 def _is_target(target: object) -> bool:
@@ -108,12 +114,12 @@ def _incomplete(answer: Answer, context: Context) -> Iterator[str]:
     unplaced = {left.target for left in answer.unplaced}
     wanted = {want.target for want in answer.wanted}
     for guest in context.guests:
-        parts = [target for target, _ in guest_targets(guest)]
-        missing = [target for target in parts if target not in wanted]
+        parts = guest.threads_by_target
+        missing = [] if wanted.issuperset(parts) else [target for target in parts if target not in wanted]
         if guest_target(guest) in unplaced:
             if len(missing) < len(parts):
                 yield f"{guest_target(guest)} is both placed and listed as unplaced"
-        elif parts and missing == parts:
+        elif parts and len(missing) == len(parts):
             yield f"{guest_target(guest)} is neither placed nor listed as unplaced"
         elif missing:
             more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
@@ -121,6 +127,8 @@ def _incomplete(answer: Answer, context: Context) -> Iterator[str]:
 
 
 def _unplaced(answer: Answer, context: Context) -> Iterator[str]:
+    if not answer.unplaced:
+        return
     guests = {guest_target(guest) for guest in context.guests}
     for target, times in Counter(left.target for left in answer.unplaced).items():
         if target not in guests:
@@ -135,7 +143,8 @@ def _unplaced(answer: Answer, context: Context) -> Iterator[str]:
 def _others(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
     """Guests that the strategy must not place: skipped guests, and guests of another strategy of the same plan."""
     ours = {guest.uuid for guest in context.guests}
-    theirs = {guest.uuid for guest in context.snapshot.guests} - ours
+    if not (theirs := {guest.uuid for guest in context.snapshot.guests} - ours):
+        return
     nova_pinned = {guest.uuid for guest in context.nova_pinned}
     for want in wanted:
         target = want.target
@@ -146,14 +155,8 @@ def _others(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
 def broken(answer: Answer, context: Context) -> Iterator[str]:
     """One sentence for each rule that the answer breaks, whether it is complete or not."""
     yield from _roles(answer.roles)
-    checked: set[tuple[str, CpuSet]] = set()
-    for want in answer.wanted:
-        # Thousands of threads share a handful of sets: each is checked once for each kind of target.
-        key = (want.target.kind, want.cpus)
-        if want.state is None and key not in checked:
-            checked.add(key)
-            yield from _cpus(want, answer.roles, context)
-    for want in answer.wanted:
+    yield from _cpus(answer, context)
+    for want in answer.wanted if context.bounds else ():
         yield from outside_bound(want, context)
     yield from _alone(answer.wanted, context)
     for want in answer.wanted:
@@ -192,6 +195,14 @@ def _roles(roles: Roles) -> Iterator[str]:
 
 
 def _targets(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
+    with_state = {want.target for want in wanted if want.state is not None}
+    with_threads = {want.target for want in wanted if want.state is None}
+    known = with_state.issubset(context.settings) and with_threads.issubset(context.threads)
+    if not known or len(with_state) + len(with_threads) < len(wanted):
+        yield from _wrong_targets(wanted, context)
+
+
+def _wrong_targets(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
     for target, times in Counter(want.target for want in wanted).items():
         if times > 1:
             yield f"{target} is placed {times} times"
@@ -204,15 +215,34 @@ def _targets(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
             yield f"{want.target} has no state, but its kind has one instead of threads"
 
 
-def _cpus(want: Wanted, roles: Roles, context: Context) -> Iterator[str]:
-    allocatable = context.allocatable
-    allowed = {"process": roles.housekeeping, "vcpu": roles.vcpu}.get(want.target.kind, roles.emulator)
+def _cpus(answer: Answer, context: Context) -> Iterator[str]:
+    """Thousands of threads share a handful of sets, and the sets of a kind need a look at each only where their union
+    breaks a rule."""
+    sets: dict[tuple[TargetKind, bool], dict[CpuSet, Wanted]] = {}
+    for want in answer.wanted:
+        if want.state is None:
+            kind = want.target.kind
+            one_to_one = kind == "vcpu" and len(want.cpus) == 1
+            sets.setdefault((kind, one_to_one), {}).setdefault(want.cpus, want)
+    for (kind, one_to_one), wanted in sets.items():
+        allowed = _role(kind, answer.roles)
+        every, floating = union(wanted), not one_to_one
+        if not (all(wanted) and every <= allowed) or context.allocatable.objections(every, floating=floating):
+            for want in wanted.values():
+                yield from _wrong_cpus(want, allowed, context, floating=floating)
+
+
+def _role(kind: TargetKind, roles: Roles) -> CpuSet:
+    """The set of CPUs for the threads of this kind."""
+    return {"process": roles.housekeeping, "vcpu": roles.vcpu}.get(kind, roles.emulator)
+
+
+def _wrong_cpus(want: Wanted, allowed: CpuSet, context: Context, *, floating: bool) -> Iterator[str]:
     if not want.cpus:
         yield f"{want.target} has no CPU"
     if outside := want.cpus - allowed:
         yield f"{want.target} is placed on CPUs {outside}, outside the set of its role ({allowed})"
-    one_to_one = want.target.kind == "vcpu" and len(want.cpus) == 1
-    if forbidden := allocatable.objections(want.cpus, floating=not one_to_one):
+    if forbidden := context.allocatable.objections(want.cpus, floating=floating):
         yield f"{want.target} is placed on CPUs that pinner may not allocate: {'; '.join(forbidden)}"
 
 
@@ -228,9 +258,12 @@ def outside_bound(want: Wanted, context: Context) -> Iterator[str]:
 
 def _alone(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
     isolated = context.allocatable.isolated
-    users: Counter[int] = Counter()
-    for cpus, times in Counter(want.cpus for want in wanted if want.state is None).items():
-        users.update(dict.fromkeys(cpus & isolated, times))
-    shared = CpuSet.of(cpu for cpu, times in users.items() if times > 1)
-    if shared:
+    if not isolated:
+        return
+    used = shared = CpuSet()
+    for want in wanted:
+        if want.state is None:
+            shared |= used & want.cpus
+            used |= want.cpus
+    if shared := shared & isolated:
         yield f"isolated CPUs {shared} get several threads each, but the kernel does not balance their load"

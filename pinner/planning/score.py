@@ -28,7 +28,7 @@ from pinner.model.plan import Score
 from pinner.model.process import Thread
 from pinner.model.snapshot import Snapshot
 from pinner.planning.demand import qemus_own_load, qemus_own_threads
-from pinner.planning.memory import online_by_node, remote_vcpus
+from pinner.planning.memory import Spread, remote_vcpus
 
 _DIGITS = 6
 """Enough digits to compare scores, and so few that the order of additions makes no difference."""
@@ -66,7 +66,7 @@ def score(snapshot: Snapshot, busy_threshold: float, planned: Mapping[int, CpuSe
         "emulator_vs_host": _clash(beside, host),
         "overcommit": sum(max(count - 1.0, 0.0) for count in vcpus.values()),
         "overload": sum(max(host[cpu] + qemu[cpu] - 1.0, 0.0) for cpu in online),
-        "remote_nodes": _remote(snapshot, online, planned),
+        "remote_nodes": _remote(snapshot, planned),
     }
     rounded = {name: round(part, _DIGITS) for name, part in parts.items()}
     return Score(total=round(sum(rounded.values()), _DIGITS), parts=rounded)
@@ -113,14 +113,13 @@ def _density(threads: Iterator[tuple[CpuSet, float]], online: CpuSet) -> dict[in
     return density
 
 
-def _remote(snapshot: Snapshot, online: CpuSet, planned: Mapping[int, CpuSet]) -> float:
-    nodes = online_by_node(snapshot.topology)
+def _remote(snapshot: Snapshot, planned: Mapping[int, CpuSet]) -> float:
+    spread = Spread(snapshot.topology)
     return sum(
         remote_vcpus(
             guest.memory_per_node,
             (planned.get(thread.tid, thread.affinity) for thread in _vcpus(guest)),
-            online,
-            nodes,
+            spread,
         )[0]
         for guest in snapshot.guests
         if any(guest.memory_per_node.values())

@@ -1,7 +1,8 @@
 """The parts of a node's free CPUs for each role."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import NamedTuple
 
 from pinner.model.cpuset import CpuSet, union
@@ -62,9 +63,9 @@ def _of_node(
 ) -> Slices:
     """The parts of a node's free CPUs; roles share CPUs where the node is too small to leave one for vCPUs."""
     for_vcpus = allocatable.nova.for_vcpus(free)
-    cores = allocatable.cores_within(free - for_vcpus) + allocatable.cores_within(for_vcpus)
+    cores = _FreeCores(allocatable, (free - for_vcpus, for_vcpus))
     autos = (request.housekeeping == AUTO, request.emulator == AUTO)
-    if not cores or not any(autos):
+    if not free or not any(autos):
         return Slices(vcpu=free)
     if len(cores) == 1:
         return _one_core(free, for_vcpus, node, autos, isolating=isolating)
@@ -73,24 +74,24 @@ def _of_node(
     others = 1 if has_isolated or not autos[1] else len(ROLES) - 1
     housekeeping = take.first(cores, steps.housekeeping, others) if autos[0] else CpuSet()
     take = take.beside(housekeeping)
-    rest = [core for core in cores if not core <= housekeeping]
+    rest = cores.without(housekeeping)
     if not autos[1]:
-        return Slices(housekeeping=housekeeping, vcpu=union(rest))
+        return Slices(housekeeping=housekeeping, vcpu=rest.cpus)
     if isolating:
         return _beside_isolated(housekeeping, rest, node, take, steps, has_isolated=has_isolated)
     # Emulators share the vCPUs' CPUs on a node that is small itself, not on one that restricted affinities made small.
     made_small = len(rest) > 1 and bool(allocatable.restricted & allocatable.nodes[node])
     emulator = take.first(rest, steps.emulator, int(made_small))
     both = emulator & for_vcpus
-    if union(rest) - emulator or not both:
-        return Slices(housekeeping, emulator, union(rest) - emulator)
+    if rest.cpus - emulator or not both:
+        return Slices(housekeeping, emulator, rest.cpus - emulator)
     return Slices(
         housekeeping, emulator, both, f"{_begin(node)}is small: emulator threads share CPUs {both} with vCPUs"
     )
 
 
 def _beside_isolated(
-    housekeeping: CpuSet, rest: list[CpuSet], node: int | None, take: "_Take", steps: Steps, *, has_isolated: bool
+    housekeeping: CpuSet, rest: "_FreeCores", node: int | None, take: "_Take", steps: Steps, *, has_isolated: bool
 ) -> Slices:
     """The parts of a node where vCPUs get isolated CPUs: emulator threads can share only housekeeping's CPUs.
 
@@ -102,8 +103,8 @@ def _beside_isolated(
         emulator = take.first(rest, steps.emulator, 1)
     else:
         note = f"{_begin(node)}is small: emulator threads share CPUs {housekeeping} with housekeeping"
-        return Slices(housekeeping, housekeeping, union(rest), note)
-    return Slices(housekeeping, emulator, union(rest) - emulator)
+        return Slices(housekeeping, housekeeping, rest.cpus, note)
+    return Slices(housekeeping, emulator, rest.cpus - emulator)
 
 
 def _one_core(
@@ -115,6 +116,29 @@ def _one_core(
     sharing = [name for name, cpus in zip(ROLES, (housekeeping, emulator, vcpu), strict=True) if cpus]
     note = f"{_begin(node)}has one free core: {', '.join(sharing)} share CPUs {free}" if len(sharing) > 1 else ""
     return Slices(housekeeping, emulator, vcpu, note)
+
+
+@dataclass(frozen=True, slots=True)
+class _FreeCores:
+    """The free cores of a node: those that vCPUs may not use first, and of both parts the lowest first."""
+
+    allocatable: AllocatableCpus
+    parts: tuple[CpuSet, CpuSet]
+
+    @property
+    def cpus(self) -> CpuSet:
+        """The CPUs of all of them."""
+        return self.parts[0] | self.parts[1]
+
+    def __len__(self) -> int:
+        return sum(map(self.allocatable.count_cores, self.parts))
+
+    def __iter__(self) -> Iterator[CpuSet]:
+        return chain.from_iterable(map(self.allocatable.each_core_within, self.parts))
+
+    def without(self, cpus: CpuSet) -> "_FreeCores":
+        """The same less these cores."""
+        return _FreeCores(self.allocatable, (self.parts[0] - cpus, self.parts[1] - cpus))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,17 +157,18 @@ class _Take:
         """The same where another role has taken these CPUs."""
         return replace(self, taken=self.taken + len(cpus))
 
-    def first(self, cores: list[CpuSet], steps: int, others: int) -> CpuSet:
+    def first(self, cores: _FreeCores, steps: int, others: int) -> CpuSet:
         """The first of these cores: at most the CPUs of ``steps`` steps, but at least the minimum of cores.
 
         ``others`` is the number of roles that share the remaining cores. Their minimum remains, or where there are too
         few cores, one core. A set of more than one step stays below ``most``, and leaves one step to the other set.
         """
-        least, left = self.allocatable.minimum_cores, self.allocatable.cores_worth(union(cores))
-        step = max(self.size, len(cores[0]))
+        least, left = self.allocatable.minimum_cores, self.allocatable.cores_worth(cores.cpus)
+        taken = next(iter(cores))
+        step = max(self.size, len(taken))
         size = self.size if steps == 1 else max(min(steps * step, self.most - (self.taken or step)), step)
-        taken, worth = cores[0], self.allocatable.cores_worth(cores[0])
-        for core in cores[1 : len(cores) - min(others, 1)]:
+        worth = self.allocatable.cores_worth(taken)
+        for core in islice(cores, 1, max(len(cores) - min(others, 1), 1)):
             more = self.allocatable.cores_worth(core)
             too_large = len(taken) + len(core) > size or round(left - worth - more, 6) < others * least
             if too_large and round(worth, 6) >= least:

@@ -39,7 +39,10 @@ def place(context: Context, strategies: Mapping[str, Strategy]) -> Answer:
     host = strategies[context.request.strategy]
     groups = _groups(context, strategies)
     ours = {guest.uuid for guest in groups.pop(host.name, ())}
-    answer = _complete(host, _only(context, ours))
+    answer = rules.read(host.name, host.place(_only(context, ours)))
+    if groups:
+        # The merged answer, which is checked later, does not show which strategy it was.
+        rules.check_guests(host.name, answer, _only(context, ours))
     joined = replace(context, joined=answer.roles)
     parts = [
         _part(strategies[name], _only(joined, {guest.uuid for guest in guests}), answer)

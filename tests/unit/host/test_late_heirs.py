@@ -39,7 +39,7 @@ def parent(children: int) -> tuple[Target, Lineage, list[int]]:
 
 
 def test_children_of_a_process_that_began_and_ended_after_the_last_scan_are_found(monkeypatch):
-    monkeypatch.setattr(lineage, "_main_mask", lambda pid: CpuSet.of([pid]))  # init has another mask than the children
+    monkeypatch.setattr(lineage, "_main_mask", lambda pid: CpuSet(pid))  # init has another mask than the children
     host = LiveHost(Libvirt("test:///default"))
     masks = frozenset({affinity.mask(os.getpid()).cpus})
     first, facts, none = parent(0)
