@@ -46,14 +46,14 @@ from pinner.model.nova_report import Listening
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.owners import require_own
-from pinner.service import offline, retention
+from pinner.service import retention, saving
 from pinner.service.chain_retention import cut_chain
 from pinner.service.compose import ServiceParts, compose
 from pinner.service.controller import PolicyController
 from pinner.service.daily import Daily
-from pinner.service.offline import SavedMachine
 from pinner.service.protocol import Service
 from pinner.service.retention import Limits, Purged
+from pinner.service.saving import SavedMachine
 from pinner.store.history import HistoryFiles
 from pinner.store.journal import Journal
 from pinner.store.repositories import Retention, open_store
@@ -311,7 +311,7 @@ def save_machine(config_files: list[Path] | None, root: Path | None, folder: Pat
     """Save this machine with its guests, or the captured machine below ``root``, as files in ``folder``."""
     options = configuration(config_files).libvirt
     libvirt = Libvirt(options.uri, options.call_timeout) if root is None else captured_guests(root)
-    return offline.save_machine(root, folder, libvirt, scrub=scrub)
+    return saving.save_machine(root, folder, libvirt, scrub=scrub)
 
 
 def service_parts(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str, undo: ExitStack) -> ServiceParts:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -18,11 +18,13 @@ from pinner.model.audit import Caller
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.page import Page
 from pinner.render import visible
-from pinner.service.protocol import Service
+
+if TYPE_CHECKING:  # a command imports only what it uses: see main
+    from pinner.service.protocol import Service
 
 
 @contextmanager
-def open_pinner(context: "Context", root: Path | None) -> Iterator[Service]:
+def open_pinner(context: "Context", root: Path | None) -> "Iterator[Service]":
     """The service for one command: of the server at ``context.url``, else of the machine captured below ``root``, else
     of this host."""
     # Imported here, because ``--help`` must not wait until the database and libvirt are imported.
@@ -57,7 +59,7 @@ class Context:
     err: Console
     caller: Caller
 
-    def open(self, root: Path | None = None) -> AbstractContextManager[Service]:
+    def open(self, root: Path | None = None) -> "AbstractContextManager[Service]":
         """Open the service; with ``root``, the service of the captured machine in that folder."""
         if root is not None and self.url:
             raise Invalid("--root", str(root), f"no --root together with a server ({self.url})")
@@ -107,7 +109,7 @@ def make_context(options: Namespace) -> Context:
     )
 
 
-def pick_host(pinner: Service, name: str | None) -> str:
+def pick_host(pinner: "Service", name: str | None) -> str:
     """The host called ``name``, or the only host. Raises NotFound, or Invalid if there is not exactly one host."""
     hosts = pinner.hosts()
     if name is not None:

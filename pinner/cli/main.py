@@ -7,52 +7,37 @@ import logging
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from importlib import import_module
 
-from pinner import __version__
-from pinner.cli import (
-    apply,
-    audit,
-    capture,
-    chart,
-    check,
-    compare,
-    guests,
-    hosts,
-    inventory,
-    nova,
-    plans,
-    policies,
-    processes,
-    runs,
-    serve,
-    strategies,
-    top,
-    topology,
-)
+import pinner
 from pinner.cli.context import make_context
 from pinner.cli.guard import guarded
 from pinner.cli.parser import ASKING, CHANGES, Parser, exit_status, shared_options, wants_json
 
-COMMANDS = (
-    inventory,
-    topology,
-    check,
-    top,
-    chart,
-    plans,
-    compare,
-    apply,
-    runs,
-    policies,
-    audit,
-    hosts,
-    processes,
-    guests,
-    nova,
-    strategies,
-    capture,
-    serve,
-)
+COMMANDS = {
+    "inventory": "inventory",
+    "topology": "topology",
+    "check": "check",
+    "top": "top",
+    "chart": "chart",
+    "plan": "plans",
+    "compare": "compare",
+    "apply": "apply",
+    "rollback": "runs",
+    "run": "runs",
+    "policy": "policies",
+    "drift": "policies",
+    "audit": "audit",
+    "host": "hosts",
+    "process": "processes",
+    "guest": "guests",
+    "nova": "nova",
+    "strategy": "strategies",
+    "capture": "capture",
+    "serve": "serve",
+}
+"""The module of each command and noun. Only the module of the called one is imported: together they take longer than
+a plan."""
 
 DESCRIPTION = """\
 pinner separates the CPUs of libvirt guests, of their emulator threads and of
@@ -80,13 +65,15 @@ first; without a terminal it needs --yes.
 """ + exit_status({**ASKING, CHANGES: "with --detailed-exitcode: there are changes, or drift"})
 
 
-def make_parser() -> Parser:
-    """The parser of all commands."""
+def make_parser(argv: Sequence[str] = ()) -> Parser:
+    """The parser of the command that the arguments name; of all commands where they name none, as for --help."""
     parser = Parser(prog="pinner", description=DESCRIPTION, epilog=EPILOG, parents=[shared_options()])
-    parser.add_argument("--version", action="version", version=f"pinner {__version__}")
     commands = parser.with_commands()
-    for module in COMMANDS:
-        module.register(commands)
+    modules = [COMMANDS[argv[0]]] if argv and argv[0] in COMMANDS else dict.fromkeys(COMMANDS.values())
+    for module in modules:
+        import_module(f"pinner.cli.{module}").register(commands)
+    if len(modules) > 1:
+        parser.add_argument("--version", action="version", version=f"pinner {pinner.__version__}")
     return parser
 
 
@@ -98,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: list[str]) -> int:
     shared, rest = shared_options().parse_known_args(argv)
-    arguments = make_parser().parse_args(rest)
+    arguments = make_parser(rest).parse_args(rest)
     _log(shared)
     status: int = arguments.run(make_context(shared), arguments)
     return status

@@ -2,7 +2,7 @@
 
 from argparse import BooleanOptionalAction, Namespace
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pinner.cli.context import Context, pick_host
 from pinner.cli.parser import Options, Parser
@@ -12,7 +12,9 @@ from pinner.model.page import DEFAULT_LIMIT
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.service.protocol import Service
+
+if TYPE_CHECKING:
+    from pinner.service.protocol import Service
 
 BUSY_THRESHOLD = Request().busy_threshold
 OBSERVE_SECONDS = 1.0
@@ -198,7 +200,7 @@ def updated(request: Request, arguments: Namespace, **settings: Any) -> Request:
 
 
 def make_plan(
-    context: Context, pinner: Service, host: str | None, request: Request, sample_seconds: float | None
+    context: Context, pinner: "Service", host: str | None, request: Request, sample_seconds: float | None
 ) -> Plan:
     """Make and store a plan from the present state of a host (None: the only host)."""
     host = pick_host(pinner, host)

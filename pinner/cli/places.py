@@ -1,6 +1,7 @@
 """CPU masks and targets in the few words that fit into a table cell."""
 
 from collections.abc import Iterable
+from itertools import groupby
 
 from pinner.model.change import PlannedChange, Target
 from pinner.model.cpuset import CpuSet
@@ -36,14 +37,10 @@ def part(targets: Iterable[Target]) -> str:
 
 def alike(changes: Iterable[PlannedChange]) -> list[list[PlannedChange]]:
     """The changes in groups: neighbours of one owner and kind, with the same CPUs before and after and one reason."""
-    groups: list[list[PlannedChange]] = []
-    for change in changes:
-        if groups and _likeness(groups[-1][-1]) == _likeness(change) and change.target.kind != "process":
-            groups[-1].append(change)
-        else:
-            groups.append([change])
-    return groups
+    return [list(group) for _, group in groupby(changes, _likeness)]
 
 
 def _likeness(change: PlannedChange) -> tuple[object, ...]:
-    return (change.target.kind, change.target.owner, *before_and_after(change), change.reason)
+    kind, owner = change.target.kind, change.target.owner
+    itself = change.target.part if kind == "process" else None
+    return (kind, owner, itself, *before_and_after(change), change.reason)

@@ -21,7 +21,6 @@ from pinner.cli.plantable import show_plan
 from pinner.model.errors import Invalid
 from pinner.model.page import PageRequest
 from pinner.model.plan import Plan
-from pinner.render import shell, text
 
 FORMATS = ("table", "json", "shell", "text")
 
@@ -151,8 +150,12 @@ def print_plan(context: Context, plan: Plan, form: str) -> None:
         case "json":
             print_json(codec.plain(plan))
         case "shell":
+            from pinner.render import shell
+
             sys.stdout.write(shell.render(plan))
         case "text":
+            from pinner.render import text
+
             sys.stdout.write(text.render(plan))
         case _:
             show_plan(context, plan)

@@ -1,4 +1,5 @@
-"""A change as the audit trails show it. The centre and the agent write the same text, so that it can be compared."""
+"""A change as people and the audit trails see it. The centre and the agent write the same text into their trails, so
+that it can be compared."""
 
 from typing import assert_never
 
@@ -13,19 +14,23 @@ def change_text(change: Change, kind: RunKind) -> tuple[str, str]:
 
     The text names the number of threads of a target, because the audit trail shows it in no other place.
     """
+    before, after = before_and_after(change, always_counted=True)
+    return (after, before) if kind == "rollback" else (before, after)
+
+
+def before_and_after(change: Change, *, always_counted: bool = False) -> tuple[str, str]:
+    """The masks, states, sizes or pins before and after the change. See affinities for ``always_counted``."""
     match change:
         case AffinityChange():
             masks = (mask.cpus for mask in change.before)
-            before, after = affinities(masks, always_counted=True), str(change.after)
+            return affinities(masks, always_counted=always_counted), str(change.after)
         case StateChange():
-            before, after = str(change.before), str(change.after)
+            return str(change.before), str(change.after)
         case MemoryChange():
-            before, after = memory_by_node(change.before), f"node {change.node}"
+            return memory_by_node(change.before), f"node {change.node}"
         case MetadataChange():
-            before, after = pins_text(change.live), pins_text(overlaid(change.live, change.pins))
-        case _:
-            assert_never(change)
-    return (after, before) if kind == "rollback" else (before, after)
+            return pins_text(change.live), pins_text(overlaid(change.live, change.pins))
+    assert_never(change)
 
 
 def entry_result(entry: Entry) -> str:

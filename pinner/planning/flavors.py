@@ -2,8 +2,6 @@
 
 from collections.abc import Collection, Iterator
 
-from oslo_utils import strutils
-
 from pinner.model.guest import Guest
 
 EXCLUDED = "pinner:excluded"
@@ -13,7 +11,8 @@ _PREFIX = "pinner:"
 
 def excluded(guest: Guest) -> bool:
     """Whether the flavor excludes the guest; a value that is not a boolean excludes nothing."""
-    return strutils.bool_from_string(_specs(guest).get(EXCLUDED, ""), default=False)
+    value = _specs(guest).get(EXCLUDED, "")
+    return bool(value) and _boolean(value) is True
 
 
 def strategy(guest: Guest, known: Collection[str]) -> str:
@@ -29,16 +28,20 @@ def warnings(guest: Guest, known: Collection[str]) -> Iterator[str]:
         whose = f"guest {guest.name}: its flavor has {spec}"
         if spec.startswith(_PREFIX) and spec not in expected:
             yield f"{whose}, which pinner does not know; valid are {' and '.join(expected)}"
-        elif (spec == STRATEGY and value not in known) or (spec == EXCLUDED and not _is_boolean(value)):
+        elif (spec == STRATEGY and value not in known) or (spec == EXCLUDED and _boolean(value) is None):
             yield f"{whose} = {value!r}, which has no effect; valid is {expected[spec]}"
 
 
-def _is_boolean(value: str) -> bool:
+def _boolean(value: str) -> bool | None:
+    """The value as Nova reads a boolean; None for any other text."""
+    # Few flavors have the setting, and the import takes longer than a plan.
+    from oslo_utils import strutils
+
     try:
-        strutils.bool_from_string(value, strict=True)
+        found: bool = strutils.bool_from_string(value, strict=True)
     except ValueError:
-        return False
-    return True
+        return None
+    return found
 
 
 def _specs(guest: Guest) -> dict[str, str]:

@@ -3,7 +3,7 @@
 ``text`` shows a plan as plain text, ``shell`` as shell commands.
 """
 
-from pinner.apply.steps import before_and_after
+from pinner.model.change_text import before_and_after
 from pinner.model.text import counted
 
 __all__ = ["before_and_after", "counted", "visible"]
@@ -14,4 +14,4 @@ def visible(text: str) -> str:
 
     Guests and processes choose their names, so a name may contain any character.
     """
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

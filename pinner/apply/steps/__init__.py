@@ -1,5 +1,5 @@
-"""The steps of a run. Each kind of change has a module that compares it with the host, makes it, undoes it and shows
-it; this one finds the module of a change.
+"""The steps of a run. Each kind of change has a module that compares it with the host, makes it and undoes it; this one
+finds the module of a change.
 
 A new kind of change gets its own module, and a case in every function here.
 """
@@ -117,17 +117,3 @@ def undo_earlier_boot(entry: Entry, host: Host, journal: Journal, *, persist: bo
         case StateChange() | MemoryChange():
             return "gone", EARLIER_BOOT
     assert_never(entry.change)
-
-
-def before_and_after(change: Change) -> tuple[str, str]:
-    """The masks, states or sizes before and after the change, for people."""
-    match change:
-        case AffinityChange():
-            return affinity.before_and_after(change)
-        case StateChange():
-            return state.before_and_after(change)
-        case MemoryChange():
-            return memory.before_and_after(change)
-        case MetadataChange():
-            return metadata.before_and_after(change)
-    assert_never(change)

@@ -17,15 +17,9 @@ from pinner.model.change import PINNED, AffinityChange, ThreadKey, ThreadMask, m
 from pinner.model.errors import ApplyFailed, Gone, PinnerError
 from pinner.model.groups import others_that_move
 from pinner.model.journal import EARLIER_BOOT, Entry, EntryState
-from pinner.model.text import affinities
 
 _NEVER = -1
 """A start time that no thread has."""
-
-
-def before_and_after(change: AffinityChange) -> tuple[str, str]:
-    """The masks of the threads before the change, and the mask of all threads after it, for people."""
-    return affinities(mask.cpus for mask in change.before), str(change.after)
 
 
 def is_made(change: AffinityChange, threads: Sequence[ThreadMask]) -> bool:

@@ -20,11 +20,6 @@ STUCK_SHARE = 0.05
 reported, too: pages that QEMU shares with other processes (libraries), and memory that it has allocated meanwhile."""
 
 
-def before_and_after(change: MemoryChange) -> tuple[str, str]:
-    """The guest's memory by node before the change, and the node that all of it gets, for people."""
-    return memory_by_node(change.before), f"node {change.node}"
-
-
 def memory_changes(plan: Plan, host: Host) -> tuple[MemoryChange, ...]:
     """The changes that move the memory of all placed guests, from its nodes as they are now.
 

@@ -18,11 +18,6 @@ from pinner.model.text import pins_text
 REASON = "the guest's metadata names the pins that are pinner's"
 
 
-def before_and_after(change: MetadataChange) -> tuple[str, str]:
-    """The pins that the running guest's metadata names before and after the change, for people."""
-    return pins_text(change.live), pins_text(overlaid(change.live, change.pins))
-
-
 def with_metadata(changes: Iterable[Change], host: Host) -> Iterator[Change]:
     """The changes, and before the first pin of each guest the change of its metadata. A guest that has ended gets
     none."""

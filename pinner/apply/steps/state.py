@@ -29,11 +29,6 @@ from pinner.model.journal import Entry, EntryState
 Masks = Mapping[ThreadKey, CpuSet]
 
 
-def before_and_after(change: StateChange) -> tuple[str, str]:
-    """The state before the change, and the state that it leads to, for people."""
-    return str(change.before), str(change.after)
-
-
 def is_made(change: StateChange, now: State) -> bool:
     """Whether the target has the state of the change."""
     return now == change.after

@@ -1,0 +1,37 @@
+"""Saves a machine as files, for a test or for support."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinner.host.capture import capture
+from pinner.host.captured_guests import DescribedGuests
+from pinner.host.guests import DomainDescription
+from pinner.model.errors import Busy, HostUnreachable, NotPermitted
+
+LIVE = Path("/")
+
+
+@dataclass(frozen=True, slots=True)
+class SavedMachine:
+    """The result of a capture: the numbers of files and guests, and why guests are missing (empty: all are saved)."""
+
+    files: int
+    guests: int
+    missing: str
+
+
+def save_machine(root: Path | None, folder: Path, libvirt: DescribedGuests | None, *, scrub: bool) -> SavedMachine:
+    """Save this machine, or the captured machine below ``root``, as files in ``folder``.
+
+    ``libvirt`` describes the guests; None: the machine has none. Raises Invalid.
+    """
+    guests: tuple[DomainDescription, ...] = ()
+    capabilities = missing = ""
+    if libvirt is not None:
+        try:
+            found, capabilities = libvirt.descriptions(), libvirt.capabilities()
+            guests = tuple(each for each in found if not each.unread)
+            missing = "; ".join(f"guest {each.name} is not saved: {each.unread}" for each in found if each.unread)
+        except (HostUnreachable, NotPermitted, Busy) as error:
+            missing = f"{error}; guests are not saved"
+    return SavedMachine(capture(root or LIVE, folder, guests, capabilities, scrub=scrub), len(guests), missing)

@@ -1,0 +1,77 @@
+import json
+import subprocess
+import sys
+
+import pytest
+from support.hosts import cpus, guest, interleaved, process, snapshot
+
+from pinner import codec
+from pinner.cli.main import COMMANDS, make_parser
+
+HEAVY = (
+    "alembic",
+    "cryptography",
+    "flask",
+    "httpx",
+    "libvirt",
+    "lxml",
+    "oslo_config",
+    "oslo_messaging",
+    "oslo_policy",
+    "oslo_utils",
+    "prometheus_client",
+    "sqlalchemy",
+    "werkzeug",
+)
+OWN = (
+    "agent",
+    "api",
+    "apply",
+    "conf",
+    "host",
+    "nova",
+    "server",
+    "service.local",
+    "service.protocol",
+    "store",
+    "wiring",
+)
+"""The rooms of pinner that a plan from a file does not need."""
+RUN = """
+import json, sys
+from pinner.cli.main import main
+status = main(sys.argv[1:])
+print(json.dumps([status, *sys.modules]), file=sys.stderr)
+"""
+
+
+def imported(*arguments: object) -> list[str]:
+    """The modules that a command imports in a process of its own."""
+    command = [sys.executable, "-c", RUN, *map(str, arguments)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    status, *modules = json.loads(ended.stderr.splitlines()[-1])
+    assert status == 0, ended.stderr
+    return modules
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--format", "shell"], ["--strategy", "isolated"]])
+def test_a_plan_from_a_snapshot_file_imports_only_what_it_uses(tmp_path, options):
+    top = interleaved(8)
+    busy = process(900_000, 50.0, str(top.online))
+    file = tmp_path / "host.json"
+    file.write_bytes(codec.dump(snapshot(top, [guest(1, 2, cpus("0-15"))], [busy])))
+    modules = imported("plan", "--snapshot", file, *options)
+    wanted = (*HEAVY, *(f"pinner.{room}" for room in OWN))
+    assert [module for module in modules if any(f"{module}.".startswith(f"{heavy}.") for heavy in wanted)] == []
+    others = {f"pinner.cli.{module}" for module in COMMANDS.values()} - {"pinner.cli.plans"}
+    assert others.isdisjoint(modules)
+
+
+def test_the_table_of_commands_names_the_module_of_each_command():
+    every = make_parser().commands
+    assert every is not None
+    assert list(every.choices) == list(COMMANDS)
+    for command in COMMANDS:
+        alone = make_parser([command]).commands
+        assert alone is not None
+        assert command in alone.choices
