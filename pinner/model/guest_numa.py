@@ -50,6 +50,8 @@ class GuestNuma:
     """Node id to KiB of the guest's memory in huge pages; empty for a guest that its definition gives none."""
     pins: Mapping[int, CpuSet] = field(default_factory=dict)
     """The CPUs to which Nova pins each vCPU of the cells, by the vCPU's number: the shared CPUs of the cell's node."""
+    page_kib: int = 0
+    """The size in KiB of the huge pages of the guest's memory; 0: normal pages, or a size that is not known."""
 
     def bindings(self) -> tuple[MemoryBinding, ...]:
         """The strict bindings of all the guest's memory."""

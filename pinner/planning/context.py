@@ -15,6 +15,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning import flavors
 from pinner.planning.allocatable_cpus import AllocatableCpus, RestrictedAffinity
 from pinner.planning.exclusions import is_excluded_guest, is_left_to_operator, is_named, require_running_guests
+from pinner.planning.memory_balance import MemoryBalance
 from pinner.planning.numa_bounds import NumaBound, VcpuGroup, bounds_of
 from pinner.planning.partitions import settings
 from pinner.planning.placement.process_matching import managed_processes, without_own_masks
@@ -157,6 +158,12 @@ class Context:
         """The CPUs of ``cpus`` that QEMU's own threads of the guest may use: those of the nodes that bind it."""
         bound = self.bounds.get(guest.uuid)
         return cpus if bound is None or bound.nodes is None else cpus & bound.nodes
+
+    def memory_balance(self) -> MemoryBalance:
+        """The memory that the guests to place can still get, before any of them is booked."""
+        ours = {guest.uuid for guest in self.guests}
+        every = self.snapshot.guests
+        return MemoryBalance.of(self.snapshot.topology, every, (guest for guest in every if guest.uuid not in ours))
 
     @property
     def roles(self) -> Roles | None:

@@ -94,6 +94,7 @@ class _FreeCpus:
         free = pool - _occupied(context)
         self._free = {node: free & cpus for node, cpus in context.allocatable.nodes.items()}
         self._slots = {node: self._slots_of(node) for node in self._cores}
+        self._memory = context.memory_balance()
 
     @property
     def free(self) -> Mapping[node_choice.Node, int]:
@@ -123,22 +124,23 @@ class _FreeCpus:
     def _best(self, guest: Guest, group: VcpuGroup) -> _OnNode:
         slots = {node: _within(group, found) for node, found in self._slots.items()}
         free = {node: len(found) for node, found in slots.items()}
-        node = node_choice.choose(self._context.snapshot, guest, group, free, free)
+        node = node_choice.choose(self._context.snapshot, guest, group, free, free, memory=self._memory)
         return node, slots[node][: len(group.vcpus)]
 
     def _take(self, guest: Guest, find: Callable[[VcpuGroup], _OnNode]) -> GuestAllocation:
         """Take slots for every group of the guest, or for none: then NoFit is raised."""
-        before = dict(self._free), dict(self._slots)
+        before = dict(self._free), dict(self._slots), self._memory
         nodes, cpus = [], {}
         try:
             for group in self._context.groups(guest):
                 node, slots = find(group)
                 self._free[node] -= union(slot.uses for slot in slots)
                 self._slots[node] = self._slots_of(node)
+                self._memory = self._memory.booked(guest, group, node)
                 nodes.append(node)
                 cpus.update({vcpu: slot.cpu for vcpu, slot in zip(group.vcpus, slots, strict=True)})
         except NoFit:
-            self._free, self._slots = before
+            self._free, self._slots, self._memory = before
             raise
         return GuestAllocation(tuple(nodes), cpus)
 

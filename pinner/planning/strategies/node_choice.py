@@ -2,14 +2,16 @@
 
 from collections.abc import Collection, Mapping
 
-from pinner.model import topology
 from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
 from pinner.model.snapshot import Snapshot
+from pinner.planning.memory_balance import MemoryBalance, distance, memory_of, nearest_memory, outstanding
 from pinner.planning.numa_bounds import VcpuGroup
 
 Node = int | None
 """A node's id; None where the kernel reports no nodes."""
+_DIGITS = 6
+"""Enough digits to compare distances, and so few that the order of additions makes no difference."""
 
 
 def choose(
@@ -19,16 +21,18 @@ def choose(
     capacity: Mapping[Node, int],
     free: Mapping[Node, int],
     here: Collection[Node] = (),
+    memory: MemoryBalance | None = None,
 ) -> Node:
     """The best of the nodes where the group of the guest's vCPUs fits. Raises NoFit with the numbers where it fits
     none.
 
-    It fits a node with enough CPUs for its vCPUs (``capacity``) and with at least as much memory as the guest has,
-    unless the group is bound: then its memory is where it must be. A node without memory of its own counts with the
-    memory of its nearest node, where the kernel allocates for it. These nodes are sorted by:
+    It fits a node with enough CPUs for its vCPUs (``capacity``) and with enough ``memory`` beside the guests that are
+    booked there (None: beside resident memory), unless the group is bound: then its memory is where it must be. A node
+    without memory of its own counts with the memory of its nearest node, where the kernel allocates for it. These nodes
+    are sorted by:
     1. whether the group's vCPUs fit its ``free`` CPUs;
-    2. the sum of its shares of the guest's memory and PCI devices (a share of 1 is all of them), descending;
-    3. its share of the devices, descending;
+    2. the mean distance to the guest's memory, plus that to its PCI devices, ascending;
+    3. the mean distance to the devices, ascending;
     4. whether it has memory of its own;
     5. whether the guest runs there already (``here``);
     6. the number of free CPUs, descending;
@@ -36,14 +40,21 @@ def choose(
     """
     asked = len(group.vcpus)
     pages, devices = memory_shares(guest), _device_shares(snapshot, guest)
+    nodes = {node.id: node for node in snapshot.topology.nodes}
     bare = {node.id for node in snapshot.topology.nodes if not node.memory_kib}
+    balance = MemoryBalance.of(snapshot.topology, snapshot.guests) if memory is None else memory
+
+    def mean_distance(node: Node, shares: Mapping[Node, float]) -> float:
+        if node is None:
+            return 0.0
+        return sum(part * distance(nodes, node, other) for other, part in shares.items() if other is not None)
 
     def rank(node: Node) -> tuple[bool, float, float, bool, bool, int, bool, int]:
-        near = devices.get(node, 0.0)
+        away = mean_distance(node, devices)
         return (
             free[node] < asked,
-            -(pages.get(node, 0.0) + near),
-            -near,
+            round(mean_distance(node, pages) + away, _DIGITS),
+            round(away, _DIGITS),
             node in bare,
             node not in here,
             -free[node],
@@ -51,10 +62,12 @@ def choose(
             node or 0,
         )
 
-    return min(_fitting(snapshot, guest, group, capacity), key=rank)
+    return min(_fitting(snapshot, guest, group, capacity, balance), key=rank)
 
 
-def _fitting(snapshot: Snapshot, guest: Guest, group: VcpuGroup, capacity: Mapping[Node, int]) -> list[Node]:
+def _fitting(
+    snapshot: Snapshot, guest: Guest, group: VcpuGroup, capacity: Mapping[Node, int], balance: MemoryBalance
+) -> list[Node]:
     """The nodes with enough CPUs and memory for the vCPUs. Raises NoFit with the numbers where there is none."""
     asked = len(group.vcpus)
     large = [node for node in capacity if capacity[node] >= asked]
@@ -65,26 +78,59 @@ def _fitting(snapshot: Snapshot, guest: Guest, group: VcpuGroup, capacity: Mappi
         raise NoFit(asked, largest, f"no NUMA node has more than {largest} of the CPUs that vCPUs may use")
     if group.why:
         return large
-    memory = local_memory(snapshot)
-    fitting = [node for node in large if memory.get(node, guest.memory_kib) >= guest.memory_kib]
-    if not fitting:
-        most = max(memory.get(node, 0) for node in large)
-        asked_kib = guest.memory_kib
-        why = f"no NUMA node with enough CPUs has the guest's {asked_kib} KiB of memory; the largest has {most} KiB"
-        raise NoFit(asked, max(capacity[node] for node in large), why)
+    if not (fitting := [node for node in large if _has_memory(snapshot, guest, group, node, balance)]):
+        most = max(capacity[node] for node in large)
+        raise NoFit(asked, most, _too_little(snapshot, guest, group, large, balance))
     return fitting
+
+
+def _has_memory(snapshot: Snapshot, guest: Guest, group: VcpuGroup, node: Node, balance: MemoryBalance) -> bool:
+    total = local_memory(snapshot).get(node)
+    return (total is None or memory_of(guest, group) <= total) and balance.fits(guest, group, node)
+
+
+def _too_little(
+    snapshot: Snapshot, guest: Guest, group: VcpuGroup, large: Collection[Node], balance: MemoryBalance
+) -> str:
+    """The numbers of a guest that no node has memory for, in words."""
+    asked, most = memory_of(guest, group), max(local_memory(snapshot).get(node, 0) for node in large)
+    if asked > most:
+        return f"no NUMA node with enough CPUs has the guest's {asked} KiB of memory; the largest has {most} KiB"
+    page, rest = guest.numa.page_kib, outstanding(guest, group)
+    left = {node: balance.room(node, page) or 0 for node in large}
+    best = max(left, key=lambda node: (left[node], -(node or 0)))
+    kind = f"memory in huge pages of {page} KiB" if page else "memory"
+    return (
+        f"no NUMA node with enough CPUs has {rest} KiB of {kind} left for the guest; "
+        f"node {best} has the most, {max(left[best], 0)} KiB"
+    )
 
 
 def reason(snapshot: Snapshot, guest: Guest, node: Node) -> str:
     """Why the guest gets this node, for people."""
     if node is None:
         return "the host reports no NUMA nodes"
-    shares = (
-        (memory_shares(guest).get(node, 0.0), "the guest's memory"),
+    shares = memory_shares(guest)
+    parts = (
+        (shares.get(node, 0.0), "the guest's memory"),
         (_device_shares(snapshot, guest).get(node, 0.0), "its PCI devices"),
     )
-    near = " and ".join(f"{share:.0%} of {resource}" for share, resource in shares if share)
-    return f"node {node} has {near or 'room for the guest'}"
+    near = " and ".join(f"{part:.0%} of {resource}" for part, resource in parts if part)
+    return (
+        f"node {node} has {near}"
+        if near
+        else _near_memory(snapshot, shares, node) or f"node {node} has room for the guest"
+    )
+
+
+def _near_memory(snapshot: Snapshot, shares: Mapping[Node, float], node: int) -> str:
+    """The distance to the memory of a guest that has it on a node without CPUs, in words; empty for another guest."""
+    nodes = {each.id: each for each in snapshot.topology.nodes}
+    bare = [each for each in shares if each in nodes and not nodes[each].cpus and nodes[node].distances]
+    if not bare:
+        return ""
+    most = max(bare, key=lambda each: (shares[each], -each))
+    return f"node {node} is at distance {distance(nodes, node, most)} from {shares[most]:.0%} of the guest's memory"
 
 
 def memory_shares(guest: Guest) -> dict[Node, float]:
@@ -102,12 +148,5 @@ def _device_shares(snapshot: Snapshot, guest: Guest) -> dict[Node, float]:
 def local_memory(snapshot: Snapshot) -> dict[Node, int]:
     """The memory in KiB that is local to each node's CPUs; empty where no node reports any: then memory is unknown, not
     missing."""
-    own = {node.id: node.memory_kib for node in snapshot.topology.nodes if node.memory_kib}
-    if not own:
-        return {}
-    return {node.id: own.get(node.id) or own[_nearest(node, own)] for node in snapshot.topology.nodes}
-
-
-def _nearest(node: topology.Node, own: Mapping[int, int]) -> int:
-    """The nearest of the nodes with memory. The largest of several; the largest of all without a distance table."""
-    return min(own, key=lambda other: (node.distances.get(other, 0), -own[other], other))
+    own = {node.id: node.memory_kib for node in snapshot.topology.nodes}
+    return {node: own[source] for node, source in nearest_memory(snapshot.topology).items()}

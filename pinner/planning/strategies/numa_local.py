@@ -1,6 +1,7 @@
 """Like shared-pool, but each guest's vCPUs float over the CPUs of one NUMA node, next to its memory and devices."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 from pinner.model.cpuset import CpuSet, union
@@ -8,6 +9,7 @@ from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
 from pinner.model.plan import LeftOut
 from pinner.planning.context import Context, guest_target
+from pinner.planning.memory_balance import MemoryBalance, everything, outstanding
 from pinner.planning.numa_bounds import VcpuGroup
 from pinner.planning.strategies import node_choice
 from pinner.planning.strategies.common import (
@@ -36,48 +38,86 @@ class NumaLocal:
         roles = resolved.roles
         context, left_out = divided(context, roles)
         pools = {node: roles.vcpu & cpus for node, cpus in context.allocatable.nodes.items()}
-        chosen, unplaced, free = _choose(context, pools)
+        chosen = _choose(context, pools)
         wanted = list(place_host_processes(context, roles))
         for guest in context.guests:
-            if homes := chosen.get(guest.uuid):
+            if homes := chosen.homes.get(guest.uuid):
                 wanted += place_emulator(guest, beside(context, resolved, guest, homes.values()))
                 for group, node in homes.items():
                     why = node_choice.reason(context.snapshot, guest, node)
                     wanted += float_over(guest, group, pools[node], why)
-        warnings = (*resolved.warnings, *floating_warnings(context, roles), *_crowded(free))
-        return Answer(roles, tuple(wanted), (*left_out, *unplaced), warnings)
+        warnings = (*resolved.warnings, *floating_warnings(context, roles), *_crowded(chosen.room.free))
+        return Answer(roles, tuple(wanted), (*left_out, *chosen.unplaced), warnings)
 
 
 _Homes = dict[VcpuGroup, node_choice.Node]
 """The node of each group of a guest's vCPUs."""
 
 
-def _choose(
-    context: Context, pools: Mapping[node_choice.Node, CpuSet]
-) -> tuple[dict[str, _Homes], list[LeftOut], dict[node_choice.Node, int]]:
-    """The nodes of each guest by UUID, the guests that fit no node, and how many CPUs of each pool are left.
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """The CPUs of each pool that no vCPU has yet, below 0 where vCPUs share them, and the memory of the nodes."""
+
+    free: Mapping[node_choice.Node, int]
+    memory: MemoryBalance
+
+    def less(self, guest: Guest, homes: _Homes) -> "_Room":
+        """The room after these groups of the guest have their nodes."""
+        free, memory = dict(self.free), self.memory
+        for group, node in homes.items():
+            free[node] -= len(group.vcpus)
+            memory = memory.booked(guest, group, node)
+        return _Room(free, memory)
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The nodes of each guest by UUID, the guests that fit no node, and the room that is left."""
+
+    homes: Mapping[str, _Homes]
+    unplaced: tuple[LeftOut, ...]
+    room: _Room
+
+
+def _choose(context: Context, pools: Mapping[node_choice.Node, CpuSet]) -> _Choice:
+    """The nodes of all guests.
 
     A recorded guest stays on its nodes, even where others would be better. Then the others are placed, sorted by
-    number of vCPUs, descending.
+    number of vCPUs, descending. Where a guest then fits no node, they are sorted by the memory that they have not got
+    yet, descending, if fewer guests are unplaced so.
     """
-    free = {node: len(pool) - _bound_vcpus(context, pool) for node, pool in pools.items() if pool}
-    chosen: dict[str, _Homes] = {}
+    room = _Room(
+        {node: len(pool) - _bound_vcpus(context, pool) for node, pool in pools.items() if pool},
+        context.memory_balance(),
+    )
+    recorded: dict[str, _Homes] = {}
     for guest in context.guests:
         if homes := _recorded_homes(context, guest, pools):
-            chosen[guest.uuid] = homes
-            free = _less(free, homes)
-    unplaced = []
-    for guest in context.guests:
-        if guest.uuid in chosen:
-            continue
+            recorded[guest.uuid] = homes
+            room = room.less(guest, homes)
+    others = [guest for guest in context.guests if guest.uuid not in recorded]
+    first = _in_order(context, pools, others, _Choice(recorded, (), room))
+    if not first.unplaced:
+        return first
+    by_memory = sorted(others, key=lambda guest: -outstanding(guest, everything(guest)))
+    return min(
+        first, _in_order(context, pools, by_memory, _Choice(recorded, (), room)), key=lambda each: len(each.unplaced)
+    )
+
+
+def _in_order(
+    context: Context, pools: Mapping[node_choice.Node, CpuSet], guests: Iterable[Guest], begun: _Choice
+) -> _Choice:
+    """The choice after these guests have their nodes, one after the other."""
+    chosen, unplaced, room = dict(begun.homes), list(begun.unplaced), begun.room
+    for guest in guests:
         try:
-            homes = _homes(context, guest, pools, free)
+            chosen[guest.uuid] = _homes(context, guest, pools, room)
         except NoFit as error:
             unplaced.append(LeftOut(guest_target(guest), error.message))
             continue
-        chosen[guest.uuid] = homes
-        free = _less(free, homes)
-    return chosen, unplaced, free
+        room = room.less(guest, chosen[guest.uuid])
+    return _Choice(chosen, tuple(unplaced), room)
 
 
 def _recorded_homes(context: Context, guest: Guest, pools: Mapping[node_choice.Node, CpuSet]) -> _Homes:
@@ -91,25 +131,14 @@ def _recorded_homes(context: Context, guest: Guest, pools: Mapping[node_choice.N
     return homes
 
 
-def _homes(
-    context: Context, guest: Guest, pools: Mapping[node_choice.Node, CpuSet], free: Mapping[node_choice.Node, int]
-) -> _Homes:
+def _homes(context: Context, guest: Guest, pools: Mapping[node_choice.Node, CpuSet], room: _Room) -> _Homes:
     """The best node for each group. Raises NoFit where a group fits none."""
     places, homes = context.current(guest), _Homes()
     for group in context.groups(guest):
         capacity = {node: len(cpus) for node, pool in pools.items() if (cpus := group.within(pool))}
-        here = _nodes_of(places, group, pools, context)
-        left = _less(free, homes)
-        homes[group] = node_choice.choose(context.snapshot, guest, group, capacity, left, here)
+        here, left = _nodes_of(places, group, pools, context), room.less(guest, homes)
+        homes[group] = node_choice.choose(context.snapshot, guest, group, capacity, left.free, here, left.memory)
     return homes
-
-
-def _less(free: Mapping[node_choice.Node, int], homes: _Homes) -> dict[node_choice.Node, int]:
-    """The free CPUs less one for each vCPU of these groups."""
-    left = dict(free)
-    for group, node in homes.items():
-        left[node] -= len(group.vcpus)
-    return left
 
 
 def _nodes_of(

@@ -347,7 +347,9 @@ def test_cells_on_every_pair_of_nodes_of_captured_machines(machine, tmp_path):
     top = read_topology(unpack(machine, tmp_path))
     nodes = [node.id for node in top.nodes if node.cpus & top.online - top.isolated]
     pairs = [(one, other) for one in nodes for other in nodes if one != other]
-    guests = [guest(n, 2, top.online, memory={}, numa=cells(*pair, size=1)) for n, pair in enumerate(pairs)]
+    guests = [
+        guest(n, 2, top.online, memory={}, memory_kib=2, numa=cells(*pair, size=1)) for n, pair in enumerate(pairs)
+    ]
     free = guest(len(pairs), 2, top.online, memory={}, memory_kib=1)
     here = snapshot(top, [*guests, free])
     for request_ in (SHARED, LOCAL, LIVE):
