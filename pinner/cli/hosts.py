@@ -12,7 +12,7 @@ from pinner.cli.context import Context, pick_host
 from pinner.cli.output import cells, cpu_cell, facts, kib, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.values import path
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Busy, HostUnreachable, NotPermitted
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
@@ -128,6 +128,7 @@ def summary(found: Observation) -> Table:
             f"{len(topology.online)} online ({topology.online}); cores: {len(cores)}, "
             f"sockets: {len(sockets) or 'unknown'}, L3 domains: {len(topology.l3_domains) or 'unknown'}",
         ),
+        ("slower cores", union(topology.core_classes[1:])),
         ("offline", topology.offline),
         ("isolated", topology.isolated),
         ("nohz_full", topology.nohz_full),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pinner.host.files import cpu_list, cpu_set, number, numbered, text
+from pinner.host.sysfs_core_classes import read_core_classes
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.topology import Cpu, Node
@@ -43,7 +44,9 @@ def read_cpus(
 
     ``partitioned`` are the CPUs of isolated cpuset partitions; they count as isolated, like those of ``isolcpus``.
     """
-    running = online(root)
+    running, folders = online(root), present(root)
+    siblings = {cpu: _siblings(folder / "topology", cpu) for cpu, folder in folders.items()}
+    classes = read_core_classes(root, folders, siblings)
     isolated = (cpu_list(root / FOLDER / "isolated") or CpuSet()) | partitioned
     nohz_full = cpu_list(root / FOLDER / "nohz_full") or CpuSet()
     node_of = {cpu: node.id for node in nodes for cpu in node.cpus}
@@ -56,13 +59,14 @@ def read_cpus(
             die=number(folder / "topology/die_id"),
             core=number(folder / "topology/core_id"),
             l3=l3_of.get(cpu),
-            siblings=_siblings(folder / "topology", cpu),
+            siblings=siblings[cpu],
             online=cpu in running,
             isolated=cpu in isolated,
             nohz_full=cpu in nohz_full,
             governor=text(folder / "cpufreq/scaling_governor"),
+            core_class=classes.get(cpu, 0),
         )
-        for cpu, folder in present(root).items()
+        for cpu, folder in folders.items()
     )
 
 

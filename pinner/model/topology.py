@@ -36,6 +36,8 @@ class Cpu:
     """Whether the CPU stops its tick while one task runs."""
     governor: str | None = None
     """The frequency governor; null where the kernel has none."""
+    core_class: int = 0
+    """0: one of the host's fastest cores; 1: the next slower class, such as an E core; and so on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,12 @@ class Topology:
         return {node: CpuSet.of(cpus) for node, cpus in nodes.items()}
 
     @cached_property
+    def core_classes(self) -> tuple[CpuSet, ...]:
+        """The online CPUs of each class of cores, fastest first; one set where all cores are alike."""
+        numbers = sorted({cpu.core_class for cpu in self.cpus if cpu.online})
+        return tuple(CpuSet.of(cpu.id for cpu in self.cpus if cpu.online and cpu.core_class == n) for n in numbers)
+
+    @cached_property
     def fingerprint(self) -> str:
         """A hash of the facts that a plan depends on: CPUs, their place and state, nodes and the kernel's command line.
 
@@ -195,6 +203,7 @@ class Topology:
                 f"cpu {c.id} {c.node} {c.socket} {c.die} {c.core} {c.siblings} {c.online} {c.isolated} {c.nohz_full}"
                 for c in sorted(self.cpus, key=lambda cpu: cpu.id)
             ),
+            *(f"class {c.id} {c.core_class}" for c in sorted(self.cpus, key=lambda cpu: cpu.id) if c.core_class),
             *(f"node {n.id} {n.cpus} {sorted(n.distances.items())}" for n in sorted(self.nodes, key=lambda n: n.id)),
             self.kernel.command_line,
         ]

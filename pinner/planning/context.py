@@ -99,6 +99,8 @@ class Context:
     """The sets of the host's strategy, if another strategy places these guests on the remaining CPUs; else None."""
     bounds: Mapping[str, NumaBound] = field(default_factory=dict)
     """The guests, by UUID, whose memory or whose cells bind them to CPUs."""
+    cores: Mapping[str, CpuSet] = field(default_factory=dict)
+    """The cores of one class that a strategy chose for a guest, by UUID: see core_classes."""
 
     @classmethod
     def of(
@@ -148,10 +150,11 @@ class Context:
 
     def groups(self, guest: Guest) -> tuple[VcpuGroup, ...]:
         """The guest's plugged-in vCPUs, grouped by the CPUs to which they are bound: one group without a bound."""
-        here = tuple(plugged(guest))
+        here, cores = tuple(plugged(guest)), self.cores.get(guest.uuid)
         if (bound := self.bounds.get(guest.uuid)) is None:
-            return (VcpuGroup(here),)
-        present = ((group, tuple(vcpu for vcpu in group.vcpus if vcpu in here)) for group in bound.groups)
+            return (VcpuGroup(here, cores),)
+        groups = bound.groups if cores is None else (replace(each, cpus=each.within(cores)) for each in bound.groups)
+        present = ((group, tuple(vcpu for vcpu in group.vcpus if vcpu in here)) for group in groups)
         return tuple(replace(group, vcpus=vcpus) for group, vcpus in present if vcpus) or (VcpuGroup(()),)
 
     def near(self, guest: Guest, cpus: CpuSet) -> CpuSet:

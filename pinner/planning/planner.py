@@ -14,7 +14,7 @@ from pinner.model.placement import Placement
 from pinner.model.plan import Basis, LeftOut, Plan, Rebalance, Roles, plan_id
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning import flavors, realtime, restrictions, rules, worsening
+from pinner.planning import core_classes, flavors, realtime, restrictions, rules, worsening
 from pinner.planning.context import Context
 from pinner.planning.diff import changes
 from pinner.planning.exclusions import require_known_guests
@@ -124,6 +124,7 @@ def build(strategies: Mapping[str, Strategy], context: Context, snapshot_id: str
         *answer.warnings,
         *_load_warnings(context, answer.roles),
         *realtime.warnings(snapshot, request, answer.roles, planned),
+        *core_classes.warnings(snapshot.topology, answer.wanted),
         *filter(None, [worsening.warning(before, after, answer.roles)]),
     )
     return Plan(

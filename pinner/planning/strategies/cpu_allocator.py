@@ -9,6 +9,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
 from pinner.model.plan import LeftOut
+from pinner.planning import core_classes
 from pinner.planning.context import Context, guest_target, plugged
 from pinner.planning.exclusions import own_cpus
 from pinner.planning.numa_bounds import VcpuGroup
@@ -58,6 +59,7 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
 
     The slots of a node are sorted by core, unused cores first, so that guests share few cores; then by CPU.
     """
+    context = core_classes.kept_apart(context, pool, lambda cpus: free_slots(context, cpus, CpuSet()), crowd=False)
     free_cpus = _FreeCpus(context, pool)
     places: dict[str, GuestAllocation] = {}
     for masks_of in (context.recorded, context.current):
@@ -221,7 +223,9 @@ def _cores(context: Context, pool: CpuSet) -> list[CpuSet]:
     cores = context.allocatable.cores_within(pool)
     match context.request.smt:
         case "isolate":
-            return [core for core in cores if core == context.allocatable.cores[core.lowest]]
+            # A slower core has no second thread that could stay idle.
+            fast = context.snapshot.topology.core_classes[0]
+            return [core for core in cores if core == context.allocatable.cores[core.lowest] and core <= fast]
         case "require":
             return [core for core in cores if len(core) > 1]
         case "prefer":

@@ -8,6 +8,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
 from pinner.model.plan import LeftOut
+from pinner.planning import core_classes
 from pinner.planning.context import Context, guest_target
 from pinner.planning.memory_balance import MemoryBalance, everything, outstanding
 from pinner.planning.numa_bounds import VcpuGroup
@@ -38,6 +39,9 @@ class NumaLocal:
         roles = resolved.roles
         context, left_out = divided(context, roles)
         pools = {node: roles.vcpu & cpus for node, cpus in context.allocatable.nodes.items()}
+        context = core_classes.kept_apart(
+            context, roles.vcpu, lambda cpus: {node: len(pool & cpus) for node, pool in pools.items()}, crowd=True
+        )
         chosen = _choose(context, pools)
         wanted = list(place_host_processes(context, roles))
         for guest in context.guests:
