@@ -26,6 +26,7 @@ from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 from pinner.model.verification import Verification
+from pinner.model.whatif import Explanation, GuestShape, Scenario, WhatIf
 from pinner.service.protocol import GuestExclusion, Service, StrategyInfo
 
 
@@ -54,9 +55,13 @@ class HostService:
         """See Service."""
         return self._every.topology(self._only(host))
 
-    def capacity(self, host: str, vcpus: int | None = None) -> Capacity:
+    def capacity(self, host: str, vcpus: int | None = None, shape: GuestShape | None = None) -> Capacity:
         """See Service."""
-        return self._every.capacity(self._only(host), vcpus)
+        return self._every.capacity(self._only(host), vcpus, shape)
+
+    def what_if(self, host: str, request: Request, scenario: Scenario, sample_seconds: float) -> WhatIf:
+        """See Service."""
+        return self._every.what_if(self._only(host), request, scenario, sample_seconds)
 
     def findings(self, host: str, sample_seconds: float) -> CheckReport:
         """See Service."""
@@ -90,6 +95,11 @@ class HostService:
         found = self._every.plan_by_id(plan)
         self._require_own("plan", plan, found.host)
         return found
+
+    def explain(self, plan: str, guest: str) -> Explanation:
+        """See Service."""
+        self.plan_by_id(plan)
+        return self._every.explain(plan, guest)
 
     def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
         """See Service."""

@@ -91,6 +91,15 @@ class NewPlan(PlanParameters):
     ] = None
 
 
+class AskedRequest(PlanParameters):
+    """A strategy with its parameters, for a plan that is not stored."""
+
+    rebalance: Annotated[
+        bool,
+        Field(description="Place all guests anew if that improves the score; otherwise well-placed guests stay."),
+    ] = _DEFAULT.rebalance
+
+
 def _require_false(value: bool) -> bool:
     """The value, which is false. Literal[False] would also accept the number 0."""
     if value:

@@ -11,6 +11,7 @@ from pinner.model.journal import RunState
 from pinner.model.measures import Span
 from pinner.model.page import DEFAULT_LIMIT, MAX_LIMIT, PageRequest, SortDirection
 from pinner.model.request import Request
+from pinner.model.whatif import MAX_MEMORY_KIB, GuestShape
 
 _DEFAULT = Request()
 
@@ -66,6 +67,31 @@ class CapacityQuery(Input):
     """The size of the guests."""
 
     vcpus: Annotated[int | None, Field(ge=1, le=MAX_CPUS, description="Only guests of so many vCPUs."), Scalar] = None
+    memory_kib: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=MAX_MEMORY_KIB,
+            description="Also plan guests of so much memory, and of `vcpus` (default: 1), to find how many fit "
+            "exactly. 0: their memory does not count.",
+        ),
+        Scalar,
+    ] = None
+    page_kib: Annotated[
+        int,
+        Field(ge=0, le=MAX_MEMORY_KIB, description="The size of the huge pages of this memory; 0: normal pages."),
+        Scalar,
+    ] = 0
+
+    def shape(self) -> GuestShape | None:
+        """The shape of the guests to plan; None: no guest is planned."""
+        return None if self.memory_kib is None else GuestShape(self.vcpus or 1, self.memory_kib, self.page_kib)
+
+
+class ExplanationQuery(Input):
+    """The guest to explain."""
+
+    guest: Annotated[Name, Field(description="The name or UUID of an active guest.")]
 
 
 class FindingsQuery(Input):

@@ -9,15 +9,17 @@ from pinner.api.paging import PageAnswer, linked, page
 from pinner.api.schemas.answers import SnapshotSummary
 from pinner.api.schemas.bodies import NewSnapshot
 from pinner.api.schemas.queries import CapacityQuery, FindingsQuery, MeasuresQuery, PageQuery, ProcessQuery, SampleQuery
+from pinner.api.schemas.scenario import NewScenario
 from pinner.model.capacity import Capacity
 from pinner.model.check import CheckReport
-from pinner.model.errors import HostUnreachable, NotFound, NotPermitted, Overloaded
+from pinner.model.errors import HostUnreachable, NoFit, NotFound, NotPermitted, NovaConflict, Overloaded
 from pinner.model.guest import Guest
 from pinner.model.measures import Measures
 from pinner.model.page import Page
 from pinner.model.process import Process
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
+from pinner.model.whatif import WhatIf
 
 bp = APIBlueprint("hosts", __name__, tag="Hosts")
 HOST_OPERATIONS = (
@@ -26,6 +28,7 @@ HOST_OPERATIONS = (
     "show_capacity",
     "list_findings",
     "show_measures",
+    "what_if",
     "list_processes",
     "list_guests",
     "take_snapshot",
@@ -72,9 +75,25 @@ def capacity(host: str, query_data: CapacityQuery) -> Capacity:
     """Show how many more guests fit a host beside the present ones, by strategy, NUMA node and number of vCPUs.
 
     `guests` has the sizes 1, 2, 4 and so on, or only `vcpus`. No vCPU would share a CPU, and no placed guest would
-    move. The answer is up to two seconds old.
+    move. `fitting` has the exact numbers for guests of one shape, with their memory. The answer is up to two seconds
+    old.
     """
-    return pinner().capacity(host, query_data.vcpus)
+    return pinner().capacity(host, query_data.vcpus, query_data.shape())
+
+
+@bp.post("/hosts/<host>/what-if")
+@bp.input(NewScenario)
+@bp.output(RootModel[WhatIf])
+@bp.doc(
+    operation_id="what_if",
+    extensions=may_raise(NotFound, NoFit, NovaConflict, HostUnreachable, NotPermitted, Overloaded),
+)
+def what_if(host: str, json_data: NewScenario) -> WhatIf:
+    """Plan a host as it is now, and the same host with other guests, nodes or CPUs, or with another request.
+
+    Nothing is stored, and nothing changes on the host.
+    """
+    return pinner().what_if(host, json_data.request.request(), json_data.scenario(), json_data.sample_seconds)
 
 
 @bp.get("/hosts/<host>/findings")

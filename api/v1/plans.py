@@ -9,7 +9,7 @@ from pinner.api.operations import HEADERS, IF_CHANGED, NOT_MODIFIED, TEXT, links
 from pinner.api.paging import PageAnswer, linked
 from pinner.api.schemas.bodies import NewApply
 from pinner.api.schemas.plan import NewPlan
-from pinner.api.schemas.queries import HostPageQuery, PlanQuery
+from pinner.api.schemas.queries import ExplanationQuery, HostPageQuery, PlanQuery
 from pinner.model.errors import (
     ApplyFailed,
     Blocked,
@@ -29,6 +29,7 @@ from pinner.model.errors import (
 from pinner.model.journal import Run
 from pinner.model.page import Page
 from pinner.model.plan import Plan, PlanSummary
+from pinner.model.whatif import Explanation
 from pinner.render import shell, text
 
 bp = APIBlueprint("plans", __name__, tag="Plans")
@@ -37,7 +38,7 @@ RENDERERS = {"shell": shell.render, "text": text.render}
 
 @bp.post("/hosts/<host>/plans")
 @bp.input(NewPlan)
-@bp.output(RootModel[Plan], 201, links=links("plan", "/id", "show_plan", "apply_plan"))
+@bp.output(RootModel[Plan], 201, links=links("plan", "/id", "show_plan", "explain_plan", "apply_plan"))
 @bp.doc(
     operation_id="create_plan",
     extensions=may_raise(NotFound, NoFit, NovaConflict, Gone, HostUnreachable, NotPermitted, Overloaded),
@@ -77,6 +78,15 @@ def show(plan: str, query_data: PlanQuery) -> Response:
         return answer
     found = pinner().plan_by_id(plan)
     return Response(RENDERERS[query_data.format](found), content_type="text/plain; charset=utf-8")
+
+
+@bp.get("/plans/<plan>/explanation")
+@bp.input(ExplanationQuery, location="query")
+@bp.output(RootModel[Explanation])
+@bp.doc(operation_id="explain_plan", extensions=may_raise(NotFound, NoFit, NovaConflict))
+def explanation(plan: str, query_data: ExplanationQuery) -> Explanation:
+    """Show why a stored plan gives a guest its CPUs, and what each other place would cost."""
+    return pinner().explain(plan, query_data.guest)
 
 
 @bp.post("/plans/<plan>/apply")

@@ -22,6 +22,8 @@ COMMANDS = {
     "chart": "chart",
     "plan": "plans",
     "compare": "compare",
+    "what-if": "what_if",
+    "capacity": "shapes",
     "apply": "apply",
     "rollback": "runs",
     "run": "runs",

@@ -18,9 +18,11 @@ from pinner.cli.options import (
 from pinner.cli.output import cells, cut, moment, print_json, table
 from pinner.cli.parser import CHANGES, Commands, Parser, add_command, add_noun, detailed_exitcode
 from pinner.cli.plantable import show_plan
+from pinner.cli.what_if import show_explanation
 from pinner.model.errors import Invalid
 from pinner.model.page import PageRequest
 from pinner.model.plan import Plan
+from pinner.model.whatif import Explanation
 
 FORMATS = ("table", "json", "shell", "text")
 
@@ -70,12 +72,18 @@ def _register_create(verbs: Commands) -> None:
             "pinner plan --housekeeping 0-3 --emulator 4-7 --busy-threshold 5",
             "pinner plan --format shell",
             "pinner plan --snapshot host.json --strategy isolated --smt isolate",
+            "pinner plan --strategy numa-local --explain web1",
             "pinner plan --policy --rebalance",
             "pinner plan --detailed-exitcode --json",
         ],
     )
     source_options(create)
     request_options(create)
+    create.add_argument(
+        "--explain",
+        metavar="GUEST",
+        help="do not show the plan, but why this guest (name or UUID) gets its CPUs, and what other places would cost",
+    )
     create.add_argument(
         "--policy",
         action="store_true",
@@ -102,6 +110,11 @@ def create_plan(context: Context, arguments: Namespace) -> int:
     if snapshot is not None and arguments.policy:
         raise Invalid("--policy", "", "a host, not --snapshot or --root: a captured machine has no policy")
     if snapshot is not None:
+        if arguments.explain is not None:
+            # Imported here, because the planner takes longer than the other imports of a command.
+            from pinner.planning.explain import explain
+
+            return print_explanation(context, explain(snapshot, request, arguments.explain))
         plan = plan_offline(snapshot, request)
         print_plan(context, plan, arguments.format)
         context.note("the plan is from a captured machine: it is not stored and cannot be applied")
@@ -110,6 +123,8 @@ def create_plan(context: Context, arguments: Namespace) -> int:
         if arguments.policy:
             request = updated(pinner.policy(pick_host(pinner, arguments.host)).request, arguments)
         plan = make_plan(context, pinner, arguments.host, request, arguments.sample_seconds)
+        if arguments.explain is not None:
+            return print_explanation(context, pinner.explain(plan.id, arguments.explain))
     print_plan(context, plan, arguments.format)
     if plan.changes and not plan.blocked:
         context.note(f"to apply: pinner apply {plan.id}")
@@ -141,6 +156,15 @@ def show_stored(context: Context, arguments: Namespace) -> int:
     with context.open() as pinner:
         plan = pinner.plan_by_id(arguments.plan)
     print_plan(context, plan, arguments.format)
+    return 0
+
+
+def print_explanation(context: Context, found: Explanation) -> int:
+    """Print why a guest has its place."""
+    if context.json:
+        print_json(codec.plain(found))
+    else:
+        show_explanation(context, found)
     return 0
 
 

@@ -7,11 +7,15 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from pinner.model.cpuset import MAX_CPUS
+from pinner.model.errors import Invalid
 from pinner.model.page import MAX_LIMIT
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
+from pinner.model.whatif import MAX_MEMORY_KIB, GuestShape, NewGuests
 
 _NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([hdw])")
+_SIZE = re.compile(r"([0-9]{1,12})([KMGTkmgt])", re.ASCII)
+_KIB_SHIFTS = {"K": 0, "M": 10, "G": 20, "T": 30}
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
@@ -58,6 +62,31 @@ def span(text: str) -> timedelta:
     if not (found := re.fullmatch(r"([1-9][0-9]{0,5})([mhdw])", text)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a time span such as 30m, 6h, 2d or 4w")
     return int(found[1]) * (timedelta(minutes=1) if found[2] == "m" else _UNITS[found[2]])
+
+
+def memory(text: str) -> int:
+    """A size of memory in KiB: a number with the unit K, M, G or T (powers of 1024)."""
+    found = _SIZE.fullmatch(text)
+    if not found or (kib := int(found[1]) << _KIB_SHIFTS[found[2].upper()]) > MAX_MEMORY_KIB:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 512M or 16G, at most 1024T")
+    return kib
+
+
+def node(text: str) -> int:
+    """The id of a NUMA node."""
+    if not (text.isascii() and text.isdigit() and len(text) < 9):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a NUMA node")
+    return int(text)
+
+
+def new_guests(text: str) -> NewGuests:
+    """Guests that a question adds: [COUNTx]VCPUS[:MEMORY]."""
+    counted, _, size = text.partition(":")
+    count, _, number = counted.rpartition("x")
+    try:
+        return NewGuests(GuestShape(vcpus(number), memory(size) if size else 0), vcpus(count) if count else 1)
+    except (argparse.ArgumentTypeError, Invalid) as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not [COUNTx]VCPUS[:MEMORY], such as 3x8:16G ({error})") from None
 
 
 def path(text: str) -> Path:

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.policy import Mode
+from pinner.model.whatif import GuestShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,19 @@ class StrategyCapacity:
 
 
 @dataclass(frozen=True, slots=True)
+class ShapeRoom:
+    """How many more guests of one shape a strategy places, found by planning them."""
+
+    strategy: str
+    """The name of the strategy: the host's one, or the one that a flavor asks for (pinner:strategy)."""
+    guests: int
+    """So many more guests of this shape get a place. No placed guest moves, no vCPU shares a CPU that had one vCPU or
+    none, and the host has memory for all of them."""
+    why: str
+    """Why one more has no place."""
+
+
+@dataclass(frozen=True, slots=True)
 class Capacity:
     """The room of a host beside the guests that are placed now: no vCPU shares a CPU, and no placed guest moves."""
 
@@ -58,7 +72,11 @@ class Capacity:
     """The host's strategy, for guests whose flavor asks for none: that of the policy, or else of the last applied plan,
     or else the default."""
     strategies: tuple[StrategyCapacity, ...]
-    """The room by strategy, sorted by name."""
+    """The room by strategy, sorted by name. It counts CPUs only, so it is never below ``fitting``."""
+    shape: GuestShape | None = None
+    """The shape of the guests in ``fitting``; null: the caller named no memory."""
+    fitting: tuple[ShapeRoom, ...] = ()
+    """The room for guests of this shape by strategy, sorted by name."""
 
 
 def fitting(each: StrategyCapacity, vcpus: int) -> int:

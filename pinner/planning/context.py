@@ -100,7 +100,7 @@ class Context:
     bounds: Mapping[str, NumaBound] = field(default_factory=dict)
     """The guests, by UUID, whose memory or whose cells bind them to CPUs."""
     cores: Mapping[str, CpuSet] = field(default_factory=dict)
-    """The cores of one class that a strategy chose for a guest, by UUID: see core_classes."""
+    """The only CPUs for the vCPUs of a guest, by UUID: cores of one class (core_classes), or one place (explain)."""
 
     @classmethod
     def of(

@@ -50,9 +50,9 @@ def kept_apart(
     classes = tuple(_Class(cpus, sum(each), max(each, default=0)) for cpus, each in rooms)
     fastest, fastest_without = _assigned(context, classes, best_fit=False, crowd=crowd)
     if not fastest_without:
-        return replace(context, cores=fastest)
+        return replace(context, cores={**context.cores, **fastest})
     best, best_without = _assigned(context, classes, best_fit=True, crowd=crowd)
-    return replace(context, cores=best if best_without < fastest_without else fastest)
+    return replace(context, cores={**context.cores, **(best if best_without < fastest_without else fastest)})
 
 
 def warnings(topology: Topology, wanted: Iterable[Wanted]) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _assigned(
     without = 0
 
     def give(guest: Guest, position: int) -> None:
-        chosen[guest.uuid] = classes[position].cpus
+        chosen[guest.uuid] = classes[position].cpus & context.cores.get(guest.uuid, classes[position].cpus)
         left[position] -= len(plugged(guest))
 
     for guest in context.guests:

@@ -53,7 +53,12 @@ def plan(
     """
     known = installed() if strategies is None else strategies
     require_known(request, known)
-    return build(known, Context.of(snapshot, request), snapshot_id, plan_id(snapshot_id.encode(), codec.dump(request)))
+    return build(known, Context.of(snapshot, request), snapshot_id, id_of(snapshot_id, request))
+
+
+def id_of(snapshot_id: str, request: Request) -> str:
+    """The id of the plan of a request, without regard to a recorded placement."""
+    return plan_id(snapshot_id.encode(), codec.dump(request))
 
 
 def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Placement | None) -> Plan:

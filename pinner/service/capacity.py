@@ -4,15 +4,19 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pinner.model.capacity import Capacity, with_sizes
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.errors import Invalid, PinnerError
+from pinner.model.placement import Placement
 from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.model.whatif import GuestShape
 from pinner.planning import capacity
 from pinner.planning.placement.process_matching import pruned
 from pinner.planning.placement.record import in_boot
+from pinner.planning.shape_room import shape_rooms
 from pinner.service.hosts import Hosts
 from pinner.service.metrics import Metrics
 from pinner.service.observation import Observer
@@ -25,8 +29,10 @@ FRESH_SECONDS = 2.0
 @dataclass(frozen=True, slots=True)
 class _Read:
     at: float
-    cpus: int
-    """The number of online CPUs."""
+    snapshot: Snapshot
+    request: Request
+    placement: Placement | None
+    """The recorded placement of the request."""
     capacity: Capacity
 
 
@@ -49,7 +55,7 @@ class CapacityReader:
         self._reading: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._latest: dict[str, _Read] = {}
 
-    def capacity(self, host: str, vcpus: int | None = None) -> Capacity:
+    def capacity(self, host: str, vcpus: int | None = None, shape: GuestShape | None = None) -> Capacity:
         """See Service.capacity."""
         if vcpus is not None and not 1 <= vcpus <= MAX_CPUS:
             raise Invalid("vcpus", vcpus, f"a number of vCPUs from 1 to {MAX_CPUS}")
@@ -58,7 +64,11 @@ class CapacityReader:
             read = self._latest.get(host)
             if read is None or self._clock() - read.at >= FRESH_SECONDS:
                 read = self._latest[host] = self._read(host)
-        return with_sizes(read.capacity, _sizes(read.cpus) if vcpus is None else (vcpus,))
+        sizes = _sizes(len(read.snapshot.topology.online)) if vcpus is None else (vcpus,)
+        found = with_sizes(read.capacity, sizes)
+        if shape is None:
+            return found
+        return replace(found, shape=shape, fitting=shape_rooms(read.snapshot, read.request, shape, read.placement))
 
     def measure(self, host: str) -> None:
         """Update the metrics of the host; those of a host that cannot be read are deleted."""
@@ -74,9 +84,10 @@ class CapacityReader:
         placement = in_boot(placement, taken.boot) if placement else None
         request = policy.request if policy else placement.request if placement else Request()
         mode = policy.mode if policy else None
-        found = capacity.capacity(pruned(taken, request, placement), request, placement, mode)
+        taken = pruned(taken, request, placement)
+        found = capacity.capacity(taken, request, placement, mode)
         self._metrics.room(found)
-        return _Read(self._clock(), len(taken.topology.online), found)
+        return _Read(self._clock(), taken, request, placement, found)
 
 
 def _sizes(cpus: int) -> tuple[int, ...]:

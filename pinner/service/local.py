@@ -18,6 +18,7 @@ from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 from pinner.model.verification import Verification
+from pinner.model.whatif import Explanation, GuestShape, Scenario, WhatIf
 from pinner.planning.strategy import installed
 from pinner.service.audit_trail import AuditTrail
 from pinner.service.capacity import CapacityReader
@@ -83,9 +84,13 @@ class LocalService:
         """See Service."""
         return self._hosts.topology(host)
 
-    def capacity(self, host: str, vcpus: int | None = None) -> Capacity:
+    def capacity(self, host: str, vcpus: int | None = None, shape: GuestShape | None = None) -> Capacity:
         """See Service."""
-        return self._capacities.capacity(host, vcpus)
+        return self._capacities.capacity(host, vcpus, shape)
+
+    def what_if(self, host: str, request: Request, scenario: Scenario, sample_seconds: float) -> WhatIf:
+        """See Service."""
+        return self._plans.what_if(host, request, scenario, sample_seconds)
 
     def findings(self, host: str, sample_seconds: float) -> CheckReport:
         """See Service."""
@@ -112,6 +117,10 @@ class LocalService:
     def plan_by_id(self, plan: str) -> Plan:
         """See Service."""
         return self._store.plans.get(plan)
+
+    def explain(self, plan: str, guest: str) -> Explanation:
+        """See Service."""
+        return self._plans.explain(plan, guest)
 
     def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
         """See Service."""

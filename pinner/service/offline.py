@@ -1,18 +1,32 @@
 """Use cases that need neither a host's agent nor a database: from a saved snapshot."""
 
+from dataclasses import replace
+
 from pinner import codec
+from pinner.model.capacity import Capacity, with_sizes
 from pinner.model.check import CheckReport
 from pinner.model.nova_report import Listening, NovaReport
 from pinner.model.plan import Plan
 from pinner.model.reading import HostReading
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.model.whatif import GuestShape
 from pinner.planning import planner
 
 
 def plan_from_snapshot(snapshot: Snapshot, request: Request) -> Plan:
     """A plan for a saved snapshot. Raises like planner.plan."""
     return planner.plan(snapshot, codec.content_hash(snapshot), request)
+
+
+def capacity_from_snapshot(snapshot: Snapshot, request: Request, shape: GuestShape) -> Capacity:
+    """The room of a saved host for guests of one shape. Raises NotFound for an unknown strategy."""
+    # Imported here, because a plan does not need them.
+    from pinner.planning import capacity
+    from pinner.planning.shape_room import shape_rooms
+
+    found = with_sizes(capacity.capacity(snapshot, request), (shape.vcpus,))
+    return replace(found, shape=shape, fitting=shape_rooms(snapshot, request, shape))
 
 
 def nova_report(snapshot: Snapshot, listening: Listening) -> NovaReport:

@@ -9,8 +9,11 @@ from pinner.model.errors import Invalid, NotFound
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
+from pinner.model.whatif import Explanation, Scenario, WhatIf
 from pinner.planning import planner
+from pinner.planning.explain import explain
 from pinner.planning.strategy import installed
+from pinner.planning.whatif import what_if
 from pinner.service.hosts import Hosts
 from pinner.store.repositories import Store
 
@@ -58,6 +61,20 @@ class PlanMaker:
         made = planner.plan(basis, key, request)
         self._store.plans.add(made, self._now(), [self._created(made, caller)], record_again=True)
         return made
+
+    def what_if(self, host: str, request: Request, scenario: Scenario, sample_seconds: float) -> WhatIf:
+        """See Service.what_if."""
+        self._hosts.require(host)
+        require_installed(request.strategy)
+        return what_if(self.observe(host, sample_seconds), request, scenario)
+
+    def explain(self, plan: str, guest: str) -> Explanation:
+        """See Service.explain."""
+        found = self._store.plans.get(plan)
+        basis = found.basis.snapshot
+        if found.id != planner.id_of(basis, found.request):
+            raise Invalid("plan", plan, "a plan that a caller requested; this one follows a recorded placement")
+        return explain(self._store.snapshots.get(basis), found.request, guest)
 
     def keep(self, basis: Snapshot, plan: Plan, caller: Caller) -> None:
         """Store a plan and its snapshot. The audit trail records the plan when it is new."""

@@ -23,6 +23,7 @@ from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 from pinner.model.verification import Verification
+from pinner.model.whatif import Explanation, GuestShape, Scenario, WhatIf
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +68,13 @@ class Service(Protocol):
     def topology(self, host: str) -> Topology:
         """The host's topology as it is now; its processes and guests are not read."""
 
-    def capacity(self, host: str, vcpus: int | None = None) -> Capacity:
+    def capacity(self, host: str, vcpus: int | None = None, shape: GuestShape | None = None) -> Capacity:
         """How many more guests fit the host beside the present ones, for guests of so many vCPUs, or (None) of 1, 2, 4
-        and so on. Up to two seconds old. Raises Invalid for an impossible number."""
+        and so on; and exactly for guests of a shape, by planning them. Up to two seconds old. Raises Invalid for an
+        impossible number."""
+
+    def what_if(self, host: str, request: Request, scenario: Scenario, sample_seconds: float) -> WhatIf:
+        """The plan of the request for the host as it is now, and for the host of the scenario. Nothing is stored."""
 
     def findings(self, host: str, sample_seconds: float) -> CheckReport:
         """What hurts the host's guests, by all installed checks over two samples of the host's counters."""
@@ -91,6 +96,10 @@ class Service(Protocol):
 
     def plan_by_id(self, plan: str) -> Plan:
         """A stored plan."""
+
+    def explain(self, plan: str, guest: str) -> Explanation:
+        """Why a stored plan gives a guest (name or UUID) its CPUs, and what other places would cost. Raises Invalid for
+        a plan that a policy made: it depends on the recorded placement of that time."""
 
     def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
         """A page of the stored plans, of one host or (None) of all."""

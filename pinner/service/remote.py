@@ -28,6 +28,7 @@ from pinner.model.request import Request
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
 from pinner.model.topology import Topology
 from pinner.model.verification import Verification
+from pinner.model.whatif import Explanation, GuestShape, Scenario, WhatIf
 from pinner.service.protocol import GuestExclusion, StrategyInfo
 from pinner.service.rest_client import MAX_ANSWER, RestClient, error_of, read, read_json
 from pinner.service.run_follower import RunFollower
@@ -76,8 +77,16 @@ class RemoteService:
     def topology(self, host: str) -> Topology:
         return self._rest.get(Topology, "hosts", host, "topology")
 
-    def capacity(self, host: str, vcpus: int | None = None) -> Capacity:
-        return self._rest.get(Capacity, "hosts", host, "capacity", vcpus=vcpus)
+    def capacity(self, host: str, vcpus: int | None = None, shape: GuestShape | None = None) -> Capacity:
+        if shape is None:
+            return self._rest.get(Capacity, "hosts", host, "capacity", vcpus=vcpus)
+        size = {"vcpus": shape.vcpus, "memory_kib": shape.memory_kib, "page_kib": shape.page_kib}
+        return self._rest.get(Capacity, "hosts", host, "capacity", **size)
+
+    def what_if(self, host: str, request: Request, scenario: Scenario, sample_seconds: float) -> WhatIf:
+        differences = codec.plain(scenario)
+        body = {"request": codec.plain(request), "then": differences.pop("request"), **differences}
+        return self._rest.post(WhatIf, "hosts", host, "what-if", body=body | {"sample_seconds": sample_seconds})
 
     def findings(self, host: str, sample_seconds: float) -> CheckReport:
         return self._rest.get(CheckReport, "hosts", host, "findings", sample_seconds=sample_seconds)
@@ -108,6 +117,9 @@ class RemoteService:
 
     def plan_by_id(self, plan: str) -> Plan:
         return self._rest.get(Plan, "plans", plan)
+
+    def explain(self, plan: str, guest: str) -> Explanation:
+        return self._rest.get(Explanation, "plans", plan, "explanation", guest=guest)
 
     def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
         return self._rest.get(Page[PlanSummary], "plans", host=host, **_query(part))

@@ -40,7 +40,11 @@ from pinner.model.request import AUTO, Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 from pinner.model.verification import AgentTrail, Verification, verification
+from pinner.model.whatif import Explanation, GuestShape, Scenario, WhatIf
 from pinner.planning import capacity
+from pinner.planning.explain import explain
+from pinner.planning.shape_room import shape_rooms
+from pinner.planning.whatif import what_if
 from pinner.service.audit_export import export_lines
 from pinner.service.findings import HostChecker
 from pinner.service.protocol import GuestExclusion, StrategyInfo
@@ -114,9 +118,14 @@ class InMemoryService:
     def topology(self, host: str) -> Topology:
         return self.observe(host, 0.0).topology
 
-    def capacity(self, host: str, vcpus: int | None = None) -> Capacity:
+    def capacity(self, host: str, vcpus: int | None = None, shape: GuestShape | None = None) -> Capacity:
         found = capacity.capacity(self.observe(host, 0.0), Request())
-        return with_sizes(found, (1, 2, 4) if vcpus is None else (vcpus,))
+        found = with_sizes(found, (1, 2, 4) if vcpus is None else (vcpus,))
+        rooms = shape_rooms(self.observe(host, 0.0), Request(), shape) if shape else ()
+        return replace(found, shape=shape, fitting=rooms)
+
+    def what_if(self, host: str, request: Request, scenario: Scenario, sample_seconds: float) -> WhatIf:
+        return what_if(self.observe(host, sample_seconds), request, scenario)
 
     def findings(self, host: str, sample_seconds: float) -> CheckReport:
         """One vCPU of the guest waits half of the time."""
@@ -170,6 +179,10 @@ class InMemoryService:
     def plan_by_id(self, plan: str) -> Plan:
         _known("plan", plan, self.stored)
         return self.stored[plan]
+
+    def explain(self, plan: str, guest: str) -> Explanation:
+        found = self.plan_by_id(plan)
+        return explain(self.observe(found.host, 0.0), found.request, guest)
 
     def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
         rows = [

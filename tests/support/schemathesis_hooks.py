@@ -9,6 +9,7 @@ import schemathesis
 from hypothesis import strategies as st
 
 from pinner.model.cpuset import MAX_CPUS
+from pinner.model.whatif import MAX_NEW_GUESTS
 
 LARGEST_THRESHOLD = 800
 """Per cent of one CPU: the host of the tests has eight CPUs."""
@@ -29,13 +30,24 @@ def before_call(_context, case, _kwargs):
     if "Idempotency-Key" in case.headers:
         case.headers["Idempotency-Key"] = str(uuid.uuid4())
     body = case.body if isinstance(case.body, dict) else {}
-    for request in (body, body.get("request")):
+    for each in body.get("add") if isinstance(body.get("add"), list) else ():
+        # All guests of a question together have a limit.
+        _lower(each, "count", MAX_NEW_GUESTS, 1)
+        _lower(each.get("shape") if isinstance(each, dict) else None, "vcpus", MAX_CPUS, 8)
+    for request in (body, body.get("request"), body.get("then")):
         least = request.get("minimum_cores") if isinstance(request, dict) else None
         if type(least) in (int, float) and 1 < least <= MAX_CPUS and least == int(least):
             request["minimum_cores"] = type(least)(1)
         threshold = request.get("busy_threshold") if isinstance(request, dict) else None
         if type(threshold) in (int, float) and threshold > LARGEST_THRESHOLD:
             request["busy_threshold"] = type(threshold)(LARGEST_THRESHOLD)
+
+
+def _lower(values, name, most, to):
+    """Replace a valid number above ``to`` by this one; a number that is not valid stays wrong."""
+    number = values.get(name) if isinstance(values, dict) else None
+    if type(number) in (int, float) and to < number <= most and number == int(number):
+        values[name] = type(number)(to)
 
 
 @schemathesis.hook

@@ -37,6 +37,24 @@ def place(context: Context, strategies: Mapping[str, Strategy]) -> Answer:
     A guest that cannot have the strategy of its flavor gets the host's strategy, and a warning says why.
     """
     host = strategies[context.request.strategy]
+    answer, ours, parts = _parts(context, strategies)
+    if refused := {uuid for part in parts for uuid in part.refused}:
+        answer = _complete(host, _only(context, ours | refused))
+    for part in parts:
+        answer = _merged(answer, part, host.name)
+    answer = _with_nova_pinned(answer, context)
+    return replace(answer, warnings=(*_unused(answer, context), *answer.warnings))
+
+
+def refusals(context: Context, strategies: Mapping[str, Strategy]) -> dict[str, str]:
+    """Why guests cannot have the strategy of their flavor, by UUID. Raises the errors of the host's strategy."""
+    _, _, parts = _parts(context, strategies)
+    return {uuid: why for part in parts for uuid, why in part.refused.items()}
+
+
+def _parts(context: Context, strategies: Mapping[str, Strategy]) -> tuple[Answer, set[str], list[_Part]]:
+    """The answer of the host's strategy, the UUIDs of its guests, and the answers of the others."""
+    host = strategies[context.request.strategy]
     groups = _groups(context, strategies)
     ours = {guest.uuid for guest in groups.pop(host.name, ())}
     answer = rules.read(host.name, host.place(_only(context, ours)))
@@ -48,12 +66,7 @@ def place(context: Context, strategies: Mapping[str, Strategy]) -> Answer:
         _part(strategies[name], _only(joined, {guest.uuid for guest in guests}), answer)
         for name, guests in groups.items()
     ]
-    if refused := {uuid for part in parts for uuid in part.refused}:
-        answer = _complete(host, _only(context, ours | refused))
-    for part in parts:
-        answer = _merged(answer, part, host.name)
-    answer = _with_nova_pinned(answer, context)
-    return replace(answer, warnings=(*_unused(answer, context), *answer.warnings))
+    return answer, ours, parts
 
 
 def _groups(context: Context, strategies: Mapping[str, Strategy]) -> dict[str, list[Guest]]:

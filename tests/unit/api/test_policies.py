@@ -40,6 +40,7 @@ OPERATIONS = {
     ("GET", "/v1/hosts/h1/capacity"): (READ, 200),
     ("GET", "/v1/hosts/h1/findings"): (READ, 200),
     ("GET", "/v1/hosts/h1/measures"): (READ, 200),
+    ("POST", "/v1/hosts/h1/what-if"): (READ, 200),
     ("GET", "/v1/hosts/h1/processes"): (READ, 200),
     ("GET", "/v1/hosts/h1/guests"): (READ, 200),
     ("POST", "/v1/hosts/h1/snapshot"): (CHANGE, 201),
@@ -47,6 +48,7 @@ OPERATIONS = {
     ("POST", "/v1/hosts/h1/plans"): (CHANGE, 201),
     ("GET", "/v1/plans"): (READ, 200),
     ("GET", "/v1/plans/none"): (READ, 404),
+    ("GET", "/v1/plans/none/explanation?guest=g1"): (READ, 404),
     ("POST", "/v1/plans/none/apply"): (CHANGE, 404),
     ("GET", "/v1/runs"): (READ, 200),
     ("GET", "/v1/runs/none"): (READ, 404),
@@ -102,6 +104,7 @@ def test_the_table_has_every_operation(client):
     tried = {(method, path.replace("h1", "{host}").replace(GUEST, "{guest}")) for method, path in OPERATIONS}
     for noun in ("plan", "run", "snapshot"):
         tried = {(method, path.replace(f"{noun}s/none", f"{noun}s/{{{noun}}}")) for method, path in tried}
+    tried = {(method, path.partition("?")[0]) for method, path in tried}
     assert tried == {(method, path) for method, path in routes if path.startswith("/v1/") or path == "/metrics"}
 
 

@@ -1,0 +1,72 @@
+"""The plan for a host, and the plan for the same host with other guests, nodes, CPUs or another request. Pure."""
+
+from collections.abc import Mapping
+
+from pinner.model.change import Target
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid, NoFit, NovaConflict
+from pinner.model.plan import Plan
+from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.model.whatif import Outcome, Scenario, WhatIf
+from pinner.planning import planner, terms
+from pinner.planning.context import Context
+from pinner.planning.scenario import changed
+from pinner.planning.strategy import Strategy, installed
+
+
+def what_if(
+    snapshot: Snapshot,
+    request: Request,
+    scenario: Scenario,
+    strategies: Mapping[str, Strategy] | None = None,
+) -> WhatIf:
+    """The plans of the request for the host, and for the host of the scenario.
+
+    Raises NotFound for an unknown strategy, guest or node; Invalid for CPUs that the host does not have, and for a
+    parameter that the host as it is cannot have; NoFit where it has no CPU for vCPUs. Where the host of the scenario
+    cannot have a plan, the answer says why.
+    """
+    known = installed() if strategies is None else strategies
+    then = scenario.request or request
+    for asked in (request, then):
+        planner.require_known(asked, known)
+    before = planner.plan(snapshot, "", request, known)
+    other = changed(snapshot, scenario)
+    first = _outcome(before)
+    try:
+        # A guest that the request names may be among those that the scenario removes.
+        after = planner.build(known, Context.of(other, then, lenient=True), "", "")
+    except (Invalid, NoFit, NovaConflict) as error:
+        last = Outcome(then.strategy, 0, (), {}, {}, impossible=str(error))
+        return WhatIf(snapshot.host, snapshot.taken_at, first, last, {})
+    last = _outcome(after)
+    change = terms.difference(last.planned, first.planned)
+    return WhatIf(snapshot.host, snapshot.taken_at, first, last, change, moved_guests(before, after))
+
+
+def moved_guests(before: Plan, after: Plan) -> tuple[Target, ...]:
+    """The guests whose vCPUs both plans place, on different CPUs."""
+    one, other = _places(before), _places(after)
+    return tuple(guest for guest, cpus in one.items() if guest in other and other[guest] != cpus)
+
+
+def _places(plan: Plan) -> dict[Target, dict[int | None, CpuSet]]:
+    found: dict[Target, dict[int | None, CpuSet]] = {}
+    for want in plan.wanted:
+        if want.target.kind == "vcpu":
+            guest = Target("guest", want.target.owner, None, want.target.name)
+            found.setdefault(guest, {})[want.target.part] = want.cpus
+    return found
+
+
+def _outcome(plan: Plan) -> Outcome:
+    return Outcome(
+        strategy=plan.request.strategy,
+        guests=len(_places(plan)),
+        unplaced=plan.unplaced,
+        now=terms.now(plan),
+        planned=terms.planned(plan),
+        warnings=plan.warnings,
+        blocked=plan.blocked,
+    )
