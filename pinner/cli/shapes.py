@@ -5,12 +5,11 @@ from argparse import Namespace
 from pinner import codec
 from pinner.cli.context import Context, pick_host
 from pinner.cli.options import captured, given, make_request, request_options, source_options
-from pinner.cli.output import cells, facts, print_json, table
+from pinner.cli.output import cells, facts, kib, print_json, table
 from pinner.cli.parser import Commands, Options, add_command
 from pinner.cli.values import memory, vcpus
 from pinner.model.capacity import Capacity
 from pinner.model.errors import Invalid
-from pinner.model.text import mib
 from pinner.model.whatif import GuestShape
 
 ABOUT = """\
@@ -65,8 +64,8 @@ def show_shape_rooms(context: Context, arguments: Namespace) -> int:
     if context.json:
         print_json(codec.plain(found))
         return 0
-    pages = f" in pages of {mib(shape.page_kib)}" if shape.page_kib else ""
-    size = f"{shape.vcpus} vCPUs, {mib(shape.memory_kib) + pages if shape.memory_kib else 'any memory'}"
+    pages = f" in pages of {kib(shape.page_kib)}" if shape.page_kib else ""
+    size = f"{shape.vcpus} vCPUs, {kib(shape.memory_kib) + pages if shape.memory_kib else 'any memory'}"
     context.out.print(facts(("host", found.host), ("strategy", found.strategy), ("guests of", size)))
     context.out.print()
     drawn = table("STRATEGY", "MORE GUESTS", "WHY NOT ONE MORE", right=("MORE GUESTS",), whole=("STRATEGY",))

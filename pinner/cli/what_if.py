@@ -30,7 +30,7 @@ def register(commands: Commands) -> None:
         commands,
         "what-if",
         show_what_if,
-        "compare the plan of a host with its plan if guests, nodes, CPUs or the strategy were others",
+        "compare the plan of a host with that for other guests, nodes or strategies",
         about=ABOUT,
         examples=[
             "pinner what-if --add 2x8:16G",
