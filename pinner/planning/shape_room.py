@@ -112,7 +112,7 @@ def _obstacle(before: _Planned, snapshot: Snapshot, new: NewGuests) -> str:
     except (Invalid, NoFit, NovaConflict) as error:
         return str(error)
     unplaced = next((left.why for left in after.plan.unplaced if left.target.owner in ours), "")
-    return refused or unplaced or _moved(before, after) or _crowded(before, after) or _without_memory(other)
+    return refused or unplaced or _moved(before, after) or _crowded(before, after) or _without_memory(other, new)
 
 
 def _refused(after: _Planned, new: NewGuests, ours: Collection[str]) -> str:
@@ -144,15 +144,15 @@ def _without_own_cpu(planned: _Planned) -> float:
     return sum(max(each - 1.0, 0.0) for each in density.values())
 
 
-def _without_memory(host: Snapshot) -> str:
-    """Whether the guests of the host may have more memory together than the host has, by the size of their pages."""
+def _without_memory(host: Snapshot, new: NewGuests) -> str:
+    """Whether the guests of the host may have more memory together than the host has, in pages of this size."""
+    if not new.shape.memory_kib:
+        return ""
     balance = MemoryBalance.of(host.topology, host.guests)
-    asked: Counter[int] = Counter()
-    for guest in host.guests:
-        asked[guest.numa.page_kib] += outstanding(guest, everything(guest))
-    for page, kib in asked.items():
-        left = sum(free for (_, size), free in balance.free.items() if size == page)
-        if balance.nearest and kib > max(left, 0):
-            what = f"huge pages of {page} KiB" if page else "memory"
-            return f"the host has {max(left, 0)} KiB of {what} left, and its guests would need {kib} KiB"
-    return ""
+    page = new.shape.page_kib
+    asked = sum(outstanding(guest, everything(guest)) for guest in host.guests if guest.numa.page_kib == page)
+    left = max(sum(free for (_, size), free in balance.free.items() if size == page), 0)
+    if not balance.nearest or asked <= left:
+        return ""
+    what = f"huge pages of {page} KiB" if page else "memory"
+    return f"the host has {left} KiB of {what} left, and its guests would need {asked} KiB"

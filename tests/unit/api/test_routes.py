@@ -18,6 +18,7 @@ from pinner.model.policy import Policy
 from pinner.model.process import Process
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.model.whatif import Explanation, GuestShape, WhatIf
 from pinner.service.protocol import GuestExclusion, StrategyInfo
 
 
@@ -191,6 +192,57 @@ def test_the_measures_of_a_host(client):
         refused = client.get("/v1/hosts/h1/measures", query_string={field: wrong})
         assert (refused.status_code, refused.json["error"]["details"]["field"]) == (400, field)
     assert client.get("/v1/hosts/h1/measures?guest=nobody").status_code == 404
+def test_the_room_for_guests_of_one_shape(client):
+    found = read(Capacity, client.get("/v1/hosts/h1/capacity?vcpus=1&memory_kib=0"))
+    assert found.shape == GuestShape(1)
+    assert [each.guests for each in found.fitting if each.strategy == "shared-pool"] == [1]
+    large = read(Capacity, client.get("/v1/hosts/h1/capacity?memory_kib=16"))
+    assert large.shape == GuestShape(1, 16)
+    assert [each.why for each in large.fitting if each.strategy == "shared-pool"] == [
+        "the host has 0 KiB of memory left, and its guests would need 61456 KiB"
+    ]
+    for field in ("memory_kib", "page_kib"):
+        for wrong in ("-1", "1.5", "16G", str(1 << 41)):
+            refused = client.get("/v1/hosts/h1/capacity", query_string={"vcpus": 1, field: wrong})
+            assert (refused.status_code, refused.json["error"]["details"]["field"]) == (400, field)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({}, 200),
+        ({"add": [{"shape": {"vcpus": 1}}], "then": {"strategy": "numa-local"}, "without_cpus": "3"}, 200),
+        ({"without_nodes": [0]}, 409),
+        ({"without_cpus": "0-3"}, 409),
+        ({"remove": ["nobody"]}, 404),
+        ({"without_nodes": [7]}, 404),
+        ({"without_cpus": "64"}, 400),
+        ({"request": {"strategy": "fast"}}, 404),
+        ({"add": [{"shape": {"vcpus": 0}}]}, 400),
+        ({"add": [{"shape": {"vcpus": 8192}, "count": 3}]}, 400),
+        ({"add": [{"vcpus": 1}]}, 400),
+        ({"weights": {"overcommit": -1}}, 400),
+    ],
+)
+def test_what_if(client, pinner, body, status):
+    before = pinner.state()
+    answer = client.post("/v1/hosts/h1/what-if", json=body)
+    assert answer.status_code == status, answer.text
+    assert pinner.state() == before
+    if status == 200:
+        found = read(WhatIf, answer)
+        assert found.before.guests == 1
+        assert found.after.guests + len(found.after.unplaced) == 1 + len(body.get("add", ()))
+
+
+def test_an_explanation_of_a_stored_plan(client):
+    plan = client.post("/v1/hosts/h1/plans", json={}).json["id"]
+    guest = "6a5b7a0e-0000-4000-8000-000000000001"
+    found = read(Explanation, client.get(f"/v1/plans/{plan}/explanation?guest={guest}"))
+    assert found.guest.owner == guest
+    assert [each.kind for each in found.alternatives] == ["now"]
+    assert client.get(f"/v1/plans/{plan}/explanation?guest=nobody").status_code == 404
+    assert client.get(f"/v1/plans/{plan}/explanation").status_code == 400
 
 
 def test_the_findings_of_a_host(client):

@@ -8,15 +8,17 @@ from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.hosts import cpus, guest, plain, snapshot
+from support.hosts import GIB, cpus, guest, plain, snapshot
 from support.in_memory_agent import InMemoryAgent
 
 from pinner import wiring
 from pinner.model.audit import Caller
 from pinner.model.capacity import Capacity
 from pinner.model.errors import HostUnreachable, Invalid, NotFound
+from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.model.request import Request
+from pinner.model.whatif import GuestShape, NewGuests, Scenario
 from pinner.service import capacity
 from pinner.service.compose import compose
 from pinner.store.repositories import open_store
@@ -66,6 +68,33 @@ def test_without_a_policy_the_default_strategy_counts(parts):
         {1: 22, 2: 11, 4: 5, 8: 2, 16: 1, 32: 0}
     ]
     assert {tuple(each.guests) for each in parts.service.capacity("compute1", 3).strategies} == {(3,)}
+
+
+def test_guests_of_one_shape_are_planned(parts):
+    shape = GuestShape(4, 40 * GIB)
+    found = parts.service.capacity("compute1", 4, shape)
+    assert {each.strategy: each.guests for each in found.fitting} == {"isolated": 0, "numa-local": 2, "shared-pool": 3}
+    assert (found.shape, parts.service.capacity("compute1").fitting) == (shape, ())
+
+
+def test_what_if_stores_nothing(parts):
+    found = parts.service.what_if("compute1", Request(), Scenario((NewGuests(GuestShape(4), 2),)), 0.0)
+    assert (found.before.guests, found.after.guests) == (1, 3)
+    assert parts.service.plans("compute1", PageRequest()).items == ()
+    with pytest.raises(NotFound):
+        parts.service.what_if("elsewhere", Request(), Scenario(), 0.0)
+
+
+def test_a_stored_plan_is_explained_and_a_plan_of_a_policy_is_not(parts):
+    made = parts.service.plan("compute1", Request("numa-local"), None, 0.0, ANN)
+    found = parts.service.explain(made.id, "g1")
+    assert [each.kind for each in found.alternatives] == ["node", "now"]
+    parts.service.set_policy("compute1", Policy(Request("numa-local"), "propose"), ANN)
+    parts.reconciler.reconcile("compute1", "started")
+    proposed = [each.id for each in parts.service.plans("compute1", PageRequest()).items if each.id != made.id]
+    for plan in proposed:
+        with pytest.raises(Invalid, match="follows a recorded placement"):
+            parts.service.explain(plan, "g1")
 
 
 def test_the_policy_and_the_recorded_placement_count(parts, clock):

@@ -34,6 +34,7 @@ from pinner.model.measures import Span
 from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.model.request import Request
+from pinner.model.whatif import GuestShape, NewGuests, Scenario
 from pinner.server.sockets import listen_tcp
 from pinner.service.protocol import GuestEventOutcome
 from pinner.service.remote import RemoteService
@@ -254,6 +255,23 @@ def test_the_capacity(remote, pinner):
     assert remote.capacity("h1", 3) == pinner.capacity("h1", 3)
     with pytest.raises(Invalid):
         remote.capacity("h1", 0)
+    shape = GuestShape(1, 16, 0)
+    assert remote.capacity("h1", 1, shape) == pinner.capacity("h1", 1, shape)
+
+
+def test_questions_about_a_host_that_is_not_so(remote, pinner):
+    scenario = Scenario((NewGuests(GuestShape(1, 16), 2),), (), (), CpuSet.of([3]), Request("numa-local"))
+    assert remote.what_if("h1", Request(), scenario, 0.0) == pinner.what_if("h1", Request(), scenario, 0.0)
+    with pytest.raises(NotFound):
+        remote.what_if("h1", Request(), Scenario(remove=("nobody",)), 0.0)
+
+
+def test_an_explanation(remote, pinner):
+    plan = remote.plan("h1", Request(), None, 0.0, NOBODY)
+    guest = pinner.observe("h1", 0.0).guests[0]
+    assert remote.explain(plan.id, guest.uuid) == pinner.explain(plan.id, guest.name)
+    with pytest.raises(NotFound):
+        remote.explain(plan.id, "nobody")
 
 
 def test_the_measures(remote, pinner):
