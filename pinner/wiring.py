@@ -188,6 +188,7 @@ def local_agent(
             nova=read_nova(),
             owners=owners,
             minimum_cores=config.host.minimum_cores,
+            weights=dict(config.objective),
             ovs_masks=ovsdb.masks,
             scanner=scanner,
             now=now,
@@ -298,11 +299,16 @@ def start_retention(config: cfg.ConfigOpts, parts: ServiceParts, agent: Agent, u
 
 def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
     """The agent of the machine captured below ``root``."""
-    sets, least = nova_sets(config), config.host.minimum_cores
+    configured_values = partial(
+        take_snapshot,
+        sets=nova_sets(config),
+        minimum_cores=config.host.minimum_cores,
+        weights=dict(config.objective),
+    )
     name, guests = root.resolve().name, captured_guests(root)
 
     def take(seconds: float) -> Snapshot:
-        return take_snapshot(root, name, guests, sample_seconds=seconds, sets=sets, minimum_cores=least, now=now)
+        return configured_values(root, name, guests, sample_seconds=seconds, now=now)
 
     return CapturedAgent(take, lambda snapshot: take_reading(root, snapshot, 0.0))
 

@@ -141,7 +141,7 @@ ROWS = (
     Row(
         51,
         "1,600 % of daemons for 4 housekeeping CPUs; a real-time spinner among them",
-        "the sets grow, the plan says overload, a policy applies no plan that makes the score worse; real-time "
+        "the sets grow, the plan says overload, a policy applies no plan that makes the objective worse; real-time "
         "processes are not moved",
         "P",
     ),

@@ -7,10 +7,37 @@ from pydantic import AfterValidator, Field
 from pinner.api.field_types import BusyThreshold, CpuList, Name, Names, Seconds, Whole
 from pinner.api.schemas.base import Input
 from pinner.model.cpuset import MAX_CPUS
+from pinner.model.objective import MOST_WEIGHT
 from pinner.model.policy import Mode, Policy
 from pinner.model.request import Isolating, Request, Smt
 
 _DEFAULT = Request()
+
+
+_Weight = Annotated[
+    Annotated[float, Field(ge=0, le=MOST_WEIGHT)] | None,
+    Field(description="The factor of the term in its tier; 0: it does not count. Default: that of [objective]."),
+]
+
+
+class Weights(Input):
+    """The weights of the objective's terms."""
+
+    unplaced_guests: _Weight = None
+    extra_nodes: _Weight = None
+    remote_memory: _Weight = None
+    shared_cores: _Weight = None
+    extra_l3: _Weight = None
+    host_overload: _Weight = None
+    qemu_overload: _Weight = None
+    vcpu_overload: _Weight = None
+    vcpu_vs_host: _Weight = None
+    vcpu_vs_emulator: _Weight = None
+    emulator_vs_host: _Weight = None
+    overcommit: _Weight = None
+    remote_devices: _Weight = None
+    moved_threads: _Weight = None
+    moved_memory: _Weight = None
 
 
 class PlanParameters(Input):
@@ -67,10 +94,15 @@ class PlanParameters(Input):
         ),
     ] = _DEFAULT.minimum_cores
     rebalance: bool
+    weights: Annotated[
+        Weights,
+        Field(default_factory=Weights, description="The weights of the objective's terms, each in its tier."),
+    ]
 
     def request(self) -> Request:
         """The request for the planner. Raises Invalid."""
-        return Request(**{name: getattr(self, name) for name in Request.__dataclass_fields__})
+        fields = {name: getattr(self, name) for name in Request.__dataclass_fields__}
+        return Request(**(fields | {"weights": self.weights.model_dump(exclude_none=True)}))
 
 
 class NewPlan(PlanParameters):
@@ -78,7 +110,7 @@ class NewPlan(PlanParameters):
 
     rebalance: Annotated[
         bool,
-        Field(description="Place all guests anew if that improves the score; otherwise well-placed guests stay."),
+        Field(description="Place all guests anew if that improves the objective; otherwise well-placed guests stay."),
     ] = _DEFAULT.rebalance
     snapshot: Annotated[
         Name | None, Field(description="The id of a stored snapshot. By default pinner takes a new one.")

@@ -14,9 +14,11 @@ from pinner.cli.options import captured, make_request, plan_offline, request_opt
 from pinner.cli.output import cells, print_items, table
 from pinner.cli.parser import Commands, add_command
 from pinner.model.errors import PinnerError, document
+from pinner.model.objective import TERMS
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.render import visible
+from pinner.render.text import number
 
 DOCUMENTED = ("shared-pool", "numa-local", "isolated")
 
@@ -113,6 +115,12 @@ def _plain(outcome: Outcome) -> dict[str, object]:
     }
 
 
+def _term(name: str, plan: Plan) -> str:
+    """The value of a term now and as planned; one number where it stays."""
+    term = plan.objective.term(name)
+    return " -> ".join(dict.fromkeys((number(term.before), number(term.after))))
+
+
 ROWS: dict[str, Callable[[Plan], object]] = {
     "housekeeping": lambda plan: plan.roles.housekeeping or "none",
     "emulator": lambda plan: plan.roles.emulator or "none",
@@ -121,8 +129,7 @@ ROWS: dict[str, Callable[[Plan], object]] = {
     "unplaced guests": lambda plan: ", ".join(item.label for item in plan.unplaced) or "none",
     "skipped": lambda plan: len(plan.skipped),
     "warnings": lambda plan: len(plan.warnings),
-    "score now": lambda plan: f"{plan.score_before.total:.2f}",
-    "score planned": lambda plan: f"{plan.score_after.total:.2f}",
+    **{kind.name: partial(_term, kind.name) for kind in TERMS if kind.tier > 1},
     "can be applied": lambda plan: f"no: {plan.blocked}" if plan.blocked else "yes",
 }
 

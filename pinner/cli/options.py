@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pinner.cli.context import Context, pick_host
 from pinner.cli.parser import Options, Parser
 from pinner.cli.snapshot_file import read_snapshot
-from pinner.cli.values import cores, limit, path, percent, seconds
+from pinner.cli.values import cores, limit, path, percent, seconds, weight
 from pinner.model.page import DEFAULT_LIMIT
 from pinner.model.plan import Plan
 from pinner.model.request import Request
@@ -94,8 +94,8 @@ def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool =
             "--rebalance",
             action="store_true",
             default=None,
-            help="place all guests anew if that lowers the score; the plan shows how many threads move. Without this "
-            "option, a well-placed guest keeps its CPUs",
+            help="place all guests anew if that improves the objective; the plan shows how many threads move. Without "
+            "this option, a well-placed guest keeps its CPUs",
         )
         sample_option(group, "[host] sample_seconds in the configuration")
 
@@ -167,6 +167,15 @@ def _cpu_options(group: Options) -> None:
         help=f"a process above PERCENT per cent of one CPU is busy (default: {BUSY_THRESHOLD})",
     )
     group.add_argument(
+        "--weight",
+        metavar="TERM=NUMBER",
+        type=weight,
+        action="append",
+        dest="weights",
+        help="the weight of a term of the objective in its tier, such as extra_l3=2; 0 = the term does not count; may "
+        "be repeated (default: [objective] in the configuration)",
+    )
+    group.add_argument(
         "--smt",
         choices=("prefer", "isolate", "require"),
         help="how `isolated` treats sibling threads of a core: prefer = use them (default), isolate = leave them "
@@ -195,8 +204,15 @@ def updated(request: Request, arguments: Namespace, **settings: Any) -> Request:
     for name in given(arguments):
         if name in REQUEST:
             value = getattr(arguments, name)
-            settings.setdefault(name, tuple(value) if name in _LISTS else value)
+            settings.setdefault(name, _value(name, value))
     return replace(request, **settings)
+
+
+def _value(name: str, value: Any) -> Any:
+    """The value of a field of the request, from the value of its option."""
+    if name in _LISTS:
+        return tuple(value)
+    return dict(value) if name == "weights" else value
 
 
 def make_plan(

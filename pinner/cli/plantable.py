@@ -8,13 +8,14 @@ from rich.text import Text
 from pinner.cli.context import Context
 from pinner.cli.output import cells, cpu_cell, facts, moment, table
 from pinner.cli.places import alike, part
-from pinner.model.plan import GuestMemory, Isolation, LeftOut, Plan, Score
+from pinner.model.objective import Objective
+from pinner.model.plan import GuestMemory, Isolation, LeftOut, Plan
 from pinner.model.text import memory_by_node, mib
 from pinner.render import before_and_after, text, visible
 
 
 def show_plan(context: Context, plan: Plan) -> None:
-    """Print a plan: its CPU sets, its changes, the targets that it leaves out with the reasons, its scores."""
+    """Print a plan: its CPU sets, its changes, the targets that it leaves out with the reasons, its objective."""
     out = context.out
     for part_ in (
         heading(plan),
@@ -27,7 +28,7 @@ def show_plan(context: Context, plan: Plan) -> None:
         if part_ is not None:
             out.print(part_)
             out.print()
-    out.print(scores(plan.score_before, plan.score_after))
+    out.print(objective(plan.objective))
     for warning in plan.warnings:
         context.warn(warning)
     if plan.blocked:
@@ -106,11 +107,12 @@ def isolation(needed: Isolation) -> Table:
     )
 
 
-def scores(before: Score, after: Score) -> Table:
-    """The objective's parts, now and as planned."""
-    drawn = table("SCORE (0 = no conflict)", "NOW", "PLANNED", right=("NOW", "PLANNED"))
-    names = [*before.parts, *(name for name in after.parts if name not in before.parts)]
-    for name in names:
-        drawn.add_row(*cells(name, f"{before.parts.get(name, 0):.2f}", f"{after.parts.get(name, 0):.2f}"))
-    drawn.add_row(*cells("total", f"{before.total:.2f}", f"{after.total:.2f}", style="bold"))
+def objective(found: Objective) -> Table:
+    """The terms of the objective, now and as planned; a term that the strategy does not ask for is dim."""
+    numbers = ("NOW", "PLANNED")
+    drawn = table("OBJECTIVE (0 is best)", "TIER", *numbers, "UNIT", "WEIGHT", right=("TIER", *numbers, "WEIGHT"))
+    for term in found.terms:
+        values = (text.number(term.before), text.number(term.after))
+        style = "" if term.asked else "dim"
+        drawn.add_row(*cells(term.name, term.tier, *values, term.unit, f"{term.weight:g}", style=style))
     return drawn

@@ -207,6 +207,17 @@ def _print(context: Context, host: str, policy: Policy) -> None:
     for field in fields(Request):
         if field.name != "rebalance":
             value = getattr(policy.request, field.name)
-            shown = (", ".join(value) or "-") if isinstance(value, tuple) else "-" if value is None else value
-            rows.append((field.name.replace("_", " "), shown))
+            rows.append((field.name.replace("_", " "), _shown(value)))
     context.out.print(facts(*rows))
+
+
+def _shown(value: object) -> object:
+    """The value of a field of the request, for people."""
+    match value:
+        case tuple():
+            return ", ".join(value) or "-"
+        case dict():
+            return ", ".join(f"{name}={number:g}" for name, number in value.items()) or "-"
+        case None:
+            return "-"
+    return value

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.errors import Invalid
+from pinner.model.objective import MOST_WEIGHT
 from pinner.model.page import MAX_LIMIT
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 from pinner.model.whatif import MAX_MEMORY_KIB, GuestShape, NewGuests
@@ -27,6 +28,15 @@ def seconds(text: str) -> float:
 def percent(text: str) -> float:
     """Per cent of one CPU, 0 or more."""
     return _number(text, math.inf, "a number of per cent of one CPU, 0 or more")
+
+
+def weight(text: str) -> tuple[str, float]:
+    """The name of a term of the objective, and its weight. The request checks the name."""
+    name, _, number = text.partition("=")
+    if not _NUMBER.fullmatch(number) or float(number) > MOST_WEIGHT:
+        expected = f"TERM=NUMBER with a number from 0 to {MOST_WEIGHT:.0f}, such as extra_l3=2"
+        raise argparse.ArgumentTypeError(f"{text!r} is not {expected}")
+    return name, float(number)
 
 
 def limit(text: str) -> int:

@@ -159,14 +159,13 @@ def show_explanation(context: Context, found: Explanation) -> None:
     if not found.alternatives:
         return
     context.out.print()
-    drawn = table("ALTERNATIVE", "CPUS", "COST", "WHAT CHANGES, OR WHY NOT", right=("COST",), whole=("CPUS",))
+    drawn = table("ALTERNATIVE", "CPUS", "COST, OR WHY NOT", whole=("CPUS",))
     for each in found.alternatives:
-        terms = [f"{term} {_change(more)}" for term, more in each.cost.items() if term != "total"]
+        terms = [f"{term} {_change(more)}" for term, more in each.cost.items()]
         moved = [f"{len(each.moved)} other guests move"] if each.moved else []
         lost = [f"{left.label} has no place" for left in each.unplaced]
-        what = each.impossible or "; ".join((*terms, *moved, *lost)) or "nothing"
-        cost = "impossible" if each.impossible else _change(each.cost.get("total", 0.0)) or "0.00"
-        drawn.add_row(*cells(_place(each)), cpu_cell(each.cpus), *cells(cost, what))
+        what = (each.impossible and f"impossible: {each.impossible}") or "; ".join((*terms, *moved, *lost)) or "nothing"
+        drawn.add_row(*cells(_place(each)), cpu_cell(each.cpus), *cells(what))
     context.out.print(drawn)
 
 

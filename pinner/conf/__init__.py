@@ -5,11 +5,11 @@ from pathlib import Path
 from oslo_config import cfg
 from oslo_log import log
 
-from pinner.conf import agent, api, database, host, libvirt, nova, nova_listener, policy, retention
+from pinner.conf import agent, api, database, host, libvirt, nova, nova_listener, objective, policy, retention
 from pinner.conf.checks import check_names, check_values
 from pinner.model.errors import Invalid
 
-GROUPS = (agent, api, database, host, libvirt, nova, nova_listener, policy, retention)
+GROUPS = (agent, api, database, host, libvirt, nova, nova_listener, objective, policy, retention)
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:

@@ -1,10 +1,11 @@
 """Takes a snapshot of a host: all facts that the planner uses."""
 
 import time
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Collection, Container, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from pinner.host import capabilities, libnuma, ovs, procfs
@@ -56,6 +57,7 @@ def take_snapshot(
     pins: Callable[[Collection[str]], RecordedPins] = lambda _: RecordedPins(),
     owners: AffinityOwners = NO_OWNERS,
     minimum_cores: int = 1,
+    weights: Mapping[str, float] = MappingProxyType({}),
     ovs_masks: Callable[[], OvsMasks] = OvsMasks,
     scanner: Scanner | None = None,
 ) -> Snapshot:
@@ -64,9 +66,9 @@ def take_snapshot(
     On a captured machine pinner measures no load and does not ask libnuma. ``own`` are pinner's process ids, ``placed``
     the masks that it set, and ``pins`` gives the pins that it made on guests (by UUID). ``sets`` are Nova's CPU sets
     from pinner's configuration; a set that is not configured there is read from ``nova``, and stays unknown where that
-    is unreadable. ``owners`` and ``minimum_cores`` are configured, too; ``ovs_masks`` reads Open vSwitch's database;
-    ``scanner`` knows what an earlier snapshot of ``root`` has read.
-    Raises Invalid for a root without CPUs, and HostUnreachable or NotPermitted where libvirt does not answer.
+    is unreadable. ``owners``, ``minimum_cores`` and ``weights`` are configured, too; ``ovs_masks`` reads Open vSwitch's
+    database; ``scanner`` knows what an earlier snapshot of ``root`` has read. Raises Invalid for a root without CPUs, and
+    HostUnreachable or NotPermitted where libvirt does not answer.
     """
     sample_seconds = sample_seconds if root == LIVE else 0.0
     processes = (scanner or Scanner(root)).sample(sample_seconds, sleep, clock)
@@ -95,6 +97,7 @@ def take_snapshot(
         boot=boot_id(root),
         inactive=libvirt.inactive() if libvirt else (),
         ovs=ovs.dpdk(reserving, ovs_masks()),
+        weights=dict(weights),
     )
 
 

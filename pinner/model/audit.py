@@ -30,7 +30,7 @@ class AuditAction(StrEnum):
     policy.delete   a host's policy was deleted
     guest.event     an event of a guest was reported by libvirt's hook script, Nova or a caller
     guest.exclude   a guest was excluded from placement, or included again
-    drift.found     drift was found; the policy does not enforce, or its plan would make the score worse
+    drift.found     drift was found; the policy does not enforce, or its plan would make the objective worse
     drift.backoff   pinner waits: a target was moved away again and again, or a guest or process could not be placed
     token.create    an API token was made
     token.revoke    an API token was revoked

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pinner.model.change import PlannedChange, State, Target
 from pinner.model.cpuset import CpuSet
+from pinner.model.objective import Objective, Term
 from pinner.model.request import Request
 
 
@@ -102,16 +103,6 @@ class GuestMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
-    """The value of the objective: lower is better, 0 means that no threads compete. ``parts`` add up to ``total``."""
-
-    total: float
-    """The sum of the parts; lower is better."""
-    parts: Mapping[str, float]
-    """The value of each term by its name."""
-
-
-@dataclass(frozen=True, slots=True)
 class Basis:
     """The snapshot from which a plan was computed."""
 
@@ -134,9 +125,11 @@ class Rebalance:
     threads: int
     """How many threads of these guests move."""
     gain: float
-    """How much lower the score gets."""
+    """How much lower the decisive tier of the objective gets: the first one that changes."""
     taken: bool
     """Whether the plan places all guests anew; where that gains nothing, well placed guests stay."""
+    terms: tuple[Term, ...] = ()
+    """The terms of the decisive tier that change: before = well placed guests stay, after = all are placed anew."""
 
 
 Purpose = Literal["place", "release"]
@@ -168,10 +161,8 @@ class Plan:
     """Busy processes, threads and guests that pinner does not move."""
     warnings: tuple[str, ...]
     """What an operator should know before an apply."""
-    score_before: Score
-    """The score of the host now."""
-    score_after: Score
-    """The score after an apply."""
+    objective: Objective = field(default_factory=Objective)
+    """The terms of the objective, now and after an apply."""
     isolation: Isolation | None = None
     """What `isolated` needs from the kernel; null for other strategies."""
     blocked: str = field(default="")

@@ -1,11 +1,13 @@
 """A caller's request for a plan."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import Invalid
+from pinner.model.objective import checked_weights
 
 AUTO = "auto"
 ISOLATED = "isolated"
@@ -46,6 +48,8 @@ class Request:
     """Place all guests anew, where that scores better; otherwise well placed guests stay."""
     with_processes: bool = False
     """Also move the host's busy processes if ``guests`` names guests; a request for all guests always moves them."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """The weight of each term of the objective that this request sets; [objective] of the configuration has others."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.busy_threshold) and self.busy_threshold >= 0):
@@ -60,3 +64,4 @@ class Request:
             raise Invalid("smt", self.smt, "prefer, isolate or require")
         if self.isolation not in ("boot", "live"):
             raise Invalid("isolation", self.isolation, "boot or live")
+        object.__setattr__(self, "weights", checked_weights(self.weights))

@@ -1,5 +1,6 @@
 """The state of a host at one moment: all input of a plan."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -54,6 +55,8 @@ class Snapshot:
     """The guests that libvirt knows and that do not run."""
     ovs: OvsDpdk | None = None
     """Open vSwitch with DPDK; null where the host has none."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """The weights of the objective's terms that the configuration sets ([objective])."""
 
     def nova_owns(self) -> NovaOwns:
         """The CPUs that Nova owns: the sets of Nova's configuration, and the CPUs of the guests that Nova pinned."""

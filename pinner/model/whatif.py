@@ -81,9 +81,9 @@ class Outcome:
     unplaced: tuple[LeftOut, ...]
     """The guests without a place, and why."""
     now: Mapping[str, float]
-    """The terms of the plan's score before the plan is applied, and their total."""
+    """The terms of the plan's objective before the plan is applied, without the cost of the change."""
     planned: Mapping[str, float]
-    """The terms of the plan's score after the plan is applied, and their total."""
+    """The terms of the plan's objective after the plan is applied, without the cost of the change."""
     warnings: tuple[str, ...] = ()
     """What an operator should know before an apply."""
     blocked: str = ""
@@ -127,7 +127,7 @@ class Alternative:
     cpus: CpuSet
     """The CPUs that the guest's vCPUs would use; where that is impossible, the CPUs of the place."""
     cost: Mapping[str, float] = field(default_factory=dict)
-    """For each term of the score that would differ, and for the total: how much higher it would be."""
+    """For each term of the objective that would differ: how much higher it would be."""
     moved: tuple[Target, ...] = ()
     """Other guests that would get other CPUs."""
     unplaced: tuple[LeftOut, ...] = ()
@@ -149,6 +149,6 @@ class Explanation:
     why: tuple[str, ...]
     """The reasons of the plan, or why it does not place the guest."""
     terms: Mapping[str, float]
-    """The terms of the plan's score, and their total."""
+    """The terms of the plan's objective, without the cost of the change."""
     alternatives: tuple[Alternative, ...] = ()
     """The other places, with their costs."""

@@ -107,9 +107,11 @@ class _Question:
         }
         staying = {thread.tid for _, threads in guest_targets(self.guest) for thread in threads}
         masks = {tid: cpus for tid, cpus in planned.items() if tid not in staying}
-        found = terms.of_masks(self.context.snapshot, self.context.request, masks)
+        planned_terms = terms.planned(self.plan)
+        unplaced = planned_terms[terms.UNPLACED]
+        found = terms.of_masks(self.context.snapshot, self.context.request, masks, unplaced)
         cpus = union(vcpu.thread.affinity for vcpu in self.guest.vcpus if vcpu.thread)
-        return Alternative("now", None, cpus, terms.difference(found, terms.planned(self.plan)))
+        return Alternative("now", None, cpus, terms.difference(found, planned_terms))
 
 
 def _is_vcpu(target: Target, guest: Guest) -> bool:

@@ -6,7 +6,6 @@ from dataclasses import fields, replace
 
 from pinner import codec
 from pinner.model.change import TargetKey
-from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit, NotFound
 from pinner.model.groups import group_of, without_room
 from pinner.model.nova import NovaSets, configured
@@ -20,8 +19,9 @@ from pinner.planning.diff import changes
 from pinner.planning.exclusions import require_known_guests
 from pinner.planning.growth import is_full
 from pinner.planning.memory import guests_memory
+from pinner.planning.objective.measure import Measure
+from pinner.planning.objective.of_plan import asked_terms, between, masks, of_plan
 from pinner.planning.processes import moves_processes, moving, require_threshold
-from pinner.planning.score import score
 from pinner.planning.strategies import per_flavor
 from pinner.planning.strategy import Answer, Strategy, installed
 
@@ -35,6 +35,7 @@ EVERYWHERE = (
     "minimum_cores",
     "rebalance",
     "with_processes",
+    "weights",
 )
 """The fields of a request that every plan reads, whatever the strategy."""
 
@@ -120,9 +121,11 @@ def build(strategies: Mapping[str, Strategy], context: Context, snapshot_id: str
     ``strategies`` has the request's strategy, and those that flavors may request.
     """
     snapshot, request = context.snapshot, context.request
-    answer, rebalance = _answer(strategies, context)
-    planned = _masks(answer, context)
-    before, after = score(snapshot, request.busy_threshold, {}), score(snapshot, request.busy_threshold, planned)
+    measure, asked = Measure.of(snapshot, request.busy_threshold), asked_terms(strategies[request.strategy])
+    answer, staying, rebalance = _answer(strategies, context, measure)
+    needed, memory = changes(context, answer.wanted), guests_memory(snapshot, answer.wanted)
+    planned = masks(answer, context)
+    objective = of_plan(measure, context, asked, answer, staying, planned, needed, memory)
     warnings = (
         *snapshot.warnings,
         *_warnings(context, strategies, answer.roles),
@@ -130,7 +133,7 @@ def build(strategies: Mapping[str, Strategy], context: Context, snapshot_id: str
         *_load_warnings(context, answer.roles),
         *realtime.warnings(snapshot, request, answer.roles, planned),
         *core_classes.warnings(snapshot.topology, answer.wanted),
-        *filter(None, [worsening.warning(before, after, answer.roles)]),
+        *filter(None, [worsening.warning(objective, answer.roles)]),
     )
     return Plan(
         id=name,
@@ -139,42 +142,39 @@ def build(strategies: Mapping[str, Strategy], context: Context, snapshot_id: str
         basis=Basis(snapshot_id, snapshot.taken_at, snapshot.topology.fingerprint, snapshot.boot),
         roles=answer.roles,
         wanted=answer.wanted,
-        changes=changes(context, answer.wanted),
+        changes=needed,
         unplaced=answer.unplaced,
         skipped=context.skipped,
         warnings=warnings,
-        score_before=before,
-        score_after=after,
+        objective=objective,
         isolation=answer.isolation,
         blocked=context.allocatable.blocked or answer.blocked or _nova_unknown(snapshot),
-        memory=guests_memory(snapshot, answer.wanted),
+        memory=memory,
         rebalance=rebalance,
     )
 
 
-def _answer(strategies: Mapping[str, Strategy], context: Context) -> tuple[Answer, Rebalance | None]:
-    """The strategy's answer. For a rebalance, the answer that leaves well placed guests where they are, unless placing
-    all guests anew scores better or places more guests.
+def _answer(
+    strategies: Mapping[str, Strategy], context: Context, measure: Measure
+) -> tuple[Answer, Answer, Rebalance | None]:
+    """The strategy's answer, and the answer that leaves well placed guests where they are: the same one, except for a
+    rebalance. A rebalance takes the latter, unless placing all guests anew lowers the objective.
 
     No guest loses its place to an unplaced guest: otherwise repeated rebalances would swap the two for ever.
     """
     answer = _checked(strategies, context)
     if not context.request.rebalance:
-        return answer, None
-    without_moves = replace(context, request=replace(context.request, rebalance=False))
-    stay = _checked(strategies, without_moves)
+        return answer, answer, None
+    stay = _checked(strategies, replace(context, request=replace(context.request, rebalance=False)))
     now = {want.target: want.cpus for want in stay.wanted}
     moved = [want.target for want in answer.wanted if now.get(want.target) != want.cpus]
-    threshold = context.request.busy_threshold
-    gain = (
-        score(context.snapshot, threshold, _masks(stay, without_moves)).total
-        - score(context.snapshot, threshold, _masks(answer, context)).total
-    )
+    objective = between(measure, context, asked_terms(strategies[context.request.strategy]), stay, answer)
     unplaced, unplaced_if_staying = ({left.target for left in each.unplaced} for each in (answer, stay))
-    taken = unplaced < unplaced_if_staying or (unplaced == unplaced_if_staying and gain > 0)
+    taken = unplaced <= unplaced_if_staying and objective.gain > 0
     threads = sum(len(context.threads.get(target, ())) for target in moved)
     guests = len({target.owner for target in moved if target.kind == "vcpu"})
-    return (answer if taken else stay), Rebalance(guests, threads, round(gain, 6), taken)
+    terms = tuple(term for term in objective.decisive() if term.before != term.after)
+    return (answer if taken else stay), stay, Rebalance(guests, threads, objective.gain, taken, terms)
 
 
 def _checked(strategies: Mapping[str, Strategy], context: Context) -> Answer:
@@ -194,11 +194,6 @@ def _nova_unknown(snapshot: Snapshot) -> str:
             "cpu_shared_set in [nova] of pinner.conf"
         )
     return ""
-
-
-def _masks(answer: Answer, context: Context) -> dict[int, CpuSet]:
-    """The planned affinity of each placed thread, by thread id."""
-    return {thread.tid: want.cpus for want in answer.wanted for thread in context.threads.get(want.target, ())}
 
 
 def _warnings(context: Context, strategies: Mapping[str, Strategy], roles: Roles) -> Iterator[str]:

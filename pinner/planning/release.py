@@ -7,6 +7,7 @@ from pinner.model.change import AffinityChange, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
 from pinner.model.journal import Entry
+from pinner.model.objective import compared
 from pinner.model.plan import Basis, Plan, Roles, Wanted, plan_id
 from pinner.model.process import Thread
 from pinner.model.request import Request
@@ -15,7 +16,8 @@ from pinner.model.topology import Topology
 from pinner.planning.context import guest_targets
 from pinner.planning.guest_past import Placed, past_of
 from pinner.planning.numa_bounds import VcpuGroup, bound_of
-from pinner.planning.score import score
+from pinner.planning.objective.measure import Measure
+from pinner.planning.objective.of_plan import weights
 
 
 def release(
@@ -31,6 +33,7 @@ def release(
     here = (each for each in snapshot.guests if each.uuid == guest and not each.is_migrating)
     made = tuple(change for each in here for change in _changes(each, past, snapshot.topology, within, reason))
     request = Request(guests=(guest,))
+    measure = Measure.of(snapshot, request.busy_threshold)
     planned = {mask.tid: change.after for change in made for mask in change.before}
     return Plan(
         id=plan_id(f"{snapshot_id} release {guest} {within}".encode()),
@@ -45,8 +48,7 @@ def release(
         unplaced=(),
         skipped=(),
         warnings=(),
-        score_before=score(snapshot, request.busy_threshold, {}),
-        score_after=score(snapshot, request.busy_threshold, planned),
+        objective=compared(measure.values({}), measure.values(planned), weights(snapshot, request)),
         purpose="release",
     )
 

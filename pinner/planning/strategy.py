@@ -42,6 +42,9 @@ class Strategy(Protocol):
     """One sentence for people."""
     parameters: ClassVar[tuple[str, ...]]
     """The fields of a request that it reads."""
+    pursues: ClassVar[tuple[str, ...]]
+    """The terms of the objective that it tries to lower, besides guests without a place and threads that disturb each
+    other. A plan that makes another term worse is not worse. A plug-in may lack this: none."""
 
     def place(self, context: Context) -> Answer:
         """The wanted placement; pure. Raises Invalid for a parameter that this host cannot have, NoFit."""

@@ -1,54 +1,65 @@
-"""Whether a plan makes the score of its host worse, and whether a policy applies it all the same.
+"""Whether a plan makes the objective of its host worse, and whether a policy applies it all the same.
 
-Some parts of the score rise because the request asks for it. They keep no policy from an apply:
+Only the terms count that the strategy asks for, tier by tier: a plan that improves a tier is not worse because a lower
+tier gets worse. So a plan that seats a guest is never worse. In a tier, a term that falls can make up for one that
+rises. Some terms rise because the request asks for it. They keep no policy from an apply:
 
+- ``unplaced_guests``: a strategy leaves out no guest that fits.
 - ``overcommit``: CPUs that housekeeping and emulators get for themselves are no longer the vCPUs'. On the documented
-  host this part rises, and the guests' network gets several times faster.
-- ``remote_nodes``: ``shared-pool`` lets vCPUs float over all nodes; elsewhere a node may be full.
+  host this term rises, and the guests' network gets several times faster.
 - the conflict of two roles that share CPUs, because a node is too small for three sets. A note of the plan says so.
-
-The other parts count load on too few CPUs. A plan that raises them harms the host, whatever the request says.
 """
 
-from pinner.model.plan import Plan, Roles, Score
-
-_LEAST = 0.01
-"""CPUs; a smaller difference of scores is none."""
+from pinner.model.objective import COST, LEAST, Objective, Term, rise, value_of
+from pinner.model.plan import Plan, Roles
 
 
-def warning(before: Score, after: Score, roles: Roles) -> str:
-    """The warning of a plan that makes the score worse, with the part that rises most; empty for another plan."""
-    if after.total - before.total < _LEAST:
+def warning(objective: Objective, roles: Roles) -> str:
+    """The warning of a plan that makes the objective worse, with the term that rises most; empty for another plan."""
+    worse = _worse(objective, roles)
+    if not worse:
         return ""
-    rises = _rises(before, after)
-    most = max(sorted(rises), key=lambda part: rises[part])
-    numbers = f"{before.total:.2f} -> {after.total:.2f}"
-    part = f"{most} {before.parts.get(most, 0.0):.2f} -> {after.parts[most]:.2f}"
-    refused = _harm(before, after, roles) >= _LEAST
+    most = max(sorted(worse, key=lambda term: term.name), key=lambda term: term.rise)
+    before, after = value_of(worse)
+    numbers = f"tier {most.tier} {before:.2f} -> {after:.2f}"
+    term = f"{most.name} {most.before:.2f} -> {most.after:.2f} {most.unit}"
+    refused = _harm(worse, roles) >= LEAST
     then = "a policy does not apply it" if refused else "the request asks for that, so a policy applies it"
-    return f"the plan makes the score worse, {numbers}, most of it by {part}; {then}"
+    return f"the plan makes the objective worse, {numbers}, most of it by {term}; {then}"
 
 
 def objection(plan: Plan) -> str:
-    """Why no policy applies the plan: it makes the score worse, and not because the request asks for it. Else empty."""
-    before, after = plan.score_before, plan.score_after
-    if not plan.changes or min(after.total - before.total, _harm(before, after, plan.roles)) < _LEAST:
+    """Why no policy applies the plan: it makes the objective worse, and not because the request asks for it. Else
+    empty."""
+    if not plan.changes or _harm(_worse(plan.objective, plan.roles), plan.roles) < LEAST:
         return ""
-    return f"the plan {plan.id} is not applied: {warning(before, after, plan.roles)}"
+    return f"the plan {plan.id} is not applied: {warning(plan.objective, plan.roles)}"
 
 
-def _harm(before: Score, after: Score, roles: Roles) -> float:
-    """How much the score rises, without what the request asks for."""
-    asked = {"overcommit", "remote_nodes"}
+def _worse(objective: Objective, roles: Roles) -> tuple[Term, ...]:
+    """The asked-for terms of the first tier that gets worse; empty where a tier above it gets better, or none does.
+
+    A tier that gets worse only because the request asks for it is the answer unless a lower tier does harm.
+    """
+    excused: tuple[Term, ...] = ()
+    for tier in objective.tiers():
+        asked = tuple(term for term in tier if term.asked and term.tier < COST)
+        if rise(asked) <= -LEAST:
+            break
+        if rise(asked) >= LEAST:
+            if _harm(asked, roles) >= LEAST:
+                return asked
+            excused = excused or asked
+    return excused
+
+
+def _harm(terms: tuple[Term, ...], roles: Roles) -> float:
+    """How much the tier rises, without what the request asks for; at most as much as the whole tier rises."""
+    excused = {"unplaced_guests", "overcommit"}
     sharing = (
         ("vcpu_vs_host", roles.vcpu & roles.housekeeping),
         ("vcpu_vs_emulator", roles.vcpu & roles.emulator),
         ("emulator_vs_host", roles.emulator & roles.housekeeping),
     )
-    asked |= {part for part, shared in sharing if shared}
-    return sum(rise for part, rise in _rises(before, after).items() if part not in asked)
-
-
-def _rises(before: Score, after: Score) -> dict[str, float]:
-    """How much each part rises; negative where it falls."""
-    return {part: value - before.parts.get(part, 0.0) for part, value in after.parts.items()}
+    excused |= {term for term, shared in sharing if shared}
+    return min(rise(terms), rise(tuple(term for term in terms if term.name not in excused)))

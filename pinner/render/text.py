@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from pinner.model.change import AffinityChange, PlannedChange, StateChange
-from pinner.model.plan import LeftOut, Plan, Rebalance, Score
+from pinner.model.objective import Objective, Term
+from pinner.model.plan import LeftOut, Plan, Rebalance
 from pinner.model.text import memory_by_node, mib
 from pinner.render import before_and_after, counted, visible
 
@@ -19,7 +20,8 @@ def rebalance(rebalance: Rebalance) -> str:
     if not rebalance.threads:
         return "no gain, every guest gets the same CPUs without it"
     moves = f"{counted(rebalance.guests, 'guest')} ({counted(rebalance.threads, 'thread')}) move"
-    gain = f"the score gets {rebalance.gain:.2f} lower" if rebalance.gain > 0 else "the score gets no lower"
+    terms = ", ".join(f"{term.name} {number(term.before)} -> {number(term.after)}" for term in rebalance.terms)
+    gain = f"{'a gain' if rebalance.gain > 0 else 'no gain'}{f' ({terms})' if terms else ''}"
     return f"{moves}, {gain}" + ("" if rebalance.taken else ": not worth it, no guest moves")
 
 
@@ -45,8 +47,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield from (f"warning: {warning}" for warning in plan.warnings)
     yield from _isolation(plan)
     yield ""
-    yield f"score (0 is best): {plan.score_before.total:.2f} -> {plan.score_after.total:.2f}"
-    yield from _parts(plan.score_before, plan.score_after)
+    yield from _objective(plan.objective)
 
 
 def _roles(plan: Plan) -> Iterator[str]:
@@ -84,6 +85,18 @@ def _isolation(plan: Plan) -> Iterator[str]:
     yield from (f"    {command}" for command in isolation.partition)
 
 
-def _parts(before: Score, after: Score) -> Iterator[str]:
-    for name in sorted({*before.parts, *after.parts}):
-        yield f"  {name}: {before.parts.get(name, 0):.2f} -> {after.parts.get(name, 0):.2f}"
+def _objective(objective: Objective) -> Iterator[str]:
+    yield "objective (0 is best; a tier counts only where all tiers above it are equal):"
+    for term in objective.terms:
+        weight = "" if term.weight == 1 else f", weight {term.weight:g}"
+        asked = "" if term.asked else ", not asked for"
+        yield f"  tier {term.tier}, {term.name}: {_values(term)} {term.unit}{weight}{asked}"
+
+
+def _values(term: Term) -> str:
+    return f"{number(term.before)} -> {number(term.after)}"
+
+
+def number(value: float) -> str:
+    """A value of a term: two digits after the point, none for a whole number."""
+    return f"{value:.0f}" if value == int(value) else f"{value:.2f}"

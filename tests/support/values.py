@@ -7,7 +7,8 @@ from pinner.model.change import AffinityChange, PartitionState, Target, ThreadMa
 from pinner.model.cpuset import CpuSet
 from pinner.model.journal import Entry, Run
 from pinner.model.lineage import Lineage
-from pinner.model.plan import Basis, Plan, Roles, Score
+from pinner.model.objective import compared, weighted
+from pinner.model.plan import Basis, Plan, Roles
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Cpu, Kernel, Node, Topology
@@ -68,8 +69,7 @@ def make_plan(
         unplaced=(),
         skipped=(),
         warnings=(),
-        score_before=Score(1.0, {"a": 1.0}),
-        score_after=Score(0.0, {"a": 0.0}),
+        objective=compared({"overcommit": 1.0}, {}, weighted()),
         blocked=blocked,
     )
 

@@ -22,6 +22,7 @@ class Isolated:
         "Each vCPU gets a CPU of its own that is isolated from the kernel's scheduler, all of a guest on one NUMA node."
     )
     parameters: ClassVar[tuple[str, ...]] = (*COMMON, "smt", "isolation")
+    pursues: ClassVar[tuple[str, ...]] = ("extra_nodes", "remote_memory", "remote_devices", "shared_cores", "extra_l3")
 
     def place(self, context: Context) -> Answer:
         """Every guest that fits the isolated CPUs is placed; the others are unplaced, with the numbers.

@@ -32,6 +32,7 @@ class NumaLocal:
         "Like shared-pool, but each guest's vCPUs float over the CPUs of one NUMA node, next to its memory and devices."
     )
     parameters: ClassVar[tuple[str, ...]] = COMMON
+    pursues: ClassVar[tuple[str, ...]] = ("extra_nodes", "remote_memory", "remote_devices")
 
     def place(self, context: Context) -> Answer:
         """A guest that fits no node is unplaced and not touched. Raises Invalid, NoFit (see roles.resolve)."""

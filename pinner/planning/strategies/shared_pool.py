@@ -23,6 +23,7 @@ class SharedPool:
         "Busy host processes and emulator threads get CPUs of their own; every vCPU floats over all the others."
     )
     parameters: ClassVar[tuple[str, ...]] = COMMON
+    pursues: ClassVar[tuple[str, ...]] = ()
 
     def place(self, context: Context) -> Answer:
         """Every guest is placed whose nodes have a CPU of each set: any number of vCPUs can share the pool. Raises

@@ -29,6 +29,11 @@ BODIES = [
     ({"busy_threshold": None}, 400, "invalid", {"field": "busy_threshold", "value": None}),
     ({"minimum_cores": 0}, 400, "invalid", {"field": "minimum_cores", "value": 0}),
     ({"minimum_cores": 1.5}, 400, "invalid", {"field": "minimum_cores", "value": 1.5}),
+    ({"weights": {"extra_l3": -1}}, 400, "invalid", {"field": "weights.extra_l3", "value": -1}),
+    ({"weights": {"extra_l3": "1"}}, 400, "invalid", {"field": "weights.extra_l3", "value": "1"}),
+    ({"weights": {"extra_l3": True}}, 400, "invalid", {"field": "weights.extra_l3", "value": True}),
+    ({"weights": {"caches": 1}}, 400, "invalid", {"field": "weights.caches", "value": 1}),
+    ({"weights": [1]}, 400, "invalid", {"field": "weights", "value": [1]}),
     ({"smt": "maybe"}, 400, "invalid", {"field": "smt", "value": "maybe"}),
     ({"guests": "web"}, 400, "invalid", {"field": "guests", "value": "web"}),
     ({"guests": [1]}, 400, "invalid", {"field": "guests.0", "value": 1}),
@@ -39,6 +44,7 @@ BODIES = [
 ]
 TEXTS = [
     ('{"busy_threshold": NaN}', 400, "invalid", {"field": "busy_threshold", "value": "NaN"}),
+    ('{"weights": {"extra_l3": NaN}}', 400, "invalid", {"field": "weights.extra_l3", "value": "NaN"}),
     ('{"busy_threshold": Infinity}', 400, "invalid", {"field": "busy_threshold", "value": "Infinity"}),
     ('{"busy_threshold": 1e999}', 400, "invalid", {"field": "busy_threshold", "value": "Infinity"}),
     ('{"strategy": ', 400, "invalid", {"field": "body", "value": '{"strategy": '}),

@@ -102,6 +102,7 @@ def test_a_plan_accepts_every_field_of_a_request(client):
         "minimum_cores": 1,
         "rebalance": True,
         "with_processes": True,
+        "weights": {"extra_l3": 2.0, "shared_cores": 0.0},
     }
     made = client.post("/v1/hosts/h1/plans", json=fields)
     plan = read(Plan, made, 201)
@@ -192,6 +193,8 @@ def test_the_measures_of_a_host(client):
         refused = client.get("/v1/hosts/h1/measures", query_string={field: wrong})
         assert (refused.status_code, refused.json["error"]["details"]["field"]) == (400, field)
     assert client.get("/v1/hosts/h1/measures?guest=nobody").status_code == 404
+
+
 def test_the_room_for_guests_of_one_shape(client):
     found = read(Capacity, client.get("/v1/hosts/h1/capacity?vcpus=1&memory_kib=0"))
     assert found.shape == GuestShape(1)

@@ -38,8 +38,8 @@ COMMANDS = {
     "plan": "housekeeping  0 (asked for: auto)",
     "plan create": "process 90    0-3     ->  0      it is busy",
     "plan list": "shared-pool",
-    f"plan show {PLAN}": "SCORE (0 = no conflict)",
-    "compare": "score planned    0.00",
+    f"plan show {PLAN}": "OBJECTIVE (0 is best)",
+    "compare": "overcommit",
     f"apply {PLAN} --yes": "state       applied",
     "apply --strategy numa-local --yes": "numa-local",
     "run list": "run-1",
@@ -157,13 +157,23 @@ def test_request_from_options(pinner, cli):
     result = cli(
         *("plan", "--strategy", "isolated", "--housekeeping", "0", "--emulator", "1"),
         *("--busy-threshold", "7.5", "--smt", "isolate", "--process", "ovs", "--process", "12", "--json"),
-        *("--minimum-cores", "1"),
+        *("--minimum-cores", "1", "--weight", "extra_l3=2", "--weight", "shared_cores=0.5"),
     )
     assert result.status == 0
     request = codec.load(Plan, result.out).request
     assert (request.strategy, request.housekeeping, request.emulator) == ("isolated", "0", "1")
     assert (request.busy_threshold, request.smt, request.processes) == (7.5, "isolate", ("ovs", "12"))
     assert request.minimum_cores == 1
+    assert request.weights == {"extra_l3": 2.0, "shared_cores": 0.5}
+    for text, why in (
+        ("extra_l3=-1", "--weight: 'extra_l3=-1' is not TERM=NUMBER"),
+        ("extra_l3=nan", "--weight: 'extra_l3=nan' is not TERM=NUMBER"),
+        ("extra_l3", "--weight: 'extra_l3' is not TERM=NUMBER"),
+        ("caches=1", "weights: 'caches' is not valid: the name of a term: unplaced_guests,"),
+    ):
+        refused = cli("plan", f"--weight={text}")
+        assert refused.status != 0
+        assert why in " ".join(refused.err.split())
     wrong = cli("plan", "--minimum-cores", "0")
     assert wrong.status == 2
     assert "--minimum-cores: '0' is not a number of cores from 1 to 8192" in " ".join(wrong.err.split())

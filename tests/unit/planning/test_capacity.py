@@ -53,7 +53,7 @@ def masks(made: Plan) -> Mapping[TargetKey, CpuSet]:
 
 
 def overcommit(made: Plan) -> float:
-    return made.score_after.parts["overcommit"]
+    return made.objective.term("overcommit").after
 
 
 def place(host: Snapshot, request: Request, placement: Placement, count: int, vcpus: int, strategy: str) -> str:
@@ -91,7 +91,7 @@ def test_the_planner_places_so_many_guests_and_no_more(
         assert room.guests == {size: 0}
         return
     count = room.guests[size]
-    # The planner counts vCPUs, and the score each CPU by itself. They differ where guests of several strategies, or
+    # The planner counts vCPUs, and the objective each CPU by itself. They differ where guests of several strategies, or
     # guests that the plan does not place, spread unevenly over a pool; and on isolated CPUs, where only pins count.
     beside = plan_from_placement(host, "s", request, placement)
     own = {want.target.owner for want in beside.wanted if want.target.kind == "vcpu"}

@@ -142,10 +142,10 @@ def test_automatic_sets_grow_with_the_measured_load(load: float, qemu: float, ex
 
 @pytest.mark.fault(51)
 @pytest.mark.parametrize("sets_", [{}, {"housekeeping": "0-3", "emulator": "4-7"}])
-def test_more_load_than_the_sets_can_have_is_told_and_counts_in_the_score(sets_: dict[str, str]) -> None:
+def test_more_load_than_the_sets_can_have_is_told_and_counts_in_the_objective(sets_: dict[str, str]) -> None:
     made = plan(loaded(1600.0), "s", Request(**sets_))
     size = len(made.roles.housekeeping)
-    assert made.score_after.parts["overload"] == pytest.approx(16 - size)
+    assert made.objective.term("host_overload").after == pytest.approx(16 - size)
     assert f"busy host processes use 1600 % of one CPU, and the housekeeping set 0-{size - 1} has {size}" in the(
         made, "overload:"
     )
@@ -200,18 +200,16 @@ def test_recorded_sets_stay_and_the_overload_is_told() -> None:
 
 
 @pytest.mark.fault(51)
-def test_a_plan_that_makes_the_score_worse_says_so_and_is_not_for_a_policy() -> None:
+def test_a_plan_that_makes_the_objective_worse_says_so_and_is_not_for_a_policy() -> None:
     made = plan(loaded(1600.0), "s", Request(housekeeping="0-1", emulator="2-3"))
-    before, after = made.score_before, made.score_after
-    assert after.total > before.total
-    told = the(made, "makes the score worse")
-    assert f"{before.total:.2f} -> {after.total:.2f}" in told
-    assert "most of it by overload 0.00 -> 14.00; a policy does not apply it" in told
+    assert made.objective.gain < 0
+    told = the(made, "makes the objective worse")
+    assert "most of it by host_overload 0.00 -> 14.00 CPUs; a policy does not apply it" in told
     assert objection(made) == f"the plan {made.id} is not applied: {told}"
 
 
-def test_a_plan_that_improves_the_score_has_no_objection() -> None:
+def test_a_plan_that_improves_the_objective_has_no_objection() -> None:
     made = plan(loaded(300.0), "s", Request())
-    assert made.score_after.total < made.score_before.total
-    assert not [warning for warning in made.warnings if "score" in warning]
+    assert made.objective.gain > 0
+    assert not [warning for warning in made.warnings if "objective" in warning]
     assert objection(made) == ""

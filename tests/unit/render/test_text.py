@@ -8,6 +8,7 @@ from support.in_memory_service import EVIL
 from support.values import make_plan
 
 from pinner.model.change import AffinityChange, Target, ThreadMask
+from pinner.model.objective import Term
 from pinner.model.plan import LeftOut, Rebalance
 from pinner.model.request import Request
 from pinner.planning import planner
@@ -32,7 +33,8 @@ def test_every_change_is_shown_with_before_after_and_why():
         assert change.reason in line
     for role in (plan.roles.housekeeping, plan.roles.emulator, plan.roles.vcpu):
         assert f"CPUs: {role} ({len(role)})" in text
-    assert f"{plan.score_before.total:.2f} -> {plan.score_after.total:.2f}" in text
+    assert "  tier 5, overcommit: 0 -> 0 CPUs\n" in text
+    assert "  tier 3, remote_memory: 0 -> 0 MiB x distance, not asked for\n" in text
 
 
 def test_where_memory_lies_is_shown():
@@ -107,11 +109,11 @@ def test_no_name_reaches_a_terminal_as_it_is(name, why):
 @pytest.mark.parametrize(
     ("rebalance", "words"),
     [
-        (Rebalance(2, 6, 0.25, taken=True), "2 guests (6 threads) move, the score gets 0.25 lower"),
         (
-            Rebalance(1, 1, -0.5, taken=False),
-            "1 guest (1 thread) move, the score gets no lower: not worth it, no guest moves",
+            Rebalance(2, 6, 3, taken=True, terms=(Term("extra_l3", 4, "L3 domains", 1.0, 4, 1),)),
+            "2 guests (6 threads) move, a gain (extra_l3 4 -> 1)",
         ),
+        (Rebalance(1, 1, 0, taken=False), "1 guest (1 thread) move, no gain: not worth it, no guest moves"),
         (Rebalance(0, 0, 0.0, taken=False), "no gain, every guest gets the same CPUs without it"),
     ],
 )

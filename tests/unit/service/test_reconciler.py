@@ -704,14 +704,14 @@ WORSE = Policy(Request(housekeeping="0", emulator="1-2"), "enforce")
 
 
 @pytest.mark.fault(51)
-def test_a_plan_that_makes_the_score_worse_is_reported_once_and_not_applied(service, reconciler, agent):
+def test_a_plan_that_makes_the_objective_worse_is_reported_once_and_not_applied(service, reconciler, agent):
     heavy = process(500, 800.0, "0-15", "0-15", name="daemon")
     agent.taken = replace(agent.taken, processes=(heavy,))
     service.set_policy(HOST, WORSE, ANN)
     for _ in range(3):
         report = reconciler.reconcile(HOST, "resync")
-        assert "the plan makes the score worse" in report.error
-        assert "overload 0.00 -> 7.00; a policy does not apply it" in report.error
+        assert "the plan makes the objective worse" in report.error
+        assert "host_overload 0.00 -> 7.00 CPUs; a policy does not apply it" in report.error
         assert report.drifts
         assert service.drift(HOST).error
     assert kernel(agent) == FREE

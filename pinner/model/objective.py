@@ -1,0 +1,161 @@
+"""The objective by which plans are compared: its terms in tiers, with their values before and after a plan.
+
+docs/objective.md has the formula of each term. Lower is better and 0 is best. Tier 1 counts first: a lower tier counts
+only between plans that are equal in all tiers above it. In a tier, the terms are added up by their weights.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pinner.model.errors import Invalid
+
+
+@dataclass(frozen=True, slots=True)
+class TermKind:
+    """A term of the objective: its place in the order, its unit and the weight that it has unless somebody sets one."""
+
+    name: str
+    tier: int
+    unit: str
+    weight: float
+    counts: str
+    """What the term counts, for people."""
+
+
+TERMS = (
+    TermKind("unplaced_guests", 1, "guests", 1.0, "guests without a place"),
+    TermKind("extra_nodes", 2, "nodes", 1.0, "NUMA nodes that guests span beyond their need"),
+    TermKind("remote_memory", 3, "MiB x distance", 1.0, "guests' memory on other nodes than their vCPUs"),
+    TermKind("shared_cores", 4, "cores", 1.0, "cores that the vCPUs of several guests may use"),
+    TermKind("extra_l3", 4, "L3 domains", 1.0, "level-3 caches that guests span beyond their need"),
+    TermKind("host_overload", 5, "CPUs", 1.0, "load of busy host processes beyond one CPU for each CPU"),
+    TermKind("qemu_overload", 5, "CPUs", 1.0, "load of QEMU's own threads beyond one CPU for each CPU"),
+    TermKind("vcpu_overload", 5, "CPUs", 1.0, "load of vCPUs beyond one CPU for each CPU"),
+    TermKind("vcpu_vs_host", 5, "CPUs", 1.0, "busy host processes on the CPUs of vCPUs"),
+    TermKind("vcpu_vs_emulator", 5, "CPUs", 1.0, "QEMU's own threads on the CPUs of vCPUs"),
+    TermKind("emulator_vs_host", 5, "CPUs", 1.0, "busy host processes on the CPUs of QEMU's own threads"),
+    TermKind("overcommit", 5, "CPUs", 1.0, "vCPUs beyond one for each CPU"),
+    TermKind("remote_devices", 6, "devices", 1.0, "guests' PCI devices on other nodes than their vCPUs"),
+    TermKind("moved_threads", 7, "threads", 1.0, "threads whose CPUs change"),
+    TermKind("moved_memory", 7, "MiB", 0.01, "memory that has to follow guests to another node"),
+)
+"""Every term, in the order of the tiers."""
+COST = max(kind.tier for kind in TERMS)
+"""The tier of the cost of the change itself: a host that stays as it is has none."""
+MOST_WEIGHT = 1_000_000.0
+"""The largest weight: with a larger one, sums would lose the smaller terms of the tier."""
+LEAST = 0.01
+"""The least difference of a tier's values; a smaller one is none."""
+_DIGITS = 6
+"""Enough digits to compare values, and so few that the order of additions makes no difference."""
+
+Values = Mapping[str, float]
+"""A value for each term by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term of the objective, before and after the plan."""
+
+    name: str
+    """The name of the term."""
+    tier: int
+    """Its tier, from 1: a tier counts only between plans that are equal in all tiers above it."""
+    unit: str
+    """The unit of its values."""
+    weight: float
+    """The factor of the term in its tier."""
+    before: float
+    """The value of the host as it is."""
+    after: float
+    """The value of the host after an apply."""
+    asked: bool = True
+    """Whether the strategy of the request tries to lower the term."""
+
+    @property
+    def rise(self) -> float:
+        """How much the weighted value rises; negative where it falls."""
+        return self.weight * (self.after - self.before)
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """The terms of the objective, in the order of their tiers."""
+
+    terms: tuple[Term, ...] = ()
+    """The terms; none in a plan of an older version of pinner."""
+
+    def tiers(self) -> Iterator[tuple[Term, ...]]:
+        """The terms of each tier, tier by tier."""
+        for tier in dict.fromkeys(term.tier for term in self.terms):
+            yield tuple(term for term in self.terms if term.tier == tier)
+
+    def decisive(self) -> tuple[Term, ...]:
+        """The terms that the strategy asks for, of the first tier in which these change; none if no tier does. The cost
+        of the change does not count."""
+        asked = (tuple(term for term in tier if term.asked and term.tier < COST) for tier in self.tiers())
+        return next((tier for tier in asked if abs(rise(tier)) >= LEAST), ())
+
+    @property
+    def gain(self) -> float:
+        """How much lower the decisive tier gets; negative where it gets higher, 0 where no tier changes."""
+        return -rise(self.decisive())
+
+    def term(self, name: str) -> Term:
+        """The term of this name. Raises KeyError where the plan has none."""
+        found = {term.name: term for term in self.terms}
+        return found[name]
+
+
+def rise(terms: tuple[Term, ...]) -> float:
+    """How much the weighted sum of terms of one tier rises; negative where it falls."""
+    return round(sum(term.rise for term in terms), _DIGITS)
+
+
+def value_of(terms: tuple[Term, ...]) -> tuple[float, float]:
+    """The weighted sum of terms of one tier, before and after."""
+    before, after = (sum(term.weight * getattr(term, side) for term in terms) for side in ("before", "after"))
+    return round(before, _DIGITS), round(after, _DIGITS)
+
+
+def compared(before: Values, after: Values, weights: Values, asked: frozenset[str] | None = None) -> Objective:
+    """The objective with these values before and after. A term that has no value counts as 0.
+
+    ``weights`` has the weight of every term. ``asked`` are the names of the terms that the strategy tries to lower
+    (None: all).
+    """
+    return Objective(
+        tuple(
+            Term(
+                kind.name,
+                kind.tier,
+                kind.unit,
+                weights[kind.name],
+                round(before.get(kind.name, 0.0), _DIGITS),
+                round(after.get(kind.name, 0.0), _DIGITS),
+                asked is None or kind.name in asked,
+            )
+            for kind in TERMS
+        )
+    )
+
+
+def weighted(*given: Values) -> dict[str, float]:
+    """The weight of every term: the defaults, overridden by the given weights, of which the last counts most."""
+    weights = {kind.name: kind.weight for kind in TERMS}
+    for each in given:
+        weights.update(each)
+    return weights
+
+
+def checked_weights(weights: Values) -> dict[str, float]:
+    """The weights, sorted by the names of their terms. Raises Invalid, which names the first wrong one."""
+    names = [kind.name for kind in TERMS]
+    for name, weight in sorted(weights.items()):
+        if name not in names:
+            raise Invalid("weights", name, f"the name of a term: {', '.join(names)}")
+        number = isinstance(weight, int | float) and not isinstance(weight, bool)
+        if not (number and math.isfinite(weight) and 0 <= weight <= MOST_WEIGHT):
+            raise Invalid(f"weights.{name}", weight, f"a number from 0 to {MOST_WEIGHT:.0f}")
+    return {name: float(weights[name]) for name in sorted(weights)}

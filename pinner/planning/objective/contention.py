@@ -1,0 +1,137 @@
+"""Threads that disturb each other, in CPUs, if every thread spreads evenly over the online CPUs that it may use.
+
+A thread of weight w that may use m CPUs puts w/m on each of them. This gives densities for every CPU c:
+
+    v(c)  vCPUs, each of weight 1 (it may want a whole CPU at any moment)
+    e(c)  QEMU: each guest's emulator threads together, each iothread and each vhost or kvm thread have weight 1
+    h(c)  threads of busy host processes, each with its measured load (100 % of one CPU is weight 1)
+
+and the demands d(c) of the three roles: the measured load, larger where the threads had to wait for a CPU.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.guest import Guest
+from pinner.model.process import Thread
+from pinner.model.snapshot import Snapshot
+from pinner.planning.demand import qemus_own_threads
+
+_MOVABLE = ("", "restricted")
+
+Weighted = tuple[tuple[Thread, float], ...]
+"""Threads with their weights in CPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """The threads of a host that can disturb each other."""
+
+    online: CpuSet
+    vcpus: Weighted
+    emulators: Weighted
+    host: Weighted
+    demands: Mapping[str, Weighted]
+    """The threads of each role with the CPUs that they want, by the name of the role's term."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, busy_threshold: float) -> "Crowd":
+        """Read a snapshot; ``busy_threshold`` is in per cent of one CPU."""
+        guests, busy, measured = snapshot.guests, tuple(_busy(snapshot, busy_threshold)), _demands(snapshot)
+        vcpus = tuple(vcpu.thread for guest in guests for vcpu in guest.vcpus if vcpu.thread)
+        qemu = tuple(thread for guest in guests for thread in qemus_own_threads(guest))
+        return cls(
+            online=snapshot.topology.online,
+            vcpus=tuple((thread, 1.0) for thread in vcpus),
+            emulators=tuple(each for guest in guests for each in _beside(guest)),
+            host=tuple((thread, thread.load / 100) for thread in busy),
+            demands={
+                "host_overload": tuple((thread, demand(thread)) for thread in busy),
+                "qemu_overload": tuple((each, measured[each.tid]) for each in qemu if each.tid in measured),
+                "vcpu_overload": tuple((each, measured[each.tid]) for each in vcpus if each.tid in measured),
+            },
+        )
+
+    def terms(self, planned: Mapping[int, CpuSet]) -> dict[str, float]:
+        """The terms with the affinities of ``planned`` (thread id to CPUs), and current ones for other threads."""
+        vcpus, beside, host = (self._density(each, planned) for each in (self.vcpus, self.emulators, self.host))
+        demands = {name: self._density(threads, planned) for name, threads in self.demands.items()}
+        return {
+            **_overloads(demands),
+            "vcpu_vs_host": _clash(vcpus, host),
+            "vcpu_vs_emulator": _clash(vcpus, beside),
+            "emulator_vs_host": _clash(beside, host),
+            "overcommit": sum(max(count - 1.0, 0.0) for count in vcpus.values()),
+        }
+
+    def _density(self, threads: Weighted, planned: Mapping[int, CpuSet]) -> dict[int, float]:
+        """The weight on each CPU. The threads share few distinct affinities: each of these is spread once."""
+        by_mask: dict[CpuSet, float] = {}
+        for thread, weight in threads:
+            mask = planned.get(thread.tid, thread.affinity)
+            by_mask[mask] = by_mask.get(mask, 0.0) + weight
+        density: dict[int, float] = {}
+        for mask, weight in by_mask.items():
+            possible = mask & self.online
+            share = weight / max(len(possible), 1)
+            for cpu in possible:
+                density[cpu] = density.get(cpu, 0.0) + share
+        return density
+
+
+def demand(thread: Thread) -> float:
+    """The CPUs that the thread wants: its measured load, and its waiting for a CPU beside that, up to one CPU.
+
+    A thread that waits as long as it runs wants twice its load. ``delay_ns`` and ``run_ns`` count since the thread
+    started; without them the measured load counts alone.
+    """
+    load = thread.load / 100
+    if not thread.run_ns or not thread.delay_ns:
+        return load
+    return max(load, min(1.0, load * (1 + thread.delay_ns / thread.run_ns)))
+
+
+def _demands(snapshot: Snapshot) -> dict[int, float]:
+    """The demand of each thread of a guest that has load, by thread id. A snapshot has it with the processes."""
+    return {
+        thread.tid: demand(thread)
+        for process in snapshot.processes
+        if process.load and process.immovable_reason == "guest"
+        for thread in process.threads
+        if thread.load
+    }
+
+
+def _beside(guest: Guest) -> Iterator[tuple[Thread, float]]:
+    emulators = guest.emulator.threads
+    yield from ((thread, 1.0 / len(emulators)) for thread in emulators)
+    yield from ((iothread.thread, 1.0) for iothread in guest.iothreads if iothread.thread)
+    yield from ((vhost, 1.0) for vhost in guest.vhost_threads)
+
+
+def _busy(snapshot: Snapshot, threshold: float) -> Iterator[Thread]:
+    """The movable threads of the host's busy processes."""
+    for process in snapshot.processes:
+        if process.load > threshold and process.immovable_reason in _MOVABLE:
+            yield from (thread for thread in process.threads if thread.immovable_reason in _MOVABLE)
+
+
+def _overloads(demands: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
+    """The demand beyond one CPU for each CPU, divided among the roles in proportion to their demand there."""
+    found = dict.fromkeys(demands, 0.0)
+    loads = list(demands.values())
+    for cpu in _keys(loads):
+        total = sum(load.get(cpu, 0.0) for load in loads)
+        if total > 1.0:
+            for name, load in demands.items():
+                found[name] += (total - 1.0) * load.get(cpu, 0.0) / total
+    return found
+
+
+def _keys(loads: Iterable[Mapping[int, float]]) -> list[int]:
+    return list(dict.fromkeys(cpu for load in loads for cpu in load))
+
+
+def _clash(disturbed: Mapping[int, float], disturbing: Mapping[int, float]) -> float:
+    return sum(min(disturbed.get(cpu, 0.0), 1.0) * weight for cpu, weight in disturbing.items())

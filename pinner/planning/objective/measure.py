@@ -1,0 +1,46 @@
+"""The terms of the objective for one host, with any affinities of its threads. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.guest import Guest
+from pinner.model.snapshot import Snapshot
+from pinner.planning.objective.contention import Crowd
+from pinner.planning.objective.spread import GuestSpread, Need, Places, guests_terms
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A host, read once, so that several placements of its threads can be measured."""
+
+    guests: tuple[Guest, ...]
+    places: Places
+    needs: Mapping[str, Need]
+    """By the guests' UUIDs."""
+    crowd: Crowd
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, busy_threshold: float) -> "Measure":
+        """Read a snapshot; ``busy_threshold`` is in per cent of one CPU."""
+        places = Places.of(snapshot.topology)
+        needs = {guest.uuid: places.need(guest) for guest in snapshot.guests}
+        return cls(snapshot.guests, places, needs, Crowd.of(snapshot, busy_threshold))
+
+    def values(self, planned: Mapping[int, CpuSet]) -> dict[str, float]:
+        """The value of each term of tiers 2 to 6, with the affinities of ``planned`` (thread id to CPUs) and current
+        ones for other threads.
+
+        The time grows with the number of threads, and with the CPUs of each distinct affinity.
+        """
+        spreads = {guest.uuid: self.spread(guest, planned) for guest in self.guests}
+        return guests_terms(self.needs, spreads) | self.crowd.terms(planned)
+
+    def spread(self, guest: Guest, planned: Mapping[int, CpuSet]) -> GuestSpread:
+        """Where the vCPUs of the guest may run."""
+        return self.places.spread(guest, _vcpu_masks(guest, planned))
+
+
+def _vcpu_masks(guest: Guest, planned: Mapping[int, CpuSet]) -> Iterator[CpuSet]:
+    threads = (vcpu.thread for vcpu in guest.vcpus if vcpu.thread)
+    return (planned.get(thread.tid, thread.affinity) for thread in threads)

@@ -1,0 +1,101 @@
+"""The objective of one plan: its terms before and after, and which of them the strategy asks for."""
+
+from collections.abc import Iterable, Mapping
+
+from pinner.model.change import AffinityChange, PlannedChange
+from pinner.model.cpuset import CpuSet
+from pinner.model.objective import TERMS, Objective, compared, weighted
+from pinner.model.plan import GuestMemory
+from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.planning.context import Context
+from pinner.planning.objective.measure import Measure
+from pinner.planning.strategy import Answer, Strategy
+
+_SPREAD = frozenset(("extra_nodes", "remote_memory", "shared_cores", "extra_l3", "remote_devices"))
+"""The terms that follow from where guests' vCPUs may run."""
+
+
+def weights(snapshot: Snapshot, request: Request) -> dict[str, float]:
+    """The weight of every term: of the request, else of the host's configuration, else the default."""
+    return weighted(snapshot.weights, request.weights)
+
+
+def asked_terms(strategy: Strategy) -> frozenset[str]:
+    """The terms that the strategy tries to lower: what every strategy does, and what this one ``pursues``.
+
+    A plug-in need not have that attribute: it then does what every strategy does.
+    """
+    every = frozenset(kind.name for kind in TERMS) - _SPREAD
+    return every | frozenset(getattr(strategy, "pursues", ()))
+
+
+def of_plan(
+    measure: Measure,
+    context: Context,
+    asked: frozenset[str],
+    answer: Answer,
+    staying: Answer,
+    planned: Mapping[int, CpuSet],
+    changes: tuple[PlannedChange, ...],
+    memory: Iterable[GuestMemory],
+) -> Objective:
+    """The objective of the plan with this answer.
+
+    ``staying`` is the answer that leaves well placed guests where they are: the answer itself, unless the request asks
+    for a rebalance. ``planned`` has the masks of the answer.
+    """
+    before = measure.values({}) | {"unplaced_guests": float(_unplaced_before(context, staying))}
+    after = _values(measure, answer, planned)
+    cost = {"moved_threads": float(_moved_threads(changes)), "moved_memory": _moved_mib(changes, memory)}
+    if _only_restores(context, changes):
+        asked = asked - _SPREAD
+    return compared(before, after | cost, weights(context.snapshot, context.request), asked)
+
+
+def between(measure: Measure, context: Context, asked: frozenset[str], first: Answer, second: Answer) -> Objective:
+    """The objective with the first answer (before) and with the second one (after), without the cost of a change."""
+    before, after = (_values(measure, each, masks(each, context)) for each in (first, second))
+    return compared(before, after, weights(context.snapshot, context.request), asked)
+
+
+def masks(answer: Answer, context: Context) -> dict[int, CpuSet]:
+    """The planned affinity of each placed thread, by thread id."""
+    return {thread.tid: want.cpus for want in answer.wanted for thread in context.threads.get(want.target, ())}
+
+
+def _values(measure: Measure, answer: Answer, planned: Mapping[int, CpuSet]) -> dict[str, float]:
+    return measure.values(planned) | {"unplaced_guests": float(len(answer.unplaced))}
+
+
+def _unplaced_before(context: Context, staying: Answer) -> int:
+    """How many guests have no place yet: those without a recorded place.
+
+    Without a recorded placement nobody knows, and those count that have none afterwards.
+    """
+    if context.placement is None:
+        return len(staying.unplaced)
+    placed = {each.target.owner for each in context.placement.placed}
+    return sum(1 for guest in context.guests if guest.uuid not in placed)
+
+
+def _moved_threads(changes: Iterable[PlannedChange]) -> int:
+    affinities = (change for change in changes if isinstance(change, AffinityChange))
+    return sum(1 for change in affinities for mask in change.before if mask.cpus != change.after)
+
+
+def _moved_mib(changes: Iterable[PlannedChange], memory: Iterable[GuestMemory]) -> float:
+    """The memory that becomes remote by the plan, unless it follows the guest to its new node."""
+    moved = {change.target.owner for change in changes if change.target.kind == "vcpu"}
+    return sum(
+        each.remote_kib / 1024
+        for each in memory
+        if each.target.owner in moved and each.home is not None and each.remote_kib > each.remote_now_kib
+    )
+
+
+def _only_restores(context: Context, changes: Iterable[PlannedChange]) -> bool:
+    """Whether the plan only returns vCPUs to their recorded CPUs. Another program moved them: that is drift, also where
+    it moved them to CPUs that are nearer."""
+    affinities = [each for each in changes if isinstance(each, AffinityChange) and each.target.kind == "vcpu"]
+    return bool(context.places) and all(context.places.get(each.target.key) == each.after for each in affinities)
