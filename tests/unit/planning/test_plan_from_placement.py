@@ -155,6 +155,41 @@ def test_a_rebalance_that_gains_nothing_has_no_changes():
     assert (made.rebalance.taken, made.rebalance.gain <= 0, made.rebalance.guests) == (False, True, 2)
 
 
+CACHES = replace(
+    plain(18, isolated="2-17"),
+    cpus=tuple(replace(cpu, l3=0 if cpu.id < 2 else 1 + (cpu.id - 2) // 4) for cpu in plain(18, isolated="2-17").cpus),
+)
+"""Isolated CPUs 2-17 with four level-3 caches of four CPUs each."""
+
+
+def test_a_rebalance_is_taken_where_guests_span_fewer_caches_anew():
+    floor = cpus("0-1")
+    apart = [guest(1, 4, floor, pins=["2", "3", "6", "7"]), guest(2, 4, floor, pins=["4", "5", "8", "9"])]
+    made = plan(snapshot(CACHES, apart), "s", Request("isolated", rebalance=True))
+    assert made.rebalance is not None
+    assert made.rebalance.taken
+    assert made.rebalance.gain == 2
+    assert [(term.name, term.before, term.after) for term in made.rebalance.terms] == [("extra_l3", 2, 0)]
+    assert plan(applied(snapshot(CACHES, apart), made), "s", Request("isolated", rebalance=True)).changes == ()
+
+
+def test_a_rebalance_is_not_taken_for_a_term_without_weight():
+    apart = [guest(1, 4, cpus("0-1"), pins=["2", "3", "6", "7"])]
+    request = Request("isolated", rebalance=True, weights={"extra_l3": 0})
+    made = plan(snapshot(CACHES, apart), "s", request)
+    assert made.rebalance is not None
+    assert (made.rebalance.taken, made.rebalance.gain, made.changes[:0]) == (False, 0, ())
+    assert not [change for change in made.changes if change.target.kind == "vcpu"]
+
+
+def test_a_rebalance_is_taken_where_guests_share_fewer_cores_anew():
+    top = interleaved(8, 1, isolated="4-7,12-15")
+    apart = [guest(1, 2, cpus("0-3"), pins=["4", "5"]), guest(2, 2, cpus("0-3"), pins=["12", "13"])]
+    made = plan(snapshot(top, apart), "s", Request("isolated", rebalance=True))
+    assert made.rebalance is not None
+    assert (made.rebalance.taken, made.objective.term("shared_cores").after) == (True, 0)
+
+
 def test_a_rebalance_counts_the_guests_and_threads_that_it_moves():
     request = Request("isolated")
     top = interleaved(8, isolated="4-7,12-15")
