@@ -9,7 +9,7 @@ from pinner.api.schemas.base import Input
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.objective import MOST_WEIGHT
 from pinner.model.policy import Mode, Policy
-from pinner.model.request import Isolating, Request, Smt
+from pinner.model.request import MAX_MOVES, Isolating, Request, Smt
 
 _DEFAULT = Request()
 
@@ -98,6 +98,14 @@ class PlanParameters(Input):
         Weights,
         Field(default_factory=Weights, description="The weights of the objective's terms, each in its tier."),
     ]
+
+    moves: Annotated[
+        Annotated[int, Field(ge=0, le=MAX_MOVES), Whole],
+        Field(
+            description="How many guests that have a place may move in one plan because of new guests, to make room "
+            "for them or to improve the objective."
+        ),
+    ] = _DEFAULT.moves
 
     def request(self) -> Request:
         """The request for the planner. Raises Invalid."""

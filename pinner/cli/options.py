@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pinner.cli.context import Context, pick_host
 from pinner.cli.parser import Options, Parser
 from pinner.cli.snapshot_file import read_snapshot
-from pinner.cli.values import cores, limit, path, percent, seconds, weight
+from pinner.cli.values import cores, limit, moves, path, percent, seconds, weight
 from pinner.model.page import DEFAULT_LIMIT
 from pinner.model.plan import Plan
 from pinner.model.request import Request
@@ -174,6 +174,13 @@ def _cpu_options(group: Options) -> None:
         dest="weights",
         help="the weight of a term of the objective in its tier, such as extra_l3=2; 0 = the term does not count; may "
         "be repeated (default: [objective] in the configuration)",
+    )
+    group.add_argument(
+        "--moves",
+        metavar="N",
+        type=moves,
+        help="how many guests that have a place may move in one plan because of new guests, to make room for them or "
+        "to improve the objective; 0 = none (default: 2)",
     )
     group.add_argument(
         "--smt",

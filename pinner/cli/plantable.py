@@ -9,7 +9,7 @@ from pinner.cli.context import Context
 from pinner.cli.output import cells, cpu_cell, facts, moment, table
 from pinner.cli.places import alike, part
 from pinner.model.objective import Objective
-from pinner.model.plan import GuestMemory, Isolation, LeftOut, Plan
+from pinner.model.plan import GuestMemory, Isolation, LeftOut, Move, Plan
 from pinner.model.text import memory_by_node, mib
 from pinner.render import before_and_after, text, visible
 
@@ -20,6 +20,7 @@ def show_plan(context: Context, plan: Plan) -> None:
     for part_ in (
         heading(plan),
         changes(plan),
+        moves(plan.moves),
         memory(plan.memory),
         left_out("UNPLACED", plan.unplaced),
         left_out("SKIPPED", plan.skipped),
@@ -70,6 +71,14 @@ def changes(plan: Plan) -> Table | Text:
             )
         )
     return drawn
+
+
+def moves(found: Iterable[Move]) -> Table | None:
+    """The guests that move because of new guests, each with its gain; None where none moves."""
+    drawn = table("MOVE OF", "GAIN")
+    for move in found:
+        drawn.add_row(*cells(move.guest.name, text.gain(move)))
+    return drawn if drawn.row_count else None
 
 
 def memory(guests: Iterable[GuestMemory]) -> Table | None:

@@ -10,6 +10,7 @@ from pinner.model.cpuset import MAX_CPUS
 from pinner.model.errors import Invalid
 from pinner.model.objective import MOST_WEIGHT
 from pinner.model.page import MAX_LIMIT
+from pinner.model.request import MAX_MOVES
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 from pinner.model.whatif import MAX_MEMORY_KIB, GuestShape, NewGuests
 
@@ -28,6 +29,13 @@ def seconds(text: str) -> float:
 def percent(text: str) -> float:
     """Per cent of one CPU, 0 or more."""
     return _number(text, math.inf, "a number of per cent of one CPU, 0 or more")
+
+
+def moves(text: str) -> int:
+    """How many guests may move: 0 to MAX_MOVES."""
+    if not (text.isascii() and text.isdigit() and int(text) <= MAX_MOVES):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of guests from 0 to {MAX_MOVES}")
+    return int(text)
 
 
 def weight(text: str) -> tuple[str, float]:

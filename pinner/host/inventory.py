@@ -67,8 +67,8 @@ def take_snapshot(
     the masks that it set, and ``pins`` gives the pins that it made on guests (by UUID). ``sets`` are Nova's CPU sets
     from pinner's configuration; a set that is not configured there is read from ``nova``, and stays unknown where that
     is unreadable. ``owners``, ``minimum_cores`` and ``weights`` are configured, too; ``ovs_masks`` reads Open vSwitch's
-    database; ``scanner`` knows what an earlier snapshot of ``root`` has read. Raises Invalid for a root without CPUs, and
-    HostUnreachable or NotPermitted where libvirt does not answer.
+    database; ``scanner`` knows what an earlier snapshot of ``root`` has read. Raises Invalid for a root without CPUs,
+    and HostUnreachable or NotPermitted where libvirt does not answer.
     """
     sample_seconds = sample_seconds if root == LIVE else 0.0
     processes = (scanner or Scanner(root)).sample(sample_seconds, sleep, clock)

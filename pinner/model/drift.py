@@ -27,7 +27,7 @@ Cause = Literal[
 """Found by comparing a snapshot with the recorded placement:
 arrived    the target is new here, or placed first    restarted  the guest or process was restarted
 hotplug    the vCPU or iothread was plugged in since  thread     new threads were created
-offline    CPUs of its place went offline or online   moved      to make room for another guest
+offline    CPUs of its place went offline or online   moved      because of another guest
 busy       the process became busy since
 Found on the host (Agent.explain):
 cpuset     a cpuset above the thread was written      systemd    AllowedCPUs= or CPUAffinity= of its unit

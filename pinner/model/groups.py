@@ -45,10 +45,16 @@ def are_independent(changes: Iterable[Change]) -> bool:
 
 
 def contiguous(changes: Sequence[Change]) -> tuple[Change, ...]:
-    """The changes, those of each group one after the other. The groups keep the order of their first changes."""
+    """The changes, those of each group one after the other.
+
+    The groups keep the order of their first changes of vCPUs, in which a guest leaves its CPUs before another one gets
+    them; a group without vCPUs has the place of its first change.
+    """
     first: dict[Group, int] = {}
-    for position, change in enumerate(changes):
-        first.setdefault(group_of(change.target), position)
+    for vcpus in (True, False):
+        for position, change in enumerate(changes):
+            if not vcpus or change.target.kind == "vcpu":
+                first.setdefault(group_of(change.target), position)
     return tuple(sorted(changes, key=lambda change: first[group_of(change.target)]))
 
 

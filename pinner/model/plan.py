@@ -132,6 +132,17 @@ class Rebalance:
     """The terms of the decisive tier that change: before = well placed guests stay, after = all are placed anew."""
 
 
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A guest that has a place and gets another one, because of a new guest."""
+
+    guest: Target
+    """The guest."""
+    terms: tuple[Term, ...] = ()
+    """The gain: the terms of the objective's decisive tier that change, without the move and with it. None for a guest
+    that makes room for a guest without a place."""
+
+
 Purpose = Literal["place", "release"]
 """place    the plan allocates CPUs to guests and processes
 release  the plan restores a guest's prior affinities and allocates nothing, so other owners of CPUs do not limit it"""
@@ -171,6 +182,8 @@ class Plan:
     """One for each guest for which the kernel reports memory by node."""
     rebalance: Rebalance | None = None
     """Set where the request asks for a rebalance."""
+    moves: tuple[Move, ...] = ()
+    """The guests that move because of new guests, at most as many as the request allows."""
     purpose: Purpose = "place"
     """place: to place guests; release: to give a guest its earlier CPUs back."""
 

@@ -12,6 +12,8 @@ from pinner.model.objective import checked_weights
 AUTO = "auto"
 ISOLATED = "isolated"
 """The strategy whose vCPUs get isolated CPUs; those of the others float."""
+MAX_MOVES = 100
+"""The most guests that one plan may move for new guests."""
 Smt = Literal["prefer", "isolate", "require"]
 Isolating = Literal["boot", "live"]
 
@@ -51,6 +53,9 @@ class Request:
     weights: Mapping[str, float] = field(default_factory=dict)
     """The weight of each term of the objective that this request sets; [objective] of the configuration has others."""
 
+    moves: int = 2
+    """How many guests that have a place may move in one plan, to make room for new guests or to seat them better."""
+
     def __post_init__(self) -> None:
         if not (math.isfinite(self.busy_threshold) and self.busy_threshold >= 0):
             raise Invalid("busy_threshold", self.busy_threshold, "a number of per cent, 0 or more")
@@ -64,4 +69,6 @@ class Request:
             raise Invalid("smt", self.smt, "prefer, isolate or require")
         if self.isolation not in ("boot", "live"):
             raise Invalid("isolation", self.isolation, "boot or live")
+        if not (isinstance(self.moves, int) and 0 <= self.moves <= MAX_MOVES):
+            raise Invalid("moves", self.moves, f"a number of guests from 0 to {MAX_MOVES}")
         object.__setattr__(self, "weights", checked_weights(self.weights))

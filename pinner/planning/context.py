@@ -101,6 +101,8 @@ class Context:
     """The guests, by UUID, whose memory or whose cells bind them to CPUs."""
     cores: Mapping[str, CpuSet] = field(default_factory=dict)
     """The only CPUs for the vCPUs of a guest, by UUID: cores of one class (core_classes), or one place (explain)."""
+    replaced: frozenset[str] = frozenset()
+    """The guests, by UUID, that are placed anew, whatever CPUs they have."""
 
     @classmethod
     def of(
@@ -174,13 +176,16 @@ class Context:
         return None if self.placement is None or self.request.rebalance else self.placement.roles
 
     def recorded(self, guest: Guest) -> dict[int, CpuSet]:
-        """The recorded CPUs of each of the guest's vCPUs, without the vCPUs that have none."""
+        """The recorded CPUs of each of the guest's vCPUs, without the vCPUs that have none; empty for a guest that is
+        placed anew."""
+        if guest.uuid in self.replaced:
+            return {}
         found = {vcpu: self.places.get(vcpu_target(guest, vcpu).key) for vcpu in plugged(guest)}
         return {vcpu: cpus for vcpu, cpus in found.items() if cpus is not None}
 
     def current(self, guest: Guest) -> dict[int, CpuSet]:
-        """The current affinity of each of the guest's vCPUs; empty for a rebalance."""
-        if self.request.rebalance:
+        """The current affinity of each of the guest's vCPUs; empty for a rebalance, and a guest that is placed anew."""
+        if self.request.rebalance or guest.uuid in self.replaced:
             return {}
         return {vcpu.id: vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread}
 

@@ -1,8 +1,10 @@
 """The changes: the difference between the wanted affinities and states and the actual ones."""
 
 from pinner.model.change import AffinityChange, PlannedChange, StateChange, TargetKind, ThreadMask
+from pinner.model.groups import group_of
 from pinner.model.plan import Wanted
 from pinner.planning.context import Context
+from pinner.planning.ordering import ranks
 
 _ORDER: dict[TargetKind, int] = {
     "process": 0,
@@ -14,7 +16,8 @@ _ORDER: dict[TargetKind, int] = {
     "partition": 4,
 }
 """First the host's processes leave the CPUs, then QEMU's own threads move; vCPUs move last of the threads, to CPUs that
-are quiet by then. Partitions come after all threads, each after its parent."""
+are quiet by then. A guest leaves its CPUs before another guest gets them. Partitions come after all threads, each after
+its parent."""
 
 
 def changes(context: Context, wanted: tuple[Wanted, ...]) -> tuple[PlannedChange, ...]:
@@ -33,4 +36,5 @@ def changes(context: Context, wanted: tuple[Wanted, ...]) -> tuple[PlannedChange
         if {thread.affinity.bits for thread in threads} != {want.cpus.bits}:
             masks = tuple(ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)
             found.append(AffinityChange(want.target, masks, want.cpus, want.reason))
-    return tuple(found)
+    rank = ranks(found)
+    return tuple(sorted(found, key=lambda each: (_ORDER[each.target.kind], rank.get(group_of(each.target), 0))))

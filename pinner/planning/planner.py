@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
+from functools import partial
 
 from pinner import codec
 from pinner.model.change import TargetKey
@@ -19,6 +20,7 @@ from pinner.planning.diff import changes
 from pinner.planning.exclusions import require_known_guests
 from pinner.planning.growth import is_full
 from pinner.planning.memory import guests_memory
+from pinner.planning.moves import Improver
 from pinner.planning.objective.measure import Measure
 from pinner.planning.objective.of_plan import asked_terms, between, masks, of_plan
 from pinner.planning.processes import moves_processes, moving, require_threshold
@@ -36,6 +38,7 @@ EVERYWHERE = (
     "rebalance",
     "with_processes",
     "weights",
+    "moves",
 )
 """The fields of a request that every plan reads, whatever the strategy."""
 
@@ -123,6 +126,7 @@ def build(strategies: Mapping[str, Strategy], context: Context, snapshot_id: str
     snapshot, request = context.snapshot, context.request
     measure, asked = Measure.of(snapshot, request.busy_threshold), asked_terms(strategies[request.strategy])
     answer, staying, rebalance = _answer(strategies, context, measure)
+    answer, moves = Improver(context, partial(_checked, strategies), measure, asked).improved(answer)
     needed, memory = changes(context, answer.wanted), guests_memory(snapshot, answer.wanted)
     planned = masks(answer, context)
     objective = of_plan(measure, context, asked, answer, staying, planned, needed, memory)
@@ -151,6 +155,7 @@ def build(strategies: Mapping[str, Strategy], context: Context, snapshot_id: str
         blocked=context.allocatable.blocked or answer.blocked or _nova_unknown(snapshot),
         memory=memory,
         rebalance=rebalance,
+        moves=moves,
     )
 
 

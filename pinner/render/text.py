@@ -5,7 +5,7 @@ from typing import assert_never
 
 from pinner.model.change import AffinityChange, PlannedChange, StateChange
 from pinner.model.objective import Objective, Term
-from pinner.model.plan import LeftOut, Plan, Rebalance
+from pinner.model.plan import LeftOut, Move, Plan, Rebalance
 from pinner.model.text import memory_by_node, mib
 from pinner.render import before_and_after, counted, visible
 
@@ -20,9 +20,15 @@ def rebalance(rebalance: Rebalance) -> str:
     if not rebalance.threads:
         return "no gain, every guest gets the same CPUs without it"
     moves = f"{counted(rebalance.guests, 'guest')} ({counted(rebalance.threads, 'thread')}) move"
-    terms = ", ".join(f"{term.name} {number(term.before)} -> {number(term.after)}" for term in rebalance.terms)
+    terms = ", ".join(f"{term.name} {_values(term)}" for term in rebalance.terms)
     gain = f"{'a gain' if rebalance.gain > 0 else 'no gain'}{f' ({terms})' if terms else ''}"
     return f"{moves}, {gain}" + ("" if rebalance.taken else ": not worth it, no guest moves")
+
+
+def gain(move: Move) -> str:
+    """The gain of a guest's move, in words."""
+    terms = ", ".join(f"{term.name} {_values(term)}" for term in move.terms)
+    return terms or "makes room for a guest without a place"
 
 
 def _lines(plan: Plan) -> Iterator[str]:
@@ -39,6 +45,8 @@ def _lines(plan: Plan) -> Iterator[str]:
     for change in plan.changes:
         before, after = before_and_after(change)
         yield f"  {change.target}: {before} -> {after} ({_scope(change)}; {change.reason})"
+    for move in plan.moves:
+        yield f"move of guest {move.guest.name}: {gain(move)}"
     for guest in plan.memory:
         remote = f"remote: {mib(guest.remote_now_kib)} now, {mib(guest.remote_kib)} as planned"
         yield f"memory of guest {guest.target.name}: {memory_by_node(guest.per_node)}; {remote}"

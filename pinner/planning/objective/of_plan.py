@@ -12,7 +12,7 @@ from pinner.planning.context import Context
 from pinner.planning.objective.measure import Measure
 from pinner.planning.strategy import Answer, Strategy
 
-_SPREAD = frozenset(("extra_nodes", "remote_memory", "shared_cores", "extra_l3", "remote_devices"))
+SPREAD = frozenset(("extra_nodes", "remote_memory", "shared_cores", "extra_l3", "remote_devices"))
 """The terms that follow from where guests' vCPUs may run."""
 
 
@@ -26,7 +26,7 @@ def asked_terms(strategy: Strategy) -> frozenset[str]:
 
     A plug-in need not have that attribute: it then does what every strategy does.
     """
-    every = frozenset(kind.name for kind in TERMS) - _SPREAD
+    every = frozenset(kind.name for kind in TERMS) - SPREAD
     return every | frozenset(getattr(strategy, "pursues", ()))
 
 
@@ -49,7 +49,7 @@ def of_plan(
     after = _values(measure, answer, planned)
     cost = {"moved_threads": float(_moved_threads(changes)), "moved_memory": _moved_mib(changes, memory)}
     if _only_restores(context, changes):
-        asked = asked - _SPREAD
+        asked = asked - SPREAD
     return compared(before, after | cost, weights(context.snapshot, context.request), asked)
 
 

@@ -23,7 +23,7 @@ _CAUSES_IN_WORDS: dict[Cause, str] = {
     "hotplug": "newly plugged in",
     "thread": "has new threads",
     "offline": "CPUs went offline or came online",
-    "moved": "moves to make room for another guest",
+    "moved": "moves because of another guest",
     "cpuset": "a cpuset was written",
     "systemd": "moved by systemd's settings of its unit",
     "balancer": "moved by a balancer",

@@ -18,6 +18,9 @@ from pinner.planning.strategies import node_choice
 _TRIALS = 100
 """How many combinations of guests are tried to make room for one guest. Each trial allocates all guests again."""
 
+_MOST_MOVERS = 2
+"""How many guests move at most to make room for one guest, where the request allows as many."""
+
 
 @dataclass(frozen=True, slots=True)
 class GuestAllocation:
@@ -209,7 +212,7 @@ def _movers(
     least = min(len(group.vcpus) for group in context.groups(newcomer))
     found = [
         (len(movers), sum(map(_needs, movers)), tuple(guest.uuid for guest in movers), movers)
-        for count in (1, 2)
+        for count in range(1, min(_MOST_MOVERS, context.request.moves) + 1)
         for movers in combinations(allocated, count)
         if len({places[guest.uuid].nodes for guest in movers}) == 1
         and sum(free[node] for node in set(places[movers[0].uuid].nodes)) + sum(map(_needs, movers)) >= least

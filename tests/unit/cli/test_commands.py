@@ -158,14 +158,17 @@ def test_request_from_options(pinner, cli):
         *("plan", "--strategy", "isolated", "--housekeeping", "0", "--emulator", "1"),
         *("--busy-threshold", "7.5", "--smt", "isolate", "--process", "ovs", "--process", "12", "--json"),
         *("--minimum-cores", "1", "--weight", "extra_l3=2", "--weight", "shared_cores=0.5"),
+        *("--moves", "0"),
     )
     assert result.status == 0
     request = codec.load(Plan, result.out).request
     assert (request.strategy, request.housekeeping, request.emulator) == ("isolated", "0", "1")
     assert (request.busy_threshold, request.smt, request.processes) == (7.5, "isolate", ("ovs", "12"))
     assert request.minimum_cores == 1
+    assert request.moves == 0
     assert request.weights == {"extra_l3": 2.0, "shared_cores": 0.5}
     for text, why in (
+        ("extra_l3=1e7", "--weight: 'extra_l3=1e7' is not TERM=NUMBER with a number from 0 to 1000000"),
         ("extra_l3=-1", "--weight: 'extra_l3=-1' is not TERM=NUMBER"),
         ("extra_l3=nan", "--weight: 'extra_l3=nan' is not TERM=NUMBER"),
         ("extra_l3", "--weight: 'extra_l3' is not TERM=NUMBER"),

@@ -1,0 +1,151 @@
+"""Guests that have a place and move because of new guests: to make room for them, or because the objective gains.
+
+1. The strategy's answer seats the new guests. Where they fit no node, it has moved other guests to make room.
+2. While the request allows another move, the guests that spread most are tried, one by one: the guest and the new ones
+   are placed anew, all others stay. The guest whose move gains most moves.
+3. Without a new guest, no guest moves: a second plan after an apply changes nothing.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid, NoFit
+from pinner.model.guest import Guest
+from pinner.model.objective import Objective
+from pinner.model.plan import Move
+from pinner.planning.context import Context, guest_target, plugged
+from pinner.planning.objective.measure import Measure
+from pinner.planning.objective.of_plan import SPREAD, between, masks
+from pinner.planning.objective.spread import GuestSpread
+from pinner.planning.strategy import Answer
+
+_TRIALS = 6
+"""How many guests are tried for each move. Each trial is a whole answer of the strategy."""
+
+Seats = Mapping[str, Mapping[int, CpuSet]]
+"""The CPUs of each vCPU by its number, by the guest's UUID."""
+
+
+@dataclass(frozen=True, slots=True)
+class Improver:
+    """Improves the answers of one strategy for one host."""
+
+    context: Context
+    place: Callable[[Context], Answer]
+    measure: Measure
+    asked: frozenset[str]
+    """The terms of the objective that the strategy asks for."""
+
+    def improved(self, answer: Answer) -> tuple[Answer, tuple[Move, ...]]:
+        """The answer after the moves that gain, and all guests that move, those that make room first."""
+        seated = {guest.uuid: seats for guest in self.context.guests if (seats := _seats(self.context, guest))}
+        moved = self._moved(seated, answer)
+        moves = {uuid: Move(guest_target(self._guest(uuid))) for uuid in moved}
+        if self.context.request.rebalance:
+            return answer, ()
+        newcomers = _planned(answer).keys() - seated.keys()
+        if not seated or not newcomers or not self.asked & SPREAD:
+            return answer, tuple(moves.values())
+        for _ in range(self.context.request.moves - len(moved)):
+            best = self._best(answer, seated, frozenset(moves))
+            if best is None:
+                break
+            guest, answer, objective = best
+            terms = tuple(term for term in objective.decisive() if term.before != term.after)
+            moves[guest.uuid] = Move(guest_target(guest), terms)
+        moved = self._moved(seated, answer)
+        return answer, tuple(move for uuid, move in moves.items() if uuid in moved)
+
+    def _best(self, answer: Answer, seated: Seats, moved: frozenset[str]) -> tuple[Guest, Answer, Objective] | None:
+        """The move that gains most, with its answer; None where no move gains."""
+        best = None
+        for guest in self._candidates(answer, seated.keys() - moved):
+            trial = self._trial(moved | {guest.uuid})
+            if trial is None or not self._is_comparable(answer, trial, seated, moved | {guest.uuid}):
+                continue
+            objective = self._between(answer, trial)
+            if objective.gain > 0 and (best is None or self._between(best[1], trial).gain > 0):
+                best = guest, trial, objective
+        return best
+
+    def _trial(self, replaced: frozenset[str]) -> Answer | None:
+        """The answer that places these guests anew; None where the strategy has none."""
+        with suppress(Invalid, NoFit):
+            return self.place(replace(self.context, replaced=replaced))
+        return None
+
+    def _candidates(self, answer: Answer, seated: Iterable[str]) -> list[Guest]:
+        """The guests to try, beside those that spread beyond their need: those that spread most first, then the
+        smallest."""
+        spreads = self._spreads(answer)
+        excess = self._excess(spreads)
+        bad = [spreads[uuid] for uuid, far in excess.items() if far]
+        ranked = [
+            (-excess[uuid], len(plugged(self._guest(uuid))), uuid)
+            for uuid in seated
+            if uuid in spreads and any(_are_beside(spreads[uuid], each) for each in bad)
+        ]
+        return [self._guest(uuid) for *_, uuid in sorted(ranked)[:_TRIALS]]
+
+    def _spreads(self, answer: Answer) -> dict[str, GuestSpread]:
+        planned, placed = masks(answer, self.context), _planned(answer)
+        guests = (guest for guest in self.context.guests if guest.uuid in placed)
+        return {guest.uuid: self.measure.spread(guest, planned) for guest in guests}
+
+    def _excess(self, spreads: Mapping[str, GuestSpread]) -> dict[str, int]:
+        """How far each guest spreads beyond its need: nodes, caches, and cores that it shares; remote memory counts 1.
+        By UUID."""
+        cores = Counter(core for spread in spreads.values() for core in spread.cores)
+        needs = self.measure.needs
+        return {
+            uuid: max(len(spread.nodes) - needs[uuid].nodes, 0)
+            + max(len(spread.l3) - needs[uuid].l3, 0)
+            + sum(1 for core in spread.cores if cores[core] > 1)
+            + bool(spread.remote_memory)
+            for uuid, spread in spreads.items()
+        }
+
+    def _is_comparable(self, answer: Answer, trial: Answer, seated: Seats, moved: frozenset[str]) -> bool:
+        """Whether the trial has the same sets, leaves out no other guest, and moves no guest but these."""
+        unplaced, before = ({left.target for left in each.unplaced} for each in (trial, answer))
+        return trial.roles == answer.roles and unplaced <= before and moved.issuperset(self._moved(seated, trial))
+
+    def _moved(self, seated: Seats, answer: Answer) -> list[str]:
+        """The guests, by UUID, that leave CPUs which they could keep."""
+        planned, online = _planned(answer), self.context.allocatable.online
+        return [
+            uuid
+            for uuid, seats in seated.items()
+            for vcpus in (planned.get(uuid, {}),)
+            if any(vcpu in vcpus and cpus <= online and not cpus & vcpus[vcpu] for vcpu, cpus in seats.items())
+        ]
+
+    def _between(self, first: Answer, second: Answer) -> Objective:
+        return between(self.measure, self.context, self.asked, first, second)
+
+    def _guest(self, uuid: str) -> Guest:
+        return next(guest for guest in self.context.guests if guest.uuid == uuid)
+
+
+def _seats(context: Context, guest: Guest) -> dict[int, CpuSet]:
+    """The present place of a guest: the recorded CPUs, or without a record one CPU for each vCPU; else empty."""
+    if context.placement is not None:
+        return context.recorded(guest)
+    current = context.current(guest)
+    return current if all(len(cpus) == 1 for cpus in current.values()) else {}
+
+
+def _planned(answer: Answer) -> dict[str, dict[int, CpuSet]]:
+    found: dict[str, dict[int, CpuSet]] = {}
+    for want in answer.wanted:
+        if want.target.kind == "vcpu" and want.target.part is not None:
+            found.setdefault(want.target.owner, {})[want.target.part] = want.cpus
+    return found
+
+
+def _are_beside(one: GuestSpread, other: GuestSpread) -> bool:
+    """Whether two guests use the same cache, or the same node where the host has no caches."""
+    return bool(one.l3 & other.l3 if one.l3 else one.nodes & other.nodes)
