@@ -46,6 +46,7 @@ from pinner.model.nova_report import Listening
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.owners import require_own
+from pinner.planning.repack import RepackRule
 from pinner.service import retention, saving
 from pinner.service.chain_retention import cut_chain
 from pinner.service.compose import ServiceParts, compose
@@ -324,7 +325,14 @@ def service_parts(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str,
     """The local service over these agents and the database at ``url``, whose schema is upgraded where it is older."""
     store = undo.enter_context(open_store(url))
     migration = timedelta(seconds=config.policy.migration_seconds)
-    parts = compose(agents, store, now, lambda: uuid.uuid4().hex[:12], config.host.sample_seconds, migration)
+    policy = config.policy
+    rule = RepackRule(
+        policy.repack_mark,
+        timedelta(seconds=policy.repack_after_seconds),
+        policy.repack_gain,
+        timedelta(seconds=policy.repack_pause_seconds),
+    )
+    parts = compose(agents, store, now, lambda: uuid.uuid4().hex[:12], config.host.sample_seconds, migration, rule)
     undo.callback(parts.close)
     parts.runs.catch_up()
     return parts

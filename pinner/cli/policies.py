@@ -13,7 +13,7 @@ from pinner.cli.output import cells, cpu_cell, facts, moment, print_json, table
 from pinner.cli.parser import CHANGES, Commands, add_command, add_noun, detailed_exitcode
 from pinner.cli.places import masks, part
 from pinner.cli.plantable import left_out
-from pinner.model.drift import Drift, DriftReport
+from pinner.model.drift import Drift, DriftReport, Repack
 from pinner.model.errors import NotFound
 from pinner.model.policy import Expected, Policy
 from pinner.model.request import Request
@@ -142,6 +142,8 @@ def show_drift(context: Context, arguments: Namespace) -> int:
         context.warn(report.error)
     if report.proposed:
         context.note(f"to end it: pinner apply {report.proposed}")
+    if report.repack:
+        context.note(_repack(report.repack))
     return status
 
 
@@ -176,6 +178,13 @@ def _note(drift: Drift) -> str:
     if drift.backoff_until:
         notes.append(f"backoff until {moment(drift.backoff_until)}")
     return "; ".join(notes)
+
+
+def _repack(found: Repack) -> str:
+    spread = f"the guests are spread (pressure {found.pressure:.2f})"
+    if found.plan:
+        return f"{spread}; to re-pack them: pinner apply {found.plan}"
+    return f"{spread}; no re-pack is proposed: {visible(found.why)}"
 
 
 def _summary(report: DriftReport) -> str:

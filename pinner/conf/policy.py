@@ -2,6 +2,7 @@ from oslo_config import cfg
 
 NAME = "policy"
 MOST_SECONDS = 86400.0
+MOST_WATCH_SECONDS = 30 * 86400.0
 MOST_MIGRATION_SECONDS = 30 * 86400
 OPTIONS = [
     cfg.FloatOpt(
@@ -27,5 +28,36 @@ OPTIONS = [
         max=MOST_MIGRATION_SECONDS,
         help="Seconds for which pinner does not change a guest that is about to leave for another host (POST "
         "/v1/events/guest-leaving), unless an event reports earlier that the guest stayed or is gone.",
+    ),
+    cfg.FloatOpt(
+        "repack_mark",
+        default=8.0,
+        min=0.0,
+        help="The pressure from which on a re-pack of a host is considered: the weighted terms of the objective for "
+        "extra nodes, extra level-3 caches, shared cores, and remote memory in GiB x distance, as far as the policy's "
+        "strategy asks for them.",
+    ),
+    cfg.FloatOpt(
+        "repack_after_seconds",
+        default=900.0,
+        min=0.0,
+        max=MOST_WATCH_SECONDS,
+        help="Seconds for which the pressure has to stay at the mark or above it, before pinner plans a re-pack as a "
+        "dry run.",
+    ),
+    cfg.FloatOpt(
+        "repack_gain",
+        default=0.25,
+        min=0.0,
+        max=1.0,
+        help="The least gain of a re-pack that is proposed, as a share of the value of the objective's first tier that "
+        "it changes.",
+    ),
+    cfg.FloatOpt(
+        "repack_pause_seconds",
+        default=86400.0,
+        min=0.0,
+        max=MOST_WATCH_SECONDS,
+        help="Seconds from one dry run of a re-pack of a host to the next.",
     ),
 ]

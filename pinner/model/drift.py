@@ -61,6 +61,18 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
+class Repack:
+    """The result of a re-pack's dry run, on a host whose guests have been spread for a while."""
+
+    plan: str
+    """The plan that is proposed; empty where none is."""
+    pressure: float
+    """How far the guests are spread: the weighted terms of nodes, caches, cores and remote memory in GiB x distance."""
+    why: str = ""
+    """Why no plan is proposed; else empty."""
+
+
+@dataclass(frozen=True, slots=True)
 class DriftReport:
     """All drifts of a host. A host without a policy and without a recorded placement has none."""
 
@@ -82,3 +94,5 @@ class DriftReport:
     """Why the policy cannot be applied now; empty: it can."""
     migrating: tuple[str, ...] = ()
     """The guests, by name, that are placed when their migration has ended."""
+    repack: Repack | None = None
+    """The last dry run of a re-pack; null: there was none, it is outdated, or the policy only observes."""

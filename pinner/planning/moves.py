@@ -24,6 +24,8 @@ from pinner.planning.strategy import Answer
 
 _TRIALS = 6
 """How many guests are tried for each move. Each trial is a whole answer of the strategy."""
+_REPACKED = 16
+"""How many guests move at most in one re-pack."""
 
 Seats = Mapping[str, Mapping[int, CpuSet]]
 """The CPUs of each vCPU by its number, by the guest's UUID."""
@@ -50,21 +52,42 @@ class Improver:
         if not seated or not newcomers or not self.asked & SPREAD:
             return answer, tuple(moves.values())
         for _ in range(self.context.request.moves - len(moved)):
-            best = self._best(answer, seated, frozenset(moves))
+            best = self._best(answer, seated, seated.keys() - moves.keys(), frozenset(moves))
             if best is None:
                 break
             guest, answer, objective = best
-            terms = tuple(term for term in objective.decisive() if term.before != term.after)
-            moves[guest.uuid] = Move(guest_target(guest), terms)
+            moves[guest.uuid] = _move(guest, objective)
         moved = self._moved(seated, answer)
         return answer, tuple(move for uuid, move in moves.items() if uuid in moved)
 
-    def _best(self, answer: Answer, seated: Seats, moved: frozenset[str]) -> tuple[Guest, Answer, Objective] | None:
-        """The move that gains most, with its answer; None where no move gains."""
+    def repacked(self, answer: Answer) -> tuple[Answer, tuple[Move, ...]]:
+        """The answer after a sequence of moves, each of one guest to CPUs that are free then, and these moves.
+
+        No guest moves twice. So each guest has left its CPUs before another one gets them.
+        """
+        moves: dict[str, Move] = {}
+        for _ in range(_REPACKED if self.asked & SPREAD else 0):
+            places = {want.target.key: want.cpus for want in answer.wanted if want.state is None}
+            here = replace(self, context=replace(self.context, places={**self.context.places, **places}))
+            seated = _planned(answer)
+            best = here._best(answer, seated, seated.keys() - moves.keys(), frozenset())
+            if best is None:
+                break
+            guest, answer, objective = best
+            moves[guest.uuid] = _move(guest, objective)
+        return answer, tuple(moves.values())
+
+    def _best(
+        self, answer: Answer, seated: Seats, movable: Iterable[str], replaced: frozenset[str]
+    ) -> tuple[Guest, Answer, Objective] | None:
+        """The move of one of the movable guests that gains most, with its answer; None where no move gains.
+
+        The guests of ``replaced`` are placed anew in any case.
+        """
         best = None
-        for guest in self._candidates(answer, seated.keys() - moved):
-            trial = self._trial(moved | {guest.uuid})
-            if trial is None or not self._is_comparable(answer, trial, seated, moved | {guest.uuid}):
+        for guest in self._candidates(answer, movable):
+            trial = self._trial(replaced | {guest.uuid})
+            if trial is None or not self._is_comparable(answer, trial, seated, replaced | {guest.uuid}):
                 continue
             objective = self._between(answer, trial)
             if objective.gain > 0 and (best is None or self._between(best[1], trial).gain > 0):
@@ -128,6 +151,10 @@ class Improver:
 
     def _guest(self, uuid: str) -> Guest:
         return next(guest for guest in self.context.guests if guest.uuid == uuid)
+
+
+def _move(guest: Guest, objective: Objective) -> Move:
+    return Move(guest_target(guest), tuple(term for term in objective.decisive() if term.before != term.after))
 
 
 def _seats(context: Context, guest: Guest) -> dict[int, CpuSet]:

@@ -26,6 +26,14 @@ def exchanging(changes: Iterable[PlannedChange]) -> tuple[Target, ...]:
     return tuple(targets[group] for group in stuck)
 
 
+def warning(changes: Iterable[PlannedChange]) -> str:
+    """The warning of a plan in which guests exchange CPUs; empty for another plan."""
+    if not (guests := exchanging(changes)):
+        return ""
+    names = ", ".join(sorted(target.name for target in guests))
+    return f"guests {names} exchange CPUs: while the plan is applied, vCPUs of two guests share a CPU for a moment"
+
+
 def _ordered(changes: Iterable[PlannedChange]) -> tuple[list[Group], list[Group]]:
     """The guests in a valid order, and those without one."""
     vcpus = [each for each in changes if isinstance(each, AffinityChange) and each.target.kind == "vcpu"]

@@ -14,7 +14,7 @@ from pinner.model.placement import Placement
 from pinner.model.plan import Basis, LeftOut, Plan, Rebalance, Roles, plan_id
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning import core_classes, flavors, realtime, restrictions, rules, worsening
+from pinner.planning import core_classes, flavors, ordering, realtime, restrictions, rules, worsening
 from pinner.planning.context import Context
 from pinner.planning.diff import changes
 from pinner.planning.exclusions import require_known_guests
@@ -79,6 +79,16 @@ def plan_from_placement(snapshot: Snapshot, snapshot_id: str, request: Request, 
     return build(strategies, context, snapshot_id, _id_from_placement(snapshot_id, request, placement, ()))
 
 
+def repack(snapshot: Snapshot, snapshot_id: str, request: Request, placement: Placement) -> Plan:
+    """The plan of ``plan_from_placement``, and then moves of guest after guest to CPUs that are free then, as long as
+    that lowers the objective. Raises like ``plan_from_placement``."""
+    context = Context.of(snapshot, request, placement, lenient=True)
+    strategies = installed()
+    require_known(request, strategies)
+    name = _id_from_placement(snapshot_id, request, placement, ("repack",))
+    return build(strategies, context, snapshot_id, name, repacks=True)
+
+
 def require_possible(snapshot: Snapshot, request: Request) -> None:
     """Raises an error where the host can never follow a policy with this request.
 
@@ -118,15 +128,19 @@ def require_known(request: Request, strategies: Mapping[str, Strategy]) -> None:
         raise NotFound("strategy", request.strategy, tuple(sorted(strategies)))
 
 
-def build(strategies: Mapping[str, Strategy], context: Context, snapshot_id: str, name: str) -> Plan:
+def build(
+    strategies: Mapping[str, Strategy], context: Context, snapshot_id: str, name: str, *, repacks: bool = False
+) -> Plan:
     """The plan with the id ``name``, made from the answer of the request's strategy. Raises like ``plan``.
 
-    ``strategies`` has the request's strategy, and those that flavors may request.
+    ``strategies`` has the request's strategy, and those that flavors may request. ``repacks``: guests also move without
+    a new guest.
     """
     snapshot, request = context.snapshot, context.request
     measure, asked = Measure.of(snapshot, request.busy_threshold), asked_terms(strategies[request.strategy])
     answer, staying, rebalance = _answer(strategies, context, measure)
-    answer, moves = Improver(context, partial(_checked, strategies), measure, asked).improved(answer)
+    improver = Improver(context, partial(_checked, strategies), measure, asked)
+    answer, moves = improver.repacked(answer) if repacks else improver.improved(answer)
     needed, memory = changes(context, answer.wanted), guests_memory(snapshot, answer.wanted)
     planned = masks(answer, context)
     objective = of_plan(measure, context, asked, answer, staying, planned, needed, memory)
@@ -137,7 +151,7 @@ def build(strategies: Mapping[str, Strategy], context: Context, snapshot_id: str
         *_load_warnings(context, answer.roles),
         *realtime.warnings(snapshot, request, answer.roles, planned),
         *core_classes.warnings(snapshot.topology, answer.wanted),
-        *filter(None, [worsening.warning(objective, answer.roles)]),
+        *filter(None, [worsening.warning(objective, answer.roles), ordering.warning(needed)]),
     )
     return Plan(
         id=name,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from pinner.agent.protocol import Agent
+from pinner.planning.repack import DEFAULT_RULE, RepackRule
 from pinner.service.audit_heads import AuditHeads
 from pinner.service.audit_trail import AuditTrail
 from pinner.service.capacity import CapacityReader
@@ -20,6 +21,7 @@ from pinner.service.observation import Observer
 from pinner.service.plans import PlanMaker
 from pinner.service.policies import HostPolicies
 from pinner.service.reconciler import Reconciler
+from pinner.service.repacks import RepackProposer
 from pinner.service.runs import RunManager
 from pinner.store.repositories import Retention, Store
 
@@ -54,11 +56,13 @@ def compose(
     new_id: Callable[[], str],
     sample_seconds: float,
     migration: timedelta = timedelta(hours=1),
+    repack: RepackRule = DEFAULT_RULE,
 ) -> ServiceParts:
     """The local service over these agents (by host name) and this store.
 
     ``new_id`` returns a new id at each call. ``sample_seconds`` is the sample of CPU use where a caller names none.
     ``migration`` is how long a guest counts as leaving after its migration was reported.
+    ``repack`` says when a re-pack is proposed.
     """
     metrics = Metrics(store.probe)
     hosts = Hosts(agents, store.guest_hints, now, metrics.observed, migration=migration)
@@ -66,7 +70,8 @@ def compose(
     plans = PlanMaker(hosts, store, now, sample_seconds)
     heads = AuditHeads(hosts, store)
     runs = RunManager(hosts, policies, heads, store, now, new_id, metrics.changed)
-    reconciler = Reconciler(hosts, policies, plans, runs, store, now, new_id, sample_seconds)
+    repacks = RepackProposer(plans, repack, now)
+    reconciler = Reconciler(hosts, policies, plans, runs, store, now, new_id, sample_seconds, repacks)
     guest_events = GuestEventHandler(hosts, reconciler, store, now, migration)
     exclusions = GuestExclusions(hosts, store, now)
     trail = AuditTrail(hosts, runs, store)

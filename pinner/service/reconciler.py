@@ -34,6 +34,7 @@ from pinner.service.hosts import Hosts
 from pinner.service.observation import Observation, Observer
 from pinner.service.plans import PlanMaker
 from pinner.service.policies import HostPolicies
+from pinner.service.repacks import RepackProposer
 from pinner.service.runs import RunManager
 from pinner.store.repositories import Store
 
@@ -62,8 +63,10 @@ class Reconciler:
         now: Callable[[], datetime],
         new_id: Callable[[], str],
         sample_seconds: float,
+        repacks: RepackProposer,
     ) -> None:
         """``sample_seconds`` is the sample of a measurement of CPU use."""
+        self._repacks = repacks
         self._hosts = hosts
         self._policies = policies
         self._plans = plans
@@ -146,6 +149,7 @@ class Reconciler:
         possible = not wanted.blocked and bool(wanted.changes)
         if not seen.plan.changes or (seen.placement is None and not (enforced and possible)):
             self._accept(seen, wanted if wanted.id == seen.plan.id else seen.plan, caller)
+        self._repacks.observe(host, seen, caller)
         if not enforced or (seen.error and not wanted.blocked):
             self._record_drift(host, seen, caller)
         if seen.policy.mode == "propose":
@@ -268,6 +272,7 @@ class Reconciler:
             proposed=proposed.id if proposed is not None and fits else "",
             error=seen.error,
             migrating=tuple(guest.name for guest in seen.snapshot.guests if guest.is_migrating),
+            repack=self._repacks.found(host),
         )
 
     def _record(self, caller: Caller, action: AuditAction, host: str, subject: str, result: str) -> None:

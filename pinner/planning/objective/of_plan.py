@@ -98,4 +98,4 @@ def _only_restores(context: Context, changes: Iterable[PlannedChange]) -> bool:
     """Whether the plan only returns vCPUs to their recorded CPUs. Another program moved them: that is drift, also where
     it moved them to CPUs that are nearer."""
     affinities = [each for each in changes if isinstance(each, AffinityChange) and each.target.kind == "vcpu"]
-    return bool(context.places) and all(context.places.get(each.target.key) == each.after for each in affinities)
+    return bool(affinities) and all(context.places.get(each.target.key) == each.after for each in affinities)

@@ -720,3 +720,69 @@ def test_a_plan_that_makes_the_objective_worse_is_reported_once_and_not_applied(
     made = service.plan(HOST, WORSE.request, None, None, ANN)
     run = service.apply(made.id, False, ANN)
     assert run.id
+
+
+TOP = plain(34, isolated="2-33")
+CACHES = replace(
+    TOP,
+    cpus=tuple(replace(cpu, l3=0 if cpu.id < 2 else 1 + (cpu.id - 2) // 8) for cpu in TOP.cpus),
+    l3_domains=tuple(map(cpus, ("0-1", "2-9", "10-17", "18-25", "26-33"))),
+)
+"""Isolated CPUs 2-33 with four level-3 caches of eight CPUs each."""
+SPREAD = ("2-5", "6-7,10-11", "18-21", "22-23,26-27")
+"""The CPUs of four guests, of which two span two caches each."""
+
+
+FULL = ("2-5,10-13", "6-9,14-17", "18-25", "26-33")
+"""The CPUs of four guests that use all CPUs, of which two span two caches each."""
+
+
+def spread(agent, places=SPREAD):
+    floor = cpus("0-1")
+    pins = {number: [str(cpu) for cpu in cpus(on)] for number, on in enumerate(places)}
+    agent.taken = snapshot(CACHES, [guest(number, len(on), floor, pins=on, memory={}) for number, on in pins.items()])
+
+
+def isolated(mode, **parameters):
+    return Policy(Request("isolated", weights={"extra_l3": 5}, **parameters), mode)
+
+
+@pytest.mark.parametrize("mode", ["propose", "enforce"])
+def test_a_re_pack_that_pays_is_proposed_after_a_while_and_not_applied(service, reconciler, agent, clock, mode):
+    spread(agent)
+    service.set_policy(HOST, isolated("enforce"), ANN)
+    reconciler.reconcile(HOST, "started")
+    service.set_policy(HOST, isolated(mode), ANN)
+    before = dict(agent.masks)
+    assert reconciler.reconcile(HOST, "resync").repack is None
+    clock.at += timedelta(minutes=14)
+    assert reconciler.reconcile(HOST, "resync").repack is None
+    clock.at += timedelta(minutes=1)
+    found = reconciler.reconcile(HOST, "resync").repack
+    assert (found.pressure, found.why) == (10, "")
+    assert service.drift(HOST).repack == found
+    assert (agent.masks, service.drift(HOST).drifts) == (before, ())
+    clock.at += timedelta(hours=1)
+    assert reconciler.reconcile(HOST, "resync").repack == found
+    list(service.follow(service.apply(found.plan, False, ANN).id))
+    assert agent.masks != before
+    after = reconciler.reconcile(HOST, "resync")
+    assert (after.repack, after.drifts) == (None, ())
+    assert service.run(service.runs(HOST, PageRequest(5)).items[0].id).plan == found.plan
+
+
+def test_a_re_pack_without_a_free_cpu_is_not_proposed_and_says_so(service, reconciler, agent, clock):
+    spread(agent, FULL)
+    service.set_policy(HOST, isolated("enforce"), ANN)
+    for _ in range(3):
+        report = reconciler.reconcile(HOST, "resync")
+        clock.at += timedelta(minutes=15)
+    assert (report.repack.plan, report.repack.why) == ("", "no move of a guest gains")
+
+
+def test_a_policy_that_observes_proposes_no_re_pack(service, reconciler, agent, clock):
+    spread(agent)
+    service.set_policy(HOST, isolated("observe"), ANN)
+    for _ in range(3):
+        clock.at += timedelta(minutes=15)
+        assert reconciler.reconcile(HOST, "resync").repack is None
