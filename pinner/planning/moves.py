@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit
 from pinner.model.guest import Guest
-from pinner.model.objective import Objective
+from pinner.model.objective import Objective, Values, compared
 from pinner.model.plan import Move
 from pinner.planning.context import Context, guest_target, plugged
 from pinner.planning.objective.measure import Measure
-from pinner.planning.objective.of_plan import SPREAD, between, masks
+from pinner.planning.objective.of_plan import SPREAD, masks, values_of, weights
 from pinner.planning.objective.spread import GuestSpread
 from pinner.planning.strategy import Answer
 
@@ -84,14 +84,15 @@ class Improver:
 
         The guests of ``replaced`` are placed anew in any case.
         """
-        best = None
+        best, now = None, self._values(answer)
+        least = now
         for guest in self._candidates(answer, movable):
             trial = self._trial(replaced | {guest.uuid})
             if trial is None or not self._is_comparable(answer, trial, seated, replaced | {guest.uuid}):
                 continue
-            objective = self._between(answer, trial)
-            if objective.gain > 0 and (best is None or self._between(best[1], trial).gain > 0):
-                best = guest, trial, objective
+            found = self._values(trial)
+            if self._compared(least, found).gain > 0:
+                best, least = (guest, trial, self._compared(now, found)), found
         return best
 
     def _trial(self, replaced: frozenset[str]) -> Answer | None:
@@ -146,8 +147,11 @@ class Improver:
             if any(vcpu in vcpus and cpus <= online and not cpus & vcpus[vcpu] for vcpu, cpus in seats.items())
         ]
 
-    def _between(self, first: Answer, second: Answer) -> Objective:
-        return between(self.measure, self.context, self.asked, first, second)
+    def _values(self, answer: Answer) -> Values:
+        return values_of(self.measure, answer, masks(answer, self.context))
+
+    def _compared(self, before: Values, after: Values) -> Objective:
+        return compared(before, after, weights(self.context.snapshot, self.context.request), self.asked)
 
     def _guest(self, uuid: str) -> Guest:
         return next(guest for guest in self.context.guests if guest.uuid == uuid)

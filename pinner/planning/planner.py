@@ -139,8 +139,10 @@ def build(
     snapshot, request = context.snapshot, context.request
     measure, asked = Measure.of(snapshot, request.busy_threshold), asked_terms(strategies[request.strategy])
     answer, staying, rebalance = _answer(strategies, context, measure)
-    improver = Improver(context, partial(_checked, strategies), measure, asked)
+    improver = Improver(context, partial(per_flavor.place, strategies=strategies), measure, asked)
     answer, moves = improver.repacked(answer) if repacks else improver.improved(answer)
+    if moves:
+        rules.check(request.strategy, answer, context)
     needed, memory = changes(context, answer.wanted), guests_memory(snapshot, answer.wanted)
     planned = masks(answer, context)
     objective = of_plan(measure, context, asked, answer, staying, planned, needed, memory)

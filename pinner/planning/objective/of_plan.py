@@ -46,7 +46,7 @@ def of_plan(
     for a rebalance. ``planned`` has the masks of the answer.
     """
     before = measure.values({}) | {"unplaced_guests": float(_unplaced_before(context, staying))}
-    after = _values(measure, answer, planned)
+    after = values_of(measure, answer, planned)
     cost = {"moved_threads": float(_moved_threads(changes)), "moved_memory": _moved_mib(changes, memory)}
     if _only_restores(context, changes):
         asked = asked - SPREAD
@@ -55,7 +55,7 @@ def of_plan(
 
 def between(measure: Measure, context: Context, asked: frozenset[str], first: Answer, second: Answer) -> Objective:
     """The objective with the first answer (before) and with the second one (after), without the cost of a change."""
-    before, after = (_values(measure, each, masks(each, context)) for each in (first, second))
+    before, after = (values_of(measure, each, masks(each, context)) for each in (first, second))
     return compared(before, after, weights(context.snapshot, context.request), asked)
 
 
@@ -64,7 +64,8 @@ def masks(answer: Answer, context: Context) -> dict[int, CpuSet]:
     return {thread.tid: want.cpus for want in answer.wanted for thread in context.threads.get(want.target, ())}
 
 
-def _values(measure: Measure, answer: Answer, planned: Mapping[int, CpuSet]) -> dict[str, float]:
+def values_of(measure: Measure, answer: Answer, planned: Mapping[int, CpuSet]) -> dict[str, float]:
+    """The value of each term with the answer, whose masks are ``planned``, without the cost of a change."""
     return measure.values(planned) | {"unplaced_guests": float(len(answer.unplaced))}
 
 
