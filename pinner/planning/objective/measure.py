@@ -28,7 +28,7 @@ class Measure:
         return cls(snapshot.guests, places, needs, Crowd.of(snapshot, busy_threshold))
 
     def values(self, planned: Mapping[int, CpuSet]) -> dict[str, float]:
-        """The value of each term of tiers 2 to 6, with the affinities of ``planned`` (thread id to CPUs) and current
+        """The value of each term of tiers 2 to 7, with the affinities of ``planned`` (thread id to CPUs) and current
         ones for other threads.
 
         The time grows with the number of threads, and with the CPUs of each distinct affinity.

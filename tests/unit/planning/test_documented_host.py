@@ -45,7 +45,7 @@ def test_shared_pool_places_the_documented_sets(sets: dict[str, str]) -> None:
     assert made.unplaced == made.skipped == ()
     # 32 vCPUs share 24 CPUs now: housekeeping and the emulators got the others, as the request asks.
     assert made.warnings == (
-        "the plan makes the objective worse, tier 5 6.47 -> 8.00, most of it by overcommit 0.00 -> 8.00 CPUs; the "
+        "the plan makes the objective worse, tier 6 6.47 -> 8.00, most of it by overcommit 0.00 -> 8.00 CPUs; the "
         "request asks for that, so a policy applies it",
     )
     assert objection(made) == ""

@@ -18,7 +18,7 @@ from pinner.planning.objective.measure import Measure
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan, plan_from_placement
 
-CONTENTION = {kind.name: 0.0 for kind in TERMS if kind.tier == 5}
+CONTENTION = {kind.name: 0.0 for kind in TERMS if kind.tier == 6}
 
 
 def values(host: Snapshot, planned: dict[int, str] | None = None) -> dict[str, float]:
@@ -236,7 +236,8 @@ ROLES = Roles(CpuSet(), CpuSet(), CpuSet())
         ({}, {"unplaced_guests": 1, "extra_nodes": 1}, True),
         ({}, {"overcommit": 3.0}, False),
         ({"vcpu_vs_host": 1.0}, {"extra_l3": 1}, True),
-        ({"shared_cores": 2}, {"extra_l3": 1}, False),
+        ({"shared_cores": 1}, {"extra_l3": 2}, False),
+        ({"extra_l3": 2}, {"shared_cores": 1}, True),
         ({}, {"moved_threads": 9, "moved_memory": 9.0}, False),
         ({}, {"vcpu_vs_host": 0.009}, False),
     ],
@@ -249,8 +250,9 @@ def test_a_tier_counts_only_where_the_tiers_above_it_are_equal(before: dict, aft
 
 def test_a_weight_decides_between_terms_of_one_tier() -> None:
     made = plan(snapshot(plain(8), [guest(1, 2, cpus("0-7"))]), "s", Request())
-    for weights, worse in (({}, False), ({"extra_l3": 3.0}, True), ({"extra_l3": 0.0}, False)):
-        objective = compared({"shared_cores": 2}, {"extra_l3": 1}, weighted(weights))
+    made = replace(made, roles=ROLES)
+    for weights, worse in (({}, False), ({"vcpu_vs_host": 3.0}, True), ({"vcpu_vs_host": 0.0}, False)):
+        objective = compared({"vcpu_vs_emulator": 2}, {"vcpu_vs_host": 1}, weighted(weights))
         assert bool(worsening.objection(replace(made, objective=objective))) is worse
 
 

@@ -33,7 +33,7 @@ def test_every_change_is_shown_with_before_after_and_why():
         assert change.reason in line
     for role in (plan.roles.housekeeping, plan.roles.emulator, plan.roles.vcpu):
         assert f"CPUs: {role} ({len(role)})" in text
-    assert "  tier 5, overcommit: 0 -> 0 CPUs\n" in text
+    assert "  tier 6, overcommit: 0 -> 0 CPUs\n" in text
     assert "  tier 3, remote_memory: 0 -> 0 MiB x distance, not asked for\n" in text
 
 
@@ -110,7 +110,7 @@ def test_no_name_reaches_a_terminal_as_it_is(name, why):
     ("rebalance", "words"),
     [
         (
-            Rebalance(2, 6, 3, taken=True, terms=(Term("extra_l3", 4, "L3 domains", 1.0, 4, 1),)),
+            Rebalance(2, 6, 3, taken=True, terms=(Term("extra_l3", 5, "L3 domains", 1.0, 4, 1),)),
             "2 guests (6 threads) move, a gain (extra_l3 4 -> 1)",
         ),
         (Rebalance(1, 1, 0, taken=False), "1 guest (1 thread) move, no gain: not worth it, no guest moves"),
