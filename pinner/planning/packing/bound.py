@@ -1,0 +1,43 @@
+"""The arithmetic bound of a packing: no layout of these guests on these nodes has a lower score. Pure."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from pinner.planning.packing.values import Guest, Node, Score, needed_domains
+
+
+def bound(nodes: Sequence[Node], guests: Sequence[Guest]) -> Score:
+    """A score that is not above the best one.
+
+    - Unplaced: the guests that no node of theirs can hold, and those beyond the sum of all free CPUs, if the smallest
+      guests are placed.
+    - Shared cores: the cores that the guests need if each has its cores for itself, less the cores that there are.
+    - Extra L3 domains: guests of more than half of the largest domain are alone in a domain, or span several.
+    """
+    needs = {guest.id: needed_domains(nodes, guest) for guest in guests}
+    fitting = sorted((guest for guest in guests if needs[guest.id]), key=lambda guest: guest.size)
+    room = sum(node.free for node in nodes)
+    placed = sum(1 for total in accumulate(guest.size for guest in fitting) if total <= room)
+    sizes = [guest.size for guest in fitting[:placed]]
+    alone = [guest.size for guest in fitting[:placed] if needs[guest.id] == 1]
+    rank = sum(min(guest.ranks.values()) for guest in guests) if placed == len(guests) else 0
+    return Score(
+        len(guests) - placed, rank, _shared(nodes, sizes), _extra(nodes, alone) if placed == len(fitting) else 0
+    )
+
+
+def _shared(nodes: Sequence[Node], sizes: Sequence[int]) -> int:
+    cores = [core for node in nodes for domain in node.domains for core in domain.cores if core.free]
+    width = max((core.free.bit_count() for core in cores), default=1)
+    # So many guests more than one can be on a shared core.
+    most = max((core.free.bit_count() - (not core.begun) for core in cores), default=1)
+    lacking = sum(-(-size // width) for size in sizes) - sum(1 for core in cores if not core.begun)
+    return max(0, -(-lacking // max(most, 1)))
+
+
+def _extra(nodes: Sequence[Node], sizes: Sequence[int]) -> int:
+    frees = [domain.free for node in nodes for domain in node.domains]
+    largest = max(frees, default=0)
+    # Only one of two guests that together are larger than every domain is in a domain.
+    wide = [size for size in sizes if largest < 2 * size]
+    return max(0, len(wide) - sum(1 for free in frees if free >= min(wide))) if wide else 0

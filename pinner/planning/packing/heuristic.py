@@ -1,0 +1,169 @@
+"""A packing by rules: it meets the arithmetic bound where the sizes of guests divide each other. Pure.
+
+Several rules are tried, the quickest first, until a layout meets the bound; else the best layout is taken. Ties are
+decided by the order of nodes and domains and by the guests' ids.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pinner.planning.packing.bound import bound
+from pinner.planning.packing.fill import fullest
+from pinner.planning.packing.room import Room
+from pinner.planning.packing.seating import scored
+from pinner.planning.packing.values import Guest, Layout, Node, Score
+
+_Footprints = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """A layout, its score, and a score that no layout can be below."""
+
+    layout: Layout
+    score: Score
+    bound: Score
+
+    @property
+    def proven(self) -> bool:
+        """Whether no layout has a lower score."""
+        return self.score <= self.bound
+
+
+def pack(nodes: Sequence[Node], guests: Sequence[Guest]) -> Packing:
+    """The best layout of the rules."""
+    ordered = sorted(guests, key=lambda guest: (-guest.size, guest.id))
+    least = bound(nodes, ordered)
+    best: tuple[Score, Layout] | None = None
+    for layout in _layouts(nodes, ordered, least):
+        score = scored(nodes, ordered, layout)
+        if best is None or score < best[0]:
+            best = score, layout
+        if score <= least:
+            break
+    return Packing({}, least, least) if best is None else Packing(best[1], best[0], least)
+
+
+def _layouts(nodes: Sequence[Node], guests: list[Guest], least: Score) -> Iterator[Layout]:
+    """A layout of each rule."""
+    footprints = [_footprints(nodes, guests, least.shared), {guest.id: guest.size for guest in guests}]
+    kept = _kept(guests, least.unplaced)
+    for rule in (_worst_fit, _fill_domains, _fill_nodes):
+        for footprint in footprints:
+            room = Room(nodes)
+            rule(room, kept, footprint)
+            _repair(room, guests)
+            yield dict(room.layout)
+
+
+def _kept(guests: list[Guest], unplaced: int) -> list[Guest]:
+    """The guests without the largest ones, where so many cannot be placed."""
+    return guests[unplaced:]
+
+
+def _footprints(nodes: Sequence[Node], guests: list[Guest], pairs: int) -> _Footprints:
+    """Whole cores for each guest; but as many pairs of guests as must share a core, the smallest ones, only their
+    size."""
+    width = max((domain.width for node in nodes for domain in node.domains), default=1)
+    odd = [guest.id for guest in guests if guest.size % width]
+    sharing = set(odd[max(0, len(odd) - 2 * pairs) :])
+    return {guest.id: guest.size if guest.id in sharing else -(-guest.size // width) * width for guest in guests}
+
+
+def _worst_fit(room: Room, guests: list[Guest], footprints: _Footprints) -> None:
+    """Each guest, the largest first, on the best node of its lowest rank, in the fewest domains, where most is free."""
+    for guest in guests:
+        if nodes := room.possible(guest):
+            node = min(nodes, key=lambda node: _rank(room, guest, node))
+            room.place(guest, node, footprints[guest.id])
+
+
+def _rank(room: Room, guest: Guest, node: int) -> tuple[int, int, int, int]:
+    return guest.ranks[room.nodes[node].id], room.spans(guest.size, node), -room.total[node], node
+
+
+def _fill_domains(room: Room, guests: list[Guest], footprints: _Footprints) -> None:
+    """Domain after domain is filled as fully as possible, each from the largest guest that fits."""
+    largest = max((domain.free for node in room.nodes for domain in node.domains), default=0)
+    _worst_fit(room, [guest for guest in guests if guest.size > largest], footprints)
+    order = [(-free, node, domain) for node, frees in enumerate(room.free) for domain, free in enumerate(frees)]
+    for _, node, domain in sorted(order):
+        _fill(room, node, domain, guests, footprints)
+    _worst_fit(room, [guest for guest in guests if guest.id not in room.layout], footprints)
+
+
+def _fill(room: Room, node: int, domain: int, guests: list[Guest], footprints: _Footprints) -> None:
+    free = room.free[node][domain]
+    waiting = [
+        guest
+        for guest in guests
+        if guest.id not in room.layout and footprints[guest.id] <= free and _prefers(room, guest, node)
+    ]
+    for guest in _chosen(waiting, free, footprints):
+        if room.fits(guest, node):
+            room.place_in(guest, node, domain, footprints[guest.id])
+
+
+def _fill_nodes(room: Room, guests: list[Guest], footprints: _Footprints) -> None:
+    """Node after node is filled as fully as possible, and then its domains with its guests."""
+    waiting = list(guests)
+    for node in range(len(room.nodes)):
+        candidates = [guest for guest in waiting if _prefers(room, guest, node) and room.fits(guest, node)]
+        here = _chosen(candidates, room.total[node], {guest.id: guest.size for guest in candidates})
+        names = {guest.id for guest in here}
+        waiting = [guest for guest in waiting if guest.id not in names]
+        largest = max(room.free[node], default=0)
+        for guest in here:
+            if guest.size > largest and room.fits(guest, node):
+                room.place(guest, node, footprints[guest.id])
+        for domain in sorted(range(len(room.free[node])), key=lambda each: (-room.free[node][each], each)):
+            _fill(room, node, domain, here, footprints)
+        for guest in here:
+            if guest.id not in room.layout and room.fits(guest, node):
+                room.place(guest, node, guest.size)
+    _worst_fit(room, [guest for guest in guests if guest.id not in room.layout], footprints)
+
+
+def _prefers(room: Room, guest: Guest, node: int) -> bool:
+    return guest.ranks.get(room.nodes[node].id) == min(guest.ranks.values(), default=None)
+
+
+def _chosen(guests: list[Guest], free: int, footprints: _Footprints) -> list[Guest]:
+    """The guests that together use most of ``free`` CPUs."""
+    by_size: dict[int, list[Guest]] = {}
+    for guest in guests:
+        by_size.setdefault(footprints[guest.id], []).append(guest)
+    counts = tuple((size, len(by_size[size])) for size in sorted(by_size, reverse=True))
+    return [guest for size, number in fullest(free, counts) for guest in by_size[size][:number]]
+
+
+def _repair(room: Room, guests: list[Guest]) -> None:
+    """Place guests that are left over: without cores of their own, or after another guest has moved away."""
+    for guest in guests:
+        if guest.id in room.layout:
+            continue
+        if nodes := room.possible(guest):
+            room.place(guest, min(nodes, key=lambda node: _rank(room, guest, node)), guest.size)
+        else:
+            _make_room(room, guests, guest)
+
+
+def _make_room(room: Room, guests: list[Guest], newcomer: Guest) -> None:
+    """Move the smallest guest that can go elsewhere and thereby makes room, if there is one."""
+    if sum(room.total) < newcomer.size:
+        return
+    for guest in reversed(guests):
+        pieces = room.layout.get(guest.id)
+        if pieces is None or room.nodes[pieces[0].node].id not in newcomer.ranks:
+            continue
+        here, footprint = pieces[0].node, sum(piece.cpus for piece in pieces)
+        if room.total[here] + 2 * footprint < newcomer.size:
+            continue
+        room.remove(guest.id)
+        if room.fits(newcomer, here):
+            room.place(newcomer, here, newcomer.size)
+            if others := room.possible(guest):
+                room.place(guest, min(others, key=lambda node: _rank(room, guest, node)), guest.size)
+                return
+            room.remove(newcomer.id)
+        room.place(guest, here, guest.size)

@@ -1,0 +1,131 @@
+"""The CPUs of each guest of a layout, and the layout's score. Pure."""
+
+from collections.abc import Iterable, Sequence
+
+from pinner.planning.packing.values import Domain, Guest, Layout, Node, Score, needed_domains
+
+
+def seated(nodes: Sequence[Node], guests: Iterable[Guest], layout: Layout) -> dict[str, tuple[int, ...]]:
+    """The CPUs of each placed guest by its id: domain by domain, core by core.
+
+    In a domain, guests in the given order take whole cores, the lowest first. A remainder gets a core of its own as
+    long as there are enough; the last remainders share. Whole cores come before a remainder.
+    """
+    in_domain: dict[tuple[int, int], list[tuple[str, int]]] = {}
+    for guest in guests:
+        for piece in layout.get(guest.id, ()):
+            in_domain.setdefault((piece.node, piece.domain), []).append((guest.id, piece.cpus))
+    found: dict[str, tuple[int, ...]] = {}
+    for node, domain in sorted(in_domain):
+        for name, parts in _in_domain(nodes[node].domains[domain], in_domain[node, domain]).items():
+            found[name] = found.get(name, ()) + tuple(cpu for part in parts for cpu in cpus(part))
+    return found
+
+
+def scored(nodes: Sequence[Node], guests: Sequence[Guest], layout: Layout) -> Score:
+    """The score of the layout, counted on the seated CPUs."""
+    owners: dict[int, int] = {}
+    for number, taken in enumerate(seated(nodes, guests, layout).values(), start=1):
+        for cpu in taken:
+            owners[cpu] = number
+    cores = (core for node in nodes for domain in node.domains for core in domain.cores)
+    shared = 0
+    for core in cores:
+        here = {owners[cpu] for cpu in cpus(core.free) if cpu in owners}
+        shared += len(here) > 1 or (core.begun and bool(here))
+    placed = [guest for guest in guests if guest.id in layout]
+    return Score(
+        unplaced=len(guests) - len(placed),
+        rank=sum(guest.ranks[nodes[layout[guest.id][0].node].id] for guest in placed),
+        shared=shared,
+        extra_l3=sum(len(layout[guest.id]) - needed_domains(nodes, guest) for guest in placed),
+    )
+
+
+def cpus(mask: int) -> Iterable[int]:
+    """The CPUs of a mask, ascending."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def _in_domain(domain: Domain, pieces: list[tuple[str, int]]) -> dict[str, list[int]]:
+    """The parts of cores of each guest."""
+    free = _FreeCores(domain, [count for _, count in pieces])
+    found = {name: free.take(count) for name, count in pieces}
+    for name, count in pieces:
+        if lacking := count - sum(part.bit_count() for part in found[name]):
+            found[name] += free.take_any(lacking)
+    return found
+
+
+class _FreeCores:
+    """The free cores of a domain, from which guests take theirs one after the other."""
+
+    def __init__(self, domain: Domain, counts: list[int]) -> None:
+        self._width = domain.width
+        rooms = [(core.free, core.free.bit_count() == self._width, core.begun) for core in domain.cores if core.free]
+        self._whole = [mask for mask, whole, begun in rooms if whole and not begun]
+        self._loose = [mask for mask, whole, begun in rooms if not whole and not begun]
+        self._begun = [mask for mask, _, begun in rooms if begun]
+        self._shared: list[int] = []
+        self._left: list[int] = []
+        rests = max(0, sum(1 for count in counts if count % self._width) - len(self._loose))
+        self._reserved = sum(count // self._width for count in counts)
+        spare = max(0, len(self._whole) - self._reserved)
+        # Each remainder that shares a core with another one saves a core.
+        self._alone = rests if rests <= spare else max(0, 2 * spare - rests)
+
+    def take(self, count: int) -> list[int]:
+        """Parts of cores with ``count`` CPUs, or with fewer where whole cores are missing."""
+        number = count // self._width
+        taken, self._whole = self._whole[:number], self._whole[number:]
+        self._reserved -= number
+        rest = count % self._width
+        return [*taken, *self._rest(rest)] if rest else taken
+
+    def take_any(self, count: int) -> list[int]:
+        """``count`` CPUs of any free cores; those that no guest has begun first."""
+        taken = []
+        for store in (self._loose, self._whole, self._left, self._shared, self._begun):
+            while store and count:
+                mask = store.pop(0)
+                part = _first(mask, count)
+                taken.append(part)
+                count -= part.bit_count()
+                if mask != part:
+                    store.insert(0, mask ^ part)
+        return taken
+
+    def _rest(self, count: int) -> list[int]:
+        for mask in sorted(self._loose, key=lambda mask: (mask.bit_count(), mask)):
+            if mask.bit_count() >= count:
+                self._loose.remove(mask)
+                return [self._begin(mask, count, self._left)]
+        if self._alone and len(self._whole) > self._reserved:
+            self._alone -= 1
+            return [self._begin(self._whole.pop(0), count, self._left)]
+        for mask in self._shared:
+            if mask.bit_count() >= count:
+                self._shared.remove(mask)
+                return [self._begin(mask, count, self._shared)]
+        if len(self._whole) > self._reserved:
+            return [self._begin(self._whole.pop(0), count, self._shared)]
+        return []
+
+    @staticmethod
+    def _begin(mask: int, count: int, store: list[int]) -> int:
+        part = _first(mask, count)
+        if mask != part:
+            store.append(mask ^ part)
+        return part
+
+
+def _first(mask: int, count: int) -> int:
+    """The lowest ``count`` bits of the mask."""
+    found = 0
+    while mask and count:
+        low = mask & -mask
+        found, mask, count = found | low, mask ^ low, count - 1
+    return found

@@ -1,0 +1,150 @@
+"""The values of a packing: nodes of L3 domains of cores, guests of some size, and where each guest lies. Pure.
+
+CPUs are bits of an integer. A guest is a number of CPUs, all on one node. A guest spans as many L3 domains as it has
+CPUs in, and a core is shared if two guests have CPUs of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import NamedTuple
+
+NodeId = int | None
+"""A node's id; None where the kernel reports no nodes."""
+
+
+@dataclass(frozen=True)
+class Core:
+    """The free CPUs of one core."""
+
+    free: int
+    """The free CPUs as bits."""
+    begun: bool = False
+    """Whether a guest that stays has other CPUs of this core."""
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The cores that share a level-3 cache; without such a cache, the cores of a node."""
+
+    cores: tuple[Core, ...]
+
+    @cached_property
+    def free(self) -> int:
+        """How many CPUs are free."""
+        return sum(core.free.bit_count() for core in self.cores)
+
+    @cached_property
+    def width(self) -> int:
+        """How many CPUs a whole core has: the most that are free in a core that no guest has begun."""
+        return max((core.free.bit_count() for core in self.cores if not core.begun), default=1) or 1
+
+    @cached_property
+    def shape(self) -> "Shape":
+        """The numbers on which a packing depends. Domains of the same shape are as good as each other."""
+        bits = [(core.free.bit_count(), core.begun) for core in self.cores]
+        return Shape(
+            whole=sum(count == self.width and not begun for count, begun in bits),
+            loose=sum(count for count, begun in bits if count < self.width and not begun),
+            begun=sum(count for count, begun in bits if begun),
+            width=self.width,
+        )
+
+
+class Shape(NamedTuple):
+    """A domain in numbers."""
+
+    whole: int
+    """Cores of which every CPU is free."""
+    loose: int
+    """Free CPUs of narrower cores, which no guest has begun."""
+    begun: int
+    """Free CPUs of cores where a guest that stays has others."""
+    width: int
+    """CPUs of a whole core."""
+
+    @property
+    def free(self) -> int:
+        """How many CPUs are free."""
+        return self.whole * self.width + self.loose + self.begun
+
+    def shared(self, pieces: Sequence[int]) -> int:
+        """The fewest cores that guests share where these numbers of CPUs go to one guest each."""
+        full = sum(piece // self.width for piece in pieces)
+        rests = sum(1 for piece in pieces if piece % self.width)
+        alone = min(rests, self.loose)
+        full -= (self.loose - alone) // self.width
+        return max(0, full + rests - alone - self.whole) + (self.width - 1) * max(0, full - self.whole)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A NUMA node."""
+
+    id: NodeId
+    domains: tuple[Domain, ...]
+    memory: int | None = None
+    """KiB that guests may have here; None: not known, and no limit."""
+
+    @cached_property
+    def free(self) -> int:
+        """How many CPUs are free."""
+        return sum(domain.free for domain in self.domains)
+
+    @cached_property
+    def reach(self) -> tuple[int, ...]:
+        """The most free CPUs that 1, 2, ... domains have together."""
+        return tuple(accumulate(sorted((domain.free for domain in self.domains), reverse=True)))
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A guest to place."""
+
+    id: str
+    size: int
+    """How many CPUs it needs."""
+    ranks: Mapping[NodeId, int]
+    """The nodes that it may have, each with its rank: 0 is the best."""
+    memory: int = 0
+    """KiB that it needs on its node."""
+
+
+class Piece(NamedTuple):
+    """The CPUs of a guest in one domain."""
+
+    node: int
+    """The position of the node."""
+    domain: int
+    """The position of the domain on the node."""
+    cpus: int
+    """How many CPUs."""
+
+
+Layout = Mapping[str, tuple[Piece, ...]]
+"""The pieces of each placed guest by its id."""
+
+
+class Score(NamedTuple):
+    """The value of a layout; lower is better, and the earlier number counts first."""
+
+    unplaced: int
+    """Guests without a place."""
+    rank: int
+    """The sum of the ranks of the guests' nodes."""
+    shared: int
+    """Cores on which several guests have CPUs."""
+    extra_l3: int
+    """L3 domains that guests span beyond the fewest that could hold them."""
+
+
+def needed_domains(nodes: Sequence[Node], guest: Guest) -> int:
+    """The fewest L3 domains that can hold the guest on one of its nodes, as the host is before the packing; 0 where no
+    node can."""
+    counts = (
+        next((count for count, most in enumerate(node.reach, start=1) if most >= guest.size), 0)
+        for node in nodes
+        if node.id in guest.ranks
+    )
+    return min(filter(None, counts), default=0)

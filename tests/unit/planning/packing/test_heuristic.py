@@ -1,0 +1,112 @@
+"""The packing by rules, against the arithmetic bound and against every layout of small hosts."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.every_layout import best_score
+from support.generated_hosts import generated
+
+from pinner.planning.packing.bound import bound
+from pinner.planning.packing.heuristic import pack
+from pinner.planning.packing.seating import cpus, scored, seated
+from pinner.planning.packing.values import Core, Domain, Guest, Node
+
+
+def node(number: int, *domains: list[int], begun: int = 0) -> Node:
+    """A node of these domains, each with the number of free CPUs of each core; CPU 100 * node is its first one."""
+    first, found = 100 * number, []
+    for sizes in domains:
+        cores = []
+        for size in sizes:
+            mask = (1 << size) - 1 << first
+            cores.append(Core(mask, bool(mask & begun)))
+            first += 2
+        found.append(Domain(tuple(cores)))
+    return Node(number, tuple(found))
+
+
+def guests(*sizes: int, nodes: int = 1) -> list[Guest]:
+    return [Guest(f"g{n}", size, dict.fromkeys(range(nodes), 0)) for n, size in enumerate(sizes, start=1)]
+
+
+def pieces(nodes: list[Node], *sizes: int) -> dict[str, tuple[int, ...]]:
+    asked = guests(*sizes, nodes=len(nodes))
+    return seated(nodes, asked, pack(nodes, asked).layout)
+
+
+@st.composite
+def small_hosts(draw):
+    cores = st.lists(st.integers(1, 2), min_size=1, max_size=2)
+    shapes = draw(st.lists(st.lists(cores, min_size=1, max_size=2), min_size=1, max_size=2))
+    begun = draw(st.sampled_from([0, 0, 1, 4]))
+    nodes = [node(number, *domains, begun=begun) for number, domains in enumerate(shapes)]
+    sizes = draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))
+    ranks = st.dictionaries(st.sampled_from(range(len(nodes))), st.integers(0, 1), min_size=1)
+    same = draw(st.booleans())
+    return nodes, [
+        Guest(f"g{n}", size, dict.fromkeys(range(len(nodes)), 0) if same else draw(ranks))
+        for n, size in enumerate(sizes)
+    ]
+
+
+@settings(max_examples=150, deadline=None)
+@given(host=small_hosts())
+def test_no_layout_of_a_small_host_is_below_the_bound_and_nobody_is_left_out_who_fits(host) -> None:
+    nodes, asked = host
+    best, made = best_score(nodes, asked), pack(nodes, asked)
+    assert bound(nodes, asked) <= best <= made.score
+    assert made.score.unplaced == best.unplaced
+
+
+@pytest.mark.parametrize("friendly", [True, False])
+def test_each_guest_of_a_generated_host_gets_cpus_of_its_own_on_one_node(friendly: bool) -> None:
+    for seed in range(20):
+        host = generated(seed, friendly=friendly)
+        made = pack(host.nodes, host.guests)
+        taken = seated(host.nodes, host.guests, made.layout)
+        every = [cpu for found in taken.values() for cpu in found]
+        assert len(every) == len(set(every))
+        homes = [{cpu for d in each.domains for core in d.cores for cpu in cpus(core.free)} for each in host.nodes]
+        for guest in host.guests:
+            assert len(taken[guest.id]) == guest.size
+            assert any(set(taken[guest.id]) <= home for home in homes)
+        assert made.score == scored(host.nodes, host.guests, made.layout)
+
+
+def test_every_friendly_host_is_packed_at_the_bound() -> None:
+    for seed in range(100):
+        host = generated(seed, friendly=True)
+        made = pack(host.nodes, host.guests)
+        assert made.proven
+        assert (made.score.unplaced, made.score.extra_l3) == (0, 0)
+
+
+def test_whole_cores_come_first_and_odd_guests_share_a_core_only_where_cores_are_missing() -> None:
+    assert pieces([node(0, [2] * 5)], 3, 3) == {"g1": (0, 1, 2), "g2": (4, 5, 6)}
+    assert pieces([node(0, [2] * 3)], 3, 3) == {"g1": (0, 1, 2), "g2": (4, 5, 3)}
+
+
+def test_a_guest_takes_the_fullest_l3_domain_that_has_room() -> None:
+    assert pieces([node(0, [2] * 4, [2] * 2)], 4) == {"g1": (8, 9, 10, 11)}
+
+
+def test_guests_spread_over_nodes_with_most_free_cpus() -> None:
+    assert pieces([node(0, [2] * 4), node(1, [2] * 4)], 2, 2) == {"g1": (0, 1), "g2": (100, 101)}
+
+
+def test_a_core_that_a_guest_has_begun_is_taken_last() -> None:
+    assert pieces([node(0, [1, 2], begun=1)], 2) == {"g1": (2, 3)}
+    score = pack([node(0, [1, 2], begun=1)], guests(3)).score
+    assert (score.unplaced, score.shared) == (0, 1)
+
+
+def test_another_guest_moves_where_that_makes_room() -> None:
+    asked = [Guest("wide", 4, {0: 0}), Guest("any", 4, {0: 0, 1: 0})]
+    assert pack([node(0, [2, 2]), node(1, [2, 2])], asked).score.unplaced == 0
+
+
+def test_memory_limits_a_node_as_cpus_do() -> None:
+    nodes = [Node(0, node(0, [2] * 4).domains, memory=8), Node(1, node(1, [2] * 4).domains, memory=8)]
+    asked = [Guest(f"g{n}", 2, {0: 0, 1: 0}, memory=6) for n in range(3)]
+    made = pack(nodes, asked)
+    assert (len(made.layout), {piece[0].node for piece in made.layout.values()}) == (2, {0, 1})
