@@ -47,5 +47,5 @@ case "$missing" in
 esac
 
 say "Installing Python packages into .venv"
-.venv/bin/pip install -q -c constraints.txt -e '.[test,lint,nova]'
+.venv/bin/pip install -q -c constraints.txt -e '.[test,lint,nova,optimal]'
 touch .venv/.ready

@@ -23,6 +23,16 @@ class Packing:
     layout: Layout
     score: Score
     bound: Score
+    note: str = ""
+    """Why the score is not proven, for people; empty where it is, or where nobody tried."""
+
+    @property
+    def gap(self) -> float:
+        """How far the first term above its bound is from it, as a share of the term: 0 where the score is proven."""
+        for value, least in zip(self.score, self.bound, strict=True):
+            if value != least:
+                return max(0.0, (value - least) / value) if value else 0.0
+        return 0.0
 
     @property
     def proven(self) -> bool:

@@ -2,27 +2,14 @@
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.every_layout import best_score
 from support.generated_hosts import generated
+from support.small_packings import node, small_packings
 
 from pinner.planning.packing.bound import bound
 from pinner.planning.packing.heuristic import pack
 from pinner.planning.packing.seating import cpus, scored, seated
-from pinner.planning.packing.values import Core, Domain, Guest, Node
-
-
-def node(number: int, *domains: list[int], begun: int = 0) -> Node:
-    """A node of these domains, each with the number of free CPUs of each core; CPU 100 * node is its first one."""
-    first, found = 100 * number, []
-    for sizes in domains:
-        cores = []
-        for size in sizes:
-            mask = (1 << size) - 1 << first
-            cores.append(Core(mask, bool(mask & begun)))
-            first += 2
-        found.append(Domain(tuple(cores)))
-    return Node(number, tuple(found))
+from pinner.planning.packing.values import Guest, Node
 
 
 def guests(*sizes: int, nodes: int = 1) -> list[Guest]:
@@ -34,23 +21,8 @@ def pieces(nodes: list[Node], *sizes: int) -> dict[str, tuple[int, ...]]:
     return seated(nodes, asked, pack(nodes, asked).layout)
 
 
-@st.composite
-def small_hosts(draw):
-    cores = st.lists(st.integers(1, 2), min_size=1, max_size=2)
-    shapes = draw(st.lists(st.lists(cores, min_size=1, max_size=2), min_size=1, max_size=2))
-    begun = draw(st.sampled_from([0, 0, 1, 4]))
-    nodes = [node(number, *domains, begun=begun) for number, domains in enumerate(shapes)]
-    sizes = draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))
-    ranks = st.dictionaries(st.sampled_from(range(len(nodes))), st.integers(0, 1), min_size=1)
-    same = draw(st.booleans())
-    return nodes, [
-        Guest(f"g{n}", size, dict.fromkeys(range(len(nodes)), 0) if same else draw(ranks))
-        for n, size in enumerate(sizes)
-    ]
-
-
 @settings(max_examples=150, deadline=None)
-@given(host=small_hosts())
+@given(host=small_packings())
 def test_no_layout_of_a_small_host_is_below_the_bound_and_nobody_is_left_out_who_fits(host) -> None:
     nodes, asked = host
     best, made = best_score(nodes, asked), pack(nodes, asked)

@@ -1,0 +1,97 @@
+"""The best packing that the pattern model finds within a budget, with its proof.
+
+The terms of the score are minimised one after the other, each with the earlier ones at their least value.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pinner.planning.packing.heuristic import Packing
+from pinner.planning.packing.patterns import MOST_PATTERNS, Model, Row, are_alike, build
+from pinner.planning.packing.realised import realised
+from pinner.planning.packing.seating import scored
+from pinner.planning.packing.solver import MISSING, Minimise
+from pinner.planning.packing.values import Guest, Node, Score
+
+BUDGET = 1000
+"""The default budget in nodes of the solver's search tree."""
+TOO_LARGE = f"an L3 domain can be filled in more than {MOST_PATTERNS} ways: too many for the solver"
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    solve: Minimise
+    budget: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A result of the model."""
+
+    values: tuple[int, ...]
+    bound: Score
+
+
+def improved(
+    nodes: Sequence[Node],
+    guests: Sequence[Guest],
+    start: Packing,
+    budget: int = BUDGET,
+    *,
+    solve: Minimise | None,
+    quickly: bool = False,
+) -> Packing:
+    """The packing of the model, or ``start`` where that is as good; its note says why it is not proven, if so.
+
+    Where all nodes are alike, they are one pool first, which is quick. Where a guest would then span nodes, each node
+    is a pool, unless it shall go ``quickly``. ``solve`` is the solver, None where there is none.
+    """
+    if start.proven:
+        return start
+    if solve is None:
+        return replace(start, note=MISSING)
+    ordered = sorted(guests, key=lambda guest: (-guest.size, guest.id))
+    best = start
+    each = tuple((node,) for node in range(len(nodes)))
+    together = (tuple(range(len(nodes))),)
+    alike = len(nodes) > 1 and are_alike(nodes, guests)
+    for pools in ((together,) if quickly else (together, each)) if alike else (each,):
+        model = build(nodes, ordered, pools)
+        if model is None:
+            return replace(best, note=TOO_LARGE)
+        best = _better(best, model, nodes, ordered, _Work(solve, budget))
+        if best.proven:
+            return best
+    return replace(best, note=f"the budget of {budget} nodes is too small to prove this placement; raise it")
+
+
+def _better(best: Packing, model: Model, nodes: Sequence[Node], guests: list[Guest], work: _Work) -> Packing:
+    found = _found(model, best, work)
+    best = replace(best, bound=max(best.bound, found.bound))
+    layout = realised(model, nodes, found.values) if found.values else None
+    if layout is None:
+        return best
+    score = scored(nodes, guests, layout)
+    return replace(best, layout=layout, score=score) if score < best.score else best
+
+
+def _found(model: Model, start: Packing, work: _Work) -> _Found:
+    """The solution with the lowest score, and its bound; without values where none was found."""
+    least: list[int] = []
+    limits: list[Row] = []
+    values: tuple[int, ...] = ()
+    for term, constant in enumerate(model.fixed):
+        known = start.score[: term + 1] == start.bound[: term + 1] and least == list(start.score[:term])
+        if known and not values:
+            value = start.score[term]
+        else:
+            found = work.solve(model, term, limits, work.budget)
+            values = found.values or values
+            if not found.values or found.bound < found.value:
+                rest = [found.bound + constant, 0, 0, 0][: len(model.fixed) - term]
+                return _Found(values, max(start.bound, Score(*least, *rest)))
+            value = found.value + constant
+        least.append(value)
+        entries = tuple((column, factor) for column, factor in enumerate(model.costs[term]) if factor)
+        limits.append(Row(entries, float("-inf"), value - constant))
+    return _Found(values, Score(*least))

@@ -1,0 +1,79 @@
+"""The pattern model, against every layout of small hosts, and on generated hosts."""
+
+import pytest
+from hypothesis import given, settings
+from support.every_layout import best_score
+from support.generated_hosts import generated
+from support.small_packings import node, small_packings
+
+from pinner.planning.packing import solver
+from pinner.planning.packing.heuristic import Packing, pack
+from pinner.planning.packing.optimal import TOO_LARGE, improved
+from pinner.planning.packing.patterns import build, partitions
+from pinner.planning.packing.seating import scored, seated
+from pinner.planning.packing.values import Guest
+
+pytest.importorskip("highspy")
+
+
+def best(nodes, guests, budget: int = 1000) -> Packing:
+    return improved(nodes, guests, pack(nodes, guests), budget, solve=solver.installed())
+
+
+@settings(max_examples=60, deadline=None)
+@given(host=small_packings())
+def test_the_model_finds_and_proves_the_best_of_all_layouts_of_a_small_host(host) -> None:
+    nodes, guests = host
+    made = best(nodes, guests)
+    assert made.score == scored(nodes, guests, made.layout) == best_score(nodes, guests)
+    assert (made.proven, made.note, made.gap) == (True, "", 0.0)
+
+
+def test_the_model_proves_hard_generated_hosts_and_seats_each_guest_on_one_node() -> None:
+    for seed in (17, 25, 37, 41, 43, 95):
+        host = generated(seed, friendly=False)
+        rules, made = pack(host.nodes, host.guests), best(host.nodes, host.guests)
+        assert not rules.proven
+        assert made.proven
+        assert made.score <= rules.score
+        taken = seated(host.nodes, host.guests, made.layout)
+        assert all(len(taken.get(guest.id, ())) in (0, guest.size) for guest in host.guests)
+        assert all(len({piece.node for piece in pieces}) == 1 for pieces in made.layout.values())
+
+
+def test_the_size_of_the_model_does_not_grow_with_the_number_of_guests() -> None:
+    nodes = [node(0, *[[2] * 4] * 8)]
+    sizes = [[Guest(f"g{n}-{size}", size, {0: 0}) for size in (2, 3, 5) for n in range(count)] for count in (1, 10)]
+    few, many = (build(nodes, guests, ((0,),)) for guests in sizes)
+    assert few is not None
+    assert many is not None
+    assert (len(few.columns), len(few.rows)) == (len(many.columns), len(many.rows))
+
+
+def test_a_budget_that_is_too_small_gives_the_layout_of_the_rules_with_its_bound_and_says_so() -> None:
+    host = generated(17, friendly=False)
+    made = best(host.nodes, host.guests, budget=0)
+    rules = pack(host.nodes, host.guests)
+    assert (made.score, made.layout) == (rules.score, rules.layout)
+    assert rules.bound <= made.bound < made.score
+    assert made.note == "the budget of 0 nodes is too small to prove this placement; raise it"
+    assert made.gap > 0
+
+
+def test_without_the_solver_the_layout_of_the_rules_says_how_to_install_it() -> None:
+    host = generated(17, friendly=False)
+    rules = pack(host.nodes, host.guests)
+    made = improved(host.nodes, host.guests, rules, solve=None)
+    assert (made.layout, made.proven) == (rules.layout, False)
+    assert made.note.endswith("the solver is not installed: pip install 'pinner[optimal]'")
+
+
+def test_an_l3_domain_with_too_many_patterns_is_left_to_the_rules() -> None:
+    nodes = [node(0, [2] * 32), node(1, [2] * 4)]
+    guests = [Guest(f"g{n}", 9, {0: 0, 1: 0}) for n in range(8)]
+    assert best(nodes, guests).note == TOO_LARGE
+
+
+def test_the_patterns_of_a_domain_are_the_partitions_of_its_free_cpus() -> None:
+    assert partitions(4, 4) == ((4,), (3, 1), (2, 2), (2, 1, 1), (1, 1, 1, 1))
+    assert len(partitions(16, 16)) == 231
