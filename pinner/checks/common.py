@@ -1,14 +1,17 @@
 """What several checks need: the growth of counters, the CPUs by role, and the lines of remedies. Pure."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from pinner.model.check import Evidence, Found, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.errors import Invalid
 from pinner.model.process import Thread
 from pinner.model.reading import HostReading, Nic
 from pinner.model.snapshot import Snapshot
 
+_ARGUMENT = re.compile(r'(?:[^\s"]|"[^"]*")+')
 T = TypeVar("T")
 ROOT = "as root"
 BOOT = "the kernel's command line"
@@ -112,6 +115,25 @@ def kernel_argument(line: str) -> Remedy:
 def host_subject(reading: HostReading) -> Subject:
     """The host as a subject."""
     return Subject("host", reading.snapshot.host)
+
+
+def arguments(command_line: str) -> dict[str, str]:
+    """The kernel's arguments by name, the last one where a name is repeated; those after ``--`` are for init.
+
+    The kernel reads a hyphen in a name like an underscore.
+    """
+    words = _ARGUMENT.findall(command_line)
+    pairs = (word.partition("=") for word in (words[: words.index("--")] if "--" in words else words))
+    return {name.replace("-", "_"): value.strip('"') for name, _, value in pairs}
+
+
+def argument_cpus(command_line: str, name: str) -> CpuSet:
+    """The CPUs of an argument such as isolcpus=managed_irq,domain,4-7; empty where it is missing or malformed."""
+    parts = arguments(command_line).get(name, "").split(",")
+    try:
+        return CpuSet.parse(",".join(part for part in parts if part[:1].isdecimal()))
+    except Invalid:
+        return CpuSet()
 
 
 def number(settings: Mapping[str, str], path: str) -> int | None:

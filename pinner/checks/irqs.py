@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from shlex import quote
 
 from pinner.checks.common import MANY, command, housekeeping, roles
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
@@ -152,7 +153,7 @@ def _masks(reading: HostReading) -> Iterator[Found]:
                     f"RPS lets {role} CPUs {both} process packets that {nic.name} receives",
                     (Evidence("rps_cpus", str(rps)), Evidence(f"{role} CPUs", str(both))),
                     tuple(
-                        command(f"echo {wanted} > /sys/class/net/{nic.name}/queues/rx-{number}/rps_cpus")
+                        command(f"echo {wanted} > /sys/class/net/{quote(nic.name)}/queues/rx-{number}/rps_cpus")
                         for number, queue in enumerate(nic.rx_queues[:MANY])
                         if queue.rps & cpus
                     ),

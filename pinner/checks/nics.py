@@ -1,6 +1,7 @@
 """Cards and bridges: rings, queues, coalescing, offloads and multicast. Pure."""
 
 from collections.abc import Iterator
+from shlex import quote
 
 from pinner.checks.common import command, each, growth, nic_pairs, rate
 from pinner.model.check import Evidence, Found, HostCheck, Subject
@@ -49,7 +50,7 @@ def _ring(reading: HostReading) -> Iterator[Found]:
                 Evidence("rx ring maximum", rings.rx_max, "packets"),
                 *(fact for name, count in lost.items() for fact in rate(name, count, reading.seconds, "packets")),
             ),
-            (command(f"ethtool -G {nic.name} rx {rings.rx_max}"),),
+            (command(f"ethtool -G {quote(nic.name)} rx {rings.rx_max}"),),
         )
 
     yield from each(_cards(reading), _subject, find)
@@ -66,7 +67,7 @@ def _no_room(reading: HostReading) -> Iterator[Found]:
                 _subject(pair),
                 f"{nic.name} drops packets, because the host does not take them as fast as they come",
                 tuple(facts),
-                (command(f"ethtool -L {nic.name} combined {_more(nic)}"),) if _more(nic) else (),
+                (command(f"ethtool -L {quote(nic.name)} combined {_more(nic)}"),) if _more(nic) else (),
             )
 
     yield from each(_cards(reading), _subject, find)
@@ -91,7 +92,7 @@ def _one_queue(reading: HostReading) -> Iterator[Found]:
                     Evidence("queues maximum", channels.combined_max),
                     Evidence("online CPUs", online),
                 ),
-                (command(f"ethtool -L {nic.name} combined {wanted}"),),
+                (command(f"ethtool -L {quote(nic.name)} combined {wanted}"),),
             )
 
 
@@ -107,7 +108,10 @@ def _coalescing(reading: HostReading) -> Iterator[Found]:
                 _subject(pair),
                 f"{nic.name} receives {packets:.3g} packets/s, and gathers no interrupts",
                 (Evidence("packet rate", packets, "1/s"), Evidence("rx-usecs", 0, "us")),
-                (command(f"ethtool -C {nic.name} adaptive-rx on"), command(f"ethtool -C {nic.name} rx-usecs 50")),
+                (
+                    command(f"ethtool -C {quote(nic.name)} adaptive-rx on"),
+                    command(f"ethtool -C {quote(nic.name)} rx-usecs 50"),
+                ),
             )
 
     yield from each(_cards(reading), _subject, find)
@@ -121,7 +125,7 @@ def _offloads(reading: HostReading) -> Iterator[Found]:
                 Subject("nic", nic.name),
                 f"{nic.name} can do {', '.join(off)} in hardware or in batches, and they are off",
                 tuple(Evidence(short, "off") for short in off),
-                (command(f"ethtool -K {nic.name} {' '.join(f'{short} on' for short in off)}"),),
+                (command(f"ethtool -K {quote(nic.name)} {' '.join(f'{short} on' for short in off)}"),),
             )
 
 
@@ -129,7 +133,7 @@ def _snooping(reading: HostReading) -> Iterator[Found]:
     for nic in reading.now.nics:
         bridge = nic.bridge
         if bridge and bridge.is_snooping and not bridge.is_querier and len(bridge.ports) > 1:
-            path = f"/sys/class/net/{nic.name}/bridge"
+            path = f"/sys/class/net/{quote(nic.name)}/bridge"
             yield Found(
                 Subject("nic", nic.name),
                 f"bridge {nic.name} snoops multicast, and sends no queries itself",

@@ -1,6 +1,7 @@
 """Taps: packets that guests lose on the host's side. Pure."""
 
 from collections.abc import Iterator
+from shlex import quote
 
 from pinner.checks.common import MANY, command, each, growth, nic_pairs, rate
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
@@ -42,7 +43,7 @@ def _drops(reading: HostReading) -> Iterator[Found]:
             Subject("tap", nic.name),
             f"guest {guest.name} loses {lost / reading.seconds:.3g} packets/s that come from the host",
             evidence,
-            (command(f"ip link set dev {nic.name} txqueuelen {WANTED_QUEUE}"), *_more_queues(guest, nic)),
+            (command(f"ip link set dev {quote(nic.name)} txqueuelen {WANTED_QUEUE}"), *_more_queues(guest, nic)),
             "critical" if share > CRITICAL_SHARE else "warning",
         )
 
@@ -70,7 +71,7 @@ def _short_queue(reading: HostReading) -> Iterator[Found]:
                 Subject("tap", nic.name),
                 f"the queue to guest {owners[nic.name].name} holds {nic.queue_length} packets only",
                 (Evidence("tx_queue_len", nic.queue_length, "packets"),),
-                (command(f"ip link set dev {nic.name} txqueuelen {WANTED_QUEUE}"),),
+                (command(f"ip link set dev {quote(nic.name)} txqueuelen {WANTED_QUEUE}"),),
             )
 
 

@@ -160,6 +160,8 @@ class IdleState:
     """An idle state of a CPU (a C-state)."""
 
     cpu: int
+    number: int
+    """The kernel's number of the state."""
     name: str
     latency_us: int
     """How long the CPU needs to leave the state."""
@@ -207,7 +209,7 @@ class HostSample:
     nics: tuple[Nic, ...] = ()
     softnet: tuple[SoftnetCpu, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
-    """By name, as nstat and /proc/vmstat write them (UdpRcvbufErrors, TcpExtListenDrops, pswpin)."""
+    """By name, as nstat, /proc/vmstat and /proc/meminfo write them (UdpRcvbufErrors, pswpin, MemAvailable in KiB)."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """The content of small files of /proc/sys and /sys, by path without the first slash."""
     sockets: tuple[UdpSocket, ...] = ()
@@ -215,9 +217,11 @@ class HostSample:
     threads: Mapping[int, ThreadTimes] = field(default_factory=dict)
     """The times of guests' threads and of kernel threads, by thread id."""
     pressure: Mapping[str, float] = field(default_factory=dict)
-    """Pressure stall information in per cent over 10 s, by name (cpu.some, memory.full)."""
+    """Pressure stall information in per cent over 10 s, by name (cpu.some, memory.full, system.slice.cpu.some)."""
     storage: tuple[Storage, ...] = ()
     balancers: tuple[Balancer, ...] = ()
+    swapped_kib: Mapping[int, int] = field(default_factory=dict)
+    """The swapped memory of each QEMU, by process id."""
     weights: Mapping[str, int] = field(default_factory=dict)
     """cpu.weight of the cgroups of guests and of the top slices, by path below the mount."""
     unread: Mapping[str, str] = field(default_factory=dict)

@@ -18,24 +18,30 @@ def read_idle(root: Path) -> tuple[IdleState, ...]:
     return tuple(
         IdleState(
             cpu=cpu,
+            number=number,
             name=files.text(state / "name") or state.name,
             latency_us=files.number(state / "latency") or 0,
             is_disabled=bool(files.number(state / "disable")),
             time_us=files.number(state / "time") or 0,
         )
         for cpu, path in files.numbered(folder, "cpu").items()
-        for state in files.numbered(path / "cpuidle", "state").values()
+        for number, state in files.numbered(path / "cpuidle", "state").items()
     )
 
 
-def read_pressure(root: Path) -> Mapping[str, float]:
-    """The stall of the last ten seconds in per cent, by resource and kind; empty without PSI."""
+def read_pressure(root: Path, mount: Path) -> Mapping[str, float]:
+    """The stall of the last ten seconds in per cent, by resource and kind; empty without PSI.
+
+    ``mount`` is that of cgroup v2, where the host's services have a slice.
+    """
+    files_of = {resource: root / "proc/pressure" / resource for resource in _RESOURCES}
+    files_of |= {"system.slice.cpu": mount / "system.slice/cpu.pressure"}
     found = {}
-    for resource in _RESOURCES:
-        for line in (files.text(root / "proc/pressure" / resource) or "").splitlines():
+    for name, path in files_of.items():
+        for line in (files.text(path) or "").splitlines():
             words = line.split()
             try:
-                found[f"{resource}.{words[0]}"] = float(words[1].removeprefix("avg10="))
+                found[f"{name}.{words[0]}"] = float(words[1].removeprefix("avg10="))
             except (IndexError, ValueError):
                 continue
     return found
@@ -51,4 +57,15 @@ def read_times(root: Path, tids: Collection[int]) -> Mapping[int, ThreadTimes]:
             found[tid] = ThreadTimes(int(words[0]), int(words[1]))
         except (OSError, ValueError, IndexError):
             continue
+    return found
+
+
+def read_swapped(root: Path, pids: Collection[int]) -> Mapping[int, int]:
+    """The swapped KiB of these processes (VmSwap); a process that has ended is left out."""
+    found = {}
+    for pid in pids:
+        for line in (files.text(root / "proc" / str(pid) / "status") or "").splitlines():
+            name, _, value = line.partition(":")
+            if name == "VmSwap" and value.split()[:1] and value.split()[0].isdecimal():
+                found[pid] = int(value.split()[0])
     return found

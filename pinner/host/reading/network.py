@@ -15,6 +15,7 @@ MAX_SOCKETS = 1024
 """The sockets with the most drops are kept."""
 _PROTOCOLS = ("Udp", "UdpLite", "Udp6", "Tcp", "TcpExt", "Ip")
 _VMSTAT = ("pswpin", "pswpout", "numa_pages_migrated", "numa_hint_faults", "compact_stall", "allocstall_normal")
+_MEMINFO = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
 _CPU_FIELD = 12
 """The column of softnet_stat that has the CPU's number, since Linux 5.10."""
 
@@ -34,7 +35,7 @@ def read_softnet(root: Path) -> tuple[SoftnetCpu, ...]:
 
 
 def read_counters(root: Path) -> Mapping[str, int]:
-    """The counters by name, as nstat writes them (UdpRcvbufErrors), and those of /proc/vmstat."""
+    """The counters by name, as nstat writes them (UdpRcvbufErrors), and those of /proc/vmstat and /proc/meminfo."""
     folder = root / "proc/net"
     texts = (files.text(folder / name) or "" for name in ("snmp", "netstat"))
     found = dict(chain.from_iterable(map(_tables, texts)))
@@ -46,6 +47,10 @@ def read_counters(root: Path) -> Mapping[str, int]:
         name, _, value = line.partition(" ")
         if name in _VMSTAT and value.isdecimal():
             found[name] = int(value)
+    for line in (files.text(root / "proc/meminfo") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name in _MEMINFO and value.split()[:1] and value.split()[0].isdecimal():
+            found[name] = int(value.split()[0])
     return found
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from check_table import DOCUMENT, expected
 from support.check_cases_cpus import CASES as CPUS
+from support.check_cases_hosts import CASES as HOSTS
 from support.check_cases_network import CASES as NETWORK
 from support.readings import codes, counted, findings, nic, placed, reading
 
@@ -13,7 +14,7 @@ from pinner.model.check import Evidence, Found, HostCheck, Subject
 from pinner.model.reading import HostReading, HostSample
 from pinner.service.findings import HostChecker, installed
 
-CASES = {**NETWORK, **CPUS}
+CASES = {**NETWORK, **CPUS, **HOSTS}
 UNREADABLE = {check.code for check in installed() if check.severity == "unknown"}
 """Checks that only say what is not known. They have tests of their own."""
 

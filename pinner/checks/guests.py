@@ -1,0 +1,283 @@
+"""Guests: disks, NUMA cells, weights, migrations and managers. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from pinner.checks.common import ROOT, emulator_cpus, host_subject, housekeeping, restricted, vcpu_cpus
+from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.guest import Guest
+from pinner.model.process import Process
+from pinner.model.reading import HostReading
+
+BUSY_EMULATOR = 30.0
+"""Per cent of one CPU: above it, QEMU's main loop is busy."""
+UNEQUAL = 4.0
+"""The weight for each vCPU of one guest over that of another: four times as much CPU time when both want it."""
+MIGRATION = ("live_migration", "multifdsend", "multifdrecv", "mig/")
+"""The first letters of the names of QEMU's migration threads."""
+CPUTUNE = "libvirt: formatdomain.html (cputune)"
+
+
+def _no_iothread(reading: HostReading) -> Iterator[Found]:
+    before, now = reading.before, reading.now
+    for guest in reading.snapshot.guests if before else ():
+        first, last = before.threads.get(guest.pid) if before else None, now.threads.get(guest.pid)
+        if guest.iothreads or not first or not last or last.run_ns < first.run_ns:
+            continue
+        load = 100 * (last.run_ns - first.run_ns) / (reading.seconds * 1e9)
+        if load >= BUSY_EMULATOR:
+            yield Found(
+                Subject("guest", guest.name),
+                f"QEMU's main loop of guest {guest.name} uses {load:.3g} % of a CPU, and the guest has no iothread",
+                (Evidence("main loop", load, "%"), Evidence("iothreads", 0)),
+                (
+                    Remedy("<iothreads>1</iothreads>", f"the domain XML of {guest.name}", "guest restart"),
+                    Remedy("<driver iothread='1'/>", f"the domain XML of {guest.name}, each disk", "guest restart"),
+                ),
+            )
+
+
+def _no_cells(reading: HostReading) -> Iterator[Found]:
+    for guest in reading.snapshot.guests:
+        nodes = _nodes(reading, restricted((vcpu.thread for vcpu in guest.vcpus if vcpu.thread), reading.snapshot))
+        if len(nodes) > 1 and len(guest.numa.cells) < 2 and len(guest.vcpus) > 1:
+            yield Found(
+                Subject("guest", guest.name),
+                f"guest {guest.name} runs on {len(nodes)} nodes, and sees one",
+                (
+                    Evidence("nodes", ",".join(map(str, sorted(nodes)))),
+                    Evidence("cells", len(guest.numa.cells)),
+                    Evidence("vCPUs", len(guest.vcpus)),
+                ),
+                (
+                    Remedy(f"hw:numa_nodes={len(nodes)}", "the flavor in Nova", "guest restart"),
+                    Remedy("pinner plan --strategy numa-local", "as root, then pinner apply PLAN_ID"),
+                ),
+            )
+
+
+def _nodes(reading: HostReading, cpus: CpuSet) -> set[int]:
+    return {cpu.node for cpu in reading.snapshot.topology.cpus if cpu.id in cpus and cpu.node is not None}
+
+
+def _wrong_cells(reading: HostReading) -> Iterator[Found]:
+    """Cells whose memory is bound to one node, and whose vCPUs are placed on others."""
+    for guest in reading.snapshot.guests:
+        for cell in guest.numa.cells:
+            threads = (vcpu.thread for vcpu in guest.vcpus if vcpu.id in cell.vcpus and vcpu.thread)
+            nodes = _nodes(reading, restricted(threads, reading.snapshot))
+            bound = set(cell.memory.nodes) if cell.memory else set()
+            if nodes and bound and not nodes & bound:
+                yield Found(
+                    Subject("guest", guest.name),
+                    f"cell {cell.id} of guest {guest.name} has memory of node {min(bound)} and vCPUs on {min(nodes)}",
+                    (
+                        Evidence("nodes of the memory", ",".join(map(str, sorted(bound)))),
+                        Evidence("nodes of the vCPUs", ",".join(map(str, sorted(nodes)))),
+                    ),
+                    (Remedy("pinner plan --strategy numa-local", "as root, then pinner apply PLAN_ID"),),
+                )
+
+
+def _weights(reading: HostReading) -> Iterator[Found]:
+    """Guests that share CPUs, of which one gets many times the CPU time of another."""
+    shares = [share for guest in reading.snapshot.guests if (share := _share(reading, guest)) is not None]
+    for (low, poor), (high, rich) in ((min(shares), max(shares)),) if len(shares) > 1 else ():
+        if high / low < UNEQUAL:
+            continue
+        guests = {guest.name: guest for guest in reading.snapshot.guests}
+        both = _cpus(guests[poor]) & _cpus(guests[rich])
+        if both:
+            yield Found(
+                Subject("guest", poor),
+                f"guest {rich} gets {high / low:.3g} times the CPU time of guest {poor} for each vCPU",
+                (
+                    Evidence(f"weight per vCPU of {rich}", high),
+                    Evidence(f"weight per vCPU of {poor}", low),
+                    Evidence("CPUs of both", str(both)),
+                ),
+                (
+                    Remedy(
+                        f"virsh schedinfo {guests[poor].uuid} --live cpu_shares="
+                        f"{max(round(high * len(guests[poor].vcpus)), 1)}",
+                        ROOT,
+                    ),
+                ),
+            )
+
+
+def _share(reading: HostReading, guest: Guest) -> tuple[float, str] | None:
+    """The weight for each vCPU; None where the kernel shows no weight, or the guest shares no CPU."""
+    weights = [reading.now.weights[group.path] for group in guest.cgroups if group.path in reading.now.weights]
+    if not weights or not guest.vcpus or not _cpus(guest):
+        return None
+    return weights[0] / len(guest.vcpus), guest.name
+
+
+def _cpus(guest: Guest) -> CpuSet:
+    """The CPUs of vCPUs that have several."""
+    return union(vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread and len(vcpu.thread.affinity) > 1)
+
+
+def _migration(reading: HostReading) -> Iterator[Found]:
+    vcpus, emulators = vcpu_cpus(reading.snapshot), emulator_cpus(reading.snapshot)
+    for guest in reading.snapshot.guests:
+        moving = [each for each in guest.emulator.threads if each.name.startswith(MIGRATION)]
+        cpus = union(thread.affinity for thread in moving)
+        if moving and ((len(cpus) < len(moving) and cpus <= emulators) or cpus & vcpus):
+            free = housekeeping(reading.snapshot)
+            yield Found(
+                Subject("guest", guest.name),
+                f"{len(moving)} migration threads of guest {guest.name} share CPUs {cpus} with guests",
+                (Evidence("migration threads", len(moving)), Evidence("their CPUs", str(cpus))),
+                tuple(Remedy(f"taskset -pc {free} {thread.tid}", ROOT) for thread in moving) if free else (),
+            )
+
+
+def _overlap(reading: HostReading) -> Iterator[Found]:
+    owners: defaultdict[int, list[Guest]] = defaultdict(list)
+    for guest in reading.snapshot.guests:
+        for cpu in _own(guest):
+            owners[cpu].append(guest)
+    groups: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for cpu, guests in owners.items():
+        if len(guests) > 1:
+            groups[tuple(sorted(guest.name for guest in guests))].append(cpu)
+    for names, ids in sorted(groups.items()):
+        cpus = CpuSet.of(ids)
+        managers = {bool(guest.nova) for guest in reading.snapshot.guests if guest.name in names}
+        yield Found(
+            Subject("cpu", str(cpus)),
+            f"guests {' and '.join(names)} have the same CPUs {cpus} for themselves",
+            (
+                Evidence("CPUs", str(cpus)),
+                Evidence("guests", len(names)),
+                Evidence("managers", "Nova and another" if len(managers) > 1 else "one"),
+            ),
+            (Remedy("pinner plan --strategy isolated", "as root, then pinner apply PLAN_ID"),),
+        )
+
+
+def _own(guest: Guest) -> CpuSet:
+    return CpuSet.of(
+        cpu
+        for vcpu in guest.vcpus
+        if vcpu.thread and len(vcpu.thread.affinity) == 1 and cpu_is_own(guest)
+        for cpu in vcpu.thread.affinity
+    )
+
+
+def cpu_is_own(guest: Guest) -> bool:
+    """Whether single CPUs of the guest are meant for it alone: pinner also gives guests pools of one CPU."""
+    return not guest.pooled
+
+
+def _foreign(reading: HostReading) -> Iterator[Found]:
+    """Guests that libvirt does not know, on CPUs of placed guests."""
+    known = {guest.pid for guest in reading.snapshot.guests}
+    placed = vcpu_cpus(reading.snapshot) | reading.snapshot.dedicated
+    for process in reading.snapshot.processes:
+        if process.immovable_reason != "guest" or process.kernel or process.pid in known:
+            continue
+        if both := union(thread.affinity for thread in process.threads) & placed:
+            yield _unknown_guest(process, both, reading)
+
+
+def _unknown_guest(process: Process, both: CpuSet, reading: HostReading) -> Found:
+    free = housekeeping(reading.snapshot)
+    return Found(
+        Subject("process", f"{process.name} ({process.pid})"),
+        f"a guest that libvirt does not know, process {process.pid}, may use the guests' CPUs {both}",
+        (Evidence("threads", len(process.threads)), Evidence("shared CPUs", str(both)), Evidence("unit", process.unit)),
+        (Remedy(f"taskset -apc {free} {process.pid}", ROOT),) if free else (),
+    )
+
+
+def _unread(reading: HostReading) -> Iterator[Found]:
+    for guest in reading.snapshot.guests:
+        if guest.unread:
+            why = f"libvirt does not describe guest {guest.name}: {guest.unread}"
+            yield Found(Subject("guest", guest.name), f"not known, because {why}", (Evidence("reason", why),))
+
+
+def _not_sampled(reading: HostReading) -> Iterator[Found]:
+    for what, why in reading.now.unread.items():
+        reason = f"{what} cannot be read: {why}"
+        yield Found(host_subject(reading), f"not known, because {reason}", (Evidence("reason", reason),))
+
+
+CHECKS = (
+    HostCheck(
+        code="guest-without-iothread",
+        severity="warning",
+        summary=f"QEMU's main loop is busy ({BUSY_EMULATOR:g} % of a CPU), and the guest has no iothread",
+        why="all disks and the monitor share this one thread",
+        source="libvirt: formatdomain.html (iothreads)",
+        find=_no_iothread,
+    ),
+    HostCheck(
+        code="guest-without-cells",
+        severity="warning",
+        summary="a guest runs on several nodes and sees one",
+        why="the guest's kernel cannot keep a program beside its memory",
+        source="libvirt: formatdomain.html (cpu numa)",
+        find=_no_cells,
+    ),
+    HostCheck(
+        code="guest-cells-contradict",
+        severity="warning",
+        summary="vCPUs of a cell are placed on another node than the cell's memory",
+        why="the guest's kernel takes remote memory for local",
+        source="libvirt: formatdomain.html (numatune memnode)",
+        find=_wrong_cells,
+    ),
+    HostCheck(
+        code="guest-weights-differ",
+        severity="warning",
+        summary=f"a guest gets {UNEQUAL:g} times the CPU time of another on the same CPUs",
+        why="the guest with the smaller weight waits whenever the other one wants the CPU",
+        source=f"{CPUTUNE} shares; Linux: Documentation/admin-guide/cgroup-v2.rst (cpu.weight)",
+        find=_weights,
+    ),
+    HostCheck(
+        code="migration-on-guest-cpus",
+        severity="warning",
+        summary="migration threads crowd the CPUs of emulators or vCPUs",
+        why="each of up to eight threads copies memory at full speed, and the guest's own devices wait",
+        source="QEMU: docs/devel/migration (multifd)",
+        find=_migration,
+    ),
+    HostCheck(
+        code="vcpus-overlap",
+        severity="critical",
+        summary="two guests have the same CPUs for themselves",
+        why="each gets half of the time, and neither manager knows of the other guest",
+        source="OpenStack Nova: admin/cpu-topologies.html (dedicated CPUs)",
+        find=_overlap,
+    ),
+    HostCheck(
+        code="foreign-guest",
+        severity="warning",
+        summary="a guest that libvirt does not know may use CPUs of placed guests",
+        why="another manager's guest takes time from guests whose CPUs count as their own",
+        source="Linux: sched_setaffinity(2)",
+        find=_foreign,
+    ),
+    HostCheck(
+        code="guest-not-read",
+        severity="unknown",
+        summary="libvirt does not describe a guest",
+        why="no check of guests covers it",
+        source="pinner",
+        find=_unread,
+    ),
+    HostCheck(
+        code="host-not-read",
+        severity="unknown",
+        summary="a part of the host's counters cannot be read",
+        why="the checks that need it find nothing",
+        source="pinner",
+        find=_not_sampled,
+    ),
+)

@@ -1,0 +1,120 @@
+"""The host itself: who else places threads, pressure, and the room for pinner's journal. Pure."""
+
+from collections.abc import Iterator
+
+from pinner.checks.common import command, host_subject, housekeeping, roles
+from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
+from pinner.model.cpuset import union
+from pinner.model.reading import HostReading
+
+PLACERS = {
+    "numad": "it moves guests' threads and memory",
+    "tuned": "its profiles may set the affinity of the same threads",
+    "ksmtuned": "it switches KSM on when memory is short",
+    "cpuset": "it moves threads between cpusets",
+    "auto-cpufreq": "it changes the governors",
+}
+"""Programs that change what pinner places, and how."""
+PRESSURE, PRESSURE_CRITICAL = 10.0, 25.0
+FULL_PERCENT, FULL_KIB = 5.0, 100 * 1024
+PSI = "Linux: Documentation/accounting/psi.rst"
+
+
+def _placers(reading: HostReading) -> Iterator[Found]:
+    for process in reading.snapshot.processes:
+        if not process.kernel and (why := PLACERS.get(process.name)):
+            yield Found(
+                Subject("process", f"{process.name} ({process.pid})"),
+                f"{process.name} runs: {why}",
+                (Evidence("process", process.pid), Evidence("unit", process.unit)),
+                (command(f"systemctl disable --now {process.name}.service"),),
+            )
+
+
+def _another_pinner(reading: HostReading) -> Iterator[Found]:
+    for process in reading.snapshot.processes:
+        is_agent = "pinner serve" in process.command or "pinner-agent" in process.command
+        if is_agent and process.immovable_reason != "pinner" and not process.kernel:
+            yield Found(
+                Subject("process", f"{process.name} ({process.pid})"),
+                f"another pinner runs as process {process.pid}",
+                (Evidence("process", process.pid), Evidence("unit", process.unit)),
+                (command(f"systemctl disable --now {process.unit or 'pinner.service'}"),),
+            )
+
+
+def _pressure(reading: HostReading) -> Iterator[Found]:
+    stalled = reading.now.pressure.get("system.slice.cpu.some")
+    if stalled is None or stalled < PRESSURE:
+        return
+    free = housekeeping(reading.snapshot)
+    guests = union(cpus for _, cpus in roles(reading.snapshot))
+    yield Found(
+        host_subject(reading),
+        f"services of the host wait for a CPU in {stalled:.3g} % of the time",
+        (
+            Evidence("cpu pressure of system.slice", stalled, "%"),
+            Evidence("CPUs without guests", str(free)),
+            Evidence("CPUs of guests", str(guests)),
+        ),
+        (
+            Remedy("pinner plan --minimum-cores 2", "as root, then pinner apply PLAN_ID"),
+            command("systemctl set-property system.slice CPUWeight=1000"),
+        ),
+        "critical" if stalled >= PRESSURE_CRITICAL else None,
+    )
+
+
+def _full(reading: HostReading) -> Iterator[Found]:
+    for storage in reading.now.storage:
+        percent = 100 * storage.free_kib / max(storage.total_kib, 1)
+        if storage.free_kib < FULL_KIB or percent < FULL_PERCENT:
+            yield Found(
+                host_subject(reading),
+                f"the file system of {storage.folder} has {storage.free_kib} KiB left",
+                (
+                    Evidence("free", storage.free_kib, "KiB"),
+                    Evidence("share", percent, "%"),
+                    Evidence("size", storage.total_kib, "KiB"),
+                ),
+                (command("journalctl --vacuum-size=200M"),),
+                "critical" if storage.free_kib < FULL_KIB else None,
+            )
+
+
+CHECKS = (
+    HostCheck(
+        code="placer-running",
+        severity="warning",
+        summary="another program places threads or memory",
+        why="it changes what pinner has placed, and each run of pinner changes it back",
+        source="tuned(8), numad(8)",
+        find=_placers,
+    ),
+    HostCheck(
+        code="another-pinner",
+        severity="critical",
+        summary="another pinner runs on the host",
+        why="two journals do not know of each other's changes, and an undo gives back the wrong masks",
+        source="pinner",
+        find=_another_pinner,
+    ),
+    HostCheck(
+        code="housekeeping-pressure",
+        severity="warning",
+        summary=f"services of the host wait for a CPU {PRESSURE:g} % of the time or more",
+        why="libvirt, storage and network daemons wait, and with them the guests that they serve",
+        source=PSI,
+        find=_pressure,
+        critical=f"{PRESSURE_CRITICAL:g} % or more",
+    ),
+    HostCheck(
+        code="journal-disk-full",
+        severity="warning",
+        summary=f"the file system of pinner's journal has less than {FULL_PERCENT:g} % left",
+        why="pinner writes its journal before each change: without room it can change nothing, and undo is at risk",
+        source="pinner",
+        find=_full,
+        critical=f"less than {FULL_KIB // 1024} MiB",
+    ),
+)

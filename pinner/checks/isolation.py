@@ -1,0 +1,300 @@
+"""Mistakes of isolation: arguments that miss each other, and work on CPUs that should be alone. Pure."""
+
+import re
+from collections.abc import Iterator
+
+from pinner.checks.common import (
+    MANY,
+    argument_cpus,
+    arguments,
+    command,
+    host_subject,
+    housekeeping,
+    kernel_argument,
+    restricted,
+)
+from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.process import Process
+from pinner.model.reading import HostReading
+
+PARAMETERS = "Linux: Documentation/admin-guide/kernel-parameters.txt"
+ISOLATION = "Linux: Documentation/admin-guide/cpu-isolation.rst"
+FIXED_MASKS = (7, 0)
+"""The first Linux that keeps the masks of unbound kernel threads when a partition changes."""
+_OF_NODE = re.compile(r"(?:kswapd|kcompactd)(\d{1,5})", re.ASCII)
+_QUEUE = re.compile(r"(nvme\d+)q(\d+)", re.ASCII)
+_RELEASE = re.compile(r"(\d{1,6})\.(\d{1,6})", re.ASCII)
+
+
+def _line(reading: HostReading) -> str:
+    return reading.snapshot.topology.kernel.command_line
+
+
+def _no_nohz(reading: HostReading) -> Iterator[Found]:
+    topology = reading.snapshot.topology
+    if without := topology.isolated - topology.nohz_full:
+        yield Found(
+            Subject("cpu", str(without)),
+            f"isolated CPUs {without} keep their timer tick",
+            (Evidence("isolated", str(topology.isolated)), Evidence("nohz_full", str(topology.nohz_full))),
+            (kernel_argument(f"nohz_full={topology.isolated}"),),
+        )
+
+
+def _no_nocbs(reading: HostReading) -> Iterator[Found]:
+    topology = reading.snapshot.topology
+    # nohz_full makes its CPUs rcu_nocbs CPUs, too.
+    offloaded = argument_cpus(_line(reading), "rcu_nocbs") | topology.nohz_full
+    if arguments(_line(reading)).get("rcu_nocbs") != "all" and (without := topology.isolated - offloaded):
+        yield Found(
+            Subject("cpu", str(without)),
+            f"isolated CPUs {without} run the kernel's RCU callbacks",
+            (Evidence("isolated", str(topology.isolated)), Evidence("rcu_nocbs", str(offloaded))),
+            (kernel_argument(f"rcu_nocbs={topology.isolated}"),),
+        )
+
+
+def _not_isolated(reading: HostReading) -> Iterator[Found]:
+    topology = reading.snapshot.topology
+    if without := topology.nohz_full - topology.isolated:
+        yield Found(
+            Subject("cpu", str(without)),
+            f"CPUs {without} have nohz_full, and the scheduler balances load onto them",
+            (Evidence("nohz_full", str(topology.nohz_full)), Evidence("isolated", str(topology.isolated))),
+            (kernel_argument(f"isolcpus=managed_irq,domain,{topology.nohz_full}"),),
+        )
+
+
+def _unbound(reading: HostReading) -> Iterator[Found]:
+    topology = reading.snapshot.topology
+    if both := topology.kernel.unbound & topology.isolated:
+        mask = (topology.kernel.unbound - topology.isolated).mask()
+        yield Found(
+            Subject("cpu", str(both)),
+            f"unbound work queues of the kernel may use isolated CPUs {both}",
+            (Evidence("work queues", str(topology.kernel.unbound)), Evidence("isolated", str(topology.isolated))),
+            (command(f"echo {mask} > /sys/devices/virtual/workqueue/cpumask"),),
+        )
+
+
+def _kernel_threads(reading: HostReading) -> Iterator[Process]:
+    """The kernel threads that could run elsewhere."""
+    for process in reading.snapshot.processes:
+        movable = any(thread.immovable_reason != "per-cpu" for thread in process.threads)
+        if process.kernel and movable and not process.immovable_reason:
+            yield process
+
+
+def _kthreads(reading: HostReading) -> Iterator[Found]:
+    isolated, ran = reading.snapshot.topology.isolated, 0
+    wrong = [each for each in _kernel_threads(reading) if each.threads[0].affinity & isolated]
+    if not wrong:
+        return
+    before = reading.before.threads if reading.before else {}
+    for process in wrong:
+        first, last = before.get(process.pid), reading.now.threads.get(process.pid)
+        ran += bool(first and last and last.run_ns > first.run_ns)
+    free = housekeeping(reading.snapshot)
+    yield Found(
+        Subject("cpu", str(union(each.threads[0].affinity & isolated for each in wrong))),
+        f"{len(wrong)} kernel threads may run on isolated CPUs, {wrong[0].name} for one",
+        (
+            Evidence("kernel threads", len(wrong)),
+            Evidence("ran in the sample", ran),
+            Evidence("isolated", str(isolated)),
+        ),
+        tuple(command(f"taskset -pc {free} {each.pid}") for each in wrong[:MANY]) if free else (),
+    )
+
+
+def _floating(reading: HostReading) -> Iterator[Found]:
+    isolated = reading.snapshot.topology.isolated
+    for guest in reading.snapshot.guests:
+        threads = [vcpu.thread for vcpu in guest.vcpus if vcpu.thread]
+        wrong = [each for each in threads if each.affinity & isolated and len(each.affinity) > 1]
+        if wrong:
+            both = union(thread.affinity & isolated for thread in wrong)
+            yield Found(
+                Subject("guest", guest.name),
+                f"{len(wrong)} vCPUs of guest {guest.name} have several CPUs, and CPUs {both} of them are isolated",
+                (Evidence("vCPUs", len(wrong)), Evidence("isolated CPUs", str(both))),
+                (
+                    Remedy("pinner plan --strategy isolated", "as root, then pinner apply PLAN_ID"),
+                    Remedy(f"cpu_shared_set = {reading.snapshot.baseline - isolated}", "nova.conf [compute]"),
+                ),
+            )
+
+
+def _ignored(reading: HostReading) -> Iterator[Found]:
+    topology, line = reading.snapshot.topology, _line(reading)
+    known = topology.online | topology.offline
+    if not line or not known:
+        return
+    for name, active in (("nohz_full", topology.nohz_full), ("isolcpus", topology.isolated)):
+        asked = argument_cpus(line, name) & known
+        flags = arguments(line).get(name, "").split(",")
+        if name == "isolcpus" and "domain" not in flags and {"nohz", "managed_irq"} & set(flags):
+            continue  # it does not ask for isolation from the load balancing
+        if asked and not active:
+            yield Found(
+                host_subject(reading),
+                f"the boot asked for {name}={asked}, and this kernel has no such CPUs",
+                (Evidence(name, str(asked)), Evidence("in force", str(active)), _release_of(reading)),
+                (Remedy(f"zgrep -E 'NO_HZ_FULL|CPU_ISOLATION' /boot/config-{topology.kernel.release}", "as any user"),),
+            )
+    for name in ("isolcpus", "nohz_full", "rcu_nocbs"):
+        if absent := argument_cpus(line, name) - known:
+            yield Found(
+                host_subject(reading),
+                f"the argument {name} has CPUs {absent}, which the host does not have",
+                (Evidence(name, str(absent)), Evidence("CPUs of the host", str(known))),
+                (kernel_argument(f"{name}={argument_cpus(line, name) & known}"),),
+            )
+
+
+def _release_of(reading: HostReading) -> Evidence:
+    return Evidence("kernel", reading.snapshot.topology.kernel.release)
+
+
+def _overwritten(reading: HostReading) -> Iterator[Found]:
+    """kswapd and kcompactd that may run off their node: a change of a partition overwrote their masks."""
+    topology = reading.snapshot.topology
+    release = _RELEASE.match(topology.kernel.release)
+    if release is None or (int(release[1]), int(release[2])) >= FIXED_MASKS or len(topology.nodes) < 2:
+        return
+    cpus_of = {node.id: node.cpus - topology.isolated for node in topology.nodes}
+    for process in _kernel_threads(reading):
+        named = _OF_NODE.fullmatch(process.name)
+        home = cpus_of.get(int(named[1]), CpuSet()) if named else CpuSet()
+        if home and (away := process.threads[0].affinity - home - topology.isolated):
+            yield Found(
+                Subject("process", f"{process.name} ({process.pid})"),
+                f"{process.name} may run on CPUs {away} of other nodes",
+                (Evidence("affinity", str(process.threads[0].affinity)), Evidence("its node", str(home))),
+                (command(f"taskset -pc {home} {process.pid}"),),
+            )
+
+
+def _nvme(reading: HostReading) -> Iterator[Found]:
+    if "managed_irq" not in arguments(_line(reading)).get("isolcpus", "").split(","):
+        return
+    queues: dict[str, int] = {}
+    for irq in reading.now.irqs:
+        for disk, number in _QUEUE.findall(irq.name):
+            queues[disk] = queues.get(disk, 0) + (number != "0")
+    online = reading.snapshot.topology.online
+    free = len(online - argument_cpus(_line(reading), "isolcpus"))
+    for disk, count in sorted(queues.items()):
+        if 0 < count <= free < len(online):
+            yield Found(
+                Subject("device", disk),
+                f"{disk} has {count} queues for {len(online)} CPUs, because isolcpus=managed_irq keeps {free} CPUs",
+                (Evidence("queues", count), Evidence("CPUs", len(online)), Evidence("CPUs without isolation", free)),
+                (Remedy("<iothreads>2</iothreads>, pinned to housekeeping CPUs", "the domain XML", "guest restart"),),
+            )
+
+
+def _realtime_emulator(reading: HostReading) -> Iterator[Found]:
+    """Real-time vCPUs on a CPU that emulator threads need: QEMU's own threads never run."""
+    for guest in reading.snapshot.guests:
+        realtime = CpuSet.of(
+            cpu
+            for vcpu in guest.vcpus
+            if vcpu.thread and vcpu.thread.realtime and len(vcpu.thread.affinity) == 1
+            for cpu in vcpu.thread.affinity
+        )
+        emulator = restricted(guest.emulator.threads, reading.snapshot)
+        if realtime and emulator and emulator <= realtime:
+            free = housekeeping(reading.snapshot)
+            yield Found(
+                Subject("guest", guest.name),
+                f"emulator threads of guest {guest.name} have only CPUs {emulator}, where real-time vCPUs run",
+                (Evidence("emulator", str(emulator)), Evidence("real-time vCPUs", str(realtime))),
+                (command(f"virsh emulatorpin {guest.uuid} {free} --live"),) if free else (),
+            )
+
+
+CHECKS = (
+    HostCheck(
+        code="isolation-without-nohz",
+        severity="warning",
+        summary="isolated CPUs keep their timer tick",
+        why="the tick stops a vCPU up to a thousand times a second, though nothing else runs on its CPU",
+        source=ISOLATION,
+        find=_no_nohz,
+    ),
+    HostCheck(
+        code="isolation-without-nocbs",
+        severity="warning",
+        summary="isolated CPUs run RCU callbacks",
+        why="the kernel's callbacks run in the time of the vCPU on that CPU",
+        source=f"{PARAMETERS} (rcu_nocbs)",
+        find=_no_nocbs,
+    ),
+    HostCheck(
+        code="nohz-without-isolation",
+        severity="warning",
+        summary="CPUs have nohz_full, and the scheduler uses them for any load",
+        why="with two tasks on a CPU the tick is back, and nohz_full makes each entry to the kernel slower",
+        source=f"{PARAMETERS} (nohz_full)",
+        find=_not_isolated,
+    ),
+    HostCheck(
+        code="workqueue-on-isolated",
+        severity="warning",
+        summary="unbound work queues may use isolated CPUs",
+        why="the kernel's deferred work runs in the time of the vCPU on that CPU",
+        source="Linux: Documentation/core-api/workqueue.rst",
+        find=_unbound,
+    ),
+    HostCheck(
+        code="kthreads-on-isolated",
+        severity="warning",
+        summary="kernel threads may run on isolated CPUs",
+        why="they run in the time of the vCPU on that CPU",
+        source=ISOLATION,
+        find=_kthreads,
+    ),
+    HostCheck(
+        code="floating-guest-on-isolated",
+        severity="critical",
+        summary="vCPUs with several CPUs may use isolated ones",
+        why="nothing balances load on isolated CPUs: all these vCPUs gather on one CPU while others are idle",
+        source=f"{PARAMETERS} (isolcpus)",
+        find=_floating,
+    ),
+    HostCheck(
+        code="kernel-arguments-ignored",
+        severity="warning",
+        summary="the kernel ignores arguments of its command line",
+        why="the CPUs are not isolated as their owner believes",
+        source=PARAMETERS,
+        find=_ignored,
+    ),
+    HostCheck(
+        code="kthread-masks-overwritten",
+        severity="warning",
+        summary="kernel threads of a node may run on other nodes",
+        why="before Linux 7.0, a change of a cpuset partition overwrites the masks of kswapd and kcompactd: they then "
+        "reclaim memory from another node, on CPUs of guests",
+        source="Linux: Documentation/admin-guide/cgroup-v2.rst (cpuset.cpus.partition)",
+        find=_overwritten,
+    ),
+    HostCheck(
+        code="nvme-queues-cut",
+        severity="warning",
+        summary="an NVMe disk has as few queues as the host has CPUs without isolation",
+        why="isolcpus=managed_irq leaves the isolated CPUs no queues: all vCPUs share those of the housekeeping CPUs",
+        source=f"{PARAMETERS} (isolcpus=managed_irq)",
+        find=_nvme,
+    ),
+    HostCheck(
+        code="realtime-starves-emulator",
+        severity="critical",
+        summary="emulator threads have only CPUs with real-time vCPUs",
+        why="a real-time vCPU that polls never lets QEMU's own threads run: the guest's boot does not end",
+        source="libvirt: formatdomain.html (vcpusched, emulatorpin)",
+        find=_realtime_emulator,
+    ),
+)

@@ -1,0 +1,239 @@
+"""Nova's CPU sets against the kernel's arguments, systemd's CPUAffinity and Open vSwitch. Pure.
+
+`pinner nova check` finds what keeps Nova from starting; these checks, what lets guests and the host disturb each other.
+"""
+
+from collections.abc import Iterator
+
+from pinner.checks.common import argument_cpus, host_subject
+from pinner.model.check import Evidence, Found, HostCheck, Remedy
+from pinner.model.cpuset import CpuSet
+from pinner.model.reading import HostReading
+from pinner.model.snapshot import Snapshot
+
+FEW_CPUS, FEW_PERCENT = 5, 5.0
+TOPOLOGIES = "OpenStack Nova: admin/cpu-topologies.html"
+COMPUTE = "nova.conf [compute]"
+
+
+def _isolcpus(snapshot: Snapshot) -> CpuSet:
+    return argument_cpus(snapshot.topology.kernel.command_line, "isolcpus") & snapshot.topology.online
+
+
+def _system_affinity(snapshot: Snapshot) -> CpuSet:
+    """systemd's CPUAffinity, by the affinity of process 1; empty where process 1 is not restricted."""
+    whole = snapshot.topology.online - snapshot.topology.isolated
+    return CpuSet() if whole == snapshot.baseline else snapshot.baseline
+
+
+def _mixed(reading: HostReading) -> Iterator[Found]:
+    snapshot = reading.snapshot
+    by_kernel, system = snapshot.dedicated & _isolcpus(snapshot), _system_affinity(snapshot)
+    by_systemd = snapshot.dedicated - by_kernel - system if system else CpuSet()
+    if by_kernel and by_systemd:
+        yield Found(
+            host_subject(reading),
+            f"isolcpus frees CPUs {by_kernel} of cpu_dedicated_set, and CPUAffinity frees CPUs {by_systemd}",
+            (Evidence("by isolcpus", str(by_kernel)), Evidence("by CPUAffinity", str(by_systemd))),
+            (Remedy(f"isolcpus={snapshot.dedicated}", "the kernel's command line", "reboot"),),
+        )
+
+
+def _shared_isolated(reading: HostReading) -> Iterator[Found]:
+    snapshot = reading.snapshot
+    if both := snapshot.shared & (_isolcpus(snapshot) | snapshot.topology.isolated):
+        yield Found(
+            host_subject(reading),
+            f"CPUs {both} of cpu_shared_set are isolated",
+            (Evidence("cpu_shared_set", str(snapshot.shared)), Evidence("isolated", str(both))),
+            (Remedy(f"cpu_shared_set = {snapshot.shared - both}", COMPUTE),),
+        )
+
+
+def _sets_overlap(reading: HostReading) -> Iterator[Found]:
+    snapshot = reading.snapshot
+    if both := snapshot.shared & snapshot.dedicated:
+        yield Found(
+            host_subject(reading),
+            f"CPUs {both} are in cpu_shared_set and in cpu_dedicated_set",
+            (
+                Evidence("cpu_shared_set", str(snapshot.shared)),
+                Evidence("cpu_dedicated_set", str(snapshot.dedicated)),
+            ),
+            (Remedy(f"cpu_shared_set = {snapshot.shared - both}", COMPUTE),),
+        )
+
+
+def _affinity_isolated(reading: HostReading) -> Iterator[Found]:
+    snapshot = reading.snapshot
+    if both := _system_affinity(snapshot) & (_isolcpus(snapshot) | snapshot.topology.isolated):
+        rest = snapshot.baseline - both or snapshot.topology.online - both
+        yield Found(
+            host_subject(reading),
+            f"CPUAffinity lets every service use the isolated CPUs {both}",
+            (Evidence("CPUAffinity", str(snapshot.baseline)), Evidence("isolated", str(both))),
+            (Remedy(f"CPUAffinity={rest}", "/etc/systemd/system.conf [Manager]", "reboot"),),
+        )
+
+
+def _few(reading: HostReading) -> Iterator[Found]:
+    snapshot = reading.snapshot
+    online = snapshot.topology.online
+    left = online - snapshot.dedicated - snapshot.topology.isolated
+    percent = 100 * len(left) / max(len(online), 1)
+    if snapshot.dedicated and (len(left) < FEW_CPUS or percent < FEW_PERCENT):
+        yield Found(
+            host_subject(reading),
+            f"{len(left)} of {len(online)} CPUs are left for the host, emulator threads and all other guests",
+            (Evidence("CPUs left", len(left)), Evidence("share", percent, "%"), Evidence("online CPUs", len(online))),
+            (Remedy(f"cpu_dedicated_set = {_smaller(snapshot)}", COMPUTE),),
+        )
+
+
+def _smaller(snapshot: Snapshot) -> CpuSet:
+    """The dedicated set without the cores of its first CPUs, so that FEW_CPUS are left if possible."""
+    online = snapshot.topology.online
+    wanted = max(FEW_CPUS, round(len(online) * FEW_PERCENT / 100))
+    kept = snapshot.dedicated
+    for cpu in snapshot.topology.cpus:
+        if len(online - kept - snapshot.topology.isolated) >= wanted or len(kept) <= 1:
+            break
+        kept -= cpu.siblings
+    return kept or snapshot.dedicated
+
+
+def _several_nodes(reading: HostReading) -> Iterator[Found]:
+    snapshot = reading.snapshot
+    here = {cpu.node for cpu in snapshot.topology.cpus if cpu.id in snapshot.dedicated and cpu.node is not None}
+    every = {node.id for node in snapshot.topology.nodes if node.cpus}
+    # A set with CPUs of every node is meant for guests with cells.
+    if 1 < len(here) < len(every):
+        yield Found(
+            host_subject(reading),
+            f"cpu_dedicated_set has CPUs of {len(here)} of {len(every)} nodes",
+            (
+                Evidence("cpu_dedicated_set", str(snapshot.dedicated)),
+                Evidence("nodes", ",".join(map(str, sorted(here)))),
+            ),
+            (Remedy("hw:numa_nodes=1", "the flavors in Nova", "guest restart"),),
+        )
+
+
+def _both_options(reading: HostReading) -> Iterator[Found]:
+    conf = reading.snapshot.nova
+    if conf and conf.pin_set and (conf.dedicated or conf.shared):
+        yield Found(
+            host_subject(reading),
+            "vcpu_pin_set and its successors are both set",
+            (
+                Evidence("vcpu_pin_set", conf.pin_set),
+                Evidence("cpu_dedicated_set", conf.dedicated),
+                Evidence("cpu_shared_set", conf.shared),
+            ),
+            (Remedy("#vcpu_pin_set", "nova.conf [DEFAULT]"),),
+        )
+
+
+def _old_option(reading: HostReading) -> Iterator[Found]:
+    conf = reading.snapshot.nova
+    if conf and conf.pin_set and not (conf.dedicated or conf.shared):
+        yield Found(
+            host_subject(reading),
+            "the old option vcpu_pin_set is used: pinned and floating guests share its CPUs",
+            (Evidence("vcpu_pin_set", conf.pin_set),),
+            (Remedy(f"cpu_shared_set = {conf.pin_set}", COMPUTE),),
+        )
+
+
+def _polling(reading: HostReading) -> Iterator[Found]:
+    snapshot = reading.snapshot
+    ovs = snapshot.ovs
+    if ovs is None:
+        return
+    sets = (("cpu_dedicated_set", snapshot.dedicated), ("cpu_shared_set", snapshot.shared))
+    masks = (("pmd-cpu-mask", ovs.masks.pmd | ovs.polling), ("dpdk-lcore-mask", ovs.masks.lcore))
+    for option, cpus in sets:
+        for name, mask in masks:
+            if both := cpus & mask:
+                yield Found(
+                    host_subject(reading),
+                    f"CPUs {both} of {option} are also those of Open vSwitch's {name}",
+                    (Evidence(option, str(cpus)), Evidence(name, str(mask))),
+                    (Remedy(f"{option} = {cpus - ovs.cpus}", COMPUTE),),
+                )
+
+
+CHECKS = (
+    HostCheck(
+        code="nova-dedicated-mixed",
+        severity="warning",
+        summary="cpu_dedicated_set has CPUs of isolcpus and CPUs that only CPUAffinity frees",
+        why="guests on CPUs of the second kind are disturbed by kernel threads, and nobody sees which guests these are",
+        source=TOPOLOGIES,
+        find=_mixed,
+    ),
+    HostCheck(
+        code="nova-shared-isolated",
+        severity="critical",
+        summary="cpu_shared_set has isolated CPUs",
+        why="nothing balances load on isolated CPUs: floating vCPUs gather on one CPU while others are idle",
+        source=TOPOLOGIES,
+        find=_shared_isolated,
+    ),
+    HostCheck(
+        code="nova-sets-overlap",
+        severity="critical",
+        summary="cpu_shared_set and cpu_dedicated_set overlap",
+        why="floating guests run on CPUs that pinned guests have to themselves",
+        source=TOPOLOGIES,
+        find=_sets_overlap,
+    ),
+    HostCheck(
+        code="cpuaffinity-isolated",
+        severity="warning",
+        summary="systemd's CPUAffinity has isolated CPUs",
+        why="each service of the host may run on these CPUs, and stays there, because nothing balances load there",
+        source="systemd-system.conf(5): CPUAffinity=",
+        find=_affinity_isolated,
+    ),
+    HostCheck(
+        code="nova-few-host-cpus",
+        severity="warning",
+        summary=f"fewer than {FEW_CPUS} CPUs, or {FEW_PERCENT:g} % of them, are left for the host",
+        why="the host's services, interrupts and emulator threads wait for each other, and guests for them",
+        source=TOPOLOGIES,
+        find=_few,
+    ),
+    HostCheck(
+        code="nova-dedicated-some-nodes",
+        severity="warning",
+        summary="cpu_dedicated_set has CPUs of several nodes, and not of all",
+        why="a guest without cells may get CPUs of two nodes, and cards and disks of the others are far from guests",
+        source=TOPOLOGIES,
+        find=_several_nodes,
+    ),
+    HostCheck(
+        code="nova-old-and-new-option",
+        severity="critical",
+        summary="vcpu_pin_set and its successors are both set",
+        why="Nova does not start with vcpu_pin_set and cpu_dedicated_set, and ignores one of the others",
+        source=f"{TOPOLOGIES}; OpenStack Nova: configuration/config.html (vcpu_pin_set)",
+        find=_both_options,
+    ),
+    HostCheck(
+        code="nova-old-option",
+        severity="warning",
+        summary="the old option vcpu_pin_set is used",
+        why="Nova cannot have pinned and floating guests on one host with it, and later versions ignore it",
+        source="OpenStack Nova: configuration/config.html (vcpu_pin_set)",
+        find=_old_option,
+    ),
+    HostCheck(
+        code="ovs-mask-in-nova-sets",
+        severity="critical",
+        summary="polling threads of Open vSwitch use CPUs of Nova's sets",
+        why="a polling thread uses its CPU whole: a vCPU on the same CPU gets half of the time, and packets are lost",
+        source="Open vSwitch: topics/dpdk/pmd.html",
+        find=_polling,
+    ),
+)

@@ -1,0 +1,195 @@
+"""Frequencies, idle states, siblings and clocks of the CPUs that run vCPUs. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from pinner.checks.common import (
+    command,
+    emulator_cpus,
+    host_subject,
+    kernel_argument,
+    vcpu_cpus,
+    vcpu_threads,
+)
+from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
+from pinner.model.cpuset import CpuSet
+from pinner.model.reading import HostReading
+from pinner.model.snapshot import Snapshot
+
+SLOW_GOVERNORS = ("powersave", "conservative", "ondemand")
+DEEP_US = 50
+"""Microseconds: a CPU that needs longer to wake delays each packet by more than the network does."""
+SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies", "refined-jiffies")
+
+
+def _of_vcpus(snapshot: Snapshot) -> CpuSet:
+    """The CPUs of placed vCPUs, those that Nova dedicates, and those that are isolated."""
+    return vcpu_cpus(snapshot) | snapshot.dedicated | snapshot.topology.isolated
+
+
+def _governor(reading: HostReading) -> Iterator[Found]:
+    wanted = _of_vcpus(reading.snapshot)
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for cpu in reading.snapshot.topology.cpus:
+        if cpu.id in wanted and cpu.online and cpu.governor in SLOW_GOVERNORS:
+            found[cpu.governor or ""].append(cpu.id)
+    for governor, ids in found.items():
+        cpus = CpuSet.of(ids)
+        yield Found(
+            Subject("cpu", str(cpus)),
+            f"CPUs {cpus} of vCPUs have the governor {governor}",
+            (Evidence("governor", governor), Evidence("CPUs", str(cpus))),
+            (command(f"cpupower -c {cpus} frequency-set -g performance"),),
+        )
+
+
+def _deep(reading: HostReading) -> Iterator[Found]:
+    wanted = _of_vcpus(reading.snapshot)
+    before = {(each.cpu, each.number): each.time_us for each in reading.before.idle} if reading.before else {}
+    used: defaultdict[tuple[str, int, int], dict[int, int]] = defaultdict(dict)
+    for state in reading.now.idle:
+        spent = state.time_us - before.get((state.cpu, state.number), state.time_us)
+        if state.cpu in wanted and state.latency_us >= DEEP_US and not state.is_disabled and spent > 0:
+            used[state.name, state.number, state.latency_us][state.cpu] = spent
+    for (name, number, latency), spent_by_cpu in sorted(used.items()):
+        cpus = CpuSet.of(spent_by_cpu)
+        share = 100 * max(spent_by_cpu.values()) / (reading.seconds * 1e6)
+        yield Found(
+            Subject("cpu", str(cpus)),
+            f"CPUs {cpus} of vCPUs sleep in state {name}, from which they need {latency} us to wake",
+            (Evidence("wake latency", latency, "us"), Evidence("largest share of the sample", share, "%")),
+            (command(f"cpupower -c {cpus} idle-set -d {number}"),),
+        )
+
+
+def _siblings(reading: HostReading) -> Iterator[Found]:
+    """Siblings of one core, each with the vCPU of another guest that has this CPU to itself."""
+    owners: dict[int, str] = {}
+    for guest in reading.snapshot.guests:
+        for vcpu in guest.vcpus:
+            if vcpu.thread and len(vcpu.thread.affinity) == 1:
+                owners.setdefault(next(iter(vcpu.thread.affinity)), guest.name)
+    seen: set[frozenset[int]] = set()
+    for cpu in reading.snapshot.topology.cpus:
+        guests = sorted({owners[each] for each in cpu.siblings if each in owners})
+        if len(guests) > 1 and cpu.siblings.ids not in seen:
+            seen.add(cpu.siblings.ids)
+            yield Found(
+                Subject("cpu", str(cpu.siblings)),
+                f"guests {' and '.join(guests)} have CPUs of their own that are one core",
+                (Evidence("siblings", str(cpu.siblings)), Evidence("guests", len(guests))),
+                (
+                    Remedy("pinner plan --strategy isolated --smt isolate", "as root, then pinner apply PLAN_ID"),
+                    Remedy("hw:cpu_thread_policy=isolate", "the flavor in Nova", "guest restart"),
+                ),
+            )
+
+
+def _clock(reading: HostReading) -> Iterator[Found]:
+    folder = "sys/devices/system/clocksource/clocksource0"
+    current = reading.now.settings.get(f"{folder}/current_clocksource", "")
+    available = reading.now.settings.get(f"{folder}/available_clocksource", "")
+    if current in SLOW_CLOCKS:
+        faster = next((name for name in ("tsc", "arch_sys_counter") if name in available.split()), "")
+        yield Found(
+            host_subject(reading),
+            f"the host reads the time from {current}",
+            (Evidence("clocksource", current), Evidence("available", available)),
+            (command(f"echo {faster} > /{folder}/current_clocksource"),)
+            if faster
+            else (kernel_argument("tsc=reliable"),),
+        )
+
+
+def _rt_throttling(reading: HostReading) -> Iterator[Found]:
+    snapshot = reading.snapshot
+    realtime = [thread for thread in vcpu_threads(snapshot) if thread.realtime in ("fifo", "rr")]
+    runtime = reading.now.settings.get("proc/sys/kernel/sched_rt_runtime_us")
+    if realtime and runtime not in (None, "-1"):
+        yield Found(
+            host_subject(reading),
+            f"{len(realtime)} vCPUs have a real-time policy, and the kernel stops them for a part of each second",
+            (Evidence("real-time vCPUs", len(realtime)), Evidence("sched_rt_runtime_us", int(runtime or 0), "us")),
+            (command("sysctl -w kernel.sched_rt_runtime_us=-1"),),
+        )
+
+
+def _emulators(reading: HostReading) -> Iterator[Found]:
+    """Guests whose vCPUs are placed and whose emulator threads share these CPUs."""
+    snapshot = reading.snapshot
+    for guest in snapshot.guests:
+        vcpus = vcpu_cpus_of(reading, guest.name)
+        threads = [thread for thread in guest.emulator.threads if thread.affinity & vcpus]
+        own = all(len(vcpu.thread.affinity) == 1 for vcpu in guest.vcpus if vcpu.thread)
+        if threads and own and guest.emulator.policy != "isolate":
+            free = emulator_cpus(snapshot) - vcpu_cpus(snapshot) or snapshot.topology.online - vcpu_cpus(snapshot)
+            yield Found(
+                Subject("guest", guest.name),
+                f"emulator threads of guest {guest.name} may run on CPUs that its vCPUs have to themselves",
+                (Evidence("threads", len(threads)), Evidence("shared CPUs", str(threads[0].affinity & vcpus))),
+                (command(f"virsh emulatorpin {guest.uuid} {free} --live"),) if free else (),
+            )
+
+
+def vcpu_cpus_of(reading: HostReading, guest: str) -> CpuSet:
+    """The CPUs that one guest's vCPUs have to themselves."""
+    return CpuSet.of(
+        cpu
+        for each in reading.snapshot.guests
+        if each.name == guest
+        for vcpu in each.vcpus
+        if vcpu.thread and len(vcpu.thread.affinity) == 1
+        for cpu in vcpu.thread.affinity
+    )
+
+
+CHECKS = (
+    HostCheck(
+        code="cpu-slow-governor",
+        severity="warning",
+        summary="CPUs of vCPUs have a governor that lowers their frequency",
+        why="a vCPU that wakes runs slowly until the governor has seen its load; in the guest the CPU looks idle",
+        source="Linux: Documentation/admin-guide/pm/cpufreq.rst",
+        find=_governor,
+    ),
+    HostCheck(
+        code="cpu-deep-idle",
+        severity="warning",
+        summary=f"CPUs of vCPUs sleep in states with {DEEP_US} us or more to wake",
+        why="each interrupt or packet for a sleeping vCPU waits for that time first",
+        source="Linux: Documentation/admin-guide/pm/cpuidle.rst",
+        find=_deep,
+    ),
+    HostCheck(
+        code="smt-shared-core",
+        severity="warning",
+        summary="two guests with CPUs of their own share a core",
+        why="siblings share the units and caches of a core: each guest slows down with the other's load",
+        source="OpenStack Nova: admin/cpu-topologies.html (hw:cpu_thread_policy)",
+        find=_siblings,
+    ),
+    HostCheck(
+        code="clocksource-slow",
+        severity="warning",
+        summary="the host reads the time from a slow clock",
+        why="reading the HPET or the ACPI timer takes about a microsecond, and guests cannot read the TSC safely",
+        source="Linux: Documentation/virt/kvm/x86/timekeeping.rst",
+        find=_clock,
+    ),
+    HostCheck(
+        code="rt-throttling",
+        severity="warning",
+        summary="real-time vCPUs are throttled",
+        why="the kernel takes 5 % of each second from real-time threads by default",
+        source="Linux: Documentation/scheduler/sched-rt-group.rst",
+        find=_rt_throttling,
+    ),
+    HostCheck(
+        code="emulator-on-vcpus",
+        severity="warning",
+        summary="emulator threads share the CPUs that vCPUs have to themselves",
+        why="QEMU's own work, such as disk and migration, stops the vCPU on that CPU",
+        source="libvirt: formatdomain.html (emulatorpin); OpenStack Nova: hw:emulator_threads_policy",
+        find=_emulators,
+    ),
+)
