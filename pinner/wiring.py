@@ -37,13 +37,14 @@ from pinner.host.live import LiveHost
 from pinner.host.meter import HostMeter
 from pinner.host.ovsdb import Ovsdb
 from pinner.host.own_pins import OwnPins
+from pinner.host.reading import captured
 from pinner.host.reading.sampler import take_reading
 from pinner.host.reservations import AffinityOwners
 from pinner.host.sampling import Scanner
-from pinner.model.errors import Invalid, NotFound, StoreUnavailable
+from pinner.model.errors import Busy, HostUnreachable, Invalid, NotFound, NotPermitted, StoreUnavailable
 from pinner.model.nova import NovaConf, NovaSets, configured, cpus
 from pinner.model.nova_report import Listening
-from pinner.model.reading import HostReading
+from pinner.model.reading import HostReading, SavedSamples
 from pinner.model.snapshot import Snapshot
 from pinner.owners import require_own
 from pinner.planning.repack import RepackRule
@@ -67,6 +68,8 @@ STATE_OF_ROOT = Path("/var/lib/pinner")
 """The state folder of a server that root starts, unless [agent] state_dir names another one."""
 SOCKETS_OF_ROOT = Path("/run/pinner")
 """The folder of the sockets that belong to STATE_OF_ROOT."""
+CAPTURE_SECONDS = 2.0
+"""The time between the two samples of the counters that a capture holds."""
 AGENT_SECONDS = 30.0
 """How long a call to the agent that is no run may take, besides its sample and its calls of libvirt."""
 
@@ -311,14 +314,27 @@ def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
     def take(seconds: float) -> Snapshot:
         return configured_values(root, name, guests, sample_seconds=seconds, now=now)
 
-    return CapturedAgent(take, lambda snapshot: take_reading(root, snapshot, 0.0))
+    return CapturedAgent(take, lambda snapshot: captured.captured_reading(root, snapshot))
 
 
 def save_machine(config_files: list[Path] | None, root: Path | None, folder: Path, *, scrub: bool) -> SavedMachine:
     """Save this machine with its guests, or the captured machine below ``root``, as files in ``folder``."""
     options = configuration(config_files).libvirt
-    libvirt = Libvirt(options.uri, options.call_timeout) if root is None else captured_guests(root)
-    return saving.save_machine(root, folder, libvirt, scrub=scrub)
+    if root is not None:
+        return saving.save_machine(root, folder, captured_guests(root), partial(captured.samples, root), scrub=scrub)
+    libvirt = Libvirt(options.uri, options.call_timeout)
+    return saving.save_machine(None, folder, libvirt, partial(_samples_of_this_host, libvirt), scrub=scrub)
+
+
+def _samples_of_this_host(libvirt: Libvirt) -> SavedSamples:
+    """The counters for the checks; those of guests are missing where libvirt does not answer."""
+    take = partial(take_snapshot, LIVE, socket.gethostname(), sample_seconds=0.0, now=now)
+    try:
+        snapshot = take(libvirt)
+    except (HostUnreachable, NotPermitted, Busy):
+        snapshot = take(None)
+    reading = take_reading(LIVE, snapshot, CAPTURE_SECONDS)
+    return SavedSamples(reading.samples, reading.seconds)
 
 
 def service_parts(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str, undo: ExitStack) -> ServiceParts:

@@ -20,11 +20,8 @@ from pinner.model.reading import HostReading
 
 PARAMETERS = "Linux: Documentation/admin-guide/kernel-parameters.txt"
 ISOLATION = "Linux: Documentation/admin-guide/cpu-isolation.rst"
-FIXED_MASKS = (7, 0)
-"""The first Linux that keeps the masks of unbound kernel threads when a partition changes."""
 _OF_NODE = re.compile(r"(?:kswapd|kcompactd)(\d{1,5})", re.ASCII)
 _QUEUE = re.compile(r"(nvme\d+)q(\d+)", re.ASCII)
-_RELEASE = re.compile(r"(\d{1,6})\.(\d{1,6})", re.ASCII)
 
 
 def _line(reading: HostReading) -> str:
@@ -157,23 +154,29 @@ def _release_of(reading: HostReading) -> Evidence:
     return Evidence("kernel", reading.snapshot.topology.kernel.release)
 
 
-def _overwritten(reading: HostReading) -> Iterator[Found]:
-    """kswapd and kcompactd that may run off their node: a change of a partition overwrote their masks."""
+def _off_node(reading: HostReading) -> Iterator[Found]:
+    """kswapd and kcompactd that may run on CPUs of other nodes than their own."""
     topology = reading.snapshot.topology
-    release = _RELEASE.match(topology.kernel.release)
-    if release is None or (int(release[1]), int(release[2])) >= FIXED_MASKS or len(topology.nodes) < 2:
-        return
-    cpus_of = {node.id: node.cpus - topology.isolated for node in topology.nodes}
+    homes = {node.id: node.cpus - topology.isolated for node in topology.nodes}
+    wrong: list[tuple[Process, CpuSet]] = []
     for process in _kernel_threads(reading):
         named = _OF_NODE.fullmatch(process.name)
-        home = cpus_of.get(int(named[1]), CpuSet()) if named else CpuSet()
-        if home and (away := process.threads[0].affinity - home - topology.isolated):
-            yield Found(
-                Subject("process", f"{process.name} ({process.pid})"),
-                f"{process.name} may run on CPUs {away} of other nodes",
-                (Evidence("affinity", str(process.threads[0].affinity)), Evidence("its node", str(home))),
-                (command(f"taskset -pc {home} {process.pid}"),),
-            )
+        home = homes.get(int(named[1]), CpuSet()) if named else CpuSet()
+        if home and process.threads[0].affinity & topology.online - topology.isolated - home:
+            wrong.append((process, home))
+    if wrong:
+        yield Found(
+            host_subject(reading),
+            f"{len(wrong)} kernel threads that reclaim the memory of one node may run on CPUs of others",
+            (
+                Evidence("kernel threads", len(wrong)),
+                *(
+                    Evidence(process.name, f"{process.threads[0].affinity} instead of {home}")
+                    for process, home in wrong
+                ),
+            ),
+            tuple(command(f"taskset -pc {home} {process.pid}") for process, home in wrong),
+        )
 
 
 def _nvme(reading: HostReading) -> Iterator[Found]:
@@ -273,13 +276,13 @@ CHECKS = (
         find=_ignored,
     ),
     HostCheck(
-        code="kthread-masks-overwritten",
+        code="node-kthreads-off-node",
         severity="warning",
-        summary="kernel threads of a node may run on other nodes",
-        why="before Linux 7.0, a change of a cpuset partition overwrites the masks of kswapd and kcompactd: they then "
-        "reclaim memory from another node, on CPUs of guests",
+        summary="kswapd or kcompactd of a node may run on other nodes",
+        why="they work on memory from afar, on CPUs of guests; before Linux 7.0, a change of a cpuset partition "
+        "overwrites their masks, and so does a CPU that comes online later",
         source="Linux: Documentation/admin-guide/cgroup-v2.rst (cpuset.cpus.partition)",
-        find=_overwritten,
+        find=_off_node,
     ),
     HostCheck(
         code="nvme-queues-cut",

@@ -70,8 +70,8 @@ def _affinity_isolated(reading: HostReading) -> Iterator[Found]:
         rest = snapshot.baseline - both or snapshot.topology.online - both
         yield Found(
             host_subject(reading),
-            f"CPUAffinity lets every service use the isolated CPUs {both}",
-            (Evidence("CPUAffinity", str(snapshot.baseline)), Evidence("isolated", str(both))),
+            f"process 1, and so every service, may use the isolated CPUs {both}",
+            (Evidence("affinity of process 1", str(snapshot.baseline)), Evidence("isolated", str(both))),
             (Remedy(f"CPUAffinity={rest}", "/etc/systemd/system.conf [Manager]", "reboot"),),
         )
 
@@ -191,7 +191,7 @@ CHECKS = (
     HostCheck(
         code="cpuaffinity-isolated",
         severity="warning",
-        summary="systemd's CPUAffinity has isolated CPUs",
+        summary="process 1 (systemd's CPUAffinity) may use isolated CPUs",
         why="each service of the host may run on these CPUs, and stays there, because nothing balances load there",
         source="systemd-system.conf(5): CPUAffinity=",
         find=_affinity_isolated,

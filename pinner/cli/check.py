@@ -46,8 +46,8 @@ def register(commands: Commands) -> None:
         about="The command samples the counters of the host twice, and looks for lost packets,\n"
         "interrupts and other work on CPUs of guests, waiting vCPUs, and settings that\n"
         "cost time. It changes nothing. docs/checks.md lists all codes.\n\n"
-        "A captured machine has one sample, and a snapshot has no counters: checks of\n"
-        "growing counters find nothing there.",
+        "A snapshot has no counters, and a machine captured by other programs has one\n"
+        "sample of them: checks of growing counters find nothing there.",
         status=STATUS,
         examples=["pinner check", "pinner check --sample-seconds 30 --json", "pinner check --root captured/"],
     )

@@ -5,14 +5,16 @@ because only libvirt knows them (see captured_guests).
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
 from pinner.host import captured_guests, cgroups, cpusets, domain_xml, files, kernel, qemu, sysfs_cpus
 from pinner.host.guests import DomainDescription
+from pinner.host.reading import captured
 from pinner.host.scrub import Scrubber
 from pinner.model.errors import Invalid
+from pinner.model.reading import SavedSamples
 
 _MACHINE = (
     "proc/cmdline",
@@ -43,11 +45,18 @@ _TAP = ("rx_dropped", "rx_packets", "tx_dropped", "tx_packets")
 
 
 def capture(
-    root: Path, folder: Path, guests: Sequence[DomainDescription] = (), capabilities: str = "", *, scrub: bool
+    root: Path,
+    folder: Path,
+    guests: Sequence[DomainDescription] = (),
+    capabilities: str = "",
+    samples: SavedSamples | None = None,
+    *,
+    scrub: bool,
 ) -> int:
     """Save the machine below ``root`` in ``folder`` with mode 0700. Returns the number of files.
 
     ``guests`` are the active guests, ``capabilities`` is libvirt's XML of the host; empty: libvirt did not answer.
+    ``samples`` are the counters for the checks.
     With ``scrub`` names and command lines are left out (see scrub.Scrubber). Files that cannot be read and processes
     that end during the copy are left out, too. Raises Invalid for a root without CPUs, and for a folder that is not
     empty or not writable.
@@ -60,7 +69,8 @@ def capture(
             _take(descriptor, folder)
             # By the descriptor: the owner of the folder above could put another folder in the place of this one.
             copy = _Copy(root, Path(f"/proc/self/fd/{descriptor}"), guests, scrub=scrub)
-            return copy.all() + (copy.libvirt(capabilities) if capabilities else 0)
+            files_of_libvirt = copy.libvirt(capabilities) if capabilities else 0
+            return copy.all() + files_of_libvirt + (copy.samples(samples) if samples else 0)
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -102,11 +112,18 @@ class _Copy:
         written = captured_guests.capabilities_file(capabilities)
         for guest in self._guests:
             written |= captured_guests.as_files(guest, self._aliases.get(guest.uuid))
-        for name, data in written.items():
+        return self._write(written)
+
+    def samples(self, samples: SavedSamples) -> int:
+        """Write the counters for the checks. Returns the number of files."""
+        return self._write(captured.as_file(captured.scrubbed(samples) if self._scrubber else samples))
+
+    def _write(self, contents: Mapping[Path, bytes]) -> int:
+        for name, data in contents.items():
             path = self._folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-        return len(written)
+        return len(contents)
 
     def _copy(self, name: Path) -> bool:
         """Copy one file. Returns whether the file could be read and may be saved."""

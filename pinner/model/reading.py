@@ -229,6 +229,16 @@ class HostSample:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedSamples:
+    """The samples of a machine as a capture holds them."""
+
+    samples: tuple[HostSample, ...]
+    """Two samples, or one."""
+    seconds: float
+    """The time between the two."""
+
+
+@dataclass(frozen=True, slots=True)
 class HostReading:
     """All that a check sees of a host."""
 

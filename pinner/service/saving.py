@@ -1,5 +1,6 @@
 """Saves a machine as files, for a test or for support."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from pinner.host.capture import capture
 from pinner.host.captured_guests import DescribedGuests
 from pinner.host.guests import DomainDescription
 from pinner.model.errors import Busy, HostUnreachable, NotPermitted
+from pinner.model.reading import SavedSamples
 
 LIVE = Path("/")
 
@@ -20,10 +22,18 @@ class SavedMachine:
     missing: str
 
 
-def save_machine(root: Path | None, folder: Path, libvirt: DescribedGuests | None, *, scrub: bool) -> SavedMachine:
+def save_machine(
+    root: Path | None,
+    folder: Path,
+    libvirt: DescribedGuests | None,
+    samples: Callable[[], SavedSamples | None] = lambda: None,
+    *,
+    scrub: bool,
+) -> SavedMachine:
     """Save this machine, or the captured machine below ``root``, as files in ``folder``.
 
-    ``libvirt`` describes the guests; None: the machine has none. Raises Invalid.
+    ``libvirt`` describes the guests; None: the machine has none. ``samples`` reads the counters for the checks. Raises
+    Invalid.
     """
     guests: tuple[DomainDescription, ...] = ()
     capabilities = missing = ""
@@ -34,4 +44,5 @@ def save_machine(root: Path | None, folder: Path, libvirt: DescribedGuests | Non
             missing = "; ".join(f"guest {each.name} is not saved: {each.unread}" for each in found if each.unread)
         except (HostUnreachable, NotPermitted, Busy) as error:
             missing = f"{error}; guests are not saved"
-    return SavedMachine(capture(root or LIVE, folder, guests, capabilities, scrub=scrub), len(guests), missing)
+    saved = capture(root or LIVE, folder, guests, capabilities, samples(), scrub=scrub)
+    return SavedMachine(saved, len(guests), missing)

@@ -189,7 +189,7 @@ CASES = {
         reading(top=booted("nohz_full=4-7")),
         reading(top=booted("nohz_full=4-7", nohz_full="4-7")),
     ),
-    "kthread-masks-overwritten": (
+    "node-kthreads-off-node": (
         reading(processes=(kernel_thread("kswapd1", "0-15"),)),
         reading(processes=(kernel_thread("kswapd1", "8-15"),)),
     ),

@@ -1,0 +1,64 @@
+"""The counters of a captured machine: two samples in one file, because files of /proc show one moment only."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from pinner import codec
+from pinner.host.reading.sampler import take_reading
+from pinner.model.errors import Invalid
+from pinner.model.reading import Balancer, HostReading, HostSample, Nic, SavedSamples
+from pinner.model.snapshot import Snapshot
+
+FILE = Path("counters.json")
+
+
+def as_file(samples: SavedSamples) -> dict[Path, bytes]:
+    """The file of a capture that holds the samples."""
+    return {FILE: codec.dump(samples) + b"\n"}
+
+
+def samples(root: Path) -> SavedSamples | None:
+    """The samples of the machine captured below ``root``; None where it was captured without them. Raises Invalid."""
+    try:
+        text = (root / FILE).read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Invalid("root", str(root / FILE), f"a file that can be read ({error.strerror})") from None
+    return codec.load(SavedSamples, text, field=str(root / FILE))
+
+
+def captured_reading(root: Path, snapshot: Snapshot) -> HostReading:
+    """The reading of a captured machine; without saved samples, one sample of its files. Raises Invalid."""
+    saved = samples(root)
+    if saved is None:
+        return take_reading(root, snapshot, 0.0)
+    return HostReading(snapshot, saved.samples[-2:], saved.seconds)
+
+
+def scrubbed(saved: SavedSamples) -> SavedSamples:
+    """The samples without names that identify guests, programs or addresses.
+
+    Taps and other virtual interfaces, sockets, cgroups, arguments and folders are left out.
+    """
+    return replace(saved, samples=tuple(map(_scrubbed, saved.samples)))
+
+
+def _scrubbed(sample: HostSample) -> HostSample:
+    def without_names(balancer: Balancer) -> Balancer:
+        return replace(balancer, arguments="")
+
+    def without_ports(nic: Nic) -> Nic:
+        return replace(nic, master="")
+
+    nothing: Mapping[str, int] = {}
+    return replace(
+        sample,
+        nics=tuple(without_ports(nic) for nic in sample.nics if nic.device),
+        sockets=(),
+        weights=nothing,
+        storage=(),
+        balancers=tuple(map(without_names, sample.balancers)),
+        unread={},
+    )
