@@ -42,12 +42,12 @@ def float_over(guest: Guest, group: VcpuGroup, cpus: CpuSet, reason: str) -> Ite
 def divided(context: Context, roles: Roles) -> tuple[Context, tuple[LeftOut, ...]]:
     """The context of the guests whose nodes have CPUs of each set that they need, and the other guests with the reason.
 
-    Only guests that are bound to nodes can be left out.
+    Only guests that are bound to nodes or cores can be left out.
     """
     left = tuple(
         LeftOut(guest_target(guest), why)
         for guest in context.guests
-        if guest.uuid in context.bounds and (why := _lacking(context, guest, roles))
+        if (guest.uuid in context.bounds or guest.uuid in context.cores) and (why := _lacking(context, guest, roles))
     )
     out = {each.target.owner for each in left}
     return replace(context, guests=tuple(guest for guest in context.guests if guest.uuid not in out)), left
@@ -70,7 +70,8 @@ def _lacking(context: Context, guest: Guest, roles: Roles) -> str:
     """The set that has no CPU on the guest's nodes, as a reason; empty where each set has one."""
     for group in context.groups(guest):
         if not group.within(roles.vcpu):
-            return f"{group.why}, where the vCPU set ({roles.vcpu}) has no CPU"
+            why = group.why or f"the guest may only use CPUs {group.cpus}"
+            return f"{why}, where the vCPU set ({roles.vcpu}) has no CPU"
     if not context.near(guest, roles.emulator):
         whys = "; ".join(group.why for group in context.groups(guest))
         return f"{whys}, where the emulator set ({roles.emulator}) has no CPU"
