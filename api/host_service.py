@@ -12,6 +12,7 @@ from werkzeug.exceptions import Forbidden
 
 from pinner.model.agent_audit import Anchor
 from pinner.model.audit import AuditRecord, Caller
+from pinner.model.blame import Blame
 from pinner.model.capacity import Capacity
 from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
@@ -70,6 +71,10 @@ class HostService:
     def measures(self, host: str, span: Span, guest: str | None = None) -> Measures:
         """See Service."""
         return self._every.measures(self._only(host), span, guest)
+
+    def blame(self, host: str, guest: str, seconds: float) -> Blame:
+        """See Service."""
+        return self._every.blame(self._only(host), guest, seconds)
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         """See Service."""

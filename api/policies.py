@@ -53,6 +53,13 @@ _OPERATIONS = (
     _rule("hosts:what_if", "reader", "POST", "/v1/hosts/{host}/what-if", "Plan a host that is not so."),
     _rule("hosts:processes", "reader", "GET", "/v1/hosts/{host}/processes", "List the processes of a host."),
     _rule("hosts:guests", "reader", "GET", "/v1/hosts/{host}/guests", "List the active guests of a host."),
+    _rule(
+        "hosts:blame",
+        "operator",
+        "GET",
+        "/v1/hosts/{host}/guests/{guest}/blame",
+        "Trace the scheduler, and show who delays a guest.",
+    ),
     _rule("snapshots:create", "operator", "POST", "/v1/hosts/{host}/snapshot", "Take and store a snapshot."),
     _rule("snapshots:show", "reader", "GET", "/v1/snapshots/{snapshot}", "Show a stored snapshot."),
     _rule("plans:create", "operator", "POST", "/v1/hosts/{host}/plans", "Make and store a plan."),

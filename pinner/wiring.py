@@ -27,6 +27,7 @@ from pinner.apply import ended
 from pinner.conf import rabbit
 from pinner.heartbeat import Heartbeat
 from pinner.host import nova_conf
+from pinner.host.blame import blame
 from pinner.host.captured_guests import captured_guests
 from pinner.host.events import HostWatcher
 from pinner.host.health import checks
@@ -212,7 +213,7 @@ def local_agent(
     agent = LocalAgent(
         take, host, journal, now, event_queue, trail, config.agent.recover, name=host_name(config),
         boot=boot_id(LIVE), checks=lambda: checks(watcher, libvirt) if watcher else (), sample=sample,
-        histories=_histories(recorder),
+        histories=_histories(recorder), trace=partial(blame, LIVE),
     )  # fmt: skip
     undo.callback(agent.close)
     try:

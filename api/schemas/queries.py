@@ -6,6 +6,7 @@ from pydantic import Field
 
 from pinner.api.field_types import BusyThreshold, Name, Scalar, Seconds, ShortText, Timestamp
 from pinner.api.schemas.base import Input
+from pinner.model.blame import MAX_SECONDS
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.journal import RunState
 from pinner.model.measures import Span
@@ -98,6 +99,14 @@ class FindingsQuery(Input):
     """The time between the two samples of the counters."""
 
     sample_seconds: Annotated[Seconds, Scalar] = 2.0
+
+
+class BlameQuery(Input):
+    """The length of a trace."""
+
+    seconds: Annotated[
+        float, Field(gt=0, le=MAX_SECONDS, description="How long the scheduler is traced, in seconds."), Scalar
+    ] = 5.0
 
 
 class MeasuresQuery(Input):

@@ -8,11 +8,20 @@ from pinner.api.operations import links, may_raise
 from pinner.api.paging import PageAnswer, linked, page
 from pinner.api.schemas.answers import SnapshotSummary
 from pinner.api.schemas.bodies import NewSnapshot
-from pinner.api.schemas.queries import CapacityQuery, FindingsQuery, MeasuresQuery, PageQuery, ProcessQuery, SampleQuery
+from pinner.api.schemas.queries import (
+    BlameQuery,
+    CapacityQuery,
+    FindingsQuery,
+    MeasuresQuery,
+    PageQuery,
+    ProcessQuery,
+    SampleQuery,
+)
 from pinner.api.schemas.scenario import NewScenario
+from pinner.model.blame import Blame
 from pinner.model.capacity import Capacity
 from pinner.model.check import CheckReport
-from pinner.model.errors import HostUnreachable, NoFit, NotFound, NotPermitted, NovaConflict, Overloaded
+from pinner.model.errors import Busy, Gone, HostUnreachable, NoFit, NotFound, NotPermitted, NovaConflict, Overloaded
 from pinner.model.guest import Guest
 from pinner.model.measures import Measures
 from pinner.model.page import Page
@@ -28,6 +37,7 @@ HOST_OPERATIONS = (
     "show_capacity",
     "list_findings",
     "show_measures",
+    "blame_guest",
     "what_if",
     "list_processes",
     "list_guests",
@@ -119,6 +129,21 @@ def measures(host: str, query_data: MeasuresQuery) -> Measures:
     null where nothing was measured.
     """
     return pinner().measures(host, query_data.span(), query_data.guest)
+
+
+@bp.get("/hosts/<host>/guests/<guest>/blame")
+@bp.input(BlameQuery, location="query")
+@bp.output(RootModel[Blame])
+@bp.doc(
+    operation_id="blame_guest", extensions=may_raise(NotFound, HostUnreachable, NotPermitted, Overloaded, Gone, Busy)
+)
+def blame(host: str, guest: str, query_data: BlameQuery) -> Blame:
+    """Trace the scheduler, and show who delays a guest.
+
+    The answer names the threads that ran while threads of the guest waited for a CPU, with their share of the waiting.
+    The path has the guest's name or UUID. The kernel must allow tracing (tracefs).
+    """
+    return pinner().blame(host, guest, query_data.seconds)
 
 
 @bp.get("/hosts/<host>/processes")

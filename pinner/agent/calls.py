@@ -14,6 +14,7 @@ from pinner.agent import limits
 from pinner.agent.protocol import Agent, Progress
 from pinner.agent.waiting import steps
 from pinner.model.agent_audit import ChainHead, agent_peer
+from pinner.model.blame import MAX_SECONDS
 from pinner.model.drift import Drift
 from pinner.model.errors import Invalid
 from pinner.model.event import HostEvent
@@ -103,6 +104,11 @@ def _measures(agent: Agent, given: Arguments, _: Caller) -> object:
     return _plain(agent.measures(begin, end, _read(int, given, "step"), subject))
 
 
+def _blame(agent: Agent, given: Arguments, _: Caller) -> object:
+    seconds = limits.require_sample_seconds(given.get("trace_seconds"))
+    return agent.blame(limits.require_id("guest", given.get("guest")), min(seconds, MAX_SECONDS))
+
+
 def _health(agent: Agent, _given: Arguments, _: Caller) -> object:
     return agent.health()
 
@@ -161,6 +167,7 @@ HANDLERS: dict[str, Handler] = {
     "entries": _entries,
     "host_events": _host_events,
     "measures": _measures,
+    "blame": _blame,
     "health": _health,
     "has_guest": _has_guest,
     "publish_guest_event": _publish_guest_event,

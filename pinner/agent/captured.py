@@ -77,6 +77,10 @@ class CapturedAgent:
         """Raises NotFound, because a captured machine has no history."""
         raise NotFound("measures", "of a captured machine")
 
+    def blame(self, guest: str, seconds: float) -> NoReturn:  # noqa: ARG002
+        """Raises Invalid, because nothing runs on a captured machine."""
+        raise Invalid("host", guest, "a live host: nothing runs on a captured machine")
+
     def health(self) -> AgentHealth:
         """Good: a captured machine has no parts that could fail."""
         return AgentHealth((), 0)

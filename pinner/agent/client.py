@@ -19,6 +19,7 @@ from pinner.agent import wire
 from pinner.agent.protocol import Progress
 from pinner.agent.signs_of_life import SignsOfLife, Silent
 from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
+from pinner.model.blame import Blame
 from pinner.model.drift import Drift
 from pinner.model.errors import HostUnreachable, Invalid, Unanswered, revive
 from pinner.model.event import HostEvent
@@ -106,6 +107,10 @@ class AgentClient:
         """See Agent."""
         found = self._call(call="measures", begin=begin, end=end, step=step, subject=subject)
         return self._read(tuple[History, ...], found)
+
+    def blame(self, guest: str, seconds: float) -> Blame:
+        """See Agent."""
+        return self._read(Blame, self._call(seconds, call="blame", guest=guest, trace_seconds=seconds))
 
     def health(self) -> AgentHealth:
         """See Agent."""

@@ -19,9 +19,11 @@ from pinner.apply.ports import Admission, Host, Journal
 from pinner.apply.recover import RecoveryPolicy, recover
 from pinner.apply.steps.metadata import keeps_pins
 from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
+from pinner.model.blame import Blame
 from pinner.model.drift import Drift
-from pinner.model.errors import NotFound, RunConflict, StoreUnavailable
+from pinner.model.errors import NotFound, NotPermitted, RunConflict, StoreUnavailable
 from pinner.model.event import HostEvent
+from pinner.model.guest import Guest
 from pinner.model.health import AgentHealth, Check
 from pinner.model.journal import NEVER_BEGUN, Entry, Run
 from pinner.model.measures import History
@@ -58,6 +60,15 @@ def no_history(begin: datetime, end: datetime, step: int, subject: str) -> NoRet
     raise NotFound("measures", "of this host: `pinner serve` keeps them, unless [agent] keep_measures is false")
 
 
+Tracer = Callable[[Guest, tuple[Guest, ...], float], Blame]
+"""Finds who delays a guest among the guests of the host, in so many seconds."""
+
+
+def no_trace(guest: Guest, guests: tuple[Guest, ...], seconds: float) -> NoReturn:  # noqa: ARG001
+    """Raises NotPermitted: nothing traces."""
+    raise NotPermitted("trace the scheduler", "this agent does not trace")
+
+
 class LocalAgent:
     """Satisfies Agent with a host and a journal of this machine."""
 
@@ -76,11 +87,13 @@ class LocalAgent:
         checks: Callable[[], tuple[Check, ...]] = tuple,
         sample: Callable[[Snapshot, float], HostReading] = lambda snapshot, _: HostReading(snapshot),
         histories: Histories = no_history,
+        trace: Tracer = no_trace,
     ) -> None:
         """``take_snapshot`` gets the seconds between its two samples; ``trail`` is the audit trail beside the journal;
         ``recovery`` is how an interrupted apply ends; ``name`` is this host's name in pinner; ``boot`` the id of its
         present boot, empty where it is not known; ``checks`` are those of the parts beside this one;
-        ``sample`` adds the host's counters to a snapshot; ``histories`` reads the kept measures."""
+        ``sample`` adds the host's counters to a snapshot; ``histories`` reads the kept measures;
+        ``trace`` finds who delays a guest."""
         self._take_snapshot = take_snapshot
         self._host = host
         self._journal = journal
@@ -92,6 +105,7 @@ class LocalAgent:
         self._checks = checks
         self._sample = sample
         self._histories = histories
+        self._trace = trace
         self._boot = boot
         self._ended_boots = not boot
 
@@ -198,6 +212,14 @@ class LocalAgent:
     def measures(self, begin: datetime, end: datetime, step: int, subject: str) -> tuple[History, ...]:
         """See Agent."""
         return self._histories(begin, end, step, subject)
+
+    def blame(self, guest: str, seconds: float) -> Blame:
+        """See Agent."""
+        guests = self.snapshot(0.0).guests
+        for each in guests:
+            if each.uuid == guest:
+                return self._trace(each, guests, seconds)
+        raise NotFound("guest", guest, tuple(each.name for each in guests))
 
     def health(self) -> AgentHealth:
         """See Agent."""

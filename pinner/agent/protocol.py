@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Protocol
 
 from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
+from pinner.model.blame import Blame
 from pinner.model.drift import Drift
 from pinner.model.event import HostEvent
 from pinner.model.health import AgentHealth
@@ -73,6 +74,10 @@ class Agent(Protocol):
         """The kept values of a subject (HOST or a guest's UUID; empty: of all) between two times, in steps of ``step``
         seconds (of measures.ROWS). Raises NotFound where nothing is measured, Invalid, StoreUnavailable,
         HostUnreachable."""
+
+    def blame(self, guest: str, seconds: float) -> Blame:
+        """The threads that run while threads of the guest (by UUID) wait for a CPU, in the next ``seconds``. Raises
+        NotFound, NotPermitted where the kernel cannot trace, Busy, Gone, HostUnreachable."""
 
     def health(self) -> AgentHealth:
         """Whether the agent's parts do their work. It reads nothing of the host, and asks no libvirt. Raises

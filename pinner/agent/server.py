@@ -29,7 +29,15 @@ LOG = logging.getLogger(__name__)
 MAX_CALLS = 64
 """Connections answered at once, each in a thread of its own. A further caller learns at once that the agent is busy."""
 
-MAX_SAME_CALLS = {"snapshot": 32, "reading": 8, "measures": 8, "host_events": 16, "explain": 8, "audit_records": 8}
+MAX_SAME_CALLS = {
+    "snapshot": 32,
+    "reading": 8,
+    "measures": 8,
+    "blame": 2,
+    "host_events": 16,
+    "explain": 8,
+    "audit_records": 8,
+}
 """Calls of one name at once: long waits must not keep others from a rollback."""
 
 LARGE_BYTES = 256 * 1024

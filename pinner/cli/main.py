@@ -20,6 +20,7 @@ COMMANDS = {
     "check": "check",
     "top": "top",
     "chart": "chart",
+    "blame": "blame",
     "plan": "plans",
     "compare": "compare",
     "what-if": "what_if",

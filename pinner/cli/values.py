@@ -6,6 +6,7 @@ import re
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from pinner.model.blame import MAX_SECONDS
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.errors import Invalid
 from pinner.model.objective import MOST_WEIGHT
@@ -66,6 +67,14 @@ def vcpus(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MAX_CPUS):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of vCPUs from 1 to {MAX_CPUS}")
     return int(text)
+
+
+def trace_seconds(text: str) -> float:
+    """The length of a trace: above 0, up to MAX_SECONDS."""
+    found = _number(text, MAX_SECONDS, f"a number of seconds above 0 and up to {MAX_SECONDS:g}")
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0 and up to {MAX_SECONDS:g}")
+    return found
 
 
 def rounds(text: str) -> int:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from pinner.agent.protocol import Agent
+from pinner.model.blame import Blame
 from pinner.model.errors import Invalid, NotFound, Overloaded, StoreUnavailable
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
@@ -113,6 +114,12 @@ class Hosts:
         agent = self.agent(host)
         with self._measurement():
             return self._readings[host].call(sample_seconds, lambda: agent.reading(sample_seconds))
+
+    def blame(self, host: str, guest: str, seconds: float) -> Blame:
+        """Who delays the guest (by UUID). Raises like Agent.blame, and Overloaded."""
+        agent = self.agent(host)
+        with self._measurement():
+            return agent.blame(guest, seconds)
 
     @contextmanager
     def _place(self) -> Iterator[None]:

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from pinner.model.agent_audit import Anchor
 from pinner.model.audit import AuditRecord, Caller
+from pinner.model.blame import Blame
 from pinner.model.capacity import Capacity
 from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
@@ -99,6 +100,10 @@ class LocalService:
     def measures(self, host: str, span: Span, guest: str | None = None) -> Measures:
         """See Service."""
         return self._measures.measures(host, span, guest)
+
+    def blame(self, host: str, guest: str, seconds: float) -> Blame:
+        """See Service."""
+        return self._measures.blame(host, guest, seconds)
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         """See Service."""

@@ -1,8 +1,9 @@
-"""MeasureReader: the kept measures of hosts, for a span of time."""
+"""MeasureReader: the kept measures of hosts, and who delays a guest now."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from pinner.model.blame import MAX_SECONDS, Blame
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, MAX_VALUES, Measures, Span, finest
 from pinner.service.hosts import Hosts
@@ -17,6 +18,16 @@ class MeasureReader:
     def __init__(self, hosts: Hosts, now: Callable[[], datetime]) -> None:
         self._hosts = hosts
         self._now = now
+
+    def blame(self, host: str, guest: str, seconds: float) -> Blame:
+        """See Service.blame."""
+        if not 0 < seconds <= MAX_SECONDS:
+            raise Invalid("seconds", seconds, f"a number of seconds above 0 and up to {MAX_SECONDS:g}")
+        guests = self._hosts.observe(host, 0.0).guests
+        found = next((each.uuid for each in guests if guest in (each.uuid, each.name)), None)
+        if found is None:
+            raise NotFound("guest", guest, tuple(each.name for each in guests))
+        return self._hosts.blame(host, found, seconds)
 
     def measures(self, host: str, span: Span, guest: str | None = None) -> Measures:
         """See Service.measures."""

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from pinner.model.agent_audit import Anchor
 from pinner.model.audit import AuditRecord, Caller
+from pinner.model.blame import Blame
 from pinner.model.capacity import Capacity
 from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
@@ -82,6 +83,10 @@ class Service(Protocol):
     def measures(self, host: str, span: Span, guest: str | None = None) -> Measures:
         """The kept measures of the host and its guests, or of one guest (name or UUID). Raises NotFound where nothing
         is measured, and Invalid."""
+
+    def blame(self, host: str, guest: str, seconds: float) -> Blame:
+        """Who delays a guest (by name or UUID): the threads that run while its threads wait, in the next ``seconds``.
+        Raises NotFound, Invalid, NotPermitted where the kernel cannot trace, Busy and Gone."""
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         """Take and store a snapshot; its id (content hash) and the snapshot. None: the configured sample."""

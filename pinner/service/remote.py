@@ -15,6 +15,7 @@ import httpx
 from pinner import codec
 from pinner.model.agent_audit import Anchor
 from pinner.model.audit import AuditRecord, Caller
+from pinner.model.blame import Blame
 from pinner.model.capacity import Capacity
 from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
@@ -95,6 +96,9 @@ class RemoteService:
         begin, end = (at.isoformat() if at else None for at in (span.begin, span.end))
         query = {"from": begin, "to": end, "step": span.step, "guest": guest}
         return self._rest.get(Measures, "hosts", host, "measures", **query)
+
+    def blame(self, host: str, guest: str, seconds: float) -> Blame:
+        return self._rest.get(Blame, "hosts", host, "guests", guest, "blame", seconds=seconds)
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         taken = self._rest.post(dict[str, Any], "hosts", host, "snapshot", body={"sample_seconds": sample_seconds})

@@ -11,6 +11,7 @@ from support.values import NOON, cpus, make_change, make_entries, make_plan, mak
 from pinner import codec
 from pinner.model.agent_audit import Anchor, SignedHead
 from pinner.model.audit import AuditRecord, Caller
+from pinner.model.blame import Blame, Culprit, Waited
 from pinner.model.capacity import Capacity, with_sizes
 from pinner.model.change import Target
 from pinner.model.check import CheckReport
@@ -144,6 +145,14 @@ class InMemoryService:
         if not found:
             raise NotFound("measures of guest", str(guest))
         return Measures(host, span.step or 5, GUEST_SERIES, HOST_SERIES, found)
+
+    def blame(self, host: str, guest: str, seconds: float) -> Blame:
+        """A process of another user delays the guest."""
+        taken = self.observe(host, 0.0)
+        if not any(guest in (each.uuid, each.name) for each in taken.guests):
+            raise NotFound("guest", guest)
+        culprits = (Culprit(7, EVIL, 6, "cron.service", "", 40.0, 0.8), Culprit(0, "idle", 0, "", "", 10.0, 0.2))
+        return Blame(EVIL, seconds, (Waited("vcpu", 50.0),), culprits, 3)
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         taken = self.observe(host, 5.0 if sample_seconds is None else sample_seconds)

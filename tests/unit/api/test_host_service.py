@@ -67,6 +67,7 @@ BY_NAME = [
     ("GET", "/v1/hosts/h2/capacity", None),
     ("GET", "/v1/hosts/h2/findings", None),
     ("GET", "/v1/hosts/h2/measures", None),
+    ("GET", "/v1/hosts/h2/guests/web1/blame", None),
     ("POST", "/v1/hosts/h2/what-if", {}),
     ("GET", "/v1/hosts/h2/processes", None),
     ("GET", "/v1/hosts/h2/guests", None),

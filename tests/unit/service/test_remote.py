@@ -274,6 +274,12 @@ def test_an_explanation(remote, pinner):
         remote.explain(plan.id, "nobody")
 
 
+def test_who_delays_a_guest(remote, pinner):
+    assert remote.blame("h1", EVIL, 0.5) == pinner.blame("h1", EVIL, 0.5)
+    with pytest.raises(NotFound):
+        remote.blame("h1", "nobody", 0.5)
+
+
 def test_the_measures(remote, pinner):
     assert remote.measures("h1", Span(step=60)) == pinner.measures("h1", Span(step=60))
     begin = datetime(2026, 3, 1, 12, tzinfo=timezone(timedelta(hours=2)))

@@ -1,0 +1,70 @@
+"""pinner blame: who delays a guest."""
+
+from argparse import Namespace
+
+from pinner import codec
+from pinner.cli.context import Context, pick_host
+from pinner.cli.options import host_option
+from pinner.cli.output import cells, print_json, table
+from pinner.cli.parser import Commands, add_command
+from pinner.cli.values import trace_seconds
+from pinner.model.blame import Blame
+from pinner.render import visible
+
+_BAR = 20
+"""The width of a bar of 100 %."""
+
+
+def register(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "blame",
+        blame,
+        "name the threads that delay a guest",
+        about="The kernel traces the scheduler (tracefs). The command shows which threads ran\n"
+        "while the guest's threads waited for a CPU, with their share of the waiting.\n"
+        "A guest whose threads never wait has no such threads.",
+        examples=["pinner blame web1", "pinner blame web1 --seconds 20 --json"],
+    )
+    parser.add_argument("guest", metavar="GUEST", help="the guest's name or UUID")
+    host_option(parser)
+    parser.add_argument(
+        "--seconds",
+        metavar="SECONDS",
+        type=trace_seconds,
+        default=5.0,
+        help="the length of the trace, up to 60 s (default: %(default)s)",
+    )
+
+
+def blame(context: Context, arguments: Namespace) -> int:
+    """Trace, and print the threads."""
+    with context.open() as pinner:
+        host = pick_host(pinner, arguments.host)
+        with context.measuring(arguments.seconds):
+            found = pinner.blame(host, arguments.guest, arguments.seconds)
+    if context.json:
+        print_json(codec.plain(found))
+        return 0
+    waited = ", ".join(f"{each.role} {each.ms:.1f} ms" for each in found.waited)
+    context.out.print(visible(f"guest {found.guest} waited in {found.seconds:.1f} s: {waited or 'never'}"))
+    if found.lost:
+        context.out.print(
+            f"The kernel lost {found.lost} events: the true figures are higher. Trace for a shorter time."
+        )
+    if found.culprits:
+        _print_culprits(context, found)
+    return 0
+
+
+def _print_culprits(context: Context, found: Blame) -> None:
+    drawn = table("SHARE", "", "WAITED", "THREAD", "ID", "PROCESS", "OF", right=("SHARE", "WAITED", "ID", "PROCESS"))
+    for each in found.culprits:
+        bar = "█" * round(each.share * _BAR)
+        owner = f"guest {each.guest}" if each.guest else each.unit
+        name = each.name or "has ended"
+        drawn.add_row(
+            *cells(f"{100 * each.share:.0f} %", bar, f"{each.ms:.1f} ms", name, each.tid, each.pid or "-", owner)
+        )
+    context.out.print(drawn)

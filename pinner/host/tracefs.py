@@ -1,0 +1,130 @@
+"""Records the scheduler's events with the kernel's own tracing (Documentation/trace/ftrace.rst).
+
+The trace is an instance of its own: it disturbs no other trace, and ends with its folder.
+"""
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinner.host import files
+from pinner.model.blame import Migration, SchedEvent, Switch, Wakeup
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Busy, NotPermitted
+
+MOUNTS = ("sys/kernel/tracing", "sys/kernel/debug/tracing")
+EVENTS = ("sched_switch", "sched_wakeup", "sched_wakeup_new", "sched_migrate_task")
+BUFFER_KIB = 4096
+"""The buffer of each CPU: about 50,000 events. The oldest are replaced."""
+
+_LINE = re.compile(r" \[(\d+)\] .{4,6}\s+(\d+\.\d+): (\w+): (.*)", re.DOTALL)
+_SWITCH = re.compile(
+    # A name has at most 15 characters, so none can contain what follows it.
+    r"prev_comm=.{0,15} prev_pid=(\d+) prev_prio=-?\d+ prev_state=(\S+) ==> next_comm=.{0,15} next_pid=(\d+) next_prio",
+    re.DOTALL,
+)
+_WAKEUP = re.compile(r"comm=.{0,15} pid=(\d+) prio=-?\d+ target_cpu=(\d+)", re.DOTALL)
+_MIGRATION = re.compile(r"comm=.{0,15} pid=(\d+) prio=-?\d+ orig_cpu=\d+ dest_cpu=(\d+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What was recorded."""
+
+    events: tuple[SchedEvent, ...]
+    """The events in the order of their times."""
+    end: float
+    """The end of the trace, by the clock of the events."""
+    seconds: float
+    """The length of the trace."""
+    lost: int
+    """The number of events that the buffers did not keep."""
+
+
+def record(root: Path, cpus: CpuSet, seconds: float, sleep: Callable[[float], None] = time.sleep) -> Trace:
+    """The scheduler's events on these CPUs in the next ``seconds``.
+
+    Raises NotPermitted where this kernel or this user cannot trace, and Busy where the kernel makes no further trace.
+    """
+    with _instance(root) as folder:
+        _write(folder / "tracing_cpumask", _mask(cpus))
+        _write(folder / "buffer_size_kb", str(BUFFER_KIB))
+        _write(folder / "trace_clock", "mono")
+        for event in EVENTS:
+            _write(folder / "events/sched" / event / "enable", "1")
+        begin = time.monotonic()
+        sleep(seconds)
+        _write(folder / "tracing_on", "0")
+        end = time.monotonic()
+        text = files.decode(files.read(str(folder / "trace"), records=True))
+        lost = sum(_overrun(folder, cpu) for cpu in cpus)
+    return Trace(tuple(parse(text)), end, end - begin, lost)
+
+
+def parse(text: str) -> Iterator[SchedEvent]:
+    """The events in the text of a trace. A line that is none is left out."""
+    for line in text.splitlines():
+        if (found := _LINE.search(line)) and (event := _event(int(found[1]), float(found[2]), found[3], found[4])):
+            yield event
+
+
+def _event(cpu: int, at: float, name: str, fields: str) -> SchedEvent | None:
+    if name == "sched_switch" and (found := _SWITCH.match(fields)):
+        return Switch(at, cpu, int(found[1]), found[2].startswith("R"), int(found[3]))
+    if name.startswith("sched_wakeup") and (found := _WAKEUP.match(fields)):
+        return Wakeup(at, int(found[1]), int(found[2]))
+    if name == "sched_migrate_task" and (found := _MIGRATION.match(fields)):
+        return Migration(at, int(found[1]), int(found[2]))
+    return None
+
+
+@contextmanager
+def _instance(root: Path) -> Iterator[Path]:
+    """The folder of a new instance. It is removed at the end, which ends the trace."""
+    folder = _mount(root) / "instances" / f"pinner-{os.getpid()}-{time.monotonic_ns()}"
+    try:
+        folder.mkdir()
+    except OSError as error:
+        raise Busy("the kernel's tracing", f"no instance can be made ({error.strerror})", overdue=False) from None
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _mount(root: Path) -> Path:
+    for mount in MOUNTS:
+        if (root / mount / "instances").is_dir():
+            return root / mount
+    why = "tracefs is not mounted, or this user may not read it: as root, mount -t tracefs nodev /sys/kernel/tracing"
+    raise NotPermitted("trace the scheduler", why)
+
+
+def _write(file: Path, value: str) -> None:
+    try:
+        file.write_text(value)
+    except OSError as error:
+        raise NotPermitted("trace the scheduler", f"{file} cannot be written: {error.strerror}") from None
+
+
+def _mask(cpus: CpuSet) -> str:
+    """The mask in hexadecimal words of 32 bits, as tracing_cpumask takes it."""
+    mask = sum(1 << cpu for cpu in cpus)
+    words = []
+    while True:
+        words.append(f"{mask & 0xFFFFFFFF:08x}")
+        mask >>= 32
+        if not mask:
+            return ",".join(reversed(words))
+
+
+def _overrun(folder: Path, cpu: int) -> int:
+    """The events that a CPU's buffer did not keep."""
+    text = files.text(folder / f"per_cpu/cpu{cpu}/stats") or ""
+    found = re.search(r"^(?:overrun|dropped events): ([1-9]\d*)", text, re.MULTILINE)
+    return int(found[1]) if found else 0

@@ -1,0 +1,77 @@
+"""Who delays a guest, with the kernel's own trace: one culprit among many busy processes on the guest's CPU."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from support.hosts import cpus
+
+from pinner.host import procfs, tracefs
+from pinner.host.blame import blame
+from pinner.model.errors import NotPermitted
+from pinner.model.guest import Emulator, Guest
+
+ROOT = Path("/")
+TRACING = Path("/sys/kernel/tracing")
+BUSY = "while True: pass"
+ROUNDS = 20
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0 or (os.cpu_count() or 1) < 2, reason="needs root and two CPUs")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tracing() -> Iterator[None]:
+    """tracefs as most systems mount it."""
+    if (TRACING / "instances").is_dir():
+        yield
+        return
+    mount = ["mount", "-t", "tracefs", "nodev", str(TRACING)]
+    if subprocess.run(mount, check=False, stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("this kernel has no tracefs")
+    yield
+    subprocess.run(["umount", str(TRACING)], check=True)
+
+
+def busy(stack: ExitStack, cpu: int) -> int:
+    """The id of a process that only works, on one CPU."""
+    process = stack.enter_context(subprocess.Popen([sys.executable, "-c", BUSY]))
+    stack.callback(process.kill)
+    os.sched_setaffinity(process.pid, {cpu})
+    return process.pid
+
+
+def guest_of(pid: int) -> Guest:
+    """A guest whose emulator thread is this process."""
+    threads = procfs.threads_of(ROOT, pid)
+    return Guest("u", "web-1", "running", pid, (), Emulator(cpus("0"), threads), (), (), 0, {}, ())
+
+
+def test_the_thread_on_the_guest_s_cpu_is_named_among_twenty_busy_ones():
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    with ExitStack() as stack:
+        others = {busy(stack, second) for _ in range(ROUNDS)}
+        guest = guest_of(pid := busy(stack, first))
+        os.setpriority(os.PRIO_PROCESS, pid, 19)
+        culprit = busy(stack, first)
+        for _ in range(ROUNDS):
+            found = blame(ROOT, guest, [guest], 0.2)
+            assert found.culprits[0].tid == found.culprits[0].pid == culprit
+            assert not others & {each.tid for each in found.culprits}
+            assert found.waited[0].ms > 5
+
+
+def test_a_trace_leaves_nothing_behind():
+    before = set((TRACING / "instances").iterdir())
+    tracefs.record(ROOT, cpus("0"), 0.05)
+    with pytest.raises(ZeroDivisionError):
+        tracefs.record(ROOT, cpus("0"), 0.05, lambda _: 1 / 0)
+    assert set((TRACING / "instances").iterdir()) == before
+
+
+def test_a_host_without_tracing_says_how_to_get_it(tmp_path):
+    with pytest.raises(NotPermitted, match="mount -t tracefs"):
+        tracefs.record(tmp_path, cpus("0"), 0.05)
