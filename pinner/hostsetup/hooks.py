@@ -193,18 +193,32 @@ def _install(paths: HookPaths, script: Path) -> Iterator[Step]:
     yield Step(f"write {settings}", is_done, partial(steps.write, settings, paths.own_settings, 0o600))
     # The filter first: libvirt may run the script at once.
     for path, text, mode in ((paths.filter, packaged(_FILTER), 0o644), (script, packaged(_SCRIPT), 0o755)):
-        yield Step(f"write {path}", partial(_has, path, text, mode), partial(steps.write, path, text, mode))
+        # No draft in qemu.d: libvirt runs each executable file there, and a draft of a killed process stays.
+        write = partial(steps.write, path, text, mode, paths.hooks)
+        yield Step(f"write {path}", partial(_has, path, text, mode), write)
+    yield from _remove_drafts(paths)
     other = paths.alone if script == paths.beside else paths.beside
     if _is_pinners(other):
         yield Step(f"remove {other}, which is pinner's, too", lambda: False, other.unlink)
 
 
 def _remove(paths: HookPaths) -> Iterator[Step]:
+    yield from _remove_drafts(paths)
     for path in (paths.beside, paths.alone, paths.filter, paths.made):
         if path not in (paths.alone, paths.made) or _is_pinners(path):
             yield Step(f"remove {path}", lambda path=path: not path.exists(), path.unlink)  # type: ignore[misc]
     if _is_unchanged(paths.settings):
         yield Step(f"remove {paths.settings}", lambda: False, paths.settings.unlink)
+
+
+def _remove_drafts(paths: HookPaths) -> Iterator[Step]:
+    """The removal of the drafts that killed processes have left; earlier versions had them in qemu.d, too."""
+    for folder in (paths.hooks, paths.beside.parent, paths.settings.parent):
+        for draft in sorted(folder.glob(".pinner-*")):
+            if draft.is_file() and not draft.is_symlink():
+                yield Step(
+                    f"remove {draft}, which an installation that was killed has left", lambda: False, draft.unlink
+                )
 
 
 def _is_unchanged(settings: Path) -> bool:

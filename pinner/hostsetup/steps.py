@@ -30,14 +30,15 @@ def execute(steps: Iterable[Step], say: Callable[[str], None], *, dry_run: bool)
             say(f"done: {step.text}")
 
 
-def write(path: Path, text: str, mode: int = 0o644) -> None:
-    """Write a file with its folder, in one step: another program may read or run it at any moment.
+def write(path: Path, text: str, mode: int = 0o644, drafts: Path | None = None) -> None:
+    """Write a file with its folder, in one step: another program may read or run it at any moment. ``drafts`` as for
+    whole_file.replace.
 
     Raises Invalid for a path that cannot be written; then the file is as before.
     """
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        whole_file.replace(path, text.encode(), mode)
+        whole_file.replace(path, text.encode(), mode, drafts)
     except OSError as error:
         raise Invalid("path", str(path), f"a path that root can write ({error.strerror})") from None
 

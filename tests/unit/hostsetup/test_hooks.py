@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import signal
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -315,3 +316,48 @@ def test_a_list_of_folders_that_somebody_changed_removes_no_other_folder(tmp_pat
     remove(paths)
     assert (tmp_path / "others").is_dir()
     assert folders(paths) == {"etc", "etc/others"}
+
+
+@pytest.mark.parametrize("moment", ["fsync", "chmod", "replace"])
+def test_an_installation_that_is_killed_leaves_no_script_that_libvirt_runs(tmp_path, moment):
+    """libvirt runs every executable file in qemu.d. The next call of either command removes what was left."""
+    paths = image(tmp_path, NEW)
+    for call in range(1, 5):
+        killed_at(moment, call, paths)
+        executable = [path for path in paths.beside.parent.glob("*") if os.access(path, os.X_OK)]
+        assert set(executable) <= {paths.beside}
+        if call % 2:
+            install(paths)
+            assert not list(paths.root.rglob(".pinner-*"))
+        remove(paths)
+        assert files(paths) == {}
+
+
+def killed_at(moment, call, paths):
+    """Install in a process that is killed before its nth call of a function of os."""
+    child = os.fork()
+    if child == 0:
+        calls = []
+
+        def kill(*_args, **_more):
+            calls.append(1)
+            if len(calls) == call:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return original(*_args, **_more)
+
+        original = getattr(os, moment)
+        setattr(os, moment, kill)
+        install(paths)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def test_drafts_of_an_earlier_version_are_removed_and_files_of_others_stay(tmp_path):
+    paths = image(tmp_path, NEW)
+    install(paths)
+    draft, link, folder = (paths.beside.with_name(name) for name in (".pinner-abc", ".pinner-link", ".pinner-folder"))
+    draft.write_text(packaged("libvirt-qemu-hook"))
+    link.symlink_to("/etc/hosts")
+    folder.mkdir()
+    assert f"done: remove {draft}, which an installation that was killed has left" in remove(paths)
+    assert (draft.exists(), link.is_symlink(), folder.is_dir()) == (False, True, True)
