@@ -9,6 +9,7 @@ from support.lab import (
     CALLER,
     apply,
     boot_disk,
+    ended,
     guests,
     inventory,
     masks,
@@ -140,10 +141,8 @@ def test_a_guest_stays_inside_its_cells_from_the_plan_to_the_rollback(cells_host
     assert outside(host) == {}
     drift_and_return(host, strategy)
     re_pack(host, strategy)
-    undone = server(host).rollback_all(name(host), CALLER)
-    for _ in server(host).follow(undone.id):
-        pass
-    assert server(host).run(undone.id).state == "rolled_back"
+    _, state = ended(host, server(host).rollback_all(name(host), CALLER))
+    assert state == "rolled_back"
     assert outside(host) == {}
     assert wrong(before, masks(host)) == []
     assert vcpu_pins(host) == pins

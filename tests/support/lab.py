@@ -3,9 +3,9 @@
 import json
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import httpx
@@ -64,6 +64,11 @@ CALLER = Caller("lab", "127.0.0.1", "")
 _CONFIG = "[api]\nbind = 0.0.0.0\n[libvirt]\ncall_timeout = 120\n"
 """The long timeout is needed because an emulated host is slow."""
 
+PATIENCE = 240.0
+"""For how many seconds a call that can be repeated is repeated where the agent of an emulated host is silent."""
+REPEATABLE = ("drift", "hosts", "observe", "plan", "plan_by_id", "plans", "run", "runs", "set_policy")
+"""The calls of a service that change nothing on the host, or that give the same result twice."""
+
 Threads = dict[tuple[int, int], tuple[str, CpuSet]]
 """The name and mask of each thread, by its id and start time."""
 
@@ -102,17 +107,37 @@ def _wait_for_server(host: LabHost) -> None:
         time.sleep(1)
 
 
+def patient(service: RemoteService, seconds: float = PATIENCE, pause: float = 1.0) -> RemoteService:
+    """The same service, whose calls of REPEATABLE are repeated while the host's agent is not reached.
+
+    On a busy machine an emulated host can stand still for longer than the agent may be silent.
+    """
+
+    def repeated(call: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(call)
+        def work(*arguments: Any, **named: Any) -> Any:
+            deadline = time.monotonic() + seconds
+            while True:
+                try:
+                    return call(*arguments, **named)
+                except HostUnreachable:
+                    if time.monotonic() > deadline:
+                        raise
+                time.sleep(pause)
+
+        return work
+
+    for name in REPEATABLE:
+        setattr(service, name, repeated(getattr(service, name)))
+    return service
+
+
 @cache
 def server(host: LabHost) -> RemoteService:
     """The client of the host's server, once the server answers."""
-    pinner = start_server(host)
-    deadline = time.monotonic() + 120
-    while True:
-        with suppress(HostUnreachable):
-            pinner.hosts()
-            return pinner
-        assert time.monotonic() < deadline, host.run("journalctl -u pinner").out
-        time.sleep(1)
+    pinner = patient(start_server(host))
+    pinner.hosts()
+    return pinner
 
 
 def name(host: LabHost) -> str:
@@ -132,18 +157,18 @@ def plan(host: LabHost, strategy: str = "shared-pool", **parameters: Any) -> Pla
 
 def apply(host: LabHost, new_plan: Plan, *, migrate_memory: bool = False) -> tuple[str, str]:
     """Apply a plan; the run's id, and its final state with any error."""
-    return _ended(host, server(host).apply(new_plan.id, False, CALLER, migrate_memory=migrate_memory))
+    return ended(host, server(host).apply(new_plan.id, False, CALLER, migrate_memory=migrate_memory))
 
 
 def rollback(host: LabHost, run: str) -> str:
     """Roll back a run; the final state of the rollback with any error."""
-    return _ended(host, server(host).rollback(run, CALLER))[1]
+    return ended(host, server(host).rollback(run, CALLER))[1]
 
 
-def _ended(host: LabHost, run: Run) -> tuple[str, str]:
-    for _ in server(host).follow(run.id):
-        pass
-    ended = server(host).run(run.id)
+def ended(host: LabHost, run: Run) -> tuple[str, str]:
+    """Wait for the end of a run; its id, and its final state with any error."""
+    while (ended := server(host).run(run.id)).state == "running":
+        time.sleep(0.5)
     return run.id, f"{ended.state} {ended.error}".strip()
 
 

@@ -1,0 +1,47 @@
+"""The lab's client repeats calls while an emulated host stands still, but no call that changes the host."""
+
+import pytest
+from support.lab import REPEATABLE, patient
+
+from pinner.model.errors import HostUnreachable
+from pinner.service.remote import RemoteService
+
+SILENT = HostUnreachable("lab1", "the agent has given no sign of life for 10 s")
+
+
+class Silent:
+    """A service whose first calls fail. It replaces an emulated host, whose silence no test can cause in time."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures, self.calls = failures, 0
+
+    def __getattr__(self, name: str):
+        return self.call
+
+    def call(self, host: str = "", *, fast: bool = False):
+        self.calls += 1
+        if self.calls <= self.failures:
+            raise SILENT
+        return host, fast
+
+
+@pytest.mark.parametrize("name", REPEATABLE)
+def test_a_call_that_changes_nothing_is_repeated_until_the_agent_answers(name):
+    assert callable(getattr(RemoteService, name))
+    service = patient(Silent(3), 5, 0.01)
+    assert getattr(service, name)("h1", fast=True) == ("h1", True)
+    assert service.calls == 4
+
+
+def test_it_is_not_repeated_for_ever():
+    service = patient(Silent(10**6), 0.1, 0.01)
+    with pytest.raises(HostUnreachable):
+        service.drift("h1")
+
+
+@pytest.mark.parametrize("name", ["apply", "rollback", "rollback_all", "guest_event"])
+def test_a_call_that_changes_the_host_is_made_once(name):
+    service = patient(Silent(1), 5, 0.01)
+    with pytest.raises(HostUnreachable):
+        getattr(service, name)("h1")
+    assert service.calls == 1
