@@ -65,7 +65,7 @@ class PolicyServer:
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self.process = process
         self.log = log
-        wait_until(lambda: re.search(r"at unix:\S+", log.read_text()) or process.poll() is not None, 60)
+        wait_until(lambda: re.search(r"at unix:\S+", log.read_text()) or process.poll() is not None, 240)
         found = re.search(r"host (\S+) at (unix:\S+)", log.read_text())
         assert found is not None, log.read_text()
         self.host, self.url = found.groups()
