@@ -9,7 +9,7 @@ is only that of these ports.
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 from benchmarks import cpumanager, nova_peer, titus
 from benchmarks.generated import SIZES, Mix, Shape, guests, host, largest_first, sizes
 from benchmarks.nova_peer import Nova
-from benchmarks.quality import Judge, Places, places_of
+from benchmarks.quality import Judge, Places, Quality, places_of
 from benchmarks.timing import Row, Time, in_turns, line, timed
 
 from pinner import codec
@@ -42,7 +42,8 @@ HOSTS = (
 """The hosts, and how many guests each has."""
 FULL = 0.9
 """The part of the pool that the guests' vCPUs fill, as far as their number allows."""
-SEED = 15
+SEEDS = (15, 16, 17, 18, 19)
+"""Each seed draws other guests. The times are of the first, the counts of quality are the sum over all."""
 REQUEST = Request("isolated")
 
 
@@ -58,10 +59,10 @@ class Case:
     """The snapshot as JSON."""
 
     @classmethod
-    def of(cls, shape: Shape, count: int, mix: Mix) -> "Case":
+    def of(cls, shape: Shape, count: int, mix: Mix, seed: int = SEEDS[0]) -> "Case":
         """The host of this shape with so many guests."""
         hardware, pool = shape.hardware
-        placing = guests(sizes(count, int(FULL * len(pool)), mix, SEED), hardware.online - pool)
+        placing = guests(sizes(count, int(FULL * len(pool)), mix, seed), hardware.online - pool)
         taken = host(hardware, placing, processes=len(placing))
         name = f"{shape.cpus} CPUs, {count} guests, {mix} sizes"
         return cls(name, hardware, pool, largest_first(placing), codec.dump(taken))
@@ -119,19 +120,32 @@ def port(case: Case, place: Callable[..., Places], **options: Any) -> Contender:
     return Contender(lambda: timed(place, case.hardware, case.pool, case.guests, **options))
 
 
-def measured(case: Case, nova: Nova | None) -> Iterator[Row]:
-    """The rows of one case: pinner's plan beside each peer, then the placement alone beside Nova."""
+def contenders(case: Case, nova: Nova | None) -> dict[str, Contender]:
+    """The plan, the placement alone, and each peer."""
     methods = {"plan": ours(case), "place": place_alone(case)}
     if nova is not None:
         methods[f"Nova {nova.version}"] = novas(case, nova)
     methods["cpumanager's rules"] = port(case, cpumanager.place)
     methods["cpumanager's rules, caches aligned"] = port(case, cpumanager.place, align_caches=True)
     methods["titus-isolate's greedy rules"] = port(case, titus.place)
-    times, judge = in_turns(methods), Judge(case.hardware, case.pool)
-    qualities = {name: judge.quality(method.places) for name, method in methods.items()}
+    return methods
+
+
+def measured(cases: Sequence[Case], nova: Nova | None) -> Iterator[Row]:
+    """The rows of one host: pinner's plan beside each peer, then the placement alone beside Nova. The times are of the
+    first case, the qualities the sums of all."""
+    first, *others = cases
+    methods = contenders(first, nova)
+    times = in_turns(methods)
+    qualities = _qualities(first, methods)
+    for case in others:
+        again = contenders(case, nova)
+        for method in again.values():
+            method()
+        qualities = {name: qualities[name] + found for name, found in _qualities(case, again).items()}
     for name in list(methods)[2:]:
         yield line(
-            f"plan, {case.name}",
+            f"plan, {first.name}",
             times["plan"],
             qualities["plan"],
             peer=name,
@@ -139,11 +153,12 @@ def measured(case: Case, nova: Nova | None) -> Iterator[Row]:
             its_quality=qualities[name],
         )
     beside = next((name for name in methods if name.startswith("Nova")), "")
-    what = f"place, {case.name}"
-    if beside:
-        yield line(what, times["place"], peer=beside, theirs=times[beside])
-    else:
-        yield line(what, times["place"], peer=nova_peer.HOW)
+    yield line(f"place, {first.name}", times["place"], peer=beside or nova_peer.HOW, theirs=times.get(beside))
+
+
+def _qualities(case: Case, methods: Mapping[str, Contender]) -> dict[str, Quality]:
+    judge = Judge(case.hardware, case.pool)
+    return {name: judge.quality(method.places) for name, method in methods.items()}
 
 
 def rows() -> Iterator[Row]:
@@ -154,7 +169,7 @@ def rows() -> Iterator[Row]:
             nova = stack.enter_context(nova_peer.running())
         for shape, count in HOSTS:
             for mix in SIZES:
-                yield from measured(Case.of(shape, count, mix), nova)
+                yield from measured([Case.of(shape, count, mix, seed) for seed in SEEDS], nova)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@ from benchmarks import comparison, serialisation
 from benchmarks.comparison import HOSTS, Case
 from benchmarks.generated import Shape
 from benchmarks.quality import Quality
+from benchmarks.table import counts
 from benchmarks.timing import Time, in_turns, line
 
 SMALL = Shape(64, 2, 4)
@@ -10,7 +11,7 @@ SMALL = Shape(64, 2, 4)
 
 @pytest.mark.parametrize("mix", ["friendly", "any"])
 def test_every_contender_places_the_same_guests_and_its_quality_is_counted(mix):
-    rows = list(comparison.measured(Case.of(SMALL, 10, mix), None))
+    rows = list(comparison.measured([Case.of(SMALL, 10, mix)], None))
     assert [row["peer"] for row in rows[:-1]] == [
         "cpumanager's rules",
         "cpumanager's rules, caches aligned",
@@ -23,9 +24,18 @@ def test_every_contender_places_the_same_guests_and_its_quality_is_counted(mix):
 
 
 def test_a_row_without_nova_says_how_to_get_it():
-    *_, last = comparison.measured(Case.of(SMALL, 10, "friendly"), None)
+    *_, last = comparison.measured([Case.of(SMALL, 10, "friendly")], None)
     assert "tox run -e nova" in last["peer"]
     assert "theirs" not in last
+
+
+def test_the_quality_is_the_sum_over_all_draws_of_guests():
+    cases = [Case.of(SMALL, 10, "any", seed) for seed in (1, 2)]
+    alone = [next(comparison.measured([case], None)) for case in cases]
+    together = next(comparison.measured(cases, None))
+    for column in ("quality", "their quality"):
+        sums = [sum(pair) for pair in zip(*(counts(row[column]) for row in alone), strict=True)]
+        assert list(counts(together[column])) == sums
 
 
 def test_the_hosts_have_64_to_1024_cpus_and_10_to_400_guests():
