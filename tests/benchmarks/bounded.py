@@ -46,6 +46,11 @@ def measure(
     return Measured(tuple(json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")), problem)
 
 
+def end_on_sigterm() -> None:
+    """Let a SIGTERM end this process as an exception does, so that what it has started ends too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 def _end(process: "subprocess.Popen[bytes]", grace: float) -> None:
     """End the process if it still runs: it may end what it has started, or else its whole group is killed."""
     if process.poll() is not None:

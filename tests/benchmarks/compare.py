@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1]))
 
 from benchmarks import history, run
-from benchmarks.bounded import measure
+from benchmarks.bounded import end_on_sigterm, measure
 from benchmarks.table import counts, figure, markdown
 from benchmarks.timing import Row
 
@@ -141,6 +141,7 @@ def main() -> int:
     names = run.known(made, arguments.names or list(NAMES))
     if arguments.rounds < 3:
         made.error(f"--rounds {arguments.rounds}: a spread needs at least 3 rounds")
+    end_on_sigterm()
     try:
         with worktree(arguments.revision) as tree:
             before, now = measured(names, (tree, history.ROOT), arguments.rounds, arguments.bound)

@@ -2,16 +2,17 @@
 
 import importlib
 import json
-import signal
 import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))
 
+from benchmarks.bounded import end_on_sigterm
+
 
 def main(name: str, file: str) -> None:
-    """Measure. A SIGTERM ends the benchmark as an exception does, so that what it has started ends too."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    """Measure."""
+    end_on_sigterm()
     with Path(file).open("a") as rows:
         for row in importlib.import_module(f"benchmarks.{name}").rows():
             print(json.dumps(row), file=rows, flush=True)

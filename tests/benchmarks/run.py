@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1]))
 
 from benchmarks import history
-from benchmarks.bounded import measure
+from benchmarks.bounded import end_on_sigterm, measure
 from benchmarks.table import markdown
 from benchmarks.timing import Row
 
@@ -57,6 +57,7 @@ def main() -> None:
     """Run the wanted benchmarks, print their table and add it to the history."""
     made = parser()
     arguments = made.parse_args()
+    end_on_sigterm()
     rows: list[Row] = []
     load = os.getloadavg()
     for name in known(made, arguments.names):

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from benchmarks import history
@@ -34,6 +35,19 @@ def test_a_run_that_is_ended_prints_a_table_and_is_in_the_history(tmp_path):
     assert run["rows"] == [{"what": "plan", "ours": "ended after 0.05 s, because it had not ended by itself"}]
     assert len(run["load_before"]) == 3
     assert run["machine"]["cpus"] == os.cpu_count()
+
+
+def test_a_run_that_gets_a_sigterm_ends_its_benchmark(tmp_path):
+    command = [sys.executable, str(RUN), "comparison", "--history", str(tmp_path / "history.jsonl")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr.readline() == "measuring comparison ...\n"
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        deadline = time.monotonic() + 30
+        while not (found := children.read_text().split()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.terminate()
+        assert process.wait(60) == 143
+    assert not Path(f"/proc/{found[0]}").exists()
 
 
 def test_each_run_adds_a_line_with_its_revision(tmp_path):
