@@ -125,7 +125,7 @@ def answered(latencies: Iterator[float], bound: float) -> tuple[list[float], str
     try:
         found.extend(latencies)
     except TimeoutError:
-        return found, f"no answer within {bound:g} s"
+        return found, f"the other restarts are left out: {bound:g} s are over"
     except AssertionError as error:
         return found, f"never reconciled: {str(error)[:200]}"
     finally:
