@@ -160,7 +160,8 @@ class RemoteService:
         except httpx.TransportError:
             pass
         while True:
-            for progress in follower.progress_of(*self._detail(run)):
+            now, entries = self._detail(run)
+            for progress in follower.progress_of(now, entries, len(entries)):
                 yield progress
                 if progress.entry is None:
                     return

@@ -3,12 +3,15 @@
 from collections.abc import Iterable, Iterator
 
 from pinner.model.journal import Entry, Run, RunProgress, is_final
+from pinner.store.run_news import Marks
 
 
 class RunFollower:
     """One follower of one run."""
 
     def __init__(self) -> None:
+        self.seen: Marks = {}
+        """What the store had of the run when it was read last."""
         self._known: dict[int, Entry] = {}
 
     def learn(self, progress: RunProgress) -> RunProgress:
@@ -17,15 +20,15 @@ class RunFollower:
             self._known[progress.entry.seq] = progress.entry
         return progress
 
-    def progress_of(self, run: Run, entries: Iterable[Entry]) -> Iterator[RunProgress]:
+    def progress_of(self, run: Run, entries: Iterable[Entry], total: int) -> Iterator[RunProgress]:
         """Every final entry that is not known yet; after the run's end also the last progress, without an entry.
 
-        Read ``entries`` after ``run``: only then the entries of an ended run are complete.
+        ``entries`` are all of the run's ``total`` ones, or those that are new. Read them after ``run``: only then the
+        entries of an ended run are complete.
         """
-        entries = tuple(entries)
         for entry in entries:
             if is_final(run, entry) and self._known.get(entry.seq) != entry:
                 self._known[entry.seq] = entry
-                yield RunProgress(run, len(self._known), len(entries), entry)
+                yield RunProgress(run, len(self._known), total, entry)
         if run.state != "running":
-            yield RunProgress(run, sum(is_final(run, entry) for entry in entries), len(entries), None)
+            yield RunProgress(run, len(self._known), total, None)

@@ -173,7 +173,7 @@ class RunManager:
         while True:
             # The run is read first: the entries that are read after its end are complete.
             run = self.get(run_id)
-            yield from follower.progress_of(run, self.entries(run_id))
+            yield from follower.progress_of(run, *self._runs.news(run.undoes or run.id, follower.seen))
             if run.state != "running":
                 return
             with self._progressed:

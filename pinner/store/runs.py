@@ -31,6 +31,7 @@ from pinner.store.engine import reading
 from pinner.store.entry_rows import CHANGE, NO_HEIRS, OWNER_LENGTH, REPEATED, entry_of, entry_row
 from pinner.store.paging import page
 from pinner.store.policies import require_policy
+from pinner.store.run_news import Marks, news
 from pinner.store.write import write
 
 _RUN = [tables.runs.c[name] for name in Run.__dataclass_fields__]
@@ -227,6 +228,11 @@ class Runs:
         """The run's entries by ``seq``; none for an unknown run."""
         with reading(self._engine) as connection:
             return _entries(connection, run)
+
+    def news(self, run: str, seen: Marks) -> tuple[tuple[Entry, ...], int]:
+        """See run_news."""
+        with reading(self._engine) as connection:
+            return news(connection, run, seen)
 
     def in_force(self, host: str) -> Iterator[InForce]:
         """The host's changes that no rollback has undone, oldest first."""
