@@ -12,10 +12,10 @@ from datetime import datetime
 from pinner.apply import staleness
 from pinner.apply.failures import words
 from pinner.apply.first_masks import whole_undo
-from pinner.apply.ports import Admission, Admit, Host, Journal
+from pinner.apply.ports import Admission, Admit, Host, Journal, Progress
 from pinner.apply.steps.memory import memory_changes
 from pinner.apply.steps.metadata import with_metadata
-from pinner.apply.transaction import Progress, Transaction
+from pinner.apply.transaction import Transaction
 from pinner.apply.undoable import undoable
 from pinner.model.change import DEFINED, AffinityChange, Change
 from pinner.model.errors import NOTHING_CHANGED, Gone, RunConflict, StoreUnavailable

@@ -16,8 +16,17 @@ Part = tuple[TargetKind, int]
 """A vCPU or iothread of a guest: its kind and number."""
 
 
+Progress = Callable[[Entry, int], None]
+"""Called with an entry and the number of entries: once when the run is in the journal and the host is unchanged, then
+after every change. It must not raise."""
+
+
 class Host(Protocol):
-    """A machine whose threads can be read and pinned."""
+    """A machine whose threads can be read and pinned. Several threads may use it, each for other guests."""
+
+    @property
+    def guests_at_once(self) -> int:
+        """How many guests may be changed at the same time."""
 
     def fingerprint(self) -> str:
         """The present Topology.fingerprint."""
@@ -134,7 +143,8 @@ class Host(Protocol):
 
 class Journal(Protocol):
     """A durable record beside the agent. Data is durable when the method returns: it survives a crash of the machine.
-    But ``note`` may write as late as the next ``intend`` or ``end``: recovery reads the kernel, not the note."""
+    But ``note`` may write as late as the next ``intend`` or ``end``: recovery reads the kernel, not the note. Several
+    threads may call ``intend`` at once."""
 
     def begin(self, run: Run) -> None:
         """Lock the host and open a run. Raises HostBusy while another run is open. If the process of that run

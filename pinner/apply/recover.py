@@ -13,6 +13,7 @@ from typing import Literal
 from pinner.apply import steps
 from pinner.apply.first_masks import whole_undo
 from pinner.apply.ports import Host, Journal
+from pinner.apply.side_by_side import parts_of
 from pinner.apply.transaction import Transaction
 from pinner.apply.undoable import undoable
 from pinner.model.errors import PinnerError
@@ -80,16 +81,24 @@ def _resolve(
 def _under_way(entries: Sequence[Entry], host: Host) -> frozenset[int]:
     """The ``seq`` of the changes for which libvirtd may still have a call of the dead process.
 
-    Changes are made in order and undone in reverse. So these are the last change that is visible on the host, and the
-    next one. A group that failed may be undone at any time, so these are all of its changes, too.
+    The changes of a guest are made in order and undone in reverse, and so are those of all processes. So these are the
+    last change of each that is visible on the host, and the next one. A group that failed may be undone at any time, so
+    these are all of its changes, too.
     """
     failed = {group_of(entry.change.target) for entry in entries if entry.state in UNDO_BEGUN}
     alive = [entry for entry in entries if entry.state in ("intent", "done", "stuck")]
     in_order = [entry for entry in alive if group_of(entry.change.target) not in failed]
-    begun = [position for position, entry in enumerate(in_order) if _is_begun(entry, host)]
-    last = max(begun, default=-1)
-    around = in_order[max(last, 0) : last + 2]
-    return frozenset(entry.seq for entry in alive if entry in around or group_of(entry.change.target) in failed)
+    independent = are_independent(entry.change for entry in entries)
+    around = {
+        entry.seq for part in (parts_of(in_order) if independent else [in_order]) for entry in _around(part, host)
+    }
+    return frozenset(entry.seq for entry in alive if entry.seq in around or group_of(entry.change.target) in failed)
+
+
+def _around(part: Sequence[Entry], host: Host) -> Sequence[Entry]:
+    """The last entry that is visible on the host, and the next one."""
+    last = max((position for position, entry in enumerate(part) if _is_begun(entry, host)), default=-1)
+    return part[max(last, 0) : last + 2]
 
 
 def _is_begun(entry: Entry, host: Host) -> bool:

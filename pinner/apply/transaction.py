@@ -1,5 +1,6 @@
-"""Transaction: makes or undoes the changes of one run, one after the other, and notes each one in the journal."""
+"""Transaction: makes or undoes the changes of one run, several guests at once, and notes each change in the journal."""
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
@@ -7,17 +8,14 @@ from datetime import datetime
 
 from pinner.apply import steps
 from pinner.apply.failures import RECOVERED, losses, summary, unanswering, words
-from pinner.apply.ports import Host, Journal
+from pinner.apply.ports import Host, Journal, Progress
+from pinner.apply.side_by_side import side_by_side, with_busy_last
 from pinner.apply.steps import Step
 from pinner.apply.undoable import undoable
 from pinner.model.change import DEFINED, MetadataChange, Target
 from pinner.model.errors import Busy, Gone, PinnerError, StoreUnavailable
 from pinner.model.groups import Group, are_independent, group_of, without_room
 from pinner.model.journal import UNDO_BEGUN, Entry, EntryState, Run, RunState
-
-Progress = Callable[[Entry, int], None]
-"""Called with an entry and the number of entries: once when the run is in the journal and the host is unchanged, then
-after every change. It must not raise."""
 
 INTERRUPTED = "interrupted: the process that carried it out died"
 """The error of a run that recovery has undone."""
@@ -56,9 +54,11 @@ class Transaction:
         self._now = now
         self._progress = progress
         self._resumed = resumed
+        self._guard = threading.Lock()  # of the notes; each entry is changed by one thread only
         self._noted: dict[int, Entry] = {}
         """By ``seq``: the latest note of each entry that this transaction has noted."""
         self._is_independent = not run.all_or_nothing and are_independent(entry.change for entry in entries)
+        self._at_once = host.guests_at_once if are_independent(entry.change for entry in entries) else 1
         self._groups = dict.fromkeys(group_of(entry.change.target) for entry in entries)
         self._in_place: dict[int, Entry] = {}
         """By ``seq``: the changes that are made or may be made, and are not undone."""
@@ -78,7 +78,7 @@ class Transaction:
             progress(entry, len(entries))
 
     def make(self) -> Run:
-        """Make every change, group by group; a group whose change fails is undone, and the next group follows.
+        """Make every change, several guests at once; a group whose change fails is undone.
 
         The run ends ``applied``; ``applied_partly`` if some groups are placed; ``undone`` if none is, or ``failed`` if
         then a change could not be undone. A run that is ``all_or_nothing``, or that changes the host itself, undoes all
@@ -90,9 +90,7 @@ class Transaction:
             if self._lacks_answers():
                 self._undo_groups(set(self._groups))
                 return self.close(*self._outcome())
-            for entry in self._entries:
-                if group_of(entry.change.target) not in self._failures:
-                    self._attempt(entry)
+            side_by_side(self._entries, self._attempt, self._at_once if self._is_independent else 1)
             self._undo_failures()
         except BaseException as error:  # any error, also Ctrl-C: the host must not stay half changed
             self._undo_groups(set(self._groups))
@@ -130,14 +128,11 @@ class Transaction:
         return self.close("rolled_back_partly" if lost else "rolled_back", losses(lost, len(self._entries)))
 
     def _undo_all(self, persist: bool, under_way: Collection[int]) -> list[Entry]:
-        busy = unanswering(self._entries, self._host)
-        noted = {
-            entry.seq: self._note(
-                entry, *self._undo_one(entry, persist or entry.definition != "", entry.seq in under_way)
-            )
-            for entry in sorted(self._entries, key=lambda entry: group_of(entry.change.target) in busy)
-        }
-        return [noted[entry.seq] for entry in self._entries]
+        def undo(entry: Entry) -> None:
+            self._note(entry, *self._undo_one(entry, persist or entry.definition != "", entry.seq in under_way))
+
+        with_busy_last(self._entries, undo, unanswering(self._entries, self._host), self._at_once)
+        return [self._noted[entry.seq] for entry in self._entries]
 
     def _undo_one(self, entry: Entry, persist: bool, under_way: bool) -> tuple[EntryState, str]:
         if self._earlier_boot:
@@ -176,7 +171,10 @@ class Transaction:
         return bool(self._failures)
 
     def _attempt(self, entry: Entry) -> None:
-        """Make one change. If it fails, abort its group; raise the error if it concerns the whole run."""
+        """Make one change, unless one of its group has failed. If it fails, abort its group; raise the error if it
+        concerns the whole run."""
+        if group_of(entry.change.target) in self._failures:
+            return
         step = steps.step(entry, self._host, self._journal, persist=self._run.persist, resumed=self._resumed)
         group = group_of(entry.change.target)
         try:
@@ -214,7 +212,7 @@ class Transaction:
         """
         group, error = group_of(failed.change.target), self._errors[failed.seq]
         self._failures[group] = (failed, error)
-        if later and self._in_groups({group}, self._in_place.values()):
+        if later and self._in_groups({group}, tuple(self._in_place.values())):
             touched = self._in_place.get(failed.seq)
             self._note(touched or failed, "stuck" if touched else "failed", error + (_PUT_OFF if touched else ""))
             self._note_unmade({group})
@@ -242,14 +240,18 @@ class Transaction:
     def _undo_groups(self, groups: Collection[Group]) -> None:
         """Undo the changes of these groups, the latest one first, and note them in the journal only afterwards. The
         host comes first, and the journal has every prior mask already."""
-        touched = sorted(self._in_groups(groups, self._in_place.values()), key=lambda entry: entry.seq)
-        # A guest that does not answer must not delay the others.
-        back = sorted(undoable(self._run, touched), key=lambda entry: group_of(entry.change.target) in self._busy)
-        outcomes = {entry.seq: self._undo(entry, force=entry.seq in self._forced) for entry in back}
+        # Copies: other guests may be changed at the same time.
+        touched = sorted(self._in_groups(groups, tuple(self._in_place.values())), key=lambda entry: entry.seq)
+        outcomes: dict[int, tuple[EntryState, str]] = {}
+
+        def undo(entry: Entry) -> None:
+            outcomes[entry.seq] = self._undo(entry, force=entry.seq in self._forced)
+
+        with_busy_last(undoable(self._run, touched), undo, tuple(self._busy), self._at_once)
         for entry in touched:
             del self._in_place[entry.seq]
         latest = {entry.seq: entry for entry in (*self._entries, *touched)}
-        failed = [seq for seq in self._errors if seq in outcomes or seq not in self._noted]
+        failed = [seq for seq in tuple(self._errors) if seq in outcomes or seq not in self._noted]
         for entry in self._in_groups(groups, [latest[seq] for seq in failed]):
             state, problem = outcomes.pop(entry.seq, ("undone", ""))
             why = "; but its undo: ".join(filter(None, (self._errors[entry.seq], problem)))
@@ -291,7 +293,8 @@ class Transaction:
 
     def _note(self, entry: Entry, state: EntryState, error: str = "") -> Entry:
         noted = replace(entry, state=state, error=error, at=self._now())
-        self._noted[entry.seq] = noted
-        self._journal.note(noted)
-        self._progress(noted, len(self._entries))
+        with self._guard:
+            self._noted[entry.seq] = noted
+            self._journal.note(noted)
+            self._progress(noted, len(self._entries))
         return noted

@@ -27,6 +27,9 @@ ONLINE = Path("/sys/devices/system/cpu/online")
 class LiveHost:
     """Satisfies apply's Host."""
 
+    guests_at_once = 8
+    """libvirtd answers 20 calls at once by default (max_workers), and others ask it too."""
+
     def __init__(
         self,
         libvirt: Libvirt,
@@ -245,10 +248,13 @@ class LiveHost:
                     self._singles[target] = known
                     return found
         roles = qemu.roles(procfs.threads_of(ROOT, self._qemu(target.owner)))
-        thread = (roles.vcpus if target.kind == "vcpu" else roles.iothreads).get(part)
-        if thread is None:
+        kinds: Mapping[TargetKind, Mapping[int, Thread]] = {"vcpu": roles.vcpus, "iothread": roles.iothreads}
+        if part not in kinds[target.kind]:
             raise Gone(str(target))
-        self._singles[target] = ThreadMask(thread.tid, thread.started, thread.affinity)
+        for kind, threads in kinds.items():
+            for number, thread in threads.items():
+                found = ThreadMask(thread.tid, thread.started, thread.affinity)
+                self._singles[Target(kind, target.owner, number, target.name)] = found
         return self._singles[target]
 
     def _qemu(self, guest: str) -> int:
@@ -259,8 +265,12 @@ class LiveHost:
                 if procfs.started(ROOT, known.tid) == known.started:
                     self._qemus[guest] = known
                     return known.tid
-        qemus = qemu.find(ROOT, {guest}, self._libvirt.users).qemus
-        if guest not in qemus:
+        # One search finds the processes of all guests.
+        qemus = qemu.find(ROOT, {guest, *self._libvirt.users}, self._libvirt.users).qemus
+        for uuid, pid in qemus.items():
+            if uuid == guest or uuid not in self._qemus:
+                with suppress(Gone):
+                    self._qemus[uuid] = ThreadKey(pid, procfs.started(ROOT, pid))
+        if guest not in self._qemus:
             raise Gone(f"guest {guest}")
-        self._qemus[guest] = ThreadKey(qemus[guest], procfs.started(ROOT, qemus[guest]))
-        return qemus[guest]
+        return self._qemus[guest].tid

@@ -11,6 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from pinner.model.errors import Busy
@@ -26,8 +28,15 @@ _MAX_TIMEOUTS = 2
 undo."""
 
 
+KEEP_SECONDS = 5.0
+"""How long a thread waits for another call."""
+
+_Job = Callable[[], Callable[[], None]]
+"""Does the work, and returns what gives the answer to the caller."""
+
+
 class TimedCalls:
-    """Makes each call in a new thread. Several threads may use one object."""
+    """Makes each call in a thread that no other call occupies. Several threads may use one object."""
 
     def __init__(self, seconds: float) -> None:
         """``seconds`` is the timeout of every call."""
@@ -38,6 +47,8 @@ class TimedCalls:
         self._timeouts: dict[str, int] = {}
         self._overdue_since: dict[str, float] = {}
         """When the first of the overdue calls with a key was made, which have not ended since."""
+        self._idle: list[SimpleQueue[_Job]] = []
+        """The queue of each thread that has no call."""
 
     @property
     def overdue(self) -> float | None:
@@ -63,8 +74,7 @@ class TimedCalls:
             timeouts = self._timeouts.get(key, 0) if self._runs(key) else 0
             if timeouts >= (MAX_PENDING if later else _MAX_TIMEOUTS):
                 raise TimeoutError
-            thread = threading.Thread(target=_work, args=(work, answer, earlier), name=f"call {key}", daemon=True)
-            thread.start()
+            self._start(lambda: _work(work, answer, earlier))
             self._last[key] = answer
         wait([answer], self.seconds if timeouts < _MAX_TIMEOUTS else 0)
         with self._lock:
@@ -77,17 +87,43 @@ class TimedCalls:
             self._overdue_since.pop(key, None)
             if self._last.get(key) is answer:
                 del self._last[key]
-        thread.join()
         return answer.result()
 
+    def _start(self, job: _Job) -> None:
+        """Do the job in a thread that has none. The caller has the lock."""
+        if self._idle:
+            self._idle.pop().put(job)
+            return
+        jobs: SimpleQueue[_Job] = SimpleQueue()
+        jobs.put(job)
+        threading.Thread(target=self._serve, args=(jobs,), name="timed call", daemon=True).start()
 
-def _work(work: Callable[[], T], answer: "Future[T]", earlier: "Future[Any] | None") -> None:
+    def _serve(self, jobs: "SimpleQueue[_Job]") -> None:
+        while True:
+            try:
+                job = jobs.get(timeout=KEEP_SECONDS)
+            except Empty:
+                with self._lock:
+                    if jobs in self._idle:
+                        self._idle.remove(jobs)
+                        return
+                continue  # a call took this thread at the last moment
+            give_answer = job()
+            # First, so that the caller's next call finds this thread.
+            with self._lock:
+                self._idle.append(jobs)
+            give_answer()
+            del job, give_answer  # they hold the caller's values
+
+
+def _work(work: Callable[[], T], answer: "Future[T]", earlier: "Future[Any] | None") -> Callable[[], None]:
     if earlier is not None:
         wait([earlier])
     try:
-        answer.set_result(work())
+        result = work()
     except BaseException as error:  # the caller's thread raises it again
-        answer.set_exception(error)
+        return partial(answer.set_exception, error)
+    return partial(answer.set_result, result)
 
 
 def answer_in_time(calls: TimedCalls, key: str, what: str, answer: Callable[[], T], *, change: bool) -> T:

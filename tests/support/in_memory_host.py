@@ -26,6 +26,9 @@ Write = tuple[str, str]
 class InMemoryHost:
     """Satisfies apply's Host. ``before_write`` is called with every write and may raise or change things."""
 
+    guests_at_once = 1
+    """The order of its writes is known."""
+
     def __init__(self, *, cpuset_controller: bool = True) -> None:
         self.threads: dict[Target, list[ThreadMask]] = {}
         self.definitions: dict[str, str] = {}

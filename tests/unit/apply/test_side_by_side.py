@@ -1,0 +1,212 @@
+"""Several guests are changed at once, each in its own order, and processes one after the other."""
+
+import threading
+import time
+from collections import Counter
+
+import pytest
+from support.in_memory_host import InMemoryHost, daemon, emulator, vcpu
+from support.values import NOON, make_run
+
+from pinner.apply import executor
+from pinner.apply.recover import _under_way, recover
+from pinner.apply.side_by_side import parts_of, side_by_side, with_busy_last
+from pinner.model.errors import ApplyFailed, Busy
+from pinner.model.groups import group_of
+from pinner.model.journal import Entry
+
+GUESTS = [f"g{number}" for number in range(12)]
+
+
+class WideHost(InMemoryHost):
+    """An in-memory host whose guests are changed at once; each write takes a moment."""
+
+    guests_at_once = 4
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.under_way: Counter[str] = Counter()
+        self.most = 0
+        self.order: list[tuple[str, str]] = []
+        self.slow: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def pin(self, target, cpus, *, persist):
+        with self._lock:
+            self.under_way[target.owner] += 1
+            self.most = max(self.most, self.under_way.total())
+            assert self.under_way[target.owner] == 1, "one change of a guest after the other"
+            self.order.append((target.owner, str(target)))
+        time.sleep(self.slow.get(target.owner, 0.002))
+        try:
+            with self._lock:
+                super().pin(target, cpus, persist=persist)
+        finally:
+            with self._lock:
+                self.under_way[target.owner] -= 1
+
+
+@pytest.fixture
+def host():
+    host = WideHost()
+    host.add(daemon(400), "0-7", "2-5")
+    host.add(daemon(500), "0-7")
+    for guest in GUESTS:
+        host.add(emulator(guest), "0-7", "0-3")
+        for number in range(3):
+            host.add(vcpu(number, guest), "0-7")
+    host.before = host.kernel()
+    return host
+
+
+def the_plan(host):
+    wanted = {daemon(400): "0", daemon(500): "0"} | {emulator(each): "1" for each in GUESTS}
+    wanted |= {vcpu(number, each): "2-7" for number in range(3) for each in GUESTS}
+    return host.plan(*(host.change(target, after) for target, after in wanted.items()))
+
+
+def apply(host, journal, progress=lambda *_: None, **run):
+    return executor.apply(the_plan(host), make_run(**run), host, journal, lambda: NOON, progress)
+
+
+def entries_of(host):
+    return [Entry("run-1", n, change, "intent", NOON) for n, change in enumerate(the_plan(host).changes, 1)]
+
+
+def test_guests_are_changed_at_once_and_each_in_its_order(host, journal):
+    shown = []
+    assert apply(host, journal, lambda entry, total: shown.append((entry.seq, total))).state == "applied"
+    assert 2 <= host.most <= host.guests_at_once
+    for guest in GUESTS:
+        pins = [target for owner, target in host.order if owner == emulator(guest).owner]
+        assert pins == [str(emulator(guest)), *(str(vcpu(number, guest)) for number in range(3))]
+    assert all(entry.state == "done" for entry in journal.entries("run-1"))
+    assert sorted(seq for seq, _ in shown[1:]) == [entry.seq for entry in journal.entries("run-1")]
+    back = make_run("back", kind="rollback", undoes="run-1")
+    assert executor.rollback(back, host, journal, lambda: NOON, lambda *_: None).state == "rolled_back"
+    assert host.kernel() == host.before
+
+
+def test_each_intent_is_in_the_journal_before_the_first_change(host, journal):
+    known = []
+    host.before_write = lambda _: known.append(len(journal.entries("run-1")))
+    apply(host, journal)
+    assert set(known) == {len(the_plan(host).changes)}
+
+
+def test_a_guest_that_fails_is_undone_alone(host, journal):
+    def refuse(write):
+        if write[0] in (str(vcpu(1, "g3")), str(vcpu(2, "g7"))) and write[1] == "2-7":
+            raise ApplyFailed(write[0], "not granted")
+
+    host.before_write = refuse
+    run = apply(host, journal)
+    assert (run.state, run.error[:8]) == ("applied_partly", "2 of 14 ")
+    groups = {group_of(each.change.target) for each in journal.entries("run-1") if each.state != "done"}
+    assert groups == {group_of(emulator("g3")), group_of(emulator("g7"))}
+
+
+def test_an_error_of_the_whole_run_undoes_all_guests(host, journal):
+    """A defect of pinner, not an error of a guest."""
+
+    def fail(write):
+        if write == (str(vcpu(1, "g3")), "2-7"):
+            raise ZeroDivisionError
+
+    host.before_write = fail
+    with pytest.raises(ZeroDivisionError):
+        apply(host, journal)
+    assert journal.run("run-1").state == "undone"
+    assert host.kernel() == host.before
+
+
+def test_a_run_that_makes_all_changes_or_none_makes_them_in_order_and_undoes_guests_at_once(host, journal):
+    last = str(vcpu(2, GUESTS[-1]))
+
+    def refuse(write):
+        if write == (last, "2-7"):
+            assert host.most == 1
+            raise ApplyFailed(last, "not granted")
+
+    host.before_write = refuse
+    assert apply(host, journal, all_or_nothing=True).state == "undone"
+    assert host.most > 1
+    assert host.kernel() == host.before
+
+
+def test_guests_that_do_not_answer_are_asked_at_once_and_after_the_others(host):
+    entries = [entry for entry in entries_of(host) if entry.change.target.kind == "emulator"]
+    busy = {group_of(emulator(each)) for each in GUESTS[:8]}
+    done = []
+
+    def work(entry):
+        time.sleep(0.2 if group_of(entry.change.target) in busy else 0)
+        done.append(group_of(entry.change.target))
+
+    began = time.monotonic()
+    with_busy_last(entries, work, busy, 4)
+    assert time.monotonic() - began < 1.2  # one after the other they take 1.6 s
+    assert set(done[:4]).isdisjoint(busy)
+    assert set(done[4:]) == busy
+
+
+def test_two_guests_that_hang_do_not_delay_the_others(host):
+    for guest in GUESTS[:2]:
+        host.slow[emulator(guest).owner] = 0.5
+    done = []
+
+    def work(entry):
+        host.pin(entry.change.target, entry.change.after, persist=False)
+        done.append(entry.change.target.owner)
+
+    side_by_side([entry for entry in entries_of(host) if entry.change.target.kind == "emulator"], work, 4)
+    assert set(done[-2:]) == {emulator(guest).owner for guest in GUESTS[:2]}
+
+
+def test_after_an_error_no_more_work_is_begun(host):
+    begun = []
+
+    def work(entry):
+        begun.append(entry)
+        time.sleep(0.01)
+        raise Busy("g", "hangs", overdue=True)
+
+    with pytest.raises(Busy):
+        side_by_side(entries_of(host), work, 4)
+    assert len(begun) <= 4
+
+
+def test_processes_are_one_part_and_each_guest_is_one(host):
+    parts = [{entry.change.target.owner for entry in part} for part in parts_of(entries_of(host))]
+    assert parts == [{"400", "500"}, *({emulator(each).owner} for each in GUESTS)]
+
+
+def test_a_call_of_a_dead_process_may_still_run_for_each_guest(host):
+    entries = entries_of(host)
+    for target, after in ((emulator("g0"), "1"), (vcpu(0, "g0"), "2-7"), (emulator("g1"), "1")):
+        host.pin(target, next(e.change.after for e in entries if e.change.target == target), persist=False)
+        assert str(host.masks(target)[0].cpus) == after
+    around = _under_way(entries, host)
+    by_owner = {}
+    for entry in entries:
+        if entry.seq in around:
+            by_owner.setdefault(entry.change.target.owner, []).append(str(entry.change.target))
+    assert by_owner.pop("400") == [str(daemon(400))]
+    assert by_owner.pop(emulator("g0").owner) == [str(vcpu(0, "g0")), str(vcpu(1, "g0"))]
+    assert by_owner.pop(emulator("g1").owner) == [str(emulator("g1")), str(vcpu(0, "g1"))]
+    assert sorted(by_owner.values()) == sorted([str(emulator(each))] for each in GUESTS[2:])
+
+
+@pytest.mark.parametrize("policy", ["back", "forward"])
+def test_a_run_that_died_among_several_guests_is_recovered(host, journal, policy):
+    plan = the_plan(host)
+    journal.begin(make_run())
+    entries = [Entry("run-1", n, change, "intent", NOON) for n, change in enumerate(plan.changes, 1)]
+    journal.intend(*entries)
+    for entry in entries[1::3]:
+        if entry.change.target.kind != "process":
+            host.pin(entry.change.target, entry.change.after, persist=False)
+    journal.leave(make_run())
+    run = recover(host, journal, policy, lambda: NOON)
+    assert run.state == ("undone" if policy == "back" else "applied")
+    assert (host.kernel() == host.before) == (policy == "back")
