@@ -8,6 +8,7 @@ kernel/time/posix-cpu-timers.c), so the threads of a process that ran are read f
 
 import ctypes
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -34,26 +35,29 @@ def ran_ns(pid: int) -> int | None:
         return None
 
 
-class SettingsReader:
-    """Reads the settings of threads; one object serves one thread of pinner at a time."""
+class SettingsReader(threading.local):
+    """Reads the settings of threads. Several threads may use one object: each has a buffer of its own."""
 
     def __init__(self) -> None:
         # A set of os.sched_getaffinity costs microseconds for each hundred CPUs. The kernel refuses a buffer that has
         # no room for all CPUs that the host can have; a longer one takes longer.
         for size in (8, 16, 32, 64, 128, 256, 512, MAX_CPUS // 8):
             self._mask = (ctypes.c_char * size)()
-            self._address, self._size = ctypes.addressof(self._mask), size
+            self._address, self.size = ctypes.addressof(self._mask), size
             if not _get_affinity(0, size, self._address):
                 break
 
     def read(self, tid: int) -> Settings | None:
         """The settings of a thread, None where it has ended or the kernel does not say."""
-        if _get_affinity(tid, self._size, self._address):
-            return None
+        mask = self.mask(tid)
         try:
-            return self._mask.raw, os.sched_getscheduler(tid)
+            return None if mask is None else (mask, os.sched_getscheduler(tid))
         except OSError:
             return None
+
+    def mask(self, tid: int) -> bytes | None:
+        """The affinity of a thread as bits, the lowest CPUs first, without CPUs that are offline."""
+        return None if _get_affinity(tid, self.size, self._address) else self._mask.raw
 
 
 def are_of(root: Path) -> bool:

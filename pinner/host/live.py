@@ -7,6 +7,7 @@ from typing import assert_never
 
 from pinner.host import affinity, cgroups, evidence, files, lineage, memory, procfs, qemu, sampling
 from pinner.host.guests import cell_pins, pinned_by_nova
+from pinner.host.known_masks import KnownMasks
 from pinner.host.libvirt import Libvirt
 from pinner.host.own_pins import OwnPins
 from pinner.host.sysfs import read_fingerprint, read_topology
@@ -44,6 +45,7 @@ class LiveHost:
         """The first thread of QEMU by guest: its id is the process id."""
         self._singles: dict[Target, ThreadMask] = {}
         """The thread of each target that is one thread of QEMU."""
+        self._known = KnownMasks()
         self._relatives: Mapping[int, lineage.Relative] = {}
         """The latest scan of has_heirs."""
         self._scanned = range(0)
@@ -79,10 +81,8 @@ class LiveHost:
                     return tuple(ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)
                 case "vhost", int(tid):
                     return (affinity.mask(tid),)
-                case "emulator", None:
-                    return affinity.masks(self._qemu(target.owner), qemu.is_emulator)
-                case _, int(part):
-                    return (self._single_of_qemu(target, part),)
+                case ("emulator", None) | (_, int()):
+                    return self._known.masks(target, self._qemus.get(target.owner), lambda: self._of_qemu(target))
         except Gone:
             raise Gone(str(target)) from None
         raise Invalid("target", str(target), "a part unless it is an emulator")
@@ -237,6 +237,11 @@ class LiveHost:
         if procfs.started(ROOT, pid) != started:
             raise Gone(str(target))
         return affinity.masks(pid)
+
+    def _of_qemu(self, target: Target) -> tuple[ThreadMask, ...]:
+        if target.part is None:
+            return affinity.masks(self._qemu(target.owner), qemu.is_emulator)
+        return (self._single_of_qemu(target, target.part),)
 
     def _single_of_qemu(self, target: Target, part: int) -> ThreadMask:
         """The thread of a vCPU or iothread; the thread is searched for only once while it lives."""

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import libvirt as libvirt_api
@@ -141,6 +141,33 @@ def test_a_hung_guest_does_not_delay_the_undo_of_others(bounded_host, journal, s
     assert rollback(bounded_host, journal).state == "rolled_back"
     now = masks(guest.pid)
     assert now == only(before[guest.pid], now)
+
+
+@pytest.mark.fault(18)
+def test_guests_that_hang_are_waited_for_together(bounded_host, journal, start_guest, libvirtd):
+    """Four guests hang, while they are changed and undone, and again while they are rolled back. One after the other
+    they would take four times as long; a fifth guest is placed meanwhile."""
+    hanging, other = [start_guest() for _ in range(4)], start_guest()
+    before = {each.pid: masks(each.pid) for each in (*hanging, other)}
+    plan = plan_of(bounded_host, [part for each in (*hanging, other) for part in whole(bounded_host, each)])
+    with ExitStack() as until_asserted:
+        for guest in hanging:
+            until_asserted.enter_context(hung_throughout(libvirtd, guest))
+        began = time.monotonic()
+        run = apply(plan, bounded_host, journal)
+        applied = time.monotonic() - began
+        began = time.monotonic()
+        rollback(bounded_host, journal)
+        rolled_back = time.monotonic() - began
+    assert run.state == "applied_partly"
+    assert 2 * TIMEOUT <= applied < 2 * TIMEOUT + 2
+    assert rolled_back < 2 * TIMEOUT + 2
+    time.sleep(1)
+    undo = make_run("again", kind="rollback", undoes="run-1")
+    executor.rollback(undo, bounded_host, journal, lambda: NOON, lambda *_: None)
+    for guest in (*hanging, other):
+        now = masks(guest.pid)
+        assert now == only(before[guest.pid], now)
 
 
 @pytest.mark.fault(18)

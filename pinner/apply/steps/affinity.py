@@ -38,6 +38,8 @@ def is_stale(change: AffinityChange, threads: Sequence[ThreadMask]) -> tuple[str
 
     Threads that ended, and threads that other threads of the target have created, are expected.
     """
+    if threads and tuple(threads) == change.before:  # most targets: fast
+        return ()
     return tuple(_differences(change, threads))
 
 
