@@ -21,6 +21,7 @@ _VCPU = re.compile(r"CPU (\d+)/\w+", re.ASCII)
 _IOTHREAD = re.compile(r"IO iothread(\d+)", re.ASCII)
 _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NAME = re.compile(r"(?:^|,)guest=((?:[^,]|,,)*)")
+_PAGES = re.compile(r" N(\d+)=(\d+)", re.ASCII)
 _EXECUTABLE = re.compile("qemu|kvm")
 
 _MAX_COMMAND = 256 * 1024
@@ -155,13 +156,13 @@ def resident(root: Path, pid: int) -> Resident:
     """The resident memory (/proc/PID/numa_maps); empty where it cannot be read. Slow for a large guest."""
     found = Resident({}, {})
     for line in (files.text(root / f"proc/{pid}/numa_maps") or "").splitlines():
-        fields = dict(field.split("=", 1) for field in line.split() if "=" in field)
-        size = int(fields.get("kernelpagesize_kB", "0"))
-        kinds = (found.per_node, found.huge) if " huge" in line else (found.per_node,)
-        for name, pages in fields.items():
-            if name[:1] == "N" and name[1:].isdecimal():
-                for kind in kinds:
-                    kind[int(name[1:])] = kind.get(int(name[1:]), 0) + int(pages) * size
+        # A guest has hundreds of lines. No path can look like a node: the kernel escapes its spaces.
+        if nodes := _PAGES.findall(line):
+            _, has_size, rest = line.rpartition(" kernelpagesize_kB=")
+            size = int(rest.split(" ", 1)[0]) if has_size else 0
+            for kind in (found.per_node, found.huge) if " huge" in line else (found.per_node,):
+                for node, pages in nodes:
+                    kind[int(node)] = kind.get(int(node), 0) + int(pages) * size
     return found
 
 
