@@ -24,6 +24,11 @@ def dump(value: object) -> bytes:
     return adapter(type(value)).dump_json(value)
 
 
+def readable(value: object) -> str:
+    """A value as JSON for people, in ASCII."""
+    return adapter(type(value)).dump_json(value, indent=2, ensure_ascii=True).decode()
+
+
 def plain(value: object) -> Any:
     """A value as dicts, lists, strings and numbers."""
     return adapter(type(value)).dump_python(value, mode="json")

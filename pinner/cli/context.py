@@ -2,16 +2,15 @@
 
 import os
 import pwd
+import sys
 import uuid
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from rich.console import Console
-from rich.table import Table
 
 from pinner.cli.output import console, plain_page, print_json
 from pinner.model.audit import Caller
@@ -20,6 +19,9 @@ from pinner.model.page import Page
 from pinner.render import visible
 
 if TYPE_CHECKING:  # a command imports only what it uses: see main
+    from rich.console import Console
+    from rich.table import Table
+
     from pinner.service.protocol import Service
 
 
@@ -55,9 +57,17 @@ class Context:
     url: str
     token: str
     json: bool
-    out: Console
-    err: Console
     caller: Caller
+
+    @cached_property
+    def out(self) -> "Console":
+        """The console of the output, made at its first use: rich takes as long to import as a plan to make."""
+        return console()
+
+    @cached_property
+    def err(self) -> "Console":
+        """The console of notes, warnings and progress."""
+        return console(stderr=True)
 
     def open(self, root: Path | None = None) -> "AbstractContextManager[Service]":
         """Open the service; with ``root``, the service of the captured machine in that folder."""
@@ -69,13 +79,19 @@ class Context:
 
     def note(self, text: str) -> None:
         """Print a line for the person at the terminal, on stderr."""
-        self.err.print(visible(text), soft_wrap=True)
+        self._say(visible(text))
 
     def warn(self, text: str) -> None:
         """Print a warning, on stderr."""
-        self.err.print(f"warning: {visible(text)}", style="yellow", soft_wrap=True)
+        self._say(f"warning: {visible(text)}", style="yellow")
 
-    def show_page(self, page: Page[Any], drawn: Table) -> None:
+    def _say(self, text: str, style: str = "") -> None:
+        if sys.stderr.isatty():
+            self.err.print(text, style=style, soft_wrap=True)
+        else:
+            print(text, file=sys.stderr)
+
+    def show_page(self, page: Page[Any], drawn: "Table") -> None:
         """Print a page of a list as a table or as JSON, and the marker of the next page."""
         if self.json:
             print_json(plain_page(page))
@@ -87,7 +103,7 @@ class Context:
     @contextmanager
     def measuring(self, sample_seconds: float | None) -> Iterator[None]:
         """Show on a terminal that CPU use is being measured."""
-        if not self.err.is_terminal or sample_seconds == 0:
+        if not sys.stderr.isatty() or sample_seconds == 0:
             yield
             return
         span = "" if sample_seconds is None else f" for {sample_seconds:g} s"
@@ -103,8 +119,6 @@ def make_context(options: Namespace) -> Context:
         url=url,
         token=_token(options.token_file),
         json=options.json,
-        out=console(),
-        err=console(stderr=True),
         caller=local_caller(),
     )
 

@@ -1,7 +1,6 @@
 """CPU masks and targets in the few words that fit into a table cell."""
 
 from collections.abc import Iterable
-from itertools import groupby
 
 from pinner.model.change import PlannedChange, Target
 from pinner.model.cpuset import CpuSet
@@ -37,10 +36,17 @@ def part(targets: Iterable[Target]) -> str:
 
 def alike(changes: Iterable[PlannedChange]) -> list[list[PlannedChange]]:
     """The changes in groups: neighbours of one owner and kind, with the same CPUs before and after and one reason."""
-    return [list(group) for _, group in groupby(changes, _likeness)]
+    groups: list[list[PlannedChange]] = []
+    last: tuple[object, ...] = ()
+    for change in changes:
+        likeness = _likeness(change)
+        if likeness == last and change.target.kind != "process":
+            groups[-1].append(change)
+        else:
+            groups.append([change])
+        last = likeness
+    return groups
 
 
 def _likeness(change: PlannedChange) -> tuple[object, ...]:
-    kind, owner = change.target.kind, change.target.owner
-    itself = change.target.part if kind == "process" else None
-    return (kind, owner, itself, *before_and_after(change), change.reason)
+    return (change.target.kind, change.target.owner, *before_and_after(change), change.reason)

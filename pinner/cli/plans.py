@@ -3,7 +3,6 @@
 import sys
 from argparse import Namespace
 
-from pinner import codec
 from pinner.cli.context import Context, pick_host
 from pinner.cli.options import (
     captured,
@@ -15,10 +14,8 @@ from pinner.cli.options import (
     source_options,
     updated,
 )
-from pinner.cli.output import cells, cut, moment, print_json, table
+from pinner.cli.output import cells, cut, moment, print_value, table
 from pinner.cli.parser import CHANGES, Commands, Parser, add_command, add_noun, detailed_exitcode
-from pinner.cli.plantable import show_plan
-from pinner.cli.what_if import show_explanation
 from pinner.model.errors import Invalid
 from pinner.model.page import PageRequest
 from pinner.model.plan import Plan
@@ -162,8 +159,10 @@ def show_stored(context: Context, arguments: Namespace) -> int:
 def print_explanation(context: Context, found: Explanation) -> int:
     """Print why a guest has its place."""
     if context.json:
-        print_json(codec.plain(found))
+        print_value(found)
     else:
+        from pinner.cli.what_if import show_explanation
+
         show_explanation(context, found)
     return 0
 
@@ -172,7 +171,7 @@ def print_plan(context: Context, plan: Plan, form: str) -> None:
     """Print a plan in one of FORMATS."""
     match "json" if context.json else form:
         case "json":
-            print_json(codec.plain(plan))
+            print_value(plan)
         case "shell":
             from pinner.render import shell
 
@@ -182,4 +181,6 @@ def print_plan(context: Context, plan: Plan, form: str) -> None:
 
             sys.stdout.write(text.render(plan))
         case _:
+            from pinner.cli.plantable import show_plan
+
             show_plan(context, plan)
