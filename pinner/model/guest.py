@@ -215,6 +215,11 @@ class Guest:
         return Target("guest", self.uuid, None, self.name)
 
     @cached_property
+    def plugged(self) -> tuple[int, ...]:
+        """The numbers of the vCPUs that have a thread."""
+        return tuple(vcpu.id for vcpu in self.vcpus if vcpu.thread is not None)
+
+    @cached_property
     def vcpu_targets(self) -> Mapping[int, Target]:
         """The target of each vCPU by its number, also of an unplugged one."""
         return {vcpu.id: Target("vcpu", self.uuid, vcpu.id, self.name) for vcpu in self.vcpus}

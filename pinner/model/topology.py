@@ -187,6 +187,30 @@ class Topology:
         return {node: CpuSet.of(cpus) for node, cpus in nodes.items()}
 
     @cached_property
+    def node_by_id(self) -> Mapping[int, Node]:
+        """The NUMA nodes."""
+        return {node.id: node for node in self.nodes}
+
+    @cached_property
+    def memory_sources(self) -> Mapping[int, int]:
+        """The node from which each node's CPUs get memory; empty where no node reports memory.
+
+        A node without memory gets it from the nearest one: the largest of several, and of all without a distance table.
+        """
+        own = {node.id: node.memory_kib for node in self.nodes if node.memory_kib}
+
+        def rank(node: Node, other: int) -> tuple[bool, int, int, int]:
+            return other != node.id, node.distances.get(other, 0), -own[other], other
+
+        return {node.id: min(own, key=lambda other: rank(node, other)) for node in self.nodes if own}
+
+    @cached_property
+    def local_memory(self) -> Mapping[int | None, int]:
+        """The memory in KiB that is local to each node's CPUs; empty where no node reports any: then memory is unknown,
+        not missing."""
+        return {node: self.node_by_id[source].memory_kib for node, source in self.memory_sources.items()}
+
+    @cached_property
     def core_classes(self) -> tuple[CpuSet, ...]:
         """The online CPUs of each class of cores, fastest first; one set where all cores are alike."""
         numbers = sorted({cpu.core_class for cpu in self.cpus if cpu.online})

@@ -21,7 +21,7 @@ from pinner.planning import planner
 from pinner.planning.context import Context, vcpu_target
 from pinner.planning.strategies.cpu_allocator import free_slots
 from pinner.planning.strategies.isolated import Isolated
-from pinner.planning.strategies.node_choice import Node, local_memory
+from pinner.planning.strategies.node_choice import Node
 from pinner.planning.strategies.numa_local import NumaLocal
 from pinner.planning.strategies.shared_pool import SharedPool
 from pinner.planning.strategy import Strategy, installed
@@ -119,7 +119,7 @@ def _isolated(strategy: Isolated, context: Context, placed: _Placed) -> Strategy
 
 
 def _nodes(context: Context, pools: Mapping[Node, CpuSet], free: Mapping[Node, int]) -> tuple[NodeCapacity, ...]:
-    memory = local_memory(context.snapshot)
+    memory = context.snapshot.topology.local_memory
     return tuple(NodeCapacity(node, cpus, free[node], memory.get(node)) for node, cpus in pools.items())
 
 

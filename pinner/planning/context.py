@@ -201,7 +201,7 @@ def target_threads(
 
 def plugged(guest: Guest) -> list[int]:
     """The numbers of the vCPUs that have a thread."""
-    return [vcpu.id for vcpu in guest.vcpus if vcpu.thread is not None]
+    return list(guest.plugged)
 
 
 def unplugged(guest: Guest) -> list[int]:

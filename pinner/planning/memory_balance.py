@@ -36,7 +36,7 @@ class MemoryBalance:
 
         The plan does not place the guests ``elsewhere``: they are booked on the node of their vCPUs, if it is one.
         """
-        nearest = nearest_memory(topology)
+        nearest = topology.memory_sources
         normal = {node.id: node.memory_kib - _pools_kib(node) for node in topology.nodes if node.memory_kib}
         for guest in guests:
             for node, kib in guest.memory_per_node.items():
@@ -61,7 +61,11 @@ class MemoryBalance:
 
     def fits(self, guest: Guest, group: VcpuGroup, node: int | None) -> bool:
         """Whether the memory that the vCPUs of the group have not got yet fits the node."""
-        asked, room = outstanding(guest, group), self.room(node, guest.numa.page_kib)
+        return self.has_room(outstanding(guest, group), node, guest.numa.page_kib)
+
+    def has_room(self, asked: int, node: int | None, page_kib: int = NORMAL) -> bool:
+        """Whether so many KiB fit the node."""
+        room = self.room(node, page_kib)
         return room is None or not asked or asked <= room
 
     def booked(self, guest: Guest, group: VcpuGroup, node: int | None) -> "MemoryBalance":
@@ -75,7 +79,7 @@ class MemoryBalance:
 
 def everything(guest: Guest) -> VcpuGroup:
     """All vCPUs of the guest that have a thread, as one group."""
-    return VcpuGroup(tuple(vcpu.id for vcpu in guest.vcpus if vcpu.thread))
+    return VcpuGroup(guest.plugged)
 
 
 def share(guest: Guest, group: VcpuGroup) -> float:
@@ -86,7 +90,7 @@ def share(guest: Guest, group: VcpuGroup) -> float:
         own = CpuSet.of(group.vcpus)
         kib = sum(cell.memory_kib * len(cell.vcpus & own) / len(cell.vcpus) for cell in cells)
         return kib / sum(cell.memory_kib for cell in cells)
-    return len(group.vcpus) / max(len(everything(guest).vcpus), 1)
+    return len(group.vcpus) / max(len(guest.plugged), 1)
 
 
 def memory_of(guest: Guest, group: VcpuGroup) -> int:
@@ -108,19 +112,6 @@ def distance(nodes: Mapping[int, Node], one: int, other: int) -> int:
     """The firmware's distance from the CPUs of one node to the memory of another one, or the kernel's default."""
     table = nodes[one].distances if one in nodes else {}
     return table.get(other, LOCAL if one == other else REMOTE)
-
-
-def nearest_memory(topology: Topology) -> dict[int, int]:
-    """The node from which each node's CPUs get memory; empty where no node reports memory.
-
-    A node without memory gets it from the nearest one: the largest of several, and of all without a distance table.
-    """
-    own = {node.id: node.memory_kib for node in topology.nodes if node.memory_kib}
-
-    def rank(node: Node, other: int) -> tuple[bool, int, int, int]:
-        return other != node.id, node.distances.get(other, 0), -own[other], other
-
-    return {node.id: min(own, key=lambda other: rank(node, other)) for node in topology.nodes if own}
 
 
 def _pools_kib(node: Node) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
 from pinner.model.snapshot import Snapshot
-from pinner.planning.memory_balance import MemoryBalance, distance, memory_of, nearest_memory, outstanding
+from pinner.planning.memory_balance import MemoryBalance, distance, memory_of, outstanding
 from pinner.planning.numa_bounds import VcpuGroup
 
 Node = int | None
@@ -40,7 +40,7 @@ def choose(
     """
     asked = len(group.vcpus)
     pages, devices = memory_shares(guest), _device_shares(snapshot, guest)
-    nodes = {node.id: node for node in snapshot.topology.nodes}
+    nodes = snapshot.topology.node_by_id
     bare = {node.id for node in snapshot.topology.nodes if not node.memory_kib}
     balance = MemoryBalance.of(snapshot.topology, snapshot.guests) if memory is None else memory
 
@@ -78,22 +78,20 @@ def _fitting(
         raise NoFit(asked, largest, f"no NUMA node has more than {largest} of the CPUs that vCPUs may use")
     if group.why:
         return large
-    if not (fitting := [node for node in large if _has_memory(snapshot, guest, group, node, balance)]):
+    needed, rest, page = memory_of(guest, group), outstanding(guest, group), guest.numa.page_kib
+    local = snapshot.topology.local_memory
+    with_memory = [node for node in large if needed <= local.get(node, needed)]
+    if not (fitting := [node for node in with_memory if balance.has_room(rest, node, page)]):
         most = max(capacity[node] for node in large)
         raise NoFit(asked, most, _too_little(snapshot, guest, group, large, balance))
     return fitting
-
-
-def _has_memory(snapshot: Snapshot, guest: Guest, group: VcpuGroup, node: Node, balance: MemoryBalance) -> bool:
-    total = local_memory(snapshot).get(node)
-    return (total is None or memory_of(guest, group) <= total) and balance.fits(guest, group, node)
 
 
 def _too_little(
     snapshot: Snapshot, guest: Guest, group: VcpuGroup, large: Collection[Node], balance: MemoryBalance
 ) -> str:
     """The numbers of a guest that no node has memory for, in words."""
-    asked, most = memory_of(guest, group), max(local_memory(snapshot).get(node, 0) for node in large)
+    asked, most = memory_of(guest, group), max(snapshot.topology.local_memory.get(node, 0) for node in large)
     if asked > most:
         return f"no NUMA node with enough CPUs has the guest's {asked} KiB of memory; the largest has {most} KiB"
     page, rest = guest.numa.page_kib, outstanding(guest, group)
@@ -125,8 +123,10 @@ def reason(snapshot: Snapshot, guest: Guest, node: Node) -> str:
 
 def _near_memory(snapshot: Snapshot, shares: Mapping[Node, float], node: int) -> str:
     """The distance to the memory of a guest that has it on a node without CPUs, in words; empty for another guest."""
-    nodes = {each.id: each for each in snapshot.topology.nodes}
-    bare = [each for each in shares if each in nodes and not nodes[each].cpus and nodes[node].distances]
+    nodes = snapshot.topology.node_by_id
+    bare = [
+        each for each in shares if each is not None and each in nodes and not nodes[each].cpus and nodes[node].distances
+    ]
     if not bare:
         return ""
     most = max(bare, key=lambda each: (shares[each], -each))
@@ -143,10 +143,3 @@ def _device_shares(snapshot: Snapshot, guest: Guest) -> dict[Node, float]:
     addresses = set(guest.pci)
     nodes = [device.node for device in snapshot.topology.devices if device.kind == "pci" and device.name in addresses]
     return {node: nodes.count(node) / len(nodes) for node in nodes if node is not None}
-
-
-def local_memory(snapshot: Snapshot) -> dict[Node, int]:
-    """The memory in KiB that is local to each node's CPUs; empty where no node reports any: then memory is unknown, not
-    missing."""
-    own = {node.id: node.memory_kib for node in snapshot.topology.nodes}
-    return {node: own[source] for node, source in nearest_memory(snapshot.topology).items()}

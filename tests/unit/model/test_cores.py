@@ -42,7 +42,18 @@ def test_a_machine_of_equal_cores_has_one_shape():
 def test_the_tables_of_a_topology_are_made_once_and_are_no_part_of_its_value():
     top = interleaved(4, 2)
     written = codec.dump(top)
-    tables = ("online", "online_by_node", "online_cores", "core_shapes", "sockets", "cpus_by_node", "fingerprint")
+    tables = (
+        "online",
+        "online_by_node",
+        "online_cores",
+        "core_shapes",
+        "sockets",
+        "cpus_by_node",
+        "node_by_id",
+        "memory_sources",
+        "local_memory",
+        "fingerprint",
+    )
     for table in tables:
         assert getattr(top, table) is getattr(top, table)
     assert codec.dump(top) == written
