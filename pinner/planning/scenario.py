@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from uuid import UUID, uuid5
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NoFit, NotFound
@@ -15,8 +14,9 @@ from pinner.model.whatif import MAX_NEW_GUESTS, MAX_NEW_VCPUS, NewGuests, Scenar
 from pinner.planning import flavors
 from pinner.planning.exclusions import is_named
 
-_NAMESPACE = UUID("5d0f4b7c-36a8-4a7e-9a53-0c4f5f0a6d21")
-"""The namespace of the UUIDs of guests that do not run."""
+_UUID = "ffffffff-ffff-4fff-bfff-{:012x}"
+"""The UUIDs of guests that do not run: the last of all, in the order of their numbers, so that present guests of the
+same size are placed before them."""
 _FIRST_TID = 1 << 22
 """The kernel gives no thread an id from here on (PID_MAX_LIMIT)."""
 
@@ -104,7 +104,7 @@ def _guest(number: int, asked: NewGuests, cpus: CpuSet, tid: int) -> Guest:
     shape = asked.shape
     specs = {flavors.STRATEGY: asked.strategy} if asked.strategy else {}
     return Guest(
-        uuid=str(uuid5(_NAMESPACE, str(number))),
+        uuid=_UUID.format(number),
         name=f"new{number}",
         state="running",
         pid=tid,
