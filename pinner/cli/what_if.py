@@ -12,7 +12,7 @@ from pinner.cli.options import OBSERVE_SECONDS, captured, make_request, request_
 from pinner.cli.output import cells, cpu_cell, facts, moment, print_json, table
 from pinner.cli.parser import Commands, Parser, add_command
 from pinner.cli.plantable import left_out
-from pinner.cli.values import new_guests, node
+from pinner.cli.values import new_guests, node, weight
 from pinner.model.cpuset import CpuSet
 from pinner.model.request import Request
 from pinner.model.whatif import Alternative, Explanation, Outcome, Scenario, WhatIf
@@ -70,6 +70,14 @@ def _scenario_options(parser: Parser) -> None:
     )
     group.add_argument("--without-cpus", metavar="CPUS", default="", help="switch these CPUs off, such as 8-15")
     group.add_argument("--then-strategy", metavar="NAME", help="use this strategy for the second plan")
+    group.add_argument(
+        "--then-weight",
+        metavar="TERM=NUMBER",
+        type=weight,
+        action="append",
+        default=[],
+        help="use this weight of a term of the objective for the second plan; may be repeated",
+    )
 
 
 def show_what_if(context: Context, arguments: Namespace) -> int:
@@ -99,13 +107,17 @@ def show_what_if(context: Context, arguments: Namespace) -> int:
 
 
 def _scenario(arguments: Namespace, request: Request) -> Scenario:
-    then = replace(request, strategy=arguments.then_strategy) if arguments.then_strategy else None
+    then = replace(
+        request,
+        strategy=arguments.then_strategy or request.strategy,
+        weights={**request.weights, **dict(arguments.then_weight)},
+    )
     return Scenario(
         tuple(arguments.add),
         tuple(arguments.remove),
         tuple(arguments.without_node),
         CpuSet.parse(arguments.without_cpus, "--without-cpus"),
-        then,
+        None if then == request else then,
     )
 
 

@@ -73,6 +73,8 @@ def test_explain_prints_the_alternatives(cli, saved):
         ("what-if --without-node 7", "node: there is no '7'"),
         ("what-if --remove g9", "guest: there is no 'g9'"),
         ("what-if --then-strategy fast", "strategy: there is no 'fast'"),
+        ("what-if --then-weight extra_l3=-1", "TERM=NUMBER with a number from 0"),
+        ("what-if --then-weight speed=1", "the name of a term"),
         ("capacity --vcpus 0", "'0' is not a number of vCPUs"),
         ("capacity --vcpus 1 --memory 2000T", "is not a size such as"),
         ("capacity", "--vcpus"),
