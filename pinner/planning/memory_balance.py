@@ -54,10 +54,11 @@ class MemoryBalance:
         return balance
 
     def room(self, node: int | None, page_kib: int = NORMAL) -> int | None:
-        """KiB that the CPUs of the node can still get; None where the host reports no memory."""
+        """KiB that the CPUs of the node can still get, 0 where guests have more than it; None where the host reports no
+        memory."""
         if node is None or (source := self.nearest.get(node)) is None:
             return None
-        return self.free.get((source, page_kib), 0)
+        return max(self.free.get((source, page_kib), 0), 0)
 
     def fits(self, guest: Guest, group: VcpuGroup, node: int | None) -> bool:
         """Whether the memory that the vCPUs of the group have not got yet fits the node."""

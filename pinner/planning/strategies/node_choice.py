@@ -100,7 +100,7 @@ def _too_little(
     kind = f"memory in huge pages of {page} KiB" if page else "memory"
     return (
         f"no NUMA node with enough CPUs has {rest} KiB of {kind} left for the guest; "
-        f"node {best} has the most, {max(left[best], 0)} KiB"
+        f"node {best} has the most, {left[best]} KiB"
     )
 
 

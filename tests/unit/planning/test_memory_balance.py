@@ -142,6 +142,15 @@ def test_a_balance_books_on_the_node_that_has_the_memory():
     assert (before.room(0), after.room(0), after.room(1), after.room(None)) == (8 * GIB, 5 * GIB, 5 * GIB, None)
 
 
+def test_a_node_whose_guests_have_more_than_its_memory_has_no_room_but_for_guests_that_have_theirs():
+    here, new = (
+        guest(n, 1, HOST.online, memory=memory, memory_kib=70 * GIB) for n, memory in ((1, {0: 70 * GIB}), (2, {}))
+    )
+    balance = MemoryBalance.of(HOST, [here, new])
+    assert (balance.room(0), balance.room(1)) == (0, 64 * GIB)
+    assert [balance.fits(each, everything(each), 0) for each in (here, new)] == [True, False]
+
+
 def test_a_host_that_reports_no_memory_has_room_for_every_guest():
     top = plain(16, 2, memory_kib=0)
     made = plan(snapshot(top, [guest(1, 2, top.online, memory={}, memory_kib=99 * GIB)]), "s", Request("numa-local"))
