@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 from oslo_config import cfg
+from support.machines import unpack
 
 from pinner import wiring
 from pinner.conf import rabbit
 from pinner.model.errors import Invalid
 from pinner.model.nova_report import Listening
+from pinner.model.objective import weighted
 
 
 @pytest.fixture
@@ -57,3 +59,20 @@ def test_the_options_of_oslo_messaging_stay_as_the_library_has_registered_them(c
     conf.register_opt(theirs, group="oslo_messaging_rabbit")
     conf([], default_config_files=[str(configured("")[0])])
     assert rabbit.register(rabbit.register(conf)).oslo_messaging_rabbit.rabbit_quorum_queue is True
+
+
+def test_a_snapshot_has_the_configured_weights(configured, tmp_path) -> None:
+    config = wiring.configuration(configured("[objective]\nextra_l3 = 4\novercommit = 0\n"))
+    taken = wiring.captured_agent(config, unpack("two-socket", tmp_path)).snapshot(0)
+    assert taken.weights == weighted({"extra_l3": 4.0, "overcommit": 0.0})
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "inf", "2000000", "much"])
+def test_a_wrong_weight_in_the_configuration_is_refused(configured, value: str) -> None:
+    with pytest.raises(Invalid, match="extra_l3"):
+        wiring.configuration(configured(f"[objective]\nextra_l3 = {value}\n"))
+
+
+def test_a_weight_of_an_unknown_term_in_the_configuration_is_refused(configured) -> None:
+    with pytest.raises(Invalid, match=r"\[objective\] has no option extra_l4"):
+        wiring.configuration(configured("[objective]\nextra_l4 = 1\n"))
