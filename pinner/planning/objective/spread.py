@@ -27,6 +27,8 @@ class Span:
     """The level-3 caches, by their index in the topology."""
     cores: frozenset[int]
     """The cores, by their lowest CPU."""
+    far: dict[int, float] = field(default_factory=dict)
+    """The mean distance to each node's memory, as far as it was computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,22 +95,23 @@ class Places:
 
     def spread(self, guest: Guest, masks: Iterable[CpuSet]) -> GuestSpread:
         """Where the vCPUs of the guest may run with these affinities, one for each vCPU."""
-        spans = [(self.span(mask), vcpus) for mask, vcpus in Counter(masks).items()]
-        running = [(span, vcpus) for span, vcpus in spans if span.shares]
-        if not running:
-            return GuestSpread()
-        count = sum(vcpus for _, vcpus in running)
-        here: dict[Node, float] = {}
-        for span, vcpus in running:
-            for node, share in span.shares.items():
-                here[node] = here.get(node, 0.0) + share * vcpus / count
+        span = self._joint(Counter(masks))
+        memory = sum(kib / 1024 * self._far(span, node) for node, kib in guest.memory_per_node.items() if kib)
         return GuestSpread(
-            frozenset(here),
-            frozenset().union(*(span.l3 for span, _ in running)),
-            frozenset().union(*(span.cores for span, _ in running)),
-            self._remote_memory(guest, here),
-            self._remote_devices(guest, here),
+            frozenset(span.shares), span.l3, span.cores, memory, self._remote_devices(guest, span.shares)
         )
+
+    def _joint(self, masks: Mapping[CpuSet, int]) -> Span:
+        """What affinities cover together, each with its number of vCPUs. Those without an online CPU do not count."""
+        if len(masks) == 1:
+            return self.span(next(iter(masks)))
+        spans = [(span, vcpus) for mask, vcpus in masks.items() if (span := self.span(mask)).shares]
+        count, shares = sum(vcpus for _, vcpus in spans), dict[Node, float]()
+        for span, vcpus in spans:
+            for node, share in span.shares.items():
+                shares[node] = shares.get(node, 0.0) + share * vcpus / count
+        none = frozenset[int]()
+        return Span(shares, none.union(*(span.l3 for span, _ in spans)), none.union(*(span.cores for span, _ in spans)))
 
     def _span(self, mask: CpuSet) -> Span:
         found = [self._cpus[cpu] for cpu in mask if cpu in self._cpus]
@@ -119,14 +122,16 @@ class Places:
             frozenset(core for _, _, core in found),
         )
 
-    def _remote_memory(self, guest: Guest, here: Mapping[Node, float]) -> float:
-        return sum(
-            kib / 1024 * share * self._distance(node, memory)
-            for memory, kib in guest.memory_per_node.items()
-            for node, share in here.items()
-        )
+    def _far(self, span: Span, memory: int) -> float:
+        """The mean distance of a node's memory beyond the local one; 0 for a span without CPUs."""
+        if (found := span.far.get(memory)) is None:
+            far = (share * self._distance(node, memory) for node, share in span.shares.items())
+            found = span.far[memory] = sum(far)
+        return found
 
     def _remote_devices(self, guest: Guest, here: Mapping[Node, float]) -> float:
+        if not here:
+            return 0.0
         known = (self._device_nodes[address] for address in guest.pci if address in self._device_nodes)
         return sum(1.0 - here.get(node, 0.0) for node in known)
 
