@@ -9,7 +9,7 @@ from pinner.api.schemas.base import Input
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.objective import MOST_WEIGHT
 from pinner.model.policy import Mode, Policy
-from pinner.model.request import MAX_MOVES, Isolating, Request, Smt
+from pinner.model.request import MAX_BUDGET, MAX_MOVES, Isolating, Request, Smt
 
 _DEFAULT = Request()
 
@@ -76,6 +76,10 @@ class PlanParameters(Input):
             description="How `isolated` gets its CPUs. boot: from kernel arguments; live: from cgroup v2 partitions."
         ),
     ] = _DEFAULT.isolation
+    solver_budget: Annotated[
+        Annotated[int, Field(ge=0, le=MAX_BUDGET), Whole],
+        Field(description="How many nodes of its search tree the solver of `optimal` may visit."),
+    ] = _DEFAULT.solver_budget
     excluded_guests: Annotated[Names, Field(description="Names or UUIDs of guests that the plan must not change.")] = (
         _DEFAULT.excluded_guests
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pinner.cli.context import Context, pick_host
 from pinner.cli.parser import Options, Parser
 from pinner.cli.snapshot_file import read_snapshot
-from pinner.cli.values import cores, limit, moves, path, percent, seconds, weight
+from pinner.cli.values import cores, limit, moves, path, percent, search_nodes, seconds, weight
 from pinner.model.page import DEFAULT_LIMIT
 from pinner.model.plan import Plan
 from pinner.model.request import Request
@@ -193,6 +193,12 @@ def _cpu_options(group: Options) -> None:
         choices=("boot", "live"),
         help="how `isolated` takes CPUs from the scheduler: boot = by kernel arguments (default), live = by cgroup v2 "
         "partitions, which the apply creates",
+    )
+    group.add_argument(
+        "--solver-budget",
+        metavar="NODES",
+        type=search_nodes,
+        help="how many nodes of its search tree the solver of `optimal` may visit (default: 1000)",
     )
 
 

@@ -49,6 +49,7 @@ def heading(plan: Plan) -> Table:
         ("vCPUs", plan.roles.vcpu or "none"),
         *(("note", note) for note in plan.roles.notes),
         *([("rebalance", text.rebalance(plan.rebalance))] if plan.rebalance else []),
+        *([("allocation", text.optimality(plan.optimality))] if plan.optimality else []),
     )
 
 

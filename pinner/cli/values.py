@@ -11,7 +11,7 @@ from pinner.model.cpuset import MAX_CPUS
 from pinner.model.errors import Invalid
 from pinner.model.objective import MOST_WEIGHT
 from pinner.model.page import MAX_LIMIT
-from pinner.model.request import MAX_MOVES
+from pinner.model.request import MAX_BUDGET, MAX_MOVES
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 from pinner.model.whatif import MAX_MEMORY_KIB, GuestShape, NewGuests
 
@@ -59,6 +59,13 @@ def cores(text: str) -> int:
     """A number of cores: 1 to MAX_CPUS."""
     if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MAX_CPUS):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of cores from 1 to {MAX_CPUS}")
+    return int(text)
+
+
+def search_nodes(text: str) -> int:
+    """The budget of a solver: 0 to MAX_BUDGET search nodes."""
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) <= MAX_BUDGET):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of search nodes from 0 to {MAX_BUDGET}")
     return int(text)
 
 

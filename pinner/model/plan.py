@@ -103,6 +103,22 @@ class GuestMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class Optimality:
+    """How good the allocation of CPUs to vCPUs is, compared with the best one; the terms count in their order."""
+
+    score: Mapping[str, int]
+    """The value of each term by its name, the first one first; lower is better."""
+    bound: Mapping[str, int]
+    """The terms of a score that no allocation can be below."""
+    gap: float
+    """The share by which the first term that is not at its bound is above it; 0 where the score is proven."""
+    proven: bool
+    """Whether no allocation has a lower score."""
+    note: str = ""
+    """Why the score is not proven, and what to do about it; empty where it is, or where nobody tried."""
+
+
+@dataclass(frozen=True, slots=True)
 class Basis:
     """The snapshot from which a plan was computed."""
 
@@ -184,6 +200,8 @@ class Plan:
     """Set where the request asks for a rebalance."""
     moves: tuple[Move, ...] = ()
     """The guests that move because of new guests, at most as many as the request allows."""
+    optimality: Optimality | None = None
+    """How good the allocation of CPUs is, by `isolated` and `optimal`; null for other strategies."""
     purpose: Purpose = "place"
     """place: to place guests; release: to give a guest its earlier CPUs back."""
 

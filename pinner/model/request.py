@@ -11,7 +11,12 @@ from pinner.model.objective import checked_weights
 
 AUTO = "auto"
 ISOLATED = "isolated"
-"""The strategy whose vCPUs get isolated CPUs; those of the others float."""
+"""The strategy whose vCPUs get isolated CPUs, placed by rules."""
+OPTIMAL = "optimal"
+"""The strategy ``isolated`` with a proof that its placement is the best one."""
+ISOLATING = (ISOLATED, OPTIMAL)
+"""The strategies whose vCPUs get isolated CPUs."""
+MAX_BUDGET = 1_000_000
 MAX_MOVES = 100
 """The most guests that one plan may move for new guests."""
 Smt = Literal["prefer", "isolate", "require"]
@@ -56,11 +61,16 @@ class Request:
     moves: int = 2
     """How many guests that have a place may move in one plan, to make room for new guests or to seat them better."""
 
+    solver_budget: int = 1000
+    """For ``optimal``: the work that the solver may do, in nodes of its search tree."""
+
     def __post_init__(self) -> None:
         if not (math.isfinite(self.busy_threshold) and self.busy_threshold >= 0):
             raise Invalid("busy_threshold", self.busy_threshold, "a number of per cent, 0 or more")
         if self.minimum_cores is not None and not 1 <= self.minimum_cores <= MAX_CPUS:
             raise Invalid("minimum_cores", self.minimum_cores, f"a number of cores from 1 to {MAX_CPUS}")
+        if not 0 <= self.solver_budget <= MAX_BUDGET:
+            raise Invalid("solver_budget", self.solver_budget, f"a number of search nodes from 0 to {MAX_BUDGET}")
         for name in ("housekeeping", "emulator"):
             value = getattr(self, name)
             if value != AUTO and not CpuSet.parse(value, name):

@@ -19,7 +19,7 @@ from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
 from pinner.planning.context import Context, vcpu_target
-from pinner.planning.strategies.cpu_allocator import free_slots
+from pinner.planning.strategies.free_cpus import free_slots
 from pinner.planning.strategies.isolated import Isolated
 from pinner.planning.strategies.node_choice import Node
 from pinner.planning.strategies.numa_local import NumaLocal

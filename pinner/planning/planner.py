@@ -172,6 +172,7 @@ def build(
         memory=memory,
         rebalance=rebalance,
         moves=moves,
+        optimality=answer.optimality,
     )
 
 

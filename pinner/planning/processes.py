@@ -8,7 +8,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.plan import LeftOut
 from pinner.model.process import Immovable, Process, Thread
-from pinner.model.request import AUTO, ISOLATED, Request
+from pinner.model.request import AUTO, ISOLATING, Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.allocatable_cpus import AllocatableCpus, RestrictedAffinity
 from pinner.planning.demand import Demand, qemus_own_load, qemus_own_threads
@@ -50,7 +50,7 @@ def allocatable_cpus(
     of_processes = tuple(_outside(found.counting, in_use))
     least = snapshot.minimum_cores if request.minimum_cores is None else request.minimum_cores
     pinned = (*_outside(of_guests(snapshot, request), hosts_own), *of_ovs(snapshot))
-    isolating = request.strategy == ISOLATED
+    isolating = request.strategy in ISOLATING
     base = AllocatableCpus.of(snapshot, pinned, partitioned(snapshot, request), least, isolating=isolating)
     base = replace(base, idle=tuple(_outside(found.idle, in_use)), demand=_demand(snapshot, request))
     mask = _by_hand(base, request, of_processes, any_order=bool(snapshot.shared))

@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from typing import ClassVar, Protocol
 
 from pinner.model.errors import PinnerError
-from pinner.model.plan import Isolation, LeftOut, Roles, Wanted
+from pinner.model.plan import Isolation, LeftOut, Optimality, Roles, Wanted
 from pinner.planning.context import Context
 
 GROUP = "pinner.strategies"
@@ -32,6 +32,8 @@ class Answer:
     isolation: Isolation | None = None
     blocked: str = ""
     """Why the answer cannot be applied as the host is now; empty where it can."""
+    optimality: Optimality | None = None
+    """How good the allocation of CPUs of their own to vCPUs is; None where vCPUs float."""
 
 
 class Strategy(Protocol):

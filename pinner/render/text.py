@@ -5,7 +5,7 @@ from typing import assert_never
 
 from pinner.model.change import AffinityChange, PlannedChange, StateChange
 from pinner.model.objective import Objective, Term
-from pinner.model.plan import LeftOut, Move, Plan, Rebalance
+from pinner.model.plan import LeftOut, Move, Optimality, Plan, Rebalance
 from pinner.model.text import memory_by_node, mib
 from pinner.render import before_and_after, counted, visible
 
@@ -31,6 +31,15 @@ def gain(move: Move) -> str:
     return terms or "makes room for a guest without a place"
 
 
+def optimality(found: Optimality) -> str:
+    """The score of an allocation with its bound and its gap, in words."""
+    terms = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in found.score.items())
+    if found.proven:
+        return f"{terms}; proven: no allocation is better"
+    bound = ", ".join(str(value) for value in found.bound.values())
+    return f"{terms}; not proven: the bound is {bound}, the gap {found.gap:.0%}{found.note and f'; {found.note}'}"
+
+
 def _lines(plan: Plan) -> Iterator[str]:
     yield f"plan {plan.id} of host {plan.host}: {plan.request.strategy}"
     yield f"from the snapshot of {plan.basis.taken_at.isoformat(timespec='seconds')} ({plan.basis.snapshot})"
@@ -40,6 +49,8 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield from _roles(plan)
     if plan.rebalance:
         yield f"rebalance: {rebalance(plan.rebalance)}"
+    if plan.optimality:
+        yield f"allocation: {optimality(plan.optimality)}"
     yield ""
     yield f"changes: {len(plan.changes) or 'none, everything is in its place'}"
     for change in plan.changes:

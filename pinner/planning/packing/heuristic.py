@@ -57,18 +57,15 @@ def pack(nodes: Sequence[Node], guests: Sequence[Guest]) -> Packing:
 def _layouts(nodes: Sequence[Node], guests: list[Guest], least: Score) -> Iterator[Layout]:
     """A layout of each rule."""
     footprints = [_footprints(nodes, guests, least.shared), {guest.id: guest.size for guest in guests}]
-    kept = _kept(guests, least.unplaced)
+    # Where some guests cannot be placed, those without the largest ones fit best; but large ones come first.
+    kept = [guests, guests[least.unplaced :]] if least.unplaced else [guests]
     for rule in (_worst_fit, _fill_domains, _fill_nodes):
-        for footprint in footprints:
-            room = Room(nodes)
-            rule(room, kept, footprint)
-            _repair(room, guests)
-            yield dict(room.layout)
-
-
-def _kept(guests: list[Guest], unplaced: int) -> list[Guest]:
-    """The guests without the largest ones, where so many cannot be placed."""
-    return guests[unplaced:]
+        for some in kept:
+            for footprint in footprints:
+                room = Room(nodes)
+                rule(room, some, footprint)
+                _repair(room, guests)
+                yield dict(room.layout)
 
 
 def _footprints(nodes: Sequence[Node], guests: list[Guest], pairs: int) -> _Footprints:

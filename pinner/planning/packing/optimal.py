@@ -11,7 +11,7 @@ from pinner.planning.packing.patterns import MOST_PATTERNS, Model, Row, are_alik
 from pinner.planning.packing.realised import realised
 from pinner.planning.packing.seating import scored
 from pinner.planning.packing.solver import MISSING, Minimise
-from pinner.planning.packing.values import Guest, Node, Score
+from pinner.planning.packing.values import Guest, Layout, Node, Score
 
 BUDGET = 1000
 """The default budget in nodes of the solver's search tree."""
@@ -69,10 +69,20 @@ def _better(best: Packing, model: Model, nodes: Sequence[Node], guests: list[Gue
     found = _found(model, best, work)
     best = replace(best, bound=max(best.bound, found.bound))
     layout = realised(model, nodes, found.values) if found.values else None
-    if layout is None:
+    if layout is None or not _has_memory(nodes, guests, layout):
         return best
     score = scored(nodes, guests, layout)
     return replace(best, layout=layout, score=score) if score < best.score else best
+
+
+def _has_memory(nodes: Sequence[Node], guests: list[Guest], layout: Layout) -> bool:
+    """Whether no node has guests with more memory than its own. One pool of all nodes knows their sum only."""
+    used: dict[int, int] = {}
+    for guest in guests:
+        for piece in layout.get(guest.id, ())[:1]:
+            used[piece.node] = used.get(piece.node, 0) + guest.memory
+    limits = [node.memory for node in nodes]
+    return all(limit is None or used.get(position, 0) <= limit for position, limit in enumerate(limits))
 
 
 def _found(model: Model, start: Packing, work: _Work) -> _Found:

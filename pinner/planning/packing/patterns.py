@@ -106,10 +106,8 @@ class Model:
 
 
 def are_alike(nodes: Sequence[Node], guests: Sequence[Guest]) -> bool:
-    """Whether every node is as good for every guest, and memory limits none of them."""
-    memory = sum(guest.memory for guest in guests)
-    roomy = all(node.memory is None or node.memory >= memory for node in nodes)
-    return roomy and all(
+    """Whether every node is as good for every guest. Memory may still limit them."""
+    return all(
         len(guest.ranks) >= len(nodes) and len({guest.ranks.get(node.id) for node in nodes}) == 1 for guest in guests
     )
 

@@ -1,6 +1,7 @@
 """The CPUs of each guest of a layout, and the layout's score. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from pinner.planning.packing.values import Domain, Guest, Layout, Node, Score, needed_domains
 
@@ -24,22 +25,34 @@ def seated(nodes: Sequence[Node], guests: Iterable[Guest], layout: Layout) -> di
 
 def scored(nodes: Sequence[Node], guests: Sequence[Guest], layout: Layout) -> Score:
     """The score of the layout, counted on the seated CPUs."""
-    owners: dict[int, int] = {}
-    for number, taken in enumerate(seated(nodes, guests, layout).values(), start=1):
-        for cpu in taken:
-            owners[cpu] = number
-    cores = (core for node in nodes for domain in node.domains for core in domain.cores)
-    shared = 0
-    for core in cores:
-        here = {owners[cpu] for cpu in cpus(core.free) if cpu in owners}
-        shared += len(here) > 1 or (core.begun and bool(here))
-    placed = [guest for guest in guests if guest.id in layout]
-    return Score(
-        unplaced=len(guests) - len(placed),
-        rank=sum(guest.ranks[nodes[layout[guest.id][0].node].id] for guest in placed),
-        shared=shared,
-        extra_l3=sum(len(layout[guest.id]) - needed_domains(nodes, guest) for guest in placed),
-    )
+    return score_of(nodes, guests, seated(nodes, guests, layout))
+
+
+def score_of(nodes: Sequence[Node], guests: Sequence[Guest], taken: Mapping[str, Sequence[int]]) -> Score:
+    """The score where the guests have these CPUs, which are free ones of the nodes."""
+    homes = {
+        cpu: (position, domain, core)
+        for position, node in enumerate(nodes)
+        for domain, each in enumerate(node.domains)
+        for core, free in enumerate(each.cores)
+        for cpu in cpus(free.free)
+    }
+    users = Counter(core for found in taken.values() for core in {homes[cpu] for cpu in found})
+    begun = {
+        (position, domain, core)
+        for position, node in enumerate(nodes)
+        for domain, each in enumerate(node.domains)
+        for core, free in enumerate(each.cores)
+        if free.begun
+    }
+    rank = extra = 0
+    placed = [guest for guest in guests if guest.id in taken]
+    for guest in placed:
+        domains = {homes[cpu][:2] for cpu in taken[guest.id]}
+        rank += max((guest.ranks.get(nodes[node].id, 0) for node, _ in domains), default=0)
+        extra += max(0, len(domains) - max(1, needed_domains(nodes, guest)))
+    shared = sum(1 for core, count in users.items() if count > 1 or core in begun)
+    return Score(len(guests) - len(placed), rank, shared, extra)
 
 
 def cpus(mask: int) -> Iterable[int]:

@@ -67,6 +67,7 @@ def _placed(context: Context, resolved: Resolved, allocation: Allocation) -> Ans
         unplaced,
         (*resolved.warnings, *isolation.lacking(topology, exclusive)),
         isolation.describe(topology.kernel, goal, exclusive),
+        optimality=allocation.optimality,
     )
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from pinner.model.change import PartitionState, TargetKey
+from pinner.model.change import PartitionState
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
 from pinner.model.plan import LeftOut, Wanted
@@ -18,8 +18,9 @@ from pinner.planning import isolation
 from pinner.planning.context import Context, guest_target
 from pinner.planning.partitions import WORK, cgroup_target
 from pinner.planning.roles import Resolved
-from pinner.planning.strategies.common import beside, pin, place_emulator, place_host_processes, why_here
-from pinner.planning.strategies.cpu_allocator import GuestAllocation, allocate
+from pinner.planning.strategies import emulator_need
+from pinner.planning.strategies.common import pin, place_emulator, place_host_processes, why_here
+from pinner.planning.strategies.free_cpus import GuestAllocation
 from pinner.planning.strategy import Answer
 
 _UNIT_DEPTH = 2
@@ -35,8 +36,7 @@ def place(context: Context, resolved: Resolved) -> Answer:
     roles = replace(resolved.roles, vcpu=resolved.roles.vcpu - context.allocatable.exclusive)
     kernel, slice_ = context.snapshot.topology.kernel, _slice(context)
     fit, unplaced = _divided(context, slice_) if kernel.partitions else (context, [])
-    allocation = allocate(fit, roles.vcpu)
-    emulators = _emulators(fit, resolved, allocation.places)
+    roles, allocation, emulators = emulator_need.allocated(fit, resolved, roles)
     unplaced += (*allocation.unplaced, *_without_emulator_cpu(fit, allocation.places, emulators))
     whole = (
         context.allocatable.online - context.allocatable.isolated - roles.housekeeping - context.allocatable.restricted
@@ -62,6 +62,7 @@ def place(context: Context, resolved: Resolved) -> Answer:
         resolved.warnings,
         replace(needs, partition=(), partition_note=_NOTE) if kernel.partitions else needs,
         "" if kernel.partitions else isolation.no_partitions(kernel),
+        allocation.optimality,
     )
 
 
@@ -106,37 +107,6 @@ def _without_rest(context: Context, scopes: Mapping[str, CpuSet], whole: CpuSet)
     return [LeftOut(guest_target(last), why)]
 
 
-def _emulators(context: Context, resolved: Resolved, places: Mapping[str, GuestAllocation]) -> dict[str, CpuSet]:
-    """A CPU for QEMU's own threads of each guest, by UUID. Guests that get none are left out.
-
-    It is the recorded CPU, else the current one if it is free, else one on the guest's node, else any. A guest that is
-    bound to nodes gets only one of these nodes.
-    """
-    free = resolved.roles.emulator - resolved.roles.housekeeping
-    allocated = [guest for guest in context.guests if guest.uuid in places]
-    chosen: dict[str, CpuSet] = {}
-    for preferred in (_recorded, _current, None):
-        for guest in allocated:
-            possible = context.near(guest, free)
-            near = beside(context, resolved, guest, places[guest.uuid].nodes) & possible or possible
-            if preferred is not None:
-                near = possible & preferred(context, guest)
-            if near and guest.uuid not in chosen:
-                chosen[guest.uuid] = CpuSet.of([min(near)])
-                free = free - chosen[guest.uuid]
-    return chosen
-
-
-def _recorded(context: Context, guest: Guest) -> CpuSet:
-    return context.places.get(TargetKey("emulator", guest.uuid, None), CpuSet())
-
-
-def _current(context: Context, guest: Guest) -> CpuSet:
-    if context.request.rebalance:
-        return CpuSet()
-    return union(thread.affinity for thread in guest.emulator.threads if len(thread.affinity) == 1)
-
-
 def _without_emulator_cpu(
     context: Context, places: Mapping[str, GuestAllocation], emulators: Mapping[str, CpuSet]
 ) -> Iterator[LeftOut]:
@@ -144,7 +114,7 @@ def _without_emulator_cpu(
         if guest.uuid in places and guest.uuid not in emulators:
             why = (
                 f"its emulator threads need a CPU of the emulator set for themselves, and all {len(emulators)} are in "
-                "use; ask for a larger emulator set"
+                "use; 1 more CPU would make room: ask for a larger emulator set"
             )
             yield LeftOut(guest_target(guest), why)
 

@@ -1,6 +1,6 @@
 """Chooses a NUMA node for a guest."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
@@ -39,23 +39,12 @@ def choose(
     7. the id, ascending.
     """
     asked = len(group.vcpus)
-    pages, devices = memory_shares(guest), _device_shares(snapshot, guest)
-    nodes = snapshot.topology.node_by_id
-    bare = {node.id for node in snapshot.topology.nodes if not node.memory_kib}
     balance = MemoryBalance.of(snapshot.topology, snapshot.guests) if memory is None else memory
 
-    def mean_distance(node: Node, shares: Mapping[Node, float]) -> float:
-        if node is None:
-            return 0.0
-        return sum(part * distance(nodes, node, other) for other, part in shares.items() if other is not None)
-
-    def rank(node: Node) -> tuple[bool, float, float, bool, bool, int, bool, int]:
-        away = mean_distance(node, devices)
+    def rank(node: Node) -> tuple[bool, tuple[float, float, bool], bool, int, bool, int]:
         return (
             free[node] < asked,
-            round(mean_distance(node, pages) + away, _DIGITS),
-            round(away, _DIGITS),
-            node in bare,
+            preference(snapshot, guest, node),
             node not in here,
             -free[node],
             node is None,
@@ -63,6 +52,30 @@ def choose(
         )
 
     return min(_fitting(snapshot, guest, group, capacity, balance), key=rank)
+
+
+def preference(snapshot: Snapshot, guest: Guest, node: Node) -> tuple[float, float, bool]:
+    """How good the node is for the guest, however full it is; lower is better: steps 2 to 4 of ``choose``."""
+    nodes = snapshot.topology.node_by_id
+
+    def mean_distance(shares: Mapping[Node, float]) -> float:
+        if node is None:
+            return 0.0
+        return sum(part * distance(nodes, node, other) for other, part in shares.items() if other is not None)
+
+    away = mean_distance(_device_shares(snapshot, guest)) if guest.pci else 0.0
+    bare = node in nodes and not nodes[node].memory_kib
+    return round(mean_distance(memory_shares(guest)) + away, _DIGITS), round(away, _DIGITS), bare
+
+
+def with_memory(
+    snapshot: Snapshot, guest: Guest, group: VcpuGroup, nodes: Iterable[Node], balance: MemoryBalance
+) -> list[Node]:
+    """The nodes that have memory for the vCPUs of the group."""
+    needed, rest, page = memory_of(guest, group), outstanding(guest, group), guest.numa.page_kib
+    local = snapshot.topology.local_memory
+    large = [node for node in nodes if needed <= local.get(node, needed)]
+    return [node for node in large if balance.has_room(rest, node, page)]
 
 
 def _fitting(
@@ -78,10 +91,7 @@ def _fitting(
         raise NoFit(asked, largest, f"no NUMA node has more than {largest} of the CPUs that vCPUs may use")
     if group.why:
         return large
-    needed, rest, page = memory_of(guest, group), outstanding(guest, group), guest.numa.page_kib
-    local = snapshot.topology.local_memory
-    with_memory = [node for node in large if needed <= local.get(node, needed)]
-    if not (fitting := [node for node in with_memory if balance.has_room(rest, node, page)]):
+    if not (fitting := with_memory(snapshot, guest, group, large, balance)):
         most = max(capacity[node] for node in large)
         raise NoFit(asked, most, _too_little(snapshot, guest, group, large, balance))
     return fitting

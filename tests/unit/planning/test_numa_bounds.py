@@ -168,7 +168,9 @@ def test_live_partitions_have_the_cpus_of_the_guests_nodes_only():
 
 def test_live_partitions_leave_out_a_guest_whose_node_has_no_more_cpu_for_its_emulator():
     guests = [live_guest(number, cells(1), 2) for number in (1, 2, 3)]
-    made = plan(host(*guests, live_guest(4, GuestNuma(), 2)), "s", LIVE)
+    every = host(*guests, live_guest(4, GuestNuma(), 2))
+    assert plan(every, "s", LIVE).unplaced == ()
+    made = plan(every, "s", replace(LIVE, emulator="2-3,18-19"))
     assert [left.target.name for left in made.unplaced] == ["g3"]
     assert {want.target.name for want in made.wanted if want.target.kind == "vcpu"} == {"g1", "g2", "g4"}
 

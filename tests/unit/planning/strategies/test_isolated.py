@@ -43,7 +43,10 @@ def test_vcpus_use_hardware_threads_as_the_smt_policy_says(smt: str, expected: d
 def test_smt_require_without_hardware_threads_places_no_guest() -> None:
     host = snapshot(plain(32, isolated="8-31"), [guest(1, 4, cpus("0-7"))])
     made = plan(host, "s", Request("isolated", smt="require"))
-    why = "asked for 4 CPUs, 0 are free: no NUMA node has more than 0 of the CPUs that vCPUs may use"
+    why = (
+        "asked for 4 CPUs, 0 are free: no NUMA node has more than 0 of the CPUs that vCPUs may use; "
+        "4 more CPUs on node 0 would make room"
+    )
     assert [(left.label, left.why) for left in made.unplaced] == [("guest g1", why)]
     assert made.changes == ()
 
@@ -93,7 +96,8 @@ def test_a_guest_too_big_for_the_isolated_cpus_is_unplaced_and_the_plan_is_not_b
     assert made.blocked == ""
     assert vcpu_cpus(made) == {"g2": [8, 9]}
     assert [left.why for left in made.unplaced] == [
-        "asked for 30 CPUs, 24 are free: no NUMA node has more than 24 of the CPUs that vCPUs may use"
+        "asked for 30 CPUs, 24 are free: no NUMA node has more than 24 of the CPUs that vCPUs may use; "
+        "6 more CPUs on node 0 would make room"
     ]
 
 
@@ -112,7 +116,7 @@ def test_a_guest_too_wide_for_the_isolated_cpus_does_not_keep_the_others_from_th
         (
             "guest g1",
             "asked for 10 CPUs, 8 are free: no NUMA node has more than 8 of the CPUs that vCPUs may use; "
-            "this boot isolates 8 of the 24 CPUs wanted (8-31)",
+            "2 more CPUs on node 0 would make room; this boot isolates 8 of the 24 CPUs wanted (8-31)",
         )
     ]
     assert made.isolation is not None
@@ -125,9 +129,10 @@ def test_without_a_guest_that_fits_the_isolated_cpus_each_one_is_named_with_its_
     made = plan(host, "s", Request("isolated"))
     assert made.blocked == ""
     assert [left.why for left in made.unplaced] == [
-        "asked for 30 CPUs, 2 are free: no NUMA node has more than 2 of the CPUs that vCPUs may use",
+        "asked for 30 CPUs, 2 are free: no NUMA node has more than 2 of the CPUs that vCPUs may use; "
+        "28 more CPUs on node 0 would make room",
         "asked for 4 CPUs, 2 are free: no NUMA node has more than 2 of the CPUs that vCPUs may use; "
-        "this boot isolates 2 of the 24 CPUs wanted (8-31)",
+        "2 more CPUs on node 0 would make room; this boot isolates 2 of the 24 CPUs wanted (8-31)",
     ]
     assert not vcpu_cpus(made)
 
@@ -137,7 +142,8 @@ def test_a_boot_without_isolated_cpus_blocks_the_plan_and_a_guest_that_would_nev
     made = plan(host, "s", Request("isolated"))
     assert made.blocked.startswith("CPUs 8-31 are not isolated: reboot with isolcpus=managed_irq,domain,8-31 ")
     assert [left.why for left in made.unplaced] == [
-        "asked for 30 CPUs, 24 are free: no NUMA node has more than 24 of the CPUs that vCPUs may use",
+        "asked for 30 CPUs, 24 are free: no NUMA node has more than 24 of the CPUs that vCPUs may use; "
+        "6 more CPUs on node 0 would make room",
         "its 4 vCPUs need isolated CPUs on one node; this boot isolates 0 of the 24 CPUs wanted (8-31)",
     ]
     assert not vcpu_cpus(made)

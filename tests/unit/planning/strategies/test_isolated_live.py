@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.hosts import KERNEL, applied, cpus, guest, plain, snapshot
+from support.hosts import KERNEL, applied, cpus, guest, plain, snapshot, topology
 from support.values import MEMBER
 
 from pinner.model.change import PartitionState, StateChange
@@ -141,9 +141,34 @@ def after(host: Snapshot, made: Plan) -> Snapshot:
 
 
 def test_a_guest_without_an_emulator_cpu_of_its_own_is_unplaced() -> None:
-    made = plan(host(1, 1, 1), "s", LIVE)
+    made = plan(host(1, 1, 1), "s", replace(LIVE, emulator="1,9"))
     assert [left.label for left in made.unplaced] == ["guest g3"]
     assert "need a CPU of the emulator set for themselves" in made.unplaced[0].why
+
+
+def test_the_emulator_set_grows_for_more_guests_than_it_has_cpus() -> None:
+    many = host(*[1] * 6)
+    made = plan(many, "s", LIVE)
+    assert (made.unplaced, str(made.roles.emulator)) == ((), "1,9-13")
+    assert plan(after(many, made), "s", LIVE).changes == ()
+
+
+def test_the_emulator_set_gives_cpus_that_no_guest_needs_to_vcpus_without_a_place() -> None:
+    top = plain(64, 2)
+    few = snapshot(top, [guest(n, size, top.online, cgroups=cgroups(n)) for n, size in ((1, 27), (2, 24))])
+    assert len(plan(few, "s", replace(LIVE, emulator="4-7,36-39")).unplaced) == 1
+    made = plan(few, "s", LIVE)
+    assert (made.unplaced, str(made.roles.emulator)) == ((), "4,36")
+    assert plan(after(few, made), "s", LIVE).changes == ()
+
+
+def test_a_hundred_guests_of_two_vcpus_all_have_a_place_on_512_cpus() -> None:
+    top = topology({node: [[c, c + 256] for c in range(32 * node, 32 * node + 32)] for node in range(8)})
+    found = [guest(n, 2, top.online, cgroups=cgroups(n)) for n in range(100)]
+    big = snapshot(top, found)
+    made = plan(big, "s", LIVE)
+    assert (made.blocked, made.unplaced, len(placed(made))) == ("", (), 100)
+    assert plan(after(big, made), "s", LIVE).changes == ()
 
 
 def test_the_boot_form_stays_blocked_and_other_strategies_do_not_use_the_live_form() -> None:

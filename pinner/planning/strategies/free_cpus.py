@@ -1,0 +1,224 @@
+"""The free CPUs of a pool, as slots for one vCPU each, while guests take them one after the other."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.errors import NoFit
+from pinner.model.guest import Guest
+from pinner.planning.context import Context, plugged
+from pinner.planning.exclusions import own_cpus
+from pinner.planning.memory_balance import MemoryBalance
+from pinner.planning.numa_bounds import VcpuGroup
+from pinner.planning.strategies import guest_packing, node_choice, wide_guests
+
+
+@dataclass(frozen=True, slots=True)
+class GuestAllocation:
+    """The node of each group of a guest's vCPUs, and the CPU of each vCPU by number."""
+
+    nodes: tuple[node_choice.Node, ...]
+    cpus: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A CPU for one vCPU, and the CPUs that it uses up: with smt ``isolate`` its whole core."""
+
+    cpu: int
+    uses: CpuSet
+
+
+_OnNode = tuple[node_choice.Node, list[_Slot]]
+"""Slots of one node."""
+
+
+def needs(guest: Guest) -> int:
+    """How many slots the guest needs: one for each plugged-in vCPU."""
+    return len(plugged(guest))
+
+
+class FreeCpus:
+    """The free CPUs of a pool by node, as slots for one vCPU each."""
+
+    def __init__(self, context: Context, pool: CpuSet) -> None:
+        self.context = context
+        self._isolate = context.request.smt == "isolate"
+        self._cores = {node: _cores(context, pool & cpus) for node, cpus in context.allocatable.nodes.items()}
+        free = pool - _occupied(context)
+        self._free = {node: free & cpus for node, cpus in context.allocatable.nodes.items()}
+        self._slots = {node: self._slots_of(node) for node in self._cores}
+        self._memory = context.memory_balance()
+        self._all = dict(self.free)
+
+    @property
+    def cores(self) -> guest_packing.FreeCores:
+        """The cores of the pool, and their free CPUs."""
+        return guest_packing.FreeCores(self._cores, dict(self._free), self._memory)
+
+    @property
+    def memory(self) -> MemoryBalance:
+        """The memory that is left on each node."""
+        return self._memory
+
+    @property
+    def whole(self) -> Mapping[node_choice.Node, int]:
+        """How many slots each node had before any guest of the request took one."""
+        return self._all
+
+    @property
+    def free(self) -> Mapping[node_choice.Node, int]:
+        """How many slots are free on each node."""
+        return {node: len(slots) for node, slots in self._slots.items()}
+
+    def take_pinned(self, guest: Guest, masks: Mapping[int, CpuSet]) -> GuestAllocation:
+        """Take the CPUs to which ``masks`` pin the guest's vCPUs. Raises NoFit where these are not free slots, one for
+        each vCPU: of one node, or of the nodes that bind the guest."""
+        groups = wide_guests.parts_pinned(guest, masks, self.context.allocatable.nodes) if self.is_wide(guest) else ()
+        if len(groups) > wide_guests.fewest(needs(guest), self._all):
+            raise NoFit(needs(guest), 0, "its vCPUs are on more nodes than necessary")
+        return self._take(guest, lambda group: self._pinned(group, masks), groups)
+
+    def take_again(self, guest: Guest, place: GuestAllocation) -> GuestAllocation:
+        """Take the CPUs of a place that another state of the same CPUs gave to the guest."""
+        return self.take_pinned(guest, {vcpu: CpuSet.of([cpu]) for vcpu, cpu in place.cpus.items()})
+
+    def take_best(self, guest: Guest) -> GuestAllocation:
+        """Take the first slots of the nodes that suit the guest best. Raises NoFit with the numbers."""
+        if not self.is_wide(guest):
+            return self._take(guest, lambda group: self._best(guest, group))
+        parts = wide_guests.parts(guest, self.free)
+        return self._take(guest, lambda group: (parts[group], self._slots[parts[group]][: len(group.vcpus)]), parts)
+
+    def is_wide(self, guest: Guest) -> bool:
+        """Whether the guest may have any CPUs, and is wider than every node but not wider than all nodes."""
+        groups = self.context.groups(guest)
+        size = len(groups[0].vcpus)
+        return (
+            len(groups) == 1
+            and groups[0].cpus is None
+            and max(self._all.values(), default=0) < size <= sum(self._all.values())
+        )
+
+    def is_packed(self, guest: Guest) -> bool:
+        """Whether the guest may have any CPUs of one node."""
+        groups = self.context.groups(guest)
+        return len(groups) == 1 and groups[0].cpus is None and bool(groups[0].vcpus) and not self.is_wide(guest)
+
+    def take_packed(self, guests: Sequence[Guest]) -> dict[str, GuestAllocation]:
+        """Take CPUs for as many of these guests as fit, packed together; their places by UUID."""
+        found = guest_packing.packed(self.context, self.cores, guests) if guests else {}
+        places = {}
+        for guest in guests:
+            if cpus := found.get(guest.uuid):
+                masks = {vcpu: CpuSet.of([cpu]) for vcpu, cpu in zip(plugged(guest), cpus, strict=True)}
+                places[guest.uuid] = self.take_pinned(guest, masks)
+        return places
+
+    def take_all(self, guests: Sequence[Guest]) -> dict[str, GuestAllocation]:
+        """Take CPUs for all these guests. Raises NoFit where one of them does not fit."""
+        places = {guest.uuid: self.take_best(guest) for guest in guests if not self.is_packed(guest)}
+        places |= self.take_packed([guest for guest in guests if guest.uuid not in places])
+        for guest in guests:
+            if guest.uuid not in places:
+                raise NoFit(needs(guest), max(self.free.values(), default=0), "no node has room for it")
+        return places
+
+    def _pinned(self, group: VcpuGroup, masks: Mapping[int, CpuSet]) -> _OnNode:
+        found = [masks.get(vcpu, CpuSet()) for vcpu in group.vcpus]
+        cpus = [cpu for mask in found if len(mask) == 1 for cpu in mask]
+        # A guest that is not pinned one to one is the usual case: no slot is searched for it.
+        homes = [node for node, free in self._free.items() if len(cpus) == len(found) and CpuSet.of(cpus) <= free]
+        for node in homes:
+            slots = self._slots_with(node, cpus)
+            if _is_satisfied(group, slots):
+                return node, slots
+        raise NoFit(len(found), 0, "its vCPUs are not pinned to free CPUs of one node, one for each")
+
+    def _best(self, guest: Guest, group: VcpuGroup) -> _OnNode:
+        slots = {node: _within(group, found) for node, found in self._slots.items()}
+        free = {node: len(found) for node, found in slots.items()}
+        node = node_choice.choose(self.context.snapshot, guest, group, free, free, memory=self._memory)
+        return node, slots[node][: len(group.vcpus)]
+
+    def _take(
+        self, guest: Guest, find: Callable[[VcpuGroup], _OnNode], groups: Iterable[VcpuGroup] = ()
+    ) -> GuestAllocation:
+        """Take slots for every group of the guest (none: its own groups), or for none: then NoFit is raised."""
+        before = dict(self._free), dict(self._slots), self._memory
+        nodes, cpus = [], {}
+        try:
+            for group in groups or self.context.groups(guest):
+                node, slots = find(group)
+                self._free[node] -= union(slot.uses for slot in slots)
+                self._slots[node] = self._slots_of(node)
+                self._memory = self._memory.booked(guest, group, node)
+                nodes.append(node)
+                cpus.update({vcpu: slot.cpu for vcpu, slot in zip(group.vcpus, slots, strict=True)})
+        except NoFit:
+            self._free, self._slots, self._memory = before
+            raise
+        return GuestAllocation(tuple(nodes), cpus)
+
+    def _slots_with(self, node: node_choice.Node, cpus: list[int]) -> list[_Slot]:
+        """The node's free slots of these CPUs. A vCPU may be on any CPU of the core that it uses up."""
+        possible = {cpu: _Slot(cpu, slot.uses) for slot in self._slots[node] for cpu in slot.uses}
+        return [possible[cpu] for cpu in cpus if cpu in possible]
+
+    def _slots_of(self, node: node_choice.Node) -> list[_Slot]:
+        """The node's free slots, core by core; unused cores first, so that guests share few cores."""
+        free = self._free[node]
+        unused, begun = [], []
+        for core in self._cores[node]:
+            if core <= free:
+                unused += [_Slot(core.lowest, core)] if self._isolate else _each(core)
+            elif not self._isolate:
+                begun += _each(core & free)
+        return unused + begun
+
+
+def _is_satisfied(group: VcpuGroup, slots: list[_Slot]) -> bool:
+    """Whether each vCPU of the group has a slot that it may use and shares with no other: two vCPUs on one CPU, or on
+    one core with smt ``isolate``, use the same CPUs twice."""
+    disjoint = sum(len(slot.uses) for slot in slots) == len(union(slot.uses for slot in slots))
+    allowed = all(group.within(CpuSet.of([slot.cpu])) for slot in slots)
+    return disjoint and allowed and len(slots) == len(group.vcpus)
+
+
+def _within(group: VcpuGroup, slots: list[_Slot]) -> list[_Slot]:
+    """The slots that the group may use, each with a CPU to which the group is bound."""
+    if group.cpus is None:
+        return slots
+    return [_Slot(min(cpus), slot.uses) for slot in slots if (cpus := group.within(slot.uses))]
+
+
+def _cores(context: Context, pool: CpuSet) -> list[CpuSet]:
+    """The cores of a pool that the request's ``smt`` allows, in order of their lowest CPU."""
+    cores = context.allocatable.cores_within(pool)
+    match context.request.smt:
+        case "isolate":
+            # A slower core has no second thread that could stay idle.
+            fast = context.snapshot.topology.core_classes[0]
+            return [core for core in cores if core == context.allocatable.cores[core.lowest] and core <= fast]
+        case "require":
+            return [core for core in cores if len(core) > 1]
+        case "prefer":
+            return cores
+
+
+def _each(cpus: CpuSet) -> list[_Slot]:
+    return [_Slot(cpu, CpuSet.of([cpu])) for cpu in cpus]
+
+
+def _occupied(context: Context) -> CpuSet:
+    """The CPUs of the guests that the plan does not place, as far as one vCPU is pinned to one CPU."""
+    return union(own_cpus(guest) for guest in context.others)
+
+
+def free_slots(context: Context, pool: CpuSet, taken: CpuSet) -> dict[node_choice.Node, int]:
+    """How many vCPUs each node has room for beside the ``taken`` CPUs of ``pool``, as the request's ``smt`` allows."""
+    free, whole_cores = pool - taken - _occupied(context), context.request.smt == "isolate"
+    return {
+        node: sum(core <= free if whole_cores else len(core & free) for core in _cores(context, pool & cpus))
+        for node, cpus in context.allocatable.nodes.items()
+    }

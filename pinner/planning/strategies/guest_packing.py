@@ -1,0 +1,125 @@
+"""Guests and free CPUs of a host as values of a packing, and the packing of guests by the request's strategy."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from pinner.model.cpuset import CpuSet
+from pinner.model.guest import Guest
+from pinner.model.plan import Optimality
+from pinner.model.request import OPTIMAL
+from pinner.planning.context import Context, plugged
+from pinner.planning.memory_balance import MemoryBalance, outstanding
+from pinner.planning.packing import solver, values
+from pinner.planning.packing.bound import bound as bound_of
+from pinner.planning.packing.heuristic import Packing, pack
+from pinner.planning.packing.optimal import improved
+from pinner.planning.packing.seating import score_of, seated
+from pinner.planning.strategies import node_choice
+
+_QUICK_BUDGET = 100
+"""The budget of the strategies for which a proof is a help, and no promise."""
+
+
+@dataclass(frozen=True, slots=True)
+class FreeCores:
+    """The cores of a pool by node, which of their CPUs are free, and the free memory."""
+
+    cores: Mapping[node_choice.Node, Sequence[CpuSet]]
+    free: Mapping[node_choice.Node, CpuSet]
+    memory: MemoryBalance
+
+    def nodes(self, context: Context) -> tuple[values.Node, ...]:
+        """The nodes of a packing. With smt ``isolate``, a core counts as its lowest CPU, if all its CPUs are free."""
+        l3 = {cpu.id: cpu.l3 for cpu in context.snapshot.topology.cpus}
+        isolate = context.request.smt == "isolate"
+        found = []
+        for node, cores in self.cores.items():
+            domains: dict[int | None, list[values.Core]] = {}
+            for core in cores:
+                whole = core <= self.free[node]
+                if isolate and not whole:
+                    continue
+                cpus = [core.lowest] if isolate else core & self.free[node]
+                if mask := sum(1 << cpu for cpu in cpus):
+                    domains.setdefault(l3[core.lowest], []).append(values.Core(mask, not whole))
+            found.append(
+                values.Node(
+                    node, tuple(values.Domain(tuple(each)) for each in domains.values()), self.memory.room(node)
+                )
+            )
+        return tuple(found)
+
+
+def packed(context: Context, free: FreeCores, guests: Iterable[Guest]) -> dict[str, tuple[int, ...]]:
+    """The CPUs of each guest that fits, one for each vCPU, by UUID."""
+    nodes, asked = free.nodes(context), [_asked(context, guest, free.memory) for guest in guests]
+    return seated(nodes, sorted(asked, key=_order), _best(context, nodes, asked).layout)
+
+
+def least_unplaced(context: Context, free: FreeCores, guests: Iterable[Guest]) -> int:
+    """So many of the guests are unplaced, however they are packed; there may be more."""
+    return bound_of(free.nodes(context), [_asked(context, guest, free.memory) for guest in guests]).unplaced
+
+
+def optimality(
+    context: Context, empty: FreeCores, guests: Iterable[Guest], taken: Mapping[str, Sequence[int]]
+) -> Optimality:
+    """How good it is that the guests have these CPUs, compared with all of them packed anew on the empty cores."""
+    nodes, asked = empty.nodes(context), [_asked(context, guest, empty.memory) for guest in guests]
+    score = score_of(nodes, asked, {guest.id: taken[guest.id] for guest in asked if guest.id in taken})
+    anew = _best(context, nodes, asked)
+    found = Packing({}, score, min(anew.bound, score), "" if score <= anew.bound else anew.note)
+    return Optimality(_terms(score), _terms(found.bound), round(found.gap, 6), found.proven, found.note)
+
+
+def _best(context: Context, nodes: tuple[values.Node, ...], guests: Sequence[values.Guest]) -> Packing:
+    """The packing of the rules, or of the solver where that is better."""
+    optimal = context.request.strategy == OPTIMAL
+    # A move is tried with many answers: the rules are good enough to compare them.
+    solve = None if context.replaced and not optimal else solver.installed()
+    budget = context.request.solver_budget if optimal else _QUICK_BUDGET
+    keys = tuple((guest.id, guest.size, tuple(guest.ranks.items()), guest.memory) for guest in guests)
+    return _packing(nodes, keys, budget, solve, quickly=not optimal)
+
+
+@lru_cache(maxsize=32)
+def _packing(
+    nodes: tuple[values.Node, ...],
+    keys: tuple[tuple[str, int, tuple[tuple[node_choice.Node, int], ...], int], ...],
+    budget: int,
+    solve: solver.Minimise | None,
+    *,
+    quickly: bool,
+) -> Packing:
+    """The packing of guests with these values. One plan asks for the same packing several times."""
+    guests = [values.Guest(name, size, dict(ranks), memory) for name, size, ranks, memory in keys]
+    found = pack(nodes, guests)
+    if found.proven or (quickly and solve is None):
+        return found
+    return improved(nodes, guests, found, budget, solve=solve, quickly=quickly)
+
+
+def _asked(context: Context, guest: Guest, memory: MemoryBalance) -> values.Guest:
+    """The guest, with the nodes that have memory for it, from the nearest to its memory and devices on."""
+    snapshot, group = context.snapshot, context.groups(guest)[0]
+    nodes = node_choice.with_memory(snapshot, guest, group, context.allocatable.nodes, memory)
+    preferences = {node: node_choice.preference(snapshot, guest, node) for node in nodes}
+    ordered = sorted(set(preferences.values()))
+    ranks = {node: ordered.index(preference) for node, preference in preferences.items()}
+    # Huge pages are a resource of their own: whether they are enough is checked for each guest alone.
+    needed = 0 if guest.numa.page_kib else outstanding(guest, group)
+    return values.Guest(guest.uuid, len(plugged(guest)), ranks, needed)
+
+
+def _order(guest: values.Guest) -> tuple[int, str]:
+    return -guest.size, guest.id
+
+
+def _terms(score: values.Score) -> dict[str, int]:
+    return {
+        "unplaced_guests": score.unplaced,
+        "farther_nodes": score.rank,
+        "shared_cores": score.shared,
+        "extra_l3": score.extra_l3,
+    }
