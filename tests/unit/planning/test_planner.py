@@ -19,7 +19,7 @@ def host():
 
 def test_the_strategies_are_found_by_their_entry_points() -> None:
     found = strategy.installed()
-    assert list(found) == ["isolated", "numa-local", "shared-pool"]
+    assert list(found) == ["isolated", "numa-local", "optimal", "shared-pool"]
     fields = set(Request.__dataclass_fields__)
     assert all(set(one.parameters) < fields and one.summary.endswith(".") for one in found.values())
 
