@@ -18,6 +18,7 @@ from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.event import GuestEvent, GuestEventOutcome
+from pinner.model.interrupts import HostInterrupts
 from pinner.model.journal import Entry, Run, RunProgress, RunState
 from pinner.model.measures import Measures, Span
 from pinner.model.page import Page, PageRequest
@@ -75,6 +76,10 @@ class HostService:
     def blame(self, host: str, guest: str, seconds: float) -> Blame:
         """See Service."""
         return self._every.blame(self._only(host), guest, seconds)
+
+    def interrupts(self, host: str) -> HostInterrupts:
+        """See Service."""
+        return self._every.interrupts(self._only(host))
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         """See Service."""

@@ -51,6 +51,7 @@ _OPERATIONS = (
     _rule("hosts:findings", "reader", "GET", "/v1/hosts/{host}/findings", "Show what hurts a host's guests."),
     _rule("hosts:measures", "reader", "GET", "/v1/hosts/{host}/measures", "Show measured delays, CPU use and drops."),
     _rule("hosts:what_if", "reader", "POST", "/v1/hosts/{host}/what-if", "Plan a host that is not so."),
+    _rule("hosts:interrupts", "reader", "GET", "/v1/hosts/{host}/interrupts", "Show the interrupts of devices."),
     _rule("hosts:processes", "reader", "GET", "/v1/hosts/{host}/processes", "List the processes of a host."),
     _rule("hosts:guests", "reader", "GET", "/v1/hosts/{host}/guests", "List the active guests of a host."),
     _rule(

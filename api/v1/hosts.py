@@ -23,6 +23,7 @@ from pinner.model.capacity import Capacity
 from pinner.model.check import CheckReport
 from pinner.model.errors import Busy, Gone, HostUnreachable, NoFit, NotFound, NotPermitted, NovaConflict, Overloaded
 from pinner.model.guest import Guest
+from pinner.model.interrupts import HostInterrupts
 from pinner.model.measures import Measures
 from pinner.model.page import Page
 from pinner.model.process import Process
@@ -39,6 +40,7 @@ HOST_OPERATIONS = (
     "show_measures",
     "blame_guest",
     "what_if",
+    "list_interrupts",
     "list_processes",
     "list_guests",
     "take_snapshot",
@@ -144,6 +146,14 @@ def blame(host: str, guest: str, query_data: BlameQuery) -> Blame:
     The path has the guest's name or UUID. The kernel must allow tracing (tracefs).
     """
     return pinner().blame(host, guest, query_data.seconds)
+
+
+@bp.get("/hosts/<host>/interrupts")
+@bp.output(RootModel[HostInterrupts])
+@bp.doc(operation_id="list_interrupts", extensions=MEASURE_ERRORS)
+def interrupts(host: str) -> HostInterrupts:
+    """Show the interrupts and NAPI threads of a host's devices, by node, with their CPUs and the roles of these."""
+    return pinner().interrupts(host)
 
 
 @bp.get("/hosts/<host>/processes")

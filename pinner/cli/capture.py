@@ -20,8 +20,8 @@ def register(commands: Commands) -> None:
         about="The command saves the files of /proc and /sys that `pinner inventory` reads,\n"
         "and the parts of the guests' libvirt XML that concern CPUs, memory and devices;\n"
         "no passwords, no disks. It also saves two samples of the counters that `pinner\n"
-        "check` compares, 2 s apart. Where libvirt does not answer, it warns, and saves the\n"
-        "machine without guests. Every command with the option --root reads such a\n"
+        "check` compares, 2 s apart. Where libvirt does not answer, it warns, and saves\n"
+        "the machine without guests. Every command with the option --root reads such a\n"
         "directory.",
         examples=[
             "pinner capture web1 && pinner plan --root web1",

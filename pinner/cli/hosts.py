@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from pinner import codec
-from pinner.cli import capacity
+from pinner.cli import capacity, interrupts
 from pinner.cli.context import Context, pick_host
 from pinner.cli.output import cells, cpu_cell, facts, kib, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
@@ -61,6 +61,7 @@ def register(commands: Commands) -> None:
         help="show the captured machine in this directory, which contains proc/ and sys/ (see `pinner capture`)",
     )
     capacity.register(verbs)
+    interrupts.register(verbs)
 
 
 def list_hosts(context: Context, _arguments: Namespace) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 
+from pinner.checks.interrupt_map import interrupt_map
 from pinner.model.agent_audit import Anchor
 from pinner.model.audit import AuditRecord, Caller
 from pinner.model.blame import Blame
@@ -10,6 +11,7 @@ from pinner.model.capacity import Capacity
 from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
+from pinner.model.interrupts import HostInterrupts
 from pinner.model.journal import Entry, Run, RunProgress, RunState
 from pinner.model.measures import Measures, Span
 from pinner.model.page import Page, PageRequest
@@ -104,6 +106,10 @@ class LocalService:
     def blame(self, host: str, guest: str, seconds: float) -> Blame:
         """See Service."""
         return self._measures.blame(host, guest, seconds)
+
+    def interrupts(self, host: str) -> HostInterrupts:
+        """See Service."""
+        return interrupt_map(self._hosts.reading(host, 0.0))
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         """See Service."""

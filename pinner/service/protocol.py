@@ -15,6 +15,7 @@ from pinner.model.capacity import Capacity
 from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
+from pinner.model.interrupts import HostInterrupts
 from pinner.model.journal import Entry, Run, RunProgress, RunState
 from pinner.model.measures import Measures, Span
 from pinner.model.page import Page, PageRequest
@@ -87,6 +88,9 @@ class Service(Protocol):
     def blame(self, host: str, guest: str, seconds: float) -> Blame:
         """Who delays a guest (by name or UUID): the threads that run while its threads wait, in the next ``seconds``.
         Raises NotFound, Invalid, NotPermitted where the kernel cannot trace, Busy and Gone."""
+
+    def interrupts(self, host: str) -> HostInterrupts:
+        """The interrupts and NAPI threads of the host's devices, with their CPUs and the roles of these."""
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         """Take and store a snapshot; its id (content hash) and the snapshot. None: the configured sample."""

@@ -20,6 +20,7 @@ from pinner.model.capacity import Capacity
 from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
+from pinner.model.interrupts import HostInterrupts
 from pinner.model.journal import Entry, Run, RunProgress, RunState
 from pinner.model.measures import Measures, Span
 from pinner.model.page import Page, PageRequest
@@ -99,6 +100,9 @@ class RemoteService:
 
     def blame(self, host: str, guest: str, seconds: float) -> Blame:
         return self._rest.get(Blame, "hosts", host, "guests", guest, "blame", seconds=seconds)
+
+    def interrupts(self, host: str) -> HostInterrupts:
+        return self._rest.get(HostInterrupts, "hosts", host, "interrupts")
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         taken = self._rest.post(dict[str, Any], "hosts", host, "snapshot", body={"sample_seconds": sample_seconds})

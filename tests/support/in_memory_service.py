@@ -9,6 +9,7 @@ from datetime import datetime
 from support.values import NOON, cpus, make_change, make_entries, make_plan, make_run, make_snapshot
 
 from pinner import codec
+from pinner.checks.interrupt_map import interrupt_map
 from pinner.model.agent_audit import Anchor, SignedHead
 from pinner.model.audit import AuditRecord, Caller
 from pinner.model.blame import Blame, Culprit, Waited
@@ -30,13 +31,14 @@ from pinner.model.errors import (
 )
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.guest import Emulator, Guest, Vcpu
+from pinner.model.interrupts import HostInterrupts
 from pinner.model.journal import Entry, Run, RunProgress, RunState
 from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, History, Measures, Span
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import LeftOut, Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
 from pinner.model.process import Process, Thread
-from pinner.model.reading import HostReading, HostSample, ThreadTimes
+from pinner.model.reading import HostReading, HostSample, Irq, ThreadTimes
 from pinner.model.request import AUTO, Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
@@ -153,6 +155,12 @@ class InMemoryService:
             raise NotFound("guest", guest)
         culprits = (Culprit(7, EVIL, 6, "cron.service", "", 40.0, 0.8), Culprit(0, "idle", 0, "", "", 10.0, 0.2))
         return Blame(EVIL, seconds, (Waited("vcpu", 50.0),), culprits, 3)
+
+    def interrupts(self, host: str) -> HostInterrupts:
+        """One interrupt with a hostile name."""
+        taken = self.observe(host, 0.0)
+        sample = HostSample(irqs=(Irq(40, EVIL, "0000:3b:00.0", cpus("1"), cpus("1"), {1: 5}),))
+        return interrupt_map(HostReading(taken, (sample,)))
 
     def take_snapshot(self, host: str, sample_seconds: float | None, caller: Caller) -> tuple[str, Snapshot]:
         taken = self.observe(host, 5.0 if sample_seconds is None else sample_seconds)

@@ -64,7 +64,7 @@ def preference(snapshot: Snapshot, guest: Guest, node: Node) -> tuple[float, flo
         return sum(part * distance(nodes, node, other) for other, part in shares.items() if other is not None)
 
     away = mean_distance(_device_shares(snapshot, guest)) if guest.pci else 0.0
-    bare = node in nodes and not nodes[node].memory_kib
+    bare = node is not None and node in nodes and not nodes[node].memory_kib
     return round(mean_distance(memory_shares(guest)) + away, _DIGITS), round(away, _DIGITS), bare
 
 

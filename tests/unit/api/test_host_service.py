@@ -69,6 +69,7 @@ BY_NAME = [
     ("GET", "/v1/hosts/h2/measures", None),
     ("GET", "/v1/hosts/h2/guests/web1/blame", None),
     ("POST", "/v1/hosts/h2/what-if", {}),
+    ("GET", "/v1/hosts/h2/interrupts", None),
     ("GET", "/v1/hosts/h2/processes", None),
     ("GET", "/v1/hosts/h2/guests", None),
     ("POST", "/v1/hosts/h2/snapshot", {}),

@@ -42,6 +42,7 @@ OPERATIONS = {
     ("GET", "/v1/hosts/h1/measures"): (READ, 200),
     ("GET", "/v1/hosts/h1/guests/6a5b7a0e-0000-4000-8000-000000000001/blame"): (CHANGE, 200),
     ("POST", "/v1/hosts/h1/what-if"): (READ, 200),
+    ("GET", "/v1/hosts/h1/interrupts"): (READ, 200),
     ("GET", "/v1/hosts/h1/processes"): (READ, 200),
     ("GET", "/v1/hosts/h1/guests"): (READ, 200),
     ("POST", "/v1/hosts/h1/snapshot"): (CHANGE, 201),

@@ -53,6 +53,7 @@ COMMANDS = {
     "check": "CRITICAL vcpu-run-delay",
     "top --sort name": "80.0",
     "blame 6a5b7a0e-0000-4000-8000-000000000001 --seconds 0.1": "80 %",
+    "host interrupts": "housekeeping",
     "host capacity": "shared-pool  all",
     "capacity --vcpus 1 --memory 16M": "shared-pool",
     "what-if --add 1:1M --sample-seconds 0": "guests placed",

@@ -294,6 +294,10 @@ def test_the_findings(remote, pinner):
         remote.findings("elsewhere", 0.0)
 
 
+def test_the_interrupts(remote, pinner):
+    assert remote.interrupts("h1") == pinner.interrupts("h1")
+
+
 def test_policies_and_drift(remote, pinner):
     with pytest.raises(NotFound, match="has no policy"):
         remote.policy("h1")

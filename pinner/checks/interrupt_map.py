@@ -1,0 +1,80 @@
+"""The interrupts of a host by device, node and role of their CPUs. Pure."""
+
+import re
+from collections import defaultdict
+
+from pinner.checks.common import roles
+from pinner.model.cpuset import CpuSet
+from pinner.model.interrupts import CpuRole, DeviceInterrupts, HostInterrupts, Interrupt, RoleCpus
+from pinner.model.process import Process
+from pinner.model.reading import HostReading, Irq, Nic
+from pinner.model.snapshot import Snapshot
+
+_NAPI = re.compile(r"napi/(.+)-(\d+)")
+"""The name of a NAPI thread: the interface and the NAPI id (Documentation/networking/napi.rst). The kernel cuts names
+after 15 bytes, so that long names of interfaces are not found."""
+_ROLES: dict[str, CpuRole] = {"isolated": "isolated", "vCPU": "vcpu", "emulator": "emulator"}
+
+
+def interrupt_map(reading: HostReading) -> HostInterrupts:
+    """The interrupts and NAPI threads of each device that has some."""
+    snapshot = reading.snapshot
+    found: defaultdict[tuple[str, str], list[Interrupt]] = defaultdict(list)
+    interfaces = _interfaces(reading)
+    nics = {nic.name: nic for nic in reading.now.nics}
+    for irq in reading.now.irqs:
+        if irq.device:
+            found[irq.device, interfaces.get(irq.device, "")].append(_interrupt(snapshot, irq))
+    for process in snapshot.processes:
+        named = _NAPI.fullmatch(process.name) if process.kernel and process.threads else None
+        if named and (nic := nics.get(named[1])) is not None:
+            found[nic.device, interfaces.get(nic.device, nic.name)].append(_napi(snapshot, process, nic))
+    devices = (_device(snapshot, device, nics.get(name), each) for (device, name), each in found.items())
+    ordered = sorted(devices, key=lambda each: (-1 if each.node is None else each.node, each.device, each.interface))
+    return HostInterrupts(snapshot.host, tuple(ordered))
+
+
+def _device(snapshot: Snapshot, device: str, nic: Nic | None, found: list[Interrupt]) -> DeviceInterrupts:
+    node = _node(snapshot, device) if device else nic.node if nic else None
+    name, queues = (nic.name, len(nic.rx_queues)) if nic else ("", 0)
+    return DeviceInterrupts(device, name, node, queues, tuple(found))
+
+
+def _napi(snapshot: Snapshot, process: Process, nic: Nic) -> Interrupt:
+    cpus = process.threads[0].affinity & snapshot.topology.online
+    local = _local(snapshot, cpus, nic.node)
+    return Interrupt("napi", process.pid, process.name, cpus, _roles(snapshot, cpus), local, None, 0)
+
+
+def _interfaces(reading: HostReading) -> dict[str, str]:
+    """The interface by PCI address, of devices with one."""
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    for nic in reading.now.nics:
+        if nic.device:
+            names[nic.device].append(nic.name)
+    return {device: each[0] for device, each in names.items() if len(each) == 1}
+
+
+def _interrupt(snapshot: Snapshot, irq: Irq) -> Interrupt:
+    cpus = irq.target & snapshot.topology.online
+    local = _local(snapshot, cpus, _node(snapshot, irq.device))
+    return Interrupt("irq", irq.number, irq.name, cpus, _roles(snapshot, cpus), local, irq.managed, irq.total)
+
+
+def _roles(snapshot: Snapshot, cpus: CpuSet) -> tuple[RoleCpus, ...]:
+    """The CPUs by role; a role without CPUs is left out."""
+    named = [RoleCpus(_ROLES[name], cpus & those) for name, those in roles(snapshot)]
+    rest = cpus
+    for each in named:
+        rest -= each.cpus
+    return tuple(each for each in (*named, RoleCpus("housekeeping", rest)) if each.cpus)
+
+
+def _local(snapshot: Snapshot, cpus: CpuSet, node: int | None) -> bool | None:
+    if node is None or not cpus:
+        return None
+    return all(cpu.node == node for cpu in snapshot.topology.cpus if cpu.id in cpus)
+
+
+def _node(snapshot: Snapshot, device: str) -> int | None:
+    return next((each.node for each in snapshot.topology.devices if each.name == device), None)

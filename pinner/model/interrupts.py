@@ -1,0 +1,68 @@
+"""The interrupts of a host's devices: which CPUs take them, and what these CPUs are for."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pinner.model.cpuset import CpuSet
+
+CpuRole = Literal["isolated", "vcpu", "emulator", "housekeeping"]
+"""What a CPU is for: isolated: outside the kernel's load balancing, or dedicated by Nova; vcpu and emulator: placed
+threads of guests use it; housekeeping: all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleCpus:
+    """The CPUs of one role."""
+
+    role: CpuRole
+    """What the CPUs are for."""
+    cpus: CpuSet
+    """The CPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """An interrupt of a device, or the thread that polls one of its queues (NAPI)."""
+
+    kind: Literal["irq", "napi"]
+    """irq: an interrupt; napi: a kernel thread that polls a queue (threaded NAPI)."""
+    number: int
+    """The number of the interrupt, or the id of the thread."""
+    name: str
+    """The name that the driver gave to it, or the name of the thread."""
+    cpus: CpuSet
+    """The CPUs that take it: those of the hardware where the kernel reports them, else those that it may use."""
+    roles: tuple[RoleCpus, ...]
+    """These CPUs by role."""
+    is_local: bool | None
+    """Whether all of these CPUs are on the device's node; null where the device has no node."""
+    managed: bool | None
+    """Whether the kernel alone places the interrupt; null where it does not tell, and for a thread."""
+    count: int
+    """The number of interrupts since boot; 0 for a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInterrupts:
+    """A device with its interrupts."""
+
+    device: str
+    """The PCI address; empty for a virtual interface."""
+    interface: str
+    """The network interface of the device; empty: it has none, or several."""
+    node: int | None
+    """The NUMA node of the device; null where the kernel reports none."""
+    queues: int
+    """The number of receive queues of the interface; 0 without one."""
+    interrupts: tuple[Interrupt, ...]
+    """Its interrupts by number, then its NAPI threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostInterrupts:
+    """The interrupts of a host by device."""
+
+    host: str
+    """The name of the host."""
+    devices: tuple[DeviceInterrupts, ...]
+    """The devices that have interrupts, by node and address."""
