@@ -52,9 +52,16 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
     together = [guest for guest in context.guests if free_cpus.is_packed(guest)]
     places |= free_cpus.take_packed([guest for guest in together if guest.uuid not in places])
     free_cpus, places = _with_room_made(context, pool, free_cpus, places, staying)
-    free_cpus, places = _packed_anew(context, pool, free_cpus, places, staying)
+    trial, anew = _packed_anew(context, pool, free_cpus, places)
+    moves = sum(1 for uuid, place in staying.items() if anew.get(uuid) != place)
+    if anew is not places and moves <= context.request.moves:
+        free_cpus, places = _with_room_made(context, pool, trial, anew, staying)
     unplaced = tuple(
-        LeftOut(guest_target(guest), why_unplaced(context, free_cpus, guest, places))
+        LeftOut(
+            guest_target(guest),
+            why_unplaced(context, free_cpus, guest, places)
+            + (f"; it has a place if {moves} guests move (moves, or rebalance)" if guest.uuid in anew else ""),
+        )
         for guest in context.guests
         if guest.uuid not in places
     )
@@ -116,7 +123,7 @@ def _with_room_made(
 
 
 def _packed_anew(
-    context: Context, pool: CpuSet, free_cpus: FreeCpus, places: dict[str, GuestAllocation], staying: _Places
+    context: Context, pool: CpuSet, free_cpus: FreeCpus, places: dict[str, GuestAllocation]
 ) -> tuple[FreeCpus, dict[str, GuestAllocation]]:
     """The same with all packed guests packed anew, if more guests are placed then."""
     together = [guest for guest in context.guests if free_cpus.is_packed(guest)]
@@ -129,5 +136,4 @@ def _packed_anew(
         return free_cpus, places
     others = {guest.uuid for guest in together}
     anew = {uuid: place for uuid, place in places.items() if uuid not in others} | trial.take_packed(together)
-    may_move = _moves_left(context, staying, anew) >= 0
-    return (trial, anew) if may_move and len(anew) > len(places) else (free_cpus, places)
+    return (trial, anew) if len(anew) > len(places) else (free_cpus, places)

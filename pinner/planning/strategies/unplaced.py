@@ -18,7 +18,7 @@ def why_unplaced(context: Context, free_cpus: FreeCpus, guest: Guest, places: Ma
         free_cpus.take_best(guest)
     except NoFit as error:
         return f"{error.message}{_remedy(context, free_cpus, guest, places)}"
-    raise AssertionError(f"guest {guest.name} fits, but is unplaced")
+    raise AssertionError(f"guest {guest.name} fits, but has no place")
 
 
 def _remedy(context: Context, free_cpus: FreeCpus, guest: Guest, places: Mapping[str, GuestAllocation]) -> str:
