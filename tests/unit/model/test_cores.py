@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.hosts import interleaved, snapshot, topology
 
@@ -21,6 +21,7 @@ def topologies(draw):
     return topology(nodes, offline=str(CpuSet.of(offline)))
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine of the tests may be busy
 @given(topologies(), st.data())
 def test_cores_are_counted_like_the_cores_that_a_walk_over_the_cpus_finds(top, data):
     allocatable = AllocatableCpus.of(snapshot(top), ())
