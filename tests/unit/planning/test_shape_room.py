@@ -29,7 +29,7 @@ ISOLATED = interleaved(16, isolated="4-15,20-31")
 
 
 def rooms(found: tuple[ShapeRoom, ...]) -> dict[str, int]:
-    return {each.strategy: each.guests for each in found}
+    return {each.strategy: each.guests for each in found if each.strategy in STRATEGIES}
 
 
 def newcomers(made: Plan) -> dict[str, list[CpuSet]]:
@@ -125,7 +125,7 @@ def placed(host: Snapshot, request: Request, count: int, shape: GuestShape, stra
         return False
     if strategy == "isolated" and any(len(mask) > 1 for masks in found.values() for mask in masks):
         return False
-    overcommit = made.score_after.parts["overcommit"] - before.score_after.parts["overcommit"]
+    overcommit = made.objective.term("overcommit").after - before.objective.term("overcommit").after
     return len(found) == count and overcommit < 1e-4
 
 
