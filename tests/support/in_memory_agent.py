@@ -20,13 +20,16 @@ from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
 from pinner.apply.first_masks import whole_undo
 from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
+from pinner.model.blame import Blame
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Cause, Drift
 from pinner.model.errors import NotFound, PinnerError, RunConflict
 from pinner.model.event import HostEvent
 from pinner.model.health import AgentHealth, Check
 from pinner.model.journal import NEVER_BEGUN, Entry, Run
+from pinner.model.measures import HOST, HOST_SERIES, History
 from pinner.model.plan import Plan
+from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 from pinner.store.journal import Journal
@@ -64,6 +67,18 @@ class InMemoryAgent:
         if sample_seconds or not self.measures:
             return now
         return replace(now, processes=tuple(replace(each, load=0.0) for each in now.processes))
+
+    def reading(self, sample_seconds: float) -> HostReading:
+        """A snapshot without counters."""
+        return HostReading(self.snapshot(0.0))
+
+    def measures(self, begin: datetime, end: datetime, step: int, subject: str) -> tuple[History, ...]:
+        """The host, whose values nobody knows."""
+        return (History(HOST, "", begin, step, {series.name: (None,) for series in HOST_SERIES}),)
+
+    def blame(self, guest: str, seconds: float) -> Blame:
+        """Nobody delays the guest."""
+        return Blame(guest, seconds, (), (), 0)
 
     def health(self) -> AgentHealth:
         return AgentHealth((Check("libvirt", not self.libvirt_fails, self.libvirt_fails),), 7)

@@ -73,10 +73,9 @@ class FreeCpus:
 
     def take_pinned(self, guest: Guest, masks: Mapping[int, CpuSet]) -> GuestAllocation:
         """Take the CPUs to which ``masks`` pin the guest's vCPUs. Raises NoFit where these are not free slots, one for
-        each vCPU: of one node, or of the nodes that bind the guest."""
+        each vCPU: of one node, or of the nodes that bind the guest. A guest wider than a node keeps its nodes, also
+        where it would fit fewer ones: other guests may have taken these before."""
         groups = wide_guests.parts_pinned(guest, masks, self.context.allocatable.nodes) if self.is_wide(guest) else ()
-        if len(groups) > wide_guests.fewest(needs(guest), self._all):
-            raise NoFit(needs(guest), 0, "its vCPUs are on more nodes than necessary")
         return self._take(guest, lambda group: self._pinned(group, masks), groups)
 
     def take_again(self, guest: Guest, place: GuestAllocation) -> GuestAllocation:
