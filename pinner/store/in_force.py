@@ -98,8 +98,13 @@ def close_all(connection: Connection, run: Run, own: Iterable[Entry], also: Coll
     closed: list[dict[str, object]] = []
     runs: dict[str, bool] = {}
     for name, seq, change, is_earlier in connection.execute(query).all():
-        outcome = outcomes.get(_key(json.loads(change)["target"]))
-        state, error = ("gone", EARLIER_BOOT) if is_earlier else (outcome.state, outcome.error) if outcome else ("", "")
+        target = json.loads(change)["target"]
+        outcome = outcomes.get(_key(target))
+        if is_earlier and (outcome is None or target["kind"] not in DEFINED):
+            # The threads have ended. Of a saved guest, the pins may still be in its image, which has an outcome.
+            state, error = "gone", EARLIER_BOOT
+        else:
+            state, error = (outcome.state, outcome.error) if outcome else ("", "")
         runs[name] = runs.get(name, False) or state not in ("undone", "gone")
         if state not in ("", "done"):
             closed.append({"_run": name, "_seq": seq, "_state": state, "_error": error})

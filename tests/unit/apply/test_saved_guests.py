@@ -138,6 +138,22 @@ def test_an_image_that_libvirt_does_not_change_is_stuck_and_the_rollback_can_be_
     assert image(host) == ((BEFORE,), ())
 
 
+def test_a_rollback_of_all_runs_can_be_repeated_after_a_restart_of_the_host(host, journal):
+    apply(host, journal)
+    host.save(GUEST, EMULATOR, VCPU)
+    restart_host(host, journal)
+
+    def refuse(write):
+        if write[0].startswith("saved image"):
+            raise ApplyFailed("guest g1 metadata", "libvirt: no space left on device")
+
+    host.before_write = refuse
+    assert roll_back(host, journal, "", boot="boot-2").state == "rolled_back_partly"
+    host.before_write = lambda _: None
+    assert roll_back(host, journal, "", name="back-2", boot="boot-2").state == "rolled_back"
+    assert image(host) == ((BEFORE,), ())
+
+
 def test_the_run_of_a_saved_guest_is_kept_also_after_a_restart_of_the_host(host, journal):
     apply(host, journal)
     host.save(GUEST, EMULATOR, VCPU)
