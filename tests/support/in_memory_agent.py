@@ -55,7 +55,7 @@ class InMemoryAgent:
         self.gate = threading.Semaphore(1000)
         self.event_queue = HostEventQueue(now)
         self.samples: list[float] = []
-        self.measures = False
+        self.needs_sample = False
         """Whether a snapshot without a sample has no loads, as on a real host."""
         self.cause: Cause = "unknown"
         self.libvirt_fails = ""
@@ -64,7 +64,7 @@ class InMemoryAgent:
     def snapshot(self, sample_seconds: float) -> Snapshot:
         self.samples.append(sample_seconds)
         now = masked(replace(self.taken, sample_seconds=sample_seconds), self.masks)
-        if sample_seconds or not self.measures:
+        if sample_seconds or not self.needs_sample:
             return now
         return replace(now, processes=tuple(replace(each, load=0.0) for each in now.processes))
 

@@ -301,7 +301,7 @@ def test_a_restarted_daemon_and_a_moved_guest_are_reconciled_within_a_second(tmp
         return at[0]
 
     agent = InMemoryAgent(tmp_path / "agent", host, now)
-    agent.measures = True
+    agent.needs_sample = True
     with (
         open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as store,
         closing(agent.journal),

@@ -32,7 +32,7 @@ HOST = "compute1"
 def agent(tmp_path, clock):
     """Housekeeping 0-1, emulators 2-3, vCPUs 4-15."""
     made = InMemoryAgent(tmp_path / "agent", snapshot(plain(16), [guest(1, 2, ALL)], [DAEMON]), clock)
-    made.measures = True
+    made.needs_sample = True
     yield made
     made.journal.close()
 
