@@ -47,7 +47,9 @@ class FreeCpus:
         self._cores = {node: _cores(context, pool & cpus) for node, cpus in context.allocatable.nodes.items()}
         free = pool - _occupied(context)
         self._free = {node: free & cpus for node, cpus in context.allocatable.nodes.items()}
-        self._slots = {node: self._slots_of(node) for node in self._cores}
+        self._core_of = {node: {cpu: core for core in cores for cpu in core} for node, cores in self._cores.items()}
+        self._slots: dict[node_choice.Node, list[_Slot]] = {}
+        """The slots of the nodes that were asked for since their free CPUs changed; see _slots_of."""
         self._memory = context.memory_balance()
         self._all = dict(self.free)
 
@@ -69,7 +71,7 @@ class FreeCpus:
     @property
     def free(self) -> Mapping[node_choice.Node, int]:
         """How many slots are free on each node."""
-        return {node: len(slots) for node, slots in self._slots.items()}
+        return {node: len(self._slots_of(node)) for node in self._cores}
 
     def take_pinned(self, guest: Guest, masks: Mapping[int, CpuSet]) -> GuestAllocation:
         """Take the CPUs to which ``masks`` pin the guest's vCPUs. Raises NoFit where these are not free slots, one for
@@ -87,7 +89,7 @@ class FreeCpus:
         if not self.is_wide(guest):
             return self._take(guest, lambda group: self._best(guest, group))
         parts = wide_guests.parts(guest, self.free)
-        return self._take(guest, lambda group: (parts[group], self._slots[parts[group]][: len(group.vcpus)]), parts)
+        return self._take(guest, lambda group: (parts[group], self._slots_of(parts[group])[: len(group.vcpus)]), parts)
 
     def is_wide(self, guest: Guest) -> bool:
         """Whether the guest may have any CPUs, and is wider than every node but not wider than all nodes."""
@@ -135,7 +137,7 @@ class FreeCpus:
         raise NoFit(len(found), 0, "its vCPUs are not pinned to free CPUs of one node, one for each")
 
     def _best(self, guest: Guest, group: VcpuGroup) -> _OnNode:
-        slots = {node: _within(group, found) for node, found in self._slots.items()}
+        slots = {node: _within(group, self._slots_of(node)) for node in self._cores}
         free = {node: len(found) for node, found in slots.items()}
         node = node_choice.choose(self.context.snapshot, guest, group, free, free, memory=self._memory)
         return node, slots[node][: len(group.vcpus)]
@@ -150,7 +152,7 @@ class FreeCpus:
             for group in groups or self.context.groups(guest):
                 node, slots = find(group)
                 self._free[node] -= union(slot.uses for slot in slots)
-                self._slots[node] = self._slots_of(node)
+                self._slots.pop(node, None)
                 self._memory = self._memory.booked(guest, group, node)
                 nodes.append(node)
                 cpus.update({vcpu: slot.cpu for vcpu, slot in zip(group.vcpus, slots, strict=True)})
@@ -161,11 +163,17 @@ class FreeCpus:
 
     def _slots_with(self, node: node_choice.Node, cpus: list[int]) -> list[_Slot]:
         """The node's free slots of these CPUs. A vCPU may be on any CPU of the core that it uses up."""
-        possible = {cpu: _Slot(cpu, slot.uses) for slot in self._slots[node] for cpu in slot.uses}
-        return [possible[cpu] for cpu in cpus if cpu in possible]
+        free, cores = self._free[node], self._core_of[node]
+        uses = {cpu: cores[cpu] if self._isolate else CpuSet.of([cpu]) for cpu in cpus if cpu in cores}
+        return [_Slot(cpu, uses[cpu]) for cpu in cpus if cpu in uses and uses[cpu] <= free]
 
     def _slots_of(self, node: node_choice.Node) -> list[_Slot]:
         """The node's free slots, core by core; unused cores first, so that guests share few cores."""
+        if node not in self._slots:
+            self._slots[node] = self._found_slots(node)
+        return self._slots[node]
+
+    def _found_slots(self, node: node_choice.Node) -> list[_Slot]:
         free = self._free[node]
         unused, begun = [], []
         for core in self._cores[node]:
