@@ -104,6 +104,7 @@ def test_a_plan_accepts_every_field_of_a_request(client):
         "with_processes": True,
         "weights": {"extra_l3": 2.0, "shared_cores": 0.0},
         "moves": 3,
+        "solver_budget": 77,
     }
     made = client.post("/v1/hosts/h1/plans", json=fields)
     plan = read(Plan, made, 201)
