@@ -21,7 +21,7 @@ _VCPU = re.compile(r"CPU (\d+)/\w+", re.ASCII)
 _IOTHREAD = re.compile(r"IO iothread(\d+)", re.ASCII)
 _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NAME = re.compile(r"(?:^|,)guest=((?:[^,]|,,)*)")
-_PAGES = re.compile(r" N(\d+)=(\d+)", re.ASCII)
+_PAGES = re.compile(r"(?:^|\s)N(\d+)=(\d+)", re.ASCII)
 _EXECUTABLE = re.compile("qemu|kvm")
 
 _MAX_COMMAND = 256 * 1024

@@ -34,7 +34,7 @@ class StrategyCapacity:
     strategy: str
     """The name of the strategy: the host's one, or the one that a flavor asks for (pinner:strategy)."""
     within_node: bool
-    """Whether the strategy keeps all vCPUs of a guest on one node."""
+    """Whether the strategy keeps all vCPUs of a guest on one node, as far as one node can be wide enough."""
     free_vcpus: int
     """How many more vCPUs can have a CPU; with within_node, the sum of the nodes."""
     nodes: tuple[NodeCapacity, ...] = ()
@@ -43,6 +43,9 @@ class StrategyCapacity:
     """By number of vCPUs: how many more guests of this size fit the host."""
     why: str = ""
     """Why the strategy can place no guest now; empty where it can."""
+    widest: int | None = None
+    """The most vCPUs that a guest on one node can have, were the node empty: a guest of more spans several nodes. Null:
+    no guest of this strategy spans nodes, or the strategy does not keep guests on one node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ class Capacity:
 
 def fitting(each: StrategyCapacity, vcpus: int) -> int:
     """How many more guests of so many vCPUs fit the host."""
-    if each.within_node:
+    if each.within_node and (each.widest is None or vcpus <= each.widest):
         return sum(node.free_vcpus // vcpus for node in each.nodes)
     return each.free_vcpus // vcpus
 

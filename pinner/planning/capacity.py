@@ -115,7 +115,8 @@ def _isolated(strategy: Isolated, context: Context, placed: _Placed) -> Strategy
     taken = union(mask for mask in placed.masks if len(mask) == 1)
     free = free_slots(context, pool, taken)
     pools = {node: pool & cpus for node, cpus in context.allocatable.nodes.items()}
-    return StrategyCapacity(strategy.name, True, sum(free.values()), _nodes(context, pools, free))
+    widest = max(free_slots(context, pool, CpuSet()).values(), default=0)
+    return StrategyCapacity(strategy.name, True, sum(free.values()), _nodes(context, pools, free), widest=widest)
 
 
 def _nodes(context: Context, pools: Mapping[Node, CpuSet], free: Mapping[Node, int]) -> tuple[NodeCapacity, ...]:

@@ -241,7 +241,8 @@ def test_a_costly_request_is_refused_at_little_cost(pinner, ask, caplog):
         http.get("/healthcheck")
         began = time.process_time()
         answer = ask(http)
-        assert time.process_time() - began < 1
+        # Machines differ. The bound is against a cost that grows faster than the request.
+        assert time.process_time() - began < 10
     server.stop()
     assert 400 <= answer.status_code < 500, answer.text[:500]
     assert len(answer.content) < 5000

@@ -190,7 +190,7 @@ def test_elements_of_the_same_name_elsewhere_stay():
 
 
 PARTS = st.sampled_from([("vcpu", "0"), ("vcpu", "1"), ("vcpu", "2"), ("iothread", "1"), ("emulator", None)])
-SETS = st.frozensets(st.integers(0, 5), min_size=1).map(CpuSet)
+SETS = st.frozensets(st.integers(0, 5), min_size=1).map(CpuSet.of)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
