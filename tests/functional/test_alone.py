@@ -201,8 +201,14 @@ def test_the_cli_asks_the_server_and_goes_on_alone_after_it(state: State) -> Non
     assert '"actor": "ann"' in alone.stdout, alone.stderr
 
 
-AS_NOBODY = (
-    "import os, sys; from pinner.cli.main import main; import pinner.server.opening; os.setgroups([]);"
-    "os.setgid(65534); os.setuid(65534); sys.exit(main(sys.argv[1:]))"
-)
+AS_NOBODY = """
+import os, pkgutil, sys
+import pinner.cli, pinner.server.opening, pinner.service.remote, pinner.wiring, rich.console, rich.table, rich.text
+for module in pkgutil.iter_modules(pinner.cli.__path__, "pinner.cli."):
+    __import__(module.name)
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+sys.exit(sys.modules["pinner.cli.main"].main(sys.argv[1:]))
+"""
 """Python in root's home could not be read after the change of the user, so the modules are imported before it."""
