@@ -36,7 +36,7 @@ def test_versions_and_health(client):
 def test_hosts_and_strategies(client):
     assert read(Page[str], client.get("/v1/hosts")) == Page(("h1",), "")
     names = [strategy.name for strategy in read(Page[StrategyInfo], client.get("/v1/strategies")).items]
-    assert names == ["isolated", "numa-local", "optimal", "shared-pool"]
+    assert names == ["isolated", "numa-local", "shared-pool"]
 
 
 def test_pages_of_strategies(client):
