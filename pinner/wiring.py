@@ -57,7 +57,6 @@ from pinner.service.daily import Daily
 from pinner.service.protocol import Service
 from pinner.service.retention import Limits, Purged
 from pinner.service.saving import SavedMachine
-from pinner.store.history import HistoryFiles
 from pinner.store.journal import Journal
 from pinner.store.repositories import Retention, open_store
 from pinner.store.state_folder import require_own_state, this_host
@@ -238,7 +237,13 @@ def _histories(recorder: Recorder | None) -> Histories:
     return recorder.measures
 
 
-def _recorder(config: cfg.ConfigOpts, libvirt: Libvirt) -> Recorder:
+def _recorder(config: cfg.ConfigOpts, libvirt: Libvirt) -> Recorder | None:
+    """The recorder of measures; None on a host without RRDtool's library: placing needs no measures."""
+    try:
+        from pinner.store.history import HistoryFiles
+    except ImportError as error:
+        LOG.warning("nothing is measured: %s; install the package librrd8", error)
+        return None
     return Recorder(HostMeter(LIVE, libvirt), HistoryFiles(state_dir(config) / "agent" / "history"), now)
 
 

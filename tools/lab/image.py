@@ -19,8 +19,8 @@ from lab.errors import LabError
 
 _SUITE = "bookworm"
 _PACKAGES = (
-    "dbus,hwloc-nox,iproute2,kmod,libnuma1,libvirt-clients,libvirt-daemon-system,linux-image-cloud-amd64,numactl,procps,"
-    "python3,qemu-guest-agent,qemu-system-x86,systemd-container,systemd-sysv,udev"
+    "dbus,hwloc-nox,iproute2,kmod,libnuma1,librrd8,libvirt-clients,libvirt-daemon-system,linux-image-cloud-amd64,numactl,"
+    "procps,python3,qemu-guest-agent,qemu-system-x86,systemd-container,systemd-sysv,udev"
 )
 _OVERLAY = Path(__file__).parent / "overlay"
 """Files that are copied over the system before its initial ram disk is created."""
