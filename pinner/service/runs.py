@@ -200,7 +200,13 @@ class RunManager:
         """Carry out the run in a worker thread; returns when the agent has begun. Raises the agent's refusal."""
         agent = self._hosts.agent(run.host)
         recorder = RunRecorder(run, caller.request_id, self._runs, self._now, self._changed)
-        recorder.open(policy)
+        # A reader of the stored run must know it as one of this process, or it closes the run in the agent's journal.
+        self._recorders[run.id] = recorder
+        try:
+            recorder.open(policy)
+        except Exception:
+            del self._recorders[run.id]
+            raise
         execution = RunExecution(
             run,
             recorder,
@@ -210,7 +216,6 @@ class RunManager:
             self._now,
             self._notify,
         )
-        self._recorders[run.id] = recorder
         done = self._workers.submit(execution.carry_out, lambda progress: self._in_order(run, call, progress))
         self._ends[run.id] = done
         done.add_done_callback(lambda _: self._forget(run.id))
@@ -228,7 +233,9 @@ class RunManager:
         the host again afterwards. Raises HostBusy where an end is not stored in time, and like the agent.
         """
         running = [other for other in self._runs.running() if other.host == run.host]
-        earlier = running[[other.id for other in running].index(run.id) + 1 :]
+        ids = [other.id for other in running]
+        # Another process may have closed this run by now; the agent refuses it then.
+        earlier = running[ids.index(run.id) + 1 :] if run.id in ids else []
         for other in running:
             if other.id != run.id and not self._await_end(other) and run.undoes_all and other in earlier:
                 raise HostBusy(run.host, other.id)

@@ -32,6 +32,7 @@ from pinner.model.request import Request
 from pinner.service.compose import compose
 from pinner.service.protocol import Service
 from pinner.service.runs import BEGIN_GRACE
+from pinner.store.runs import Runs
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
 BOB = Caller("bob", "cli pts/1", "req-2")
@@ -310,6 +311,22 @@ def test_of_eight_applies_at_once_one_starts(service, agent, plan):
     assert len(won) == 1
     assert refused == won * 7
     assert list(service.follow(won[0]))[-1].run.state == "applied"
+
+
+def test_a_reader_between_the_store_of_a_run_and_its_begin_does_not_close_it(service, plan, clock, monkeypatch):
+    """The clock is far beyond BEGIN_GRACE by then, as after a stall of this process."""
+    stored = Runs.add
+    read = []
+
+    def add(runs, run, *rest, **named):
+        stored(runs, run, *rest, **named)
+        clock.at += 2 * BEGIN_GRACE
+        read.append(service.run(run.id).state)
+
+    monkeypatch.setattr(Runs, "add", add)
+    run = service.apply(plan.id, False, ANN)
+    assert set(read) == {"running"}
+    assert finish(service, run)[-1].run.state == "applied"
 
 
 def test_following_shows_changes_as_they_end(service, agent, plan):
