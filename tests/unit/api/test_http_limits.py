@@ -1,5 +1,6 @@
 """Attacks on the embedded server: what one client costs is bounded, and other clients are answered meanwhile."""
 
+import gc
 import resource
 import socket
 import threading
@@ -239,10 +240,10 @@ def test_a_costly_request_is_refused_at_little_cost(pinner, ask, caplog):
     server = serve(app, [listen_tcp("127.0.0.1", 0)])
     with httpx.Client(base_url=server.url, timeout=60, headers=TOKEN) as http:
         http.get("/healthcheck")
+        gc.collect()  # the garbage of other tests is not a cost of this request
         began = time.process_time()
         answer = ask(http)
-        # Machines differ. The bound is against a cost that grows faster than the request.
-        assert time.process_time() - began < 10
+        assert time.process_time() - began < 1
     server.stop()
     assert 400 <= answer.status_code < 500, answer.text[:500]
     assert len(answer.content) < 5000
