@@ -5,7 +5,7 @@ import select
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -39,13 +39,43 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"{killed} kills; the host was as the journal says after each: {ends}")
 
 
-@pytest.fixture(scope="session")
-def libvirtd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@contextmanager
+def _private(factory: pytest.TempPathFactory, name: str) -> Iterator[str]:
     """The URI of a private libvirtd."""
     if why := private_libvirt.missing():
         pytest.skip(f"needs a private libvirtd: {why}")
-    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("libvirt") / "d") as uri:
+    with private_libvirt.private_libvirtd(factory.mktemp("libvirt") / name) as uri:
         yield uri
+
+
+@pytest.fixture(scope="session")
+def libvirtd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URI of a private libvirtd."""
+    with _private(tmp_path_factory, "d") as uri:
+        yield uri
+
+
+@pytest.fixture(scope="module")
+def module_libvirtd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URI of a libvirtd that only one module has, without the guests of other tests. The module names it
+    ``libvirtd``."""
+    with _private(tmp_path_factory, "m") as uri:
+        yield uri
+
+
+@pytest.fixture(scope="module")
+def destination(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URI of a libvirtd to which the guests of a module migrate."""
+    with _private(tmp_path_factory, "e") as uri:
+        # This guest takes the first id: a guest with the same id and name in both libvirtds would share a cgroup.
+        private_libvirt.start_guest(uri, private_libvirt.guest_xml(f"first-{os.getpid()}"), paused=True)
+        yield uri
+
+
+@pytest.fixture
+def virsh(libvirtd: str) -> Callable[..., str]:
+    """Runs virsh and returns its output."""
+    return lambda *words: private_libvirt.virsh(libvirtd, *words)
 
 
 @pytest.fixture

@@ -26,10 +26,9 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def libvirtd(tmp_path_factory):
+def libvirtd(module_libvirtd):
     """The URI of a libvirtd of its own, whose lists can be blocked."""
-    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("libvirt") / "d") as uri:
-        yield uri
+    return module_libvirtd
 
 
 @pytest.fixture

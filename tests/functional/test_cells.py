@@ -39,10 +39,9 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def libvirtd(tmp_path_factory):
-    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("libvirt") / "d") as uri:
-        private_libvirt.define_guest(uri, private_libvirt.guest_xml(NAME, vcpus=2, extra=XML), paused=True)
-        yield uri
+def libvirtd(module_libvirtd):
+    private_libvirt.define_guest(module_libvirtd, private_libvirt.guest_xml(NAME, vcpus=2, extra=XML), paused=True)
+    return module_libvirtd
 
 
 @pytest.fixture

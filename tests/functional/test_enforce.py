@@ -85,11 +85,6 @@ def placed(server, guest, other, daemon):
     server.policy("observe", [])
 
 
-@pytest.fixture
-def virsh(libvirtd):
-    return lambda *arguments: private_libvirt.virsh(libvirtd, *arguments)
-
-
 def assert_reconciled(condition, seconds=LATENCY_LIMIT):
     took = wait_until(condition, 20)
     assert took < seconds, f"reconciled after {took:.3f} s"

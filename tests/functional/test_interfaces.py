@@ -50,11 +50,6 @@ def guest(start_guest):
 
 
 @pytest.fixture
-def virsh(libvirtd):
-    return lambda *arguments: private_libvirt.virsh(libvirtd, *arguments)
-
-
-@pytest.fixture
 def free_before(guest):
     return free(guest.pid)
 

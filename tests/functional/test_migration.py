@@ -30,25 +30,15 @@ CONFIG = "[policy]\nresync_seconds = 600\n[host]\nsample_seconds = 0.1\n"
 
 
 @pytest.fixture(scope="module")
-def libvirtd(tmp_path_factory):
+def libvirtd(module_libvirtd):
     """The URI of the source: a libvirtd of its own, without the guests of other tests."""
-    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("libvirt") / "d") as uri:
-        yield uri
+    return module_libvirtd
 
 
 @pytest.fixture(scope="module")
 def source(libvirtd):
     with fresh_policy_server(libvirtd, CONFIG) as server:
         yield server
-
-
-@pytest.fixture(scope="module")
-def destination(tmp_path_factory):
-    """The URI of the destination."""
-    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("libvirt") / "e") as uri:
-        # This guest takes the first id: a guest with the same id and name in both libvirtds would share a cgroup.
-        private_libvirt.start_guest(uri, private_libvirt.guest_xml(f"first-{os.getpid()}"), paused=True)
-        yield uri
 
 
 @pytest.fixture

@@ -34,9 +34,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory):
-    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("libvirt") / "d") as uri:
-        yield uri
+def source(module_libvirtd):
+    return module_libvirtd
 
 
 @pytest.fixture(scope="module")

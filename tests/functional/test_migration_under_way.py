@@ -39,19 +39,9 @@ NUMBERS = count()
 
 
 @pytest.fixture(scope="module")
-def libvirtd(tmp_path_factory):
+def libvirtd(module_libvirtd):
     """The URI of the source."""
-    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("libvirt") / "d") as uri:
-        yield uri
-
-
-@pytest.fixture(scope="module")
-def destination(tmp_path_factory):
-    """The URI of the destination."""
-    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("libvirt") / "e") as uri:
-        # This guest takes the first id: a guest with the same id and name in both libvirtds would share a cgroup.
-        private_libvirt.start_guest(uri, private_libvirt.guest_xml(f"first-{os.getpid()}"), paused=True)
-        yield uri
+    return module_libvirtd
 
 
 @pytest.fixture

@@ -31,12 +31,9 @@ PINS = """<cputune><vcpupin vcpu='0' cpuset='{cpu}'/><vcpupin vcpu='1' cpuset='{
 
 
 @pytest.fixture(scope="module")
-def libvirtd(tmp_path_factory):
+def libvirtd(module_libvirtd):
     """The URI of a libvirtd of its own: guests of other tests that look like Nova's would change the results."""
-    if why := private_libvirt.missing():
-        pytest.skip(f"needs a private libvirtd: {why}")
-    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("nova") / "d") as uri:
-        yield uri
+    return module_libvirtd
 
 
 @pytest.fixture

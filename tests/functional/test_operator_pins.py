@@ -31,12 +31,9 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def libvirtd(tmp_path_factory):
+def libvirtd(module_libvirtd):
     """The URI of a libvirtd of its own: a plan for all guests moves no guest of another test."""
-    if why := private_libvirt.missing():
-        pytest.skip(f"needs a private libvirtd: {why}")
-    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("libvirt") / "d") as uri:
-        yield uri
+    return module_libvirtd
 
 
 @dataclass(frozen=True)
@@ -79,11 +76,6 @@ def pinner(libvirtd, tmp_path):
     with ExitStack() as undo:
         agent = wiring.local_agent(settings, frozenset(), undo)
         yield Pinner(wiring.service_parts(settings, {"here": agent}, f"sqlite:///{tmp_path}/db.sqlite", undo).service)
-
-
-@pytest.fixture
-def virsh(libvirtd):
-    return lambda *words: private_libvirt.virsh(libvirtd, *words)
 
 
 @pytest.fixture

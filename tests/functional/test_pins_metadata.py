@@ -38,23 +38,9 @@ HOUSEKEEPING = Request(housekeeping=str(FIRST), guests=())
 
 
 @pytest.fixture(scope="module")
-def libvirtd(tmp_path_factory):
+def libvirtd(module_libvirtd):
     """The URI of a libvirtd of its own: guests of other tests that look like Nova's would change the results."""
-    if why := private_libvirt.missing():
-        pytest.skip(f"needs a private libvirtd: {why}")
-    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("pins") / "d") as uri:
-        yield uri
-
-
-@pytest.fixture(scope="module")
-def other_libvirtd(tmp_path_factory):
-    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("pins") / "e") as uri:
-        yield uri
-
-
-@pytest.fixture
-def virsh(libvirtd):
-    return lambda *words: private_libvirt.virsh(libvirtd, *words)
+    return module_libvirtd
 
 
 @pytest.fixture
@@ -144,15 +130,15 @@ def test_after_persist_a_guest_of_nova_is_placed_again_also_when_it_was_started_
         }
 
 
-def test_the_destination_of_a_migration_knows_the_pins_that_came_along(host, journal, start, virsh, other_libvirtd):
+def test_the_destination_of_a_migration_knows_the_pins_that_came_along(host, journal, start, virsh, destination):
     """Nova gives the live XML to the destination, as the definition too. So this test defines and starts it there."""
     guest = start(OLD_NOVA)
     apply(plan_of(host, whole(host, guest)), host, journal)
     carried = virsh("dumpxml", "--migratable", guest.name)
     virsh("suspend", guest.name)
     renamed = carried.replace(guest.uuid, guest.uuid[:-4] + "beef").replace(guest.name, f"{guest.name}-b")
-    private_libvirt.define_guest(other_libvirtd, renamed, paused=True)
-    there = Libvirt(other_libvirtd)
+    private_libvirt.define_guest(destination, renamed, paused=True)
+    there = Libvirt(destination)
     arrived = next(each for each in there.guests(Path("/")) if each.name == f"{guest.name}-b")
     try:
         assert {(pin.kind, pin.part, str(pin.cpus)) for pin in arrived.own_pins} == written(guest)
@@ -165,11 +151,11 @@ def test_the_destination_of_a_migration_knows_the_pins_that_came_along(host, jou
         now = next(each for each in there.guests(Path("/")) if each.uuid == arrived.uuid)
         assert {str(pin.cpus) for pin in now.own_pins if pin.kind == "vcpu"} == {str(FIRST)}
         # The definition still has the former pins. They stay pinner's.
-        domain = etree.fromstring(private_libvirt.virsh(other_libvirtd, "dumpxml", "--inactive", arrived.name))
+        domain = etree.fromstring(private_libvirt.virsh(destination, "dumpxml", "--inactive", arrived.name))
         assert {(pin.kind, pin.part, str(pin.cpus)) for _, pin in own_elements(domain)} == written(guest)
         assert (now.dedicated, now.operator_pins) == (False, ())
     finally:
-        private_libvirt.virsh(other_libvirtd, "destroy", arrived.name)
+        private_libvirt.virsh(destination, "destroy", arrived.name)
 
 
 @pytest.mark.parametrize("where", ["--live", "--config"])

@@ -25,17 +25,9 @@ PASSWORD = "<graphics type='vnc' autoport='yes' passwd='s3cret'/>"
 
 
 @pytest.fixture(scope="module")
-def libvirtd(tmp_path_factory):
+def libvirtd(module_libvirtd):
     """The URI of a libvirtd of its own, which is killed here."""
-    if why := private_libvirt.missing():
-        pytest.skip(f"needs a private libvirtd: {why}")
-    with private_libvirt.private_libvirtd(tmp_path_factory.mktemp("saved") / "d") as uri:
-        yield uri
-
-
-@pytest.fixture
-def virsh(libvirtd):
-    return lambda *words: private_libvirt.virsh(libvirtd, *words)
+    return module_libvirtd
 
 
 @pytest.fixture
