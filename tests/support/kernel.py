@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -63,6 +64,21 @@ def masks_of_host() -> dict[tuple[int, int], str]:
 def started(pid: int) -> int:
     """The start time of a process: field 22 of its stat file."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+def wait_until_asleep(pid: int) -> None:
+    """Wait until all threads of a process sleep, and none has run between two looks."""
+    before, deadline = None, time.monotonic() + 120
+    while (found := _switches(pid)) != before or any(state != "S" for state, *_ in found.values()):
+        assert time.monotonic() < deadline, f"process {pid} does not come to rest: {found}"
+        before = found
+        time.sleep(0.05)
+
+
+def _switches(pid: int) -> dict[str, tuple[str, ...]]:
+    """The state of every thread of a process, and how often it has left a CPU."""
+    texts = {task.name: (task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir()}
+    return {tid: tuple(re.findall(r"^(?:State|\w+_ctxt_switches):\s*(\w+)", text, re.M)) for tid, text in texts.items()}
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 import os
 import subprocess
 import sys
-import time
 
 import pytest
+from support.kernel import wait_until_asleep
 
 from pinner.host import affinity, cpu_clocks
 from pinner.host.known_masks import KnownMasks
@@ -23,16 +23,9 @@ for line in sys.stdin:
 def child():
     with subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         child.stdout.readline()
-        wait_until_asleep(child)
+        wait_until_asleep(child.pid)
         yield child
         child.kill()
-
-
-def wait_until_asleep(child):
-    before = None
-    while (ran := cpu_clocks.ran_ns(child.pid)) != before:
-        before = ran
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -71,7 +64,7 @@ def test_a_thread_that_is_born_is_read(read, child):
     child.stdin.write(b"more\n")
     child.stdin.flush()
     child.stdout.readline()
-    wait_until_asleep(child)
+    wait_until_asleep(child.pid)
     assert [read(), read()] == [2, 2]
 
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.kernel import wait_until_asleep
 
 from pinner.host import cpu_clocks, files, sampling
 from pinner.host.sampling import Sampler, Scanner
@@ -61,20 +62,13 @@ def tell(child, line):
     child.stdin.write(line + b"\n")
     child.stdin.flush()
     child.stdout.readline()
-    wait_until_asleep(child)
-
-
-def wait_until_asleep(child):
-    before = None
-    while (ran := cpu_clocks.ran_ns(child.pid)) != before:
-        before = ran
-        time.sleep(0.05)
+    wait_until_asleep(child.pid)
 
 
 @pytest.fixture
 def child():
     with running(ON_DEMAND) as child:
-        wait_until_asleep(child)
+        wait_until_asleep(child.pid)
         yield child
 
 
@@ -175,7 +169,7 @@ def test_a_reused_id_is_noticed(scanner):
     if not os.access(last, os.W_OK):
         pytest.skip("only root can choose the id of a process")
     with running(TREE, "s") as former:
-        wait_until_asleep(former)
+        wait_until_asleep(former.pid)
         before = look(scanner, former.pid)
     for _ in range(50):
         last.write_text(str(former.pid - 1))
