@@ -5,15 +5,26 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 from support.kernel import masks, process
-from support.policy_host import NEVER_BUSY, PolicyServer, all_on, fresh_policy_server, guest_on, running, wait_until
+from support.policy_host import (
+    NEVER_BUSY,
+    Daemon,
+    PolicyServer,
+    all_on,
+    fresh_policy_server,
+    guest_on,
+    running,
+    wait_until,
+)
 from support.real_guests import ONLINE, apply, change, daemon, hung, only, plan_of, rollback, whole
 
 from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
+from pinner.model.guest import Guest
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
@@ -64,6 +75,16 @@ def placed_daemon(tmp_path):
 
 def policy_runs(server: PolicyServer) -> list[dict[str, object]]:
     return [run for run in server.runs() if run["actor"] == "policy" and run["kind"] == "apply"]
+
+
+def are_placed(server: PolicyServer, guest: Guest, daemon: Daemon) -> bool:
+    """Whether the guest and the daemon are on the CPUs of the recorded placement."""
+    roles = server.roles()
+    return (
+        bool(roles)
+        and guest_on(guest.pid, roles["emulator"], roles["vcpu"])
+        and all_on(daemon.pid, roles["housekeeping"])
+    )
 
 
 def undo_run(server: PolicyServer, run: str) -> None:
@@ -202,14 +223,7 @@ def test_a_process_that_resets_its_affinity_backs_off_alone_under_enforce(server
             first = len(policy_runs(server))
             server.policy("enforce", [guest.name], [placed_daemon.name, program.name])
 
-            def others_placed():
-                roles = server.roles()
-                return (
-                    roles
-                    and guest_on(guest.pid, roles["emulator"], roles["vcpu"])
-                    and all_on(placed_daemon.pid, roles["housekeeping"])
-                )
-
+            others_placed = partial(are_placed, server, guest, placed_daemon)
             assert wait_until(others_placed, 20) < 3
             began = time.monotonic()
             while time.monotonic() - began < 20:
@@ -242,15 +256,7 @@ def test_many_processes_that_flip_their_masks_keep_no_other_from_its_place(
             assert flips.stdout.readline()
         log = len(server.log.read_text())
         server.policy("enforce", [guest.name], [placed_daemon.name, *(program.name for program in programs)])
-
-        def others_placed():
-            roles = server.roles()
-            return (
-                roles
-                and guest_on(guest.pid, roles["emulator"], roles["vcpu"])
-                and all_on(placed_daemon.pid, roles["housekeeping"])
-            )
-
+        others_placed = partial(are_placed, server, guest, placed_daemon)
         try:
             took = wait_until(others_placed, 30)
             assert took < 5, server.log.read_text()[log:]

@@ -76,6 +76,13 @@ def interleaved(cores: int, nodes: int = 2, **more: object) -> Topology:
     return topology({n: [[c, c + cores] for c in range(n, cores, nodes)] for n in range(nodes)}, **more)
 
 
+def with_caches(top: Topology, *domains: str) -> Topology:
+    """The topology whose CPUs share these level-3 caches."""
+    sets = tuple(map(cpus, domains))
+    found = (replace(cpu, l3=next(n for n, each in enumerate(sets) if cpu.id in each)) for cpu in top.cpus)
+    return replace(top, cpus=tuple(found), l3_domains=sets)
+
+
 def guest(
     number: int,
     vcpus: int,

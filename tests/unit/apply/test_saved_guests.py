@@ -41,6 +41,15 @@ def roll_back(host, journal, undoes="run-1", name="back", boot="boot-1"):
     return executor.rollback(undo, host, journal, lambda: NOON, lambda *_: None)
 
 
+def save_after_two_runs(host, journal):
+    """The second run moves a vCPU that the first one has placed."""
+    apply(host, journal)
+    host.live_pins[GUEST] = (EMULATOR, VCPU)
+    plan = host.plan(host.change(vcpu(0), "5"))
+    executor.apply(plan, make_run("run-2", boot="boot-1"), host, journal, lambda: NOON, lambda *_: None)
+    host.save(GUEST, EMULATOR, PartPin("vcpu", 0, cpus("5")))
+
+
 def restart_host(host, journal):
     host.boot = "boot-2"
     journal.end_earlier_boots("boot-2", NOON, lambda guest: keeps_pins(guest, host))
@@ -98,12 +107,7 @@ def test_a_guest_that_started_without_an_image_after_a_restart_is_not_touched(ho
 
 
 def test_a_rollback_of_the_second_run_leaves_the_pins_of_the_first(host, journal):
-    apply(host, journal)
-    host.live_pins[GUEST] = (EMULATOR, VCPU)
-    second = PartPin("vcpu", 0, cpus("5"))
-    plan = host.plan(host.change(vcpu(0), "5"))
-    executor.apply(plan, make_run("run-2", boot="boot-1"), host, journal, lambda: NOON, lambda *_: None)
-    host.save(GUEST, EMULATOR, second)
+    save_after_two_runs(host, journal)
     assert roll_back(host, journal, "run-2").state == "rolled_back"
     assert image(host) == ((EMULATOR, VCPU), (EMULATOR, VCPU))
     assert roll_back(host, journal, "run-1", name="back-2").state == "rolled_back"
@@ -111,12 +115,7 @@ def test_a_rollback_of_the_second_run_leaves_the_pins_of_the_first(host, journal
 
 
 def test_a_rollback_of_all_runs_takes_the_pins_of_all(host, journal):
-    apply(host, journal)
-    host.live_pins[GUEST] = (EMULATOR, VCPU)
-    second = PartPin("vcpu", 0, cpus("5"))
-    plan = host.plan(host.change(vcpu(0), "5"))
-    executor.apply(plan, make_run("run-2", boot="boot-1"), host, journal, lambda: NOON, lambda *_: None)
-    host.save(GUEST, EMULATOR, second)
+    save_after_two_runs(host, journal)
     assert roll_back(host, journal, "").state == "rolled_back"
     assert image(host) == ((BEFORE,), ())
 

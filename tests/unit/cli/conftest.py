@@ -37,6 +37,16 @@ def pinner(monkeypatch):
 
 
 @pytest.fixture
+def without_service(monkeypatch):
+    """Neither a host nor a database: a command that opens the service fails."""
+
+    def refuse(*_):
+        raise AssertionError("the service was opened")
+
+    monkeypatch.setattr(context, "open_pinner", refuse)
+
+
+@pytest.fixture
 def cli(capsys, monkeypatch):
     """Runs the command in this process: cli("plan", "list") -> Result(status, out, err)."""
     monkeypatch.delenv("PINNER_URL", raising=False)

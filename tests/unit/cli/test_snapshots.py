@@ -8,19 +8,9 @@ import pytest
 from support.hosts import interleaved, process, snapshot
 
 from pinner import codec
-from pinner.cli import context, snapshot_file
+from pinner.cli import snapshot_file
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
-
-
-@pytest.fixture
-def without_service(monkeypatch):
-    """Neither a host nor a database: a command that opens the service fails."""
-
-    def refuse(*_):
-        raise AssertionError("the service was opened")
-
-    monkeypatch.setattr(context, "open_pinner", refuse)
 
 
 @pytest.fixture

@@ -6,19 +6,10 @@ import pytest
 from support.hosts import GIB, guest, plain, snapshot
 
 from pinner import codec
-from pinner.cli import context
 from pinner.model.capacity import Capacity
 from pinner.model.whatif import Explanation, WhatIf
 
-
-@pytest.fixture(autouse=True)
-def without_service(monkeypatch):
-    """Neither a host nor a database: a command that opens the service fails."""
-
-    def refuse(*_):
-        raise AssertionError("the service was opened")
-
-    monkeypatch.setattr(context, "open_pinner", refuse)
+pytestmark = pytest.mark.usefixtures("without_service")
 
 
 @pytest.fixture

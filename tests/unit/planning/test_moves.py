@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from support.hosts import applied, cpus, guest, plain, snapshot
+from support.hosts import applied, cpus, guest, plain, snapshot, with_caches
 from support.values import make_change
 
 from pinner.model.change import AffinityChange, Target, ThreadMask
@@ -19,12 +19,7 @@ from pinner.planning import ordering
 from pinner.planning.placement.record import record
 from pinner.planning.planner import plan, plan_from_placement
 
-TOP = plain(18, isolated="2-17")
-CACHES = replace(
-    TOP,
-    cpus=tuple(replace(cpu, l3=0 if cpu.id < 2 else 1 + (cpu.id - 2) // 4) for cpu in TOP.cpus),
-    l3_domains=tuple(map(cpus, ("0-1", "2-5", "6-9", "10-13", "14-17"))),
-)
+CACHES = with_caches(plain(18, isolated="2-17"), "0-1", "2-5", "6-9", "10-13", "14-17")
 """Isolated CPUs 2-17 with four level-3 caches: 2-5, 6-9, 10-13 and 14-17."""
 FLOOR = cpus("0-1")
 

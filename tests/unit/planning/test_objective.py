@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.hosts import cpus, guest, interleaved, plain, process, snapshot
+from support.hosts import cpus, guest, interleaved, plain, process, snapshot, with_caches
 
 from pinner.api.schemas.plan import Weights
 from pinner.model.cpuset import CpuSet
@@ -28,13 +28,6 @@ def values(host: Snapshot, planned: dict[int, str] | None = None) -> dict[str, f
 
 def contention(host: Snapshot, planned: dict[int, str] | None = None) -> dict[str, float]:
     return {name: value for name, value in values(host, planned).items() if name in CONTENTION}
-
-
-def with_l3(host: Snapshot, *domains: str) -> Snapshot:
-    """The host whose CPUs share level-3 caches."""
-    sets = tuple(map(cpus, domains))
-    found = (replace(c, l3=next(n for n, each in enumerate(sets) if c.id in each)) for c in host.topology.cpus)
-    return replace(host, topology=replace(host.topology, cpus=tuple(found), l3_domains=sets))
 
 
 def test_every_conflict_counts_where_all_threads_float_over_all_cpus() -> None:
@@ -108,7 +101,8 @@ def test_a_guest_wider_than_a_node_needs_two() -> None:
     ("pins", "expected"), [(["0", "1"], 0), (["1", "2"], 1), (["0", "2", "3"], 0), (["0", "2", "4"], 1)]
 )
 def test_caches_beyond_the_need_of_a_guest_count(pins: list[str], expected: int) -> None:
-    host = with_l3(snapshot(plain(8), [guest(1, len(pins), cpus("0-7"), pins=pins)]), "0-1", "2-3", "4-5", "6-7")
+    top = with_caches(plain(8), "0-1", "2-3", "4-5", "6-7")
+    host = snapshot(top, [guest(1, len(pins), cpus("0-7"), pins=pins)])
     assert values(host)["extra_l3"] == expected
 
 

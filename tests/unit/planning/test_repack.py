@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support.hosts import NOON, applied, cpus, guest, plain, snapshot
+from support.hosts import NOON, applied, cpus, guest, plain, snapshot, with_caches
 from support.values import make_plan
 
 from pinner.model.change import AffinityChange, Target, ThreadMask
@@ -18,12 +18,7 @@ from pinner.planning.planner import plan_from_placement, repack
 from pinner.planning.repack import RepackRule, RepackWatch, pressure, refusal
 
 RULE = RepackRule(mark=4.0, after=timedelta(minutes=15), gain=0.25, pause=timedelta(hours=1))
-TOP = plain(34, isolated="2-33")
-CACHES = replace(
-    TOP,
-    cpus=tuple(replace(cpu, l3=0 if cpu.id < 2 else 1 + (cpu.id - 2) // 8) for cpu in TOP.cpus),
-    l3_domains=tuple(map(cpus, ("0-1", "2-9", "10-17", "18-25", "26-33"))),
-)
+CACHES = with_caches(plain(34, isolated="2-33"), "0-1", "2-9", "10-17", "18-25", "26-33")
 """Isolated CPUs 2-33 with four level-3 caches of eight CPUs each."""
 REQUEST = Request("isolated")
 

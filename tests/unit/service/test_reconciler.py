@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support.hosts import cpus, guest, masked, plain, process, snapshot
+from support.hosts import cpus, guest, masked, plain, process, snapshot, with_caches
 from support.in_memory_agent import InMemoryAgent
 from support.values import NOON
 
@@ -722,12 +722,7 @@ def test_a_plan_that_makes_the_objective_worse_is_reported_once_and_not_applied(
     assert run.id
 
 
-TOP = plain(34, isolated="2-33")
-CACHES = replace(
-    TOP,
-    cpus=tuple(replace(cpu, l3=0 if cpu.id < 2 else 1 + (cpu.id - 2) // 8) for cpu in TOP.cpus),
-    l3_domains=tuple(map(cpus, ("0-1", "2-9", "10-17", "18-25", "26-33"))),
-)
+CACHES = with_caches(plain(34, isolated="2-33"), "0-1", "2-9", "10-17", "18-25", "26-33")
 """Isolated CPUs 2-33 with four level-3 caches of eight CPUs each."""
 SPREAD = ("2-5", "6-7,10-11", "18-21", "22-23,26-27")
 """The CPUs of four guests, of which two span two caches each."""

@@ -1,11 +1,8 @@
 """The strategy optimal: isolated, with a proof of its allocation."""
 
-from dataclasses import replace
-
 import pytest
-from support.hosts import applied, cpus, guest, plain, snapshot, topology
+from support.hosts import applied, cpus, guest, plain, snapshot, topology, with_caches
 
-from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.request import MAX_BUDGET, Request
 from pinner.model.snapshot import Snapshot
@@ -16,9 +13,7 @@ from pinner.render import text
 
 def with_l3(top: Topology, size: int) -> Topology:
     """The topology with L3 domains of so many CPUs in a row."""
-    found = tuple(replace(cpu, l3=cpu.id // size) for cpu in top.cpus)
-    domains = tuple(CpuSet.of(range(first, first + size)) for first in range(0, len(found), size))
-    return replace(top, cpus=found, l3_domains=domains)
+    return with_caches(top, *(f"{first}-{first + size - 1}" for first in range(0, len(top.cpus), size)))
 
 
 def hard(sizes: tuple[int, ...] = (3, 3, 3, 7)) -> Snapshot:
