@@ -22,6 +22,14 @@ def started():
     return lambda: len(set(threading.enumerate()) - before)
 
 
+def wait_until_none(started):
+    """Wait until the threads of the test have ended: they do so when they have had no call for KEEP_SECONDS."""
+    deadline = time.monotonic() + 60
+    while started() > 0:
+        assert time.monotonic() < deadline, "a thread stays behind"
+        time.sleep(0.01)
+
+
 @pytest.fixture
 def gate():
     event = threading.Event()
@@ -34,8 +42,7 @@ def test_a_call_returns_the_result_or_raises_the_error(started):
     assert calls.call("g1", lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
         calls.call("g1", lambda: 1 / 0)
-    while started() > 0:
-        time.sleep(0.01)
+    wait_until_none(started)
 
 
 def test_calls_one_after_the_other_need_one_thread(monkeypatch):
@@ -80,8 +87,7 @@ def test_after_two_timeouts_a_call_does_not_wait(gate, started):
     assert min(took[:2]) >= 0.2
     assert max(took[2:]) < 0.1
     gate.set()
-    while started() > 0:
-        time.sleep(0.01)
+    wait_until_none(started)
     assert calls.call("g1", lambda: time.sleep(0.01)) is None, "calls wait again after an answer"
 
 
