@@ -33,8 +33,13 @@ def measure(
     with tempfile.TemporaryDirectory(prefix="pinner-bench-") as folder:
         file, problem = Path(folder) / "rows", ""
         command = [sys.executable, str(script), name, str(file)]
-        process = subprocess.Popen(command, start_new_session=True, env={**os.environ, **(environment or {})})
+        # A SIGTERM waits until the process is known: else nobody would end it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        process = subprocess.Popen(
+            command, start_new_session=True, env={**os.environ, **(environment or {})}, preexec_fn=_receive_sigterm
+        )
         try:
+            _receive_sigterm()
             if status := process.wait(bound):
                 problem = f"failed with status {status}"
         except subprocess.TimeoutExpired:
@@ -49,6 +54,10 @@ def measure(
 def end_on_sigterm() -> None:
     """Let a SIGTERM end this process as an exception does, so that what it has started ends too."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
+def _receive_sigterm() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
 def _end(process: "subprocess.Popen[bytes]", grace: float) -> None:

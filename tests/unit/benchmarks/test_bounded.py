@@ -1,11 +1,16 @@
+import subprocess
+import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 from benchmarks.bounded import measure
 from benchmarks.reconcile_latency import answered
 
 ROW = 'import json, os, subprocess, sys, time\nprint(json.dumps({"what": "first"}), file=open(sys.argv[2], "a"))\n'
+
+TESTS = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -53,6 +58,31 @@ def test_a_benchmark_that_ignores_its_end_is_killed_with_what_it_has_started(scr
     while time.monotonic() < deadline and _runs(stat):
         time.sleep(0.05)
     assert not _runs(stat)
+
+
+STARTS = """
+import os, signal, subprocess, sys
+from pathlib import Path
+tests, script, child = sys.argv[1:]
+sys.path.append(tests)
+from benchmarks import bounded
+start = subprocess.Popen
+def started(*arguments, **more):
+    process = start(*arguments, **more)
+    Path(child).write_text(str(process.pid))
+    os.kill(os.getpid(), signal.SIGTERM)
+    return process
+subprocess.Popen = started
+bounded.end_on_sigterm()
+bounded.measure("x", 600, script=Path(script))
+"""
+
+
+def test_a_sigterm_while_a_benchmark_starts_ends_it(script, tmp_path):
+    child = tmp_path / "child"
+    command = [sys.executable, "-c", STARTS, TESTS, script("time.sleep(600)"), child]
+    assert subprocess.run(command, check=False).returncode == 143
+    assert not _runs(f"/proc/{child.read_text()}/stat")
 
 
 def test_a_benchmark_that_fails_keeps_its_rows_and_half_a_row_is_left_out(script):
