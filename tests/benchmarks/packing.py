@@ -1,27 +1,33 @@
-"""Packs guests on generated hosts by rules and with the solver, and prints how near each is to the proven optimum.
+"""Packs guests on generated hosts by rules and with the solver: the CPU time, and how near each is to the optimum.
 
-python -m pip install 'pinner[optimal]' first. The hosts are those of support/generated_hosts.py: half of them friendly
-(sizes 2, 4, 8, 16), half of any size from 2 to 16. HOSTS sets their number (200). The hosts of the benchmark and their
-packings are the same in every run; times are not. They are CPU time.
+Run ``python tests/benchmarks/packing.py``. The hosts are those of support/generated_hosts.py, with guests of friendly
+sizes (2, 4, 8, 16) and of any size from 2 to 16. They and their packings are the same in every run; times are not.
 """
 
-import os
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).parents[1]))
 
+from benchmarks.timing import Row
 from support.generated_hosts import GeneratedHost, generated
 
 from pinner.planning.packing import solver
 from pinner.planning.packing.heuristic import Packing, pack
 from pinner.planning.packing.optimal import improved
+from pinner.planning.packing.values import Score
+
+HOSTS = 100
+"""Hosts of each kind."""
+LARGE = 512
+"""CPUs of the largest hosts."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Result:
     """One host, packed twice, with the milliseconds of CPU time of each."""
 
@@ -43,54 +49,53 @@ def measured(host: GeneratedHost) -> Result:
     return Result(host, rules, best, 1000 * (packed - began), 0 if rules.proven else 1000 * (ended - packed))
 
 
-def table(results: list[Result]) -> list[tuple[str, str, str]]:
-    """The rows: what, of the friendly hosts, of the others."""
-    kinds = [[each for each in results if each.host.friendly is friendly] for friendly in (True, False)]
-    rows = [
-        ("hosts", *(str(len(kind)) for kind in kinds)),
-        ("with unplaced guests that fit, rules", *(_count(kind, lambda r: _left_out(r, r.rules)) for kind in kinds)),
-        ("with unplaced guests that fit, solver", *(_count(kind, lambda r: _left_out(r, r.best)) for kind in kinds)),
-        ("at the arithmetic bound by rules", *(_count(kind, lambda r: r.rules.proven) for kind in kinds)),
-        ("proven", *(_count(kind, lambda r: r.best.proven) for kind in kinds)),
-        ("largest gap of the others", *(f"{max(r.best.gap for r in kind):.0%}" for kind in kinds)),
-    ]
-    for term in ("extra_l3", "shared"):
-        for name, side in (("rules", "rules"), ("solver", "best")):
-            sums = (sum(getattr(getattr(r, side).score, term) for r in kind) for kind in kinds)
-            rows.append((f"{term}, {name}", *map(str, sums)))
-        rows.append((f"{term}, bound", *(str(sum(getattr(r.best.bound, term) for r in kind)) for kind in kinds)))
-    times = (
-        [[r.rules_ms for r in kind] for kind in kinds],
-        [[r.solver_ms for r in kind if r.solver_ms] for kind in kinds],
+def of_kind(name: str, results: Sequence[Result]) -> Iterator[Row]:
+    """The rows of hosts with guests of one kind: the rules, the solver where it is asked, and that on large hosts."""
+    asked = [result for result in results if result.solver_ms]
+    large = [result for result in asked if result.host.cpus == LARGE]
+    for what, some, time_of, packing_of in (
+        ("by rules", results, lambda each: each.rules_ms, lambda each: each.rules),
+        ("by the solver, where rules are above the bound", asked, lambda each: each.solver_ms, lambda each: each.best),
+        (f"the same, {LARGE} CPUs", large, lambda each: each.solver_ms, lambda each: each.best),
+    ):
+        yield _row(f"packing {what}, {len(some)} hosts, {name} sizes", some, time_of, packing_of)
+
+
+def _row(
+    what: str, results: Sequence[Result], time_of: Callable[[Result], float], packing_of: Callable[[Result], Packing]
+) -> Row:
+    if not results:
+        return {"what": what, "ours": "no host"}
+    times = [time_of(result) for result in results]
+    packings = [packing_of(result) for result in results]
+    bounds = [result.best.bound for result in results]
+    left_out = sum(
+        1 for packing, bound in zip(packings, bounds, strict=True) if packing.score.unplaced > bound.unplaced
     )
-    for name, found in zip(("rules", "solver, where it is asked"), times, strict=True):
-        rows.append((f"CPU ms, {name}: median / worst", *(_times(each) for each in found)))
-    large = [[r.solver_ms for r in kind if r.solver_ms and r.host.cpus == 512] for kind in kinds]
-    rows.append(("CPU ms, solver at 512 CPUs: median / worst", *(_times(each) for each in large)))
-    return rows
+    return {
+        "what": what,
+        "ours": f"{median(times):.1f} ms, at worst {max(times):.1f} ms",
+        "quality": _sums([packing.score for packing in packings]),
+        "peer": "bound",
+        "their quality": _sums(bounds),
+        "proven": f"{sum(1 for packing in packings if packing.proven)} of {len(packings)}",
+        "largest gap": f"{max(packing.gap for packing in packings):.0%}",
+        "hosts that leave out a guest that fits": str(left_out),
+    }
 
 
-def _left_out(result: Result, packing: Packing) -> bool:
-    return packing.score.unplaced > result.best.bound.unplaced
+def _sums(scores: Sequence[Score]) -> str:
+    names = {"L3 +": "extra_l3", "shared cores ": "shared", "unplaced ": "unplaced"}
+    return ", ".join(f"{text}{sum(getattr(score, name) for score in scores)}" for text, name in names.items())
 
 
-def _count(results: list[Result], is_so) -> str:
-    return str(sum(1 for result in results if is_so(result)))
-
-
-def _times(found: list[float]) -> str:
-    return f"{median(found):.1f} / {max(found):.1f}" if found else "-"
-
-
-def main() -> None:
-    """Print the table."""
-    number = int(os.environ.get("HOSTS", "200")) // 2
-    hosts = [generated(seed, friendly=friendly) for friendly in (True, False) for seed in range(number)]
-    # The first call imports the solver.
-    measured(generated(17, friendly=False))
-    for what, friendly, others in (("", "friendly", "any size"), *table([measured(host) for host in hosts])):
-        print(f"{what:42} {friendly:>16} {others:>16}")
+def rows(hosts: int = HOSTS) -> Iterator[Row]:
+    """The rows of hosts with guests of friendly sizes and of any size."""
+    measured(generated(17, friendly=False))  # the first call imports the solver
+    for name, friendly in (("friendly", True), ("any", False)):
+        yield from of_kind(name, [measured(generated(seed, friendly=friendly)) for seed in range(hosts)])
 
 
 if __name__ == "__main__":
-    main()
+    for row in rows():
+        print(", ".join(f"{name}: {value}" for name, value in row.items()), flush=True)

@@ -17,6 +17,7 @@ BENCHMARKS = (
     "scan",
     "plan",
     "comparison",
+    "packing",
     "churn",
     "serialisation",
     "years",

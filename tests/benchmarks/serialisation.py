@@ -29,6 +29,7 @@ from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.planner import plan
+from pinner.store.packing import pack
 
 COMMAND = "import sys; from pinner.cli.main import main; sys.exit(main())"
 
@@ -91,6 +92,19 @@ def values(given: Input) -> Iterator[Row]:
             yield line(f"{what} of a {name}, {given.name}", times["ours"], peer=peer, theirs=times["theirs"])
 
 
+def sizes(given: Input) -> Iterator[Row]:
+    """A snapshot and its plan as the database stores them, beside their JSON."""
+    for name, text in (("snapshot", given.text), ("plan", codec.dump(given.plan()))):
+        stored = len(pack(text))
+        yield {
+            "what": f"size of a stored {name}, {given.name}",
+            "ours": f"{stored / 1024:.1f} KiB",
+            "peer": "json",
+            "theirs": f"{len(text) / 1024:.1f} KiB",
+            "theirs / ours": f"{len(text) / stored:.2f}",
+        }
+
+
 def command(given: Input) -> Row:
     """`pinner plan` from a snapshot file, beside an interpreter that does nothing."""
     with tempfile.NamedTemporaryFile(prefix="pinner-bench-", suffix=".json") as file:
@@ -107,6 +121,7 @@ def rows() -> Iterator[Row]:
     """The rows of a large and of a very large host."""
     for given in inputs():
         yield from values(given)
+        yield from sizes(given)
         yield command(given)
 
 

@@ -1,3 +1,5 @@
+import zlib
+
 import pytest
 from benchmarks import comparison, serialisation
 from benchmarks.comparison import HOSTS, Case
@@ -71,6 +73,15 @@ def test_a_ratio_is_that_of_the_cpu_times():
         "theirs": "9.00 ms (wall 10.0)",
         "theirs / ours": "4.50",
     }
+
+
+def test_sizes_are_those_in_the_database():
+    case = Case.of(SMALL, 10, "any")
+    snapshot, made = serialisation.sizes(serialisation.Input("small", case.text, comparison.REQUEST))
+    assert snapshot["what"] == "size of a stored snapshot, small"
+    assert snapshot["ours"] == f"{len(zlib.compress(case.text)) / 1024:.1f} KiB"
+    assert snapshot["theirs"] == f"{len(case.text) / 1024:.1f} KiB"
+    assert float(made["theirs / ours"]) > 1
 
 
 def test_values_of_a_host_are_measured_beside_json_alone():

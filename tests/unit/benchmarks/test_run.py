@@ -1,11 +1,12 @@
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from benchmarks import history
+from benchmarks import history, run
 
 RUN = Path(__file__).parents[2] / "benchmarks/run.py"
 
@@ -25,6 +26,11 @@ def test_an_unknown_benchmark_is_named_with_the_known_ones():
     done = ran("no-such")
     assert done.returncode == 2
     assert "unknown benchmark no-such; choose from scan, plan, comparison" in done.stderr
+
+
+def test_every_file_with_rows_is_a_benchmark_of_the_table():
+    files = [file for file in RUN.parent.glob("*.py") if re.search(r"^def rows\(", file.read_text(), re.MULTILINE)]
+    assert sorted(file.stem for file in files) == sorted(run.BENCHMARKS)
 
 
 def test_a_run_that_is_ended_prints_a_table_and_is_in_the_history(tmp_path):
