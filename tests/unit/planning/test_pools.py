@@ -204,6 +204,10 @@ def test_a_plan_that_makes_the_objective_worse_says_so_and_is_not_for_a_policy()
     made = plan(loaded(1600.0), "s", Request(housekeeping="0-1", emulator="2-3"))
     assert made.objective.gain < 0
     told = the(made, "makes the objective worse")
+    before, after = (sum(getattr(term, side) * term.weight for term in made.objective.terms if term.tier == 6)
+                     for side in ("before", "after"))  # fmt: skip
+    assert f"tier 6 {before:.2f} -> {after:.2f}, " in told
+    assert after > before
     assert "most of it by host_overload 0.00 -> 14.00 CPUs; a policy does not apply it" in told
     assert objection(made) == f"the plan {made.id} is not applied: {told}"
 
