@@ -5,8 +5,8 @@ The guest writes its memory faster than the migration copies it, so the test dec
 """
 
 import os
+import re
 import subprocess
-import time
 from contextlib import contextmanager, suppress
 from itertools import count
 
@@ -14,6 +14,7 @@ import private_libvirt
 import pytest
 from support.policy_host import fresh_policy_server, guest_on, wait_until
 from support.real_guests import ONLINE
+from support.unix_http import http_client
 
 from pinner.host import qemu
 from pinner.host.libvirt import Libvirt
@@ -35,6 +36,10 @@ WRITER = (
     + bytes.fromhex("ffff0000009acf00ffff00000092cf001700387c0000")  # the table of segments
 ).ljust(510, b"\0") + b"\x55\xaa"
 """A boot sector that writes 48 MiB of memory again and again, with other values each time."""
+LAST_WORD = 0x30FFFFC
+"""The address of the last word that it writes."""
+SECONDS = 120.0
+"""The longest wait for anything; a busy machine is slow."""
 NUMBERS = count()
 
 
@@ -63,26 +68,55 @@ def migrating(name, source, destination):
     """A migration that does not end by itself."""
     private_libvirt.virsh(source, "migrate-setspeed", name, "1")
     private_libvirt.virsh(source, "migrate-setmaxdowntime", name, "1")
-    # SeaBIOS has to load the boot sector first.
-    time.sleep(3)
+    assert wait_until(lambda: last_word(name, source) > 0, SECONDS) < SECONDS, "the boot sector does not run"
     command = ["virsh", "-c", source, "migrate", "--live", name, destination, "tcp://127.0.0.1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         try:
-            there = lambda: name in private_libvirt.virsh(destination, "list", "--name").split()  # noqa: E731
-            assert wait_until(there, 20) < 20, process.stdout.read() if process.poll() is not None else "no guest"
-            time.sleep(1)
+            both = lambda: {state_of(uri, name) for uri in (source, destination)}  # noqa: E731
+            assert wait_until(lambda: both() == {"migrating"} or process.poll() is not None, SECONDS) < SECONDS, both()
+            assert process.poll() is None, process.stdout.read()
             yield process
+            assert both() == {"migrating"} or process.poll() == 0, "the migration has ended by itself"
         finally:
             if process.poll() is None:
                 private_libvirt.virsh(source, "domjobabort", name)
-                process.wait(20)
+                process.wait(SECONDS)
+
+
+def last_word(name, uri):
+    """The last word of the memory that the guest writes: 0 before it has written all of it once."""
+    return int(
+        private_libvirt.virsh(uri, "qemu-monitor-command", name, "--hmp", f"xp /1xw {LAST_WORD}").split()[-1], 16
+    )
+
+
+def reconciles(server):
+    """How often pinner has reconciled the host."""
+    with http_client(server.url, timeout=60) as http:
+        found = re.search(r"^pinner_observation_seconds_count{.*} (\S+)$", http.get("/metrics").text, re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+def assert_not_placed(server, name):
+    """Assert that pinner reconciles the host three times and does not place the guest."""
+    least = reconciles(server) + 3
+    assert wait_until(lambda: reconciles(server) >= least, SECONDS) < SECONDS, server.drift()
+    assert server.drift()["migrating"] == [name]
+    assert server.runs() == []
+
+
+def assert_placed_once(server, pid):
+    """Assert that one run places the guest."""
+    assert wait_until(lambda: guest_on(pid, ONLINE[1], ONLINE[1]), SECONDS) < SECONDS, server.drift()
+    states = lambda: [run["state"] for run in server.runs()]  # noqa: E731
+    assert wait_until(lambda: states() == ["applied"], SECONDS) < SECONDS, server.runs()
 
 
 def end(name, source, process):
     """Let the migration end."""
     private_libvirt.virsh(source, "migrate-setspeed", name, "10000")
     private_libvirt.virsh(source, "migrate-setmaxdowntime", name, "5000")
-    assert process.wait(30) == 0
+    assert process.wait(SECONDS) == 0
 
 
 def state_of(uri, name):
@@ -111,11 +145,8 @@ def test_the_source_places_the_guest_when_its_migration_is_cancelled(libvirtd, d
                 "its migration has not ended"
             ]
             server.policy("enforce", [name], housekeeping=str(ONLINE[0]))
-            time.sleep(3)
-            assert server.drift()["migrating"] == [name]
-            assert server.runs() == []
-        assert wait_until(lambda: guest_on(pid, ONLINE[1], ONLINE[1]), 10) < 10, server.drift()
-        assert wait_until(lambda: [run["state"] for run in server.runs()] == ["applied"], 10) < 10, server.runs()
+            assert_not_placed(server, name)
+        assert_placed_once(server, pid)
 
 
 def test_the_destination_places_the_guest_when_its_migration_has_ended(libvirtd, destination, writer):
@@ -123,10 +154,6 @@ def test_the_destination_places_the_guest_when_its_migration_has_ended(libvirtd,
     with fresh_policy_server(destination, CONFIG) as server:
         server.policy("enforce", [uuid], housekeeping=str(ONLINE[0]))
         with migrating(name, libvirtd, destination) as process:
-            time.sleep(3)
-            assert server.drift()["migrating"] == [name]
-            assert server.runs() == []
+            assert_not_placed(server, name)
             end(name, libvirtd, process)
-        pid = qemu.find(ROOT, {uuid}).qemus[uuid]
-        assert wait_until(lambda: guest_on(pid, ONLINE[1], ONLINE[1]), 10) < 10, server.drift()
-        assert wait_until(lambda: [run["state"] for run in server.runs()] == ["applied"], 10) < 10, server.runs()
+        assert_placed_once(server, qemu.find(ROOT, {uuid}).qemus[uuid])
