@@ -203,13 +203,13 @@ def test_waiting_for_events_uses_hardly_any_cpu_time(start_guest, subscriber):
 
 
 def test_reading_guests_starts_no_event_loop(libvirtd):
-    """A command that waits for no events starts no event loop of libvirt: only the threads of calls with a time limit,
-    which wait for the next call."""
+    """A command that waits for no events starts no event loop of libvirt: only the thread of calls with a time limit,
+    which waits for the next call."""
     code = (
         "import sys, threading; from pathlib import Path\n"
         "from pinner.host.libvirt import Libvirt\n"
         f"Libvirt({libvirtd!r}).guests(Path('/'))\n"
-        "print(*sorted({thread.name for thread in threading.enumerate()}), sep=', ')\n"
+        "print(*sorted(thread.name for thread in threading.enumerate()), sep=', ')\n"
     )
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
