@@ -50,6 +50,11 @@ class FreeCores:
             )
         return tuple(found)
 
+    def counted(self, context: Context, cpus: Sequence[int]) -> Sequence[int]:
+        """The CPUs as a packing counts them: with smt ``isolate``, the lowest of each core."""
+        cores = context.allocatable.cores
+        return [cores[cpu].lowest for cpu in cpus] if context.request.smt == "isolate" else cpus
+
 
 def packed(context: Context, free: FreeCores, guests: Iterable[Guest]) -> dict[str, tuple[int, ...]]:
     """The CPUs of each guest that fits, one for each vCPU, by UUID."""
@@ -67,7 +72,8 @@ def optimality(
 ) -> Optimality:
     """How good it is that the guests have these CPUs, compared with all of them packed anew on the empty cores."""
     nodes, asked = empty.nodes(context), [_asked(context, guest, empty.memory) for guest in guests]
-    score = score_of(nodes, asked, {guest.id: taken[guest.id] for guest in asked if guest.id in taken})
+    cpus = {guest.id: empty.counted(context, taken[guest.id]) for guest in asked if guest.id in taken}
+    score = score_of(nodes, asked, cpus)
     anew = _best(context, nodes, asked)
     found = Packing({}, score, min(anew.bound, score), "" if score <= anew.bound else anew.note)
     return Optimality(_terms(score), _terms(found.bound), round(found.gap, 6), found.proven, found.note)

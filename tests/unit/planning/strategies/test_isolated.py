@@ -73,6 +73,15 @@ def test_with_smt_isolate_a_sibling_thread_is_no_cpu_for_another_vcpu() -> None:
     assert vcpu_cpus(plan(host, "s", Request("isolated", smt="isolate"))) == {"g1": [4, 5]}
 
 
+@pytest.mark.parametrize("strategy", ["isolated", "optimal"])
+def test_with_smt_isolate_a_guest_on_second_hardware_threads_stays_there(strategy: str) -> None:
+    host = snapshot(SMT, [guest(1, 2, cpus("0-3"), pins=["20", "21"]), guest(2, 2, cpus("0-3"))])
+    made = plan(host, "s", Request(strategy, smt="isolate"))
+    assert vcpu_cpus(made) == {"g1": [20, 21], "g2": [6, 7]}
+    assert made.optimality is not None
+    assert made.optimality.proven
+
+
 def test_cpus_to_which_other_guests_are_pinned_are_not_allocated() -> None:
     others = [guest(2, 2, cpus("0-7"), pins=["8", "9"]), guest(3, 1, cpus("0-7"), pins=["10"], dedicated=True)]
     host = snapshot(plain(32, isolated="8-31"), [guest(1, 2, cpus("0-7")), *others])
