@@ -15,6 +15,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.planning import flavors
 from pinner.planning.allocatable_cpus import AllocatableCpus, RestrictedAffinity
 from pinner.planning.exclusions import is_excluded_guest, is_left_to_operator, is_named, require_running_guests
+from pinner.planning.list_order import in_order
 from pinner.planning.memory_balance import MemoryBalance
 from pinner.planning.numa_bounds import NumaBound, VcpuGroup, bounds_of
 from pinner.planning.partitions import settings
@@ -117,6 +118,7 @@ class Context:
             require_running_guests(snapshot, request)
             require_asked(snapshot, request)
             require_threshold(snapshot, request)
+        snapshot = in_order(snapshot)
         if placement is not None:
             snapshot = without_own_masks(snapshot, placement)
         scope = _Scope.of(snapshot, request, placement)

@@ -15,6 +15,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 from pinner.planning.context import guest_targets
 from pinner.planning.guest_past import Placed, past_of
+from pinner.planning.list_order import in_order
 from pinner.planning.numa_bounds import VcpuGroup, bound_of
 from pinner.planning.objective.measure import Measure
 from pinner.planning.objective.of_plan import weights
@@ -29,7 +30,7 @@ def release(
     The plan does not change targets that pinner never placed, nor targets that another program has moved since. For a
     guest that pinner did not place, or whose migration has begun, it has no changes.
     """
-    past = past_of(done)
+    past, snapshot = past_of(done), in_order(snapshot)
     here = (each for each in snapshot.guests if each.uuid == guest and not each.is_migrating)
     made = tuple(change for each in here for change in _changes(each, past, snapshot.topology, within, reason))
     request = Request(guests=(guest,))

@@ -2,7 +2,9 @@
 and nodes without CPUs or memory."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -187,6 +189,41 @@ def test_the_same_input_gives_the_same_plan_also_from_a_file(host: Snapshot, ask
     request = Request(strategy, **asked)
     made = planned(host, request)
     assert plan(codec.load(Snapshot, codec.dump(host)), "s", request) == made
+
+
+def shuffled(chance: Random, host: Snapshot) -> Snapshot:
+    """The host, whose lists libvirt and the kernel wrote in another order."""
+
+    def mixed(values: Iterable) -> tuple:
+        return tuple(chance.sample(found := tuple(values), len(found)))
+
+    guests = (
+        replace(
+            guest,
+            vcpus=mixed(guest.vcpus),
+            emulator=replace(guest.emulator, threads=mixed(guest.emulator.threads)),
+            iothreads=mixed(guest.iothreads),
+            vhost_threads=mixed(guest.vhost_threads),
+            memory_per_node=dict(mixed(guest.memory_per_node.items())),
+        )
+        for guest in host.guests
+    )
+    return replace(
+        host,
+        topology=replace(host.topology, cpus=mixed(host.topology.cpus), nodes=mixed(host.topology.nodes)),
+        guests=mixed(guests),
+        processes=mixed(replace(each, threads=mixed(each.threads)) for each in host.processes),
+    )
+
+
+@on_any_host
+@given(host=snapshots(), asked=parameters, chance=st.randoms(use_true_random=False))
+def test_a_plan_does_not_depend_on_the_order_of_lists(
+    host: Snapshot, asked: dict, chance: Random, strategy: str
+) -> None:
+    request = Request(strategy, **asked)
+    made = planned(host, request)
+    assert codec.dump(plan(shuffled(chance, host), "s", request)) == codec.dump(made)
 
 
 @pytest.mark.parametrize("smt", ["prefer", "isolate", "require"])

@@ -1,0 +1,64 @@
+"""One order of a snapshot's lists: a plan does not depend on the order in which libvirt and the kernel list things."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from pinner.model.guest import Guest
+from pinner.model.process import Process
+from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Topology
+
+T = TypeVar("T")
+
+
+def in_order(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with its guests sorted by UUID, and processes, threads, CPUs, nodes and devices by their ids. What
+    is in order already stays the same object, because it keeps derived tables."""
+    return replace(
+        snapshot,
+        topology=_topology(snapshot.topology),
+        guests=_by_key(map(_guest, snapshot.guests), lambda guest: guest.uuid),
+        processes=_by_key(map(_process, snapshot.processes), lambda process: (process.pid, process.started)),
+    )
+
+
+def _topology(topology: Topology) -> Topology:
+    cpus = _by_key(topology.cpus, lambda cpu: cpu.id)
+    nodes = _by_key(topology.nodes, lambda node: node.id)
+    devices = _by_key(topology.devices, lambda device: (device.kind, device.name))
+    if (cpus, nodes, devices) == (topology.cpus, topology.nodes, topology.devices):
+        return topology
+    return replace(topology, cpus=cpus, nodes=nodes, devices=devices)
+
+
+def _guest(guest: Guest) -> Guest:
+    vcpus = _by_key(guest.vcpus, lambda vcpu: vcpu.id)
+    emulators = _by_key(guest.emulator.threads, lambda thread: thread.tid)
+    iothreads = _by_key(guest.iothreads, lambda iothread: iothread.id)
+    vhosts = _by_key(guest.vhost_threads, lambda thread: thread.tid)
+    memory, pci = tuple(sorted(guest.memory_per_node.items())), tuple(sorted(guest.pci))
+    now = guest.vcpus, guest.emulator.threads, guest.iothreads, guest.vhost_threads
+    if (vcpus, emulators, iothreads, vhosts) == now and (memory, pci) == (
+        tuple(guest.memory_per_node.items()),
+        guest.pci,
+    ):
+        return guest
+    return replace(
+        guest,
+        vcpus=vcpus,
+        emulator=replace(guest.emulator, threads=emulators),
+        iothreads=iothreads,
+        vhost_threads=vhosts,
+        memory_per_node=dict(memory),
+        pci=pci,
+    )
+
+
+def _process(process: Process) -> Process:
+    threads = _by_key(process.threads, lambda thread: thread.tid)
+    return process if threads == process.threads else replace(process, threads=threads)
+
+
+def _by_key(values: Iterable[T], key: Callable[[T], Any]) -> tuple[T, ...]:
+    return tuple(sorted(values, key=key))
