@@ -44,12 +44,11 @@ class Improver:
     def improved(self, answer: Answer) -> tuple[Answer, tuple[Move, ...]]:
         """The answer after the moves that gain, and all guests that move, those that make room first."""
         seated = {guest.uuid: seats for guest in self.context.guests if (seats := _seats(self.context, guest))}
+        if self.context.request.rebalance or not _planned(answer).keys() - seated.keys():
+            return answer, ()
         moved = self._moved(seated, answer)
         moves = {uuid: Move(guest_target(self._guest(uuid))) for uuid in moved}
-        if self.context.request.rebalance:
-            return answer, ()
-        newcomers = _planned(answer).keys() - seated.keys()
-        if not seated or not newcomers or not self.asked & SPREAD:
+        if not self.asked & SPREAD:
             return answer, tuple(moves.values())
         for _ in range(self.context.request.moves - len(moved)):
             best = self._best(answer, seated, seated.keys() - moves.keys(), frozenset(moves))
@@ -139,12 +138,12 @@ class Improver:
 
     def _moved(self, seated: Seats, answer: Answer) -> list[str]:
         """The guests, by UUID, that leave CPUs which they could keep."""
-        planned, online = _planned(answer), self.context.allocatable.online
+        planned, possible = _planned(answer), answer.roles.vcpu
         return [
             uuid
             for uuid, seats in seated.items()
             for vcpus in (planned.get(uuid, {}),)
-            if any(vcpu in vcpus and cpus <= online and not cpus & vcpus[vcpu] for vcpu, cpus in seats.items())
+            if any(vcpu in vcpus and cpus <= possible and not cpus & vcpus[vcpu] for vcpu, cpus in seats.items())
         ]
 
     def _values(self, answer: Answer) -> Values:

@@ -8,6 +8,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
 from pinner.model.plan import LeftOut, Optimality
+from pinner.model.text import counted
 from pinner.planning import core_classes
 from pinner.planning.context import Context, guest_target
 from pinner.planning.strategies import guest_packing
@@ -38,7 +39,7 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
     3. The others are packed (guest_packing): nobody is left out who fits, then each is near its memory and devices,
        then guests share few cores, then they span few L3 domains.
     4. Where a guest is left over, one or two other guests move to make room: see ``displacement``. If that is not
-       enough, all packed guests are packed anew, if more of them fit then.
+       enough, all packed guests are packed anew, if more of them fit then, and each guest of step 1 still does.
     5. A guest that still has too few slots is unplaced, with the numbers.
     """
     context = core_classes.kept_apart(context, pool, lambda cpus: free_slots(context, cpus, CpuSet()), crowd=False)
@@ -52,7 +53,7 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
     together = [guest for guest in context.guests if free_cpus.is_packed(guest)]
     places |= free_cpus.take_packed([guest for guest in together if guest.uuid not in places])
     free_cpus, places = _with_room_made(context, pool, free_cpus, places, staying)
-    trial, anew = _packed_anew(context, pool, free_cpus, places)
+    trial, anew = _packed_anew(context, pool, free_cpus, places, staying)
     moves = sum(1 for uuid, place in staying.items() if anew.get(uuid) != place)
     if anew is not places and moves <= context.request.moves:
         free_cpus, places = _with_room_made(context, pool, trial, anew, staying)
@@ -60,7 +61,11 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
         LeftOut(
             guest_target(guest),
             why_unplaced(context, free_cpus, guest, places)
-            + (f"; it has a place if {moves} guests move (moves, or rebalance)" if guest.uuid in anew else ""),
+            + (
+                f"; it has a place after moves of {counted(moves, 'guest')} (moves, or rebalance)"
+                if guest.uuid in anew
+                else ""
+            ),
         )
         for guest in context.guests
         if guest.uuid not in places
@@ -123,9 +128,10 @@ def _with_room_made(
 
 
 def _packed_anew(
-    context: Context, pool: CpuSet, free_cpus: FreeCpus, places: dict[str, GuestAllocation]
+    context: Context, pool: CpuSet, free_cpus: FreeCpus, places: dict[str, GuestAllocation], staying: _Places
 ) -> tuple[FreeCpus, dict[str, GuestAllocation]]:
-    """The same with all packed guests packed anew, if more guests are placed then."""
+    """The same with all packed guests packed anew, if more guests are placed then, and none of ``staying`` loses its
+    place."""
     together = [guest for guest in context.guests if free_cpus.is_packed(guest)]
     unplaced = sum(1 for guest in together if guest.uuid not in places)
     if not unplaced:
@@ -136,4 +142,5 @@ def _packed_anew(
         return free_cpus, places
     others = {guest.uuid for guest in together}
     anew = {uuid: place for uuid, place in places.items() if uuid not in others} | trial.take_packed(together)
-    return (trial, anew) if len(anew) > len(places) else (free_cpus, places)
+    better = len(anew) > len(places) and staying.keys() <= anew.keys()
+    return (trial, anew) if better else (free_cpus, places)

@@ -97,6 +97,28 @@ def test_a_guest_that_makes_room_counts_as_a_move(moves, unplaced):
     assert [(move.guest.name, move.terms) for move in made.moves] == [("g2", ())] * (1 - unplaced)
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_no_guest_loses_its_place_to_smaller_guests(recorded):
+    request = Request("isolated")
+    host = snapshot(plain(6, isolated="2-3"), [pinned(1, "2", "3")])
+    placement = record(plan_from_placement(host, "s", request, None), host, None) if recorded else None
+    crowded = replace(host, guests=(*host.guests, guest(2, 1, FLOOR, memory={}), guest(3, 1, FLOOR, memory={})))
+    made = plan_from_placement(crowded, "s", request, placement)
+    assert [left.target.name for left in made.unplaced] == ["g2", "g3"]
+    assert (moved(made), made.moves) == (set(), ())
+
+
+@pytest.mark.parametrize("strategy", ["isolated", "shared-pool"])
+def test_a_guest_whose_cpus_are_lost_to_another_owner_is_no_move(strategy):
+    """g2 is excluded and is now pinned to a CPU of g1; no guest is new. shared-pool allocates no isolated CPU."""
+    request = Request(strategy, moves=0)
+    host = snapshot(CACHES, [pinned(1, "2", "3")])
+    placement = record(plan_from_placement(host, "s", Request("isolated"), None), host, None)
+    taken = replace(host, guests=(*host.guests, replace(pinned(2, "2"), excluded=True)))
+    made = plan_from_placement(taken, "s", request, placement if strategy == "isolated" else None)
+    assert (moved(made), made.moves) == ({"g1"}, ())
+
+
 def test_a_guest_that_moves_leaves_its_cpus_before_the_new_guest_gets_them():
     request = Request("isolated")
     made = plan_from_placement(full(), "s", request, placed(full(), request))
