@@ -108,6 +108,22 @@ class Objective:
         return found[name]
 
 
+@dataclass(frozen=True, slots=True)
+class Optimality:
+    """How good the allocation of CPUs to vCPUs is, compared with the best one; the terms count in their order."""
+
+    score: Mapping[str, int]
+    """The value of each term by its name, the first one first; lower is better."""
+    bound: Mapping[str, int]
+    """The terms of a score that no allocation can be below."""
+    gap: float
+    """The share by which the first term that is not at its bound is above it; 0 where the score is proven."""
+    proven: bool
+    """Whether no allocation has a lower score."""
+    note: str = ""
+    """Why the score is not proven, and what to do about it; empty where it is, or where nobody tried."""
+
+
 def rise(terms: tuple[Term, ...]) -> float:
     """How much the weighted sum of terms of one tier rises; negative where it falls."""
     return round(sum(term.rise for term in terms), _DIGITS)

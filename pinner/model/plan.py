@@ -8,7 +8,7 @@ from typing import Literal
 
 from pinner.model.change import PlannedChange, State, Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.objective import Objective, Term
+from pinner.model.objective import Objective, Optimality, Term
 from pinner.model.request import Request
 
 
@@ -100,22 +100,6 @@ class GuestMemory:
     home: int | None
     """The node on which the plan places all vCPUs of the guest: the guest's memory can move to this node. None if the
     plan uses several nodes, or the host has no other node with memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Optimality:
-    """How good the allocation of CPUs to vCPUs is, compared with the best one; the terms count in their order."""
-
-    score: Mapping[str, int]
-    """The value of each term by its name, the first one first; lower is better."""
-    bound: Mapping[str, int]
-    """The terms of a score that no allocation can be below."""
-    gap: float
-    """The share by which the first term that is not at its bound is above it; 0 where the score is proven."""
-    proven: bool
-    """Whether no allocation has a lower score."""
-    note: str = ""
-    """Why the score is not proven, and what to do about it; empty where it is, or where nobody tried."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.whatif import Alternative, AlternativeKind, Explanation
-from pinner.planning import planner, terms
+from pinner.planning import planner
 from pinner.planning.context import Context, guest_target, guest_targets
 from pinner.planning.exclusions import is_named
+from pinner.planning.objective import terms
 from pinner.planning.strategy import Strategy, installed
 from pinner.planning.whatif import moved_guests
 

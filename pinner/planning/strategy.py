@@ -10,7 +10,8 @@ from importlib.metadata import entry_points
 from typing import ClassVar, Protocol
 
 from pinner.model.errors import PinnerError
-from pinner.model.plan import Isolation, LeftOut, Optimality, Roles, Wanted
+from pinner.model.objective import Optimality
+from pinner.model.plan import Isolation, LeftOut, Roles, Wanted
 from pinner.planning.context import Context
 
 GROUP = "pinner.strategies"

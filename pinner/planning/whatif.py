@@ -9,8 +9,9 @@ from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.whatif import Outcome, Scenario, WhatIf
-from pinner.planning import planner, terms
+from pinner.planning import planner
 from pinner.planning.context import Context
+from pinner.planning.objective import terms
 from pinner.planning.scenario import changed
 from pinner.planning.strategy import Strategy, installed
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Guest
-from pinner.model.plan import Optimality
+from pinner.model.objective import Optimality
 from pinner.model.request import OPTIMAL
 from pinner.planning.context import Context, plugged
 from pinner.planning.memory_balance import MemoryBalance, outstanding

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
-from pinner.model.plan import Optimality
+from pinner.model.objective import Optimality
 from pinner.model.request import OPTIMAL
 from pinner.planning.context import Context
 from pinner.planning.strategies.isolated import Isolated
