@@ -8,6 +8,7 @@ from support.hosts import cpus, guest, interleaved, plain, process, snapshot, wi
 from pinner.api.schemas.plan import Weights
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
+from pinner.model.guest_numa import GuestCell, GuestNuma, MemoryBinding
 from pinner.model.objective import TERMS, compared, weighted
 from pinner.model.plan import Roles
 from pinner.model.request import Request
@@ -90,6 +91,17 @@ def test_memory_that_is_farther_counts_more() -> None:
 def test_a_guest_that_fits_one_node_needs_no_second(pins: list[str], expected: int) -> None:
     host = snapshot(plain(8, 2), [guest(1, 2, cpus("0-7"), pins=pins)])
     assert values(host)["extra_nodes"] == expected
+
+
+def test_a_cell_without_a_plugged_in_vcpu_needs_no_node() -> None:
+    cells = (
+        GuestCell(0, cpus("0-1"), 1, MemoryBinding("strict", (0,))),
+        GuestCell(1, cpus("2-3"), 1, MemoryBinding("strict", (1,))),
+    )
+    half = guest(1, 2, cpus("0-15"), unplugged=2, numa=GuestNuma(cells))
+    whole = guest(2, 4, cpus("0-15"), numa=GuestNuma(cells))
+    assert values(snapshot(plain(16, 2), [half]))["extra_nodes"] == 1
+    assert values(snapshot(plain(16, 2), [whole]))["extra_nodes"] == 0
 
 
 def test_a_guest_wider_than_a_node_needs_two() -> None:
