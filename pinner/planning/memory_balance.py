@@ -109,9 +109,9 @@ def outstanding(guest: Guest, group: VcpuGroup) -> int:
     return ceil(round(rest * share(guest, group), 3))
 
 
-def distance(nodes: Mapping[int, Node], one: int, other: int) -> int:
+def distance(nodes: Mapping[int, Node], one: int | None, other: int) -> int:
     """The firmware's distance from the CPUs of one node to the memory of another one, or the kernel's default."""
-    table = nodes[one].distances if one in nodes else {}
+    table = nodes[one].distances if one is not None and one in nodes else {}
     return table.get(other, LOCAL if one == other else REMOTE)
 
 

@@ -7,12 +7,8 @@ from dataclasses import dataclass, field
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Guest
 from pinner.model.topology import Topology
+from pinner.planning.memory_balance import LOCAL, distance
 from pinner.planning.numa_bounds import bound_of
-
-_LOCAL = 10
-"""The firmware's distance of a node to itself."""
-_UNKNOWN = 1.0
-"""The distance beyond the local one to another node, where the machine has no table: that of a table's 20."""
 
 Node = int | None
 
@@ -59,7 +55,6 @@ class Places:
     topology: Topology
     _cpus: Mapping[int, tuple[Node, int | None, int]]
     _device_nodes: Mapping[str, int]
-    _distances: Mapping[tuple[Node, Node], float]
     _sizes: tuple[tuple[int, ...], tuple[int, ...]]
     """The number of online CPUs of each node and of each level-3 cache, descending."""
     _spans: dict[CpuSet, Span] = field(default_factory=dict)
@@ -67,25 +62,21 @@ class Places:
     @classmethod
     def of(cls, topology: Topology) -> "Places":
         """Read a topology."""
-        cpus = {cpu.id: (cpu.node, cpu.l3, min(cpu.siblings, default=cpu.id)) for cpu in topology.cpus if cpu.online}
+        cores = topology.online_cores
+        cpus = {cpu.id: (cpu.node, cpu.l3, cores[cpu.id].lowest) for cpu in topology.cpus if cpu.online}
         nodes = Counter(node for node, _, _ in cpus.values())
         caches = Counter(l3 for _, l3, _ in cpus.values() if l3 is not None)
         sizes = tuple(sorted(nodes.values(), reverse=True)), tuple(sorted(caches.values(), reverse=True))
         devices = {each.name: each.node for each in topology.devices if each.kind == "pci" and each.node is not None}
-        distances: dict[tuple[Node, Node], float] = {
-            (node.id, other): max(distance / _LOCAL - 1, 0.0) if other != node.id else 0.0
-            for node in topology.nodes
-            for other, distance in node.distances.items()
-        }
-        return cls(topology, cpus, devices, distances, sizes)
+        return cls(topology, cpus, devices, sizes)
 
     def need(self, guest: Guest) -> Need:
         """The fewest nodes and caches of a guest, by its number of vCPUs and by what binds it to nodes."""
-        vcpus = sum(1 for vcpu in guest.vcpus if vcpu.thread)
+        vcpus = frozenset(guest.plugged)
         bound = bound_of(guest, self.topology)
-        allowed = [self.span(group.cpus).shares for group in bound.groups if group.cpus] if bound else []
-        nodes = max(_fewest(self._sizes[0], vcpus), _hitting(map(frozenset, allowed)))
-        return Need(nodes, max(_fewest(self._sizes[1], vcpus), nodes))
+        here = [group.cpus for group in bound.groups if group.cpus and vcpus.intersection(group.vcpus)] if bound else []
+        nodes = max(_fewest(self._sizes[0], len(vcpus)), _hitting(frozenset(self.span(cpus).shares) for cpus in here))
+        return Need(nodes, max(_fewest(self._sizes[1], len(vcpus)), nodes))
 
     def span(self, mask: CpuSet) -> Span:
         """What the affinity covers."""
@@ -135,9 +126,9 @@ class Places:
         known = (self._device_nodes[address] for address in guest.pci if address in self._device_nodes)
         return sum(1.0 - here.get(node, 0.0) for node in known)
 
-    def _distance(self, node: Node, other: Node) -> float:
+    def _distance(self, node: Node, memory: int) -> float:
         """The distance beyond the local one, in units of the local one."""
-        return self._distances.get((node, other), 0.0 if node == other else _UNKNOWN)
+        return 0.0 if node == memory else max(distance(self.topology.node_by_id, node, memory) / LOCAL - 1, 0.0)
 
 
 def guests_terms(needs: Mapping[str, Need], spreads: Mapping[str, GuestSpread]) -> dict[str, float]:
