@@ -1,7 +1,7 @@
 """A plan: the changes on a host, each with the affinity before and after, and its reason."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -208,6 +208,15 @@ class PlanSummary:
     """The number of guests without a place."""
     blocked: str
     """Why the plan cannot be applied; else empty."""
+
+
+def vcpus_by_guest(wanted: Iterable[Wanted]) -> dict[str, dict[int, CpuSet]]:
+    """The CPUs of each placed vCPU by its number, by the guest's UUID."""
+    found: dict[str, dict[int, CpuSet]] = {}
+    for want in wanted:
+        if want.target.kind == "vcpu" and want.target.part is not None:
+            found.setdefault(want.target.owner, {})[want.target.part] = want.cpus
+    return found
 
 
 def plan_id(*inputs: bytes) -> str:

@@ -1,11 +1,11 @@
 """The NUMA nodes of guests' memory, and how much of it would be remote."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
-from pinner.model.plan import GuestMemory, Wanted
+from pinner.model.plan import GuestMemory, Wanted, vcpus_by_guest
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 from pinner.planning.numa_bounds import may_move_to
@@ -13,10 +13,7 @@ from pinner.planning.numa_bounds import may_move_to
 
 def guests_memory(snapshot: Snapshot, wanted: tuple[Wanted, ...]) -> tuple[GuestMemory, ...]:
     """The memory of every guest for which the kernel reports nodes. An unplaced guest counts with its current masks."""
-    placed: dict[str, dict[int | None, CpuSet]] = {}
-    for want in wanted:
-        if want.target.kind == "vcpu":
-            placed.setdefault(want.target.owner, {})[want.target.part] = want.cpus
+    placed = vcpus_by_guest(wanted)
     spread = Spread(snapshot.topology)
     return tuple(
         GuestMemory(
@@ -48,27 +45,16 @@ class Spread(dict[int, tuple[int, Mapping[int, int]]]):
         return found
 
 
-def remote_vcpus(per_node: Mapping[int, int], masks: Iterable[CpuSet], spread: Spread) -> tuple[float, int]:
-    """Two numbers for vCPUs with affinities ``masks`` and memory of ``per_node`` KiB.
-
-    The first is the sum over vCPUs of the chance that the vCPU's CPU and a page lie on different nodes, the second is
-    the number of vCPUs with an online CPU.
-    """
-    total, running, every = 0.0, 0, sum(per_node.values())
-    for mask in masks:
-        cpus, on_nodes = spread[mask.bits]
+def _remote_kib(guest: Guest, placed: Mapping[int, CpuSet], spread: Spread) -> int:
+    """The memory on other nodes than a vCPU's CPU, as the mean over the vCPUs with an online CPU."""
+    far, running, every = 0.0, 0, sum(guest.memory_per_node.values())
+    for vcpu in guest.vcpus:
+        cpus, on_nodes = spread[placed.get(vcpu.id, vcpu.thread.affinity).bits] if vcpu.thread else (0, {})
         if cpus:
-            local = sum([on_nodes.get(node, 0) * kib for node, kib in per_node.items()])
-            total += 1.0 - local / (cpus * every)
+            local = sum([on_nodes.get(node, 0) * kib for node, kib in guest.memory_per_node.items()])
+            far += 1.0 - local / (cpus * every)
             running += 1
-    return total, running
-
-
-def _remote_kib(guest: Guest, placed: Mapping[int | None, CpuSet], spread: Spread) -> int:
-    """The mean over the vCPUs with an online CPU."""
-    masks = (placed.get(vcpu.id, vcpu.thread.affinity) for vcpu in guest.vcpus if vcpu.thread)
-    total, running = remote_vcpus(guest.memory_per_node, masks, spread)
-    return round(sum(guest.memory_per_node.values()) * total / running) if running else 0
+    return round(every * far / running) if running else 0
 
 
 def _home_of(guest: Guest, topology: Topology, cpus: CpuSet) -> int | None:

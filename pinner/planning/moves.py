@@ -15,7 +15,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit
 from pinner.model.guest import Guest
 from pinner.model.objective import Objective, Values, compared
-from pinner.model.plan import Move
+from pinner.model.plan import Move, vcpus_by_guest
 from pinner.planning.context import Context, guest_target, plugged
 from pinner.planning.objective.measure import Measure
 from pinner.planning.objective.of_plan import SPREAD, masks, values_of, weights
@@ -44,7 +44,7 @@ class Improver:
     def improved(self, answer: Answer) -> tuple[Answer, tuple[Move, ...]]:
         """The answer after the moves that gain, and all guests that move, those that make room first."""
         seated = {guest.uuid: seats for guest in self.context.guests if (seats := _seats(self.context, guest))}
-        if self.context.request.rebalance or not _planned(answer).keys() - seated.keys():
+        if self.context.request.rebalance or not vcpus_by_guest(answer.wanted).keys() - seated.keys():
             return answer, ()
         moved = self._moved(seated, answer)
         moves = {uuid: Move(guest_target(self._guest(uuid))) for uuid in moved}
@@ -68,7 +68,7 @@ class Improver:
         for _ in range(_REPACKED if self.asked & SPREAD else 0):
             places = {want.target.key: want.cpus for want in answer.wanted if want.state is None}
             here = replace(self, context=replace(self.context, places={**self.context.places, **places}))
-            seated = _planned(answer)
+            seated = vcpus_by_guest(answer.wanted)
             best = here._best(answer, seated, seated.keys() - moves.keys(), frozenset())
             if best is None:
                 break
@@ -114,7 +114,7 @@ class Improver:
         return [self._guest(uuid) for *_, uuid in sorted(ranked)[:_TRIALS]]
 
     def _spreads(self, answer: Answer) -> dict[str, GuestSpread]:
-        planned, placed = masks(answer, self.context), _planned(answer)
+        planned, placed = masks(answer, self.context), vcpus_by_guest(answer.wanted)
         guests = (guest for guest in self.context.guests if guest.uuid in placed)
         return {guest.uuid: self.measure.spread(guest, planned) for guest in guests}
 
@@ -138,7 +138,7 @@ class Improver:
 
     def _moved(self, seated: Seats, answer: Answer) -> list[str]:
         """The guests, by UUID, that leave CPUs which they could keep."""
-        planned, possible = _planned(answer), answer.roles.vcpu
+        planned, possible = vcpus_by_guest(answer.wanted), answer.roles.vcpu
         return [
             uuid
             for uuid, seats in seated.items()
@@ -166,14 +166,6 @@ def _seats(context: Context, guest: Guest) -> dict[int, CpuSet]:
         return context.recorded(guest)
     current = context.current(guest)
     return current if all(len(cpus) == 1 for cpus in current.values()) else {}
-
-
-def _planned(answer: Answer) -> dict[str, dict[int, CpuSet]]:
-    found: dict[str, dict[int, CpuSet]] = {}
-    for want in answer.wanted:
-        if want.target.kind == "vcpu" and want.target.part is not None:
-            found.setdefault(want.target.owner, {})[want.target.part] = want.cpus
-    return found
 
 
 def _are_beside(one: GuestSpread, other: GuestSpread) -> bool:

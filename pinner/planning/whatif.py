@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 
 from pinner.model.change import Target
-from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit, NovaConflict
-from pinner.model.plan import Plan
+from pinner.model.plan import Plan, vcpus_by_guest
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.whatif import Outcome, Scenario, WhatIf
@@ -48,23 +47,17 @@ def what_if(
 
 def moved_guests(before: Plan, after: Plan) -> tuple[Target, ...]:
     """The guests whose vCPUs both plans place, on different CPUs."""
-    one, other = _places(before), _places(after)
-    return tuple(guest for guest, cpus in one.items() if guest in other and other[guest] != cpus)
-
-
-def _places(plan: Plan) -> dict[Target, dict[int | None, CpuSet]]:
-    found: dict[Target, dict[int | None, CpuSet]] = {}
-    for want in plan.wanted:
-        if want.target.kind == "vcpu":
-            guest = Target("guest", want.target.owner, None, want.target.name)
-            found.setdefault(guest, {})[want.target.part] = want.cpus
-    return found
+    one, other = vcpus_by_guest(before.wanted), vcpus_by_guest(after.wanted)
+    names = {want.target.owner: want.target.name for want in before.wanted}
+    return tuple(
+        Target("guest", uuid, None, names[uuid]) for uuid, cpus in one.items() if uuid in other and other[uuid] != cpus
+    )
 
 
 def _outcome(plan: Plan) -> Outcome:
     return Outcome(
         strategy=plan.request.strategy,
-        guests=len(_places(plan)),
+        guests=len(vcpus_by_guest(plan.wanted)),
         unplaced=plan.unplaced,
         now=terms.now(plan),
         planned=terms.planned(plan),
