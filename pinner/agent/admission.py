@@ -8,8 +8,9 @@ from pinner.model.errors import NovaConflict, Refused
 from pinner.model.journal import Run
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
-from pinner.planning.admission import Past, identified, require_permitted
+from pinner.planning.admission import Past, require_permitted
 from pinner.planning.guest_past import past_of
+from pinner.planning.plan_identity import identified
 from pinner.planning.reservations import require_free
 
 _GUEST_KINDS = (*PINNED, "vhost")

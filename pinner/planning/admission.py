@@ -14,19 +14,16 @@ pinned. No plan uses CPUs that are offline, that Nova dedicates, or to which an 
 configuration, restricted another process. Load does not count here: the agent measures none.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from pinner.model.change import (
     AffinityChange,
-    PartitionState,
     PlannedChange,
     StateChange,
     Target,
     TargetKey,
-    TargetKind,
     ThreadKey,
     cpus_of,
 )
@@ -41,13 +38,10 @@ from pinner.planning.context import Context, guest_targets
 from pinner.planning.guest_past import Placed
 from pinner.planning.memory import guests_memory
 from pinner.planning.numa_bounds import VcpuGroup, bounds_of
-from pinner.planning.partitions import settings
 from pinner.planning.placement.process_matching import instance
-from pinner.planning.processes import allocatable_cpus, moving, process_target
+from pinner.planning.plan_identity import inventory_of, refused
+from pinner.planning.processes import allocatable_cpus, moving
 from pinner.planning.strategy import Answer
-
-_WITH_THREADS: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread", "vhost", "process")
-_WITH_STATE: tuple[TargetKind, ...] = ("partition", "workqueue")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,50 +57,13 @@ class Past:
     """The changes of the guests that the plan releases."""
 
 
-def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]:
-    """The plan without the wanted guests that have ended, and its processes that have ended. Each target has the name
-    of the inventory, whatever the plan calls it.
-
-    Raises Refused for a change whose target is not one that the inventory names, or is named twice; StalePlan where a
-    guest or a part of it has ended.
-    """
-    if plan.basis.boot != snapshot.boot and "" not in (plan.basis.boot, snapshot.boot):
-        raise StalePlan(plan.id, ("the host was restarted after the plan was made",))
-    inventory = _inventory(snapshot)
-    twice = next((each for each, times in Counter(c.target.key for c in plan.changes).items() if times > 1), None)
-    ended: set[Target] = set()
-    gone: list[str] = []
-    changes: list[PlannedChange] = []
-    for change in plan.changes:
-        target = change.target
-        if target.key == twice:
-            raise _refused(change, "the plan changes this target more than once")
-        _require_kind(change)
-        changes.append(replace(change, target=inventory.get(target.key, target)))
-        if target.key in inventory:
-            continue
-        if target.kind == "process" and _is_process_id(target):
-            ended.add(target)
-        elif target.kind in _WITH_STATE:
-            raise _refused(change, "the agent's inventory has no guest with such a cgroup, or no work queues")
-        elif target.kind == "process":
-            raise _refused(change, "a process is named by its id and its start time")
-        else:
-            gone.append(f"{target} is gone")
-    if gone:
-        raise StalePlan(plan.id, tuple(gone))
-    guests = {guest.uuid for guest in snapshot.guests}
-    wanted = tuple(want for want in plan.wanted if want.target.owner in guests)
-    return replace(plan, wanted=wanted, changes=tuple(changes)), frozenset(ended)
-
-
 def require_permitted(plan: Plan, snapshot: Snapshot, past: Past, *, migrate_memory: bool) -> None:
     """Raises Refused, or NovaConflict, for the first change that the rules do not allow.
 
     The plan is ``identified``. Changes of processes that have ended are skipped: no run makes them.
     """
     snapshot = _without_own(snapshot, past.names)
-    inventory = _inventory(snapshot)
+    inventory = inventory_of(snapshot)
     changes = [change for change in plan.changes if change.target.key in inventory]
     match plan.purpose:
         case "release":
@@ -129,7 +86,7 @@ def _require_placement(plan: Plan, changes: list[PlannedChange], snapshot: Snaps
         match change:
             case AffinityChange():
                 if change.target.key not in movable:
-                    raise _refused(change, _why_immovable(change.target, processes))
+                    raise refused(change, _why_immovable(change.target, processes))
                 _require_own_threads(change, movable[change.target.key], processes.get(change.target.key))
             case StateChange():
                 _require_state(change, plan, context)
@@ -141,9 +98,9 @@ def _require_placement(plan: Plan, changes: list[PlannedChange], snapshot: Snaps
         if (same := (want.target.kind, want.cpus, want.state)) not in checked:
             checked.add(same)
             if broken := next(rules.broken(Answer(plan.roles, (want,)), context), ""):
-                raise _refused(change, broken)
+                raise refused(change, broken)
         elif broken := next(rules.outside_bound(want, context), ""):
-            raise _refused(change, broken)
+            raise refused(change, broken)
     if changes and (broken := next(rules.broken(Answer(plan.roles, wanted), context), "")):
         raise Refused(f"plan {plan.id}", "its changes together", broken)
 
@@ -158,20 +115,20 @@ def _require_release(plan: Plan, changes: list[PlannedChange], snapshot: Snapsho
     bounds = bounds_of(snapshot.guests, snapshot.topology)
     for change in changes:
         if not isinstance(change, AffinityChange) or change.target.key not in threads:
-            raise _refused(change, "a release changes only the threads of guests")
+            raise refused(change, "a release changes only the threads of guests")
         if change.target.key not in past.placed.last:
-            raise _refused(change, "the agent's journal has no run that placed it, so there is nothing to release")
+            raise refused(change, "the agent's journal has no run that placed it, so there is nothing to release")
         _require_own_threads(change, threads[change.target.key], None)
         if not change.after or not change.after <= allocatable.online:
-            raise _refused(change, f"a release needs online CPUs (online: {allocatable.online})")
+            raise refused(change, f"a release needs online CPUs (online: {allocatable.online})")
         prior = release.prior(threads[change.target.key], past.placed.first) & allocatable.online
         bound = bounds[change.target.owner].of(change.target) if change.target.owner in bounds else VcpuGroup(())
         if outside := change.after - prior - bound.within(change.after):
-            raise _refused(change, f"it did not have CPUs {outside} before, and {bound.why}")
+            raise refused(change, f"it did not have CPUs {outside} before, and {bound.why}")
         if change.after <= theirs and not (prior and change.after >= prior):
             theirs_by = [f"{cpus} belong to {owner}" for owner, cpus in allocatable.nova.owners_of(change.after)]
             why = "; ".join((*allocatable.objections(change.after), *theirs_by))
-            raise _refused(change, f"it had CPUs {prior or 'that are not known'} before, and {why}")
+            raise refused(change, f"it had CPUs {prior or 'that are not known'} before, and {why}")
 
 
 def _require_homes(plan: Plan, snapshot: Snapshot) -> None:
@@ -197,13 +154,13 @@ def _require_homes(plan: Plan, snapshot: Snapshot) -> None:
 
 def _require_state(change: StateChange, plan: Plan, context: Context) -> None:
     if plan.request.isolation != "live":
-        raise _refused(change, "the plan's request does not ask for live isolation")
+        raise refused(change, "the plan's request does not ask for live isolation")
     cpus, allocatable = cpus_of(change.after), context.allocatable
     if change.target.kind == "partition" and not allocatable.online - allocatable.isolated - cpus:
-        raise _refused(change, "no CPU would be left for the host")
+        raise refused(change, "no CPU would be left for the host")
     known = allocatable.online | context.snapshot.topology.kernel.unbound
     if change.target.kind == "workqueue" and not cpus <= known:
-        raise _refused(change, f"CPUs {cpus - known} are not online")
+        raise refused(change, f"CPUs {cpus - known} are not online")
 
 
 def _require_own_threads(change: AffinityChange, threads: tuple[Thread, ...], process: Process | None) -> None:
@@ -215,7 +172,7 @@ def _require_own_threads(change: AffinityChange, threads: tuple[Thread, ...], pr
     for before in change.before:
         if (thread := staying.get(ThreadKey(before.tid, before.started)) or masks.get(before.cpus)) is not None:
             reason = thread.immovable_reason or "the request excludes it"
-            raise _refused(change, f"its thread {thread.tid} must not move: {_REASONS.get(reason, reason)}")
+            raise refused(change, f"its thread {thread.tid} must not move: {_REASONS.get(reason, reason)}")
 
 
 _REASONS = {
@@ -251,16 +208,6 @@ def _context(plan: Plan, snapshot: Snapshot, past: Past) -> Context:
     )
 
 
-def _inventory(snapshot: Snapshot) -> dict[TargetKey, Target]:
-    def found() -> Iterator[Target]:
-        for guest in snapshot.guests:
-            yield from (target for target, _ in guest_targets(guest))
-        yield from map(process_target, snapshot.processes)
-        yield from settings(snapshot)
-
-    return {target.key: target for target in found()}
-
-
 def _without_own(snapshot: Snapshot, names: frozenset[str]) -> Snapshot:
     """The snapshot, but the threads of processes with these names do not count as restricted."""
 
@@ -283,32 +230,3 @@ def _wanted(change: PlannedChange) -> Wanted:
         case StateChange():
             return Wanted(change.target, cpus_of(change.after), change.reason, change.after)
     assert_never(change)
-
-
-def _require_kind(change: PlannedChange) -> None:
-    kind = change.target.kind
-    match change:
-        case AffinityChange():
-            fits = kind in _WITH_THREADS
-        case StateChange():
-            states = (change.before, change.after)
-            fits = kind in _WITH_STATE and all(isinstance(s, PartitionState) == (kind == "partition") for s in states)
-        case _:
-            assert_never(change)
-    if not fits:
-        raise _refused(change, f"a {kind} has no {change.kind} of this form")
-
-
-def _is_process_id(target: Target) -> bool:
-    return target.part is not None and target.owner.isascii() and target.owner.isdecimal() and len(target.owner) <= 10
-
-
-def _refused(change: PlannedChange, why: str) -> Refused:
-    match change:
-        case AffinityChange():
-            asked = f"CPUs {change.after}"
-        case StateChange():
-            asked = f"the state '{change.after}'"
-        case _:
-            assert_never(change)
-    return Refused(str(change.target), asked, why)

@@ -27,11 +27,12 @@ from pinner.model.plan import GuestMemory, Plan, Roles
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.admission import Past, identified, require_permitted
+from pinner.planning.admission import Past, require_permitted
 from pinner.planning.context import guest_targets
 from pinner.planning.guest_past import past_of
 from pinner.planning.partitions import settings as settings_of
 from pinner.planning.placement.record import record
+from pinner.planning.plan_identity import identified
 from pinner.planning.processes import process_target
 from pinner.planning.release import release
 from pinner.planning.reservations import require_free

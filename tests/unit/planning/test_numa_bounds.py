@@ -18,12 +18,13 @@ from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.admission import Past, identified, require_permitted
+from pinner.planning.admission import Past, require_permitted
 from pinner.planning.context import guest_targets
 from pinner.planning.guest_past import past_of
 from pinner.planning.numa_bounds import bound_of
 from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.record import record
+from pinner.planning.plan_identity import identified
 from pinner.planning.planner import plan
 from pinner.planning.release import release
 
