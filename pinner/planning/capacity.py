@@ -18,7 +18,7 @@ from pinner.model.policy import Mode
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning import planner
-from pinner.planning.context import Context, vcpu_target
+from pinner.planning.context import Context, vcpu_masks
 from pinner.planning.strategies.free_cpus import free_slots
 from pinner.planning.strategies.isolated import Isolated
 from pinner.planning.strategies.node_choice import Node
@@ -70,7 +70,7 @@ def _all(
         plan = planner.build(known, context, "", "")
     except (Invalid, NoFit, NovaConflict) as error:
         return tuple(_none(known[name], str(error)) for name in sorted(known))
-    placed = _Placed(context, plan, _masks(context, plan))
+    placed = _Placed(context, plan, Counter(vcpu_masks(snapshot, plan.wanted).values()))
     why = plan.blocked or (_NAMED if request.guests else "")
     return tuple(_none(known[name], why) if why else _of(known[name], placed) for name in sorted(known))
 
@@ -122,17 +122,6 @@ def _isolated(strategy: Isolated, context: Context, placed: _Placed) -> Strategy
 def _nodes(context: Context, pools: Mapping[Node, CpuSet], free: Mapping[Node, int]) -> tuple[NodeCapacity, ...]:
     memory = context.snapshot.topology.local_memory
     return tuple(NodeCapacity(node, cpus, free[node], memory.get(node)) for node, cpus in pools.items())
-
-
-def _masks(context: Context, plan: Plan) -> Counter[CpuSet]:
-    """How many vCPUs have each affinity after the plan; a vCPU that the plan does not place keeps its own."""
-    wanted = {want.target: want.cpus for want in plan.wanted if want.target.kind == "vcpu"}
-    return Counter(
-        wanted.get(vcpu_target(guest, vcpu.id), vcpu.thread.affinity)
-        for guest in context.snapshot.guests
-        for vcpu in guest.vcpus
-        if vcpu.thread
-    )
 
 
 def _shares(placed: _Placed, cpus: CpuSet) -> float:

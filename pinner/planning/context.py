@@ -5,14 +5,13 @@ from dataclasses import dataclass, field, replace
 
 from pinner.model.change import State, Target, TargetKey
 from pinner.model.cpuset import CpuSet
-from pinner.model.guest import Guest, nova_cpus
+from pinner.model.guest import Guest
 from pinner.model.nova import QEMUS_OWN
 from pinner.model.placement import Placement
-from pinner.model.plan import LeftOut, Roles
+from pinner.model.plan import LeftOut, Roles, Wanted
 from pinner.model.process import Thread
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.planning import flavors
 from pinner.planning.allocatable_cpus import AllocatableCpus, RestrictedAffinity
 from pinner.planning.exclusions import is_excluded_guest, is_left_to_operator, is_named, require_running_guests
 from pinner.planning.list_order import in_order
@@ -30,13 +29,10 @@ from pinner.planning.processes import (
 )
 from pinner.planning.restrictions import restricted_since
 from pinner.planning.roles import Resolved, resolve
+from pinner.planning.skipped import why_skipped
 
 DEFERRED = "deferred: it is not plugged in, so its pin could not be verified; a plan made after the hotplug places it"
 """Why a plan leaves out an unplugged vCPU: libvirt would store its pin, but there is no thread to verify the pin."""
-
-
-_NAMED = 4
-"""How many pins of an operator a reason names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +131,7 @@ class Context:
             threads=scope.threads(),
             settings=settings(snapshot),
             skipped=(
-                *(LeftOut(guest_target(guest), _why_skipped(guest, allocatable, request)) for guest in scope.skipped),
+                *(LeftOut(guest_target(guest), why_skipped(guest, allocatable, request)) for guest in scope.skipped),
                 *(LeftOut(vcpu_target(guest, vcpu), DEFERRED) for guest in scope.guests for vcpu in unplugged(guest)),
                 *staying(snapshot, request),
             ),
@@ -221,6 +217,18 @@ def vcpu_target(guest: Guest, vcpu: int) -> Target:
     return guest.vcpu_targets[vcpu]
 
 
+def vcpu_masks(snapshot: Snapshot, wanted: Iterable[Wanted]) -> dict[Target, CpuSet]:
+    """The CPUs of each vCPU of the host after a plan; a vCPU that the plan does not place keeps its own."""
+    placed = {want.target: want.cpus for want in wanted if want.target.kind == "vcpu"}
+    return {
+        target: placed.get(target, vcpu.thread.affinity)
+        for guest in snapshot.guests
+        for vcpu in guest.vcpus
+        for target in [vcpu_target(guest, vcpu.id)]
+        if vcpu.thread
+    }
+
+
 def guest_targets(guest: Guest) -> Iterable[tuple[Target, tuple[Thread, ...]]]:
     """Every part of a guest that has an affinity, with its threads; parts without a thread are left out."""
     return guest.threads_by_target.items()
@@ -247,43 +255,6 @@ def _stays(guest: Guest, request: Request) -> bool:
 def _places_emulator(guest: Guest, request: Request) -> bool:
     floating = guest.dedicated and not guest.emulator.policy
     return request.nova_emulators and floating and not is_excluded_guest(guest, request)
-
-
-def _why_skipped(guest: Guest, allocatable: AllocatableCpus, request: Request) -> str:
-    if guest.unread:
-        return f"it cannot be read: {guest.unread}"
-    if guest.dedicated:
-        return f"Nova dedicates CPUs {nova_cpus(guest, allocatable.online)} to it{_emulators(guest, request)}"
-    if flavors.excluded(guest):
-        return f"its flavor excludes it ({flavors.EXCLUDED})"
-    if guest.is_migrating:
-        return "its migration has not ended"
-    if guest.leaving:
-        return "it is being migrated away"
-    if guest.excluded:
-        return "its metadata excludes it (pin-off)"
-    if is_named(guest, request.excluded_guests):
-        return "the request excludes it (excluded_guests)"
-    return _operators_pins(guest)
-
-
-def _operators_pins(guest: Guest) -> str:
-    """The pins of an operator in words: those of the definition, or else those of the running guest."""
-    defined = [pin for pin in guest.operator_pins if pin.written == "definition"]
-    pins = defined or guest.operator_pins
-    parts = [f"{pin.kind}{'' if pin.part is None else f' {pin.part}'} to {pin.cpus}" for pin in pins[:_NAMED]]
-    more = f" and {len(pins) - _NAMED} more" if len(pins) > _NAMED else ""
-    where = "in its definition" if defined else "through libvirt while it runs"
-    return f"an operator pinned it {where}: {', '.join(parts)}{more}; to place it, name it in guests (--guest)"
-
-
-def _emulators(guest: Guest, request: Request) -> str:
-    """A note whether the plan places the emulator threads; empty if the request does not ask for that."""
-    if not request.nova_emulators or is_excluded_guest(guest, request):
-        return ""
-    if guest.emulator.policy:
-        return f"; Nova pins its emulator threads too (hw:emulator_threads_policy {guest.emulator.policy})"
-    return "; only its emulator threads are placed"
 
 
 def _asked(snapshot: Snapshot, request: Request) -> list[Guest]:

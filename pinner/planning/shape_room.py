@@ -18,7 +18,7 @@ from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.whatif import GuestShape, NewGuests
 from pinner.planning import planner
-from pinner.planning.context import Context, vcpu_target
+from pinner.planning.context import Context, vcpu_masks
 from pinner.planning.memory_balance import MemoryBalance, everything, outstanding
 from pinner.planning.placement.record import record
 from pinner.planning.scenario import is_hypothetical, with_guests
@@ -72,15 +72,8 @@ class _Planned:
         return cls(context, plan, placement or record(plan, snapshot, None), strategies)
 
     def masks(self) -> dict[Target, CpuSet]:
-        """The CPUs of each vCPU after the plan; a vCPU that the plan does not place keeps its own."""
-        wanted = {want.target: want.cpus for want in self.plan.wanted if want.target.kind == "vcpu"}
-        return {
-            target: wanted.get(target, vcpu.thread.affinity)
-            for guest in self.context.snapshot.guests
-            for vcpu in guest.vcpus
-            for target in [vcpu_target(guest, vcpu.id)]
-            if vcpu.thread
-        }
+        """The CPUs of each vCPU after the plan."""
+        return vcpu_masks(self.context.snapshot, self.plan.wanted)
 
 
 def _room(before: _Planned, snapshot: Snapshot, shape: GuestShape, strategy: str) -> ShapeRoom:
