@@ -7,6 +7,7 @@ from functools import partial
 
 from pinner import codec
 from pinner.model.change import TargetKey
+from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit, NotFound
 from pinner.model.groups import group_of, without_room
 from pinner.model.nova import NovaSets, configured
@@ -143,18 +144,12 @@ def build(
     answer, moves = improver.repacked(answer) if repacks else improver.improved(answer)
     if moves:
         rules.check(request.strategy, answer, context)
-    needed, memory = changes(context, answer.wanted), guests_memory(snapshot, answer.wanted)
-    planned = masks(answer, context)
-    objective = of_plan(measure, context, asked, answer, staying, planned, needed, memory)
-    warnings = (
-        *snapshot.warnings,
-        *_warnings(context, strategies, answer.roles),
-        *answer.warnings,
-        *_load_warnings(context, answer.roles),
-        *realtime.warnings(snapshot, request, answer.roles, planned),
-        *core_classes.warnings(snapshot.topology, answer.wanted),
-        *filter(None, [worsening.warning(objective, answer.roles), ordering.warning(needed)]),
+    needed, memory, planned = (
+        changes(context, answer.wanted),
+        guests_memory(snapshot, answer.wanted),
+        masks(answer, context),
     )
+    objective = of_plan(measure, context, asked, answer, staying, planned, needed, memory)
     return Plan(
         id=name,
         host=snapshot.host,
@@ -165,7 +160,11 @@ def build(
         changes=needed,
         unplaced=answer.unplaced,
         skipped=context.skipped,
-        warnings=warnings,
+        warnings=(
+            *_warnings(context, strategies, answer.roles),
+            *_answer_warnings(context, answer, planned),
+            *filter(None, [worsening.warning(objective, answer.roles), ordering.warning(needed)]),
+        ),
         objective=objective,
         isolation=answer.isolation,
         blocked=context.allocatable.blocked or answer.blocked or _nova_unknown(snapshot),
@@ -222,6 +221,7 @@ def _warnings(context: Context, strategies: Mapping[str, Strategy], roles: Roles
     """Warnings about the host or the request that do not depend on the strategy."""
     snapshot, request = context.snapshot, context.request
     strategy = strategies[request.strategy]
+    yield from snapshot.warnings
     if not snapshot.sample_seconds:
         yield "CPU use was not measured (sample_seconds is 0): no process counts as busy"
     if (
@@ -254,6 +254,15 @@ def _warnings(context: Context, strategies: Mapping[str, Strategy], roles: Roles
         if unread and getattr(request, field.name) != field.default:
             value = getattr(request, field.name)
             yield f"{field.name} {value!r} has no effect: the strategy {strategy.name} does not use it"
+
+
+def _answer_warnings(context: Context, answer: Answer, planned: Mapping[int, CpuSet]) -> Iterator[str]:
+    """The warnings of the answer, and those about its CPUs; ``planned`` has its masks by thread id."""
+    snapshot = context.snapshot
+    yield from answer.warnings
+    yield from _load_warnings(context, answer.roles)
+    yield from realtime.warnings(snapshot, context.request, answer.roles, planned)
+    yield from core_classes.warnings(snapshot.topology, answer.wanted)
 
 
 def _busy_outside(context: Context, roles: Roles) -> int:

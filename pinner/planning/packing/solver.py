@@ -12,6 +12,8 @@ from pinner.planning.packing.patterns import Model, Row
 
 MISSING = "it was not tried: the solver is not installed: pip install 'pinner[optimal]'"
 _ROUNDING = 1e-6
+_OPTIONS = (("output_flag", False), ("threads", 1), ("random_seed", 0), ("mip_rel_gap", 0.0), ("mip_abs_gap", 1 - 1e-4))
+"""Every value is a whole number: a gap below 1 proves the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +59,7 @@ def _minimised(model: Model, term: int, limits: Sequence[Row], nodes: int) -> So
     lp.integrality_ = [highspy.HighsVarType.kInteger] * lp.num_col_
     # The class that users are meant to take writes a line to standard output when it is made; its base does not.
     solver = highspy._Highs()  # type: ignore[attr-defined]
-    # Every value is a whole number: a gap below 1 proves the value.
-    for name, value in (
-        ("output_flag", False),
-        ("threads", 1),
-        ("random_seed", 0),
-        ("mip_max_nodes", nodes),
-        ("mip_rel_gap", 0.0),
-        ("mip_abs_gap", 1 - 1e-4),
-    ):
+    for name, value in (*_OPTIONS, ("mip_max_nodes", nodes)):
         solver.setOptionValue(name, value)
     solver.passModel(lp)
     solver.run()

@@ -58,16 +58,9 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
     moves = sum(1 for uuid, place in staying.items() if anew.get(uuid) != place)
     if anew is not places and moves <= context.request.moves:
         free_cpus, places = _with_room_made(context, pool, trial, anew, staying)
+    hint = f"; it has a place after moves of {counted(moves, 'guest')} (moves, or rebalance)"
     unplaced = tuple(
-        LeftOut(
-            guest_target(guest),
-            why_unplaced(context, free_cpus, guest, places)
-            + (
-                f"; it has a place after moves of {counted(moves, 'guest')} (moves, or rebalance)"
-                if guest.uuid in anew
-                else ""
-            ),
-        )
+        LeftOut(guest_target(guest), why_unplaced(context, free_cpus, guest, places) + hint * (guest.uuid in anew))
         for guest in context.guests
         if guest.uuid not in places
     )
