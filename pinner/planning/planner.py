@@ -6,11 +6,11 @@ from dataclasses import fields, replace
 from functools import partial
 
 from pinner import codec
-from pinner.model.change import TargetKey
-from pinner.model.cpuset import CpuSet
+from pinner.model.change import PlannedChange, TargetKey
 from pinner.model.errors import Invalid, NoFit, NotFound
 from pinner.model.groups import group_of, without_room
 from pinner.model.nova import NovaSets, configured
+from pinner.model.objective import Objective
 from pinner.model.placement import Placement
 from pinner.model.plan import Basis, LeftOut, Plan, Rebalance, Roles, plan_id
 from pinner.model.request import Request
@@ -160,11 +160,7 @@ def build(
         changes=needed,
         unplaced=answer.unplaced,
         skipped=context.skipped,
-        warnings=(
-            *_warnings(context, strategies, answer.roles),
-            *_answer_warnings(context, answer, planned),
-            *filter(None, [worsening.warning(objective, answer.roles), ordering.warning(needed)]),
-        ),
+        warnings=(*_warnings(context, strategies, answer.roles), *_plan_warnings(context, answer, objective, needed)),
         objective=objective,
         isolation=answer.isolation,
         blocked=context.allocatable.blocked or answer.blocked or _nova_unknown(snapshot),
@@ -256,13 +252,16 @@ def _warnings(context: Context, strategies: Mapping[str, Strategy], roles: Roles
             yield f"{field.name} {value!r} has no effect: the strategy {strategy.name} does not use it"
 
 
-def _answer_warnings(context: Context, answer: Answer, planned: Mapping[int, CpuSet]) -> Iterator[str]:
-    """The warnings of the answer, and those about its CPUs; ``planned`` has its masks by thread id."""
+def _plan_warnings(
+    context: Context, answer: Answer, objective: Objective, needed: tuple[PlannedChange, ...]
+) -> Iterator[str]:
+    """The warnings of the answer, and those about its CPUs, its objective and its changes."""
     snapshot = context.snapshot
     yield from answer.warnings
     yield from _load_warnings(context, answer.roles)
-    yield from realtime.warnings(snapshot, context.request, answer.roles, planned)
+    yield from realtime.warnings(snapshot, context.request, answer.roles, masks(answer, context))
     yield from core_classes.warnings(snapshot.topology, answer.wanted)
+    yield from filter(None, [worsening.warning(objective, answer.roles), ordering.warning(needed)])
 
 
 def _busy_outside(context: Context, roles: Roles) -> int:
