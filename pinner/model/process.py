@@ -51,7 +51,7 @@ class Thread:
     run_ns: int | None = None
     """Nanoseconds on a CPU since the thread started; null without /proc/TID/schedstat."""
     delay_ns: int | None = None
-    """Time on a CPU and time waiting for one since the thread started, from /proc/TID/schedstat; None without it."""
+    """Nanoseconds waiting for a CPU since the thread started; null without /proc/TID/schedstat."""
     immovable_reason: Immovable = ""
     """Why pinner does not move the thread; empty where it may."""
     realtime: RealTime = ""

@@ -57,10 +57,8 @@ class Request:
     """Also move the host's busy processes if ``guests`` names guests; a request for all guests always moves them."""
     weights: Mapping[str, float] = field(default_factory=dict)
     """The weight of each term of the objective that this request sets; [objective] of the configuration has others."""
-
     moves: int = 2
     """How many guests that have a place may move in one plan, to make room for new guests or to seat them better."""
-
     solver_budget: int = 1000
     """For ``optimal``: the work that the solver may do, in nodes of its search tree."""
 
