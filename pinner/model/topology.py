@@ -9,6 +9,9 @@ from typing import Literal
 from pinner.model.cores import CoreShape, cores_of, shapes_of
 from pinner.model.cpuset import CpuSet
 
+NodeId = int | None
+"""The id of a NUMA node; None for CPUs for which the kernel reports no node."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cpu:

@@ -17,11 +17,11 @@ from pinner.model.plan import Plan
 from pinner.model.policy import Mode
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.model.topology import NodeId
 from pinner.planning import planner
 from pinner.planning.context import Context, vcpu_masks
 from pinner.planning.strategies.free_cpus import free_slots
 from pinner.planning.strategies.isolated import Isolated
-from pinner.planning.strategies.node_choice import Node
 from pinner.planning.strategies.numa_local import NumaLocal
 from pinner.planning.strategies.shared_pool import SharedPool
 from pinner.planning.strategy import Strategy, installed
@@ -119,7 +119,7 @@ def _isolated(strategy: Isolated, context: Context, placed: _Placed) -> Strategy
     return StrategyCapacity(strategy.name, True, sum(free.values()), _nodes(context, pools, free), widest=widest)
 
 
-def _nodes(context: Context, pools: Mapping[Node, CpuSet], free: Mapping[Node, int]) -> tuple[NodeCapacity, ...]:
+def _nodes(context: Context, pools: Mapping[NodeId, CpuSet], free: Mapping[NodeId, int]) -> tuple[NodeCapacity, ...]:
     memory = context.snapshot.topology.local_memory
     return tuple(NodeCapacity(node, cpus, free[node], memory.get(node)) for node, cpus in pools.items())
 

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.request import AUTO, Request
+from pinner.model.topology import NodeId
 from pinner.planning import slices
 from pinner.planning.allocatable_cpus import AllocatableCpus
-from pinner.planning.slices import MOST_STEPS, Node, Slices, Steps
+from pinner.planning.slices import MOST_STEPS, Slices, Steps
 
 FULL = 0.95
 """The part of a set's CPUs that the load of its role may use."""
@@ -22,10 +23,10 @@ def is_full(load: float, cpus: CpuSet) -> bool:
     return load > FULL * len(cpus)
 
 
-def sized(allocatable: AllocatableCpus, request: Request, free: CpuSet, *, isolating: bool) -> dict[Node, Slices]:
+def sized(allocatable: AllocatableCpus, request: Request, free: CpuSet, *, isolating: bool) -> dict[NodeId, Slices]:
     """The parts of each node, in the size that the measured load needs."""
 
-    def made(steps: Steps) -> dict[Node, Slices]:
+    def made(steps: Steps) -> dict[NodeId, Slices]:
         return slices.of_nodes(allocatable, request, free, steps, isolating=isolating)
 
     steps, found = Steps(1, 1), made(Steps(1, 1))
@@ -80,7 +81,7 @@ def _others(allocatable: AllocatableCpus, needed: Steps) -> Iterator[Steps]:
             yield steps
 
 
-def _is_now(allocatable: AllocatableCpus, by_node: dict[Node, Slices], *, exactly: bool) -> bool:
+def _is_now(allocatable: AllocatableCpus, by_node: dict[NodeId, Slices], *, exactly: bool) -> bool:
     """Whether threads have these sets now. The emulator set alone shows the size of the housekeeping set too, because
     it begins after that. With ``exactly``, the housekeeping set alone is not enough."""
     sets, now = slices.union_of(by_node), allocatable.demand

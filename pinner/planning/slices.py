@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.request import AUTO, Request
+from pinner.model.topology import NodeId
 from pinner.planning.allocatable_cpus import AllocatableCpus
 
 ROLES = ("housekeeping", "emulators", "vCPUs")
@@ -35,12 +36,9 @@ class Slices:
     note: str = ""
 
 
-Node = int | None
-
-
 def of_nodes(
     allocatable: AllocatableCpus, request: Request, free: CpuSet, steps: Steps, *, isolating: bool = False
-) -> dict[Node, Slices]:
+) -> dict[NodeId, Slices]:
     """The parts of each node's CPUs of ``free``, which has the CPUs for automatic sets and vCPUs."""
     return {
         node: _of_node(allocatable, request, node, free & cpus, steps, isolating=isolating)
@@ -48,7 +46,7 @@ def of_nodes(
     }
 
 
-def union_of(by_node: Mapping[Node, Slices]) -> Slices:
+def union_of(by_node: Mapping[NodeId, Slices]) -> Slices:
     """The parts of all nodes together."""
     parts = by_node.values()
     return Slices(
@@ -181,6 +179,6 @@ def _begin(node: int | None) -> str:
     return "the host " if node is None else f"node {node} "
 
 
-def name(node: Node) -> str:
+def name(node: NodeId) -> str:
     """The node, for people."""
     return "the host" if node is None else f"node {node}"

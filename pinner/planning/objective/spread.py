@@ -6,18 +6,16 @@ from dataclasses import dataclass, field
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Guest
-from pinner.model.topology import Topology
+from pinner.model.topology import NodeId, Topology
 from pinner.planning.memory_balance import LOCAL, distance
 from pinner.planning.numa_bounds import bound_of
-
-Node = int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
     """What one affinity covers of the online CPUs."""
 
-    shares: Mapping[Node, float]
+    shares: Mapping[NodeId, float]
     """The share of its CPUs on each node."""
     l3: frozenset[int]
     """The level-3 caches, by their index in the topology."""
@@ -31,7 +29,7 @@ class Span:
 class GuestSpread:
     """Where the vCPUs of one guest may run, and how far its memory and its devices are from there."""
 
-    nodes: frozenset[Node] = frozenset()
+    nodes: frozenset[NodeId] = frozenset()
     l3: frozenset[int] = frozenset()
     cores: frozenset[int] = frozenset()
     remote_memory: float = 0.0
@@ -53,7 +51,7 @@ class Places:
     """The CPUs of a host by node, cache and core. The span of each distinct affinity is computed once."""
 
     topology: Topology
-    _cpus: Mapping[int, tuple[Node, int | None, int]]
+    _cpus: Mapping[int, tuple[NodeId, int | None, int]]
     _device_nodes: Mapping[str, int]
     _sizes: tuple[tuple[int, ...], tuple[int, ...]]
     """The number of online CPUs of each node and of each level-3 cache, descending."""
@@ -97,7 +95,7 @@ class Places:
         if len(masks) == 1:
             return self.span(next(iter(masks)))
         spans = [(span, vcpus) for mask, vcpus in masks.items() if (span := self.span(mask)).shares]
-        count, shares = sum(vcpus for _, vcpus in spans), dict[Node, float]()
+        count, shares = sum(vcpus for _, vcpus in spans), dict[NodeId, float]()
         for span, vcpus in spans:
             for node, share in span.shares.items():
                 shares[node] = shares.get(node, 0.0) + share * vcpus / count
@@ -120,13 +118,13 @@ class Places:
             found = span.far[memory] = sum(far)
         return found
 
-    def _remote_devices(self, guest: Guest, here: Mapping[Node, float]) -> float:
+    def _remote_devices(self, guest: Guest, here: Mapping[NodeId, float]) -> float:
         if not here:
             return 0.0
         known = (self._device_nodes[address] for address in guest.pci if address in self._device_nodes)
         return sum(1.0 - here.get(node, 0.0) for node in known)
 
-    def _distance(self, node: Node, memory: int) -> float:
+    def _distance(self, node: NodeId, memory: int) -> float:
         """The distance beyond the local one, in units of the local one."""
         return 0.0 if node == memory else max(distance(self.topology.node_by_id, node, memory) / LOCAL - 1, 0.0)
 
@@ -159,9 +157,9 @@ def _fewest(sizes: tuple[int, ...], vcpus: int) -> int:
     return len(sizes)
 
 
-def _hitting(allowed: Iterable[frozenset[Node]]) -> int:
+def _hitting(allowed: Iterable[frozenset[NodeId]]) -> int:
     """How many nodes are needed so that each of these sets has one of them: at most so many."""
-    chosen: set[Node] = set()
+    chosen: set[NodeId] = set()
     for nodes in sorted(allowed, key=lambda each: (len(each), sorted(map(str, each)))):
         if nodes and not nodes & chosen:
             chosen.add(min(nodes, key=str))

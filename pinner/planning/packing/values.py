@@ -10,8 +10,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
-NodeId = int | None
-"""A node's id; None where the kernel reports no nodes."""
+from pinner.model.topology import NodeId
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
 from pinner.model.plan import LeftOut, Roles, Wanted
+from pinner.model.topology import NodeId
 from pinner.planning.context import Context, guest_target, guest_targets, vcpu_target
 from pinner.planning.numa_bounds import VcpuGroup
 from pinner.planning.roles import Resolved
@@ -53,14 +54,14 @@ def divided(context: Context, roles: Roles) -> tuple[Context, tuple[LeftOut, ...
     return replace(context, guests=tuple(guest for guest in context.guests if guest.uuid not in out)), left
 
 
-def beside(context: Context, resolved: Resolved, guest: Guest, nodes: Iterable[node_choice.Node]) -> CpuSet:
+def beside(context: Context, resolved: Resolved, guest: Guest, nodes: Iterable[NodeId]) -> CpuSet:
     """The emulator set of these nodes, where the guest's vCPUs are; of all nodes where these have none."""
     emulator = resolved.roles.emulator
     near = union(resolved.emulator_on.get(node, CpuSet()) for node in nodes)
     return context.near(guest, near) or context.near(guest, emulator)
 
 
-def why_here(context: Context, guest: Guest, nodes: Iterable[node_choice.Node]) -> str:
+def why_here(context: Context, guest: Guest, nodes: Iterable[NodeId]) -> str:
     """Why the guest's vCPUs are on these nodes, for people."""
     bound = "; ".join(group.why for group in context.groups(guest) if group.why)
     return bound or "; ".join(node_choice.reason(context.snapshot, guest, node) for node in nodes)

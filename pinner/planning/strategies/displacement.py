@@ -7,8 +7,8 @@ from itertools import combinations, islice
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
+from pinner.model.topology import NodeId
 from pinner.planning.context import Context
-from pinner.planning.strategies import node_choice
 from pinner.planning.strategies.free_cpus import FreeCpus, GuestAllocation, needs
 
 _TRIALS = 100
@@ -43,7 +43,7 @@ def _movers(
     context: Context,
     allocated: list[Guest],
     places: Mapping[str, GuestAllocation],
-    free: Mapping[node_choice.Node, int],
+    free: Mapping[NodeId, int],
     newcomer: Guest,
     most: int,
 ) -> Iterator[tuple[Guest, ...]]:
@@ -71,8 +71,8 @@ def _movers(
 def _could_move(
     context: Context,
     movers: tuple[Guest, ...],
-    nodes: tuple[node_choice.Node, ...],
-    free: Mapping[node_choice.Node, int],
+    nodes: tuple[NodeId, ...],
+    free: Mapping[NodeId, int],
     size: int,
 ) -> bool:
     """Whether numbers alone allow guests to leave ``nodes``, so that a guest of this size gets one of these."""
@@ -88,7 +88,7 @@ def _could_move(
     return False
 
 
-def _fits_best(left: dict[node_choice.Node, int], size: int) -> bool:
+def _fits_best(left: dict[NodeId, int], size: int) -> bool:
     """Whether a node has room for so many vCPUs; then the fullest such node has them."""
     nodes = [node for node, count in left.items() if count >= size]
     if not nodes:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
+from pinner.model.topology import NodeId
 from pinner.planning.context import Context, plugged
 from pinner.planning.exclusions import own_cpus
 from pinner.planning.memory_balance import MemoryBalance
@@ -17,7 +18,7 @@ from pinner.planning.strategies import guest_packing, node_choice, wide_guests
 class GuestAllocation:
     """The node of each group of a guest's vCPUs, and the CPU of each vCPU by number."""
 
-    nodes: tuple[node_choice.Node, ...]
+    nodes: tuple[NodeId, ...]
     cpus: dict[int, int]
 
 
@@ -29,7 +30,7 @@ class _Slot:
     uses: CpuSet
 
 
-_OnNode = tuple[node_choice.Node, list[_Slot]]
+_OnNode = tuple[NodeId, list[_Slot]]
 """Slots of one node."""
 
 
@@ -48,7 +49,7 @@ class FreeCpus:
         free = pool - _occupied(context)
         self._free = {node: free & cpus for node, cpus in context.allocatable.nodes.items()}
         self._core_of = {node: {cpu: core for core in cores for cpu in core} for node, cores in self._cores.items()}
-        self._slots: dict[node_choice.Node, list[_Slot]] = {}
+        self._slots: dict[NodeId, list[_Slot]] = {}
         """The slots of the nodes that were asked for since their free CPUs changed; see _slots_of."""
         self._memory = context.memory_balance()
         self._all = dict(self.free)
@@ -64,12 +65,12 @@ class FreeCpus:
         return self._memory
 
     @property
-    def whole(self) -> Mapping[node_choice.Node, int]:
+    def whole(self) -> Mapping[NodeId, int]:
         """How many slots each node had before any guest of the request took one."""
         return self._all
 
     @property
-    def free(self) -> Mapping[node_choice.Node, int]:
+    def free(self) -> Mapping[NodeId, int]:
         """How many slots are free on each node."""
         return {node: len(self._slots_of(node)) for node in self._cores}
 
@@ -161,19 +162,19 @@ class FreeCpus:
             raise
         return GuestAllocation(tuple(nodes), cpus)
 
-    def _slots_with(self, node: node_choice.Node, cpus: list[int]) -> list[_Slot]:
+    def _slots_with(self, node: NodeId, cpus: list[int]) -> list[_Slot]:
         """The node's free slots of these CPUs. A vCPU may be on any CPU of the core that it uses up."""
         free, cores = self._free[node], self._core_of[node]
         uses = {cpu: cores[cpu] if self._isolate else CpuSet.of([cpu]) for cpu in cpus if cpu in cores}
         return [_Slot(cpu, uses[cpu]) for cpu in cpus if cpu in uses and uses[cpu] <= free]
 
-    def _slots_of(self, node: node_choice.Node) -> list[_Slot]:
+    def _slots_of(self, node: NodeId) -> list[_Slot]:
         """The node's free slots, core by core; unused cores first, so that guests share few cores."""
         if node not in self._slots:
             self._slots[node] = self._found_slots(node)
         return self._slots[node]
 
-    def _found_slots(self, node: node_choice.Node) -> list[_Slot]:
+    def _found_slots(self, node: NodeId) -> list[_Slot]:
         free = self._free[node]
         unused, begun = [], []
         for core in self._cores[node]:
@@ -222,7 +223,7 @@ def _occupied(context: Context) -> CpuSet:
     return union(own_cpus(guest) for guest in context.others)
 
 
-def free_slots(context: Context, pool: CpuSet, taken: CpuSet) -> dict[node_choice.Node, int]:
+def free_slots(context: Context, pool: CpuSet, taken: CpuSet) -> dict[NodeId, int]:
     """How many vCPUs each node has room for beside the ``taken`` CPUs of ``pool``, as the request's ``smt`` allows."""
     free, whole_cores = pool - taken - _occupied(context), context.request.smt == "isolate"
     return {

@@ -8,6 +8,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Guest
 from pinner.model.objective import Optimality
 from pinner.model.request import OPTIMAL
+from pinner.model.topology import NodeId
 from pinner.planning.context import Context, plugged
 from pinner.planning.memory_balance import MemoryBalance, outstanding
 from pinner.planning.packing import solver, values
@@ -25,8 +26,8 @@ _QUICK_BUDGET = 100
 class FreeCores:
     """The cores of a pool by node, which of their CPUs are free, and the free memory."""
 
-    cores: Mapping[node_choice.Node, Sequence[CpuSet]]
-    free: Mapping[node_choice.Node, CpuSet]
+    cores: Mapping[NodeId, Sequence[CpuSet]]
+    free: Mapping[NodeId, CpuSet]
     memory: MemoryBalance
 
     def nodes(self, context: Context) -> tuple[values.Node, ...]:
@@ -92,7 +93,7 @@ def _best(context: Context, nodes: tuple[values.Node, ...], guests: Sequence[val
 @lru_cache(maxsize=32)
 def _packing(
     nodes: tuple[values.Node, ...],
-    keys: tuple[tuple[str, int, tuple[tuple[node_choice.Node, int], ...], int], ...],
+    keys: tuple[tuple[str, int, tuple[tuple[NodeId, int], ...], int], ...],
     budget: int,
     solve: solver.Minimise | None,
     *,

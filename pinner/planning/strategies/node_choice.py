@@ -5,11 +5,10 @@ from collections.abc import Collection, Iterable, Mapping
 from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
 from pinner.model.snapshot import Snapshot
+from pinner.model.topology import NodeId
 from pinner.planning.memory_balance import MemoryBalance, distance, memory_of, outstanding
 from pinner.planning.numa_bounds import VcpuGroup
 
-Node = int | None
-"""A node's id; None where the kernel reports no nodes."""
 _DIGITS = 6
 """Enough digits to compare distances, and so few that the order of additions makes no difference."""
 
@@ -18,11 +17,11 @@ def choose(
     snapshot: Snapshot,
     guest: Guest,
     group: VcpuGroup,
-    capacity: Mapping[Node, int],
-    free: Mapping[Node, int],
-    here: Collection[Node] = (),
+    capacity: Mapping[NodeId, int],
+    free: Mapping[NodeId, int],
+    here: Collection[NodeId] = (),
     memory: MemoryBalance | None = None,
-) -> Node:
+) -> NodeId:
     """The best of the nodes where the group of the guest's vCPUs fits. Raises NoFit with the numbers where it fits
     none.
 
@@ -41,7 +40,7 @@ def choose(
     asked = len(group.vcpus)
     balance = MemoryBalance.of(snapshot.topology, snapshot.guests) if memory is None else memory
 
-    def rank(node: Node) -> tuple[bool, tuple[float, float, bool], bool, int, bool, int]:
+    def rank(node: NodeId) -> tuple[bool, tuple[float, float, bool], bool, int, bool, int]:
         return (
             free[node] < asked,
             preference(snapshot, guest, node),
@@ -54,11 +53,11 @@ def choose(
     return min(_fitting(snapshot, guest, group, capacity, balance), key=rank)
 
 
-def preference(snapshot: Snapshot, guest: Guest, node: Node) -> tuple[float, float, bool]:
+def preference(snapshot: Snapshot, guest: Guest, node: NodeId) -> tuple[float, float, bool]:
     """How good the node is for the guest, however full it is; lower is better: steps 2 to 4 of ``choose``."""
     nodes = snapshot.topology.node_by_id
 
-    def mean_distance(shares: Mapping[Node, float]) -> float:
+    def mean_distance(shares: Mapping[NodeId, float]) -> float:
         if node is None:
             return 0.0
         return sum(part * distance(nodes, node, other) for other, part in shares.items() if other is not None)
@@ -69,8 +68,8 @@ def preference(snapshot: Snapshot, guest: Guest, node: Node) -> tuple[float, flo
 
 
 def with_memory(
-    snapshot: Snapshot, guest: Guest, group: VcpuGroup, nodes: Iterable[Node], balance: MemoryBalance
-) -> list[Node]:
+    snapshot: Snapshot, guest: Guest, group: VcpuGroup, nodes: Iterable[NodeId], balance: MemoryBalance
+) -> list[NodeId]:
     """The nodes that have memory for the vCPUs of the group."""
     needed, rest, page = memory_of(guest, group), outstanding(guest, group), guest.numa.page_kib
     local = snapshot.topology.local_memory
@@ -79,8 +78,8 @@ def with_memory(
 
 
 def _fitting(
-    snapshot: Snapshot, guest: Guest, group: VcpuGroup, capacity: Mapping[Node, int], balance: MemoryBalance
-) -> list[Node]:
+    snapshot: Snapshot, guest: Guest, group: VcpuGroup, capacity: Mapping[NodeId, int], balance: MemoryBalance
+) -> list[NodeId]:
     """The nodes with enough CPUs and memory for the vCPUs. Raises NoFit with the numbers where there is none."""
     asked = len(group.vcpus)
     large = [node for node in capacity if capacity[node] >= asked]
@@ -98,7 +97,7 @@ def _fitting(
 
 
 def _too_little(
-    snapshot: Snapshot, guest: Guest, group: VcpuGroup, large: Collection[Node], balance: MemoryBalance
+    snapshot: Snapshot, guest: Guest, group: VcpuGroup, large: Collection[NodeId], balance: MemoryBalance
 ) -> str:
     """The numbers of a guest that no node has memory for, in words."""
     asked, most = memory_of(guest, group), max(snapshot.topology.local_memory.get(node, 0) for node in large)
@@ -114,7 +113,7 @@ def _too_little(
     )
 
 
-def reason(snapshot: Snapshot, guest: Guest, node: Node) -> str:
+def reason(snapshot: Snapshot, guest: Guest, node: NodeId) -> str:
     """Why the guest gets this node, for people."""
     if node is None:
         return "the host reports no NUMA nodes"
@@ -131,7 +130,7 @@ def reason(snapshot: Snapshot, guest: Guest, node: Node) -> str:
     )
 
 
-def _near_memory(snapshot: Snapshot, shares: Mapping[Node, float], node: int) -> str:
+def _near_memory(snapshot: Snapshot, shares: Mapping[NodeId, float], node: int) -> str:
     """The distance to the memory of a guest that has it on a node without CPUs, in words; empty for another guest."""
     nodes = snapshot.topology.node_by_id
     bare = [
@@ -143,13 +142,13 @@ def _near_memory(snapshot: Snapshot, shares: Mapping[Node, float], node: int) ->
     return f"node {node} is at distance {distance(nodes, node, most)} from {shares[most]:.0%} of the guest's memory"
 
 
-def memory_shares(guest: Guest) -> dict[Node, float]:
+def memory_shares(guest: Guest) -> dict[NodeId, float]:
     """The share of the guest's resident memory on each node, 1 for all of it; empty where it is not known."""
     total = sum(guest.memory_per_node.values())
     return {node: kib / total for node, kib in guest.memory_per_node.items()} if total else {}
 
 
-def _device_shares(snapshot: Snapshot, guest: Guest) -> dict[Node, float]:
+def _device_shares(snapshot: Snapshot, guest: Guest) -> dict[NodeId, float]:
     addresses = set(guest.pci)
     nodes = [device.node for device in snapshot.topology.devices if device.kind == "pci" and device.name in addresses]
     return {node: nodes.count(node) / len(nodes) for node in nodes if node is not None}

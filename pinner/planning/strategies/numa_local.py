@@ -8,6 +8,7 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
 from pinner.model.plan import LeftOut
+from pinner.model.topology import NodeId
 from pinner.planning import core_classes
 from pinner.planning.context import Context, guest_target
 from pinner.planning.memory_balance import MemoryBalance, everything, outstanding
@@ -55,7 +56,7 @@ class NumaLocal:
         return Answer(roles, tuple(wanted), (*left_out, *chosen.unplaced), warnings)
 
 
-_Homes = dict[VcpuGroup, node_choice.Node]
+_Homes = dict[VcpuGroup, NodeId]
 """The node of each group of a guest's vCPUs."""
 
 
@@ -63,7 +64,7 @@ _Homes = dict[VcpuGroup, node_choice.Node]
 class _Room:
     """The CPUs of each pool that no vCPU has yet, below 0 where vCPUs share them, and the memory of the nodes."""
 
-    free: Mapping[node_choice.Node, int]
+    free: Mapping[NodeId, int]
     memory: MemoryBalance
 
     def less(self, guest: Guest, homes: _Homes) -> "_Room":
@@ -84,7 +85,7 @@ class _Choice:
     room: _Room
 
 
-def _choose(context: Context, pools: Mapping[node_choice.Node, CpuSet]) -> _Choice:
+def _choose(context: Context, pools: Mapping[NodeId, CpuSet]) -> _Choice:
     """The nodes of all guests.
 
     A recorded guest stays on its nodes, even where others would be better. Then the others are placed, sorted by
@@ -110,9 +111,7 @@ def _choose(context: Context, pools: Mapping[node_choice.Node, CpuSet]) -> _Choi
     )
 
 
-def _in_order(
-    context: Context, pools: Mapping[node_choice.Node, CpuSet], guests: Iterable[Guest], begun: _Choice
-) -> _Choice:
+def _in_order(context: Context, pools: Mapping[NodeId, CpuSet], guests: Iterable[Guest], begun: _Choice) -> _Choice:
     """The choice after these guests have their nodes, one after the other."""
     chosen, unplaced, room = dict(begun.homes), list(begun.unplaced), begun.room
     for guest in guests:
@@ -125,7 +124,7 @@ def _in_order(
     return _Choice(chosen, tuple(unplaced), room)
 
 
-def _recorded_homes(context: Context, guest: Guest, pools: Mapping[node_choice.Node, CpuSet]) -> _Homes:
+def _recorded_homes(context: Context, guest: Guest, pools: Mapping[NodeId, CpuSet]) -> _Homes:
     """The recorded node of each group; empty where a group has none, or no room there."""
     places, homes = context.recorded(guest), _Homes()
     for group in context.groups(guest):
@@ -136,7 +135,7 @@ def _recorded_homes(context: Context, guest: Guest, pools: Mapping[node_choice.N
     return homes
 
 
-def _homes(context: Context, guest: Guest, pools: Mapping[node_choice.Node, CpuSet], room: _Room) -> _Homes:
+def _homes(context: Context, guest: Guest, pools: Mapping[NodeId, CpuSet], room: _Room) -> _Homes:
     """The best node for each group. Raises NoFit where a group fits none."""
     places, homes = context.current(guest), _Homes()
     for group in context.groups(guest):
@@ -147,8 +146,8 @@ def _homes(context: Context, guest: Guest, pools: Mapping[node_choice.Node, CpuS
 
 
 def _nodes_of(
-    places: Mapping[int, CpuSet], group: VcpuGroup, pools: Mapping[node_choice.Node, CpuSet], context: Context
-) -> list[node_choice.Node]:
+    places: Mapping[int, CpuSet], group: VcpuGroup, pools: Mapping[NodeId, CpuSet], context: Context
+) -> list[NodeId]:
     """The node whose pool has all the group's CPUs that are online: one node or none."""
     cpus = union(places.get(vcpu, CpuSet()) for vcpu in group.vcpus) & context.allocatable.online
     return [node for node, pool in pools.items() if cpus and cpus <= group.within(pool)]
@@ -160,7 +159,7 @@ def _bound_vcpus(context: Context, pool: CpuSet) -> int:
     return sum(1 for vcpu in vcpus if vcpu.thread and vcpu.thread.affinity <= pool)
 
 
-def _crowded(free: Mapping[node_choice.Node, int]) -> list[str]:
+def _crowded(free: Mapping[NodeId, int]) -> list[str]:
     return [
         f"node {node} gets {-left} more vCPUs than it has CPUs for vCPUs" for node, left in free.items() if left < 0
     ]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
+from pinner.model.topology import NodeId
 from pinner.planning.context import Context
 from pinner.planning.strategies import node_choice
 from pinner.planning.strategies.free_cpus import FreeCpus, GuestAllocation, needs
@@ -44,5 +45,5 @@ def _remedy(context: Context, free_cpus: FreeCpus, guest: Guest, places: Mapping
     return f"; {lacking} more {what}{'s' * (lacking > 1)}{where}{such} would make room" if lacking > 0 else ""
 
 
-def _on(node: node_choice.Node) -> str:
+def _on(node: NodeId) -> str:
     return "" if node is None else f" on node {node}"

@@ -6,18 +6,18 @@ from itertools import accumulate
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
+from pinner.model.topology import NodeId
 from pinner.planning.context import plugged
 from pinner.planning.numa_bounds import VcpuGroup
-from pinner.planning.strategies.node_choice import Node
 
 
-def fewest(size: int, free: Mapping[Node, int]) -> int:
+def fewest(size: int, free: Mapping[NodeId, int]) -> int:
     """The fewest nodes that have so many free CPUs together; all and one more where all have too few."""
     sums = list(accumulate(sorted(free.values(), reverse=True)))
     return next((count for count, most in enumerate(sums, start=1) if most >= size), len(sums) + 1)
 
 
-def parts(guest: Guest, free: Mapping[Node, int]) -> dict[VcpuGroup, Node]:
+def parts(guest: Guest, free: Mapping[NodeId, int]) -> dict[VcpuGroup, NodeId]:
     """The guest's plugged-in vCPUs in parts, each with its node: on the fewest nodes with whole cells, else on the
     fewest. Raises NoFit where all nodes together have too few CPUs."""
     vcpus = plugged(guest)
@@ -36,9 +36,9 @@ def parts(guest: Guest, free: Mapping[Node, int]) -> dict[VcpuGroup, Node]:
     return found
 
 
-def parts_pinned(guest: Guest, masks: Mapping[int, CpuSet], nodes: Mapping[Node, CpuSet]) -> list[VcpuGroup]:
+def parts_pinned(guest: Guest, masks: Mapping[int, CpuSet], nodes: Mapping[NodeId, CpuSet]) -> list[VcpuGroup]:
     """The guest's vCPUs in parts by the node of their CPUs. Raises NoFit where a vCPU is not on one node."""
-    found: dict[Node, list[int]] = {}
+    found: dict[NodeId, list[int]] = {}
     for vcpu in plugged(guest):
         mask = masks.get(vcpu, CpuSet())
         homes = [node for node, cpus in nodes.items() if mask and mask <= cpus]
@@ -48,13 +48,13 @@ def parts_pinned(guest: Guest, masks: Mapping[int, CpuSet], nodes: Mapping[Node,
     return [VcpuGroup(tuple(vcpus)) for vcpus in found.values()]
 
 
-def _by_cells(guest: Guest, free: dict[Node, int]) -> dict[VcpuGroup, Node]:
+def _by_cells(guest: Guest, free: dict[NodeId, int]) -> dict[VcpuGroup, NodeId]:
     """Whole cells on these nodes, the widest first; empty where they do not fit, or the guest has no cells."""
     here = set(plugged(guest))
     cells = [sorted(here.intersection(cell.vcpus)) for cell in guest.numa.cells]
     if sum(map(len, cells)) != len(here):
         return {}
-    chosen: dict[Node, list[int]] = {}
+    chosen: dict[NodeId, list[int]] = {}
     for cell in sorted(filter(None, cells), key=lambda cell: (-len(cell), cell)):
         node = next((node for node, count in free.items() if count >= len(cell)), -1)
         if node == -1:
