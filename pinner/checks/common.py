@@ -7,6 +7,7 @@ from typing import TypeVar
 from pinner.model.check import Evidence, Found, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid
+from pinner.model.guest import Guest, Vcpu
 from pinner.model.process import Thread
 from pinner.model.reading import HostReading, Nic
 from pinner.model.snapshot import Snapshot
@@ -76,6 +77,27 @@ def vcpu_threads(snapshot: Snapshot) -> Iterator[Thread]:
 def vcpu_cpus(snapshot: Snapshot) -> CpuSet:
     """The CPUs of placed vCPUs."""
     return restricted(vcpu_threads(snapshot), snapshot)
+
+
+def own_cpus(guest: Guest) -> CpuSet:
+    """The CPUs of vCPUs that have one CPU each; without pools of one CPU, which pinner gives to several threads."""
+    masks = (vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread)
+    return union(mask for mask in masks if len(mask) == 1) - guest.pooled
+
+
+def nodes_of(cpus: CpuSet, snapshot: Snapshot) -> set[int]:
+    """The NUMA nodes of these CPUs."""
+    return {node for node, here in snapshot.topology.cpus_by_node.items() if here & cpus}
+
+
+def homes(vcpus: Iterable[Vcpu], snapshot: Snapshot) -> set[int]:
+    """The nodes of the CPUs of placed vCPUs; none where the vCPUs may run anywhere."""
+    return nodes_of(restricted((vcpu.thread for vcpu in vcpus if vcpu.thread), snapshot), snapshot)
+
+
+def device_node(device: str, snapshot: Snapshot) -> int | None:
+    """The NUMA node of a device; None where it is not known."""
+    return next((each.node for each in snapshot.topology.devices if each.name == device), None)
 
 
 def emulator_cpus(snapshot: Snapshot) -> CpuSet:

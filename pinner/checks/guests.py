@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from pinner.checks.common import ROOT, emulator_cpus, host_subject, housekeeping, restricted, vcpu_cpus
+from pinner.checks.common import ROOT, emulator_cpus, homes, host_subject, housekeeping, own_cpus, vcpu_cpus
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
@@ -40,7 +40,7 @@ def _no_iothread(reading: HostReading) -> Iterator[Found]:
 
 def _no_cells(reading: HostReading) -> Iterator[Found]:
     for guest in reading.snapshot.guests:
-        nodes = _nodes(reading, restricted((vcpu.thread for vcpu in guest.vcpus if vcpu.thread), reading.snapshot))
+        nodes = homes(guest.vcpus, reading.snapshot)
         if len(nodes) > 1 and len(guest.numa.cells) < 2 and len(guest.vcpus) > 1:
             yield Found(
                 Subject("guest", guest.name),
@@ -57,16 +57,11 @@ def _no_cells(reading: HostReading) -> Iterator[Found]:
             )
 
 
-def _nodes(reading: HostReading, cpus: CpuSet) -> set[int]:
-    return {cpu.node for cpu in reading.snapshot.topology.cpus if cpu.id in cpus and cpu.node is not None}
-
-
 def _wrong_cells(reading: HostReading) -> Iterator[Found]:
     """Cells whose memory is bound to one node, and whose vCPUs are placed on others."""
     for guest in reading.snapshot.guests:
         for cell in guest.numa.cells:
-            threads = (vcpu.thread for vcpu in guest.vcpus if vcpu.id in cell.vcpus and vcpu.thread)
-            nodes = _nodes(reading, restricted(threads, reading.snapshot))
+            nodes = homes((vcpu for vcpu in guest.vcpus if vcpu.id in cell.vcpus), reading.snapshot)
             bound = set(cell.memory.nodes) if cell.memory else set()
             if nodes and bound and not nodes & bound:
                 yield Found(
@@ -138,7 +133,7 @@ def _migration(reading: HostReading) -> Iterator[Found]:
 def _overlap(reading: HostReading) -> Iterator[Found]:
     owners: defaultdict[int, list[Guest]] = defaultdict(list)
     for guest in reading.snapshot.guests:
-        for cpu in _own(guest):
+        for cpu in own_cpus(guest):
             owners[cpu].append(guest)
     groups: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     for cpu, guests in owners.items():
@@ -157,20 +152,6 @@ def _overlap(reading: HostReading) -> Iterator[Found]:
             ),
             (Remedy("pinner plan --strategy isolated", "as root, then pinner apply PLAN_ID"),),
         )
-
-
-def _own(guest: Guest) -> CpuSet:
-    return CpuSet.of(
-        cpu
-        for vcpu in guest.vcpus
-        if vcpu.thread and len(vcpu.thread.affinity) == 1 and cpu_is_own(guest)
-        for cpu in vcpu.thread.affinity
-    )
-
-
-def cpu_is_own(guest: Guest) -> bool:
-    """Whether single CPUs of the guest are meant for it alone: pinner also gives guests pools of one CPU."""
-    return not guest.pooled
 
 
 def _foreign(reading: HostReading) -> Iterator[Found]:

@@ -3,7 +3,7 @@
 import re
 from collections import defaultdict
 
-from pinner.checks.common import roles
+from pinner.checks.common import device_node, roles
 from pinner.model.cpuset import CpuSet
 from pinner.model.interrupts import CpuRole, DeviceInterrupts, HostInterrupts, Interrupt, RoleCpus
 from pinner.model.process import Process
@@ -35,7 +35,7 @@ def interrupt_map(reading: HostReading) -> HostInterrupts:
 
 
 def _device(snapshot: Snapshot, device: str, nic: Nic | None, found: list[Interrupt]) -> DeviceInterrupts:
-    node = _node(snapshot, device) if device else nic.node if nic else None
+    node = device_node(device, snapshot) if device else nic.node if nic else None
     name, queues = (nic.name, len(nic.rx_queues)) if nic else ("", 0)
     return DeviceInterrupts(device, name, node, queues, tuple(found))
 
@@ -57,7 +57,7 @@ def _interfaces(reading: HostReading) -> dict[str, str]:
 
 def _interrupt(snapshot: Snapshot, irq: Irq) -> Interrupt:
     cpus = irq.target & snapshot.topology.online
-    local = _local(snapshot, cpus, _node(snapshot, irq.device))
+    local = _local(snapshot, cpus, device_node(irq.device, snapshot))
     return Interrupt("irq", irq.number, irq.name, cpus, _roles(snapshot, cpus), local, irq.managed, irq.total)
 
 
@@ -74,7 +74,3 @@ def _local(snapshot: Snapshot, cpus: CpuSet, node: int | None) -> bool | None:
     if node is None or not cpus:
         return None
     return all(cpu.node == node for cpu in snapshot.topology.cpus if cpu.id in cpus)
-
-
-def _node(snapshot: Snapshot, device: str) -> int | None:
-    return next((each.node for each in snapshot.topology.devices if each.name == device), None)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from shlex import quote
 
-from pinner.checks.common import MANY, command, housekeeping, roles
+from pinner.checks.common import MANY, command, device_node, housekeeping, roles
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.reading import HostReading, Irq
@@ -61,7 +61,7 @@ def _on_guests(reading: HostReading) -> Iterator[Found]:
                 subject,
                 f"interrupts of {subject} go to {role} CPUs {both}",
                 tuple(evidence),
-                tuple(_moves(reading.snapshot, wrong, _node(reading.snapshot, device))),
+                tuple(_moves(reading.snapshot, wrong, device_node(device, reading.snapshot))),
                 "critical" if seen is not None and seen > BUSY_RATE else None,
             )
 
@@ -71,10 +71,6 @@ def _moves(snapshot: Snapshot, irqs: list[Irq], node: int | None) -> Iterator[Re
     if wanted := housekeeping(snapshot, node):
         for irq in irqs[:MANY]:
             yield command(f"echo {wanted} > /proc/irq/{irq.number}/smp_affinity_list")
-
-
-def _node(snapshot: Snapshot, device: str) -> int | None:
-    return next((each.node for each in snapshot.topology.devices if each.name == device), None)
 
 
 def _managed(reading: HostReading) -> Iterator[Found]:
@@ -106,7 +102,7 @@ def _off_node(reading: HostReading) -> Iterator[Found]:
     if len({node for node in node_of.values() if node is not None}) < 2:
         return
     for device, irqs in _devices(reading):
-        node = _node(snapshot, device)
+        node = device_node(device, snapshot)
         here = CpuSet.of(cpu for cpu, its in node_of.items() if its == node)
         if node is None or not here & snapshot.topology.online:
             continue

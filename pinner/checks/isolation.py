@@ -11,7 +11,6 @@ from pinner.checks.common import (
     host_subject,
     housekeeping,
     kernel_argument,
-    restricted,
 )
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
@@ -198,26 +197,6 @@ def _nvme(reading: HostReading) -> Iterator[Found]:
             )
 
 
-def _realtime_emulator(reading: HostReading) -> Iterator[Found]:
-    """Real-time vCPUs on a CPU that emulator threads need: QEMU's own threads never run."""
-    for guest in reading.snapshot.guests:
-        realtime = CpuSet.of(
-            cpu
-            for vcpu in guest.vcpus
-            if vcpu.thread and vcpu.thread.realtime and len(vcpu.thread.affinity) == 1
-            for cpu in vcpu.thread.affinity
-        )
-        emulator = restricted(guest.emulator.threads, reading.snapshot)
-        if realtime and emulator and emulator <= realtime:
-            free = housekeeping(reading.snapshot)
-            yield Found(
-                Subject("guest", guest.name),
-                f"emulator threads of guest {guest.name} have only CPUs {emulator}, where real-time vCPUs run",
-                (Evidence("emulator", str(emulator)), Evidence("real-time vCPUs", str(realtime))),
-                (command(f"virsh emulatorpin {guest.uuid} {free} --live"),) if free else (),
-            )
-
-
 CHECKS = (
     HostCheck(
         code="isolation-without-nohz",
@@ -291,13 +270,5 @@ CHECKS = (
         why="isolcpus=managed_irq leaves the isolated CPUs no queues: all vCPUs share those of the housekeeping CPUs",
         source=f"{PARAMETERS} (isolcpus=managed_irq)",
         find=_nvme,
-    ),
-    HostCheck(
-        code="realtime-starves-emulator",
-        severity="critical",
-        summary="emulator threads have only CPUs with real-time vCPUs",
-        why="a real-time vCPU that polls never lets QEMU's own threads run: the guest's boot does not end",
-        source="libvirt: formatdomain.html (vcpusched, emulatorpin)",
-        find=_realtime_emulator,
     ),
 )

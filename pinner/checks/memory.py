@@ -8,15 +8,14 @@ from pinner.checks.common import (
     command,
     each,
     growth,
+    homes,
     host_subject,
     kernel_argument,
     number,
-    restricted,
     sysctl,
     vcpu_cpus,
 )
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
-from pinner.model.guest import Guest
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 
@@ -117,12 +116,12 @@ def _huge_node(reading: HostReading) -> Iterator[Found]:
     """Guests with huge pages on a node where none of their vCPUs is."""
     nodes = {node.id: node for node in reading.snapshot.topology.nodes}
     for guest in reading.snapshot.guests:
-        homes = _homes(guest, reading.snapshot)
-        away = {node: kib for node, kib in guest.numa.huge_kib.items() if kib and homes and node not in homes}
+        here = homes(guest.vcpus, reading.snapshot)
+        away = {node: kib for node, kib in guest.numa.huge_kib.items() if kib and here and node not in here}
         if not away:
             continue
-        pools = {home: pool for home in sorted(homes) for pool in nodes[home].hugepages if pool.total or pool.free}
-        wanted = sum(away.values()) // len(homes)
+        pools = {home: pool for home in sorted(here) for pool in nodes[home].hugepages if pool.total or pool.free}
+        wanted = sum(away.values()) // len(here)
         path = "/sys/devices/system/node"
         yield Found(
             Subject("guest", guest.name),
@@ -144,17 +143,11 @@ def _huge_node(reading: HostReading) -> Iterator[Found]:
         )
 
 
-def _homes(guest: Guest, snapshot: Snapshot) -> set[int]:
-    """The nodes of the CPUs of a guest's placed vCPUs; none for a guest that may run anywhere."""
-    cpus = restricted((vcpu.thread for vcpu in guest.vcpus if vcpu.thread), snapshot)
-    return {cpu.node for cpu in snapshot.topology.cpus if cpu.id in cpus and cpu.node is not None}
-
-
 def _remote(reading: HostReading) -> Iterator[Found]:
     for guest in reading.snapshot.guests:
-        homes, whole = _homes(guest, reading.snapshot), sum(guest.memory_per_node.values())
-        away = sum(kib for node, kib in guest.memory_per_node.items() if node not in homes)
-        if not homes or not whole or 100 * away / whole < REMOTE_PERCENT:
+        here, whole = homes(guest.vcpus, reading.snapshot), sum(guest.memory_per_node.values())
+        away = sum(kib for node, kib in guest.memory_per_node.items() if node not in here)
+        if not here or not whole or 100 * away / whole < REMOTE_PERCENT:
             continue
         percent = 100 * away / whole
         yield Found(
@@ -162,12 +155,12 @@ def _remote(reading: HostReading) -> Iterator[Found]:
             f"{percent:.3g} % of the memory of guest {guest.name} is on nodes where none of its vCPUs is",
             (
                 Evidence("remote memory", percent, "%"),
-                Evidence("nodes of the vCPUs", ",".join(map(str, sorted(homes)))),
+                Evidence("nodes of the vCPUs", ",".join(map(str, sorted(here)))),
                 *(Evidence(f"on node {node}", kib, "KiB") for node, kib in sorted(guest.memory_per_node.items())),
             ),
             (
                 command("pinner apply PLAN_ID --migrate-memory"),
-                command(f"migratepages {guest.pid} all {min(homes)}"),
+                command(f"migratepages {guest.pid} all {min(here)}"),
             ),
             "critical" if percent >= REMOTE_CRITICAL else None,
         )

@@ -1,4 +1,4 @@
-"""Frequencies, idle states, siblings and clocks of the CPUs that run vCPUs. Pure."""
+"""Frequencies, idle states, siblings, clocks and real-time policies of the CPUs that run vCPUs. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -7,12 +7,15 @@ from pinner.checks.common import (
     command,
     emulator_cpus,
     host_subject,
+    housekeeping,
     kernel_argument,
+    own_cpus,
+    restricted,
     vcpu_cpus,
     vcpu_threads,
 )
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 
@@ -66,9 +69,7 @@ def _siblings(reading: HostReading) -> Iterator[Found]:
     """Siblings of one core, each with the vCPU of another guest that has this CPU to itself."""
     owners: dict[int, str] = {}
     for guest in reading.snapshot.guests:
-        for vcpu in guest.vcpus:
-            if vcpu.thread and len(vcpu.thread.affinity) == 1:
-                owners.setdefault(next(iter(vcpu.thread.affinity)), guest.name)
+        owners = dict.fromkeys(own_cpus(guest), guest.name) | owners
     seen: set[frozenset[int]] = set()
     for cpu in reading.snapshot.topology.cpus:
         guests = sorted({owners[each] for each in cpu.siblings if each in owners})
@@ -118,7 +119,7 @@ def _emulators(reading: HostReading) -> Iterator[Found]:
     """Guests whose vCPUs are placed and whose emulator threads share these CPUs."""
     snapshot = reading.snapshot
     for guest in snapshot.guests:
-        vcpus = vcpu_cpus_of(reading, guest.name)
+        vcpus = own_cpus(guest)
         threads = [thread for thread in guest.emulator.threads if thread.affinity & vcpus]
         own = all(len(vcpu.thread.affinity) == 1 for vcpu in guest.vcpus if vcpu.thread)
         if threads and own and guest.emulator.policy != "isolate":
@@ -131,16 +132,20 @@ def _emulators(reading: HostReading) -> Iterator[Found]:
             )
 
 
-def vcpu_cpus_of(reading: HostReading, guest: str) -> CpuSet:
-    """The CPUs that one guest's vCPUs have to themselves."""
-    return CpuSet.of(
-        cpu
-        for each in reading.snapshot.guests
-        if each.name == guest
-        for vcpu in each.vcpus
-        if vcpu.thread and len(vcpu.thread.affinity) == 1
-        for cpu in vcpu.thread.affinity
-    )
+def _realtime_emulator(reading: HostReading) -> Iterator[Found]:
+    """Real-time vCPUs on a CPU that emulator threads need: QEMU's own threads never run."""
+    for guest in reading.snapshot.guests:
+        threads = (vcpu.thread for vcpu in guest.vcpus if vcpu.thread and vcpu.thread.realtime)
+        realtime = union(thread.affinity for thread in threads if len(thread.affinity) == 1)
+        emulator = restricted(guest.emulator.threads, reading.snapshot)
+        if realtime and emulator and emulator <= realtime:
+            free = housekeeping(reading.snapshot)
+            yield Found(
+                Subject("guest", guest.name),
+                f"emulator threads of guest {guest.name} have only CPUs {emulator}, where real-time vCPUs run",
+                (Evidence("emulator", str(emulator)), Evidence("real-time vCPUs", str(realtime))),
+                (command(f"virsh emulatorpin {guest.uuid} {free} --live"),) if free else (),
+            )
 
 
 CHECKS = (
@@ -191,5 +196,13 @@ CHECKS = (
         why="QEMU's own work, such as disk and migration, stops the vCPU on that CPU",
         source="libvirt: formatdomain.html (emulatorpin); OpenStack Nova: hw:emulator_threads_policy",
         find=_emulators,
+    ),
+    HostCheck(
+        code="realtime-starves-emulator",
+        severity="critical",
+        summary="emulator threads have only CPUs with real-time vCPUs",
+        why="a real-time vCPU that polls never lets QEMU's own threads run: the guest's boot does not end",
+        source="libvirt: formatdomain.html (vcpusched, emulatorpin)",
+        find=_realtime_emulator,
     ),
 )
