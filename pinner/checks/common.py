@@ -11,7 +11,9 @@ from pinner.model.guest import Guest, Vcpu
 from pinner.model.process import Thread
 from pinner.model.reading import HostReading, Nic
 from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Topology
 
+_LAST = re.compile(r"\bN\b")
 _ARGUMENT = re.compile(r'(?:[^\s"]|"[^"]*")+')
 T = TypeVar("T")
 ROOT = "as root"
@@ -149,11 +151,16 @@ def arguments(command_line: str) -> dict[str, str]:
     return {name.replace("-", "_"): value.strip('"') for name, _, value in pairs}
 
 
-def argument_cpus(command_line: str, name: str) -> CpuSet:
-    """The CPUs of an argument such as isolcpus=managed_irq,domain,4-7; empty where it is missing or malformed."""
-    parts = arguments(command_line).get(name, "").split(",")
+def argument_cpus(topology: Topology, name: str) -> CpuSet:
+    """The CPUs of an argument such as isolcpus=managed_irq,domain,4-N; empty where it is missing or malformed.
+
+    ``N`` is the host's last CPU, and ``all`` means 0-N (kernel-parameters.rst, CPU lists).
+    """
+    last = max(topology.online | topology.offline, default=0)
+    parts = arguments(topology.kernel.command_line).get(name, "").split(",")
+    numbers = (_LAST.sub(str(last), "0-N" if part == "all" else part) for part in parts)
     try:
-        return CpuSet.parse(",".join(part for part in parts if part[:1].isdecimal()))
+        return CpuSet.parse(",".join(part for part in numbers if part[:1].isdecimal()))
     except Invalid:
         return CpuSet()
 

@@ -9,11 +9,14 @@ from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
 from pinner.model.process import Process
 from pinner.model.reading import HostReading
+from pinner.model.text import counted
 
 BUSY_EMULATOR = 30.0
 """Per cent of one CPU: above it, QEMU's main loop is busy."""
 UNEQUAL = 4.0
 """The weight for each vCPU of one guest over that of another: four times as much CPU time when both want it."""
+MOST_WEIGHT = 10_000
+"""The largest cpu.weight."""
 MIGRATION = ("live_migration", "multifdsend", "multifdrecv", "mig/")
 """The first letters of the names of QEMU's migration threads."""
 CPUTUNE = "libvirt: formatdomain.html (cputune)"
@@ -95,7 +98,7 @@ def _weights(reading: HostReading) -> Iterator[Found]:
                 (
                     Remedy(
                         f"virsh schedinfo {guests[poor].uuid} --live cpu_shares="
-                        f"{max(round(high * len(guests[poor].vcpus)), 1)}",
+                        f"{min(max(round(high * len(guests[poor].vcpus)), 1), MOST_WEIGHT)}",
                         ROOT,
                     ),
                 ),
@@ -124,7 +127,7 @@ def _migration(reading: HostReading) -> Iterator[Found]:
             free = housekeeping(reading.snapshot)
             yield Found(
                 Subject("guest", guest.name),
-                f"{len(moving)} migration threads of guest {guest.name} share CPUs {cpus} with guests",
+                f"{counted(len(moving), 'migration thread')} of guest {guest.name} share CPUs {cpus} with guests",
                 (Evidence("migration threads", len(moving)), Evidence("their CPUs", str(cpus))),
                 tuple(Remedy(f"taskset -pc {free} {thread.tid}", ROOT) for thread in moving) if free else (),
             )

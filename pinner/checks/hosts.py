@@ -1,5 +1,6 @@
 """The host itself: who else places threads, pressure, and the room for pinner's journal. Pure."""
 
+import re
 from collections.abc import Iterator
 
 from pinner.checks.common import command, host_subject, housekeeping, roles
@@ -15,8 +16,10 @@ PLACERS = {
     "auto-cpufreq": "it changes the governors",
 }
 """Programs that change what pinner places, and how."""
+_SERVES = re.compile(r"(?:\S*/)?(?:python\S* (?:-\S+ )*(?:\S*/)?)?pinner serve\b")
+"""The command line of a server. One that starts a server, as sudo does, has other words before."""
 PRESSURE, PRESSURE_CRITICAL = 10.0, 25.0
-FULL_PERCENT, FULL_KIB = 5.0, 100 * 1024
+FULL_PERCENT, FULL_KIB, ROOMY_KIB = 5.0, 100 * 1024, 10 * 1024**2
 PSI = "Linux: Documentation/accounting/psi.rst"
 
 
@@ -33,8 +36,7 @@ def _placers(reading: HostReading) -> Iterator[Found]:
 
 def _another_pinner(reading: HostReading) -> Iterator[Found]:
     for process in reading.snapshot.processes:
-        is_agent = "pinner serve" in process.command or "pinner-agent" in process.command
-        if is_agent and process.immovable_reason != "pinner" and not process.kernel:
+        if _SERVES.match(process.command) and process.immovable_reason != "pinner" and not process.kernel:
             yield Found(
                 Subject("process", f"{process.name} ({process.pid})"),
                 f"another pinner runs as process {process.pid}",
@@ -68,7 +70,7 @@ def _pressure(reading: HostReading) -> Iterator[Found]:
 def _full(reading: HostReading) -> Iterator[Found]:
     for storage in reading.now.storage:
         percent = 100 * storage.free_kib / max(storage.total_kib, 1)
-        if storage.free_kib < FULL_KIB or percent < FULL_PERCENT:
+        if storage.free_kib < FULL_KIB or (percent < FULL_PERCENT and storage.free_kib < ROOMY_KIB):
             yield Found(
                 host_subject(reading),
                 f"the file system of {storage.folder} has {storage.free_kib} KiB left",
@@ -111,7 +113,8 @@ CHECKS = (
     HostCheck(
         code="journal-disk-full",
         severity="warning",
-        summary=f"the file system of pinner's journal has less than {FULL_PERCENT:g} % left",
+        summary=f"the file system of pinner's journal has less than {FULL_PERCENT:g} % and "
+        f"{ROOMY_KIB // 1024**2} GiB left",
         why="pinner writes its journal before each change: without room it can change nothing, and undo is at risk",
         source="pinner",
         find=_full,

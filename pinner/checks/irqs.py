@@ -1,10 +1,20 @@
 """Interrupts: on CPUs of guests, away from their devices, or moved by irqbalance. Pure."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from shlex import quote
 
-from pinner.checks.common import MANY, command, device_node, housekeeping, roles
+from pinner.checks.common import (
+    MANY,
+    argument_cpus,
+    arguments,
+    command,
+    device_node,
+    housekeeping,
+    kernel_argument,
+    roles,
+)
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.reading import HostReading, Irq
@@ -12,6 +22,8 @@ from pinner.model.snapshot import Snapshot
 
 BUSY_RATE = 1000.0
 """Interrupts a second on a guest's CPU above which a finding is critical: each costs the vCPU an exit."""
+_NVME_QUEUE = re.compile(r"nvme\d+q[1-9]\d*", re.ASCII)
+"""Queue 0 takes commands of administration, and its interrupt can be moved."""
 AFFINITY = "Linux: Documentation/core-api/irq/irq-affinity.rst"
 SCALING = "Linux: Documentation/networking/scaling.rst"
 IRQBALANCE = "irqbalance(1): IRQBALANCE_BANNED_CPULIST"
@@ -24,6 +36,11 @@ def _devices(reading: HostReading) -> Iterator[tuple[str, list[Irq]]]:
         if irq.device and irq.total:
             found[irq.device].append(irq)
     yield from sorted(found.items())
+
+
+def _is_managed(irq: Irq) -> bool:
+    """Whether the kernel alone places the interrupt. Without debugfs it is known for the queues of NVMe disks only."""
+    return bool(_NVME_QUEUE.fullmatch(irq.name)) if irq.managed is None else irq.managed
 
 
 def _label(reading: HostReading, device: str) -> Subject:
@@ -48,7 +65,7 @@ def _rate_on(reading: HostReading, irqs: list[Irq], cpus: CpuSet) -> float | Non
 def _on_guests(reading: HostReading) -> Iterator[Found]:
     for device, irqs in _devices(reading):
         for role, cpus in roles(reading.snapshot):
-            wrong = [irq for irq in irqs if irq.target & cpus and not irq.managed]
+            wrong = [irq for irq in irqs if irq.target & cpus and not _is_managed(irq)]
             if not wrong:
                 continue
             both = union(irq.target & cpus for irq in wrong)
@@ -77,7 +94,7 @@ def _managed(reading: HostReading) -> Iterator[Found]:
     for device, irqs in _devices(reading):
         for role, cpus in roles(reading.snapshot):
             # A managed interrupt on an isolated CPU fires only if work on that CPU uses its queue.
-            wrong = [irq for irq in irqs if irq.managed and irq.target & cpus]
+            wrong = [irq for irq in irqs if _is_managed(irq) and irq.target & cpus]
             taken = sum(count for irq in wrong for cpu, count in irq.counts.items() if cpu in cpus)
             if not wrong or not taken:
                 continue
@@ -93,7 +110,8 @@ def _managed(reading: HostReading) -> Iterator[Found]:
 
 def _isolate(snapshot: Snapshot) -> Remedy:
     cpus = snapshot.topology.isolated | snapshot.dedicated or union(cpus for _, cpus in roles(snapshot))
-    return Remedy(f"isolcpus=managed_irq,{cpus}", "the kernel's command line", "reboot")
+    isolates = "isolcpus" in arguments(snapshot.topology.kernel.command_line)
+    return kernel_argument(f"isolcpus=managed_irq,{'domain,' if isolates else ''}{cpus}")
 
 
 def _off_node(reading: HostReading) -> Iterator[Found]:
@@ -106,7 +124,7 @@ def _off_node(reading: HostReading) -> Iterator[Found]:
         here = CpuSet.of(cpu for cpu, its in node_of.items() if its == node)
         if node is None or not here & snapshot.topology.online:
             continue
-        wrong = [irq for irq in irqs if irq.target and not irq.target & here and not irq.managed]
+        wrong = [irq for irq in irqs if irq.target and not irq.target & here and not _is_managed(irq)]
         if wrong:
             subject = _label(reading, device)
             yield Found(
@@ -128,14 +146,20 @@ def _irqbalance(reading: HostReading) -> Iterator[Found]:
         if balancer.banned is None:
             why = "its environment cannot be read"
             yield Found(subject, f"not known, because {why}", (Evidence("reason", why),), severity="unknown")
-        elif open_to_it := placed - balancer.banned:
-            line = f"IRQBALANCE_BANNED_CPULIST={placed | balancer.banned}"
+        elif open_to_it := placed - (banned := balancer.banned or _banned_by_default(reading)):
+            line = f"IRQBALANCE_BANNED_CPULIST={placed | banned}"
             yield Found(
                 subject,
                 f"irqbalance may move interrupts to the guests' CPUs {open_to_it}",
-                (Evidence("banned CPUs", str(balancer.banned)), Evidence("placed CPUs", str(placed))),
+                (Evidence("banned CPUs", str(banned)), Evidence("placed CPUs", str(placed))),
                 (Remedy(line, "/etc/default/irqbalance"), command("systemctl restart irqbalance.service")),
             )
+
+
+def _banned_by_default(reading: HostReading) -> CpuSet:
+    """The CPUs that irqbalance leaves alone where its environment bans none: those of isolcpus and nohz_full."""
+    topology = reading.snapshot.topology
+    return (argument_cpus(topology, "isolcpus") & topology.isolated) | topology.nohz_full
 
 
 def _masks(reading: HostReading) -> Iterator[Found]:

@@ -16,10 +16,11 @@ from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.process import Process
 from pinner.model.reading import HostReading
+from pinner.model.snapshot import Snapshot
+from pinner.model.text import counted
 
 PARAMETERS = "Linux: Documentation/admin-guide/kernel-parameters.txt"
 ISOLATION = "Linux: Documentation/admin-guide/cpu-isolation.rst"
-_OF_NODE = re.compile(r"(?:kswapd|kcompactd)(\d{1,5})", re.ASCII)
 _QUEUE = re.compile(r"(nvme\d+)q(\d+)", re.ASCII)
 
 
@@ -41,8 +42,8 @@ def _no_nohz(reading: HostReading) -> Iterator[Found]:
 def _no_nocbs(reading: HostReading) -> Iterator[Found]:
     topology = reading.snapshot.topology
     # nohz_full makes its CPUs rcu_nocbs CPUs, too.
-    offloaded = argument_cpus(_line(reading), "rcu_nocbs") | topology.nohz_full
-    if arguments(_line(reading)).get("rcu_nocbs") != "all" and (without := topology.isolated - offloaded):
+    offloaded = argument_cpus(topology, "rcu_nocbs") | topology.nohz_full
+    if without := topology.isolated - offloaded:
         yield Found(
             Subject("cpu", str(without)),
             f"isolated CPUs {without} run the kernel's RCU callbacks",
@@ -91,17 +92,32 @@ def _kthreads(reading: HostReading) -> Iterator[Found]:
     for process in wrong:
         first, last = before.get(process.pid), reading.now.threads.get(process.pid)
         ran += bool(first and last and last.run_ns > first.run_ns)
-    free = housekeeping(reading.snapshot)
     yield Found(
         Subject("cpu", str(union(each.threads[0].affinity & isolated for each in wrong))),
-        f"{len(wrong)} kernel threads may run on isolated CPUs, {wrong[0].name} for one",
+        f"{counted(len(wrong), 'kernel thread')} may run on isolated CPUs, such as {wrong[0].name}",
         (
             Evidence("kernel threads", len(wrong)),
             Evidence("ran in the sample", ran),
             Evidence("isolated", str(isolated)),
         ),
-        tuple(command(f"taskset -pc {free} {each.pid}") for each in wrong[:MANY]) if free else (),
+        tuple(_elsewhere(reading.snapshot, wrong[:MANY])),
     )
+
+
+def _elsewhere(snapshot: Snapshot, threads: list[Process]) -> Iterator[Remedy]:
+    """The commands that move kernel threads off the isolated CPUs. Those of a node stay on its CPUs."""
+    homes = _homes(snapshot)
+    free = housekeeping(snapshot)
+    for process in threads:
+        if cpus := homes.get(process.name) or free:
+            yield command(f"taskset -pc {cpus} {process.pid}")
+
+
+def _homes(snapshot: Snapshot) -> dict[str, CpuSet]:
+    """The CPUs of kswapd and kcompactd by name: those of the node that are not isolated."""
+    topology = snapshot.topology
+    here = {node.id: node.cpus - topology.isolated for node in topology.nodes}
+    return {f"{name}{node}": cpus for name in ("kswapd", "kcompactd") for node, cpus in here.items()}
 
 
 def _floating(reading: HostReading) -> Iterator[Found]:
@@ -113,7 +129,7 @@ def _floating(reading: HostReading) -> Iterator[Found]:
             both = union(thread.affinity & isolated for thread in wrong)
             yield Found(
                 Subject("guest", guest.name),
-                f"{len(wrong)} vCPUs of guest {guest.name} have several CPUs, and CPUs {both} of them are isolated",
+                f"{counted(len(wrong), 'vCPU')} of guest {guest.name} may use several CPUs, isolated ones too: {both}",
                 (Evidence("vCPUs", len(wrong)), Evidence("isolated CPUs", str(both))),
                 (
                     Remedy("pinner plan --strategy isolated", "as root, then pinner apply PLAN_ID"),
@@ -128,7 +144,7 @@ def _ignored(reading: HostReading) -> Iterator[Found]:
     if not line or not known:
         return
     for name, active in (("nohz_full", topology.nohz_full), ("isolcpus", topology.isolated)):
-        asked = argument_cpus(line, name) & known
+        asked = argument_cpus(topology, name) & known
         flags = arguments(line).get(name, "").split(",")
         if name == "isolcpus" and "domain" not in flags and {"nohz", "managed_irq"} & set(flags):
             continue  # it does not ask for isolation from the load balancing
@@ -140,12 +156,12 @@ def _ignored(reading: HostReading) -> Iterator[Found]:
                 (Remedy(f"zgrep -E 'NO_HZ_FULL|CPU_ISOLATION' /boot/config-{topology.kernel.release}", "as any user"),),
             )
     for name in ("isolcpus", "nohz_full", "rcu_nocbs"):
-        if absent := argument_cpus(line, name) - known:
+        if absent := argument_cpus(topology, name) - known:
             yield Found(
                 host_subject(reading),
                 f"the argument {name} has CPUs {absent}, which the host does not have",
                 (Evidence(name, str(absent)), Evidence("CPUs of the host", str(known))),
-                (kernel_argument(f"{name}={argument_cpus(line, name) & known}"),),
+                (kernel_argument(f"{name}={argument_cpus(topology, name) & known}"),),
             )
 
 
@@ -156,17 +172,16 @@ def _release_of(reading: HostReading) -> Evidence:
 def _off_node(reading: HostReading) -> Iterator[Found]:
     """kswapd and kcompactd that may run on CPUs of other nodes than their own."""
     topology = reading.snapshot.topology
-    homes = {node.id: node.cpus - topology.isolated for node in topology.nodes}
+    homes = _homes(reading.snapshot)
     wrong: list[tuple[Process, CpuSet]] = []
     for process in _kernel_threads(reading):
-        named = _OF_NODE.fullmatch(process.name)
-        home = homes.get(int(named[1]), CpuSet()) if named else CpuSet()
+        home = homes.get(process.name)
         if home and process.threads[0].affinity & topology.online - topology.isolated - home:
             wrong.append((process, home))
     if wrong:
         yield Found(
             host_subject(reading),
-            f"{len(wrong)} kernel threads that reclaim the memory of one node may run on CPUs of others",
+            f"{counted(len(wrong), 'kernel thread')} of a node's memory may run on CPUs of other nodes",
             (
                 Evidence("kernel threads", len(wrong)),
                 *(
@@ -186,7 +201,7 @@ def _nvme(reading: HostReading) -> Iterator[Found]:
         for disk, number in _QUEUE.findall(irq.name):
             queues[disk] = queues.get(disk, 0) + (number != "0")
     online = reading.snapshot.topology.online
-    free = len(online - argument_cpus(_line(reading), "isolcpus"))
+    free = len(online - argument_cpus(reading.snapshot.topology, "isolcpus"))
     for disk, count in sorted(queues.items()):
         if 0 < count <= free < len(online):
             yield Found(

@@ -64,7 +64,7 @@ def _thp(reading: HostReading) -> Iterator[Found]:
     if "[never]" in enabled and small:
         yield Found(
             host_subject(reading),
-            f"transparent huge pages are off, and {len(small)} guests have no huge pages of their own",
+            f"transparent huge pages are off for guests without huge pages of their own, such as {small[0]}",
             (Evidence("transparent_hugepage", enabled), Evidence("guests", len(small))),
             (command(f"echo madvise > /{THP}/enabled"), kernel_argument("transparent_hugepage=madvise")),
         )
@@ -196,11 +196,18 @@ def _swapped(reading: HostReading) -> Iterator[Found]:
 
 def _low(reading: HostReading) -> Iterator[Found]:
     free, total = (reading.now.counters.get(name) for name in ("MemAvailable", "MemTotal"))
-    if free is not None and total and 100 * free / total < LOW_PERCENT:
+    pools = (pool for node in reading.snapshot.topology.nodes for pool in node.hugepages)
+    huge = sum(pool.total * pool.size_kib for pool in pools)
+    # The pools of huge pages are reserved for guests: MemAvailable never counts them.
+    if free is not None and total and 100 * free < LOW_PERCENT * (total - huge):
         yield Found(
             host_subject(reading),
-            f"{100 * free / total:.3g} % of the host's memory are available",
-            (Evidence("MemAvailable", free, "KiB"), Evidence("MemTotal", total, "KiB")),
+            f"{100 * free / (total - huge):.3g} % of the host's memory are available",
+            (
+                Evidence("MemAvailable", free, "KiB"),
+                Evidence("MemTotal", total, "KiB"),
+                Evidence("huge pages", huge, "KiB"),
+            ),
             (Remedy("reserved_host_memory_mb = 4096", "nova.conf [DEFAULT]"),),
         )
 
@@ -282,7 +289,7 @@ CHECKS = (
     HostCheck(
         code="memory-low",
         severity="critical",
-        summary=f"less than {LOW_PERCENT:g} % of the host's memory are available",
+        summary=f"less than {LOW_PERCENT:g} % of the host's memory, without the pools of huge pages, are available",
         why="the kernel may end a guest, or the service that holds pinner's journal",
         source="Linux: Documentation/filesystems/proc.rst (MemAvailable)",
         find=_low,

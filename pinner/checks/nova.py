@@ -17,7 +17,7 @@ COMPUTE = "nova.conf [compute]"
 
 
 def _isolcpus(snapshot: Snapshot) -> CpuSet:
-    return argument_cpus(snapshot.topology.kernel.command_line, "isolcpus") & snapshot.topology.online
+    return argument_cpus(snapshot.topology, "isolcpus") & snapshot.topology.online
 
 
 def _system_affinity(snapshot: Snapshot) -> CpuSet:

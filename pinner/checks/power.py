@@ -9,6 +9,7 @@ from pinner.checks.common import (
     host_subject,
     housekeeping,
     kernel_argument,
+    number,
     own_cpus,
     restricted,
     vcpu_cpus,
@@ -22,6 +23,8 @@ from pinner.model.snapshot import Snapshot
 SLOW_GOVERNORS = ("powersave", "conservative", "ondemand")
 DEEP_US = 50
 """Microseconds: a CPU that needs longer to wake delays each packet by more than the network does."""
+LIMITS, DEFAULT_PERIOD = ("runtime", "period"), 1_000_000
+"""The kernel's limits of real-time threads, and the default of the second one in microseconds."""
 SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies", "refined-jiffies")
 
 
@@ -54,14 +57,14 @@ def _deep(reading: HostReading) -> Iterator[Found]:
         spent = state.time_us - before.get((state.cpu, state.number), state.time_us)
         if state.cpu in wanted and state.latency_us >= DEEP_US and not state.is_disabled and spent > 0:
             used[state.name, state.number, state.latency_us][state.cpu] = spent
-    for (name, number, latency), spent_by_cpu in sorted(used.items()):
+    for (name, state_number, latency), spent_by_cpu in sorted(used.items()):
         cpus = CpuSet.of(spent_by_cpu)
         share = 100 * max(spent_by_cpu.values()) / (reading.seconds * 1e6)
         yield Found(
             Subject("cpu", str(cpus)),
             f"CPUs {cpus} of vCPUs sleep in state {name}, from which they need {latency} us to wake",
             (Evidence("wake latency", latency, "us"), Evidence("largest share of the sample", share, "%")),
-            (command(f"cpupower -c {cpus} idle-set -d {number}"),),
+            (command(f"cpupower -c {cpus} idle-set -d {state_number}"),),
         )
 
 
@@ -105,12 +108,12 @@ def _clock(reading: HostReading) -> Iterator[Found]:
 def _rt_throttling(reading: HostReading) -> Iterator[Found]:
     snapshot = reading.snapshot
     realtime = [thread for thread in vcpu_threads(snapshot) if thread.realtime in ("fifo", "rr")]
-    runtime = reading.now.settings.get("proc/sys/kernel/sched_rt_runtime_us")
-    if realtime and runtime not in (None, "-1"):
+    runtime, period = (number(reading.now.settings, f"proc/sys/kernel/sched_rt_{name}_us") for name in LIMITS)
+    if realtime and runtime is not None and 0 <= runtime < (period or DEFAULT_PERIOD):
         yield Found(
             host_subject(reading),
-            f"{len(realtime)} vCPUs have a real-time policy, and the kernel stops them for a part of each second",
-            (Evidence("real-time vCPUs", len(realtime)), Evidence("sched_rt_runtime_us", int(runtime or 0), "us")),
+            f"the kernel stops real-time vCPUs, {len(realtime)} on this host, for a part of each second",
+            (Evidence("real-time vCPUs", len(realtime)), Evidence("sched_rt_runtime_us", runtime, "us")),
             (command("sysctl -w kernel.sched_rt_runtime_us=-1"),),
         )
 

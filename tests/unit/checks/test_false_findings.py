@@ -3,9 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from support.check_cases_hosts import pair
-from support.hosts import cpus
-from support.readings import codes
+from support.check_cases_hosts import booted, kernel_thread, pair, realtime, weighed
+from support.hosts import GIB, cpus, process
+from support.readings import DISK, codes, findings, host, irq, placed, reading
+
+from pinner.model.reading import Balancer, HostSample, Storage
+from pinner.model.topology import HugePages
 
 
 @pytest.mark.parametrize(("first", "second", "code"), [("1", "9", "smt-shared-core"), ("3", "3", "vcpus-overlap")])
@@ -15,3 +18,99 @@ def test_a_pool_of_one_cpu_is_no_cpu_of_its_own(first, second, code):
     shared = replace(found, snapshot=replace(found.snapshot, guests=(*guests, found.snapshot.guests[1])))
     assert code in codes(found)
     assert code not in codes(shared)
+
+
+@pytest.mark.parametrize("last", ["rcu_nocbs=4-N", "rcu_nocbs=all", "rcu_nocbs=0-N"])
+def test_the_kernel_reads_n_as_its_last_cpu(last):
+    assert "isolation-without-nocbs" not in codes(reading(top=booted(f"isolcpus=4-7 {last}", isolated="4-7")))
+
+
+def test_arguments_with_n_that_the_kernel_ignores_are_found():
+    assert "kernel-arguments-ignored" in codes(reading(top=booted("nohz_full=4-N")))
+
+
+@pytest.mark.parametrize("name", ["kswapd1", "kcompactd1"])
+def test_the_remedy_for_a_thread_of_a_node_keeps_it_on_the_node(name):
+    top, thread = booted("isolcpus=4-11", isolated="4-11", nohz_full="4-11"), kernel_thread(name, "0-15")
+    for found in findings(reading(top=top, processes=(thread,))):
+        if found.code in ("kthreads-on-isolated", "node-kthreads-off-node"):
+            assert [remedy.line for remedy in found.remedies] == ["taskset -pc 12-15 60"]
+
+
+def test_one_kernel_thread_is_no_plural():
+    texts = [each.message for each in findings(reading(processes=(kernel_thread("kswapd1", "0-15"),)))]
+    assert texts == ["1 kernel thread of a node's memory may run on CPUs of other nodes"]
+
+
+def test_huge_pages_of_guests_are_no_lack_of_memory():
+    top = host()
+    nodes = tuple(replace(node, hugepages=(HugePages(1 << 20, 480, 0),)) for node in top.nodes)
+    known = {"MemTotal": 1024 * GIB, "MemAvailable": 30 * GIB}
+    of_the_host = reading(HostSample(counters=known), top=replace(top, nodes=nodes))
+    assert "memory-low" not in codes(of_the_host)
+    scarce = {**known, "MemAvailable": 2 * GIB}
+    assert "memory-low" in codes(replace(of_the_host, samples=(HostSample(counters=scarce),)))
+
+
+def test_irqbalance_leaves_isolated_cpus_alone_by_default():
+    """irqbalance(1): without IRQBALANCE_BANNED_CPULIST it bans the CPUs of isolcpus and nohz_full."""
+    sample = HostSample(balancers=(Balancer(700, "--foreground", cpus("")),))
+    booted_alone = booted("isolcpus=4-5 nohz_full=6-7 rcu_nocbs=4-7", isolated="4-5", nohz_full="6-7")
+    assert "irqbalance-unbanned" not in codes(reading(sample, guests=[placed("4-7", "0-15")], top=booted_alone))
+    partition = reading(sample, top=booted("ro", isolated="4-5"))
+    assert "irqbalance-unbanned" in codes(partition)
+
+
+def test_an_nvme_queue_is_managed_where_the_kernel_does_not_tell():
+    """The drivers of NVMe disks leave the interrupts of their queues to the kernel: smp_affinity refuses a mask."""
+    queue, admin = (replace(irq(90, "5", {5: 30}, DISK), name=f"nvme0q{number}", managed=None) for number in (3, 0))
+    assert "irq-managed" in codes(reading(HostSample(irqs=(queue,)), guests=[placed()]))
+    assert "irq-on-guest-cpus" not in codes(reading(HostSample(irqs=(queue,)), guests=[placed()]))
+    assert "irq-on-guest-cpus" in codes(reading(HostSample(irqs=(admin,)), guests=[placed()]))
+
+
+def test_the_remedy_of_managed_interrupts_keeps_the_isolation():
+    queue, top = irq(40, "5", {5: 10}, managed=True), booted("isolcpus=4-7", isolated="4-7")
+    (found,) = (each for each in findings(reading(HostSample(irqs=(queue,)), top=top)) if each.code == "irq-managed")
+    assert [remedy.line for remedy in found.remedies] == ["isolcpus=managed_irq,domain,4-7"]
+
+
+@pytest.mark.parametrize(("runtime", "period"), [("1000000", "1000000"), ("1000000", None), ("-1", "1000000")])
+def test_a_limit_of_the_whole_period_throttles_nothing(runtime, period):
+    limited = realtime(runtime)
+    if period:
+        settings = {**limited.now.settings, "proc/sys/kernel/sched_rt_period_us": period}
+        limited = replace(limited, samples=(replace(limited.now, settings=settings),))
+    assert "rt-throttling" not in codes(limited)
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("/usr/bin/python3 -P /usr/bin/pinner serve --only agent", True),
+        ("/opt/venv/bin/python3.11 /opt/venv/bin/pinner serve", True),
+        ("python3 -m pinner serve", True),
+        ("sudo pinner serve", False),
+        ("/usr/bin/strace -f pinner serve", False),
+        ("vim pinner server.md", False),
+        ("/usr/bin/pinner serverless", False),
+    ],
+)
+def test_only_a_server_is_another_pinner(command, found):
+    other = replace(process(70, 0.0, "0-15"), command=command)
+    assert ("another-pinner" in codes(reading(processes=(other,)))) == found
+
+
+@pytest.mark.parametrize(("free", "found"), [(50 * GIB, False), (9 * GIB, True)])
+def test_a_large_file_system_has_room_below_five_per_cent(free, found):
+    storage = Storage("/var/lib/pinner", 2000 * GIB, free)
+    assert ("journal-disk-full" in codes(reading(HostSample(storage=(storage,))))) == found
+
+
+def test_the_kernel_takes_the_weight_of_the_remedy():
+    faulty = weighed(9000)
+    wide = replace(faulty.snapshot.guests[0], vcpus=faulty.snapshot.guests[0].vcpus * 8)
+    guests = (wide, *faulty.snapshot.guests[1:])
+    found = findings(replace(faulty, snapshot=replace(faulty.snapshot, guests=guests)))
+    (remedy,) = next(each.remedies for each in found if each.code == "guest-weights-differ")
+    assert remedy.line.endswith(" cpu_shares=10000")
