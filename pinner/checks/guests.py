@@ -228,8 +228,8 @@ CHECKS = (
         code="migration-on-guest-cpus",
         severity="warning",
         summary="migration threads crowd the CPUs of emulators or vCPUs",
-        why="each of up to eight threads copies memory at full speed, and the guest's own devices wait",
-        source="QEMU: docs/devel/migration (multifd)",
+        why="each of these threads copies memory at full speed, and the guest's own devices wait",
+        source="QEMU: qapi/migration.json (multifd-channels)",
         find=_migration,
     ),
     HostCheck(

@@ -206,7 +206,7 @@ def _nvme(reading: HostReading) -> Iterator[Found]:
         if 0 < count <= free < len(online):
             yield Found(
                 Subject("device", disk),
-                f"{disk} has {count} queues for {len(online)} CPUs, because isolcpus=managed_irq keeps {free} CPUs",
+                f"{disk} has {count} queues for {len(online)} CPUs, of which {free} are outside isolcpus=managed_irq",
                 (Evidence("queues", count), Evidence("CPUs", len(online)), Evidence("CPUs without isolation", free)),
                 (Remedy("<iothreads>2</iothreads>, pinned to housekeeping CPUs", "the domain XML", "guest restart"),),
             )
@@ -273,16 +273,16 @@ CHECKS = (
         code="node-kthreads-off-node",
         severity="warning",
         summary="kswapd or kcompactd of a node may run on other nodes",
-        why="they work on memory from afar, on CPUs of guests; before Linux 7.0, a change of a cpuset partition "
-        "overwrites their masks, and so does a CPU that comes online later",
-        source="Linux: Documentation/admin-guide/cgroup-v2.rst (cpuset.cpus.partition)",
+        why="they work on memory from afar, and take time of guests there; before Linux 7.0, a change of a cpuset "
+        "partition overwrites their masks, and so does a CPU that comes online later",
+        source="Linux: mm/vmscan.c (kswapd), mm/compaction.c (kcompactd)",
         find=_off_node,
     ),
     HostCheck(
         code="nvme-queues-cut",
         severity="warning",
         summary="an NVMe disk has as few queues as the host has CPUs without isolation",
-        why="isolcpus=managed_irq leaves the isolated CPUs no queues: all vCPUs share those of the housekeeping CPUs",
+        why="isolated CPUs have no queues of their own: vCPUs there share those of the housekeeping CPUs",
         source=f"{PARAMETERS} (isolcpus=managed_irq)",
         find=_nvme,
     ),

@@ -7,7 +7,8 @@ from pinner.model.check import Evidence, Found, HostCheck, Subject
 from pinner.model.reading import HostReading, SoftnetCpu, UdpSocket
 
 NET = "Linux: Documentation/admin-guide/sysctl/net.rst"
-SNMP = "Linux: Documentation/networking/snmp_counter.rst"
+SNMP = "Linux: Documentation/networking/snmp_counter.rst (TcpExtListenDrops)"
+BUFFER = "socket(7): SO_RCVBUF; Linux: include/uapi/linux/snmp.h (UDP_MIB_RCVBUFERRORS)"
 BACKLOG, BUDGET = "proc/sys/net/core/netdev_max_backlog", "proc/sys/net/core/netdev_budget"
 RMEM_MAX, SOMAXCONN = "proc/sys/net/core/rmem_max", "proc/sys/net/core/somaxconn"
 WANTED_RMEM = 26_214_400
@@ -179,7 +180,7 @@ CHECKS = (
         severity="critical",
         summary="UDP sockets of the host drop packets",
         why="the reader is slower than the sender, and its buffer is full: overlays, storage and clusters lose data",
-        source=SNMP,
+        source=BUFFER,
         find=_udp,
     ),
     HostCheck(
@@ -187,7 +188,7 @@ CHECKS = (
         severity="warning",
         summary="one UDP socket of the host drops packets",
         why="its program asks for a smaller buffer than it needs, or gets no CPU in time",
-        source=SNMP,
+        source=BUFFER,
         find=_sockets,
     ),
     HostCheck(

@@ -8,7 +8,7 @@ from pinner.model.guest import Guest, Vcpu
 from pinner.model.reading import HostReading, HostSample
 
 WARN_PERCENT, CRITICAL_PERCENT = 5.0, 10.0
-READY = "VMware KB 2002181 (CPU ready: 5 % needs attention, 10 % is a problem); Linux: sched-stats.rst"
+READY = "Linux: Documentation/scheduler/sched-stats.rst (/proc/<pid>/schedstat); VMware KB 2002181 (CPU ready)"
 
 
 def waiting(before: HostSample, now: HostSample, tid: int, seconds: float) -> float:
