@@ -59,6 +59,8 @@ def shape_options(to: Options) -> None:
 
 def show_shape_rooms(context: Context, arguments: Namespace) -> int:
     """Print the room of a host for guests of one shape."""
+    if arguments.huge_pages and not arguments.memory:
+        raise Invalid("--huge-pages", kib(arguments.huge_pages), "an option beside --memory, whose pages these are")
     shape = GuestShape(arguments.vcpus, arguments.memory, arguments.huge_pages)
     found = _capacity(context, arguments, shape)
     if context.json:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pinner import codec
 from pinner.cli.context import reason
+from pinner.model.cpuset import MAX_CPUS
 from pinner.model.errors import Invalid
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
@@ -35,16 +36,19 @@ def read_snapshot(file: Path) -> Snapshot:
 def _contradictions(topology: Topology) -> Iterator[str]:
     """What no machine can be: nothing that pinner writes is like this, but a file that was edited may be."""
     cpus, nodes = [cpu.id for cpu in topology.cpus], [node.id for node in topology.nodes]
+    for cpu in cpus:
+        if not 0 <= cpu < MAX_CPUS:
+            yield f"CPU {cpu} has no number from 0 to {MAX_CPUS - 1}"
     if not topology.online:
         yield "no CPU is online"
     for name, ids in (("CPU", cpus), ("node", nodes)):
         if twice := [id_ for id_, count in Counter(ids).items() if count > 1]:
             yield f"{name} {twice[0]} is listed twice"
-    for cpu in topology.cpus:
-        if cpu.node is not None and cpu.node not in nodes:
-            yield f"CPU {cpu.id} is on node {cpu.node}, which is not listed"
-        if cpu.l3 is not None and cpu.l3 >= len(topology.l3_domains):
-            yield f"CPU {cpu.id} is in level-3 domain {cpu.l3}, which is not listed"
+    for each in topology.cpus:
+        if each.node is not None and each.node not in nodes:
+            yield f"CPU {each.id} is on node {each.node}, which is not listed"
+        if each.l3 is not None and not 0 <= each.l3 < len(topology.l3_domains):
+            yield f"CPU {each.id} is in level-3 domain {each.l3}, which is not listed"
 
 
 def _invalid(file: Path, why: str) -> Invalid:

@@ -18,6 +18,7 @@ from pinner.model.whatif import MAX_MEMORY_KIB, GuestShape, NewGuests
 _NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([hdw])")
 _SIZE = re.compile(r"([0-9]{1,12})([KMGTkmgt])", re.ASCII)
+_GUESTS = re.compile(r"(?:([0-9]{1,8})x)?([0-9]{1,8})(?::(.*))?", re.ASCII)
 _KIB_SHIFTS = {"K": 0, "M": 10, "G": 20, "T": 30}
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
@@ -115,12 +116,14 @@ def node(text: str) -> int:
 
 def new_guests(text: str) -> NewGuests:
     """Guests that a question adds: [COUNTx]VCPUS[:MEMORY]."""
-    counted, _, size = text.partition(":")
-    count, _, number = counted.rpartition("x")
+    expected = f"{text!r} is not [COUNTx]VCPUS[:MEMORY], such as 3x8:16G"
+    if not (found := _GUESTS.fullmatch(text)):
+        raise argparse.ArgumentTypeError(expected)
+    count, number, size = found.groups()
     try:
-        return NewGuests(GuestShape(vcpus(number), memory(size) if size else 0), vcpus(count) if count else 1)
+        return NewGuests(GuestShape(vcpus(number), 0 if size is None else memory(size)), int(count or 1))
     except (argparse.ArgumentTypeError, Invalid) as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not [COUNTx]VCPUS[:MEMORY], such as 3x8:16G ({error})") from None
+        raise argparse.ArgumentTypeError(f"{expected} ({error})") from None
 
 
 def path(text: str) -> Path:

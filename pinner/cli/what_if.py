@@ -109,7 +109,7 @@ def show_what_if(context: Context, arguments: Namespace) -> int:
 def _scenario(arguments: Namespace, request: Request) -> Scenario:
     then = replace(
         request,
-        strategy=arguments.then_strategy or request.strategy,
+        strategy=request.strategy if arguments.then_strategy is None else arguments.then_strategy,
         weights={**request.weights, **dict(arguments.then_weight)},
     )
     return Scenario(

@@ -95,6 +95,9 @@ CONTRADICTIONS = {
     "CPU 0 is listed twice": lambda topology: topology["cpus"].append(topology["cpus"][0]),
     "node 1 is listed twice": lambda topology: topology["nodes"].append(topology["nodes"][1]),
     "CPU 0 is on node 99, which is not listed": lambda topology: topology["cpus"][0].update(node=99),
+    "CPU -1 has no number from 0 to 8191": lambda topology: topology["cpus"][0].update(id=-1),
+    "CPU 9000 has no number from 0 to 8191": lambda topology: topology["cpus"][0].update(id=9000),
+    "CPU 0 is in level-3 domain -1, which is not listed": lambda topology: topology["cpus"][0].update(l3=-1),
     "CPU 0 is in level-3 domain 99, which is not listed": lambda topology: topology["cpus"][0].update(l3=99),
 }
 
