@@ -68,7 +68,7 @@ def _pressure(reading: HostReading) -> Iterator[Found]:
 
 
 def _full(reading: HostReading) -> Iterator[Found]:
-    for storage in reading.now.storage:
+    for storage in (each for each in reading.now.storage if each.total_kib):
         percent = 100 * storage.free_kib / max(storage.total_kib, 1)
         if storage.free_kib < FULL_KIB or (percent < FULL_PERCENT and storage.free_kib < ROOMY_KIB):
             yield Found(

@@ -1,5 +1,6 @@
 """The counters of a captured machine: two samples in one file, because files of /proc show one moment only."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,10 @@ def samples(root: Path) -> SavedSamples | None:
         return None
     except OSError as error:
         raise Invalid("root", str(root / FILE), f"a file that can be read ({error.strerror})") from None
-    return codec.load(SavedSamples, text, field=str(root / FILE))
+    saved = codec.load(SavedSamples, text, field=str(root / FILE))
+    if len(saved.samples) > 1 and not 0 < saved.seconds < math.inf:
+        raise Invalid(f"{root / FILE}.seconds", saved.seconds, "a number of seconds above 0")
+    return saved
 
 
 def captured_reading(root: Path, snapshot: Snapshot) -> HostReading:

@@ -101,9 +101,12 @@ def test_only_a_server_is_another_pinner(command, found):
     assert ("another-pinner" in codes(reading(processes=(other,)))) == found
 
 
-@pytest.mark.parametrize(("free", "found"), [(50 * GIB, False), (9 * GIB, True)])
-def test_a_large_file_system_has_room_below_five_per_cent(free, found):
-    storage = Storage("/var/lib/pinner", 2000 * GIB, free)
+@pytest.mark.parametrize(
+    ("total", "free", "found"), [(2000 * GIB, 50 * GIB, False), (2000 * GIB, 9 * GIB, True), (0, 0, False)]
+)
+def test_a_file_system_has_room_by_its_size_and_its_gigabytes(total, free, found):
+    """One that does not tell its size, as some network file systems, is not known to be full."""
+    storage = Storage("/var/lib/pinner", total, free)
     assert ("journal-disk-full" in codes(reading(HostSample(storage=(storage,))))) == found
 
 

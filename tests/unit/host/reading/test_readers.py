@@ -216,6 +216,14 @@ def test_samples_that_were_damaged_are_refused(tmp_path):
         captured.captured_reading(tmp_path, snapshot(host()))
 
 
+@pytest.mark.parametrize("seconds", ["0", "-1", "1e400"])
+def test_two_samples_are_some_time_apart(tmp_path, seconds):
+    ((name, data),) = captured.as_file(saved(HostSample(), HostSample())).items()
+    write_all(tmp_path, {str(name): data.decode().replace('"seconds":2.0', f'"seconds":{seconds}')})
+    with pytest.raises(Invalid, match=r"counters\.json.*a number of seconds above 0"):
+        captured.captured_reading(tmp_path, snapshot(host()))
+
+
 def test_scrubbed_samples_name_no_tap_and_no_address():
     sample = HostSample(
         nics=(nic(), nic("tap-secret", "")),
