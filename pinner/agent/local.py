@@ -21,7 +21,7 @@ from pinner.apply.steps.metadata import keeps_pins
 from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
 from pinner.model.blame import Blame
 from pinner.model.drift import Drift
-from pinner.model.errors import NotFound, NotPermitted, RunConflict, StoreUnavailable
+from pinner.model.errors import NoMeasures, NotFound, NotPermitted, RunConflict, StoreUnavailable
 from pinner.model.event import HostEvent
 from pinner.model.guest import Guest
 from pinner.model.health import AgentHealth, Check
@@ -56,8 +56,8 @@ Histories = Callable[[datetime, datetime, int, str], tuple[History, ...]]
 
 
 def no_history(begin: datetime, end: datetime, step: int, subject: str) -> NoReturn:  # noqa: ARG001
-    """Raises NotFound: nothing is measured."""
-    raise NotFound("measures", "of this host: `pinner serve` keeps them, unless [agent] keep_measures is false")
+    """Raises NoMeasures: nothing is measured."""
+    raise NoMeasures
 
 
 Tracer = Callable[[Guest, tuple[Guest, ...], float], Blame]

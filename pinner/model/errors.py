@@ -63,6 +63,14 @@ class NoPolicy(NotFound):
         PinnerError.__init__(self, f"host {host} has no policy", kind="policy of host", name=host, known=[])
 
 
+class NoMeasures(NotFound):
+    """The host keeps no measures."""
+
+    def __init__(self) -> None:
+        why = "this host keeps no measures: `pinner serve` keeps them, unless [agent] keep_measures is false"
+        PinnerError.__init__(self, why, kind="measures", name="", known=[])
+
+
 class NoFit(PinnerError):
     """The host has too few CPUs: ``asked`` is the requested number, ``free`` the free number, ``why`` the reason."""
 
