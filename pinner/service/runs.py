@@ -7,15 +7,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from pinner.agent.protocol import Agent, Progress
+from pinner.agent.protocol import Progress
 from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import (
     NOTHING_CHANGED,
     Blocked,
     HostBusy,
-    NotFound,
     PinnerError,
     RunConflict,
     StoreUnavailable,
@@ -27,19 +26,15 @@ from pinner.model.policy import Expected, Policy
 from pinner.service.audit_heads import AuditHeads
 from pinner.service.hosts import Hosts
 from pinner.service.policies import HostPolicies, revision
+from pinner.service.run_copier import RunCopier
 from pinner.service.run_execution import AgentCall, RunExecution
 from pinner.service.run_follower import RunFollower
-from pinner.service.run_recorder import RunRecorder
 from pinner.store.repositories import Store
 
 LOG = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.2
 """Seconds between two readings of a run that another process carries out."""
-
-BEGIN_GRACE = timedelta(seconds=5)
-"""The age at which a run that the agent does not know is closed. Only a courtesy to a process that is about to begin
-it: the agent refuses the begin of a closed run, so the answer is true whatever the clock says."""
 
 END_SECONDS = 5.0
 """How long a run waits until the end of the run before it is stored. Only a slow database or agent takes so long."""
@@ -70,19 +65,17 @@ class RunManager:
         self._audit = store.audit
         self._now = now
         self._new_id = new_id
-        self._changed = changed
+        self._copier = RunCopier(hosts, heads, store.runs, now, changed)
         self._workers = ThreadPoolExecutor(MAX_RUNS, thread_name_prefix="run")
-        self._recorders: dict[str, RunRecorder] = {}
-        """By run id: the recorders of the runs that this process carries out."""
         self._ends: dict[str, Future[None]] = {}
-        """By run id, of the same runs: done when the end is stored."""
+        """By run id, of the runs that this process carries out: done when the end is stored."""
         self._progressed = threading.Condition()
 
     def catch_up(self) -> None:
         """Store the outcome of each run whose process died before it stored the end. Call it once, at the start."""
         try:
             for run in self._runs.running():
-                self._updated(run)
+                self._copier.updated(run)
         except StoreUnavailable as error:
             LOG.warning("runs that a dead process left open are not checked now: %s", error)
 
@@ -149,14 +142,14 @@ class RunManager:
 
     def get(self, run_id: str) -> Run:
         """A run as it is now. Raises NotFound."""
-        return self._updated(self._runs.get(run_id))
+        return self._copier.updated(self._runs.get(run_id))
 
     def list(self, host: str | None, part: PageRequest, *, state: RunState | None) -> Page[Run]:
         """See Service.runs."""
         if host is not None:
             self._hosts.require(host)
         page = self._runs.list(host, part, state=state)
-        return Page(tuple(self._updated(run) for run in page.items), page.next)
+        return Page(tuple(self._copier.updated(run) for run in page.items), page.next)
 
     def entries(self, run_id: str) -> tuple[Entry, ...]:
         """See Service.entries."""
@@ -199,13 +192,12 @@ class RunManager:
     def _start(self, run: Run, caller: Caller, call: AgentCall, policy: Expected = None) -> tuple[Run, "Future[None]"]:
         """Carry out the run in a worker thread; returns when the agent has begun. Raises the agent's refusal."""
         agent = self._hosts.agent(run.host)
-        recorder = RunRecorder(run, caller.request_id, self._runs, self._now, self._changed)
         # A reader of the stored run must know it as one of this process, or it closes the run in the agent's journal.
-        self._recorders[run.id] = recorder
+        recorder = self._copier.own(run, caller.request_id)
         try:
             recorder.open(policy)
         except Exception:
-            del self._recorders[run.id]
+            self._copier.forget(run.id)
             raise
         execution = RunExecution(
             run,
@@ -223,7 +215,8 @@ class RunManager:
         return self._runs.get(run.id), done
 
     def _forget(self, run: str) -> None:
-        del self._recorders[run], self._ends[run]
+        self._copier.forget(run)
+        del self._ends[run]
 
     def _in_order(self, run: Run, call: AgentCall, progress: Progress) -> Run:
         """Call the agent when the end of each earlier run of the host is stored.
@@ -244,7 +237,7 @@ class RunManager:
     def _await_end(self, run: Run) -> bool:
         """Wait until the end of the run is stored; False if the agent has not begun the run, or does not say so."""
         if (end := self._ends.get(run.id)) is None:
-            self._copied(run)
+            self._copier.copied(run)
             return self._has_begun(run)
         try:
             has_ended = self._hosts.agent(run.host).run(run.id).ended_at is not None
@@ -266,42 +259,3 @@ class RunManager:
     def _notify(self) -> None:
         with self._progressed:
             self._progressed.notify_all()
-
-    def _updated(self, run: Run) -> Run:
-        """The run as it is now, for a reader: as it is stored where its news cannot be stored now."""
-        try:
-            return self._copied(run)
-        except StoreUnavailable as error:  # a database may be readable while it cannot be written
-            LOG.warning("the progress of run %s is not stored yet: %s", run.id, error)
-            return run
-
-    def _copied(self, run: Run) -> Run:
-        """The run, once its news are stored: the agent's journal has the end of a run whose process has died. Raises
-        StoreUnavailable."""
-        if run.state != "running" or run.host not in self._hosts.names():
-            return run
-        if recorder := self._recorders.get(run.id):
-            # Progress is collected for one write, and the next change may take long.
-            recorder.flush_for_reader()
-            return run
-        agent = self._hosts.agent(run.host)
-        recorder = RunRecorder(run, "", self._runs, self._now, self._changed)
-        try:
-            if (journaled := self._journaled(agent, run)).ended_at is None:
-                return run
-            entries = agent.entries(run.undoes or run.id)
-            also = recorder.undone_later_runs(agent.run)
-        except PinnerError as error:  # whatever one agent answers, all other runs are shown
-            LOG.warning("the agent cannot report the state of run %s now: %s", run.id, error)
-            return run
-        recorder.close(journaled, entries, self._heads.exchange(run.host), also)
-        return self._runs.get(run.id)
-
-    def _journaled(self, agent: Agent, run: Run) -> Run:
-        """The run as the agent's journal has it. A run that the agent has not begun is closed there, so that no call
-        that is still on its way begins it."""
-        try:
-            return agent.run(run.id)
-        except NotFound:
-            is_young = abs(self._now() - run.started_at) < BEGIN_GRACE
-            return run if is_young else agent.close_run(run)

@@ -31,7 +31,7 @@ from pinner.model.page import PageRequest
 from pinner.model.request import Request
 from pinner.service.compose import compose
 from pinner.service.protocol import Service
-from pinner.service.runs import BEGIN_GRACE
+from pinner.service.run_copier import BEGIN_GRACE
 from pinner.store.runs import Runs
 
 ANN = Caller("ann", "10.0.0.1", "req-1")
@@ -71,7 +71,7 @@ def plan(store):
 
 def wait_through(service, run):
     """Wait until this process has ended the run, whatever its state."""
-    while run.id in service._runs._recorders:
+    while run.id in service._runs._ends:
         time.sleep(0.01)
 
 

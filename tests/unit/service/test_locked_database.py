@@ -41,7 +41,7 @@ def test_runs_are_listed_while_their_progress_cannot_be_stored(tmp_path, monkeyp
         starting = threading.Thread(target=lambda: service.apply(plan.id, False, caller))
         starting.start()
         try:
-            while not (recorders := service._runs._recorders):
+            while not (recorders := service._runs._copier._recorders):
                 time.sleep(0.01)
             ((run, recorder),) = recorders.items()
             with locked(tmp_path / "pinner.sqlite"), ThreadPoolExecutor(READERS) as readers:

@@ -57,7 +57,7 @@ def plan(store):
 
 
 def wait_through(service, run):
-    while run.id in service._runs._recorders:
+    while run.id in service._runs._ends:
         time.sleep(0.01)
 
 
