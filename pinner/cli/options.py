@@ -88,7 +88,9 @@ def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool =
             help="strategy of the plan, see `pinner strategy list` (default: shared-pool, the best in measurements)",
         )
     _target_options(group)
+    _exclusion_options(group)
     _cpu_options(group)
+    _placement_options(group)
     if not for_policy:
         group.add_argument(
             "--rebalance",
@@ -101,7 +103,7 @@ def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool =
 
 
 def _target_options(group: Options) -> None:
-    """The options that select guests and processes, or exclude them."""
+    """The options that select guests and processes."""
     group.add_argument(
         "--guest",
         metavar="GUEST",
@@ -122,6 +124,10 @@ def _target_options(group: Options) -> None:
         dest="processes",
         help="also move this process (name or pid), even if it is idle or restricted by its owner; may be repeated",
     )
+
+
+def _exclusion_options(group: Options) -> None:
+    """The options that exclude guests and processes, or include what is excluded by default."""
     group.add_argument(
         "--exclude-guest",
         metavar="GUEST",
@@ -146,7 +152,7 @@ def _target_options(group: Options) -> None:
 
 
 def _cpu_options(group: Options) -> None:
-    """The options that say how a plan uses CPUs."""
+    """The options that say which CPUs each role gets."""
     group.add_argument(
         "--housekeeping", metavar="CPUS", help="CPU list for busy host processes, such as 0-3, or auto (default)"
     )
@@ -166,6 +172,10 @@ def _cpu_options(group: Options) -> None:
         type=percent,
         help=f"a process above PERCENT per cent of one CPU is busy (default: {BUSY_THRESHOLD})",
     )
+
+
+def _placement_options(group: Options) -> None:
+    """The options that say how a plan chooses among the CPUs for guests."""
     group.add_argument(
         "--weight",
         metavar="TERM=NUMBER",
