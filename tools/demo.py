@@ -6,33 +6,40 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import demo_environment as environment
+import demo_masks as masks
 import httpx
 from demo_environment import say
+from demo_figures import Window, table, verdict
+from demo_guest import LinuxGuest, linux_guest
+from demo_linux import NoLinux
+from demo_traffic import NoTraffic, Traffic, traffic
 
 SPAN_SECONDS = 8
-"""The time over which run delay is measured, before and after the apply."""
+"""The time over which drops, pings and run delay are measured, before and after the apply."""
 STRATEGIES = ("shared-pool", "numa-local", "isolated")
 
-Threads = dict[str, dict[int, Any]]
+Threads = dict[tuple[str, str], dict[int, Any]]
 """The threads of each guest and role, by thread id, as pinner's inventory shows them."""
 
 
 class Demo:
     """The steps of the demo: each one calls the REST API, or the CLI against the same server."""
 
-    def __init__(self, url: str, guests: tuple[str, ...], daemon: int) -> None:
+    def __init__(self, url: str, guests: tuple[str, ...], daemon: int, linux: LinuxGuest, traffic: Traffic) -> None:
         self.url = url
         transport = httpx.HTTPTransport(uds=url.removeprefix("unix:"))
         self.http = httpx.Client(transport=transport, base_url="http://localhost", timeout=60)
-        self.guests = guests
+        self.guests = (linux.name, *guests)
         self.daemon = daemon
+        self.linux = linux
+        self.traffic = traffic
         self.host = self.get("/v1/hosts")["items"][0]
 
     def get(self, path: str, **query: object) -> Any:
@@ -67,44 +74,30 @@ class Demo:
         found: Threads = {}
         for guest in self.own_guests():
             emulator = [*guest["emulator"]["threads"], *guest["vhost_threads"]]
-            found[f"{guest['name']} emulator"] = {thread["tid"]: thread for thread in emulator}
+            found[guest["name"], "emulator"] = {thread["tid"]: thread for thread in emulator}
             for kind in ("vcpu", "iothread"):
                 for part in guest[f"{kind}s"]:
-                    found[f"{guest['name']} {kind} {part['id']}"] = {part["thread"]["tid"]: part["thread"]}
+                    found[guest["name"], f"{kind} {part['id']}"] = {part["thread"]["tid"]: part["thread"]}
         return found
 
-    def masks(self, pids: list[int]) -> dict[int, str]:
-        """Cpus_allowed_list of every thread, by thread id, read from /proc."""
-        found = {}
-        for pid in pids:
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                lines = (task / "status").read_text().splitlines()
-                found[int(task.name)] = next(line.split()[1] for line in lines if line.startswith("Cpus_allowed_list"))
-        return found
-
-    def measure(self) -> dict[str, float]:
-        """By role, the milliseconds per second that its threads were ready to run and waited for a CPU."""
+    def measure(self) -> Window:
+        """Drops, pings and run delays, in a window of SPAN_SECONDS."""
+        received = self.linux.received()
         first, began = self.threads(), time.monotonic()
-        drops = self._drops()
+        self.traffic.begin(SPAN_SECONDS)
         print(f"   measuring for {SPAN_SECONDS} s ", end="", flush=True)
         for _ in range(SPAN_SECONDS):
             time.sleep(1)
             print(".", end="", flush=True)
         print()
+        load = self.traffic.load()
         second, span = self.threads(), time.monotonic() - began
         delays = {
             role: sum(t["delay_ns"] - first[role][tid]["delay_ns"] for tid, t in threads.items() if tid in first[role])
             for role, threads in second.items()
         }
-        waited = {role: delay / 1e6 / span for role, delay in delays.items()}
-        return waited | {name: count - drops[name] for name, count in self._drops().items()}
-
-    def _drops(self) -> dict[str, float]:
-        return {
-            f"{guest['name']} tap {tap['name']} drops": tap["rx_drops"] + tap["tx_drops"]
-            for guest in self.own_guests()
-            for tap in guest["taps"]
-        }
+        delays_ms = {role: delay / 1e6 / span for role, delay in delays.items()}
+        return Window(load, self.linux.received() - received, delays_ms)
 
     def undo(self) -> None:
         """Roll back every applied run, including runs of the user and runs that Ctrl-C interrupted."""
@@ -121,20 +114,25 @@ class Demo:
         self.cli("inventory", "--sample-seconds", "2")
         say("Comparison of the three strategies, planned from one snapshot")
         self.cli("compare", "--sample-seconds", "2", *self._scope())
-        say("Before: the time that the guests' threads wait for a CPU")
+        say("Before: dropped packets, pings, and the time that the guests' threads wait for a CPU")
         before = self.measure()
-        pids = [guest["pid"] for guest in self.own_guests()] + [self.daemon]
-        masks = self.masks(pids)
+        owners = {guest["pid"]: f"{guest['name']} emulator" for guest in self.own_guests()}
+        owners[self.daemon] = f"process {self.daemon}"
+        before_masks = masks.read(owners)
 
         say("Plan and apply shared-pool over REST, while the guests run")
         request = {"strategy": "shared-pool", "guests": self.guests, "with_processes": True, "sample_seconds": 2}
         plan = self.post(f"/v1/hosts/{self.host}/plans", **request)
         self.cli("topology", "--plan", plan["id"])
         run = self.apply(plan)
-        self.kernel_agrees(plan, pids)
+        roles = {tid: " ".join(role) for role, threads in self.threads().items() for tid in threads}
+        masks.as_planned(plan, owners, roles)
 
         say("After: the same measurement, for the same time")
-        self.compare(before, self.measure())
+        after = self.measure()
+        said = textwrap.fill(verdict(before, after), 110, initial_indent="   ", subsequent_indent="   ")
+        print(*table(before, after), "", said, sep="\n")
+        print("   One window of time before and one after cannot tell the plan's part from other changes of the load.")
 
         say("The audit trail")
         self.cli("audit", "list", "--limit", "12")
@@ -143,7 +141,7 @@ class Demo:
         say("Rollback: every thread gets its previous mask again")
         # Status 1 if a busy process of this machine has ended since; the masks of the other threads are checked.
         self.cli("rollback", run, "--yes", statuses=(0, 1))
-        self.kernel_undone(masks, self.masks(pids))
+        masks.as_before(before_masks, masks.read(owners))
 
     def _scope(self) -> list[str]:
         return ["--with-processes", *(word for guest in self.guests for word in ("--guest", guest))]
@@ -175,49 +173,6 @@ class Demo:
             name = f"{target['name']} {target['kind']}{part}"
             print(f"   {progress['done']:2}/{progress['total']} {name}: {what} {entry['state']}")
 
-    def kernel_agrees(self, plan: Any, pids: list[int]) -> None:
-        """Compare the masks in /proc with the plan, thread by thread."""
-        say("Check in the kernel (Cpus_allowed_list of every thread in /proc)")
-        roles = {tid: role for role, threads in self.threads().items() for tid in threads}
-        wanted = {self._role(want["target"]): want["cpus"] for want in plan["wanted"]}
-        wrong = 0
-        for tid, mask in self.masks(pids).items():
-            role = roles.get(tid, f"process {self.daemon}")
-            wrong += mask != wanted[role]
-            print(
-                f"   thread {tid:>7}  {role:<28} {mask:<8} {'as planned' if mask == wanted[role] else 'NOT AS PLANNED'}"
-            )
-        if wrong:
-            raise SystemExit(f"{wrong} threads are not as planned")
-
-    @staticmethod
-    def _role(target: Any) -> str:
-        match target["kind"]:
-            case "process":
-                return f"process {target['owner']}"
-            case "emulator" | "vhost":
-                return f"{target['name']} emulator"
-            case kind:
-                return f"{target['name']} {kind} {target['part']}"
-
-    def compare(self, before: dict[str, float], after: dict[str, float]) -> None:
-        """Print both measurements."""
-        print(f"   {'ms of waiting in each second':<44}{'before':>9}{'after':>9}")
-        for role, value in before.items():
-            print(f"   {role:<44}{value:9.2f}{after[role]:9.2f}")
-        waits = [role for role in before if "tap" not in role]
-        sums = [sum(values[role] for role in waits) for values in (before, after)]
-        print(f"   {'all threads of the guests':<44}{sums[0]:9.2f}{sums[1]:9.2f}")
-
-    @staticmethod
-    def kernel_undone(before: dict[int, str], after: dict[int, str]) -> None:
-        """Compare the masks in /proc with those before the apply."""
-        same = sum(after[tid] == mask for tid, mask in before.items() if tid in after)
-        gone = len(before.keys() - after.keys())
-        print(f"   kernel: {same} of {len(before)} threads have their previous mask ({gone} threads have ended)")
-        if same + gone != len(before):
-            raise SystemExit("the rollback was not exact")
-
 
 @contextmanager
 def interruptible() -> Iterator[None]:
@@ -233,6 +188,8 @@ def interruptible() -> Iterator[None]:
     except KeyboardInterrupt:
         print("\ninterrupted: everything was undone", flush=True)
         raise SystemExit(130) from None
+    except (NoLinux, NoTraffic) as error:
+        raise SystemExit(f"the demo cannot run: {error}") from None
 
 
 def run_demo(ready: int | None) -> None:
@@ -242,10 +199,12 @@ def run_demo(ready: int | None) -> None:
         say("Setup")
         folder = stack.enter_context(environment.scratch())
         uri = stack.enter_context(environment.any_libvirtd(folder))
+        linux = stack.enter_context(linux_guest(uri, folder))
         guests = stack.enter_context(environment.guests(uri, folder))
-        daemon = stack.enter_context(environment.busy_daemon())
         url = stack.enter_context(environment.service(folder, uri))
-        demo = Demo(url, guests, daemon)
+        packets = stack.enter_context(traffic(linux.tap))
+        daemon = stack.enter_context(environment.busy_daemon())
+        demo = Demo(url, guests, daemon, linux, packets)
         stack.callback(demo.undo)
         demo.run()
         print(f"\n   the demo took {time.monotonic() - began:.0f} s")

@@ -41,14 +41,14 @@ That is a few per cent of a CPU, similar to a guest that forwards packets.
 """
 
 DAEMON = """
-import hashlib, threading
+import hashlib, sys, threading
 block = bytes(1 << 20)  # large enough for hashlib to let the other threads run meanwhile
 def work():
     while True:
         hashlib.sha256(block).digest()
 for _ in range(4):
     threading.Thread(target=work, daemon=True).start()
-threading.Event().wait()
+sys.stdin.read()  # until the demo ends, also where it is killed
 """
 
 
@@ -123,13 +123,16 @@ def ended(process: subprocess.Popen[str], seconds: float = 20) -> Iterator[subpr
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        for pipe in filter(None, (process.stdin, process.stdout)):
+            with suppress(OSError):
+                pipe.close()
 
 
 @contextmanager
 def busy_daemon() -> Iterator[int]:
     """A host daemon of four busy threads; its process id."""
     command = [sys.executable, "-c", DAEMON]
-    with ended(subprocess.Popen(command, text=True, start_new_session=True)) as process:
+    with ended(subprocess.Popen(command, text=True, start_new_session=True, stdin=subprocess.PIPE)) as process:
         print(f"busy daemon: process {process.pid}, 4 threads that compute hashes all the time", flush=True)
         yield process.pid
 
@@ -150,7 +153,7 @@ def _serving(folder: Path, uri: str, account: Account) -> Iterator[str]:
     with log.open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, text=True, start_new_session=True)
     with ended(process):
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not (found := re.search(r"serves host \S+ at (unix:\S+)", log.read_text())):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(f"pinner serve did not start:\n{log.read_text()}")

@@ -1,0 +1,59 @@
+"""The affinity of threads as the kernel shows it in /proc, compared with a plan and with an earlier reading."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from demo_environment import say
+
+Masks = dict[int, str]
+"""Cpus_allowed_list of every thread, by thread id."""
+
+
+def read(pids: Iterable[int]) -> Masks:
+    """The masks of all threads of these processes."""
+    found = {}
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):  # QEMU's worker threads come and go
+                lines = (task / "status").read_text().splitlines()
+                found[int(task.name)] = next(line.split()[1] for line in lines if line.startswith("Cpus_allowed_list"))
+    return found
+
+
+def as_planned(plan: Any, owners: dict[int, str], roles: dict[int, str]) -> None:
+    """Print every thread with its mask; end the demo where one is not as the plan says.
+
+    ``owners`` has the role of each process. A thread that is not in ``roles`` has the role of its process.
+    """
+    say("Check in the kernel (Cpus_allowed_list of every thread in /proc)")
+    wanted = {_role(want["target"]): want["cpus"] for want in plan["wanted"]}
+    wrong = 0
+    for pid, owner in owners.items():
+        for tid, mask in read([pid]).items():
+            role = roles.get(tid, owner)
+            word = "as planned" if mask == wanted[role] else "NOT AS PLANNED"
+            wrong += mask != wanted[role]
+            print(f"   thread {tid:>7}  {role:<28} {mask:<8} {word}")
+    if wrong:
+        raise SystemExit(f"{wrong} threads are not as planned")
+
+
+def _role(target: Any) -> str:
+    match target["kind"]:
+        case "process":
+            return f"process {target['owner']}"
+        case "emulator" | "vhost":
+            return f"{target['name']} emulator"
+        case kind:
+            return f"{target['name']} {kind} {target['part']}"
+
+
+def as_before(before: Masks, after: Masks) -> None:
+    """Print how many threads have their previous mask; end the demo where one has another."""
+    same = sum(after[tid] == mask for tid, mask in before.items() if tid in after)
+    gone = len(before.keys() - after.keys())
+    print(f"   kernel: {same} of {len(before)} threads have their previous mask ({gone} threads have ended)")
+    if same + gone != len(before):
+        raise SystemExit("the rollback was not exact")
