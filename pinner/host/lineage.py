@@ -12,8 +12,10 @@ one if it started after that one got its mask, and one of these facts holds:
 - it is an orphan in the process's session: a process that leads no session, and whose parent is in another one, has
   lost the parent that started it.
 
-By the last four facts it does not count if its present parent, which is no descendant, has the same mask: then it may
-have inherited the mask from that parent.
+By a process group, a service or an orphan's session it does not count if its present parent, which is no descendant,
+has the same mask: then it may have inherited the mask from that parent. By the addresses of the program the same holds,
+unless that parent has other addresses. Then the parent has adopted the process, and has not forked it; also if pinner
+has given the parent the same mask later.
 """
 
 import os
@@ -111,12 +113,20 @@ def descendants(
         parent = relatives.get(each.parent)
         return each.pid != each.session and (parent is None or parent.session != each.session)
 
+    def is_adopted_fork(each: Relative) -> bool:
+        parent = relatives.get(each.parent)
+        return is_fork(each) and parent is not None and parent.layout not in ("", each.layout)
+
+    def is_fork(each: Relative) -> bool:
+        return lineage.layout != "" and each.layout == lineage.layout
+
     def descends(each: Relative) -> bool:
-        if each.parent in living:
+        # Only descendants of its leader are in a session.
+        if each.parent in living or each.session in kin or is_adopted_fork(each):
             return True
         shows = (
-            not kin.isdisjoint((each.group, each.session))
-            or (lineage.layout != "" and each.layout == lineage.layout)
+            each.group in kin
+            or is_fork(each)
             or (lineage.service != "" and service(each.pid) == lineage.service)
             or (lineage.session != 0 and each.session == lineage.session and is_orphan(each))
         )

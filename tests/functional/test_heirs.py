@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert
 from support.kernel import allowed, started
+from support.policy_host import wait_until
 from support.real_guests import FIRST, ONLINE, SECOND, apply, change, daemon, plan_of, rollback
 from support.values import NOON, make_run
 
@@ -204,6 +205,47 @@ def test_the_tasksets_of_others_stay(live, journal, placed):
         for process in (before, after):
             process.kill()
             process.wait()
+
+
+ADOPTING = """
+import ctypes, os, sys, time
+PR_SET_CHILD_SUBREAPER = 36
+ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+if os.fork() == 0:
+    os.execv(sys.executable, [sys.executable, "-c", sys.argv[1]])
+time.sleep(60)
+"""
+
+
+@pytest.mark.fault(59)
+@pytest.mark.parametrize("order", [("run-1", "run-2"), ("run-2", "run-1"), ("run-1", ""), ("",)])
+def test_a_child_whose_new_parent_is_placed_later_gets_its_mask_back(live, journal, order):
+    """A process that adopts orphans, as systemd does, is placed on the same CPU after the child was forked."""
+    command = [sys.executable, "-c", ADOPTING, FORKS]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True) as adopting:
+        pids = [adopting.pid]
+        try:
+            pids.append(int(adopting.stdout.readline()))
+            apply(plan_of(live, [change(live, daemon(pids[1]), FIRST)]), live, journal)
+            time.sleep(0.02)
+            adopting.stdin.write("daemon\n")
+            adopting.stdin.flush()
+            pids.append(int(adopting.stdout.readline()))
+            wait_until(lambda: parent(pids[2]) == adopting.pid, 10)
+            apply(plan_of(live, [change(live, daemon(adopting.pid), FIRST)]), live, journal, run="run-2")
+            assert {allowed(pid) for pid in pids} == {str(FIRST)}
+            for number, undoes in enumerate(order):
+                run = make_run(f"back-{number}", kind="rollback", undoes=undoes, plan="plan-1" if undoes else "")
+                assert executor.rollback(run, live, journal, lambda: NOON, lambda *_: None).state == "rolled_back"
+            assert {allowed(pid) for pid in pids} == {str(ALL)}
+        finally:
+            for pid in reversed(pids):
+                os.kill(pid, 9)
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_a_process_that_forks_all_the_time_leaves_no_child_behind(live, journal):

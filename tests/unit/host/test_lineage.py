@@ -66,6 +66,21 @@ def test_a_process_that_may_have_its_mask_from_another_parent_is_none():
     assert found(parent, relative(20, 5, layout="a b c"), relative(21, 5), services={21: "/x.service"}) == ()
 
 
+def test_an_orphan_is_found_although_the_process_that_adopted_it_has_the_same_mask():
+    """pinner has given that process the mask later."""
+    adopts = relative(5, started=60, layout="d e f")
+    fork, of_session = relative(20, 5, layout="a b c"), relative(21, 5, group=10, session=10)
+    assert found(adopts, fork, of_session) == (20, 21)
+    assert found(adopts, fork, of_session, placed=None) == (20, 21)
+    of_group = relative(22, 5, group=10)
+    assert found(adopts, of_group) == (), "a shell makes one group of the processes of a pipe"
+
+
+def test_a_worker_of_the_same_program_may_have_its_mask_from_the_process_that_forked_it():
+    first = relative(5, started=40, layout="a b c")
+    assert found(first, relative(20, 5, layout="a b c")) == ()
+
+
 def test_the_children_of_a_process_that_has_ended_are_found_by_its_session():
     assert found(relative(20, group=10, session=10), relative(21, 20), placed=None) == (20, 21)
 
