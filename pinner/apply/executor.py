@@ -100,13 +100,20 @@ def _roll_all_back(run: Run, host: Host, journal: Journal, now: Callable[[], dat
 
 @contextmanager
 def _refusing(run: Run, journal: Journal, now: Callable[[], datetime]) -> Iterator[None]:
-    """End the run as ``failed`` where the block raises."""
+    """End the run as ``failed`` where the block, which does not change the host, raises.
+
+    Where the journal can neither be read nor written, or already has entries of the run, a recovery ends the run.
+    """
     try:
         yield
-    except StoreUnavailable:
-        raise
     except BaseException as error:
-        journal.end(replace(run, state="failed", error=words(error), ended_at=now()))
+        failed = replace(run, state="failed", error=words(error), ended_at=now())
+        if not isinstance(error, StoreUnavailable):
+            journal.end(failed)
+            raise
+        with suppress(StoreUnavailable):
+            if not journal.entries(run.id):
+                journal.end(failed)
         raise
 
 

@@ -8,8 +8,10 @@ from support.values import MEMBER, NOON, cpus, isolated, make_run
 
 from pinner.apply import executor, recover
 from pinner.model.change import StateChange, Target
-from pinner.model.errors import ApplyFailed, HostBusy, RunConflict
+from pinner.model.errors import ApplyFailed, HostBusy, RunConflict, StoreUnavailable
 from pinner.model.journal import Run
+from pinner.store import tables
+from pinner.store.engine import writing
 
 SCOPE = Target("partition", "machine.slice/g1.scope", None, "g1.scope")
 
@@ -67,6 +69,24 @@ def test_it_can_be_repeated_and_then_has_nothing_to_do(host, journal):
     host.writes.clear()
     assert rollback_all(host, journal, "again").state == "rolled_back"
     assert (host.writes, journal.entries("again")) == ([], ())
+
+
+@pytest.mark.fault(58)
+@pytest.mark.parametrize("undoes", ["", "r1"])
+def test_a_rollback_that_cannot_read_the_changes_keeps_no_other_run_from_its_rollback(host, journal, undoes):
+    """A damaged row: the rollback is refused before it changes the host, and is not under way any more."""
+    apply(host, journal, "r1", host.change(daemon(300), "0"))
+    apply(host, journal, "r2", host.change(vcpu(0), "4"))
+    before = host.kernel()
+    with writing(journal._engine) as connection:
+        connection.execute(tables.entries.update().filter_by(run="r1").values(change='{"kind":'))
+    for name in ("first", "second"):
+        with pytest.raises(StoreUnavailable, match="a stored value is damaged"):
+            rollback(host, journal, undoes, name)
+    assert host.kernel() == before
+    assert journal.interrupted() is None
+    assert rollback(host, journal, "r2").state == "rolled_back"
+    assert host.kernel()[next(iter(host.threads[vcpu(0)])).tid] == "0-7"
 
 
 def test_a_thread_that_another_program_moved_is_named_and_kept(host, journal):
