@@ -13,6 +13,7 @@ from pinner.owners import require_own
 OPTION = "[agent] state_dir"
 PID_FILE = "serve.pid"
 """The file in a locked folder with the id of the process that has locked it."""
+_NO_LINK = "a folder, not a link to another place"
 _RETRY_SECONDS = 0.05
 
 
@@ -45,6 +46,8 @@ def lock_api(state: Path, *, wait_seconds: float = 0.0) -> int | None:
 
 def _locked(folder: Path, wait_seconds: float) -> int:
     """The descriptor of the locked folder. Raises OSError, and Invalid where another process has the lock."""
+    if folder.is_symlink():
+        raise Invalid(OPTION, str(folder), _NO_LINK)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     deadline = time.monotonic() + wait_seconds
     try:
@@ -98,7 +101,7 @@ def prepare(state: Path, account: pwd.struct_passwd) -> None:
     try:
         api = os.open(state / "api", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
-        raise Invalid(OPTION, str(state / "api"), "a folder, not a link to another place") from None
+        raise Invalid(OPTION, str(state / "api"), _NO_LINK) from None
     try:
         if os.fstat(api).st_uid != account.pw_uid:
             _give(api, state / "api", account)

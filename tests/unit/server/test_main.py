@@ -124,8 +124,11 @@ def test_the_apis_part_has_one_server_too(tmp_path: Path) -> None:
 def test_a_lock_is_not_taken_through_a_symlink(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "api").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Invalid, match=r"\[agent\] state_dir"):
+    with pytest.raises(Invalid, match=r"\[agent\] state_dir: .* not a link to another place"):
         folders.lock_api(tmp_path)
+    (tmp_path / "state").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Invalid, match=r"\[agent\] state_dir: .* not a link to another place"):
+        folders.lock(tmp_path / "state")
 
 
 @pytest.mark.parametrize("file", ["/nowhere/pinner.log", "/"])
