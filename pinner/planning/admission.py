@@ -14,7 +14,7 @@ pinned. No plan uses CPUs that are offline, that Nova dedicates, or to which an 
 configuration, restricted another process. Load does not count here: the agent measures none.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -30,7 +30,7 @@ from pinner.model.change import (
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Refused, StalePlan
 from pinner.model.nova import require_clear
-from pinner.model.plan import Plan, Wanted
+from pinner.model.plan import LeftOut, Plan, Wanted
 from pinner.model.process import Process, Thread
 from pinner.model.snapshot import Snapshot
 from pinner.planning import release, rules
@@ -86,7 +86,7 @@ def _require_placement(plan: Plan, changes: list[PlannedChange], snapshot: Snaps
         match change:
             case AffinityChange():
                 if change.target.key not in movable:
-                    raise refused(change, _why_immovable(change.target, processes))
+                    raise refused(change, _why_immovable(change.target, processes, context.skipped))
                 _require_own_threads(change, movable[change.target.key], processes.get(change.target.key))
             case StateChange():
                 _require_state(change, plan, context)
@@ -184,10 +184,13 @@ _REASONS = {
 }
 
 
-def _why_immovable(target: Target, processes: Mapping[TargetKey, Process]) -> str:
+def _why_immovable(target: Target, processes: Mapping[TargetKey, Process], skipped: Iterable[LeftOut]) -> str:
     process = processes.get(target.key)
     if process is None:
-        return "the guest is excluded, Nova or an operator pinned it, or the plan's request does not name it"
+        guests = {each.target.owner: each.why for each in skipped if each.target.kind == "guest"}
+        if target.owner in guests:
+            return f"the guest stays as it is: {guests[target.owner]}"
+        return "the plan's request is not for this guest"
     reasons = [
         process.immovable_reason,
         "real-time" if process.is_realtime else "",

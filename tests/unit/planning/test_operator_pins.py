@@ -111,11 +111,32 @@ def test_a_recorded_guest_that_its_operator_pins_afterwards_is_no_drift() -> Non
     assert planner.plan_from_placement(settled, "s", Request(), record(again, now, placement)).changes == ()
 
 
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        (
+            {"unread": "libvirt has not answered for 2 s", "excluded": True},
+            "stays as it is: it cannot be read: libvirt has",
+        ),
+        ({"excluded": True}, "its metadata excludes it"),
+        ({"leaving": True}, "it is being migrated away"),
+        ({"name": "other"}, "the plan's request is not for this guest"),
+    ],
+)
+def test_the_agent_gives_the_reason_for_which_a_guest_must_not_be_changed(facts, why) -> None:
+    free = host(guest(1, 2, ALL))
+    made = plan(free, "s", Request(guests=("g1",)))
+    now = replace(free, guests=(replace(free.guests[0], **facts),))
+    known, _ = identified(made, now)
+    with pytest.raises(Refused, match=why):
+        require_permitted(known, now, Past(), migrate_memory=False)
+
+
 def test_the_agent_refuses_a_change_of_a_guest_that_an_operator_pinned() -> None:
     free, now = host(guest(1, 2, ALL)), host(pinned(1, "20", "21"))
     made = plan(free, "s", Request())
     known, _ = identified(made, now)
-    with pytest.raises(Refused, match="Nova or an operator pinned it"):
+    with pytest.raises(Refused, match="an operator pinned it in its definition: vcpu 0 to 20, vcpu 1 to 21"):
         require_permitted(known, now, Past(), migrate_memory=False)
     named = plan(now, "s", Request(guests=("g1",)))
     require_permitted(identified(named, now)[0], now, Past(), migrate_memory=False)
