@@ -1,8 +1,10 @@
 """Records the scheduler's events with the kernel's own tracing (Documentation/trace/ftrace.rst).
 
-The trace is an instance of its own: it disturbs no other trace, and ends with its folder.
+The trace is an instance of its own: it disturbs no other trace, and ends with its folder. The folder is locked: the
+kernel releases the lock of a process that was killed, and the next trace removes the folder.
 """
 
+import fcntl
 import os
 import re
 import time
@@ -19,7 +21,8 @@ from pinner.model.errors import Busy, NotPermitted
 MOUNTS = ("sys/kernel/tracing", "sys/kernel/debug/tracing")
 EVENTS = ("sched_switch", "sched_wakeup", "sched_wakeup_new", "sched_migrate_task")
 BUFFER_KIB = 4096
-"""The buffer of each CPU: about 50,000 events. The oldest are replaced."""
+"""The buffer of each CPU that is traced: about 50,000 events. The oldest are replaced."""
+_PREFIX = "pinner-"
 
 _LINE = re.compile(r" \[(\d+)\] .{4,6}\s+(\d+\.\d+): (\w+): (.*)", re.DOTALL)
 _SWITCH = re.compile(
@@ -52,7 +55,9 @@ def record(root: Path, cpus: CpuSet, seconds: float, sleep: Callable[[float], No
     """
     with _instance(root) as folder:
         _write(folder / "tracing_cpumask", _mask(cpus))
-        _write(folder / "buffer_size_kb", str(BUFFER_KIB))
+        for cpu in cpus:
+            with suppress(NotPermitted):  # a CPU that is offline has no buffer, and no events
+                _write(folder / f"per_cpu/cpu{cpu}/buffer_size_kb", str(BUFFER_KIB))
         _write(folder / "trace_clock", "mono")
         for event in EVENTS:
             _write(folder / "events/sched" / event / "enable", "1")
@@ -85,16 +90,40 @@ def _event(cpu: int, at: float, name: str, fields: str) -> SchedEvent | None:
 @contextmanager
 def _instance(root: Path) -> Iterator[Path]:
     """The folder of a new instance. It is removed at the end, which ends the trace."""
-    folder = _mount(root) / "instances" / f"pinner-{os.getpid()}-{time.monotonic_ns()}"
+    remove_left(root)
+    folder = _mount(root) / "instances" / f"{_PREFIX}{os.getpid()}-{time.monotonic_ns()}"
     try:
         folder.mkdir()
+        lock = files.open_file(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise Busy("the kernel's tracing", f"no instance can be made ({error.strerror})", overdue=False) from None
     try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield folder
     finally:
         with suppress(OSError):
             folder.rmdir()
+        os.close(lock)
+
+
+def remove_left(root: Path) -> None:
+    """Remove the instances of processes that were killed: the kernel would record for ever."""
+    for mount in MOUNTS:
+        instances = root / mount / "instances"
+        for name in files.names(instances):
+            if name.startswith(_PREFIX):
+                with suppress(OSError):
+                    _remove_unlocked(instances / name)
+
+
+def _remove_unlocked(folder: Path) -> None:
+    """Raises BlockingIOError where a process has locked the folder, and OSError."""
+    lock = files.open_file(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        folder.rmdir()
+    finally:
+        os.close(lock)
 
 
 def _mount(root: Path) -> Path:

@@ -72,6 +72,43 @@ def test_a_trace_leaves_nothing_behind():
     assert set((TRACING / "instances").iterdir()) == before
 
 
+KILLED = """
+import sys
+from pathlib import Path
+from pinner.host import tracefs
+from pinner.model.cpuset import CpuSet
+def sleep(_):
+    print("traces", flush=True)
+    sys.stdin.read()
+tracefs.record(Path("/"), CpuSet.parse("0"), 60, sleep)
+"""
+
+
+def test_the_trace_of_a_killed_process_ends_with_the_next_one():
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", KILLED], stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"traces\n"
+        (left,) = (TRACING / "instances").glob("pinner-*")
+        tracefs.record(ROOT, cpus("0"), 0.05)
+        assert left.exists(), "the process still traces"
+        process.kill()
+    assert (left / "tracing_on").read_text() == "1\n"
+    tracefs.remove_left(ROOT)
+    assert not left.exists()
+
+
+def test_a_trace_has_buffers_for_its_own_cpus_only():
+    kib: dict[int, int] = {}
+
+    def sleep(_: float) -> None:
+        (folder,) = (TRACING / "instances").glob("pinner-*")
+        kib.update({cpu: int((folder / f"per_cpu/cpu{cpu}/buffer_size_kb").read_text().split()[0]) for cpu in (0, 1)})
+
+    tracefs.record(ROOT, cpus("0"), 0.05, sleep)
+    assert kib[0] >= tracefs.BUFFER_KIB > kib[1]
+
+
 def test_a_host_without_tracing_says_how_to_get_it(tmp_path):
     with pytest.raises(NotPermitted, match="mount -t tracefs"):
         tracefs.record(tmp_path, cpus("0"), 0.05)
