@@ -245,37 +245,38 @@ class LiveHost:
 
     def _single_of_qemu(self, target: Target, part: int) -> ThreadMask:
         """The thread of a vCPU or iothread; the thread is searched for only once while it lives."""
-        if target in self._singles:
-            known = self._singles.pop(target)
+        if known := self._singles.get(target):
             with suppress(Gone):
                 found = affinity.mask(known.tid)
                 if found.started == known.started:
-                    self._singles[target] = known
                     return found
+            self._singles.pop(target, None)
         roles = qemu.roles(procfs.threads_of(ROOT, self._qemu(target.owner)))
         kinds: Mapping[TargetKind, Mapping[int, Thread]] = {"vcpu": roles.vcpus, "iothread": roles.iothreads}
         if part not in kinds[target.kind]:
             raise Gone(str(target))
-        for kind, threads in kinds.items():
-            for number, thread in threads.items():
-                found = ThreadMask(thread.tid, thread.started, thread.affinity)
-                self._singles[Target(kind, target.owner, number, target.name)] = found
-        return self._singles[target]
+        singles = {
+            Target(kind, target.owner, number, target.name): ThreadMask(thread.tid, thread.started, thread.affinity)
+            for kind, threads in kinds.items()
+            for number, thread in threads.items()
+        }
+        self._singles |= singles
+        return singles[target]
 
     def _qemu(self, guest: str) -> int:
         """QEMU's process id; the process is searched for only once while it lives. Raises Gone."""
-        if guest in self._qemus:
-            known = self._qemus.pop(guest)
+        if known := self._qemus.get(guest):
             with suppress(Gone):
                 if procfs.started(ROOT, known.tid) == known.started:
-                    self._qemus[guest] = known
                     return known.tid
+            self._qemus.pop(guest, None)
         # One search finds the processes of all guests.
         qemus = qemu.find(ROOT, {guest, *self._libvirt.users}, self._libvirt.users).qemus
+        found: dict[str, ThreadKey] = {}
         for uuid, pid in qemus.items():
             if uuid == guest or uuid not in self._qemus:
                 with suppress(Gone):
-                    self._qemus[uuid] = ThreadKey(pid, procfs.started(ROOT, pid))
-        if guest not in self._qemus:
+                    self._qemus[uuid] = found[uuid] = ThreadKey(pid, procfs.started(ROOT, pid))
+        if guest not in found:
             raise Gone(f"guest {guest}")
-        return self._qemus[guest].tid
+        return found[guest].tid
