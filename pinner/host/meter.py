@@ -9,8 +9,9 @@ from typing import Protocol
 
 from pinner.host import files, procfs, qemu
 from pinner.host.guests import ActiveDomain
+from pinner.host.reading.network import read_softnet
 from pinner.model.change import TargetKind, ThreadKey
-from pinner.model.errors import Busy, Gone, HostUnreachable, NotPermitted
+from pinner.model.errors import Gone, PinnerError
 from pinner.model.measures import HOST, Counts, ThreadCount
 
 _RX_LOSSES = ("rx_dropped", "rx_missed_errors", "rx_fifo_errors", "tx_dropped")
@@ -78,7 +79,7 @@ class HostMeter:
         can be opened."""
         if self._clock() - self._listed >= _LIST_SECONDS:
             self._listed = self._clock()
-            with suppress(HostUnreachable, NotPermitted, Busy):
+            with suppress(PinnerError):
                 domains = self._libvirt.active()
                 self._guests = metered_guests(self._root, domains, self._libvirt.users)
         found = [count_host(self._root, self._clock)]
@@ -168,16 +169,11 @@ def _pressure(root: Path) -> dict[str, float]:
 
 
 def _softnet(root: Path) -> dict[str, dict[str, float]]:
-    """Drops and squeezes of each line, in hexadecimal (net/core/net-procfs.c). A line has the CPU since Linux 5.10."""
-    rows = [line.split() for line in (files.text(root / "proc/net/softnet_stat") or "").splitlines()]
+    rows = read_softnet(root)
     return {
-        "softnet_drops": {_cpu(row, index): float(int(row[1], 16)) for index, row in enumerate(rows)},
-        "squeezed": {_cpu(row, index): float(int(row[2], 16)) for index, row in enumerate(rows)},
+        "softnet_drops": {f"cpu{row.cpu}": float(row.dropped) for row in rows},
+        "squeezed": {f"cpu{row.cpu}": float(row.squeezed) for row in rows},
     }
-
-
-def _cpu(row: list[str], index: int) -> str:
-    return row[12] if len(row) > 12 else str(index)
 
 
 def _throttled(root: Path) -> dict[str, float]:

@@ -2,15 +2,16 @@
 
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from pinner.host import procfs
-from pinner.host.meter import MeteredGuest, count_guest, count_host
+from pinner.host.meter import HostMeter, MeteredGuest, count_guest, count_host
 from pinner.model.change import ThreadKey
-from pinner.model.errors import Gone
-from pinner.model.measures import measured
+from pinner.model.errors import ApplyFailed, Busy, Gone, HostUnreachable, NotPermitted, PinnerError
+from pinner.model.measures import HOST, measured
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -72,8 +73,8 @@ def test_a_host_is_counted_from_the_kernel_s_files(tmp_path):
     totals = count_host(root).totals
     assert totals["use_host"] == {"cpu0": 19 * 100 / procfs.HERTZ}
     assert totals["pressure"] == {"some": 5.0}
-    assert totals["softnet_drops"] == {"00000002": 10}
-    assert totals["squeezed"] == {"00000002": 3}
+    assert totals["softnet_drops"] == {"cpu2": 10}
+    assert totals["squeezed"] == {"cpu2": 3}
     assert totals["nic_drops"] == {"eth0 rx_missed_errors": 12}
     assert totals["throttled"] == {"machine.slice": 7.0}
 
@@ -91,3 +92,22 @@ def test_this_machine_s_own_work_is_measured():
     rates = measured(before, count_guest(root, guest)).rates
     assert rates["use_emulator"] is not None
     assert rates["use_emulator"] > 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ApplyFailed("the guests", "libvirt: an internal error"),
+        Busy("the guests", "no answer", overdue=True),
+        HostUnreachable("host", "no answer"),
+        NotPermitted("ask libvirt", "access denied"),
+    ],
+)
+def test_the_host_is_counted_whatever_libvirt_answers(tmp_path, error: PinnerError):
+    class Domains:
+        users: Mapping[str, int | None] = {}
+
+        def active(self):
+            raise error
+
+    assert [each.subject for each in HostMeter(tmp_path, Domains())()] == [HOST]
