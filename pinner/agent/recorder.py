@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from pinner.heartbeat import Heartbeat
-from pinner.model.errors import PinnerError
+from pinner.model.errors import NotFound, PinnerError, StoreUnavailable
 from pinner.model.measures import ROWS, Counts, History, Measured, measured
 from pinner.repeated import Repeated
 
@@ -86,10 +86,22 @@ class Recorder:
     def measures(self, begin: datetime, end: datetime, step: int, subject: str = "") -> tuple[History, ...]:
         """The values of a subject, by default of all, between two times in steps of ``step`` seconds.
 
-        Raises NotFound for a subject without values, Invalid, StoreUnavailable.
+        Of all subjects, one is left out whose values were deleted just now or cannot be read. Raises NotFound for a
+        subject without values, Invalid, StoreUnavailable.
         """
-        subjects = (subject,) if subject else self._kept.subjects()
-        return tuple(self._kept.read(each, begin, end, step, self._names.get(each, "")) for each in subjects)
+
+        def read(subject: str) -> History:
+            return self._kept.read(subject, begin, end, step, self._names.get(subject, ""))
+
+        if subject:
+            return (read(subject),)
+        found = []
+        for each in self._kept.subjects():
+            try:
+                found.append(read(each))
+            except (NotFound, StoreUnavailable) as error:
+                LOG.warning("measures are left out: %s", error)
+        return tuple(found)
 
     def _repeat(self) -> None:
         due, count = time.monotonic(), 0

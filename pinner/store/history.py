@@ -18,6 +18,9 @@ from pinner.repeated import Repeated
 
 LOG = logging.getLogger(__name__)
 
+_FAILURES = (rrdtool.OperationalError, rrdtool.ProgrammingError, SystemError)
+"""What RRDtool raises; SystemError for a damaged file whose names are no text."""
+
 _SUBJECT = re.compile(r"host|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FINEST = min(ROWS)
 _KEPT_SECONDS = max(step * rows for step, rows in ROWS.items())
@@ -40,8 +43,9 @@ class HistoryFiles:
         for each in measured:
             try:
                 self._write(each, second)
-            except (rrdtool.OperationalError, rrdtool.ProgrammingError, OSError) as error:
-                self._failures.warn("the measures of %s are not kept: %s", each.name or each.subject, error)
+            except (*_FAILURES, OSError) as error:
+                why = str(error) or "RRDtool does not say why; the disk may be full"
+                self._failures.warn("the measures of %s are not kept: %s", each.name or each.subject, why)
 
     def read(self, subject: str, begin: datetime, end: datetime, step: int, name: str = "") -> History:
         """The values of a subject between two times, in steps of ``step`` seconds (of ROWS).
@@ -59,7 +63,7 @@ class HistoryFiles:
         bounds = ("--start", str(first), "--end", str(last - 1), "--resolution", str(step))
         try:
             (start, _, found_step), names, rows = rrdtool.fetch(str(file), "AVERAGE", *bounds)
-        except rrdtool.OperationalError as error:
+        except _FAILURES as error:
             raise StoreUnavailable(str(file), str(error)) from None
         columns = zip(*rows, strict=True) if rows else [()] * len(names)
         values = dict(zip(names, columns, strict=True))
@@ -71,8 +75,9 @@ class HistoryFiles:
         return tuple(sorted(names, key=lambda name: name != "host"))
 
     def purge(self, at: datetime) -> None:
-        """Delete the files whose newest value is older than the history."""
-        for file in self._folder.glob("*.rrd"):
+        """Delete the files whose newest value is older than the history, also those that were put aside, and the parts
+        of files that a killed process left."""
+        for file in self._folder.glob("*.rrd*"):
             with suppress(OSError):
                 if at.timestamp() - file.stat().st_mtime > _KEPT_SECONDS:
                     file.unlink()
@@ -104,7 +109,7 @@ def _is_usable(file: Path, second: int) -> bool:
         return False
     try:
         wrong = "" if rrdtool.last(str(file)) < second else "its values are newer than now"
-    except rrdtool.OperationalError as error:
+    except _FAILURES as error:
         wrong = str(error)
     if wrong:
         LOG.warning("the history %s is put aside as %s.old: %s", file, file.name, wrong)

@@ -6,7 +6,7 @@ import pytest
 from support.values import NOON
 
 from pinner.agent.recorder import Recorder
-from pinner.model.errors import HostUnreachable, NotFound
+from pinner.model.errors import HostUnreachable, NotFound, StoreUnavailable
 from pinner.model.measures import HOST, Counts
 from pinner.store.history import HistoryFiles
 
@@ -74,3 +74,16 @@ def test_a_host_that_cannot_be_measured_is_named_and_tried_again(tmp_path, caplo
 def test_a_subject_without_values_is_not_found(tmp_path):
     with pytest.raises(NotFound):
         Recorder(lambda: (), HistoryFiles(tmp_path), Clock()).measures(NOON, NOON + timedelta(1), 5, GUEST)
+
+
+def test_a_damaged_history_of_a_guest_that_ended_hides_no_other(tmp_path, caplog):
+    meter = iter([counts(0, 0, 0), counts(5, 50, 5), counts(10, 100)])
+    clock = Clock()
+    recorder = Recorder(lambda: next(meter), HistoryFiles(tmp_path), clock)
+    for _ in range(3):
+        recorder.record()
+    (tmp_path / f"{GUEST}.rrd").write_bytes(b"RRD" + b"\0" * 100)
+    assert [each.subject for each in recorder.measures(NOON, clock.now, 5)] == [HOST]
+    assert GUEST in caplog.text
+    with pytest.raises(StoreUnavailable, match=GUEST):
+        recorder.measures(NOON, clock.now, 5, GUEST)

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import rrdtool
 
 from pinner.model.errors import Invalid, NotFound, StoreUnavailable
 from pinner.model.measures import HOST, ROWS, Measured
@@ -90,6 +91,35 @@ def test_a_damaged_file_is_put_aside_and_named(tmp_path, caplog):
     assert history.read(HOST, end, last, 5).values["pressure"][-1] == 7.0
     assert (tmp_path / "host.rrd.old").exists()
     assert "put aside" in caplog.text
+
+
+def test_a_file_whose_names_are_no_text_is_damaged(tmp_path):
+    history = HistoryFiles(tmp_path)
+    end = fill(history, 60)
+    file = tmp_path / "host.rrd"
+    file.write_bytes(file.read_bytes().replace(b"pressure", b"pr\xff\xfesure"))
+    with pytest.raises(StoreUnavailable, match=r"host\.rrd"):
+        history.read(HOST, BEGIN, end, 5)
+
+
+def test_a_failure_without_a_reason_names_the_usual_one(tmp_path, caplog, monkeypatch):
+    def create(*_):
+        raise rrdtool.OperationalError("")
+
+    monkeypatch.setattr(rrdtool, "create", create)  # as RRDtool 1.7 does on a full disk
+    HistoryFiles(tmp_path).write([Measured(HOST, "", {"pressure": 1.0})], BEGIN)
+    assert "the disk may be full" in caplog.text
+
+
+def test_what_was_put_aside_is_deleted_with_its_age(tmp_path):
+    history = HistoryFiles(tmp_path)
+    left = [tmp_path / f"{GUEST}.rrd{end}" for end in (".old", "X4mGk2")]
+    for file in left:
+        file.write_bytes(b"")
+    history.purge(datetime.now(UTC))
+    assert set(tmp_path.iterdir()) == set(left)
+    history.purge(datetime.now(UTC) + timedelta(days=32))
+    assert not set(tmp_path.iterdir())
 
 
 def test_a_clock_that_steps_back_begins_a_new_file(tmp_path):
