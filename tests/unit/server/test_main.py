@@ -69,7 +69,8 @@ def test_an_api_that_ends_before_the_agent_listens_gives_its_exit_status(tmp_pat
 
     file = tmp_path / "pinner.conf"
     file.write_text(api_account().config)
-    monkeypatch.setattr(wiring, "state_dir", lambda _config: tmp_path)
+    for module in (wiring, wiring.settings):
+        monkeypatch.setattr(module, "state_dir", lambda _config: tmp_path)
     monkeypatch.setattr(api_process, "run", lambda *_: 2)
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # given back at the end
     monkeypatch.setattr(supervisor, "asked_to_end", lambda: os.pipe()[0])

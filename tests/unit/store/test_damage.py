@@ -5,7 +5,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -115,7 +115,7 @@ def test_reading_the_host_goes_on_with_a_damaged_database(tmp_path, database_fil
     caplog.set_level(logging.CRITICAL)
     damage(database_file, how)
     agent = InMemoryAgent(tmp_path / "other", snapshot(plain(4, 1), [], []), wiring.now)
-    with wiring.ExitStack() as undo:
+    with ExitStack() as undo:
         undo.callback(agent.journal.close)
         service = wiring.service_parts(conf.load([]), {"compute1": agent}, f"sqlite:///{database_file}", undo).service
         client = on_unix_socket(create_app(service, control=make_control(), max_body_bytes=4096).test_client())

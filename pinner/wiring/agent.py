@@ -1,0 +1,165 @@
+"""The agent of this machine, and the client of an agent in another process."""
+
+import logging
+from collections.abc import Callable, Container
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from oslo_config import cfg
+
+from pinner.agent.client import AgentClient
+from pinner.agent.host_event_queue import HostEventQueue
+from pinner.agent.local import Histories, LocalAgent, no_history
+from pinner.agent.recorder import Recorder
+from pinner.agent.signing import SigningKey
+from pinner.agent.trail import AgentTrail
+from pinner.agent.waiting import sleep
+from pinner.heartbeat import Heartbeat
+from pinner.host.blame import blame
+from pinner.host.events import HostWatcher
+from pinner.host.health import checks
+from pinner.host.inventory import LIVE, take_snapshot
+from pinner.host.kernel import boot_id
+from pinner.host.libvirt import Libvirt
+from pinner.host.live import LiveHost
+from pinner.host.meter import HostMeter
+from pinner.host.ovsdb import Ovsdb
+from pinner.host.own_pins import OwnPins
+from pinner.host.reading.sampler import take_reading
+from pinner.host.reservations import AffinityOwners
+from pinner.host.sampling import Scanner
+from pinner.model.errors import StoreUnavailable
+from pinner.model.nova import NovaConf, configured
+from pinner.model.reading import HostReading
+from pinner.model.snapshot import Snapshot
+from pinner.owners import require_own
+from pinner.store.journal import Journal
+from pinner.store.state_folder import require_own_state, this_host
+from pinner.store.unusable_journal import LastMasks, UnusableJournal, open_journal, pins_of
+from pinner.wiring.nova import nova_reader, nova_sets
+from pinner.wiring.retention import purge_journal, start_daily
+from pinner.wiring.settings import agent_folder, agent_socket, host_name, now, state_dir
+
+LOG = logging.getLogger(__name__)
+AGENT_SECONDS = 30.0
+"""How long a call to the agent that is no run may take, besides its sample and its calls of libvirt."""
+
+
+def agent_client(config: cfg.ConfigOpts, path: Path | None = None) -> AgentClient:
+    """The client of this host's agent at ``path``, by default the configured socket.
+
+    A scan of the host makes up to two calls of libvirt about the whole host, each six times [libvirt] call_timeout.
+    """
+    patience = AGENT_SECONDS + 12 * config.libvirt.call_timeout
+    return AgentClient(host_name(config), path or agent_socket(config), patience=patience)
+
+
+def local_agent(
+    config: cfg.ConfigOpts, own: Container[int], undo: ExitStack, threads: list[Heartbeat] | None = None
+) -> LocalAgent:
+    """The agent of this machine, after it has recovered a run that a dead process left open.
+
+    ``own`` are pinner's process ids. With ``threads`` the agent collects host events; the list gets the heartbeats of
+    its threads. ``undo`` closes everything.
+    """
+    libvirt = Libvirt(config.libvirt.uri, config.libvirt.call_timeout)
+    journal = _journal(config, undo)
+    placed, own_pins, event_queue = LastMasks(journal), OwnPins(), HostEventQueue(now)
+    sets, read_nova = nova_sets(config), nova_reader(config)
+    host = LiveHost(libvirt, lambda guests: configured(sets, read_nova(), guests), own_pins)
+    trail = AgentTrail(host_name(config), journal.chain, SigningKey(agent_folder(config) / "signing.key"), now)
+    watcher = HostWatcher(config.libvirt.uri, own_pins, event_queue, placed) if threads is not None else None
+    recorder = _recorder(config, libvirt) if threads is not None and config.agent.keep_measures else None
+    agent = LocalAgent(
+        _snapshots(config, own, libvirt, journal, placed, read_nova),
+        host, journal, now, event_queue, trail, config.agent.recover,
+        name=host_name(config), boot=boot_id(LIVE), checks=lambda: checks(watcher, libvirt) if watcher else (),
+        sample=_readings(config), histories=_histories(recorder), trace=partial(blame, LIVE),
+    )  # fmt: skip
+    undo.callback(agent.close)
+    _recover(agent)
+    if threads is not None:
+        threads += start_daily("journal retention", lambda: purge_journal(config, journal, host, trail), undo)
+        threads += _start(watcher, recorder, undo)
+    return agent
+
+
+def _journal(config: cfg.ConfigOpts, undo: ExitStack) -> Journal | UnusableJournal:
+    folder = agent_folder(config)
+    require_own(folder, "[agent] state_dir")
+    require_own_state(folder, this_host(host_name(config)))
+    journal = open_journal(folder)
+    undo.callback(journal.close)
+    return journal
+
+
+def _snapshots(
+    config: cfg.ConfigOpts,
+    own: Container[int],
+    libvirt: Libvirt,
+    journal: Journal | UnusableJournal,
+    placed: LastMasks,
+    read_nova: Callable[[], NovaConf | None],
+) -> Callable[[float], Snapshot]:
+    """A function that takes a snapshot of this machine."""
+    take = partial(
+        take_snapshot,
+        LIVE,
+        host_name(config),
+        libvirt,
+        own=own,
+        pins=partial(pins_of, journal),
+        sets=nova_sets(config),
+        owners=AffinityOwners.of(config.host.affinity_owners),
+        minimum_cores=config.host.minimum_cores,
+        weights=dict(config.objective),
+        ovs_masks=Ovsdb(Path(config.host.ovsdb)).masks,
+        scanner=Scanner(LIVE),
+        now=now,
+        sleep=sleep,
+    )
+    return lambda seconds: take(sample_seconds=seconds, placed=placed(), nova=read_nova())
+
+
+def _readings(config: cfg.ConfigOpts) -> Callable[[Snapshot, float], HostReading]:
+    """A function that adds the host's counters to a snapshot."""
+    folders = (state_dir(config),)
+    return lambda snapshot, seconds: take_reading(LIVE, snapshot, seconds, sleep=sleep, folders=folders)
+
+
+def _recorder(config: cfg.ConfigOpts, libvirt: Libvirt) -> Recorder | None:
+    """The recorder of measures; None on a host without RRDtool's library: placing needs no measures."""
+    try:
+        from pinner.store.history import HistoryFiles
+    except ImportError as error:
+        LOG.warning("nothing is measured: %s; install the package librrd8", error)
+        return None
+    return Recorder(HostMeter(LIVE, libvirt), HistoryFiles(agent_folder(config) / "history"), now)
+
+
+def _histories(recorder: Recorder | None) -> Histories:
+    if recorder is None:
+        return no_history
+    return recorder.measures
+
+
+def _recover(agent: LocalAgent) -> None:
+    try:
+        agent.recover()
+    except StoreUnavailable as error:
+        LOG.error("no plan can be applied and no run rolled back: %s", error)
+
+
+def _start(watcher: HostWatcher | None, recorder: Recorder | None, undo: ExitStack) -> list[Heartbeat]:
+    """Start the agent's threads; ``undo`` stops them. Returns their heartbeats."""
+    threads: list[Heartbeat] = []
+    if watcher is not None:
+        watcher.start()
+        undo.callback(watcher.close)
+        threads += watcher.heartbeats
+    if recorder is not None:
+        recorder.start()
+        undo.callback(recorder.stop)
+        threads.append(recorder.heartbeat)
+    return threads

@@ -1,0 +1,77 @@
+"""Captured machines: reads one, and saves one."""
+
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+from oslo_config import cfg
+
+from pinner.agent.captured import CapturedAgent
+from pinner.agent.protocol import Agent
+from pinner.host.captured_guests import captured_guests
+from pinner.host.inventory import LIVE, take_snapshot
+from pinner.host.libvirt import Libvirt
+from pinner.host.reading import captured
+from pinner.host.reading.sampler import take_reading
+from pinner.model.errors import Busy, HostUnreachable, NotPermitted
+from pinner.model.reading import SavedSamples
+from pinner.model.snapshot import Snapshot
+from pinner.service import saving
+from pinner.service.protocol import Service
+from pinner.service.saving import SavedMachine
+from pinner.wiring.nova import nova_sets
+from pinner.wiring.service import service_parts
+from pinner.wiring.settings import configuration, now
+
+CAPTURE_SECONDS = 2.0
+"""The time between the two samples of the counters that a capture holds."""
+
+
+def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
+    """The agent of the machine captured below ``root``."""
+    configured_values = partial(
+        take_snapshot,
+        sets=nova_sets(config),
+        minimum_cores=config.host.minimum_cores,
+        weights=dict(config.objective),
+    )
+    name, guests = root.resolve().name, captured_guests(root)
+
+    def take(seconds: float) -> Snapshot:
+        return configured_values(root, name, guests, sample_seconds=seconds, now=now)
+
+    return CapturedAgent(take, lambda snapshot: captured.captured_reading(root, snapshot))
+
+
+def save_machine(config_files: list[Path] | None, root: Path | None, folder: Path, *, scrub: bool) -> SavedMachine:
+    """Save this machine with its guests, or the captured machine below ``root``, as files in ``folder``."""
+    options = configuration(config_files).libvirt
+    if root is not None:
+        return saving.save_machine(root, folder, captured_guests(root), partial(captured.samples, root), scrub=scrub)
+    libvirt = Libvirt(options.uri, options.call_timeout)
+    return saving.save_machine(None, folder, libvirt, partial(_samples_of_this_host, libvirt), scrub=scrub)
+
+
+def _samples_of_this_host(libvirt: Libvirt) -> SavedSamples:
+    """The counters for the checks; those of guests are missing where libvirt does not answer."""
+    take = partial(take_snapshot, LIVE, socket.gethostname(), sample_seconds=0.0, now=now)
+    try:
+        snapshot = take(libvirt)
+    except (HostUnreachable, NotPermitted, Busy):
+        snapshot = take(None)
+    reading = take_reading(LIVE, snapshot, CAPTURE_SECONDS)
+    return SavedSamples(reading.samples, reading.seconds)
+
+
+@contextmanager
+def open_captured(config_files: list[Path] | None, root: Path) -> Iterator[Service]:
+    """The service of the machine captured below ``root``, for one command."""
+    config = configuration(config_files)
+    with ExitStack() as undo:
+        folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="pinner-"))
+        agent: Agent = captured_agent(config, root)
+        url = f"sqlite:///{folder}/pinner.sqlite"
+        yield service_parts(config, {root.resolve().name: agent}, url, undo).service

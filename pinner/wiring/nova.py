@@ -1,0 +1,33 @@
+"""What pinner's own configuration says about Nova."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from oslo_config import cfg
+
+from pinner.conf import rabbit
+from pinner.host import nova_conf
+from pinner.model.nova import NovaConf, NovaSets, cpus
+from pinner.model.nova_report import Listening
+from pinner.wiring.settings import configuration
+
+
+def nova_sets(config: cfg.ConfigOpts) -> NovaSets:
+    """Nova's CPU sets as pinner's own configuration has them. Raises Invalid."""
+    sets = (cpus(config.nova[name], f"[nova] {name}") for name in ("cpu_dedicated_set", "cpu_shared_set"))
+    return NovaSets(*sets)
+
+
+def nova_reader(config: cfg.ConfigOpts) -> Callable[[], NovaConf | None]:
+    """A function that reads Nova's configuration on this host now; it returns None where pinner's says to ignore it."""
+    if config.nova.ignore_nova_conf:
+        return lambda: None
+    return nova_conf.Reader([Path(file) for file in config.nova.nova_conf])
+
+
+def listening(config_files: list[Path] | None) -> Listening:
+    """The topics and the pool of pinner's Nova listener, as configured."""
+    config = rabbit.register(configuration(config_files))
+    listener, queues = config.nova_listener, config[rabbit.NAME]
+    is_durable = queues.amqp_durable_queues or queues.rabbit_quorum_queue
+    return Listening(tuple(listener.topics), listener.pool, is_durable, queues.rabbit_quorum_queue)

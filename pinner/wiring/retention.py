@@ -1,0 +1,90 @@
+"""What is deleted once a day, by the configured limits."""
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+
+from oslo_config import cfg
+
+from pinner.agent.protocol import Agent
+from pinner.agent.trail import AgentTrail
+from pinner.apply import ended
+from pinner.heartbeat import Heartbeat
+from pinner.host.inventory import LIVE
+from pinner.host.kernel import boot_id
+from pinner.host.live import LiveHost
+from pinner.model.errors import NotFound
+from pinner.service import retention
+from pinner.service.chain_retention import cut_chain
+from pinner.service.compose import ServiceParts
+from pinner.service.daily import Daily
+from pinner.service.retention import Limits, Purged
+from pinner.store.journal import Journal
+from pinner.store.repositories import Retention
+from pinner.store.unusable_journal import UnusableJournal
+from pinner.wiring.settings import agent_folder, host_name, now
+
+LOG = logging.getLogger(__name__)
+
+
+def start_daily(name: str, work: Callable[[], None], undo: ExitStack) -> list[Heartbeat]:
+    """Do the work once a day; ``undo`` stops it. Returns the heartbeat of its thread."""
+    daily = Daily(name, work)
+    daily.start()
+    undo.callback(daily.stop)
+    return [daily.heartbeat]
+
+
+def purge_journal(
+    config: cfg.ConfigOpts, journal: Journal | UnusableJournal, host: LiveHost, trail: AgentTrail
+) -> None:
+    """Delete the runs that no undo needs any more from the agent's journal."""
+    before = now() - timedelta(days=config.retention.runs_days)
+    if deleted := ended.purge(journal, before, host, host_name(config), boot_id(LIVE)):
+        LOG.info("deleted %d runs from the journal, none of which can be undone any more", deleted)
+    if config.retention.audit_export and isinstance(journal, Journal):
+        cut_chain(journal.chain, trail, agent_folder(config), _limits(config), now())
+
+
+def purge(
+    config: cfg.ConfigOpts, store: Retention, is_kept: Callable[[str], bool] = lambda _: True, *, dry_run: bool = False
+) -> Purged:
+    """Delete from the central database what is older than the configured limits, except audit records. By default, a
+    run whose changes are in place is kept."""
+    return retention.purge(store, _limits(config), now(), is_kept, dry_run=dry_run)
+
+
+def start_retention(config: cfg.ConfigOpts, parts: ServiceParts, agent: Agent, undo: ExitStack) -> list[Heartbeat]:
+    """Purge the central database once a day. A run is kept as long as the agent's journal has it.
+
+    Returns the heartbeat of the thread.
+    """
+
+    def is_kept(run: str) -> bool:
+        try:
+            agent.run(run)
+        except NotFound:
+            return False
+        return True
+
+    def work() -> None:
+        LOG.info("deleted %s", purge(config, parts.retention, is_kept))
+        export = parts.service.export_audit
+        if file := retention.export_audit(parts.retention, _limits(config), now(), host_name(config), export):
+            LOG.info("the audit trail is exported to %s, and its old records are deleted", file)
+        if hints := retention.purge_hints(parts.retention, host_name(config), now(), agent.has_guest):
+            LOG.info("deleted what earlier events told about %s guests that are gone", hints)
+
+    return start_daily("retention", work, undo)
+
+
+def _limits(config: cfg.ConfigOpts) -> Limits:
+    options = config.retention
+    return Limits(
+        runs=timedelta(days=options.runs_days),
+        plans=timedelta(days=options.plans_days),
+        audit=timedelta(days=options.audit_days),
+        audit_folder=Path(options.audit_export) if options.audit_export else None,
+    )

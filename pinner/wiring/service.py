@@ -1,0 +1,47 @@
+"""The service of one process, and the policy controller beside it."""
+
+import uuid
+from collections.abc import Mapping
+from contextlib import ExitStack
+from datetime import timedelta
+
+from oslo_config import cfg
+
+from pinner.agent.protocol import Agent
+from pinner.heartbeat import Heartbeat
+from pinner.planning.repack import RepackRule
+from pinner.service.compose import ServiceParts, compose
+from pinner.service.controller import PolicyController
+from pinner.store.repositories import open_store
+from pinner.wiring.settings import now
+
+
+def service_parts(config: cfg.ConfigOpts, agents: Mapping[str, Agent], url: str, undo: ExitStack) -> ServiceParts:
+    """The local service over these agents and the database at ``url``, whose schema is upgraded where it is older."""
+    store = undo.enter_context(open_store(url))
+    migration = timedelta(seconds=config.policy.migration_seconds)
+    policy = config.policy
+    rule = RepackRule(
+        policy.repack_mark,
+        timedelta(seconds=policy.repack_after_seconds),
+        policy.repack_gain,
+        timedelta(seconds=policy.repack_pause_seconds),
+    )
+    parts = compose(agents, store, now, lambda: uuid.uuid4().hex[:12], config.host.sample_seconds, migration, rule)
+    undo.callback(parts.close)
+    parts.runs.catch_up()
+    return parts
+
+
+def start_controller(config: cfg.ConfigOpts, parts: ServiceParts, host: str, undo: ExitStack) -> list[Heartbeat]:
+    """Start the policy controller of the host; ``undo`` stops it. Returns the heartbeats of its threads."""
+    controller = PolicyController(
+        parts.reconciler,
+        host,
+        note=parts.monitor.metrics,
+        resync_seconds=config.policy.resync_seconds,
+        measure_seconds=config.policy.measure_seconds,
+    )
+    controller.start()
+    undo.callback(controller.stop)
+    return controller.heartbeats

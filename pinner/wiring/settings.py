@@ -1,0 +1,87 @@
+"""The configuration, and the names and paths that follow from it."""
+
+import os
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+
+from oslo_config import cfg
+
+from pinner import conf
+from pinner.model.errors import Invalid
+from pinner.owners import require_own
+
+STATE_OF_ROOT = Path("/var/lib/pinner")
+"""The state folder of a server that root starts, unless [agent] state_dir names another one."""
+SOCKETS_OF_ROOT = Path("/run/pinner")
+"""The folder of the sockets that belong to STATE_OF_ROOT."""
+
+
+def configuration(files: list[Path] | None = None, into: cfg.ConfigOpts | None = None) -> cfg.ConfigOpts:
+    """The configuration from ``files``, or from the default files; see conf.load.
+
+    Root reads no default file that another user can write: HOME can name another user's folder.
+    """
+    if files is None:
+        for file in cfg.find_config_files("pinner") + cfg.find_config_dirs("pinner"):
+            require_own(Path(file).parent, "configuration")
+    return conf.load(files, into)
+
+
+def now() -> datetime:
+    """The current time in UTC."""
+    return datetime.now(UTC)
+
+
+def state_dir(config: cfg.ConfigOpts) -> Path:
+    """The folder of the journal and of the default database."""
+    if config.agent.state_dir:
+        return Path(config.agent.state_dir)
+    if os.geteuid() == 0:
+        return STATE_OF_ROOT
+    try:
+        return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "pinner"
+    except RuntimeError:
+        raise Invalid("[agent] state_dir", "", "a folder, because this user has no home folder") from None
+
+
+def agent_folder(config: cfg.ConfigOpts) -> Path:
+    """The folder of the agent's own files: its journal, its key, its measures."""
+    return state_dir(config) / "agent"
+
+
+def use_state_of_root(config: cfg.ConfigOpts) -> None:
+    """Make root's state folder the default for every user, for a process that serves one part of root's server."""
+    if not config.agent.state_dir:
+        config.set_override("state_dir", str(STATE_OF_ROOT), "agent")
+
+
+def agent_socket(config: cfg.ConfigOpts) -> Path:
+    """The Unix socket of the agent's process."""
+    return Path(config.agent.socket) if config.agent.socket else socket_dir(config) / "agent.sock"
+
+
+def api_socket(config: cfg.ConfigOpts) -> Path:
+    """The API's Unix socket of a server with this configuration."""
+    return Path(config.api.socket) if config.api.socket else socket_dir(config) / "api.sock"
+
+
+def has_own_state(config: cfg.ConfigOpts) -> bool:
+    """Whether this is the configuration of a user who has a state folder beside root's."""
+    return not (config.api.socket or config.agent.state_dir) and state_dir(config) != STATE_OF_ROOT
+
+
+def socket_dir(config: cfg.ConfigOpts) -> Path:
+    """The folder of the Unix sockets that the configuration does not name."""
+    state = state_dir(config)
+    return SOCKETS_OF_ROOT if state == STATE_OF_ROOT else state
+
+
+def database_url(config: cfg.ConfigOpts) -> str:
+    """The central database's URL."""
+    return config.database.connection or f"sqlite:///{state_dir(config) / 'api' / 'pinner.sqlite'}"
+
+
+def host_name(config: cfg.ConfigOpts) -> str:
+    """This host's name in pinner."""
+    return config.host.name or socket.gethostname()
