@@ -16,6 +16,7 @@ from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
 from pinner.agent.waiting import sleep
 from pinner.heartbeat import Heartbeat
+from pinner.host import tracefs
 from pinner.host.blame import blame
 from pinner.host.events import HostWatcher
 from pinner.host.health import checks
@@ -75,7 +76,7 @@ def local_agent(
         _snapshots(config, own, libvirt, journal, placed, read_nova),
         host, journal, now, event_queue, trail, config.agent.recover,
         name=host_name(config), boot=boot_id(LIVE), checks=lambda: checks(watcher, libvirt) if watcher else (),
-        sample=_readings(config), histories=_histories(recorder), trace=partial(blame, LIVE),
+        sample=_readings(config), histories=_histories(recorder), trace=partial(blame, LIVE, sleep=sleep),
     )  # fmt: skip
     undo.callback(agent.close)
     _recover(agent)
@@ -145,6 +146,8 @@ def _histories(recorder: Recorder | None) -> Histories:
 
 
 def _recover(agent: LocalAgent) -> None:
+    """End what a killed process left: its trace of the scheduler, and its run."""
+    tracefs.remove_left(LIVE)
     try:
         agent.recover()
     except StoreUnavailable as error:

@@ -1,16 +1,22 @@
-"""What wiring reads from pinner's own configuration about Nova."""
+"""What wiring makes of pinner's own configuration."""
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from oslo_config import cfg
+from support.hosts import cpus, guest, plain, snapshot
 from support.machines import unpack
 
 from pinner import wiring
+from pinner.agent.waiting import CallerLeft, waits_for
 from pinner.conf import rabbit
+from pinner.host import tracefs
 from pinner.model.errors import Invalid
 from pinner.model.nova_report import Listening
 from pinner.model.objective import weighted
+from pinner.wiring import agent
 
 
 @pytest.fixture
@@ -26,6 +32,22 @@ def configured(tmp_path: Path):
 def test_an_ignored_configuration_of_nova_is_not_read(configured) -> None:
     files = configured("[nova]\nignore_nova_conf = true\nnova_conf = /does/not/exist\n")
     assert wiring.nova_reader(wiring.configuration(files))() is None
+
+
+def test_a_trace_ends_when_its_caller_disconnects(configured, tmp_path, monkeypatch) -> None:
+    host = snapshot(plain(4), [guest(1, 2, cpus("0-3"))])
+
+    def record(_root: object, _cpus: object, seconds: float, sleep: Callable[[float], None]) -> None:
+        sleep(seconds)
+
+    monkeypatch.setattr(agent, "take_snapshot", lambda *_, **__: host)
+    monkeypatch.setattr(tracefs, "record", record)
+    config = wiring.configuration(configured(f"[agent]\nstate_dir = {tmp_path}/state\n"))
+    (tmp_path / "state/agent").mkdir(parents=True)
+    with ExitStack() as undo:
+        local = wiring.local_agent(config, (), undo)
+        with waits_for(lambda: True), pytest.raises(CallerLeft):
+            local.blame(host.guests[0].uuid, 2.0)
 
 
 def test_the_named_files_of_nova_are_read(configured, tmp_path) -> None:
