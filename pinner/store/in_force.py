@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, assert_never
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, literal, or_, select, text, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, func, literal, or_, select, text, update
 
 from pinner.model.change import (
     DEFINED,
@@ -91,12 +91,25 @@ def close_all(connection: Connection, run: Run, own: Iterable[Entry], also: Coll
     """
     began = connection.execute(select(_RUNS.seq).where(_RUNS.id == run.id)).scalar_one()
     before = or_(_RUNS.seq < began, _RUNS.id.in_(also))
-    outcomes = {entry.change.target.key: entry for entry in own}
+    lost = _close_entries(connection, run, {entry.change.target.key: entry for entry in own}, before)
+    _close_runs(connection, run.host, lost, before)
+    last = connection.execute(select(func.max(_RUNS.seq)).where(_RUNS.host == run.host, before)).scalar() or began
+    placements = delete(tables.placements).filter_by(host=run.host)
+    connection.execute(placements.where(tables.placements.c.run_seq <= max(last, began)))
+    whole = select(_RUNS.id).where(_RUNS.host == run.host, _RUNS.kind == "rollback", _RUNS.undoes == "")
+    own_entries = and_(_ENTRIES.run.in_(whole), or_(_ENTRIES.mask != "", _ENTRIES.owner != ""))
+    connection.execute(update(tables.entries).where(own_entries).values(_NOT_REPEATED))
+
+
+def _close_entries(
+    connection: Connection, run: Run, outcomes: Mapping[TargetKey, Entry], before: ColumnElement[bool]
+) -> dict[str, bool]:
+    """Store the outcomes in the entries of the runs; returns for each run whether changes of it are still in place."""
     # Where the present boot is not known, no boot counts as an earlier one.
     earlier = and_(_RUNS.boot.not_in(("", run.boot)), literal(run.boot) != "", ~_LASTING)
     query = select(_RUNS.id, _ENTRIES.seq, _ENTRIES.change, earlier).where(of_host(run.host), before)
     closed: list[dict[str, object]] = []
-    runs: dict[str, bool] = {}
+    lost: dict[str, bool] = {}
     for name, seq, change, is_earlier in connection.execute(query).all():
         target = json.loads(change)["target"]
         outcome = outcomes.get(_key(target))
@@ -105,25 +118,24 @@ def close_all(connection: Connection, run: Run, own: Iterable[Entry], also: Coll
             state, error = "gone", EARLIER_BOOT
         else:
             state, error = (outcome.state, outcome.error) if outcome else ("", "")
-        runs[name] = runs.get(name, False) or state not in ("undone", "gone")
+        lost[name] = lost.get(name, False) or state not in ("undone", "gone")
         if state not in ("", "done"):
             closed.append({"_run": name, "_seq": seq, "_state": state, "_error": error})
     _update_entries(connection, closed, run.ended_at or run.started_at)
-    made = and_(_RUNS.host == run.host, _RUNS.kind != "rollback", _RUNS.state.not_in(_NEVER_MADE), before)
+    return lost
+
+
+def _close_runs(connection: Connection, host: str, lost: Mapping[str, bool], before: ColumnElement[bool]) -> None:
+    """Store the final state of each run; ``lost`` as ``_close_entries`` returns it."""
+    made = and_(_RUNS.host == host, _RUNS.kind != "rollback", _RUNS.state.not_in(_NEVER_MADE), before)
     others = dict.fromkeys(connection.execute(select(_RUNS.id).where(made)).scalars(), False)
     states = [
-        {"_run": name, "_state": "rolled_back_partly" if lost else "rolled_back"}
-        for name, lost in (others | runs).items()
+        {"_run": name, "_state": "rolled_back_partly" if in_place else "rolled_back"}
+        for name, in_place in (others | dict(lost)).items()
     ]
     if states:
         named = update(tables.runs).where(_RUNS.id == bindparam("_run"))
         connection.execute(named.values(state=bindparam("_state")), states)
-    last = connection.execute(select(func.max(_RUNS.seq)).where(_RUNS.host == run.host, before)).scalar() or began
-    placements = delete(tables.placements).filter_by(host=run.host)
-    connection.execute(placements.where(tables.placements.c.run_seq <= max(last, began)))
-    whole = select(_RUNS.id).where(_RUNS.host == run.host, _RUNS.kind == "rollback", _RUNS.undoes == "")
-    own_entries = and_(_ENTRIES.run.in_(whole), or_(_ENTRIES.mask != "", _ENTRIES.owner != ""))
-    connection.execute(update(tables.entries).where(own_entries).values(_NOT_REPEATED))
 
 
 def _update_entries(connection: Connection, closed: list[dict[str, object]], at: datetime) -> None:

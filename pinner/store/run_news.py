@@ -5,15 +5,11 @@ from datetime import datetime
 from sqlalchemy import Connection, select
 
 from pinner.model.journal import Entry
-from pinner.store import tables
+from pinner.store import run_entries, tables
 from pinner.store.entry_rows import entry_of
 
 Marks = dict[int, tuple[str, datetime, str]]
 """State, time and error of each entry of a run, by ``seq``: an entry that was noted again has another mark."""
-
-_ENTRY = [tables.entries.c[name] for name in Entry.__dataclass_fields__]
-_SOME = 500
-"""The largest number of entries that are searched one by one."""
 
 
 def news(connection: Connection, run: str, seen: Marks) -> tuple[tuple[Entry, ...], int]:
@@ -26,7 +22,7 @@ def news(connection: Connection, run: str, seen: Marks) -> tuple[tuple[Entry, ..
     if not new:
         return (), len(marks)
     seen |= marks
-    query = select(*_ENTRY).where(table.run == run).order_by(table.seq)
-    if len(new) <= _SOME:
+    query = select(*run_entries.COLUMNS).where(table.run == run).order_by(table.seq)
+    if len(new) <= run_entries.SOME:
         query = query.where(table.seq.in_(new))
     return tuple(entry_of(row) for row in connection.execute(query) if row.seq in new), len(marks)

@@ -9,7 +9,6 @@ from sqlalchemy import (
     Engine,
     Update,
     and_,
-    bindparam,
     exists,
     insert,
     or_,
@@ -28,25 +27,19 @@ from pinner.store import agent_chain, in_force, tables
 from pinner.store.agent_heads import add_head
 from pinner.store.audit import append_events
 from pinner.store.engine import reading
-from pinner.store.entry_rows import CHANGE, NO_HEIRS, OWNER_LENGTH, REPEATED, entry_of, entry_row
+from pinner.store.entry_rows import CHANGE, OWNER_LENGTH, entry_of
 from pinner.store.paging import page
 from pinner.store.policies import require_policy
+from pinner.store.run_entries import COLUMNS, read_entries, write_entries
 from pinner.store.run_news import Marks, news
 from pinner.store.write import write
 
 _RUN = [tables.runs.c[name] for name in Run.__dataclass_fields__]
-_FIXED = ("run", "seq", "change", "lineage", "former", *REPEATED)
-"""The columns that no later state of an entry changes."""
-_ENTRY = [tables.entries.c[name] for name in Entry.__dataclass_fields__]
-
-
 _APPLIED: tuple[RunState, ...] = ("applied", "applied_partly")
 """The states of an apply whose changes, or a part of them, are made."""
 _ROLLED_BACK: tuple[RunState, ...] = ("rolled_back", "rolled_back_partly")
 _MAX_OWNERS = 500
 """How many owners one query names."""
-SOME = 500
-"""The largest number of entries that are searched one by one."""
 
 Event = AuditEvent | AgentEvent
 """A record to append: to the centre's audit trail, or to the agent's chain."""
@@ -70,7 +63,7 @@ class Runs:
         def store(connection: Connection) -> None:
             require_policy(connection, run.host, policy)
             connection.execute(insert(tables.runs).values(_run_row(run)))
-            _write_entries(connection, entries)
+            write_entries(connection, entries)
             _append(connection, events)
 
         write(self._engine, store)
@@ -80,7 +73,7 @@ class Runs:
         entries, events = tuple(entries), tuple(events)
 
         def store(connection: Connection) -> None:
-            _write_entries(connection, entries)
+            write_entries(connection, entries)
             _append(connection, events)
 
         write(self._engine, store)
@@ -92,7 +85,7 @@ class Runs:
         def store(connection: Connection) -> bool:
             if connection.execute(select(tables.runs.c.state).filter_by(id=run.id)).scalar() != "running":
                 return False
-            _write_entries(connection, entries)
+            write_entries(connection, entries)
             _append(connection, events)
             return True
 
@@ -122,12 +115,12 @@ class Runs:
                 return False
             if run.undoes and run.state in _ROLLED_BACK:
                 connection.execute(_update(run.undoes).values(state=run.state))
-            known = _entries(connection, run.undoes or run.id) if changed else ()
+            known = read_entries(connection, run.undoes or run.id) if changed else ()
             stored = {each.seq: each for each in known}
             due = [entry for entry in entries if stored.get(entry.seq) != entry]
-            _write_entries(connection, due)
-            if run.undoes_all and run.state in ("rolled_back", "rolled_back_partly"):
-                in_force.close_all(connection, run, _entries(connection, run.id), also)
+            write_entries(connection, due)
+            if run.undoes_all and run.state in _ROLLED_BACK:
+                in_force.close_all(connection, run, read_entries(connection, run.id), also)
             _append(connection, [*(changed(due) if changed else ()), *events])
             if head is not None:
                 add_head(connection, head)
@@ -211,7 +204,7 @@ class Runs:
         """
         runs, table = tables.runs.c, tables.entries.c
         query = (
-            select(*_ENTRY)
+            select(*COLUMNS)
             .join(tables.runs, runs.id == table.run)
             .where(table.state.in_(("done", "stuck")), table.owner == guest[:OWNER_LENGTH])
             .order_by(runs.seq, table.seq)
@@ -227,7 +220,7 @@ class Runs:
     def entries(self, run: str) -> tuple[Entry, ...]:
         """The run's entries by ``seq``; none for an unknown run."""
         with reading(self._engine) as connection:
-            return _entries(connection, run)
+            return read_entries(connection, run)
 
     def news(self, run: str, seen: Marks) -> tuple[tuple[Entry, ...], int]:
         """See run_news."""
@@ -236,7 +229,7 @@ class Runs:
 
     def in_force(self, host: str) -> Iterator[InForce]:
         """The host's changes that no rollback has undone, oldest first."""
-        query = select(*_ENTRY, tables.runs.c.persist, tables.runs.c.boot).where(in_force.of_host(host))
+        query = select(*COLUMNS, tables.runs.c.persist, tables.runs.c.boot).where(in_force.of_host(host))
         query = query.order_by(tables.runs.c.seq, tables.entries.c.seq).execution_options(yield_per=in_force.BATCH)
         with reading(self._engine) as connection:
             for row in connection.execute(query):
@@ -273,11 +266,6 @@ def last_applied(connection: Connection, host: str) -> tuple[int, Run] | None:
     return None if last is None else (last.seq, Run(*last[: len(_RUN)]))
 
 
-def _entries(connection: Connection, run: str) -> tuple[Entry, ...]:
-    query = select(*_ENTRY).filter_by(run=run).order_by(tables.entries.c.seq)
-    return tuple(entry_of(row) for row in connection.execute(query))
-
-
 def _append(connection: Connection, events: Iterable[Event]) -> None:
     due = list(events)
     append_events(connection, [event for event in due if isinstance(event, AuditEvent)])
@@ -291,34 +279,6 @@ def _changed() -> ColumnElement[bool]:
 
 def _update(run: str) -> Update:
     return update(tables.runs).filter_by(id=run)
-
-
-def _write_entries(connection: Connection, entries: Iterable[Entry]) -> None:
-    """Insert new entries and update stored ones."""
-    rows = [entry_row(entry) for entry in entries]
-    if not rows:
-        return
-    table = tables.entries
-    runs = {row["run"] for row in rows}
-    known = select(table.c.run, table.c.seq).where(table.c.run.in_(runs))
-    if len(rows) <= SOME:
-        # A rollback of all runs can have many thousands of entries, and notes a few of them at a time.
-        known = known.where(table.c.seq.in_({row["seq"] for row in rows}))
-    stored = {tuple(row) for row in connection.execute(known)}
-    new = [row for row in rows if (row["run"], row["seq"]) not in stored]
-    if new:
-        connection.execute(insert(table), new)
-    # In an UPDATE, SQLAlchemy does not allow a bound parameter with the name of a column.
-    prefixed = [{f"_{name}": value for name, value in row.items()} for row in rows]
-    changed = [row for row in prefixed if (row["_run"], row["_seq"]) in stored]
-    same_entry = (table.c.run == bindparam("_run")) & (table.c.seq == bindparam("_seq"))
-    # The heirs are written while the change is undone, and its final state does not repeat them.
-    for has_heirs in (False, True):
-        due = [row for row in changed if (row["_heirs"] != NO_HEIRS) == has_heirs]
-        fixed = _FIXED if has_heirs else (*_FIXED, "heirs")
-        values: dict[str, Any] = {name: bindparam(f"_{name}") for name in rows[0] if name not in fixed}
-        if due:
-            connection.execute(update(table).where(same_entry).values(values), due)
 
 
 def _run_row(run: Run) -> dict[str, Any]:

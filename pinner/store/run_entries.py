@@ -1,0 +1,56 @@
+"""The entries of a run in the database."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, insert, select, update
+
+from pinner.model.journal import Entry
+from pinner.store import tables
+from pinner.store.entry_rows import NO_HEIRS, REPEATED, entry_of, entry_row
+
+COLUMNS = [tables.entries.c[name] for name in Entry.__dataclass_fields__]
+SOME = 500
+"""The largest number of entries that are searched one by one."""
+_FIXED = ("run", "seq", "change", "lineage", "former", *REPEATED)
+"""The columns that no later state of an entry changes."""
+
+
+def read_entries(connection: Connection, run: str) -> tuple[Entry, ...]:
+    """The run's entries by ``seq``; none for an unknown run."""
+    query = select(*COLUMNS).filter_by(run=run).order_by(tables.entries.c.seq)
+    return tuple(entry_of(row) for row in connection.execute(query))
+
+
+def write_entries(connection: Connection, entries: Iterable[Entry]) -> None:
+    """Insert new entries and update stored ones."""
+    rows = [entry_row(entry) for entry in entries]
+    if not rows:
+        return
+    table = tables.entries
+    runs = {row["run"] for row in rows}
+    known = select(table.c.run, table.c.seq).where(table.c.run.in_(runs))
+    if len(rows) <= SOME:
+        # A rollback of all runs can have many thousands of entries, and notes a few of them at a time.
+        known = known.where(table.c.seq.in_({row["seq"] for row in rows}))
+    stored = {tuple(row) for row in connection.execute(known)}
+    new = [row for row in rows if (row["run"], row["seq"]) not in stored]
+    if new:
+        connection.execute(insert(table), new)
+    # In an UPDATE, SQLAlchemy does not allow a bound parameter with the name of a column.
+    prefixed = [{f"_{name}": value for name, value in row.items()} for row in rows]
+    changed = [row for row in prefixed if (row["_run"], row["_seq"]) in stored]
+    _update(connection, changed)
+
+
+def _update(connection: Connection, changed: list[dict[str, Any]]) -> None:
+    """Update stored entries; the names of their columns have a prefix."""
+    table = tables.entries
+    same_entry = (table.c.run == bindparam("_run")) & (table.c.seq == bindparam("_seq"))
+    # The heirs are written while the change is undone, and its final state does not repeat them.
+    for has_heirs in (False, True):
+        due = [row for row in changed if (row["_heirs"] != NO_HEIRS) == has_heirs]
+        fixed = _FIXED if has_heirs else (*_FIXED, "heirs")
+        if due:
+            values: dict[str, Any] = {name[1:]: bindparam(name) for name in due[0] if name[1:] not in fixed}
+            connection.execute(update(table).where(same_entry).values(values), due)
