@@ -6,7 +6,7 @@ about different guests do not wait for each other. Processes are changed one aft
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 
 from pinner.model.groups import Group, group_of
 from pinner.model.journal import Entry
@@ -46,13 +46,26 @@ def side_by_side(entries: Sequence[Entry], work: Callable[[Entry], None], at_onc
                 failed.set()
                 raise
 
+    running: list[Future[None]] = []
     with ThreadPoolExecutor(min(at_once, len(parts)), "guest") as workers:
         try:
-            for each in as_completed([workers.submit(carry_out, part) for part in parts]):
+            running += (workers.submit(carry_out, part) for part in parts)
+            for each in as_completed(running):
                 each.result()
         except BaseException:  # also Ctrl-C while this thread waits
             failed.set()
+            _wait_for(running)
             raise
+
+
+def _wait_for(running: Collection[Future[None]]) -> None:
+    """Wait for the end of work, also if Ctrl-C comes again: its caller will undo what the work does."""
+    while True:
+        try:
+            wait(running)
+        except KeyboardInterrupt:
+            continue
+        return
 
 
 def with_busy_last(

@@ -1,5 +1,8 @@
 """Several guests are changed at once, each in its own order, and processes one after the other."""
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -210,3 +213,49 @@ def test_a_run_that_died_among_several_guests_is_recovered(host, journal, policy
     run = recover(host, journal, policy, lambda: NOON)
     assert run.state == ("undone" if policy == "back" else "applied")
     assert (host.kernel() == host.before) == (policy == "back")
+
+
+INTERRUPTED = """
+import signal, sys, threading
+from types import SimpleNamespace
+from pinner.apply.side_by_side import side_by_side
+from pinner.model.change import Target
+
+def interrupt(*_):
+    print("interrupted", flush=True)
+    raise KeyboardInterrupt
+
+def work(entry):
+    begun.release()
+    go_on.wait()
+    ended.append(entry)
+
+signal.signal(signal.SIGINT, interrupt)
+begun, go_on, ended = threading.Semaphore(0), threading.Event(), []
+targets = [Target("emulator", name, None, name) for name in ("g1", "g2")]
+
+def steer():
+    for _ in targets:
+        begun.acquire()
+    print("begun", flush=True)
+    sys.stdin.readline()
+    go_on.set()
+
+threading.Thread(target=steer).start()
+try:
+    side_by_side([SimpleNamespace(change=SimpleNamespace(target=each)) for each in targets], work, 2)
+except KeyboardInterrupt:
+    print(len(ended), flush=True)
+    go_on.set()
+"""
+
+
+def test_a_second_ctrl_c_does_not_leave_work_under_way():
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", INTERRUPTED], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            assert process.stdout.readline() == "interrupted\n"
+        assert process.communicate("go on\n")[0] == "2\n"
