@@ -97,14 +97,14 @@ def _files(started: Started, root: ProcessRoot) -> Iterator[str]:
             raise Invalid(
                 "nova.conf", path and place, "a folder that exists: the command line of nova-compute names it"
             )
-        elif set(place) & set("*?["):
-            raise Invalid("nova.conf", place, "a folder without *, ? and [ in its path: Nova takes them for a pattern")
         else:
             yield from _in_folder(place, root)
 
 
 def _in_folder(folder: str, root: ProcessRoot) -> Iterator[str]:
-    """The files of a folder that oslo.config reads, as glob(3) finds them."""
+    """The files of a folder that oslo.config reads, as glob(3) finds them. Raises Invalid for a pattern."""
+    if set(folder) & set("*?["):
+        raise Invalid("nova.conf", folder, "a folder without *, ? and [ in its path: Nova takes them for a pattern")
     try:
         names = root.names(folder)
     except OSError:

@@ -93,15 +93,15 @@ def started(candidate: Candidate, folder: int, root: ProcessRoot) -> Started:
     environ = read_start("environ", MAX_ARGUMENTS, folder)
     if len(environ) == MAX_ARGUMENTS:
         raise NotBelieved(f"its environment has {MAX_ARGUMENTS} bytes or more")
-    variables = tuple(
-        (name, value) for name, equals, value in (part.partition("=") for part in _texts(environ)) if equals
-    )
-    # As os.path.expanduser, which oslo.config uses.
-    home = dict(variables).get("HOME", home)
+    pairs = [(name, value) for name, equals, value in (part.partition("=") for part in _texts(environ)) if equals]
+    # As os.environ: of two variables of one name the first one counts.
+    variables = dict(reversed(pairs))
+    # As os.path.expanduser, which oslo.config uses: it takes an empty home for the root directory.
+    home = variables.get("HOME", home) or ("/" if "HOME" in variables else "")
     program = os.path.basename(candidate.script).removesuffix(".py")  # noqa: PTH119 - as oslo.config does
     ticks = parse_stat(read("stat", folder)).started
     at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / HERTZ
-    return Started(candidate.arguments, variables, home, _working_folder(folder), program, at)
+    return Started(candidate.arguments, tuple(variables.items()), home, _working_folder(folder), program, at)
 
 
 def home_of(user: str, root: ProcessRoot) -> str:

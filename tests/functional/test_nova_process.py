@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from pinner import codec
-from pinner.host import nova_conf
+from pinner.host import nova_conf, nova_process, process_root
+from pinner.host.files import Folder
 from pinner.model.nova import NovaConf
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: processes of other users, mounts")
@@ -83,6 +84,35 @@ def test_a_process_of_root_or_nova_is_believed(machine, uid):
 def test_options_of_python_come_before_the_script(machine):
     machine.start(PYTHON, "-s", "-W", "ignore", machine.script, "--config-file", "/etc/nova/nova.conf")
     assert machine.read().dedicated == "4-7"
+
+
+# env(1) cannot name a variable twice.
+TWICE = """import os, ctypes
+words, variables = ({words!r}, {variables!r})
+strings = lambda found: (ctypes.c_char_p * (len(found) + 1))(*[each.encode() for each in found], None)
+ctypes.CDLL(None).execve(words[0].encode(), strings(words), strings(variables))
+"""
+
+
+def start_with(machine, *variables):
+    words = (PYTHON, str(machine.script))
+    machine.start(PYTHON, "-c", TWICE.format(words=words, variables=variables))
+
+
+def test_of_two_variables_of_one_name_the_first_counts(machine):
+    """os.environ of nova-compute has only the first one."""
+    machine.script.write_text("import os\nassert os.environ['OS_COMPUTE__CPU_DEDICATED_SET'] == '5'\n" + ASLEEP)
+    start_with(machine, "OS_COMPUTE__CPU_DEDICATED_SET=5", "OS_COMPUTE__CPU_DEDICATED_SET=6")
+    assert machine.read().dedicated == "5"
+
+
+def test_an_empty_home_is_the_root_directory(machine):
+    machine.script.write_text("import os\nassert os.path.expanduser('~/etc') == '/etc'\n" + ASLEEP)
+    start_with(machine, "HOME=")
+    (pid,) = (path.name for path in machine.proc.iterdir())
+    with Folder(f"{machine.proc}/{pid}") as folder, process_root.opened("root", folder) as root:
+        (candidate,) = nova_process.candidates(machine.proc)
+        assert nova_process.started(candidate, folder, root).home == "/"
 
 
 def test_a_host_process_of_another_user_is_not_believed(machine):

@@ -1,4 +1,5 @@
 import time
+from pathlib import Path
 
 import pytest
 from oslo_config import types
@@ -89,6 +90,19 @@ def test_a_folder_that_nova_would_take_for_a_pattern_is_refused(tmp_path):
     assert nova_conf.read([tmp_path / "d1"]).dedicated == "9"
     with pytest.raises(Invalid, match=r"d\[1\].*pattern"):
         nova_conf.read([tmp_path / "d[1]"]).sets()
+
+
+def test_a_default_folder_that_nova_would_take_for_a_pattern_is_refused(tmp_path):
+    """Nova's own glob would read another folder, or none."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/passwd").write_text("nova:x:64055:64055::/home[1]:/bin/false\n")
+    (tmp_path / "etc/nova.conf").write_text("[compute]\ncpu_dedicated_set = 3\n")
+    (tmp_path / "home[1]").mkdir()
+    named = [Path("/etc/nova.conf")]
+    assert nova_conf.read(named, root=tmp_path).dedicated == "3"
+    (tmp_path / "home[1]/nova.conf.d").mkdir()
+    with pytest.raises(Invalid, match=r"home\[1\].*pattern"):
+        nova_conf.read(named, root=tmp_path).sets()
 
 
 def test_deprecated_option_names_are_read(conf):
