@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from lxml import etree
 
 from pinner.host import domain_xml
 from pinner.model import pins_metadata
@@ -95,6 +96,38 @@ def test_a_pin_is_pinners_only_if_kind_part_and_cpus_agree(kind, part, cpus):
 @pytest.mark.parametrize("cpus", ["0-3", "0,1,2,3", "3,0-2", "0-1,1-3", " 0-3 "])
 def test_cpus_are_compared_as_sets(cpus):
     assert filtered(domain(pin("vcpu", 0, "0-3"), named("vcpu", 0, cpus))) == domain()
+
+
+@pytest.mark.parametrize(
+    "cpus", ["+4", "\u0664", "0_4", "4-", "-4", "4 -4", "4- 4", "4--4", "04x", "4,+4", "^4", "4,^5"]
+)
+def test_cpus_that_are_not_written_as_a_list_name_no_pin(cpus):
+    """pinner's own reader of the metadata takes no such pin for pinner's."""
+    xml = domain(pin("vcpu", 0, "4"), named("vcpu", 0, cpus))
+    assert filtered(xml) == domain(pin("vcpu", 0, "4"))
+
+
+WRITTEN = st.sampled_from(["0-3", "0,2", "4", "8191", "0-1,4"])
+SPELLED = st.one_of(WRITTEN, st.text("0134,-+_^ \u0664", max_size=5))
+KINDS = st.sampled_from(["vcpu", "iothread", "emulator"])
+NUMBERS = st.one_of(st.none(), st.sampled_from(["0", "1", "10", "01", " 1", "+1", "1_0", "-1", "\u0661", ""]))
+
+
+@given(st.lists(st.tuples(KINDS, st.integers(0, 1), WRITTEN)), st.lists(st.tuples(KINDS, NUMBERS, SPELLED), min_size=1))
+@settings(deadline=None)
+def test_no_pin_is_removed_that_pinners_own_reader_takes_for_anothers(pins, names):
+    pinned = "".join(pin(kind, None if kind == "emulator" else part, cpus) for kind, part, cpus in pins)
+    xml = domain(pinned, "".join(named(*each) for each in names))
+    others = [each for each in written(xml) if each not in own(xml)]
+    assert [each for each in written(filtered(xml)) if each in others] == others
+
+
+def written(xml):
+    return pins_metadata.written(etree.fromstring(xml.encode()))
+
+
+def own(xml):
+    return [each for _, each in pins_metadata.own_elements(etree.fromstring(xml.encode()))]
 
 
 @pytest.mark.parametrize(
