@@ -44,13 +44,14 @@ class Endpoint:
         self, ctxt: object, publisher_id: object, event_type: object, payload: object, metadata: Mapping[str, object]
     ) -> None:
         """Handle one notification."""
-        if self._formats.is_unversioned(publisher_id, event_type, payload):
-            return
         message = Message(publisher_id, event_type, payload, ctxt, metadata.get("timestamp"))
         try:
-            event = parse(message)
+            event = None if self._formats.is_unversioned(publisher_id, event_type, payload) else parse(message)
         except Invalid as error:
             self._quarantine.put(message, str(error))
+            return
+        except (RecursionError, ValueError) as error:  # a value that is nested too deeply, or too long a number
+            self._quarantine.put(message, f"a value cannot be shown: {error}")
             return
         if event:
             self._queue.add(event)
