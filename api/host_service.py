@@ -21,6 +21,7 @@ from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.interrupts import HostInterrupts
 from pinner.model.journal import Entry, Run, RunProgress, RunState
 from pinner.model.measures import Measures, Span
+from pinner.model.outcome import RunOutcome
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
@@ -119,11 +120,27 @@ class HostService:
         return self._every.plans(host, part)
 
     def apply(
-        self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False, all_or_nothing: bool = False
+        self,
+        plan: str,
+        persist: bool,
+        caller: Caller,
+        *,
+        migrate_memory: bool = False,
+        all_or_nothing: bool = False,
+        watch_seconds: int = 0,
+        undo_if_worse: bool = False,
     ) -> Run:
         """See Service."""
         self.plan_by_id(plan)
-        return self._every.apply(plan, persist, caller, migrate_memory=migrate_memory, all_or_nothing=all_or_nothing)
+        return self._every.apply(
+            plan,
+            persist,
+            caller,
+            migrate_memory=migrate_memory,
+            all_or_nothing=all_or_nothing,
+            watch_seconds=watch_seconds,
+            undo_if_worse=undo_if_worse,
+        )
 
     def rollback(self, run: str, caller: Caller) -> Run:
         """See Service."""
@@ -139,6 +156,11 @@ class HostService:
         found = self._every.run(run)
         self._require_own("run", run, found.host)
         return found
+
+    def outcome(self, run: str) -> RunOutcome:
+        """See Service."""
+        self.run(run)
+        return self._every.outcome(run)
 
     def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
         """See Service."""

@@ -70,6 +70,7 @@ _OPERATIONS = (
     _rule("plans:apply", "operator", "POST", "/v1/plans/{plan}/apply", "Apply a plan: change affinities."),
     _rule("runs:list", "reader", "GET", "/v1/runs", "List the runs."),
     _rule("runs:show", "reader", "GET", "/v1/runs/{run}", "Show a run and its changes."),
+    _rule("runs:outcome", "reader", "GET", "/v1/runs/{run}/outcome", "Show the measures before and after a run."),
     _rule("runs:events", "reader", "GET", "/v1/runs/{run}/events", "Follow a run."),
     _rule("runs:rollback", "operator", "POST", "/v1/runs/{run}/rollback", "Roll a run back."),
     _rule("hosts:rollback", "operator", "POST", "/v1/hosts/{host}/rollback", "Roll all runs of a host back."),

@@ -4,8 +4,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pinner.api.field_types import Seconds
+from pinner.api.field_types import Seconds, Whole
 from pinner.api.schemas.base import Input
+from pinner.model.journal import MAX_WATCH_SECONDS as MAX_SECONDS
+from pinner.model.journal import MIN_WATCH_SECONDS as MIN_SECONDS
 
 
 class NewSnapshot(Input):
@@ -35,6 +37,16 @@ class NewApply(Input):
     all_or_nothing: Annotated[
         bool,
         Field(description="true: if a change fails, undo all changes; false: undo those of its guest or process."),
+    ] = False
+    watch_seconds: Annotated[
+        Annotated[int, Field(ge=0, le=MAX_SECONDS), Whole],
+        Field(
+            description="How long the server watches run delay and drops after the run: 0 (not at all), or "
+            f"{MIN_SECONDS} to {MAX_SECONDS}."
+        ),
+    ] = 0
+    undo_if_worse: Annotated[
+        bool, Field(description="Roll the run back if a measure becomes worse within `watch_seconds`.")
     ] = False
 
 

@@ -23,6 +23,7 @@ from pinner.model.errors import (
     RunConflict,
 )
 from pinner.model.journal import Run
+from pinner.model.outcome import RunOutcome
 from pinner.model.page import Page
 
 EVENT: Json = {
@@ -61,6 +62,17 @@ def listing(query_data: RunQuery) -> PageAnswer[Run]:
 def show(run: str) -> RunDetail:
     """Show a run and its changes with their states."""
     return RunDetail(pinner().run(run), pinner().entries(run))
+
+
+@bp.get("/runs/<run>/outcome")
+@bp.output(RootModel[RunOutcome])
+@bp.doc(operation_id="show_outcome", extensions=may_raise(NotFound, RunConflict, HostUnreachable, NotPermitted))
+def outcome(run: str) -> RunOutcome:
+    """Show what was measured in the five minutes before and after a run, and what its plan expected.
+
+    The outcome is observed and not tested: the load may have changed by itself. It is stored when it is complete.
+    """
+    return pinner().outcome(run)
 
 
 @bp.get("/runs/<run>/events")

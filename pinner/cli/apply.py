@@ -4,10 +4,11 @@ from argparse import Namespace
 
 from pinner.cli.confirm import agreed, require_answer
 from pinner.cli.context import Context
-from pinner.cli.follow import follow, show_run
+from pinner.cli.follow import follow, follow_watch, show_run
 from pinner.cli.options import given, host_option, make_plan, make_request, request_options
 from pinner.cli.parser import Commands, add_command
 from pinner.cli.plantable import show_plan
+from pinner.cli.values import watch_seconds
 from pinner.model.errors import Invalid
 from pinner.model.journal import Run
 from pinner.model.plan import Plan
@@ -20,7 +21,12 @@ from the plan options. It shows the plan and asks before it changes the host;
 without a terminal it refuses, unless --yes is given. If a change fails, the
 changes of its guest or process are undone, and the others are placed. After
 Ctrl-C, it first finishes a run on this host; a run on a server continues
-there."""
+there.
+
+With --watch, the server of the host compares run delay, drops and pressure
+after the run with the five minutes before it. It goes on if this command ends.
+With --undo-if-worse it rolls the run back when a measure becomes worse; of
+runs that make no difference, it undoes at most one of twenty."""
 
 
 def register(commands: Commands) -> None:
@@ -34,11 +40,12 @@ def register(commands: Commands) -> None:
         asks=True,
         status={
             0: "the whole plan is applied, or you answered no",
-            1: "failed, or not all is placed (applied_partly)",
+            1: "failed, or not all is placed (applied_partly), or worse (--watch)",
         },
         examples=[
             "pinner apply PLAN_ID",
             "pinner apply PLAN_ID --persist --yes",
+            "pinner apply PLAN_ID --watch 30s --undo-if-worse",
             "pinner apply --strategy numa-local --migrate-memory",
             "pinner apply --strategy shared-pool --housekeeping 0-3 --yes",
         ],
@@ -55,6 +62,16 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--all-or-nothing", action="store_true", help="if a change fails, undo the changes of all targets"
     )
+    parser.add_argument(
+        "--watch",
+        metavar="TIME",
+        type=watch_seconds,
+        default=0,
+        help="after the run, watch run delay, drops and pressure for a time such as 30s or 2m",
+    )
+    parser.add_argument(
+        "--undo-if-worse", action="store_true", help="with --watch: roll the run back if a measure becomes worse"
+    )
     host_option(parser)
     request_options(parser)
 
@@ -63,6 +80,8 @@ def apply(context: Context, arguments: Namespace) -> int:
     """Apply a plan and follow the run."""
     if arguments.plan is not None and (given(arguments) or arguments.host):
         raise Invalid("PLAN_ID", arguments.plan, "a PLAN_ID without plan options and --host: a stored plan has its own")
+    if arguments.undo_if_worse and not arguments.watch:
+        raise Invalid("--undo-if-worse", True, "given with --watch TIME")
     require_answer(yes=arguments.yes)
     with context.open() as pinner:
         plan = _plan(context, pinner, arguments)
@@ -79,11 +98,16 @@ def apply(context: Context, arguments: Namespace) -> int:
                 context.caller,
                 migrate_memory=arguments.migrate_memory,
                 all_or_nothing=arguments.all_or_nothing,
+                watch_seconds=arguments.watch,
+                undo_if_worse=arguments.undo_if_worse,
             )
 
         ended = follow(context, pinner, start)
         entries = pinner.entries(ended.id)
         show_run(context, ended, entries, every=False)
+        watched = follow_watch(context, pinner, ended) if entries else None
+    if watched is not None and watched.state == "worse":
+        return 1
     if ended.state in ("applied", "applied_partly"):
         nothing = "nothing to do: the host is as planned already, so this run cannot be rolled back"
         context.note(f"to undo: pinner rollback {ended.id}" if entries else nothing)

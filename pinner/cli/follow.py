@@ -1,5 +1,6 @@
 """Follows a run to its end: progress on stderr, the result on stdout."""
 
+import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -9,11 +10,13 @@ from pinner import codec
 from pinner.cli.context import Context
 from pinner.cli.output import cells, cpu_cell, facts, moment, plain_list, print_json, table
 from pinner.model.journal import Entry, Run
+from pinner.model.outcome import Watch
 from pinner.model.run_events import ALL_RUNS
 from pinner.model.text import mib
 from pinner.render import before_and_after, visible
 from pinner.service.protocol import Service
 
+WATCH_POLL_SECONDS = 1.0
 STYLES = {"failed": "red", "stuck": "bold red", "gone": "yellow", "undone": "yellow"}
 
 
@@ -40,6 +43,25 @@ def follow(context: Context, pinner: Service, start: Callable[[], Run]) -> Run:
             raise Interrupted("interrupted; `pinner run list` shows whether a run was started") from None
         raise Interrupted(_outcome(context, pinner, run)) from None
     return pinner.run(run.id)
+
+
+def follow_watch(context: Context, pinner: Service, run: Run) -> Watch | None:
+    """Wait for the end of the watch of an ended run, and show it; None for a run that is not watched.
+
+    Raises Interrupted on Ctrl-C: the server goes on.
+    """
+    if not run.watch_seconds or run.state not in ("applied", "applied_partly"):
+        return None
+    context.note(f"run {run.id} is watched for {run.watch_seconds} s")
+    try:
+        while (found := pinner.outcome(run.id).watch) is not None and found.state == "watching":
+            time.sleep(WATCH_POLL_SECONDS)
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; the watch of run {run.id} goes on (see it: pinner outcome {run.id})") from None
+    if found is not None:
+        undone = f"; run {found.rollback} undoes it" if found.rollback else ""
+        context.note(f"watched: {found.why}{undone}")
+    return found
 
 
 def _outcome(context: Context, pinner: Service, run: Run) -> str:

@@ -28,6 +28,7 @@ COMMANDS = {
     "apply": "apply",
     "rollback": "runs",
     "run": "runs",
+    "outcome": "outcome",
     "policy": "policies",
     "drift": "policies",
     "audit": "audit",

@@ -9,6 +9,7 @@ from pathlib import Path
 from pinner.model.blame import MAX_SECONDS
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.errors import Invalid
+from pinner.model.journal import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS
 from pinner.model.objective import MOST_WEIGHT
 from pinner.model.page import MAX_LIMIT
 from pinner.model.request import MAX_BUDGET, MAX_MOVES
@@ -90,6 +91,16 @@ def rounds(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) >= 1):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
     return int(text)
+
+
+def watch_seconds(text: str) -> int:
+    """The time of a watch: a number of seconds or minutes."""
+    found = re.fullmatch(r"([1-9][0-9]{0,3})([sm])", text, re.ASCII)
+    length = int(found[1]) * (60 if found[2] == "m" else 1) if found else 0
+    if not MIN_WATCH_SECONDS <= length <= MAX_WATCH_SECONDS:
+        limits = f"from {MIN_WATCH_SECONDS}s to {MAX_WATCH_SECONDS // 60}m"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 30s or 2m, {limits}")
+    return length
 
 
 def span(text: str) -> timedelta:

@@ -26,6 +26,7 @@ class AuditAction(StrEnum):
     run.change      one change of a run was made, undone, or failed
     run.recover     recovery ended a run whose process had died
     run.end         a run ended
+    run.watch       the watch of a run ended: its guests are worse, not worse, or were not watched
     policy.set      a host's policy was set
     policy.delete   a host's policy was deleted
     guest.event     an event of a guest was reported by libvirt's hook script, Nova or a caller
@@ -46,6 +47,7 @@ class AuditAction(StrEnum):
     RUN_RELEASE = "run.release"
     RUN_RECOVER = "run.recover"
     RUN_END = "run.end"
+    RUN_WATCH = "run.watch"
     POLICY_SET = "policy.set"
     POLICY_DELETE = "policy.delete"
     GUEST_EVENT = "guest.event"

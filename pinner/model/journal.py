@@ -30,6 +30,10 @@ rolled_back_partly like rolled_back, but a change was gone or is stuck
 failed             refused before any change; or, with stuck entries, a change could not be undone"""
 
 
+MIN_WATCH_SECONDS, MAX_WATCH_SECONDS = 15, 600
+"""The shortest and the longest watch of a run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One change of a run. ``found`` are the threads created while the change was made, each with its prior mask."""
@@ -103,6 +107,10 @@ class Run:
     """The process that called the agent, with its user, as the kernel names it; empty before the agent has the run."""
     boot: str = ""
     """The boot of the host in which the run began (/proc/sys/kernel/random/boot_id); empty: not known."""
+    watch_seconds: int = 0
+    """How long the guests are watched after the run; 0: they are not watched."""
+    undo_if_worse: bool = False
+    """Whether the run is rolled back if a measure becomes worse during the watch."""
 
     @property
     def undoes_all(self) -> bool:

@@ -10,6 +10,8 @@ them can be exchanged only if a window is long against that dependence.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pinner.model.outcome import MEASURES, Measure, Sample
+
 QUANTILES = (0.0, 0.1, 0.25, 0.5)
 """The bets: the share of the values from before the change that is above the value of the bet. 0: the highest one."""
 
@@ -64,3 +66,23 @@ def guard(before: Sequence[float]) -> Guard:
 def is_worse(guards: Sequence[Guard], alpha: float = 0.05) -> bool:
     """Whether the measures together have become worse. The mean of their capitals is a martingale, too."""
     return sum(guard.capital for guard in guards) >= len(guards) / alpha
+
+
+def worse(before: Sequence[Sample], after: Sequence[Sample], alpha: float = 0.05) -> tuple[Measure, ...]:
+    """The measures that became worse by more than their margin; none as long as nothing is certain.
+
+    It looks after each sample, as a guard may. A measure that is not known before is not watched.
+    """
+    guards = {}
+    for measure in MEASURES:
+        if values := [each.values[measure.name] + measure.margin for each in before if measure.name in each.values]:
+            guards[measure] = guard(values)
+    for sample in after:
+        guards = {
+            measure: each.after(sample.values[measure.name]) if measure.name in sample.values else each
+            for measure, each in guards.items()
+        }
+        if guards and is_worse(tuple(guards.values()), alpha):
+            most = max(each.capital for each in guards.values())
+            return tuple(measure for measure, each in guards.items() if each.capital >= min(most, 1 / alpha))
+    return ()

@@ -50,11 +50,14 @@ def serve(
         parts, server = start(config, agent, database, listeners, undo, tls)
         background = [
             parts.audit_heads.heartbeat,
+            parts.outcomes.heartbeat,
             *wiring.start_controller(config, parts, host, undo),
             *wiring.start_retention(config, parts, agent, undo),
         ]
         parts.audit_heads.start()
         undo.callback(parts.audit_heads.stop)
+        parts.outcomes.start()
+        undo.callback(parts.outcomes.stop)
         background = [*threads, server.heartbeat, *background]
         parts.monitor.start(background, config.policy.resync_seconds)
         undo.callback(parts.monitor.stop)

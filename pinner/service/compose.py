@@ -18,6 +18,7 @@ from pinner.service.measures import MeasureReader
 from pinner.service.metrics import Metrics
 from pinner.service.monitor import Monitor
 from pinner.service.observation import Observer
+from pinner.service.outcomes import OutcomeKeeper
 from pinner.service.plans import PlanMaker
 from pinner.service.policies import HostPolicies
 from pinner.service.reconciler import Reconciler
@@ -35,6 +36,8 @@ class ServiceParts:
     """For the policy controller."""
     runs: RunManager
     """To catch up at the start."""
+    outcomes: OutcomeKeeper
+    """For a server, which watches runs and stores their outcomes."""
     store: Store
     """For the access control: the tokens, and the audit trail."""
     monitor: Monitor
@@ -74,6 +77,7 @@ def compose(
     reconciler = Reconciler(hosts, policies, plans, runs, store, now, new_id, sample_seconds, repacks)
     guest_events = GuestEventHandler(hosts, reconciler, store, now, migration)
     exclusions = GuestExclusions(hosts, store, now)
+    outcomes = OutcomeKeeper(hosts, runs, store, now)
     trail = AuditTrail(hosts, runs, store)
     capacities = CapacityReader(hosts, policies, Observer(hosts, policies, store, now), metrics)
     service = LocalService(
@@ -87,8 +91,9 @@ def compose(
         capacities,
         HostChecker(),
         MeasureReader(hosts, now),
+        outcomes,
         trail,
         store,
     )
     monitor = Monitor(hosts, policies, store.probe, metrics, capacities.measure)
-    return ServiceParts(service, reconciler, runs, store, monitor, heads, store.retention)
+    return ServiceParts(service, reconciler, runs, outcomes, store, monitor, heads, store.retention)

@@ -14,6 +14,7 @@ from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.interrupts import HostInterrupts
 from pinner.model.journal import Entry, Run, RunProgress, RunState
 from pinner.model.measures import Measures, Span
+from pinner.model.outcome import RunOutcome
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
@@ -30,6 +31,7 @@ from pinner.service.guest_events import GuestEventHandler
 from pinner.service.guest_exclusions import GuestExclusions
 from pinner.service.hosts import Hosts
 from pinner.service.measures import MeasureReader
+from pinner.service.outcomes import OutcomeKeeper
 from pinner.service.plans import PlanMaker
 from pinner.service.policies import HostPolicies
 from pinner.service.protocol import GuestExclusion, StrategyInfo
@@ -55,6 +57,7 @@ class LocalService:
         capacities: CapacityReader,
         checker: HostChecker,
         measures: MeasureReader,
+        outcomes: OutcomeKeeper,
         audit_trail: AuditTrail,
         store: Store,
     ) -> None:
@@ -68,6 +71,7 @@ class LocalService:
         self._capacities = capacities
         self._checker = checker
         self._measures = measures
+        self._outcomes = outcomes
         self._audit_trail = audit_trail
         self._store = store
 
@@ -140,10 +144,28 @@ class LocalService:
         return self._store.plans.list(host, part)
 
     def apply(
-        self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False, all_or_nothing: bool = False
+        self,
+        plan: str,
+        persist: bool,
+        caller: Caller,
+        *,
+        migrate_memory: bool = False,
+        all_or_nothing: bool = False,
+        watch_seconds: int = 0,
+        undo_if_worse: bool = False,
     ) -> Run:
         """See Service."""
-        return self._runs.apply(plan, persist, caller, migrate_memory=migrate_memory, all_or_nothing=all_or_nothing)
+        host = self._store.plans.get(plan).host
+        self._outcomes.require_watchable(host, watch_seconds, undo=undo_if_worse)
+        return self._runs.apply(
+            plan,
+            persist,
+            caller,
+            migrate_memory=migrate_memory,
+            all_or_nothing=all_or_nothing,
+            watch_seconds=watch_seconds,
+            undo_if_worse=undo_if_worse,
+        )
 
     def rollback(self, run: str, caller: Caller) -> Run:
         """See Service."""
@@ -156,6 +178,10 @@ class LocalService:
     def run(self, run: str) -> Run:
         """See Service."""
         return self._runs.get(run)
+
+    def outcome(self, run: str) -> RunOutcome:
+        """See Service."""
+        return self._outcomes.outcome(run)
 
     def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
         """See Service."""

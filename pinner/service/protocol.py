@@ -18,6 +18,7 @@ from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.interrupts import HostInterrupts
 from pinner.model.journal import Entry, Run, RunProgress, RunState
 from pinner.model.measures import Measures, Span
+from pinner.model.outcome import RunOutcome
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
@@ -114,13 +115,22 @@ class Service(Protocol):
         """A page of the stored plans, of one host or (None) of all."""
 
     def apply(
-        self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False, all_or_nothing: bool = False
+        self,
+        plan: str,
+        persist: bool,
+        caller: Caller,
+        *,
+        migrate_memory: bool = False,
+        all_or_nothing: bool = False,
+        watch_seconds: int = 0,
+        undo_if_worse: bool = False,
     ) -> Run:
         """Start to apply a plan; the returned run continues by itself. A refused plan (stale, blocked, busy) raises.
 
         ``persist`` writes the guests' persistent definitions too; ``migrate_memory`` moves each guest's memory to the
         node that the plan gives to its vCPUs. If a change fails, the changes of its guest or process are undone, and
-        with ``all_or_nothing`` all changes.
+        with ``all_or_nothing`` all changes. The server watches the guests for ``watch_seconds`` after the run, and
+        with ``undo_if_worse`` rolls the run back if a measure becomes worse. Raises NotFound where nothing is measured.
         """
 
     def rollback(self, run: str, caller: Caller) -> Run:
@@ -136,6 +146,10 @@ class Service(Protocol):
 
     def run(self, run: str) -> Run:
         """A run as it is now."""
+
+    def outcome(self, run: str) -> RunOutcome:
+        """What was measured before and after a run; observed, not tested. Raises NotFound, and RunConflict for a run
+        that has not ended."""
 
     def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
         """A page of the runs, of one host or (None) of all, in one state or (None) in all."""

@@ -23,6 +23,7 @@ from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.interrupts import HostInterrupts
 from pinner.model.journal import Entry, Run, RunProgress, RunState
 from pinner.model.measures import Measures, Span
+from pinner.model.outcome import RunOutcome
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
@@ -133,9 +134,22 @@ class RemoteService:
         return self._rest.get(Page[PlanSummary], "plans", host=host, **_query(part))
 
     def apply(
-        self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False, all_or_nothing: bool = False
+        self,
+        plan: str,
+        persist: bool,
+        caller: Caller,
+        *,
+        migrate_memory: bool = False,
+        all_or_nothing: bool = False,
+        watch_seconds: int = 0,
+        undo_if_worse: bool = False,
     ) -> Run:
-        body = {"persist": persist, "migrate_memory": migrate_memory, "all_or_nothing": all_or_nothing}
+        body: dict[str, bool | int] = {
+            "persist": persist,
+            "migrate_memory": migrate_memory,
+            "all_or_nothing": all_or_nothing,
+        }
+        body |= {"watch_seconds": watch_seconds, "undo_if_worse": undo_if_worse}
         return self._rest.post(Run, "plans", plan, "apply", body=body)
 
     def rollback(self, run: str, caller: Caller) -> Run:
@@ -146,6 +160,9 @@ class RemoteService:
 
     def run(self, run: str) -> Run:
         return self._detail(run)[0]
+
+    def outcome(self, run: str) -> RunOutcome:
+        return self._rest.get(RunOutcome, "runs", run, "outcome")
 
     def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
         return self._rest.get(Page[Run], "runs", host=host, state=state, **_query(part))

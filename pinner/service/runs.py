@@ -83,7 +83,17 @@ class RunManager:
         """Accept no more runs, and wait for the runs under way."""
         self._workers.shutdown(wait=True)
 
-    def apply(self, plan_id: str, persist: bool, caller: Caller, *, migrate_memory: bool, all_or_nothing: bool) -> Run:
+    def apply(
+        self,
+        plan_id: str,
+        persist: bool,
+        caller: Caller,
+        *,
+        migrate_memory: bool,
+        all_or_nothing: bool,
+        watch_seconds: int = 0,
+        undo_if_worse: bool = False,
+    ) -> Run:
         """Start to apply a stored plan. See Service.apply."""
         plan = self._plans.get(plan_id)
         self._hosts.require(plan.host)
@@ -99,6 +109,8 @@ class RunManager:
             persist=persist,
             migrate_memory=migrate_memory,
             all_or_nothing=all_or_nothing,
+            watch_seconds=watch_seconds,
+            undo_if_worse=undo_if_worse,
         )
         return self._start_apply(plan, run, caller)[0]
 

@@ -18,6 +18,7 @@ from pinner.store.backoffs import BackoffTable
 from pinner.store.engine import engine_of, make_file
 from pinner.store.guest_hints import GuestHints
 from pinner.store.idempotency import IdempotencyKeys
+from pinner.store.outcomes import Outcomes
 from pinner.store.placements import Placements
 from pinner.store.plans import Plans
 from pinner.store.policies import Policies
@@ -79,6 +80,7 @@ class Store:
     snapshots: Snapshots
     plans: Plans
     runs: Runs
+    outcomes: Outcomes
     audit: Audit
     policies: Policies
     placements: Placements
@@ -110,6 +112,7 @@ def open_store(url: str) -> Iterator[Store]:
             snapshots=Snapshots(engine),
             plans=Plans(engine),
             runs=Runs(engine),
+            outcomes=Outcomes(engine),
             audit=Audit(engine),
             policies=Policies(engine),
             placements=Placements(engine),

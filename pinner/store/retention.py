@@ -150,6 +150,7 @@ def _delete_batch(connection: Connection, table: Table, old: ColumnElement[bool]
 
 def _delete_runs(connection: Connection, ids: Sequence[str]) -> None:
     connection.execute(delete(tables.entries).where(tables.entries.c.run.in_(ids)))
+    connection.execute(delete(tables.outcomes).where(tables.outcomes.c.run.in_(ids)))
     connection.execute(delete(tables.runs).where(tables.runs.c.id.in_(ids)))
 
 

@@ -106,6 +106,8 @@ runs = Table(
     Column("all_or_nothing", Boolean, nullable=False, server_default=false()),
     Column("peer", LONG_TEXT, nullable=False, server_default=""),
     Column("boot", String(36), nullable=False, server_default=""),
+    Column("watch_seconds", Integer, nullable=False, server_default="0"),
+    Column("undo_if_worse", Boolean, nullable=False, server_default=false()),
     Index("runs_of_host", "host", "seq"),
     Index("runs_in_state", "state"),
     Index("runs_of_host_in_state", "host", "kind", "state", "seq"),
@@ -152,6 +154,15 @@ for _name, _column, _condition in (
     ("names_of_processes", entries.c.name, PROCESSES_IN_FORCE),
 ):
     Index(_name, _column, sqlite_where=text(_condition)).ddl_if(dialect="sqlite")
+
+outcomes = Table(
+    "outcomes",
+    metadata,
+    Column("run", String(64), primary_key=True),
+    Column("watch", LONG_TEXT, nullable=False, server_default=""),
+    Column("observed", LONG_TEXT, nullable=False, server_default=""),
+)
+"""What was found of a run after its end; empty where it is not stored yet. Only the central database has rows in it."""
 
 policies = Table(
     "policies",

@@ -15,6 +15,7 @@ from pathlib import Path
 from support.hosts import masked
 
 from pinner.agent.host_event_queue import HostEventQueue
+from pinner.agent.local import Histories
 from pinner.agent.protocol import Progress
 from pinner.agent.signing import SigningKey
 from pinner.agent.trail import AgentTrail
@@ -58,6 +59,7 @@ class InMemoryAgent:
         self.needs_sample = False
         """Whether a snapshot without a sample has no loads, as on a real host."""
         self.cause: Cause = "unknown"
+        self.histories: Histories | None = None
         self.libvirt_fails = ""
         self.excluded: dict[str, bool] = {}
 
@@ -73,7 +75,9 @@ class InMemoryAgent:
         return HostReading(self.snapshot(0.0))
 
     def measures(self, begin: datetime, end: datetime, step: int, subject: str) -> tuple[History, ...]:
-        """The host, whose values nobody knows."""
+        """Those of ``histories``; by default the host, whose values nobody knows."""
+        if self.histories is not None:
+            return self.histories(begin, end, step, subject)
         return (History(HOST, "", begin, step, {series.name: (None,) for series in HOST_SERIES}),)
 
     def blame(self, guest: str, seconds: float) -> Blame:

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
+from typing import Literal
 
 from support.values import NOON, cpus, make_change, make_entries, make_plan, make_run, make_snapshot
 
@@ -34,6 +35,7 @@ from pinner.model.guest import Emulator, Guest, Vcpu
 from pinner.model.interrupts import HostInterrupts
 from pinner.model.journal import Entry, Run, RunProgress, RunState
 from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, History, Measures, Span
+from pinner.model.outcome import MEASURES, Comparison, ObservedMeasure, RunOutcome, Watch
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import LeftOut, Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
@@ -209,7 +211,15 @@ class InMemoryService:
         return _page([row for row in rows if host in (None, row.host)], lambda row: row.id, part)
 
     def apply(
-        self, plan: str, persist: bool, caller: Caller, *, migrate_memory: bool = False, all_or_nothing: bool = False
+        self,
+        plan: str,
+        persist: bool,
+        caller: Caller,
+        *,
+        migrate_memory: bool = False,
+        all_or_nothing: bool = False,
+        watch_seconds: int = 0,
+        undo_if_worse: bool = False,
     ) -> Run:
         found = self.plan_by_id(plan)
         if plan in self.stale:
@@ -221,6 +231,8 @@ class InMemoryService:
             persist=persist,
             migrate_memory=migrate_memory,
             all_or_nothing=all_or_nothing,
+            watch_seconds=watch_seconds,
+            undo_if_worse=undo_if_worse,
             actor=caller.actor,
             origin=caller.origin,
         )
@@ -258,6 +270,22 @@ class InMemoryService:
     def run(self, run: str) -> Run:
         _known("run", run, self.run_list)
         return self.run_list[run]
+
+    def outcome(self, run: str) -> RunOutcome:
+        """Drops are higher after the run; the other measures are not known. A watch finds that and undoes nothing."""
+        found = self.run(run)
+        if found.ended_at is None:
+            raise RunConflict(run, found.state, "its outcome can be measured after its end")
+        higher = Comparison(1.0, 9.0, 8.0, 1.0)
+        measures = tuple(
+            ObservedMeasure(each, 60, 58, higher, Comparison(0.0, 0.5, 0.5, 0.6))
+            if each.name == "drops"
+            else ObservedMeasure(each, 0, 0, None, None)
+            for each in MEASURES
+        )
+        watch = Watch("worse", NOON, "worse than before the run: drops") if found.watch_seconds else None
+        label: Literal["observed, not tested"] = "observed, not tested"
+        return RunOutcome(run, label, (), (EVIL,), (), NOON, NOON, 5, measures, (f"note {EVIL}",), True, watch)
 
     def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
         rows = [run for run in self.run_list.values() if host in (None, run.host) and state in (None, run.state)]

@@ -94,6 +94,7 @@ BY_ID = [
     ("GET", "/v1/plans/{plan}/explanation?guest=6a5b7a0e-0000-4000-8000-000000000001", None),
     ("POST", "/v1/plans/{plan}/apply", {}),
     ("GET", "/v1/runs/{run}", None),
+    ("GET", "/v1/runs/{run}/outcome", None),
     ("GET", "/v1/runs/{run}/events", None),
     ("POST", "/v1/runs/{run}/rollback", {}),
 ]

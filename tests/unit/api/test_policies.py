@@ -54,6 +54,7 @@ OPERATIONS = {
     ("POST", "/v1/plans/none/apply"): (CHANGE, 404),
     ("GET", "/v1/runs"): (READ, 200),
     ("GET", "/v1/runs/none"): (READ, 404),
+    ("GET", "/v1/runs/none/outcome"): (READ, 404),
     ("GET", "/v1/runs/none/events"): (READ, 404),
     ("POST", "/v1/runs/none/rollback"): (CHANGE, 404),
     ("POST", "/v1/hosts/h1/rollback"): (CHANGE, 202),

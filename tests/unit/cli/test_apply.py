@@ -215,3 +215,20 @@ def test_ctrl_c_before_the_run_has_an_id(pinner, cli, monkeypatch, method):
     assert result.status == 130
     assert result.err.splitlines()[-1].startswith("pinner: interrupted")
     assert ("run list" in result.err) == (method == "apply")
+
+
+def test_a_watch_that_finds_a_run_worse_ends_with_status_1(pinner, cli):
+    result = cli("apply", "--yes", "--watch", "30s")
+    assert (result.status, result.err.splitlines()[-1]) == (1, "watched: worse than before the run: drops")
+    assert pinner.run_list["run-1"].watch_seconds == 30
+
+
+def test_an_undo_needs_a_watch(pinner, cli):
+    result = cli("apply", "--yes", "--undo-if-worse")
+    assert (result.status, "--watch TIME" in result.err, pinner.run_list) == (2, True, {})
+
+
+@pytest.mark.parametrize("time", ["0s", "14s", "11m", "30", "1h", "\u0663\u0660s"])
+def test_a_watch_has_a_time_with_a_unit(pinner, cli, time):
+    result = cli("apply", "--yes", "--watch", time)
+    assert (result.status, pinner.run_list) == (2, {})

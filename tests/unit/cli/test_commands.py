@@ -44,6 +44,7 @@ COMMANDS = {
     "apply --strategy numa-local --yes": "numa-local",
     "run list": "run-1",
     "run show run-1": "process busy (110)",
+    "outcome run-1": "observed, not tested",
     "rollback run-1 --yes": "rollback of run run-1",
     "rollback --all --delete-policy --yes": "rollback of all runs",
     "policy set --mode propose --yes": "mode                propose",

@@ -1,0 +1,83 @@
+"""pinner outcome: the measures before and after a run."""
+
+from argparse import Namespace
+
+from rich.table import Table
+
+from pinner import codec
+from pinner.cli.context import Context
+from pinner.cli.output import cells, facts, moment, print_json, table
+from pinner.cli.parser import Commands, add_command
+from pinner.model.outcome import ObservedMeasure, RunOutcome
+from pinner.render import visible
+
+
+def register(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "outcome",
+        outcome,
+        "show what was measured before and after a run",
+        about="The table compares the five minutes before the run with the five minutes after\n"
+        "it. DIFFERENCE is the median of all differences between a step after the run\n"
+        "and a step before it; below 0 is less than before. HIGHER is the share of such\n"
+        "pairs in which the step after the run has the higher value: 50 % is no\n"
+        "difference. CONTROL is the difference of guests that the run did not change.\n\n"
+        "This is observed and not tested: the load may have changed by itself.",
+        examples=["pinner outcome RUN_ID", "pinner outcome RUN_ID --json"],
+    )
+    parser.add_argument("run_id", metavar="RUN_ID", help="id of the run (see `pinner run list`)")
+
+
+def outcome(context: Context, arguments: Namespace) -> int:
+    """Print the outcome of a run."""
+    with context.open() as pinner:
+        found = pinner.outcome(arguments.run_id)
+    if context.json:
+        print_json(codec.plain(found))
+    else:
+        show_outcome(context, found)
+    return 0
+
+
+def show_outcome(context: Context, found: RunOutcome) -> None:
+    """Print an outcome as tables."""
+    watch = f"{found.watch.state}: {found.watch.why}" if found.watch else ""
+    undone = f"run {found.watch.rollback}" if found.watch else ""
+    terms = ", ".join(f"{term.name} {term.before:g} -> {term.after:g}" for term in found.expected)
+    rows = (
+        ("run", found.run),
+        ("evidence", found.label),
+        ("expected", terms or "no change of the objective"),
+        ("guests", ", ".join(found.guests)),
+        ("control", ", ".join(found.control)),
+        ("from", moment(found.begin)),
+        ("to", moment(found.end)),
+        ("watch", watch),
+        ("undone by", undone if found.watch and found.watch.rollback else ""),
+    )
+    context.out.print(facts(*(row for row in rows if row[1])))
+    context.out.print()
+    context.out.print(_table(found.measures))
+    for note in found.notes:
+        context.out.print(visible(f"note: {note}"))
+
+
+def _table(measures: tuple[ObservedMeasure, ...]) -> Table:
+    numbers = ("BEFORE", "AFTER", "DIFFERENCE", "HIGHER", "CONTROL", "STEPS")
+    drawn = table("MEASURE", "UNIT", *numbers, right=numbers, whole=numbers)
+    for each in measures:
+        steps = f"{each.steps_before} + {each.steps_after}"
+        control = f"{each.control.difference:+.1f}" if each.control else "-"
+        found = each.guests
+        values = ("-", "-", "-", "-")
+        if found:
+            values = (
+                f"{found.before:.1f}",
+                f"{found.after:.1f}",
+                f"{found.difference:+.1f}",
+                f"{100 * found.higher:.0f} %",
+            )
+        drawn.add_row(*cells(each.measure.name, each.measure.unit, *values, control, steps))
+    return drawn

@@ -1,0 +1,74 @@
+"""The steps of the history as samples of the measures by which a placement is judged."""
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+from statistics import fmean, median
+
+from pinner.model.measures import HOST, History
+from pinner.model.outcome import MEASURES, Comparison, Measure, ObservedMeasure, Sample
+
+_DELAYS = ("delay_vcpu", "delay_emulator", "delay_iothread", "delay_vhost")
+_SERIES = {"run_delay": _DELAYS, "drops": ("drops",), "softnet_drops": ("softnet_drops",), "pressure": ("pressure",)}
+"""The series that are added up for each measure."""
+_OF_HOST = ("softnet_drops", "pressure")
+
+_Values = dict[datetime, float]
+
+
+def samples(histories: Iterable[History], guests: Collection[str], step: int) -> tuple[Sample, ...]:
+    """A sample for each step, oldest first. ``guests`` are the UUIDs of the guests in question.
+
+    A guest whose series is not known at all is left out, as the drops of a guest without a tap. Where a series of one
+    guest is known only now and then, the other steps of the measure are not known: the sum would be too small.
+    """
+    equal = [each for each in histories if each.step == step]
+    host = [each for each in equal if each.subject == HOST]
+    chosen = [each for each in equal if each.subject in guests]
+    others = [each for each in equal if each.subject not in (*guests, HOST)]
+    values = {each.name: _summed(host if each.name in _OF_HOST else chosen, _SERIES[each.name]) for each in MEASURES}
+    control = {each.name: _summed(others, _SERIES[each.name]) for each in MEASURES if each.name not in _OF_HOST}
+    times = sorted({at for known in values.values() for at in known})
+    return tuple(
+        Sample(
+            at,
+            {name: known[at] for name, known in values.items() if at in known},
+            {name: known[at] for name, known in control.items() if at in known},
+        )
+        for at in times
+    )
+
+
+def between(found: Iterable[Sample], begin: datetime, end: datetime, step: int) -> tuple[Sample, ...]:
+    """The samples of the steps that lie between two times."""
+    return tuple(each for each in found if begin <= each.at - timedelta(seconds=step) and each.at <= end)
+
+
+def observed(measure: Measure, before: Sequence[Sample], after: Sequence[Sample]) -> ObservedMeasure:
+    """The measure before and after a run."""
+    name = measure.name
+    values = [[each.values[name] for each in side if name in each.values] for side in (before, after)]
+    control = [[each.control[name] for each in side if name in each.control] for side in (before, after)]
+    return ObservedMeasure(measure, len(values[0]), len(values[1]), _compared(*values), _compared(*control))
+
+
+def _compared(before: Sequence[float], after: Sequence[float]) -> Comparison | None:
+    if not (before and after):
+        return None
+    differences = [later - earlier for later in after for earlier in before]
+    higher = fmean((difference > 0) + (difference == 0) / 2 for difference in differences)
+    return Comparison(fmean(before), fmean(after), median(differences), higher)
+
+
+def _summed(histories: Iterable[History], series: Iterable[str]) -> _Values:
+    """The sum of the series of all histories, at the times at which all of them are known."""
+    known = [values for history in histories for name in series if (values := _known(history, name))]
+    if not known:
+        return {}
+    times = set.intersection(*map(set, known))
+    return {at: sum(values[at] for values in known) for at in times}
+
+
+def _known(history: History, name: str) -> _Values:
+    values = enumerate(history.values.get(name, ()))
+    step = timedelta(seconds=history.step)
+    return {history.begin + index * step: value for index, value in values if value is not None}

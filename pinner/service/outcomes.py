@@ -1,0 +1,280 @@
+"""OutcomeKeeper: what was measured before and after each run, and the watch of a run that may undo it."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from pinner.heartbeat import Heartbeat
+from pinner.model.audit import AuditAction, Caller, audit_event
+from pinner.model.change import Target
+from pinner.model.errors import Invalid, NotFound, PinnerError, PolicyConflict, RunConflict
+from pinner.model.journal import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS, Run
+from pinner.model.measures import HOST, ROWS, finest
+from pinner.model.objective import Term
+from pinner.model.outcome import MEASURES, ObservedMeasure, RunOutcome, Sample, Watch
+from pinner.model.page import PageRequest
+from pinner.outcome.samples import between, observed, samples
+from pinner.outcome.watch import worse
+from pinner.repeated import Repeated
+from pinner.service.hosts import Hosts
+from pinner.service.runs import RunManager
+from pinner.store.repositories import Store
+
+LOG = logging.getLogger(__name__)
+
+SPAN = timedelta(minutes=5)
+"""The length of the measures before a run, and of those after it."""
+
+LATE = timedelta(seconds=3 * min(ROWS))
+"""After this time, the steps up to a moment are complete: the next count completes a step."""
+
+KEPT = timedelta(days=1)
+"""For so long, the outcome of an older run is stored: after a day, its steps would be longer than the span."""
+
+PASS_SECONDS = float(min(ROWS))
+"""Seconds between two passes of a server."""
+
+_LIMIT_SECONDS = 120.0
+_NEIGHBOURS = 50
+"""How many of the latest runs of a host are read to find those beside a run."""
+
+_UNPLACED = ("process", "workqueue", "partition")
+"""The kinds of targets that belong to no guest."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """The samples beside a run."""
+
+    guests: dict[str, str]
+    """The guests that the run changed: UUID to name."""
+    control: tuple[str, ...]
+    begin: datetime
+    end: datetime
+    step: int
+    before: tuple[Sample, ...]
+    after: tuple[Sample, ...]
+    why: str
+    """Why the samples end before their time; or why there are none."""
+
+
+class OutcomeKeeper:
+    """The outcomes of the runs of all hosts. Several threads may ask for one; one thread makes passes."""
+
+    def __init__(self, hosts: Hosts, runs: RunManager, store: Store, now: Callable[[], datetime]) -> None:
+        self._hosts = hosts
+        self._runs = runs
+        self._store = store
+        self._now = now
+        self._failures = Repeated(LOG)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._repeat, name="outcomes of runs", daemon=True)
+        self.heartbeat = Heartbeat(self._thread, _LIMIT_SECONDS)
+
+    def start(self) -> None:
+        """Make passes until ``stop``."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; a pass under way is not waited for."""
+        self.heartbeat.end()
+        self._stop.set()
+
+    def outcome(self, run_id: str) -> RunOutcome:
+        """See Service.outcome."""
+        run = self._runs.get(run_id)
+        watch = self._watch(run)
+        if (stored := self._store.outcomes.observed(run_id)) is not None:
+            return replace(stored, watch=watch)
+        if run.ended_at is None:
+            raise RunConflict(run.id, run.state, "its outcome can be measured after its end")
+        return replace(self._observed(run), watch=watch)
+
+    def require_watchable(self, host: str, seconds: int, *, undo: bool) -> None:
+        """Raises Invalid for an impossible watch, and NotFound where nothing was measured in the time before now."""
+        if not seconds:
+            if undo:
+                raise Invalid("undo_if_worse", undo, "given with watch_seconds")
+            return
+        if not MIN_WATCH_SECONDS <= seconds <= MAX_WATCH_SECONDS:
+            raise Invalid("watch_seconds", seconds, f"0, or {MIN_WATCH_SECONDS} to {MAX_WATCH_SECONDS}")
+        now = self._now()
+        histories = self._hosts.agent(host).measures(now - SPAN, now, min(ROWS), "")
+        if not samples(histories, (), min(ROWS)):
+            raise NotFound("measures", f"of host {host} in the last {SPAN.seconds // 60} minutes")
+
+    def make_pass(self) -> None:
+        """Look at each run that is watched, and store each outcome that is complete."""
+        for host in self._hosts.names():
+            for run in self._store.outcomes.due(host, self._now() - KEPT):
+                try:
+                    self._keep(run)
+                    self._failures.over("the outcomes of runs are stored again")
+                except PinnerError as error:  # the other runs do not depend on it
+                    self._failures.warn("the outcome of run %s is not stored: %s", run.id, error)
+
+    def _repeat(self) -> None:
+        while not self._stop.wait(PASS_SECONDS):
+            self.heartbeat.beat()
+            try:
+                self.make_pass()
+            except PinnerError as error:
+                self._failures.warn("the outcomes of runs are not stored: %s", error)
+            except Exception:
+                LOG.exception("the outcomes of runs are not stored")
+
+    def _keep(self, run: Run) -> None:
+        if run.watch_seconds and self._store.outcomes.watch(run.id) is None:
+            self._look(run)
+        found = self._observed(run)
+        if found.is_final:
+            self._store.outcomes.put_observed(found)
+
+    # -- observed --
+
+    def _observed(self, run: Run) -> RunOutcome:
+        sides = self._sides(run, SPAN)
+        measures = tuple(observed(measure, sides.before, sides.after) for measure in MEASURES)
+        is_final = self._now() >= sides.end + LATE
+        return RunOutcome(
+            run.id,
+            "observed, not tested",
+            self._expected(run),
+            tuple(sorted(sides.guests.values())),
+            sides.control,
+            sides.begin,
+            sides.end,
+            sides.step,
+            measures,
+            tuple(_notes(sides, measures, is_final=is_final)),
+            is_final,
+        )
+
+    def _expected(self, run: Run) -> tuple[Term, ...]:
+        if run.kind != "apply":
+            return ()
+        return tuple(term for term in self._store.plans.get(run.plan).objective.terms if term.before != term.after)
+
+    def _sides(self, run: Run, span: timedelta) -> _Sides:
+        """The samples before and after the run, as far as no other run changed the host."""
+        ended = run.ended_at or self._now()
+        first, end, why = run.started_at - SPAN, ended + span, ""
+        begin = first
+        for other in self._latest(run.host):
+            if other.id == run.id or other.state == "failed":
+                continue
+            if other.started_at >= run.started_at and other.started_at < end:
+                end, why = max(ended, other.started_at), f"run {other.id} changed the host then"
+            elif other.ended_at and begin < other.ended_at <= run.started_at:
+                begin = other.ended_at
+        step = finest(first, self._now())
+        guests = _guests(entry.change.target for entry in self._runs.entries(run.id))
+        try:
+            histories = self._hosts.agent(run.host).measures(first, min(ended + span, self._now()), step, "")
+        except NotFound as error:
+            return _Sides(guests, (), begin, end, step, (), (), str(error))
+        known = {each.subject: each.name for each in histories if each.subject != HOST}
+        guests = guests or known
+        # A count is spread over the steps that it touches: the steps beside the run have a part of the run in them.
+        wash = timedelta(seconds=step)
+        found = samples(histories, guests, step)
+        return _Sides(
+            guests,
+            tuple(sorted(name for uuid, name in known.items() if uuid not in guests and name)),
+            begin,
+            end,
+            step,
+            between(found, begin, run.started_at - wash, step),
+            between(found, ended + wash, end, step),
+            why,
+        )
+
+    # -- watched --
+
+    def _watch(self, run: Run) -> Watch | None:
+        if not run.watch_seconds:
+            return None
+        stored = self._store.outcomes.watch(run.id)
+        return stored or Watch("watching", self._now(), f"the guests are watched for {run.watch_seconds} s")
+
+    def _look(self, run: Run) -> None:
+        """Look at the watched run once. Its guard follows from the stored measures, so that a restart of the server
+        ends no watch."""
+        if run.ended_at is None:
+            return
+        until = run.ended_at + timedelta(seconds=run.watch_seconds) + LATE
+        now = self._now()
+        if (ended := self._without_a_look(run, until, now)) is not None:
+            self._end_watch(run, ended)
+            return
+        sides = self._sides(run, timedelta(seconds=run.watch_seconds) + LATE)
+        if found := worse(sides.before, sides.after):
+            names = " and ".join(measure.name for measure in found)
+            self._end_worse(run, f"worse than before the run, after {len(sides.after)} steps: {names}")
+        elif now >= until or sides.why:
+            self._end_watch(run, _undecided(sides, now))
+
+    def _without_a_look(self, run: Run, until: datetime, now: datetime) -> Watch | None:
+        """The end of a watch that cannot go on; None where it goes on."""
+        if run.state not in ("applied", "applied_partly"):
+            undo = next((each for each in self._latest(run.host) if each.undoes == run.id), None)
+            if undo is not None and undo.origin == _origin(run):
+                return Watch("worse", now, "worse than before the run; the server ended before it stored why", undo.id)
+            return Watch("stopped", now, f"the run is {run.state}, by {undo.actor if undo else 'its own end'}")
+        if now > until + SPAN:
+            late = (now - until).total_seconds()
+            return Watch("stopped", now, f"no server looked in time: it is {late:.0f} s too late; nothing was undone")
+        return None
+
+    def _latest(self, host: str) -> tuple[Run, ...]:
+        return self._runs.list(host, PageRequest(_NEIGHBOURS), state=None).items
+
+    def _end_worse(self, run: Run, why: str) -> None:
+        if not run.undo_if_worse:
+            self._end_watch(run, Watch("worse", self._now(), why))
+            return
+        LOG.warning("run %s is rolled back: %s", run.id, why)
+        caller = Caller(run.actor, _origin(run), "")
+        try:
+            undo = self._runs.rollback(run.id, caller)
+        except (RunConflict, PolicyConflict) as error:
+            self._end_watch(run, Watch("worse", self._now(), f"{why}; it cannot be undone: {error}"))
+        else:
+            self._end_watch(run, Watch("worse", self._now(), why, undo.id))
+
+    def _end_watch(self, run: Run, watch: Watch) -> None:
+        caller = Caller(run.actor, _origin(run), "")
+        result = f"{watch.state}: {watch.why}" + (f"; run {watch.rollback} undoes it" if watch.rollback else "")
+        event = audit_event(caller, watch.at, AuditAction.RUN_WATCH, run.host, run.id, result)
+        self._store.outcomes.put_watch(run.id, watch, event)
+
+
+def _origin(run: Run) -> str:
+    """Where a rollback comes from that the watch of a run starts."""
+    return f"the watch of run {run.id}"
+
+
+def _notes(sides: _Sides, measures: Iterable[ObservedMeasure], *, is_final: bool) -> Iterator[str]:
+    if sides.why:
+        yield sides.why
+    if not is_final:
+        yield "the measures after the run are not complete yet"
+    for side, found in (("before", sides.before), ("after", sides.after)):
+        if not found:
+            yield f"the history has no whole steps of {sides.step} s {side} the run"
+    if unknown := [each.measure.name for each in measures if each.guests is None]:
+        yield f"not known on both sides of the run: {', '.join(unknown)}"
+
+
+def _undecided(sides: _Sides, now: datetime) -> Watch:
+    if not (sides.before and sides.after):
+        return Watch("stopped", now, sides.why or "nothing was measured before the run, or after it")
+    if sides.why:
+        return Watch("stopped", now, f"{sides.why}; not worse until then, in {len(sides.after)} steps")
+    return Watch("not_worse", now, f"no measure became worse for certain, in {len(sides.after)} steps")
+
+
+def _guests(targets: Iterable[Target]) -> dict[str, str]:
+    return {target.owner: target.name for target in targets if target.kind not in _UNPLACED}

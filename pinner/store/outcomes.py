@@ -1,0 +1,72 @@
+"""The outcomes of runs: the end of a watch, and the measures before and after the run."""
+
+from datetime import datetime
+
+from sqlalchemy import Connection, Engine, and_, insert, or_, select, update
+
+from pinner import codec
+from pinner.model.audit import AuditEvent
+from pinner.model.journal import Run
+from pinner.model.outcome import RunOutcome, Watch
+from pinner.store import tables
+from pinner.store.audit import append_events
+from pinner.store.engine import reading
+from pinner.store.write import write
+
+_RUN = [tables.runs.c[name] for name in Run.__dataclass_fields__]
+_COLUMNS = tables.outcomes.c
+
+
+class Outcomes:
+    """The outcomes of one database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def observed(self, run: str) -> RunOutcome | None:
+        """The outcome of a run; None where none is stored."""
+        return codec.load(RunOutcome, text) if (text := self._text(run, "observed")) else None
+
+    def watch(self, run: str) -> Watch | None:
+        """The latest stored state of the run's watch; None where none is stored."""
+        return codec.load(Watch, text) if (text := self._text(run, "watch")) else None
+
+    def put_observed(self, outcome: RunOutcome) -> None:
+        """Store the outcome of a run."""
+        write(self._engine, lambda connection: _put(connection, outcome.run, "observed", codec.dump(outcome)))
+
+    def put_watch(self, run: str, watch: Watch, event: AuditEvent) -> None:
+        """Store the state of a run's watch with its audit record."""
+
+        def store(connection: Connection) -> None:
+            _put(connection, run, "watch", codec.dump(watch))
+            append_events(connection, [event])
+
+        write(self._engine, store)
+
+    def due(self, host: str, since: datetime) -> tuple[Run, ...]:
+        """The applies of a host that changed something, ended after ``since`` and have no stored outcome, and those
+        that are watched without a stored end; oldest first."""
+        runs = tables.runs.c
+        changed = select(tables.entries.c.run).where(tables.entries.c.run == runs.id).exists()
+        is_open = or_(
+            _COLUMNS.run.is_(None), _COLUMNS.observed == "", and_(runs.watch_seconds > 0, _COLUMNS.watch == "")
+        )
+        query = (
+            select(*_RUN)
+            .outerjoin(tables.outcomes, _COLUMNS.run == runs.id)
+            .where(runs.host == host, runs.kind == "apply", runs.ended_at >= since, changed, is_open)
+            .order_by(runs.seq)
+        )
+        with reading(self._engine) as connection:
+            return tuple(Run(*row) for row in connection.execute(query))
+
+    def _text(self, run: str, column: str) -> str:
+        with reading(self._engine) as connection:
+            return connection.execute(select(_COLUMNS[column]).filter_by(run=run)).scalar() or ""
+
+
+def _put(connection: Connection, run: str, column: str, body: bytes) -> None:
+    values = {column: body.decode()}
+    if not connection.execute(update(tables.outcomes).filter_by(run=run).values(values)).rowcount:
+        connection.execute(insert(tables.outcomes).values(run=run, **values))

@@ -1,0 +1,74 @@
+"""Samples of the history, and the comparison of two spans of them."""
+
+from datetime import timedelta
+
+import pytest
+from support.values import NOON
+
+from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, History
+from pinner.model.outcome import MEASURES, Comparison, Sample
+from pinner.outcome.samples import between, observed, samples
+from pinner.outcome.watch import worse
+
+DELAY = MEASURES[0]
+
+
+def history(subject, step=5, **values):
+    kept = HOST_SERIES if subject == HOST else GUEST_SERIES
+    length = max(map(len, values.values()), default=2)
+    return History(subject, subject, NOON, step, {each.name: values.get(each.name, (None,) * length) for each in kept})
+
+
+def of_delay(*values, begin=NOON):
+    return [Sample(begin + timedelta(seconds=5 * index), {"run_delay": each}, {}) for index, each in enumerate(values)]
+
+
+def test_run_delay_is_that_of_all_roles_and_all_guests_in_question():
+    first = history("a", delay_vcpu=(1.0, 2.0), delay_vhost=(0.5, 0.5))
+    found = samples([first, history("b", delay_vcpu=(4.0, 4.0)), history("c", delay_vcpu=(9.0, 9.0))], ("a", "b"), 5)
+    assert [each.values for each in found] == [{"run_delay": 5.5}, {"run_delay": 6.5}]
+    assert [each.control for each in found] == [{"run_delay": 9.0}, {"run_delay": 9.0}]
+
+
+def test_drops_of_a_guest_without_a_tap_are_left_out():
+    found = samples([history("a", drops=(3.0, 4.0)), history("b")], ("a", "b"), 5)
+    assert [each.values["drops"] for each in found] == [3.0, 4.0]
+
+
+def test_a_step_that_is_unknown_for_one_of_the_guests_is_not_known():
+    found = samples([history("a", drops=(3.0, 4.0)), history("b", drops=(None, 1.0))], ("a", "b"), 5)
+    assert [each.values for each in found] == [{"drops": 5.0}]
+
+
+def test_a_history_of_another_step_does_not_count():
+    assert samples([history(HOST, step=60, pressure=(3.0, 4.0))], (), 5) == ()
+
+
+def test_a_step_counts_where_it_lies_in_the_span_as_a_whole():
+    found = of_delay(1.0, 2.0, 3.0, 4.0)
+    kept = between(found, NOON, NOON + timedelta(seconds=12), 5)
+    assert [each.values["run_delay"] for each in kept] == [2.0, 3.0]
+
+
+def test_the_difference_is_a_median_and_higher_counts_equal_pairs_half():
+    found = observed(DELAY, of_delay(1.0, 2.0, 900.0), of_delay(2.0, 3.0))
+    assert (found.steps_before, found.steps_after, found.control) == (3, 2, None)
+    assert found.guests == Comparison(pytest.approx(301.0), 2.5, 0.5, pytest.approx(3.5 / 6))
+
+
+def test_one_side_alone_is_no_comparison():
+    assert observed(DELAY, of_delay(1.0), []).guests is None
+
+
+def test_a_clear_rise_is_worse_within_four_steps():
+    found = worse(of_delay(*(10.0 + index % 5 for index in range(60))), of_delay(90.0, 95.0, 91.0, 99.0))
+    assert found == (DELAY,)
+
+
+def test_a_rise_below_the_margin_is_not_worse():
+    steady = (10.0,) * 60
+    assert worse(of_delay(*steady), of_delay(*(10.0 + DELAY.margin for _ in range(200)))) == ()
+
+
+def test_a_measure_that_was_unknown_before_is_not_watched():
+    assert worse([], of_delay(*(90.0,) * 50)) == ()

@@ -1,0 +1,304 @@
+"""The outcome of runs: what was measured before and after them, and the watch that may undo them."""
+
+import uuid
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from support.in_memory_agent import InMemoryAgent
+from support.ring import Ring
+from support.values import NOON, cpus, make_plan, make_snapshot
+
+from pinner.model.audit import Caller
+from pinner.model.change import AffinityChange, Target, ThreadMask
+from pinner.model.errors import HostUnreachable, Invalid, NotFound
+from pinner.model.objective import Objective, Term
+from pinner.model.page import PageRequest
+from pinner.service.compose import compose
+from pinner.store.repositories import open_store
+
+ANN = Caller("ann", "10.0.0.1", "req-1")
+WEB, DB = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
+TERM = Term("vcpu_vs_host", 6, "CPUs", 1.0, 3.0, 0.0)
+
+
+class Hand:
+    """A clock that a test sets."""
+
+    at = NOON
+
+    def __call__(self):
+        return self.at
+
+    def forward(self, seconds):
+        self.at += timedelta(seconds=seconds)
+
+
+class Load:
+    """Values of the history: the delay of web1 changes when the agent has moved its thread."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.worse_by = 0.0
+        self.since = NOON + timedelta(days=1)
+        self.missing = lambda at: False
+
+    def __call__(self, subject, series, at):
+        if self.missing(at) or at > self.clock.at:
+            return None
+        noise = at.timestamp() // 5 * 7 % 5
+        if subject == WEB and series == "delay_vcpu":
+            return 20.0 + noise + (self.worse_by if at > self.since else 0.0)
+        return noise
+
+
+@pytest.fixture
+def clock():
+    return Hand()
+
+
+@pytest.fixture
+def load(clock):
+    return Load(clock)
+
+
+@pytest.fixture
+def agent(tmp_path, clock, load):
+    made = InMemoryAgent(tmp_path / "agent", make_snapshot(), clock)
+    made.histories = Ring({WEB: "web1", DB: "db1"}, load)
+    yield made
+    made.journal.close()
+
+
+@pytest.fixture
+def store(tmp_path):
+    with open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as opened:
+        yield opened
+
+
+@pytest.fixture
+def compose_parts(agent, store, clock):
+    return lambda: closing(compose({"h1": agent}, store, clock, lambda: uuid.uuid4().hex[:12], 0.0))
+
+
+@pytest.fixture
+def parts(compose_parts):
+    with compose_parts() as made:
+        yield made
+
+
+@pytest.fixture
+def plan(store):
+    basis = store.snapshots.add(make_snapshot())
+    change = AffinityChange(Target("vcpu", WEB, 0, "web1"), (ThreadMask(101, 7, cpus("0-3")),), cpus("1"), "so")
+    made = replace(make_plan("plan-3", basis, (change,)), objective=Objective((TERM, replace(TERM, after=3.0))))
+    store.plans.add(made, NOON)
+    return made
+
+
+def applied(parts, plan, **options):
+    run = parts.service.apply(plan.id, False, ANN, **options)
+    list(parts.service.follow(run.id))
+    return parts.service.run(run.id)
+
+
+def passes(parts, clock, seconds):
+    for _ in range(0, seconds, 5):
+        clock.forward(5)
+        parts.outcomes.make_pass()
+
+
+def records(parts, action):
+    found = parts.service.audit(None, None, None, PageRequest(direction="asc")).items
+    return [each for each in found if each.action == action]
+
+
+def test_an_outcome_has_the_same_measures_before_and_after_the_run(parts, plan, clock, load):
+    load.worse_by, load.since = -20.0, NOON
+    run = applied(parts, plan)
+    clock.forward(400)
+    found = parts.service.outcome(run.id)
+    delay = found.measures[0]
+    assert (found.label, found.guests, found.control, found.expected) == (
+        "observed, not tested",
+        ("web1",),
+        ("db1",),
+        (TERM,),
+    )
+    assert (delay.steps_before, delay.steps_after) == (59, 59)
+    assert delay.guests.difference == pytest.approx(-20.0)
+    assert (delay.guests.higher, delay.control.difference) == (0.0, 0.0)
+    assert (found.begin, found.end) == (NOON - timedelta(minutes=5), NOON + timedelta(minutes=5))
+    assert (found.is_final, found.notes) == (True, ())
+
+
+def test_a_stored_outcome_stays_when_the_history_has_aged(parts, plan, clock, agent):
+    run = applied(parts, plan)
+    passes(parts, clock, 320)
+    agent.histories = Ring({}, lambda *_: None)
+    assert parts.service.outcome(run.id).measures[0].steps_after == 59
+
+
+def test_an_outcome_is_not_final_before_its_time(parts, plan, clock, store):
+    run = applied(parts, plan)
+    passes(parts, clock, 100)
+    found = parts.service.outcome(run.id)
+    assert (found.is_final, found.measures[0].steps_after) == (False, 19)
+    assert found.notes == ("the measures after the run are not complete yet",)
+    assert store.outcomes.observed(run.id) is None
+
+
+def test_another_run_ends_the_measures_of_the_first_one(parts, plan, clock):
+    run = applied(parts, plan)
+    passes(parts, clock, 60)
+    undo = parts.service.rollback(run.id, ANN)
+    list(parts.service.follow(undo.id))
+    clock.forward(60)
+    found = parts.service.outcome(run.id)
+    assert (found.end, found.is_final) == (NOON + timedelta(seconds=60), True)
+    assert found.notes == (f"run {undo.id} changed the host then",)
+    assert parts.service.outcome(undo.id).begin == NOON
+    assert parts.service.outcome(undo.id).expected == ()
+
+
+def test_a_history_without_values_is_named_and_nothing_is_guessed(parts, plan, clock, load):
+    load.missing = lambda at: at > NOON
+    run = applied(parts, plan)
+    clock.forward(400)
+    found = parts.service.outcome(run.id)
+    assert [each.guests for each in found.measures] == [None] * 4
+    assert found.notes == (
+        "the history has no whole steps of 5 s after the run",
+        "not known on both sides of the run: run_delay, drops, softnet_drops, pressure",
+    )
+
+
+def test_a_host_without_a_history_says_so(parts, plan, clock, agent):
+    def nothing(*_):
+        raise NotFound("measures", "of this host: `pinner serve` keeps them")
+
+    agent.histories = nothing
+    run = applied(parts, plan)
+    clock.forward(400)
+    assert "`pinner serve` keeps them" in parts.service.outcome(run.id).notes[0]
+
+
+def test_a_run_that_is_worse_is_rolled_back_within_the_watch(parts, plan, clock, load, agent):
+    load.worse_by, load.since = 200.0, NOON
+    run = applied(parts, plan, watch_seconds=30, undo_if_worse=True)
+    assert agent.masks == {101: cpus("1")}
+    assert parts.service.outcome(run.id).watch.state == "watching"
+    passes(parts, clock, 30)
+    (undo,) = [each for each in parts.service.runs(None, PageRequest()).items if each.kind == "rollback"]
+    list(parts.service.follow(undo.id))
+    assert (undo.undoes, undo.origin, agent.masks) == (run.id, f"the watch of run {run.id}", {101: cpus("0-3")})
+    watch = parts.service.outcome(run.id).watch
+    assert (watch.state, watch.rollback) == ("worse", undo.id)
+    (record,) = records(parts, "run.watch")
+    assert (record.subject, record.actor) == (run.id, "ann")
+    assert record.result.startswith("worse: worse than before the run, after ")
+    assert record.result.endswith(f"run_delay; run {undo.id} undoes it")
+
+
+def test_without_undo_a_worse_run_is_only_named(parts, plan, clock, load, agent):
+    load.worse_by, load.since = 200.0, NOON
+    run = applied(parts, plan, watch_seconds=30)
+    passes(parts, clock, 60)
+    watch = parts.service.outcome(run.id).watch
+    assert (watch.state, watch.rollback, agent.masks) == ("worse", "", {101: cpus("1")})
+
+
+def test_a_run_that_makes_no_difference_stays_and_is_not_praised(parts, plan, clock, agent):
+    run = applied(parts, plan, watch_seconds=30, undo_if_worse=True)
+    passes(parts, clock, 120)
+    watch = parts.service.outcome(run.id).watch
+    assert (watch.state, watch.why) == ("not_worse", "no measure became worse for certain, in 8 steps")
+    assert agent.masks == {101: cpus("1")}
+    assert len(records(parts, "run.watch")) == 1
+
+
+def test_a_watch_goes_on_after_a_restart_of_the_server(compose_parts, plan, clock, load, agent):
+    load.worse_by, load.since = 200.0, NOON
+    with compose_parts() as parts:
+        run = applied(parts, plan, watch_seconds=60, undo_if_worse=True)
+        passes(parts, clock, 5)
+    clock.forward(50)
+    with compose_parts() as parts:
+        parts.outcomes.make_pass()
+        assert parts.service.outcome(run.id).watch.state == "worse"
+
+
+def test_a_server_that_starts_too_late_says_that_nobody_watched(compose_parts, plan, clock, load, agent):
+    load.worse_by, load.since = 200.0, NOON
+    with compose_parts() as parts:
+        run = applied(parts, plan, watch_seconds=60, undo_if_worse=True)
+    clock.forward(3600)
+    with compose_parts() as parts:
+        parts.outcomes.make_pass()
+        watch = parts.service.outcome(run.id).watch
+        assert (watch.state, watch.rollback) == ("stopped", "")
+        assert watch.why == "no server looked in time: it is 3525 s too late; nothing was undone"
+        assert agent.masks == {101: cpus("1")}
+
+
+def test_a_rollback_whose_reason_was_not_stored_is_known_as_that_of_the_watch(parts, plan, clock, load, store):
+    load.worse_by, load.since = 200.0, NOON
+    run = applied(parts, plan, watch_seconds=60, undo_if_worse=True)
+    undo = parts.service.rollback(run.id, Caller("ann", f"the watch of run {run.id}", ""))
+    list(parts.service.follow(undo.id))
+    parts.outcomes.make_pass()
+    assert (store.outcomes.watch(run.id).state, store.outcomes.watch(run.id).rollback) == ("worse", undo.id)
+
+
+def test_a_run_that_a_person_rolls_back_is_not_watched_further(parts, plan, clock):
+    run = applied(parts, plan, watch_seconds=60, undo_if_worse=True)
+    undo = parts.service.rollback(run.id, replace(ANN, actor="bob"))
+    list(parts.service.follow(undo.id))
+    parts.outcomes.make_pass()
+    watch = parts.service.outcome(run.id).watch
+    assert (watch.state, watch.why) == ("stopped", "the run is rolled_back, by bob")
+
+
+def test_an_agent_that_does_not_answer_is_asked_again(parts, plan, clock, load, agent):
+    load.worse_by, load.since = 200.0, NOON
+    run, known = applied(parts, plan, watch_seconds=30, undo_if_worse=True), agent.histories
+
+    def silent(*_):
+        raise HostUnreachable("h1", "it does not answer")
+
+    agent.histories = silent
+    passes(parts, clock, 20)
+    agent.histories = known
+    passes(parts, clock, 15)
+    assert parts.service.outcome(run.id).watch.state == "worse"
+
+
+def test_a_watch_without_measures_is_refused_before_the_run(parts, plan, load):
+    load.missing = lambda at: True
+    with pytest.raises(NotFound, match="measures"):
+        parts.service.apply(plan.id, False, ANN, watch_seconds=30)
+    assert parts.service.runs(None, PageRequest()).items == ()
+
+
+def test_measures_that_end_with_the_run_stop_the_watch(parts, plan, clock, load, agent):
+    run = applied(parts, plan, watch_seconds=30, undo_if_worse=True)
+    load.missing = lambda at: at > NOON
+    passes(parts, clock, 60)
+    watch = parts.service.outcome(run.id).watch
+    assert (watch.state, watch.why) == ("stopped", "nothing was measured before the run, or after it")
+    assert agent.masks == {101: cpus("1")}
+
+
+@pytest.mark.parametrize(("seconds", "undo"), [(5, False), (601, False), (-1, False), (0, True)])
+def test_an_impossible_watch_is_refused(parts, plan, seconds, undo):
+    with pytest.raises(Invalid):
+        parts.service.apply(plan.id, False, ANN, watch_seconds=seconds, undo_if_worse=undo)
+
+
+def test_a_purged_run_takes_its_outcome_with_it(parts, plan, clock, store):
+    run = applied(parts, plan)
+    passes(parts, clock, 320)
+    assert store.outcomes.observed(run.id) is not None
+    assert store.retention.purge_runs(clock.at + timedelta(days=1), lambda _: False) == 1
+    assert store.outcomes.observed(run.id) is None
