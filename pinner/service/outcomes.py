@@ -128,8 +128,7 @@ class OutcomeKeeper:
     def _keep(self, run: Run) -> None:
         if run.watch_seconds and self._store.outcomes.watch(run.id) is None:
             self._look(run)
-        found = self._observed(run)
-        if found.is_final:
+        if self._store.outcomes.observed(run.id) is None and (found := self._observed(run)).is_final:
             self._store.outcomes.put_observed(found)
 
     # -- observed --

@@ -149,6 +149,16 @@ def test_an_outcome_is_not_final_before_its_time(parts, plan, clock, store):
     assert store.outcomes.observed(run.id) is None
 
 
+def test_an_outcome_is_stored_once_although_the_watch_goes_on(parts, plan, clock, store, monkeypatch):
+    stored = []
+    monkeypatch.setattr(store.outcomes, "put_observed", lambda found: (stored.append(found), put(found)))
+    put = type(store.outcomes).put_observed.__get__(store.outcomes)
+    run = applied(parts, plan, watch_seconds=600)
+    passes(parts, clock, 330)
+    assert parts.service.outcome(run.id).watch.state == "watching"
+    assert len(stored) == 1
+
+
 def test_another_run_ends_the_measures_of_the_first_one(parts, plan, clock):
     run = applied(parts, plan)
     passes(parts, clock, 60)
