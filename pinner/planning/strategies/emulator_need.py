@@ -42,7 +42,7 @@ def _as_pinned(context: Context, roles: Roles) -> Roles:
     """The sets after CPUs have changed between them for guests that have them already."""
     if context.request.rebalance:
         return roles
-    movable = roles.emulator - roles.housekeeping
+    movable = _for_vcpus(context, roles)
     masks = (context.recorded(guest) or context.current(guest) for guest in context.guests)
     ones = union(mask for found in masks for mask in found.values() if len(mask) == 1) & movable
     if context.request.smt == "isolate":
@@ -51,6 +51,11 @@ def _as_pinned(context: Context, roles: Roles) -> Roles:
     return replace(
         roles, emulator=(roles.emulator - ones) | (own & roles.vcpu), vcpu=(roles.vcpu | ones) - (own & roles.vcpu)
     )
+
+
+def _for_vcpus(context: Context, roles: Roles) -> CpuSet:
+    """The CPUs of the emulator set that vCPUs may use: those of Nova's cpu_shared_set, where it has one."""
+    return context.allocatable.nova.for_vcpus(roles.emulator - roles.housekeeping)
 
 
 def _own(context: Context, guest: Guest) -> CpuSet:
@@ -67,7 +72,7 @@ def _spare(context: Context, roles: Roles) -> CpuSet:
     needed = union(_own(context, guest) for guest in context.guests)
     count, found = len(free) - len(context.guests), CpuSet()
     for core in _in_turn(context, free):
-        if len(core) <= count and not core & needed:
+        if len(core) <= count and not core & needed and core <= _for_vcpus(context, roles):
             found, count = found | core, count - len(core)
     return found
 

@@ -162,6 +162,26 @@ def test_the_emulator_set_gives_cpus_that_no_guest_needs_to_vcpus_without_a_plac
     assert plan(after(few, made), "s", LIVE).changes == ()
 
 
+@pytest.mark.parametrize("sizes", [(2, 2), (4, 4, 4)])
+@pytest.mark.parametrize("here", ["1", "9", "0-15"])
+def test_no_vcpu_gets_a_cpu_of_the_emulator_set_outside_novas_shared_set(here: str, sizes: tuple[int, ...]) -> None:
+    """The emulator set has CPUs 1 and 9; a vCPU that another program moved to one of them does not keep it."""
+    found = host(*sizes, shared=cpus("2-7,10-15"))
+    first, *others = found.guests
+    vcpu = replace(first.vcpus[0], thread=replace(first.vcpus[0].thread, affinity=cpus(here)))
+    made = plan(replace(found, guests=(replace(first, vcpus=(vcpu, *first.vcpus[1:])), *others)), "s", LIVE)
+    assert cpus("1,9") <= made.roles.emulator
+    assert union(want.cpus for want in made.wanted if want.target.kind == "vcpu") <= cpus("2-7,10-15")
+
+
+def test_the_emulator_set_gives_vcpus_no_cpu_outside_novas_shared_set() -> None:
+    top = plain(64, 2)
+    few = [guest(n, size, top.online, cgroups=cgroups(n)) for n, size in ((1, 27), (2, 24))]
+    made = plan(snapshot(top, few, shared=cpus("8-31,40-63")), "s", LIVE)
+    assert len(made.unplaced) == 1
+    assert cpus("4-7,36-39") <= made.roles.emulator
+
+
 def test_a_hundred_guests_of_two_vcpus_all_have_a_place_on_512_cpus() -> None:
     top = topology({node: [[c, c + 256] for c in range(32 * node, 32 * node + 32)] for node in range(8)})
     found = [guest(n, 2, top.online, cgroups=cgroups(n)) for n in range(100)]
