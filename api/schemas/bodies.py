@@ -6,6 +6,7 @@ from pydantic import Field
 
 from pinner.api.field_types import Seconds, Whole
 from pinner.api.schemas.base import Input
+from pinner.model.journal import DEFAULT_WATCH_SECONDS as DEFAULT_SECONDS
 from pinner.model.journal import MAX_WATCH_SECONDS as MAX_SECONDS
 from pinner.model.journal import MIN_WATCH_SECONDS as MIN_SECONDS
 
@@ -39,14 +40,15 @@ class NewApply(Input):
         Field(description="true: if a change fails, undo all changes; false: undo those of its guest or process."),
     ] = False
     watch_seconds: Annotated[
-        Annotated[int, Field(ge=0, le=MAX_SECONDS), Whole],
-        Field(
-            description="How long the server watches run delay and drops after the run: 0 (not at all), or "
-            f"{MIN_SECONDS} to {MAX_SECONDS}."
-        ),
-    ] = 0
+        Annotated[int, Field(ge=MIN_SECONDS, le=MAX_SECONDS), Whole] | None,
+        Field(description="How long the server watches run delay and drops after the run; null: not at all."),
+    ] = None
     undo_if_worse: Annotated[
-        bool, Field(description="Roll the run back if a measure becomes worse within `watch_seconds`.")
+        bool,
+        Field(
+            description="Roll the run back if a measure becomes worse within `watch_seconds` "
+            f"({DEFAULT_SECONDS} if null)."
+        ),
     ] = False
 
 

@@ -121,7 +121,7 @@ def apply(plan: str, json_data: NewApply) -> tuple[Run, int, dict[str, str]]:
         caller(),
         migrate_memory=json_data.migrate_memory,
         all_or_nothing=json_data.all_or_nothing,
-        watch_seconds=json_data.watch_seconds,
+        watch_seconds=json_data.watch_seconds or 0,
         undo_if_worse=json_data.undo_if_worse,
     )
     return run, 202, {"Location": f"/v1/runs/{run.id}"}

@@ -10,7 +10,7 @@ from pinner.cli.parser import Commands, add_command
 from pinner.cli.plantable import show_plan
 from pinner.cli.values import watch_seconds
 from pinner.model.errors import Invalid
-from pinner.model.journal import Run
+from pinner.model.journal import DEFAULT_WATCH_SECONDS, Run
 from pinner.model.plan import Plan
 from pinner.service.protocol import Service
 
@@ -70,7 +70,9 @@ def register(commands: Commands) -> None:
         help="after the run, watch run delay, drops and pressure for a time such as 30s or 2m",
     )
     parser.add_argument(
-        "--undo-if-worse", action="store_true", help="with --watch: roll the run back if a measure becomes worse"
+        "--undo-if-worse",
+        action="store_true",
+        help=f"watch (without --watch for {DEFAULT_WATCH_SECONDS}s), and roll the run back if a measure becomes worse",
     )
     host_option(parser)
     request_options(parser)
@@ -80,8 +82,6 @@ def apply(context: Context, arguments: Namespace) -> int:
     """Apply a plan and follow the run."""
     if arguments.plan is not None and (given(arguments) or arguments.host):
         raise Invalid("PLAN_ID", arguments.plan, "a PLAN_ID without plan options and --host: a stored plan has its own")
-    if arguments.undo_if_worse and not arguments.watch:
-        raise Invalid("--undo-if-worse", True, "given with --watch TIME")
     require_answer(yes=arguments.yes)
     with context.open() as pinner:
         plan = _plan(context, pinner, arguments)

@@ -30,7 +30,7 @@ rolled_back_partly like rolled_back, but a change was gone or is stuck
 failed             refused before any change; or, with stuck entries, a change could not be undone"""
 
 
-MIN_WATCH_SECONDS, MAX_WATCH_SECONDS = 15, 600
+MIN_WATCH_SECONDS, DEFAULT_WATCH_SECONDS, MAX_WATCH_SECONDS = 15, 30, 600
 """The shortest and the longest watch of a run."""
 
 

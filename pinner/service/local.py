@@ -12,7 +12,7 @@ from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.interrupts import HostInterrupts
-from pinner.model.journal import Entry, Run, RunProgress, RunState
+from pinner.model.journal import DEFAULT_WATCH_SECONDS, Entry, Run, RunProgress, RunState
 from pinner.model.measures import Measures, Span
 from pinner.model.outcome import RunOutcome
 from pinner.model.page import Page, PageRequest
@@ -156,14 +156,15 @@ class LocalService:
     ) -> Run:
         """See Service."""
         host = self._store.plans.get(plan).host
-        self._outcomes.require_watchable(host, watch_seconds, undo=undo_if_worse)
+        seconds = watch_seconds or (DEFAULT_WATCH_SECONDS if undo_if_worse else 0)
+        self._outcomes.require_watchable(host, seconds)
         return self._runs.apply(
             plan,
             persist,
             caller,
             migrate_memory=migrate_memory,
             all_or_nothing=all_or_nothing,
-            watch_seconds=watch_seconds,
+            watch_seconds=seconds,
             undo_if_worse=undo_if_worse,
         )
 

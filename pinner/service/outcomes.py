@@ -92,11 +92,9 @@ class OutcomeKeeper:
             raise RunConflict(run.id, run.state, "its outcome can be measured after its end")
         return replace(self._observed(run), watch=watch)
 
-    def require_watchable(self, host: str, seconds: int, *, undo: bool) -> None:
+    def require_watchable(self, host: str, seconds: int) -> None:
         """Raises Invalid for an impossible watch, and NotFound where nothing was measured in the time before now."""
         if not seconds:
-            if undo:
-                raise Invalid("undo_if_worse", undo, "given with watch_seconds")
             return
         if not MIN_WATCH_SECONDS <= seconds <= MAX_WATCH_SECONDS:
             raise Invalid("watch_seconds", seconds, f"0, or {MIN_WATCH_SECONDS} to {MAX_WATCH_SECONDS}")

@@ -129,8 +129,9 @@ class Service(Protocol):
 
         ``persist`` writes the guests' persistent definitions too; ``migrate_memory`` moves each guest's memory to the
         node that the plan gives to its vCPUs. If a change fails, the changes of its guest or process are undone, and
-        with ``all_or_nothing`` all changes. The server watches the guests for ``watch_seconds`` after the run, and
-        with ``undo_if_worse`` rolls the run back if a measure becomes worse. Raises NotFound where nothing is measured.
+        with ``all_or_nothing`` all changes. The server watches the guests for ``watch_seconds`` after the run (0: not
+        at all), and with ``undo_if_worse`` (0: for DEFAULT_WATCH_SECONDS) rolls the run back if a measure becomes
+        worse. Raises NotFound where nothing is measured.
         """
 
     def rollback(self, run: str, caller: Caller) -> Run:

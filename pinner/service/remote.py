@@ -144,12 +144,12 @@ class RemoteService:
         watch_seconds: int = 0,
         undo_if_worse: bool = False,
     ) -> Run:
-        body: dict[str, bool | int] = {
+        body: dict[str, bool | int | None] = {
             "persist": persist,
             "migrate_memory": migrate_memory,
             "all_or_nothing": all_or_nothing,
         }
-        body |= {"watch_seconds": watch_seconds, "undo_if_worse": undo_if_worse}
+        body |= {"watch_seconds": watch_seconds or None, "undo_if_worse": undo_if_worse}
         return self._rest.post(Run, "plans", plan, "apply", body=body)
 
     def rollback(self, run: str, caller: Caller) -> Run:

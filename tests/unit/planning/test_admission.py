@@ -197,7 +197,7 @@ def test_cpus_that_pinner_gave_to_threads_stay_usable_after_another_use_of_tasks
         (of_process(300, ""), "has no CPU"),
         (of_process(300, "12"), "restricted affinity of process pmd"),
         (thread_change("vcpu", G1.uuid, 0, "0-12"), "restricted affinity"),
-        (thread_change("vcpu", G2.uuid, 0, "1"), "excluded"),
+        (thread_change("vcpu", G2.uuid, 0, "1"), r"its metadata excludes it \(pin-off\)$"),
         (thread_change("process", "300 ", 5, "1"), "named by its id"),
         (thread_change("process", "../300", 5, "1"), "named by its id"),
         (thread_change("process", "300", None, "1"), "named by its id"),

@@ -13,6 +13,7 @@ from support.values import NOON, cpus, make_plan, make_snapshot
 from pinner.model.audit import Caller
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.errors import HostUnreachable, Invalid, NotFound
+from pinner.model.journal import DEFAULT_WATCH_SECONDS
 from pinner.model.objective import Objective, Term
 from pinner.model.page import PageRequest
 from pinner.service.compose import compose
@@ -300,10 +301,14 @@ def test_measures_that_end_with_the_run_stop_the_watch(parts, plan, clock, load,
     assert agent.masks == {101: cpus("1")}
 
 
-@pytest.mark.parametrize(("seconds", "undo"), [(5, False), (601, False), (-1, False), (0, True)])
-def test_an_impossible_watch_is_refused(parts, plan, seconds, undo):
+@pytest.mark.parametrize("seconds", [5, 601, -1])
+def test_an_impossible_watch_is_refused(parts, plan, seconds):
     with pytest.raises(Invalid):
-        parts.service.apply(plan.id, False, ANN, watch_seconds=seconds, undo_if_worse=undo)
+        parts.service.apply(plan.id, False, ANN, watch_seconds=seconds)
+
+
+def test_a_run_that_is_undone_if_worse_is_watched(parts, plan):
+    assert applied(parts, plan, undo_if_worse=True).watch_seconds == DEFAULT_WATCH_SECONDS
 
 
 def test_a_purged_run_takes_its_outcome_with_it(parts, plan, clock, store):
