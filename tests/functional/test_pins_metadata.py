@@ -145,8 +145,8 @@ def test_the_destination_of_a_migration_knows_the_pins_that_came_along(host, jou
         assert not arrived.dedicated
         made = plan(observe(there, arrived), "s", Request(housekeeping=str(SECOND)))
         assert {str(want.cpus) for want in made.wanted if want.target.kind == "vcpu"} == {str(FIRST)}
-        destination = LiveHost(there)
-        done = executor.apply(made, make_run("there"), destination, journal, lambda: NOON, lambda *_: None)
+        live = LiveHost(there)
+        done = executor.apply(made, make_run("there"), live, journal, lambda: NOON, lambda *_: None)
         assert done.state == "applied"
         now = next(each for each in there.guests(Path("/")) if each.uuid == arrived.uuid)
         assert {str(pin.cpus) for pin in now.own_pins if pin.kind == "vcpu"} == {str(FIRST)}
