@@ -63,10 +63,10 @@ class MeasureOutcome:
     """The mean of the windows with the planned placement, in the unit."""
     effect: float
     """The estimated difference, planned minus current, in the unit (Hodges and Lehmann). Below 0 is better."""
-    low: float
-    """The lower end of the effect's 95 % interval; minus infinity: the windows do not bound it."""
-    high: float
-    """The upper end of the effect's 95 % interval; infinity: the windows do not bound it."""
+    low: float | None
+    """The lower end of the effect's 95 % interval; null: the windows do not bound it."""
+    high: float | None
+    """The upper end of the effect's 95 % interval; null: the windows do not bound it."""
     p: float
     """The p-value of the two-sided test, after Holm's correction for the number of measures."""
     judgement: Judgement

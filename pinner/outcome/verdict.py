@@ -1,7 +1,7 @@
 """The verdict of a probe: the test of each measure, and what all of them say together."""
 
 from collections.abc import Sequence
-from math import ceil, inf, isinf
+from math import ceil, isinf
 from statistics import fmean
 
 from pinner.model.outcome import Judgement, Measure, MeasureOutcome, Outcome, Window
@@ -61,7 +61,7 @@ def _measured(measure: Measure, windows: Sequence[Window], found: Shift, p: floa
     current, planned = (
         fmean(window.values[measure.name] for window in windows if window.arm == arm) for arm in ("current", "planned")
     )
-    low, high = found.interval(ALPHA)
+    low, high = (None if isinf(end) else end for end in found.interval(ALPHA))
     return MeasureOutcome(measure, current, planned, found.estimate, low, high, p, _judgement(measure, found, p))
 
 
@@ -87,8 +87,9 @@ def _missing(results: Sequence[MeasureOutcome], least: int) -> int:
     effect or the margin."""
     needed = windows_needed(len(results))
     for result in results:
+        if result.judgement != "inconclusive" or result.low is None or result.high is None:
+            continue
         half = (result.high - result.low) / 2
         target = max(abs(result.effect), result.measure.margin)
-        if result.judgement == "inconclusive" and not isinf(half):
-            needed = max(needed, ceil(least * (half / target) ** 2) if target else MOST_WINDOWS)
-    return int(min(MOST_WINDOWS, max(1, needed - least))) if needed < inf else MOST_WINDOWS
+        needed = max(needed, ceil(least * (half / target) ** 2) if target else MOST_WINDOWS)
+    return min(MOST_WINDOWS, max(1, needed - least))

@@ -1,0 +1,96 @@
+"""The decisions of a probe: which windows count, and what they say."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from math import ceil, floor
+from statistics import fmean
+
+from pinner.model.guest import Guest
+from pinner.model.journal import Run
+from pinner.model.outcome import MEASURES, Arm, Outcome, Sample, Window
+from pinner.model.snapshot import Snapshot
+from pinner.outcome.samples import between
+from pinner.outcome.verdict import judge
+
+JUMP_SECONDS = 1.0
+"""The most by which the clock of the host may differ from the time that passed."""
+
+
+def window(arm: Arm, found: Iterable[Sample], begin: datetime, end: datetime, step: int) -> Window:
+    """The window with the mean of each measure that is known in all of its steps."""
+    inside = between(found, begin, end, step)
+    steps = floor(end.timestamp() / step) - ceil(begin.timestamp() / step)
+    values = _means([each.values for each in inside], steps)
+    control = _means([each.control for each in inside], steps)
+    return Window(arm, values, control, "" if values else "no measure is known in all steps")
+
+
+def disturbed(before: Snapshot, after: Snapshot) -> str:
+    """What happened to a guest between two snapshots, so that the time between them does not count; empty: nothing."""
+    earlier = {guest.uuid: guest for guest in before.guests}
+    later = {guest.uuid: guest for guest in after.guests}
+    for uuid, guest in earlier.items():
+        if uuid not in later:
+            return f"guest {guest.name} went"
+        if why := _changed(guest, later[uuid]):
+            return why
+    return next((f"guest {guest.name} came" for uuid, guest in later.items() if uuid not in earlier), "")
+
+
+def crossed(runs: Iterable[Run], mark: str, begin: datetime, end: datetime) -> str:
+    """The run of another origin that worked on the host between two times, in words; empty: there is none."""
+    for run in runs:
+        over = run.ended_at is not None and run.ended_at < begin
+        if run.origin != mark and run.started_at <= end and not over:
+            return f"run {run.id} changed the host"
+    return ""
+
+
+def jumped(clock_seconds: float, passed_seconds: float) -> str:
+    """Whether the clock jumped, in words; empty: it did not."""
+    difference = clock_seconds - passed_seconds
+    return f"the clock jumped by {difference:+.0f} s" if abs(difference) > JUMP_SECONDS else ""
+
+
+def outcome(windows: Sequence[Window]) -> Outcome:
+    """The verdict of all windows. A measure that no window knows is not judged; a window that does not know a measure
+    which another one knows does not count."""
+    counted = [each for each in windows if not each.void]
+    names = {name for each in counted for name in each.values}
+    control = {name for each in counted for name in each.control}
+
+    def complete(each: Window) -> Window:
+        missing = sorted({*(names - each.values.keys()), *(control - each.control.keys())})
+        return replace(each, void=f"not known in all steps: {', '.join(missing)}") if missing else each
+
+    checked = [each if each.void else complete(each) for each in windows]
+    return judge(checked, [each for each in MEASURES if each.name in names] or MEASURES)
+
+
+def _means(found: Sequence[Mapping[str, float]], steps: int) -> dict[str, float]:
+    means = {}
+    for measure in MEASURES:
+        values = [each[measure.name] for each in found if measure.name in each]
+        if steps > 0 and len(values) == steps:
+            means[measure.name] = fmean(values)
+    return means
+
+
+def _changed(before: Guest, after: Guest) -> str:
+    if before.leaving or after.leaving or before.is_migrating or after.is_migrating:
+        return f"guest {after.name} migrates"
+    if before.pid != after.pid:
+        return f"guest {after.name} was restarted"
+    if before.state != after.state:
+        return f"guest {after.name} was {before.state} and is {after.state}"
+    if before.plugged != after.plugged:
+        return f"guest {after.name} has other vCPUs"
+    counters = {tap.name: (tap.rx_packets, tap.tx_packets, tap.rx_drops, tap.tx_drops) for tap in before.taps}
+    if counters.keys() != {tap.name for tap in after.taps}:
+        return f"guest {after.name} has other taps"
+    for tap in after.taps:
+        now = (tap.rx_packets, tap.tx_packets, tap.rx_drops, tap.tx_drops)
+        if any(later < earlier for earlier, later in zip(counters[tap.name], now, strict=True)):
+            return f"a counter of the tap {tap.name} of guest {after.name} was reset"
+    return ""
