@@ -27,6 +27,8 @@ class AuditAction(StrEnum):
     run.recover     recovery ended a run whose process had died
     run.end         a run ended
     run.watch       the watch of a run ended: its guests are worse, not worse, or were not watched
+    probe.begin     a probe was started: it applies a plan and rolls it back again and again
+    probe.end       a probe ended; the result has its verdict, or why there is none
     policy.set      a host's policy was set
     policy.delete   a host's policy was deleted
     guest.event     an event of a guest was reported by libvirt's hook script, Nova or a caller
@@ -48,6 +50,8 @@ class AuditAction(StrEnum):
     RUN_RECOVER = "run.recover"
     RUN_END = "run.end"
     RUN_WATCH = "run.watch"
+    PROBE_BEGIN = "probe.begin"
+    PROBE_END = "probe.end"
     POLICY_SET = "policy.set"
     POLICY_DELETE = "policy.delete"
     GUEST_EVENT = "guest.event"

@@ -123,6 +123,14 @@ class HostBusy(PinnerError):
         super().__init__(f"run {run} is working on host {host}; wait until it ends", host=host, run=run)
 
 
+class ProbeBusy(HostBusy):
+    """A probe switches the placement of the host; ``probe`` names it."""
+
+    def __init__(self, host: str, probe: str) -> None:
+        why = f"probe {probe} is under way on host {host}; wait until it ends, or end it"
+        PinnerError.__init__(self, why, host=host, probe=probe)
+
+
 NOTHING_CHANGED = "it changed nothing, so there is nothing to roll back"
 """Of a run that cannot be rolled back, for a RunConflict."""
 

@@ -59,6 +59,7 @@ def purge(
     return Purged(
         {
             "runs": runs,
+            "probes": store.purge_probes(now - limits.runs, dry_run=dry_run),
             "plans": plans,
             "snapshots": snapshots,
             "tokens": store.purge_tokens(now - ENDED, dry_run=dry_run),

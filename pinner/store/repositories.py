@@ -24,6 +24,7 @@ from pinner.store.plans import Plans
 from pinner.store.policies import Policies
 from pinner.store.preparation import PREPARATION, Preparation
 from pinner.store.probe import Probe
+from pinner.store.probes import Probes, purge_probes
 from pinner.store.retention import purge_answers, purge_heads, purge_plans, purge_runs, purge_tokens
 from pinner.store.runs import Runs
 from pinner.store.snapshots import Snapshots
@@ -41,6 +42,10 @@ class Retention:
     def purge_runs(self, before: datetime, is_kept: Callable[[str], bool], *, dry_run: bool = False) -> int:
         """See ``retention.purge_runs``."""
         return purge_runs(self._engine, before, is_kept, dry_run=dry_run)
+
+    def purge_probes(self, before: datetime, *, dry_run: bool = False) -> int:
+        """See ``probes.purge_probes``."""
+        return purge_probes(self._engine, before, dry_run=dry_run)
 
     def purge_plans(self, before: datetime, *, dry_run: bool = False) -> tuple[int, int]:
         """See ``retention.purge_plans``."""
@@ -81,6 +86,7 @@ class Store:
     plans: Plans
     runs: Runs
     outcomes: Outcomes
+    probes: Probes
     audit: Audit
     policies: Policies
     placements: Placements
@@ -113,6 +119,7 @@ def open_store(url: str) -> Iterator[Store]:
             plans=Plans(engine),
             runs=Runs(engine),
             outcomes=Outcomes(engine),
+            probes=Probes(engine),
             audit=Audit(engine),
             policies=Policies(engine),
             placements=Placements(engine),

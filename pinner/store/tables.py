@@ -164,6 +164,18 @@ outcomes = Table(
 )
 """What was found of a run after its end; empty where it is not stored yet. Only the central database has rows in it."""
 
+probes = Table(
+    "probes",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("host", String(255), nullable=False),
+    Column("state", String(32), nullable=False),
+    Column("started_at", UtcText, nullable=False),
+    Column("body", LONG_TEXT, nullable=False),
+    Index("probes_in_state", "state"),
+)
+"""The probes of plans. Only the central database has rows in it."""
+
 policies = Table(
     "policies",
     metadata,

@@ -1,0 +1,84 @@
+"""The probes of plans."""
+
+from datetime import datetime
+from functools import partial
+
+from sqlalchemy import Connection, Engine, String, and_, delete, func, insert, select, type_coerce, update
+
+from pinner import codec
+from pinner.model.audit import AuditEvent
+from pinner.model.errors import NotFound, ProbeBusy
+from pinner.model.probe import Probe
+from pinner.store import tables
+from pinner.store.audit import append_events
+from pinner.store.engine import reading
+from pinner.store.write import write
+
+_COLUMNS = tables.probes.c
+
+
+class Probes:
+    """The probes of one database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def add(self, probe: Probe, event: AuditEvent) -> None:
+        """Store a new probe with its audit record. Raises ProbeBusy where its host has one that has not ended."""
+
+        def store(connection: Connection) -> None:
+            # The end of the audit trail is locked first: of two servers, the second one finds the probe of the first.
+            append_events(connection, [event])
+            running = select(_COLUMNS.id).filter_by(host=probe.host, state="running")
+            if (other := connection.execute(running).scalar()) is not None:
+                raise ProbeBusy(probe.host, other)
+            connection.execute(insert(tables.probes).values(id=probe.id, host=probe.host, **_values(probe)))
+
+        write(self._engine, store)
+
+    def put(self, probe: Probe) -> None:
+        """Store the progress of a probe, unless its end is stored."""
+        write(self._engine, partial(_put, probe=probe))
+
+    def end(self, probe: Probe, event: AuditEvent) -> None:
+        """Store the end of a probe with its audit record, unless an end is stored."""
+
+        def store(connection: Connection) -> None:
+            if _put(connection, probe):
+                append_events(connection, [event])
+
+        write(self._engine, store)
+
+    def get(self, probe: str) -> Probe:
+        """The probe with this id. Raises NotFound."""
+        with reading(self._engine) as connection:
+            body = connection.execute(select(_COLUMNS.body).filter_by(id=probe)).scalar()
+        if body is None:
+            raise NotFound("probe", probe)
+        return codec.load(Probe, body)
+
+    def running(self, host: str) -> tuple[Probe, ...]:
+        """The probes of a host that have not ended."""
+        query = select(_COLUMNS.body).filter_by(host=host, state="running")
+        with reading(self._engine) as connection:
+            return tuple(codec.load(Probe, body) for body in connection.execute(query).scalars())
+
+
+def purge_probes(engine: Engine, before: datetime, *, dry_run: bool = False) -> int:
+    """Delete the ended probes that began before a moment; returns their number. ``dry_run`` only counts."""
+    began_before = type_coerce(_COLUMNS.started_at, String) < tables.utc_text(before)
+    old = and_(_COLUMNS.state != "running", began_before)
+    with reading(engine) as connection:
+        count = connection.execute(select(func.count()).select_from(tables.probes).where(old)).scalar_one()
+    if count and not dry_run:
+        write(engine, partial(Connection.execute, statement=delete(tables.probes).where(old)))
+    return int(count)
+
+
+def _put(connection: Connection, probe: Probe) -> bool:
+    running = update(tables.probes).filter_by(id=probe.id, state="running")
+    return bool(connection.execute(running.values(_values(probe))).rowcount)
+
+
+def _values(probe: Probe) -> dict[str, object]:
+    return {"state": probe.state, "started_at": probe.started_at, "body": codec.dump(probe).decode()}
