@@ -51,6 +51,7 @@ def serve(
         background = [
             parts.audit_heads.heartbeat,
             parts.outcomes.heartbeat,
+            parts.probes.heartbeat,
             *wiring.start_controller(config, parts, host, undo),
             *wiring.start_retention(config, parts, agent, undo),
         ]
@@ -58,6 +59,8 @@ def serve(
         undo.callback(parts.audit_heads.stop)
         parts.outcomes.start()
         undo.callback(parts.outcomes.stop)
+        parts.probes.start()
+        undo.callback(parts.probes.stop)
         background = [*threads, server.heartbeat, *background]
         parts.monitor.start(background, config.policy.resync_seconds)
         undo.callback(parts.monitor.stop)

@@ -21,6 +21,8 @@ from pinner.service.observation import Observer
 from pinner.service.outcomes import OutcomeKeeper
 from pinner.service.plans import PlanMaker
 from pinner.service.policies import HostPolicies
+from pinner.service.probe_execution import Timing
+from pinner.service.probes import ProbeManager
 from pinner.service.reconciler import Reconciler
 from pinner.service.repacks import RepackProposer
 from pinner.service.runs import RunManager
@@ -38,6 +40,8 @@ class ServiceParts:
     """To catch up at the start."""
     outcomes: OutcomeKeeper
     """For a server, which watches runs and stores their outcomes."""
+    probes: ProbeManager
+    """For a server, which ends the probes that an earlier server left."""
     store: Store
     """For the access control: the tokens, and the audit trail."""
     monitor: Monitor
@@ -48,7 +52,8 @@ class ServiceParts:
     """To purge the database once a day."""
 
     def close(self) -> None:
-        """Accept no more runs, and wait for the runs under way."""
+        """End the probes, accept no more runs, and wait for the runs under way."""
+        self.probes.stop()
         self.runs.close()
 
 
@@ -60,12 +65,13 @@ def compose(
     sample_seconds: float,
     migration: timedelta = timedelta(hours=1),
     repack: RepackRule = DEFAULT_RULE,
+    timing: Timing | None = None,
 ) -> ServiceParts:
     """The local service over these agents (by host name) and this store.
 
     ``new_id`` returns a new id at each call. ``sample_seconds`` is the sample of CPU use where a caller names none.
     ``migration`` is how long a guest counts as leaving after its migration was reported.
-    ``repack`` says when a re-pack is proposed.
+    ``repack`` says when a re-pack is proposed. ``timing`` are the clocks of probes; None: those of the machine.
     """
     metrics = Metrics(store.probe)
     hosts = Hosts(agents, store.guest_hints, now, metrics.observed, migration=migration)
@@ -78,6 +84,8 @@ def compose(
     guest_events = GuestEventHandler(hosts, reconciler, store, now, migration)
     exclusions = GuestExclusions(hosts, store, now)
     outcomes = OutcomeKeeper(hosts, runs, store, now)
+    timing = timing or Timing(now)
+    probes = ProbeManager(hosts, policies, runs, store, new_id, outcomes.require_measured, timing)
     trail = AuditTrail(hosts, runs, store)
     capacities = CapacityReader(hosts, policies, Observer(hosts, policies, store, now), metrics)
     service = LocalService(
@@ -92,8 +100,9 @@ def compose(
         HostChecker(),
         MeasureReader(hosts, now),
         outcomes,
+        probes,
         trail,
         store,
     )
     monitor = Monitor(hosts, policies, store.probe, metrics, capacities.measure)
-    return ServiceParts(service, reconciler, runs, outcomes, store, monitor, heads, store.retention)
+    return ServiceParts(service, reconciler, runs, outcomes, probes, store, monitor, heads, store.retention)

@@ -18,6 +18,7 @@ from pinner.model.outcome import RunOutcome
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
+from pinner.model.probe import Probe
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
@@ -34,6 +35,7 @@ from pinner.service.measures import MeasureReader
 from pinner.service.outcomes import OutcomeKeeper
 from pinner.service.plans import PlanMaker
 from pinner.service.policies import HostPolicies
+from pinner.service.probes import ProbeManager
 from pinner.service.protocol import GuestExclusion, StrategyInfo
 from pinner.service.reconciler import Reconciler
 from pinner.service.runs import RunManager
@@ -58,6 +60,7 @@ class LocalService:
         checker: HostChecker,
         measures: MeasureReader,
         outcomes: OutcomeKeeper,
+        probes: ProbeManager,
         audit_trail: AuditTrail,
         store: Store,
     ) -> None:
@@ -72,6 +75,7 @@ class LocalService:
         self._checker = checker
         self._measures = measures
         self._outcomes = outcomes
+        self._probes = probes
         self._audit_trail = audit_trail
         self._store = store
 
@@ -183,6 +187,18 @@ class LocalService:
     def outcome(self, run: str) -> RunOutcome:
         """See Service."""
         return self._outcomes.outcome(run)
+
+    def probe(self, plan: str, windows: int, seconds: int, caller: Caller) -> Probe:
+        """See Service."""
+        return self._probes.begin(plan, windows, seconds, caller)
+
+    def probe_by_id(self, probe: str) -> Probe:
+        """See Service."""
+        return self._probes.get(probe)
+
+    def cancel_probe(self, probe: str, caller: Caller) -> Probe:
+        """See Service."""
+        return self._probes.cancel(probe, caller)
 
     def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
         """See Service."""

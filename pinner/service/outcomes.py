@@ -98,6 +98,10 @@ class OutcomeKeeper:
             return
         if not MIN_WATCH_SECONDS <= seconds <= MAX_WATCH_SECONDS:
             raise Invalid("watch_seconds", seconds, f"0, or {MIN_WATCH_SECONDS} to {MAX_WATCH_SECONDS}")
+        self.require_measured(host)
+
+    def require_measured(self, host: str) -> None:
+        """Raises NotFound where nothing was measured in the time before now."""
         now = self._now()
         histories = self._hosts.agent(host).measures(now - SPAN, now, min(ROWS), "")
         if not samples(histories, (), min(ROWS)):

@@ -22,6 +22,7 @@ from pinner.model.outcome import RunOutcome
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
+from pinner.model.probe import Probe
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
@@ -151,6 +152,19 @@ class Service(Protocol):
     def outcome(self, run: str) -> RunOutcome:
         """What was measured before and after a run; observed, not tested. Raises NotFound, and RunConflict for a run
         that has not ended."""
+
+    def probe(self, plan: str, windows: int, seconds: int, caller: Caller) -> Probe:
+        """Start to test a plan: switch between the present placement and the planned one, in ``windows`` windows of
+        each, of ``seconds`` each. The probe continues by itself, and ends with the placement that it found.
+
+        Raises NotFound also where nothing is measured, Invalid, Blocked, PolicyConflict while a policy is enforced, and
+        HostBusy while a run or another probe is under way."""
+
+    def probe_by_id(self, probe: str) -> Probe:
+        """A probe as it is now. Raises NotFound."""
+
+    def cancel_probe(self, probe: str, caller: Caller) -> Probe:
+        """End a probe before its time; the placement is put back soon after. An ended probe stays as it is."""
 
     def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
         """A page of the runs, of one host or (None) of all, in one state or (None) in all."""

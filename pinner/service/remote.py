@@ -27,6 +27,7 @@ from pinner.model.outcome import RunOutcome
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
+from pinner.model.probe import Probe
 from pinner.model.request import Request
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
 from pinner.model.topology import Topology
@@ -163,6 +164,15 @@ class RemoteService:
 
     def outcome(self, run: str) -> RunOutcome:
         return self._rest.get(RunOutcome, "runs", run, "outcome")
+
+    def probe(self, plan: str, windows: int, seconds: int, caller: Caller) -> Probe:
+        return self._rest.post(Probe, "plans", plan, "probe", body={"windows": windows, "seconds": seconds})
+
+    def probe_by_id(self, probe: str) -> Probe:
+        return self._rest.get(Probe, "probes", probe)
+
+    def cancel_probe(self, probe: str, caller: Caller) -> Probe:
+        return self._rest.call(Probe, "DELETE", ("probes", probe))
 
     def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
         return self._rest.get(Page[Run], "runs", host=host, state=state, **_query(part))

@@ -1,0 +1,188 @@
+"""ProbeManager: starts, shows and ends probes, and ends those whose server has died."""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from pinner.heartbeat import Heartbeat
+from pinner.model.audit import AuditAction, Caller, audit_event
+from pinner.model.errors import Blocked, HostBusy, Invalid, PinnerError, ProbeBusy
+from pinner.model.plan import Plan
+from pinner.model.probe import MAX_SECONDS, MAX_WINDOWS, MIN_SECONDS, MIN_WINDOWS, Probe, ProbeState
+from pinner.outcome.schedule import schedule
+from pinner.repeated import Repeated
+from pinner.service.hosts import Hosts
+from pinner.service.policies import HostPolicies
+from pinner.service.probe_execution import ProbeExecution, Stop, Timing, changed_guests, store_end
+from pinner.service.probe_switches import put_back
+from pinner.service.runs import RunManager
+from pinner.store.repositories import Store
+
+LOG = logging.getLogger(__name__)
+
+PASS_SECONDS = 5.0
+"""Seconds between two searches for probes whose server has died."""
+
+STOP_SECONDS = 30.0
+"""How long the end of the server waits for the rollback of a probe."""
+
+_LIMIT_SECONDS = 120.0
+
+
+class ProbeManager:
+    """The probes of all hosts. Several threads may use it; one server serves a host."""
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        policies: HostPolicies,
+        runs: RunManager,
+        store: Store,
+        new_id: Callable[[], str],
+        require_measured: Callable[[str], None],
+        timing: Timing,
+    ) -> None:
+        """``require_measured`` raises NotFound for a host where nothing is measured."""
+        self._hosts = hosts
+        self._policies = policies
+        self._runs = runs
+        self._store = store
+        self._new_id = new_id
+        self._require_measured = require_measured
+        self._timing = timing
+        self._guard = threading.Lock()
+        self._stops: dict[str, Stop] = {}
+        """By the id of each probe that this process carries out."""
+        self._threads: dict[str, threading.Thread] = {}
+        self._failures = Repeated(LOG)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._repeat, name="interrupted probes", daemon=True)
+        self.heartbeat = Heartbeat(self._thread, _LIMIT_SECONDS)
+
+    def start(self) -> None:
+        """End the probes whose server has died, until ``stop``."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the probes of this process: each puts the placement back. Waits for that."""
+        self.heartbeat.end()
+        self._ended.set()
+        with self._guard:
+            stops, threads = list(self._stops.values()), list(self._threads.values())
+        for stop in stops:
+            stop.order("interrupted", "the server ended")
+        for thread in threads:
+            thread.join(STOP_SECONDS)
+
+    def begin(self, plan_id: str, windows: int, seconds: int, caller: Caller) -> Probe:
+        """See Service.probe."""
+        plan = self._store.plans.get(plan_id)
+        self._hosts.require(plan.host)
+        _require_possible(plan, windows, seconds)
+        self._policies.require_permitted(plan.host, f"the probe of plan {plan_id}", None)
+        self._require_measured(plan.host)
+        self._require_idle(plan.host)
+        probe = Probe(
+            id=f"probe-{self._new_id()}",
+            host=plan.host,
+            plan=plan.id,
+            actor=caller.actor,
+            origin=caller.origin,
+            state="running",
+            started_at=self._timing.now(),
+            order=schedule(windows, self._timing.seed()),
+            seconds=seconds,
+            guests=tuple(sorted(changed_guests(plan).values())),
+        )
+        self._carry_out(probe, plan, caller)
+        return probe
+
+    def get(self, probe: str) -> Probe:
+        """A probe as it is now. Raises NotFound."""
+        return self._store.probes.get(probe)
+
+    def cancel(self, probe: str, caller: Caller) -> Probe:
+        """See Service.cancel_probe."""
+        found = self.get(probe)
+        with self._guard:
+            stop = self._stops.get(probe)
+        if stop is not None:
+            stop.order("cancelled", f"cancelled by {caller.actor}")
+        return found
+
+    def wait(self, probe: str) -> None:
+        """Wait for the end of a probe of this process."""
+        with self._guard:
+            thread = self._threads.get(probe)
+        if thread is not None:
+            thread.join()
+
+    def make_pass(self) -> None:
+        """End each probe of these hosts that nobody carries out: put the placement back, and record it."""
+        for host in self._hosts.names():
+            for probe in self._store.probes.running(host):
+                with self._guard:
+                    if probe.id in self._stops:
+                        continue
+                LOG.warning("probe %s was interrupted; the placement is put back", probe.id)
+                why = probe.why or "the server ended before the probe"
+                state: ProbeState = "failed" if probe.why else "interrupted"
+                undone = put_back(self._runs, probe)
+                store_end(self._store.probes, probe, state, why, undone, self._timing.now())
+
+    def _require_idle(self, host: str) -> None:
+        for probe in self._store.probes.running(host):
+            raise ProbeBusy(host, probe.id)
+        for run in self._store.runs.running():
+            if run.host == host and self._runs.get(run.id).state == "running":
+                raise HostBusy(host, run.id)
+
+    def _carry_out(self, probe: Probe, plan: Plan, caller: Caller) -> None:
+        """Store the probe before its first run, and carry it out in a thread."""
+        stop = Stop()
+        execution = ProbeExecution(probe, plan, self._hosts, self._runs, self._store, self._timing, stop)
+        thread = threading.Thread(target=self._run, args=(probe.id, execution), name=probe.id, daemon=True)
+        result = f"{len(probe.order)} windows of {probe.seconds} s, plan {plan.id}"
+        event = audit_event(caller, probe.started_at, AuditAction.PROBE_BEGIN, probe.host, probe.id, result)
+        with self._guard:
+            # A pass must know the probe as one of this process before it is stored.
+            self._stops[probe.id], self._threads[probe.id] = stop, thread
+        try:
+            self._store.probes.add(probe, event)
+        except Exception:
+            self._forget(probe.id)
+            raise
+        thread.start()
+
+    def _run(self, probe: str, execution: ProbeExecution) -> None:
+        try:
+            execution.carry_out()
+        finally:
+            self._forget(probe)
+
+    def _forget(self, probe: str) -> None:
+        with self._guard:
+            del self._stops[probe], self._threads[probe]
+
+    def _repeat(self) -> None:
+        while not self._ended.is_set():
+            self.heartbeat.beat()
+            try:
+                self.make_pass()
+                self._failures.over("interrupted probes are ended again")
+            except PinnerError as error:
+                self._failures.warn("an interrupted probe is not ended: %s", error)
+            except Exception:
+                LOG.exception("interrupted probes are not ended")
+            self._ended.wait(PASS_SECONDS)
+
+
+def _require_possible(plan: Plan, windows: int, seconds: int) -> None:
+    if not MIN_WINDOWS <= windows <= MAX_WINDOWS:
+        raise Invalid("windows", windows, f"{MIN_WINDOWS} to {MAX_WINDOWS}")
+    if not MIN_SECONDS <= seconds <= MAX_SECONDS:
+        raise Invalid("seconds", seconds, f"{MIN_SECONDS} to {MAX_SECONDS}")
+    if plan.blocked:
+        raise Blocked(plan.id, plan.blocked)
+    if not plan.changes:
+        raise Invalid("plan", plan.id, "a plan with changes: the host is as planned already")

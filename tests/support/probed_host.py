@@ -1,0 +1,79 @@
+"""A host whose load follows its placement, with clocks that only the waiting of a probe moves."""
+
+import random
+import uuid
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+
+from support.in_memory_agent import InMemoryAgent
+from support.in_memory_service import sample_snapshot
+from support.ring import Ring
+from support.values import NOON, cpus, make_plan, make_snapshot
+
+from pinner.model.change import AffinityChange, Target, ThreadMask
+from pinner.service.compose import compose
+from pinner.service.probe_execution import Timing
+
+WEB, DB = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
+THREAD = 101
+"""The vCPU thread of web1 that the plan moves to CPU 1."""
+
+
+def guest(name, owner):
+    return replace(sample_snapshot().guests[0], uuid=owner, name=name)
+
+
+class ProbedHost:
+    """An agent with two guests, web1 and db1. The plan adds ``effect`` to the delay of web1."""
+
+    def __init__(self, folder):
+        self.at = NOON
+        self.passed = 0.0
+        self.effect = 0.0
+        self.waits = 0
+        self.at_wait = {}
+        """What happens at the end of a wait, by its number from 1."""
+        self.unknown = frozenset()
+        """Series that nobody knows."""
+        self._placed = []
+        both = (guest("web1", WEB), guest("db1", DB))
+        self.agent = InMemoryAgent(folder, replace(make_snapshot(), guests=both), lambda: self.at)
+        self.agent.histories = Ring({WEB: "web1", DB: "db1"}, self._value)
+
+    @property
+    def is_placed(self):
+        return self.agent.masks.get(THREAD, cpus("0-3")) == cpus("1")
+
+    def wait(self, event, seconds):
+        """Let the time pass."""
+        begin = self.at
+        self.at += timedelta(seconds=seconds)
+        self.passed += seconds
+        if self.is_placed:
+            self._placed.append((begin, self.at))
+        self.waits += 1
+        self.at_wait.get(self.waits, lambda: None)()
+        return event.is_set()
+
+    def compose(self, store):
+        timing = Timing(lambda: self.at, lambda: self.passed, self.wait, lambda: 7)
+        return closing(
+            compose({"h1": self.agent}, store, lambda: self.at, lambda: uuid.uuid4().hex[:12], 0.0, timing=timing)
+        )
+
+    def plan(self, store, tid=THREAD):
+        basis = store.snapshots.add(make_snapshot())
+        change = AffinityChange(Target("vcpu", WEB, 0, "web1"), (ThreadMask(tid, 7, cpus("0-3")),), cpus("1"), "so")
+        made = make_plan("plan-3", basis, (change,))
+        store.plans.add(made, NOON)
+        return made
+
+    def _value(self, subject, series, at):
+        if series in self.unknown or at > self.at:
+            return None
+        noise = 5 * random.Random(f"{subject} {series} {at}").random()
+        planned = any(begin < at <= end for begin, end in self._placed)
+        if subject == WEB and series == "delay_vcpu":
+            return 100.0 + noise + (self.effect if planned else 0.0)
+        return noise if series.startswith("delay_") else 0.0

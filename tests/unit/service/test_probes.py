@@ -1,0 +1,328 @@
+"""Probes of plans: windows of random order, the verdict, and the placement that is found afterwards."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from support.probed_host import DB, WEB, ProbedHost, guest
+from support.values import NOON, make_plan
+
+from pinner.model.audit import AuditAction, Caller, audit_event
+from pinner.model.errors import Blocked, HostBusy, HostUnreachable, Invalid, NotFound, PolicyConflict, ProbeBusy
+from pinner.model.page import PageRequest
+from pinner.model.policy import Policy
+from pinner.model.request import Request
+from pinner.outcome.schedule import schedule
+from pinner.store.repositories import open_store
+
+ANN = Caller("ann", "10.0.0.1", "req-1")
+
+
+@pytest.fixture
+def host(tmp_path):
+    made = ProbedHost(tmp_path / "agent")
+    yield made
+    made.agent.journal.close()
+
+
+@pytest.fixture
+def store(tmp_path):
+    with open_store(f"sqlite:///{tmp_path}/pinner.sqlite") as opened:
+        yield opened
+
+
+@pytest.fixture
+def parts(host, store):
+    with host.compose(store) as made:
+        yield made
+
+
+@pytest.fixture
+def plan(host, store):
+    return host.plan(store)
+
+
+def probed(parts, plan, windows=6, seconds=30):
+    begun = parts.service.probe(plan.id, windows, seconds, ANN)
+    parts.probes.wait(begun.id)
+    return parts.service.probe_by_id(begun.id)
+
+
+def records(parts, noun):
+    found = parts.service.audit(None, None, None, PageRequest(direction="asc")).items
+    return [each for each in found if each.action.startswith(noun)]
+
+
+@pytest.mark.parametrize(("effect", "judgement"), [(-40.0, "better"), (40.0, "worse"), (0.0, "no matter")])
+def test_the_verdict_says_what_the_plan_does(parts, host, plan, effect, judgement):
+    host.effect = effect
+    found = probed(parts, plan)
+    assert (found.state, found.why, found.outcome.judgement) == ("ended", "", judgement)
+    assert [window.arm for window in found.windows] == list(found.order) == list(schedule(6, 7))
+    assert found.outcome.windows == 12
+    delay = found.outcome.measures[0]
+    assert delay.measure.name == "run_delay"
+    assert abs(delay.effect - effect) < 8.0
+    assert all(window.control["run_delay"] < window.values["run_delay"] for window in found.windows)
+    assert not host.is_placed
+
+
+def test_a_window_begins_after_the_wash_out_and_has_no_step_of_the_switch(parts, host, plan):
+    host.effect = 40.0
+    found = probed(parts, plan)
+    planned = {window.values["run_delay"] for window in found.windows if window.arm == "planned"}
+    assert min(planned) >= 140.0
+    assert found.ended_at - found.started_at == timedelta(seconds=found.total_seconds)
+
+
+def test_it_switches_by_ordinary_runs_that_name_it(parts, plan):
+    found = probed(parts, plan)
+    runs = parts.service.runs("h1", PageRequest(direction="asc")).items
+    assert {(run.actor, run.origin) for run in runs} == {("ann", f"the probe {found.id}")}
+    assert [run.kind for run in runs] == ["apply", "rollback"] * (len(runs) // 2)
+    begin, end = records(parts, "probe.")
+    assert (begin.actor, begin.subject, begin.result) == ("ann", found.id, "12 windows of 30 s, plan plan-3")
+    assert (end.action, end.result) == ("probe.end", "ended: no matter")
+
+
+def test_too_few_windows_are_inconclusive_and_say_how_many_are_missing(parts, host, plan):
+    host.effect = -40.0
+    outcome = probed(parts, plan, windows=3).outcome
+    assert (outcome.judgement, outcome.missing) == ("inconclusive", 2)
+
+
+def test_a_measure_that_nobody_knows_is_not_judged(parts, host, plan):
+    host.unknown = frozenset({"drops", "softnet_drops"})
+    outcome = probed(parts, plan).outcome
+    assert [each.measure.name for each in outcome.measures] == ["run_delay", "pressure"]
+    assert outcome.void == ()
+
+
+# -- windows that do not count --
+
+
+def other_run(parts, host, store):
+    def change():
+        host.at_wait.clear()
+        other = make_plan("plan-9", "s", (host.other_change,))
+        store.plans.add(replace(other, basis=store.plans.get("plan-3").basis), NOON)
+        run = parts.service.apply("plan-9", False, ANN)
+        list(parts.service.follow(run.id))
+
+    return change
+
+
+def test_a_window_that_another_run_crosses_is_void(parts, host, store, plan):
+    change = plan.changes[0]
+    target = replace(change.target, owner=DB, name="db1")
+    host.other_change = replace(change, target=target, before=(replace(change.before[0], tid=102),))
+    host.at_wait[3] = other_run(parts, host, store)  # after the wash-out of the second window
+    found = probed(parts, plan)
+    assert [bool(window.void) for window in found.windows] == [False, True] + [False] * 10
+    (why,) = found.outcome.void
+    assert why.startswith("run run-") and why.endswith(" changed the host")
+
+
+def test_a_window_in_which_the_clock_jumps_is_void(parts, host, plan):
+    def jump():
+        host.at += timedelta(hours=1)
+
+    host.at_wait[4] = jump
+    found = probed(parts, plan)
+    assert found.outcome.void == ("the clock jumped by +3600 s",)
+    assert found.state == "ended"
+
+
+GUESTS = {
+    "guest db1 went": (guest("web1", WEB),),
+    "guest new1 came": (guest("web1", WEB), guest("db1", DB), guest("new1", "new")),
+    "guest db1 was restarted": (guest("web1", WEB), replace(guest("db1", DB), pid=999)),
+    "guest db1 migrates": (guest("web1", WEB), replace(guest("db1", DB), state="migrating")),
+}
+
+
+@pytest.mark.parametrize("why", GUESTS)
+def test_a_window_in_which_the_guests_change_is_void(parts, host, plan, why):
+    def change():
+        host.agent.taken = replace(host.agent.taken, guests=GUESTS[why])
+
+    host.at_wait[4] = change
+    found = probed(parts, plan)
+    assert why in found.outcome.void
+    assert found.windows[1].void == why
+    assert found.windows[0].void == ""
+
+
+def test_a_window_with_unknown_steps_is_void(parts, host, plan):
+    value = host._value
+    gap = NOON + timedelta(seconds=80)  # in the second window
+    host.agent.histories._value = lambda subject, series, at: (
+        None if at == gap and series == "drops" else value(subject, series, at)
+    )
+    assert probed(parts, plan).outcome.void == ("not known in all steps: drops",)
+
+
+def test_a_probe_without_a_window_that_counts_is_inconclusive(parts, host, plan):
+    def forget():
+        host.agent.histories = None
+
+    host.at_wait[1] = forget
+    outcome = probed(parts, plan, windows=2).outcome
+    assert (outcome.judgement, outcome.windows, len(outcome.void), outcome.missing) == ("inconclusive", 0, 4, 5)
+
+
+# -- the placement is back --
+
+
+@pytest.mark.parametrize("wait", range(1, 8))
+def test_a_cancelled_probe_puts_the_placement_back(parts, host, plan, wait):
+    def cancel():
+        (running,) = parts.service._store.probes.running("h1")
+        parts.service.cancel_probe(running.id, replace(ANN, actor="bob"))
+
+    host.at_wait[wait] = cancel
+    found = probed(parts, plan)
+    assert (found.state, found.why, found.outcome, found.left) == ("cancelled", "cancelled by bob", None, "")
+    assert not host.is_placed
+    assert records(parts, "probe.")[-1].result == "cancelled: cancelled by bob"
+    assert parts.service.cancel_probe(found.id, ANN) == found
+
+
+def test_a_probe_whose_plan_fails_ends_and_puts_the_placement_back(parts, host, plan):
+    def fail():
+        host.agent.failing = {WEB: "the kernel refused"}
+
+    host.at_wait[4] = fail
+    found = probed(parts, plan)
+    assert (found.state, found.outcome, found.left, host.is_placed) == ("failed", None, "", False)
+    assert "the kernel refused" in found.why
+
+
+def test_a_probe_whose_agent_breaks_within_a_run_puts_the_placement_back(parts, host, plan):
+    # Refused from now on, while the host is as planned.
+    first = list(schedule(6, 7)).index("planned")
+
+    def refuse():
+        host.agent.refusal = HostUnreachable("h1", "its agent does not answer")
+
+    host.at_wait[2 * first + 2] = refuse
+    found = probed(parts, plan)
+    assert (found.state, found.left, host.is_placed) == ("failed", "", False)
+    assert "does not answer" in found.why
+
+
+def test_a_server_that_ends_puts_the_placement_back(parts, host, plan):
+    first = list(schedule(6, 7)).index("planned")
+
+    def end():
+        host.seen = host.is_placed
+        for stop in parts.probes._stops.values():
+            stop.order("interrupted", "the server ended")
+
+    host.at_wait[2 * first + 2] = end
+    found = probed(parts, plan)
+    assert (found.state, found.why, host.seen, host.is_placed) == ("interrupted", "the server ended", True, False)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def killed(parts, host, plan, wait):
+    """A probe whose process dies at the end of a wait: nothing runs after that."""
+
+    def die():
+        host.at_wait.clear()
+        raise Killed
+
+    host.at_wait[wait] = die
+    return probed(parts, plan)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("wait", [1, 2, 3, 4, 5, 6])
+def test_after_a_kill_the_next_server_puts_the_placement_back(parts, host, store, plan, wait):
+    left = killed(parts, host, plan, wait)
+    assert left.state == "running"
+    placed = host.is_placed
+    with host.compose(store) as again:
+        again.probes.make_pass()
+        found = again.service.probe_by_id(left.id)
+        assert (found.state, found.why) == ("interrupted", "the server ended before the probe")
+        assert (found.outcome, found.left, host.is_placed) == (None, "", False)
+        assert [each.action for each in records(again, "probe.")] == ["probe.begin", "probe.end"]
+        again.probes.make_pass()
+        runs = again.service.runs("h1", PageRequest()).items
+        assert runs[0].kind == "rollback" if placed else True
+        assert probed(again, plan).state == "ended"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_placement_that_cannot_be_put_back_is_named(parts, host, store, plan):
+    first = list(schedule(6, 7)).index("planned")
+    left = killed(parts, host, plan, 2 * first + 2)
+    assert host.is_placed
+    event = audit_event(ANN, NOON, AuditAction.POLICY_SET, "h1", "h1", "done")
+    store.policies.put("h1", Policy(Request(), "enforce"), NOON, event, ("",))
+    with host.compose(store) as again:
+        again.probes.make_pass()
+        found = again.service.probe_by_id(left.id)
+        assert (found.state, host.is_placed) == ("failed", True)
+        assert "its policy is enforced" in found.why
+        assert again.service.run(found.left).state == "applied"
+
+
+# -- refused --
+
+
+def test_a_host_has_one_probe_at_a_time(parts, host, plan):
+    refused = []
+
+    def again():
+        try:
+            parts.service.probe(plan.id, 2, 30, ANN)
+        except ProbeBusy as error:
+            refused.append(error)
+
+    host.at_wait[1] = again
+    found = probed(parts, plan, windows=2)
+    assert [error.details["probe"] for error in refused] == [found.id]
+
+
+def test_a_probe_is_refused_while_a_run_is_under_way(parts, host, plan):
+    host.agent.gate = host.agent.gate.__class__(0)
+    run = parts.service.apply(plan.id, False, ANN)
+    with pytest.raises(HostBusy) as busy:
+        parts.service.probe(plan.id, 2, 30, ANN)
+    assert busy.value.details["run"] == run.id
+    host.agent.gate.release()
+    list(parts.service.follow(run.id))
+
+
+def test_a_probe_is_refused_under_an_enforced_policy(parts, store, plan):
+    parts.service.set_policy("h1", Policy(Request(guests=("web1",)), "enforce"), ANN)
+    with pytest.raises(PolicyConflict):
+        parts.service.probe(plan.id, 2, 30, ANN)
+    assert store.probes.running("h1") == ()
+
+
+def test_a_probe_is_refused_where_nothing_is_measured(parts, host, plan):
+    host.agent.histories = None
+    with pytest.raises(NotFound) as refused:
+        parts.service.probe(plan.id, 2, 30, ANN)
+    assert refused.value.details["kind"] == "measures"
+
+
+def test_an_impossible_probe_is_refused(parts, store, plan):
+    for windows, seconds in ((1, 30), (51, 30), (6, 14), (6, 601)):
+        with pytest.raises(Invalid):
+            parts.service.probe(plan.id, windows, seconds, ANN)
+    store.plans.add(replace(plan, id="plan-4", changes=()), NOON)
+    with pytest.raises(Invalid):
+        parts.service.probe("plan-4", 6, 30, ANN)
+    store.plans.add(replace(plan, id="plan-5", blocked="a reboot"), NOON)
+    with pytest.raises(Blocked):
+        parts.service.probe("plan-5", 6, 30, ANN)
+    with pytest.raises(NotFound):
+        parts.service.probe("plan-9", 6, 30, ANN)
+    assert records(parts, "probe.") == []
