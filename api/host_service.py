@@ -25,6 +25,7 @@ from pinner.model.outcome import RunOutcome
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
+from pinner.model.probe import Probe
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
@@ -161,6 +162,22 @@ class HostService:
         """See Service."""
         self.run(run)
         return self._every.outcome(run)
+
+    def probe(self, plan: str, windows: int, seconds: int, caller: Caller) -> Probe:
+        """See Service."""
+        self.plan_by_id(plan)
+        return self._every.probe(plan, windows, seconds, caller)
+
+    def probe_by_id(self, probe: str) -> Probe:
+        """See Service."""
+        found = self._every.probe_by_id(probe)
+        self._require_own("probe", probe, found.host)
+        return found
+
+    def cancel_probe(self, probe: str, caller: Caller) -> Probe:
+        """See Service."""
+        self.probe_by_id(probe)
+        return self._every.cancel_probe(probe, caller)
 
     def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
         """See Service."""

@@ -45,6 +45,7 @@ _PATH_PARAMETERS = {
     "guest": "The UUID or the name of a guest.",
     "plan": "The id of a plan.",
     "run": "The id of a run.",
+    "probe": "The id of a probe.",
     "snapshot": "The id of a snapshot.",
 }
 

@@ -9,6 +9,10 @@ from pinner.api.schemas.base import Input
 from pinner.model.journal import DEFAULT_WATCH_SECONDS as DEFAULT_SECONDS
 from pinner.model.journal import MAX_WATCH_SECONDS as MAX_SECONDS
 from pinner.model.journal import MIN_WATCH_SECONDS as MIN_SECONDS
+from pinner.model.probe import DEFAULT_SECONDS as DEFAULT_WINDOW
+from pinner.model.probe import DEFAULT_WINDOWS, MAX_WINDOWS, MIN_WINDOWS
+from pinner.model.probe import MAX_SECONDS as MAX_WINDOW
+from pinner.model.probe import MIN_SECONDS as MIN_WINDOW
 
 
 class NewSnapshot(Input):
@@ -50,6 +54,19 @@ class NewApply(Input):
             f"({DEFAULT_SECONDS} if null)."
         ),
     ] = False
+
+
+class NewProbe(Input):
+    """The windows of a probe."""
+
+    windows: Annotated[
+        Annotated[int, Field(ge=MIN_WINDOWS, le=MAX_WINDOWS), Whole],
+        Field(description="The number of windows of each placement. Four measures need five at least."),
+    ] = DEFAULT_WINDOWS
+    seconds: Annotated[
+        Annotated[int, Field(ge=MIN_WINDOW, le=MAX_WINDOW), Whole],
+        Field(description="The length of a window in seconds."),
+    ] = DEFAULT_WINDOW
 
 
 class NewRollback(Input):

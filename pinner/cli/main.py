@@ -29,6 +29,7 @@ COMMANDS = {
     "rollback": "runs",
     "run": "runs",
     "outcome": "outcome",
+    "probe": "probe",
     "policy": "policies",
     "drift": "policies",
     "audit": "audit",

@@ -12,6 +12,8 @@ from pinner.model.errors import Invalid
 from pinner.model.journal import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS
 from pinner.model.objective import MOST_WEIGHT
 from pinner.model.page import MAX_LIMIT
+from pinner.model.probe import MAX_SECONDS as MAX_PROBE_SECONDS
+from pinner.model.probe import MAX_WINDOWS, MIN_SECONDS, MIN_WINDOWS
 from pinner.model.request import MAX_BUDGET, MAX_MOVES
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 from pinner.model.whatif import MAX_MEMORY_KIB, GuestShape, NewGuests
@@ -101,6 +103,21 @@ def watch_seconds(text: str) -> int:
         limits = f"from {MIN_WATCH_SECONDS}s to {MAX_WATCH_SECONDS // 60}m"
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 30s or 2m, {limits}")
     return length
+
+
+def probe_windows(text: str) -> int:
+    """The number of windows of each placement."""
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and MIN_WINDOWS <= int(text) <= MAX_WINDOWS):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of windows from {MIN_WINDOWS} to {MAX_WINDOWS}")
+    return int(text)
+
+
+def window_seconds(text: str) -> int:
+    """The length of a window in seconds."""
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and MIN_SECONDS <= int(text) <= MAX_PROBE_SECONDS):
+        limits = f"from {MIN_SECONDS} to {MAX_PROBE_SECONDS}"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds {limits}")
+    return int(text)
 
 
 def span(text: str) -> timedelta:

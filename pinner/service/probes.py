@@ -8,7 +8,7 @@ from pinner.heartbeat import Heartbeat
 from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import Blocked, HostBusy, Invalid, PinnerError, ProbeBusy
 from pinner.model.plan import Plan
-from pinner.model.probe import MAX_SECONDS, MAX_WINDOWS, MIN_SECONDS, MIN_WINDOWS, Probe, ProbeState
+from pinner.model.probe import MAX_SECONDS, MAX_WINDOWS, MIN_SECONDS, MIN_WINDOWS, Probe
 from pinner.outcome.schedule import schedule
 from pinner.repeated import Repeated
 from pinner.service.hosts import Hosts
@@ -126,9 +126,8 @@ class ProbeManager:
                         continue
                 LOG.warning("probe %s was interrupted; the placement is put back", probe.id)
                 why = probe.why or "the server ended before the probe"
-                state: ProbeState = "failed" if probe.why else "interrupted"
                 undone = put_back(self._runs, probe)
-                store_end(self._store.probes, probe, state, why, undone, self._timing.now())
+                store_end(self._store.probes, probe, "interrupted", why, undone, self._timing.now())
 
     def _require_idle(self, host: str) -> None:
         for probe in self._store.probes.running(host):
@@ -185,4 +184,4 @@ def _require_possible(plan: Plan, windows: int, seconds: int) -> None:
     if plan.blocked:
         raise Blocked(plan.id, plan.blocked)
     if not plan.changes:
-        raise Invalid("plan", plan.id, "a plan with changes: the host is as planned already")
+        raise Blocked(plan.id, "it changes nothing, so there is nothing to compare")

@@ -35,10 +35,11 @@ from pinner.model.guest import Emulator, Guest, Vcpu
 from pinner.model.interrupts import HostInterrupts
 from pinner.model.journal import Entry, Run, RunProgress, RunState
 from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, History, Measures, Span
-from pinner.model.outcome import MEASURES, Comparison, ObservedMeasure, RunOutcome, Watch
+from pinner.model.outcome import MEASURES, Arm, Comparison, ObservedMeasure, RunOutcome, Watch, Window
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import LeftOut, Plan, PlanSummary
 from pinner.model.policy import Expected, Policy
+from pinner.model.probe import Probe
 from pinner.model.process import Process, Thread
 from pinner.model.reading import HostReading, HostSample, Irq, ThreadTimes
 from pinner.model.request import AUTO, Request
@@ -46,6 +47,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Topology
 from pinner.model.verification import AgentTrail, Verification, verification
 from pinner.model.whatif import Explanation, GuestShape, Scenario, WhatIf
+from pinner.outcome import probing
 from pinner.planning import capacity
 from pinner.planning.explain import explain
 from pinner.planning.shape_room import shape_rooms
@@ -99,6 +101,7 @@ class InMemoryService:
         self.stored: dict[str, Plan] = {}
         self.run_list: dict[str, Run] = {}
         self.journal: dict[str, tuple[Entry, ...]] = {}
+        self.probes: dict[str, Probe] = {}
         self.records: list[AuditRecord] = []
         self.run_changed = threading.Condition()
         self.policies: dict[str, Policy] = {}
@@ -107,7 +110,7 @@ class InMemoryService:
 
     def state(self) -> tuple[object, ...]:
         """Everything that a call can change."""
-        runs = dict(self.stored), dict(self.run_list), dict(self.snapshots), tuple(self.records)
+        runs = dict(self.stored), dict(self.run_list), dict(self.snapshots), tuple(self.records), dict(self.probes)
         return (*runs, dict(self.policies), dict(self.excluded), tuple(self.events))
 
     def hosts(self) -> tuple[str, ...]:
@@ -286,6 +289,27 @@ class InMemoryService:
         watch = Watch("worse", NOON, "worse than before the run: drops") if found.watch_seconds else None
         label: Literal["observed, not tested"] = "observed, not tested"
         return RunOutcome(run, label, (), (EVIL,), (), NOON, NOON, 5, measures, (f"note {EVIL}",), True, watch)
+
+    def probe(self, plan: str, windows: int, seconds: int, caller: Caller) -> Probe:
+        """A probe that has ended: the drops are lower with the plan, and one window does not count."""
+        found = self.plan_by_id(plan)
+        if found.blocked:
+            raise Blocked(plan, found.blocked)
+        order: tuple[Arm, ...] = ("planned", "current") * windows
+        counted = [Window(arm, {"drops": 50.0 * (arm == "current") + n % 3}) for n, arm in enumerate(order)]
+        made = (*counted, Window("planned", {}, {}, f"guest {EVIL} migrates"))
+        name = f"probe-{len(self.probes) + 1}"
+        who = (found.host, plan, caller.actor, caller.origin)
+        probe = Probe(name, *who, "running", NOON, order, seconds, (EVIL,), made)
+        self.probes[name] = replace(probe, state="ended", ended_at=NOON, outcome=probing.outcome(made))
+        return self.probes[name] if self.instant else probe
+
+    def probe_by_id(self, probe: str) -> Probe:
+        _known("probe", probe, self.probes)
+        return self.probes[probe]
+
+    def cancel_probe(self, probe: str, caller: Caller) -> Probe:
+        return self.probe_by_id(probe)
 
     def runs(self, host: str | None, part: PageRequest, *, state: RunState | None = None) -> Page[Run]:
         rows = [run for run in self.run_list.values() if host in (None, run.host) and state in (None, run.state)]

@@ -53,12 +53,13 @@ def callers(pinner, tokens):
 
 @pytest.fixture
 def ids(callers):
-    """The ids of a snapshot, a plan and a run of h2."""
+    """The ids of a snapshot, a plan, a run and a probe of h2."""
     h2 = callers["h2"]
     snapshot = h2.post("/v1/hosts/h2/snapshot").json["id"]
     plan = h2.post("/v1/hosts/h2/plans").json["id"]
     run = h2.post(f"/v1/plans/{plan}/apply").json["id"]
-    return {"snapshot": snapshot, "plan": plan, "run": run}
+    probe = h2.post(f"/v1/plans/{plan}/probe").json["id"]
+    return {"snapshot": snapshot, "plan": plan, "run": run, "probe": probe}
 
 
 BY_NAME = [
@@ -97,6 +98,9 @@ BY_ID = [
     ("GET", "/v1/runs/{run}/outcome", None),
     ("GET", "/v1/runs/{run}/events", None),
     ("POST", "/v1/runs/{run}/rollback", {}),
+    ("POST", "/v1/plans/{plan}/probe", {}),
+    ("GET", "/v1/probes/{probe}", None),
+    ("DELETE", "/v1/probes/{probe}", None),
 ]
 
 

@@ -66,7 +66,16 @@ def test_every_operation_but_the_public_ones_needs_credentials():
 
 def test_requests_refuse_unknown_fields():
     schemas = document()["components"]["schemas"]
-    for name in ("NewPlan", "NewApply", "NewSnapshot", "NewRollback", "NewPolicy", "PolicyRequest", "NewExclusion"):
+    for name in (
+        "NewPlan",
+        "NewApply",
+        "NewSnapshot",
+        "NewRollback",
+        "NewProbe",
+        "NewPolicy",
+        "PolicyRequest",
+        "NewExclusion",
+    ):
         assert schemas[name]["additionalProperties"] is False
     assert schemas["Plan"]["properties"]["roles"]["$ref"] == "#/components/schemas/Roles"
     assert schemas["Roles"]["properties"]["vcpu"]["type"] == "string"
@@ -85,7 +94,7 @@ def test_everything_is_described():
 
 def test_operations_have_plain_names():
     names = [operation["operationId"] for _, _, operation in operations(document())]
-    assert len(names) == len(set(names)) == 45
+    assert len(names) == len(set(names)) == 48
     assert all(re.fullmatch("[a-z]+(_[a-z]+)+", name) for name in names)
 
 

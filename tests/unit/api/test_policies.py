@@ -58,6 +58,9 @@ OPERATIONS = {
     ("GET", "/v1/runs/none/events"): (READ, 404),
     ("POST", "/v1/runs/none/rollback"): (CHANGE, 404),
     ("POST", "/v1/hosts/h1/rollback"): (CHANGE, 202),
+    ("POST", "/v1/plans/none/probe"): (CHANGE, 404),
+    ("GET", "/v1/probes/none"): (READ, 404),
+    ("DELETE", "/v1/probes/none"): (CHANGE, 404),
     ("GET", "/v1/hosts/h1/policy"): (READ, 404),
     ("PUT", "/v1/hosts/h1/policy"): (SET, 200),
     ("DELETE", "/v1/hosts/h1/policy"): (SET, 404),
@@ -105,7 +108,7 @@ def test_the_table_has_every_operation(client):
     document = client.get("/openapi.json").json
     routes = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     tried = {(method, path.replace("h1", "{host}").replace(GUEST, "{guest}")) for method, path in OPERATIONS}
-    for noun in ("plan", "run", "snapshot"):
+    for noun in ("plan", "run", "snapshot", "probe"):
         tried = {(method, path.replace(f"{noun}s/none", f"{noun}s/{{{noun}}}")) for method, path in tried}
     tried = {(method, path.partition("?")[0]) for method, path in tried}
     assert tried == {(method, path) for method, path in routes if path.startswith("/v1/") or path == "/metrics"}

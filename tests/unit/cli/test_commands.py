@@ -45,6 +45,7 @@ COMMANDS = {
     "run list": "run-1",
     "run show run-1": "process busy (110)",
     "outcome run-1": "observed, not tested",
+    f"probe {PLAN} --windows 6 --yes": "better",
     "rollback run-1 --yes": "rollback of run run-1",
     "rollback --all --delete-policy --yes": "rollback of all runs",
     "policy set --mode propose --yes": "mode                propose",

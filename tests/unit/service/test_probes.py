@@ -1,5 +1,7 @@
 """Probes of plans: windows of random order, the verdict, and the placement that is found afterwards."""
 
+import threading
+import time
 from dataclasses import replace
 from datetime import timedelta
 
@@ -15,6 +17,9 @@ from pinner.model.request import Request
 from pinner.outcome.schedule import schedule
 from pinner.store.repositories import open_store
 
+ORDER = schedule(6, 7)
+BEFORE_A_SWITCH = 2 * next(n for n in range(1, 12) if ORDER[n - 1 : n + 1] == ("current", "planned"))
+"""The number of the wait after which the probe applies its plan. Each window has two waits."""
 ANN = Caller("ann", "10.0.0.1", "req-1")
 
 
@@ -58,7 +63,7 @@ def test_the_verdict_says_what_the_plan_does(parts, host, plan, effect, judgemen
     host.effect = effect
     found = probed(parts, plan)
     assert (found.state, found.why, found.outcome.judgement) == ("ended", "", judgement)
-    assert [window.arm for window in found.windows] == list(found.order) == list(schedule(6, 7))
+    assert [window.arm for window in found.windows] == list(found.order) == list(ORDER)
     assert found.outcome.windows == 12
     delay = found.outcome.measures[0]
     assert delay.measure.name == "run_delay"
@@ -200,7 +205,7 @@ def test_a_probe_whose_plan_fails_ends_and_puts_the_placement_back(parts, host, 
 
 def test_a_probe_whose_agent_breaks_within_a_run_puts_the_placement_back(parts, host, plan):
     # Refused from now on, while the host is as planned.
-    first = list(schedule(6, 7)).index("planned")
+    first = ORDER.index("planned")
 
     def refuse():
         host.agent.refusal = HostUnreachable("h1", "its agent does not answer")
@@ -212,7 +217,7 @@ def test_a_probe_whose_agent_breaks_within_a_run_puts_the_placement_back(parts, 
 
 
 def test_a_server_that_ends_puts_the_placement_back(parts, host, plan):
-    first = list(schedule(6, 7)).index("planned")
+    first = ORDER.index("planned")
 
     def end():
         host.seen = host.is_placed
@@ -222,6 +227,61 @@ def test_a_server_that_ends_puts_the_placement_back(parts, host, plan):
     host.at_wait[2 * first + 2] = end
     found = probed(parts, plan)
     assert (found.state, found.why, host.seen, host.is_placed) == ("interrupted", "the server ended", True, False)
+
+
+def test_a_switch_waits_for_another_run_on_the_host(parts, host, plan):
+    busy = HostBusy("h1", "run-9")
+    host.at_wait = {
+        BEFORE_A_SWITCH: lambda: setattr(host.agent, "refusal", busy),
+        BEFORE_A_SWITCH + 3: lambda: setattr(host.agent, "refusal", None),
+    }
+    found = probed(parts, plan)
+    assert (found.state, host.is_placed) == ("ended", False)
+    assert found.ended_at - found.started_at == timedelta(seconds=found.total_seconds + 3)
+
+
+def test_a_switch_does_not_wait_for_ever(parts, host, plan):
+    host.at_wait[2] = lambda: setattr(host.agent, "refusal", HostBusy("h1", "run-9"))
+    found = probed(parts, plan)
+    assert (found.state, host.is_placed) == ("failed", False)
+    assert "run run-9 is working on host h1" in found.why
+
+
+def test_a_placement_that_the_agent_cannot_put_back_now_is_put_back_by_a_later_pass(parts, host, plan, monkeypatch):
+    def refuse(*_):
+        raise HostUnreachable("h1", "its agent does not answer")
+
+    def lose():
+        monkeypatch.setattr(host.agent, "rollback", refuse)
+        (running,) = parts.service._store.probes.running("h1")
+        parts.service.cancel_probe(running.id, ANN)
+
+    host.at_wait[BEFORE_A_SWITCH + 2] = lose
+    found = probed(parts, plan)
+    assert (found.state, found.why, host.is_placed) == ("running", "cancelled by ann", True)
+    with pytest.raises(HostUnreachable):
+        parts.probes.make_pass()
+    monkeypatch.undo()
+    parts.probes.make_pass()
+    found = parts.service.probe_by_id(found.id)
+    assert (found.state, found.why, found.left, host.is_placed) == ("interrupted", "cancelled by ann", "", False)
+
+
+def test_the_end_of_the_server_waits_until_the_placement_is_back(host, store, plan):
+    waiting = threading.Event()
+
+    def hold(event, seconds):
+        if event.is_set() or not host.is_placed:
+            return ProbedHost.wait(host, event, seconds)
+        waiting.set()
+        return event.wait(10)
+
+    host.wait = hold
+    with host.compose(store) as parts:
+        probe = parts.service.probe(plan.id, 6, 30, ANN)
+        assert waiting.wait(10)
+        assert host.is_placed
+    assert (store.probes.get(probe.id).state, host.is_placed) == ("interrupted", False)
 
 
 class Killed(BaseException):
@@ -259,7 +319,7 @@ def test_after_a_kill_the_next_server_puts_the_placement_back(parts, host, store
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_placement_that_cannot_be_put_back_is_named(parts, host, store, plan):
-    first = list(schedule(6, 7)).index("planned")
+    first = ORDER.index("planned")
     left = killed(parts, host, plan, 2 * first + 2)
     assert host.is_placed
     event = audit_event(ANN, NOON, AuditAction.POLICY_SET, "h1", "h1", "done")
@@ -270,6 +330,34 @@ def test_a_placement_that_cannot_be_put_back_is_named(parts, host, store, plan):
         assert (found.state, host.is_placed) == ("failed", True)
         assert "its policy is enforced" in found.why
         assert again.service.run(found.left).state == "applied"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_after_a_kill_within_a_run_the_placement_is_put_back_when_the_run_has_ended(parts, host, store, plan):
+    """The agent goes on with the run after the server has died."""
+    begun = threading.Event()
+
+    def hold():
+        host.agent.gate = threading.Semaphore(0)
+        begun.set()
+
+    host.at_wait[BEFORE_A_SWITCH] = hold
+    probe = parts.service.probe(plan.id, 6, 30, ANN)
+    assert begun.wait(10)
+    while not (running := store.runs.running()):
+        time.sleep(0.01)
+    stopped = parts.probes._stops[probe.id]
+    with host.compose(store) as again:
+        with pytest.raises(HostBusy) as busy:
+            again.probes.make_pass()
+        assert busy.value.details["run"] == running[0].id
+        assert again.service.probe_by_id(probe.id).state == "running"
+        stopped.order("interrupted", "the server ended")
+        for _ in range(100):
+            host.agent.gate.release()
+        parts.probes.wait(probe.id)
+        again.probes.make_pass()
+        assert (again.service.probe_by_id(probe.id).state, host.is_placed) == ("interrupted", False)
 
 
 # -- refused --
@@ -318,7 +406,7 @@ def test_an_impossible_probe_is_refused(parts, store, plan):
         with pytest.raises(Invalid):
             parts.service.probe(plan.id, windows, seconds, ANN)
     store.plans.add(replace(plan, id="plan-4", changes=()), NOON)
-    with pytest.raises(Invalid):
+    with pytest.raises(Blocked):
         parts.service.probe("plan-4", 6, 30, ANN)
     store.plans.add(replace(plan, id="plan-5", blocked="a reboot"), NOON)
     with pytest.raises(Blocked):

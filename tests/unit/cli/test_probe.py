@@ -1,0 +1,103 @@
+"""pinner probe: progress, verdict, exit status, and Ctrl-C."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from pinner.cli import probe as command
+from pinner.model.probe import Probe
+from pinner.outcome import probing
+
+
+@pytest.fixture
+def plan(pinner, cli):
+    cli("plan", "create")
+    return next(iter(pinner.stored))
+
+
+def test_a_probe_shows_its_windows_and_the_table_of_measures(cli, plan):
+    result = cli("probe", plan, "--windows", "6", "--yes")
+    assert result.status == 0
+    assert "[ 1/12] planned drops 0.0" in result.err
+    assert "does not count: guest web" in result.err
+    assert "12 count, 1 do not" in result.out
+    for part in ("drops", "packets/s", "-50.0", "better"):
+        assert part in result.out
+
+
+def test_the_progress_is_read_until_the_end(pinner, cli, plan, monkeypatch):
+    pinner.instant = False
+    waits = []
+    monkeypatch.setattr(command.time, "sleep", waits.append)
+    assert cli("probe", plan, "--windows", "6", "--yes").status == 0
+    assert len(waits) == 1
+
+
+def test_too_few_windows_end_with_status_1(cli, plan):
+    result = cli("probe", plan, "--windows", "2", "--yes")
+    assert result.status == 1
+    assert "inconclusive" in result.out
+    assert "not bounded" in result.out
+    assert "about 2 windows of each placement" in result.out
+
+
+def test_an_unbounded_interval_is_null_in_json(cli, plan):
+    measure = json.loads(cli("probe", plan, "--windows", "2", "--yes", "--json").out)["outcome"]["measures"][0]
+    assert (measure["low"], measure["high"]) == (None, None)
+
+
+def test_a_worse_plan_ends_with_status_1(pinner, cli, plan, monkeypatch):
+    made = pinner.probe
+
+    def worse(*arguments):
+        found = made(*arguments)
+        flipped = {"planned": "current", "current": "planned"}
+        windows = tuple(replace(each, arm=flipped[each.arm]) for each in found.windows)
+        return replace(found, windows=windows, outcome=probing.outcome(windows))
+
+    monkeypatch.setattr(pinner, "probe", worse)
+    result = cli("probe", plan, "--windows", "6", "--yes")
+    assert (result.status, "worse" in result.out) == (1, True)
+
+
+def test_a_failed_probe_names_the_run_that_is_still_in_place(pinner, cli, plan, monkeypatch):
+    made = pinner.probe
+    ends = {"state": "failed", "why": "the agent broke", "outcome": None, "left": "run-7"}
+    monkeypatch.setattr(pinner, "probe", lambda *arguments: replace(made(*arguments), **ends))
+    result = cli("probe", plan, "--yes")
+    assert result.status == 1
+    for part in ("the agent broke", "run run-7"):
+        assert part in result.out
+
+
+def test_ctrl_c_cancels_the_probe_and_waits_for_its_end(pinner, cli, plan, monkeypatch):
+    pinner.instant = False
+    cancelled = []
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    def cancel(name, caller) -> Probe:
+        cancelled.append(name)
+        pinner.probes[name] = replace(pinner.probes[name], state="cancelled", outcome=None)
+        return pinner.probes[name]
+
+    monkeypatch.setattr(command.time, "sleep", interrupt)
+    monkeypatch.setattr(pinner, "cancel_probe", cancel)
+    result = cli("probe", plan, "--yes")
+    assert (result.status, cancelled) == (130, ["probe-1"])
+    assert "probe probe-1 is cancelled" in result.err
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("windows", "1"), ("windows", "51"), ("seconds", "14"), ("seconds", "x")]
+)
+def test_impossible_windows_are_refused(pinner, cli, plan, option, value):
+    assert cli("probe", plan, f"--{option}", value, "--yes").status == 2
+    assert pinner.probes == {}
+
+
+def test_without_yes_and_a_terminal_nothing_is_probed(pinner, cli, plan):
+    assert cli("probe", plan).status == 2
+    assert pinner.probes == {}
