@@ -36,7 +36,7 @@ class Switches:
         elif arm == "current" and self._placed:
             undo = _ended(self._runs, self._patiently(lambda: self._runs.rollback(self._placed, self._caller)))
             self._placed = ""
-            if undo.state != "rolled_back":
+            if not _is_undone(self._runs, undo):
                 raise RunConflict(undo.id, undo.state, f"the placement is not as before: {undo.error}")
 
     def _applied(self) -> Run:
@@ -76,7 +76,7 @@ def put_back(runs: RunManager, probe: Probe) -> tuple[str, str]:
         undo = _ended(runs, runs.rollback(placed.id, Caller(probe.actor, probe.mark, "")))
     except (RunConflict, PolicyConflict) as error:
         return placed.id, str(error)
-    if undo.state not in ("rolled_back", "rolled_back_partly") or _has_stuck(runs, undo):
+    if not _is_undone(runs, undo):
         return placed.id, f"run {undo.id} is {undo.state}: {undo.error}"
     return "", ""
 
@@ -88,10 +88,12 @@ def _ended(runs: RunManager, run: Run) -> Run:
 
 
 def _is_in_place(runs: RunManager, run: Run) -> bool:
-    return run.state in ("applied", "applied_partly", "failed") and any(
+    return run.state in ("applied", "applied_partly", "rolled_back_partly", "failed") and any(
         entry.state in ("intent", "done", "stuck") for entry in runs.entries(run.id)
     )
 
 
-def _has_stuck(runs: RunManager, run: Run) -> bool:
-    return any(entry.state == "stuck" for entry in runs.entries(run.id))
+def _is_undone(runs: RunManager, undo: Run) -> bool:
+    """Whether everything that still exists is as before. A process that has ended leaves a rollback partly done."""
+    stuck = any(entry.state == "stuck" for entry in runs.entries(undo.id))
+    return undo.state in ("rolled_back", "rolled_back_partly") and not stuck

@@ -247,6 +247,34 @@ def test_a_switch_does_not_wait_for_ever(parts, host, plan):
     assert "run run-9 is working on host h1" in found.why
 
 
+def partly(host, monkeypatch, state):
+    """Let each rollback end in part, with its entries in this state."""
+    end, note = host.agent._end, host.agent._note
+
+    def end_partly(run, ended):
+        return end(run, "rolled_back_partly" if ended == "rolled_back" else ended)
+
+    def note_as(entry, total, progress):
+        note(replace(entry, state=state, error="so") if entry.state == "undone" else entry, total, progress)
+
+    monkeypatch.setattr(host.agent, "_end", end_partly)
+    monkeypatch.setattr(host.agent, "_note", note_as)
+
+
+def test_a_process_that_ended_does_not_end_the_probe(parts, host, plan, monkeypatch):
+    partly(host, monkeypatch, "gone")
+    found = probed(parts, plan)
+    assert (found.state, found.left, host.is_placed) == ("ended", "", False)
+
+
+def test_a_change_that_cannot_be_undone_ends_the_probe_and_is_named(parts, host, plan, monkeypatch):
+    partly(host, monkeypatch, "stuck")
+    found = probed(parts, plan)
+    assert (found.state, found.outcome) == ("failed", None)
+    assert "the placement is not as before" in found.why
+    assert parts.service.run(found.left).kind == "apply"
+
+
 def test_a_placement_that_the_agent_cannot_put_back_now_is_put_back_by_a_later_pass(parts, host, plan, monkeypatch):
     def refuse(*_):
         raise HostUnreachable("h1", "its agent does not answer")

@@ -105,6 +105,15 @@ def test_runs(remote, pinner):
     assert undo.undoes == run.id
 
 
+def test_probes(remote, pinner):
+    probe = remote.probe(planned(remote).id, 2, 30, NOBODY)
+    assert (probe.actor, probe.seconds, len(probe.order)) == ("ann", 30, 4)
+    assert (
+        probe == pinner.probe_by_id(probe.id) == remote.probe_by_id(probe.id) == remote.cancel_probe(probe.id, NOBODY)
+    )
+    assert probe.outcome.measures[0].low is None
+
+
 def test_the_audit_trail(remote, pinner):
     planned(remote)
     for since in (None, NOON - timedelta(hours=1), NOON + timedelta(hours=1)):
