@@ -346,6 +346,17 @@ def test_after_a_kill_the_next_server_puts_the_placement_back(parts, host, store
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_server_ends_interrupted_probes_at_its_start(parts, host, store, plan):
+    left = killed(parts, host, plan, BEFORE_A_SWITCH + 2)
+    assert host.is_placed
+    with host.compose(store) as again:
+        again.probes.start()
+        while store.probes.running("h1"):
+            time.sleep(0.01)
+        assert (again.service.probe_by_id(left.id).state, host.is_placed) == ("interrupted", False)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_placement_that_cannot_be_put_back_is_named(parts, host, store, plan):
     first = ORDER.index("planned")
     left = killed(parts, host, plan, 2 * first + 2)
