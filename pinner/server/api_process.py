@@ -50,16 +50,16 @@ def serve(
         parts, server = start(config, agent, database, listeners, undo, tls)
         background = [
             parts.audit_heads.heartbeat,
-            parts.outcomes.heartbeat,
-            parts.probes.heartbeat,
+            parts.outcomes.passes.heartbeat,
+            parts.probes.passes.heartbeat,
             *wiring.start_controller(config, parts, host, undo),
             *wiring.start_retention(config, parts, agent, undo),
         ]
         parts.audit_heads.start()
         undo.callback(parts.audit_heads.stop)
-        parts.outcomes.start()
-        undo.callback(parts.outcomes.stop)
-        parts.probes.start()
+        parts.outcomes.passes.start()
+        undo.callback(parts.outcomes.passes.stop)
+        parts.probes.passes.start()
         undo.callback(parts.probes.stop)
         background = [*threads, server.heartbeat, *background]
         parts.monitor.start(background, config.policy.resync_seconds)

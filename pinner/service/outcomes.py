@@ -1,12 +1,10 @@
 """OutcomeKeeper: what was measured before and after each run, and the watch of a run that may undo it."""
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from pinner.heartbeat import Heartbeat
 from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.change import Target
 from pinner.model.errors import Invalid, NotFound, PinnerError, PolicyConflict, RunConflict
@@ -19,6 +17,7 @@ from pinner.outcome.samples import between, observed, samples
 from pinner.outcome.watch import worse
 from pinner.repeated import Repeated
 from pinner.service.hosts import Hosts
+from pinner.service.passes import Passes
 from pinner.service.runs import RunManager
 from pinner.store.repositories import Store
 
@@ -33,10 +32,6 @@ LATE = timedelta(seconds=3 * min(ROWS))
 KEPT = timedelta(days=1)
 """For so long, the outcome of an older run is stored: after a day, its steps would be longer than the span."""
 
-PASS_SECONDS = float(min(ROWS))
-"""Seconds between two passes of a server."""
-
-_LIMIT_SECONDS = 120.0
 _NEIGHBOURS = 50
 """How many of the latest runs of a host are read to find those beside a run."""
 
@@ -69,18 +64,8 @@ class OutcomeKeeper:
         self._store = store
         self._now = now
         self._failures = Repeated(LOG)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._repeat, name="outcomes of runs", daemon=True)
-        self.heartbeat = Heartbeat(self._thread, _LIMIT_SECONDS)
-
-    def start(self) -> None:
-        """Make passes until ``stop``."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End; a pass under way is not waited for."""
-        self.heartbeat.end()
-        self._stop.set()
+        self.passes = Passes("outcomes of runs", self.make_pass)
+        """For a server."""
 
     def outcome(self, run_id: str) -> RunOutcome:
         """See Service.outcome."""
@@ -116,16 +101,6 @@ class OutcomeKeeper:
                     self._failures.over("the outcomes of runs are stored again")
                 except PinnerError as error:  # the other runs do not depend on it
                     self._failures.warn("the outcome of run %s is not stored: %s", run.id, error)
-
-    def _repeat(self) -> None:
-        while not self._stop.wait(PASS_SECONDS):
-            self.heartbeat.beat()
-            try:
-                self.make_pass()
-            except PinnerError as error:
-                self._failures.warn("the outcomes of runs are not stored: %s", error)
-            except Exception:
-                LOG.exception("the outcomes of runs are not stored")
 
     def _keep(self, run: Run) -> None:
         if run.watch_seconds and self._store.outcomes.watch(run.id) is None:

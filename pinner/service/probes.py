@@ -4,14 +4,13 @@ import logging
 import threading
 from collections.abc import Callable
 
-from pinner.heartbeat import Heartbeat
 from pinner.model.audit import AuditAction, Caller, audit_event
-from pinner.model.errors import Blocked, HostBusy, Invalid, PinnerError, ProbeBusy
+from pinner.model.errors import Blocked, HostBusy, Invalid, ProbeBusy
 from pinner.model.plan import Plan
 from pinner.model.probe import MAX_SECONDS, MAX_WINDOWS, MIN_SECONDS, MIN_WINDOWS, Probe
 from pinner.outcome.schedule import schedule
-from pinner.repeated import Repeated
 from pinner.service.hosts import Hosts
+from pinner.service.passes import Passes
 from pinner.service.policies import HostPolicies
 from pinner.service.probe_execution import ProbeExecution, Stop, Timing, changed_guests, store_end
 from pinner.service.probe_switches import put_back
@@ -20,13 +19,8 @@ from pinner.store.repositories import Store
 
 LOG = logging.getLogger(__name__)
 
-PASS_SECONDS = 5.0
-"""Seconds between two searches for probes whose server has died."""
-
 STOP_SECONDS = 30.0
 """How long the end of the server waits for the rollback of a probe."""
-
-_LIMIT_SECONDS = 120.0
 
 
 class ProbeManager:
@@ -54,19 +48,12 @@ class ProbeManager:
         self._stops: dict[str, Stop] = {}
         """By the id of each probe that this process carries out."""
         self._threads: dict[str, threading.Thread] = {}
-        self._failures = Repeated(LOG)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._repeat, name="interrupted probes", daemon=True)
-        self.heartbeat = Heartbeat(self._thread, _LIMIT_SECONDS)
-
-    def start(self) -> None:
-        """End the probes whose server has died, until ``stop``."""
-        self._thread.start()
+        self.passes = Passes("interrupted probes", self.make_pass, first_seconds=0.0)
+        """For a server, which ends the probes whose server has died."""
 
     def stop(self) -> None:
         """End the probes of this process: each puts the placement back. Waits for that."""
-        self.heartbeat.end()
-        self._ended.set()
+        self.passes.stop()
         with self._guard:
             stops, threads = list(self._stops.values()), list(self._threads.values())
         for stop in stops:
@@ -162,18 +149,6 @@ class ProbeManager:
     def _forget(self, probe: str) -> None:
         with self._guard:
             del self._stops[probe], self._threads[probe]
-
-    def _repeat(self) -> None:
-        while not self._ended.is_set():
-            self.heartbeat.beat()
-            try:
-                self.make_pass()
-                self._failures.over("interrupted probes are ended again")
-            except PinnerError as error:
-                self._failures.warn("an interrupted probe is not ended: %s", error)
-            except Exception:
-                LOG.exception("interrupted probes are not ended")
-            self._ended.wait(PASS_SECONDS)
 
 
 def _require_possible(plan: Plan, windows: int, seconds: int) -> None:

@@ -94,8 +94,8 @@ def parts(tmp_path: Path, host: LiveHost, libvirt: Libvirt, busy: None, guest: G
         stack.callback(recorder.stop)
         store = stack.enter_context(open_store(f"sqlite:///{tmp_path}/pinner.sqlite"))
         made = stack.enter_context(closing(compose({"h1": agent}, store, now, lambda: uuid.uuid4().hex[:12], 0.0)))
-        made.outcomes.start()
-        stack.callback(made.outcomes.stop)
+        made.outcomes.passes.start()
+        stack.callback(made.outcomes.passes.stop)
         yield made
 
 

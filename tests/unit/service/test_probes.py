@@ -350,7 +350,7 @@ def test_a_server_ends_interrupted_probes_at_its_start(parts, host, store, plan)
     left = killed(parts, host, plan, BEFORE_A_SWITCH + 2)
     assert host.is_placed
     with host.compose(store) as again:
-        again.probes.start()
+        again.probes.passes.start()
         while store.probes.running("h1"):
             time.sleep(0.01)
         assert (again.service.probe_by_id(left.id).state, host.is_placed) == ("interrupted", False)
