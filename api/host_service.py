@@ -19,7 +19,7 @@ from pinner.model.drift import DriftReport
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.interrupts import HostInterrupts
-from pinner.model.journal import Entry, Run, RunProgress, RunState
+from pinner.model.journal import ApplyOptions, Entry, Run, RunProgress, RunState
 from pinner.model.measures import Measures, Span
 from pinner.model.outcome import RunOutcome
 from pinner.model.page import Page, PageRequest
@@ -120,28 +120,10 @@ class HostService:
             self._require_own_marker(part.marker, self.plan_by_id)
         return self._every.plans(host, part)
 
-    def apply(
-        self,
-        plan: str,
-        persist: bool,
-        caller: Caller,
-        *,
-        migrate_memory: bool = False,
-        all_or_nothing: bool = False,
-        watch_seconds: int = 0,
-        undo_if_worse: bool = False,
-    ) -> Run:
+    def apply(self, plan: str, options: ApplyOptions, caller: Caller) -> Run:
         """See Service."""
         self.plan_by_id(plan)
-        return self._every.apply(
-            plan,
-            persist,
-            caller,
-            migrate_memory=migrate_memory,
-            all_or_nothing=all_or_nothing,
-            watch_seconds=watch_seconds,
-            undo_if_worse=undo_if_worse,
-        )
+        return self._every.apply(plan, options, caller)
 
     def rollback(self, run: str, caller: Caller) -> Run:
         """See Service."""

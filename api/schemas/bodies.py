@@ -9,6 +9,7 @@ from pinner.api.schemas.base import Input
 from pinner.model.journal import DEFAULT_WATCH_SECONDS as DEFAULT_SECONDS
 from pinner.model.journal import MAX_WATCH_SECONDS as MAX_SECONDS
 from pinner.model.journal import MIN_WATCH_SECONDS as MIN_SECONDS
+from pinner.model.journal import ApplyOptions
 from pinner.model.probe import DEFAULT_SECONDS as DEFAULT_WINDOW
 from pinner.model.probe import DEFAULT_WINDOWS, MAX_WINDOWS, MIN_WINDOWS
 from pinner.model.probe import MAX_SECONDS as MAX_WINDOW
@@ -54,6 +55,10 @@ class NewApply(Input):
             f"({DEFAULT_SECONDS} if null)."
         ),
     ] = False
+
+    def options(self) -> ApplyOptions:
+        """The options as a value."""
+        return ApplyOptions(**self.model_dump() | {"watch_seconds": self.watch_seconds or 0})
 
 
 class NewProbe(Input):

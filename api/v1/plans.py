@@ -115,13 +115,5 @@ def apply(plan: str, json_data: NewApply) -> tuple[Run, int, dict[str, str]]:
     If a change fails, the changes of its guest or process are undone; the run places the others and ends
     `applied_partly`. A run without changes found the host as planned, and cannot be rolled back.
     """
-    run = pinner().apply(
-        plan,
-        json_data.persist,
-        caller(),
-        migrate_memory=json_data.migrate_memory,
-        all_or_nothing=json_data.all_or_nothing,
-        watch_seconds=json_data.watch_seconds or 0,
-        undo_if_worse=json_data.undo_if_worse,
-    )
+    run = pinner().apply(plan, json_data.options(), caller())
     return run, 202, {"Location": f"/v1/runs/{run.id}"}

@@ -10,7 +10,7 @@ from pinner.cli.parser import Commands, add_command
 from pinner.cli.plantable import show_plan
 from pinner.cli.values import watch_seconds
 from pinner.model.errors import Invalid
-from pinner.model.journal import DEFAULT_WATCH_SECONDS, Run
+from pinner.model.journal import DEFAULT_WATCH_SECONDS, ApplyOptions, Run
 from pinner.model.plan import Plan
 from pinner.service.protocol import Service
 
@@ -91,16 +91,16 @@ def apply(context: Context, arguments: Namespace) -> int:
         if not _agreed(plan, arguments):
             return 0
 
+        options = ApplyOptions(
+            persist=arguments.persist,
+            migrate_memory=arguments.migrate_memory,
+            all_or_nothing=arguments.all_or_nothing,
+            watch_seconds=arguments.watch,
+            undo_if_worse=arguments.undo_if_worse,
+        )
+
         def start() -> Run:
-            return pinner.apply(
-                plan.id,
-                arguments.persist,
-                context.caller,
-                migrate_memory=arguments.migrate_memory,
-                all_or_nothing=arguments.all_or_nothing,
-                watch_seconds=arguments.watch,
-                undo_if_worse=arguments.undo_if_worse,
-            )
+            return pinner.apply(plan.id, options, context.caller)
 
         ended = follow(context, pinner, start)
         entries = pinner.entries(ended.id)

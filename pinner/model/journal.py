@@ -1,6 +1,6 @@
 """The record of the changes that were made to a host: runs and their entries."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
@@ -138,6 +138,27 @@ def is_final(run: Run, entry: Entry) -> bool:
     """Whether the entry is final for the run. A rollback has the entries of the run that it undoes; a rollback of all
     runs has entries of its own, which are ``done`` before it undoes them."""
     return entry.state != "intent" and not (run.kind == "rollback" and entry.state == "done")
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyOptions:
+    """How a caller wants a plan applied. The run keeps each option under the same name."""
+
+    persist: bool = False
+    """Write the guests' persistent definitions, too."""
+    migrate_memory: bool = False
+    """Move each guest's memory to the node that the plan gives to its vCPUs."""
+    all_or_nothing: bool = False
+    """If a change fails, undo all changes; else only those of its guest or process."""
+    watch_seconds: int = 0
+    """How long the guests are watched after the run. 0: not at all, or for DEFAULT_WATCH_SECONDS with undo_if_worse."""
+    undo_if_worse: bool = False
+    """Roll the run back if a measure becomes worse during the watch."""
+
+    def with_watch(self) -> "ApplyOptions":
+        """The options with the watch that ``undo_if_worse`` needs."""
+        seconds = self.watch_seconds or (DEFAULT_WATCH_SECONDS if self.undo_if_worse else 0)
+        return replace(self, watch_seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.interrupts import HostInterrupts
-from pinner.model.journal import DEFAULT_WATCH_SECONDS, Entry, Run, RunProgress, RunState
+from pinner.model.journal import ApplyOptions, Entry, Run, RunProgress, RunState
 from pinner.model.measures import Measures, Span
 from pinner.model.outcome import RunOutcome
 from pinner.model.page import Page, PageRequest
@@ -147,30 +147,12 @@ class LocalService:
             self._hosts.require(host)
         return self._store.plans.list(host, part)
 
-    def apply(
-        self,
-        plan: str,
-        persist: bool,
-        caller: Caller,
-        *,
-        migrate_memory: bool = False,
-        all_or_nothing: bool = False,
-        watch_seconds: int = 0,
-        undo_if_worse: bool = False,
-    ) -> Run:
+    def apply(self, plan: str, options: ApplyOptions, caller: Caller) -> Run:
         """See Service."""
         host = self._store.plans.get(plan).host
-        seconds = watch_seconds or (DEFAULT_WATCH_SECONDS if undo_if_worse else 0)
-        self._outcomes.require_watchable(host, seconds)
-        return self._runs.apply(
-            plan,
-            persist,
-            caller,
-            migrate_memory=migrate_memory,
-            all_or_nothing=all_or_nothing,
-            watch_seconds=seconds,
-            undo_if_worse=undo_if_worse,
-        )
+        watched = options.with_watch()
+        self._outcomes.require_watchable(host, watched.watch_seconds)
+        return self._runs.apply(plan, watched, caller)
 
     def rollback(self, run: str, caller: Caller) -> Run:
         """See Service."""

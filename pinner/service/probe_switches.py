@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from pinner.model.audit import Caller
 from pinner.model.errors import HostBusy, PolicyConflict, RunConflict
-from pinner.model.journal import Run
+from pinner.model.journal import ApplyOptions, Run
 from pinner.model.outcome import Arm
 from pinner.model.page import MAX_LIMIT, PageRequest
 from pinner.model.probe import Probe
@@ -41,7 +41,7 @@ class Switches:
 
     def _applied(self) -> Run:
         begun = self._patiently(
-            lambda: self._runs.apply(self._probe.plan, False, self._caller, migrate_memory=False, all_or_nothing=True)
+            lambda: self._runs.apply(self._probe.plan, ApplyOptions(all_or_nothing=True), self._caller)
         )
         run = _ended(self._runs, begun)
         if run.state != "applied":

@@ -16,7 +16,7 @@ from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.interrupts import HostInterrupts
-from pinner.model.journal import Entry, Run, RunProgress, RunState
+from pinner.model.journal import ApplyOptions, Entry, Run, RunProgress, RunState
 from pinner.model.measures import Measures, Span
 from pinner.model.outcome import RunOutcome
 from pinner.model.page import Page, PageRequest
@@ -115,24 +115,10 @@ class Service(Protocol):
     def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
         """A page of the stored plans, of one host or (None) of all."""
 
-    def apply(
-        self,
-        plan: str,
-        persist: bool,
-        caller: Caller,
-        *,
-        migrate_memory: bool = False,
-        all_or_nothing: bool = False,
-        watch_seconds: int = 0,
-        undo_if_worse: bool = False,
-    ) -> Run:
+    def apply(self, plan: str, options: ApplyOptions, caller: Caller) -> Run:
         """Start to apply a plan; the returned run continues by itself. A refused plan (stale, blocked, busy) raises.
 
-        ``persist`` writes the guests' persistent definitions too; ``migrate_memory`` moves each guest's memory to the
-        node that the plan gives to its vCPUs. If a change fails, the changes of its guest or process are undone, and
-        with ``all_or_nothing`` all changes. The server watches the guests for ``watch_seconds`` after the run (0: not
-        at all), and with ``undo_if_worse`` (0: for DEFAULT_WATCH_SECONDS) rolls the run back if a measure becomes
-        worse. Raises NotFound where nothing is measured.
+        The server itself watches the guests after the run. Raises NotFound where nothing is measured.
         """
 
     def rollback(self, run: str, caller: Caller) -> Run:

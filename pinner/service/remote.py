@@ -7,6 +7,7 @@ the Unix socket.
 
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -21,7 +22,7 @@ from pinner.model.check import CheckReport
 from pinner.model.drift import DriftReport
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.interrupts import HostInterrupts
-from pinner.model.journal import Entry, Run, RunProgress, RunState
+from pinner.model.journal import ApplyOptions, Entry, Run, RunProgress, RunState
 from pinner.model.measures import Measures, Span
 from pinner.model.outcome import RunOutcome
 from pinner.model.page import Page, PageRequest
@@ -134,23 +135,8 @@ class RemoteService:
     def plans(self, host: str | None, part: PageRequest) -> Page[PlanSummary]:
         return self._rest.get(Page[PlanSummary], "plans", host=host, **_query(part))
 
-    def apply(
-        self,
-        plan: str,
-        persist: bool,
-        caller: Caller,
-        *,
-        migrate_memory: bool = False,
-        all_or_nothing: bool = False,
-        watch_seconds: int = 0,
-        undo_if_worse: bool = False,
-    ) -> Run:
-        body: dict[str, bool | int | None] = {
-            "persist": persist,
-            "migrate_memory": migrate_memory,
-            "all_or_nothing": all_or_nothing,
-        }
-        body |= {"watch_seconds": watch_seconds or None, "undo_if_worse": undo_if_worse}
+    def apply(self, plan: str, options: ApplyOptions, caller: Caller) -> Run:
+        body = asdict(options) | {"watch_seconds": options.watch_seconds or None}
         return self._rest.post(Run, "plans", plan, "apply", body=body)
 
     def rollback(self, run: str, caller: Caller) -> Run:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 
 from pinner.agent.protocol import Progress
@@ -19,7 +19,7 @@ from pinner.model.errors import (
     RunConflict,
     StoreUnavailable,
 )
-from pinner.model.journal import Entry, Run, RunKind, RunProgress, RunState
+from pinner.model.journal import ApplyOptions, Entry, Run, RunKind, RunProgress, RunState
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan
 from pinner.model.policy import Expected, Policy
@@ -83,17 +83,7 @@ class RunManager:
         """Accept no more runs, and wait for the runs under way."""
         self._workers.shutdown(wait=True)
 
-    def apply(
-        self,
-        plan_id: str,
-        persist: bool,
-        caller: Caller,
-        *,
-        migrate_memory: bool,
-        all_or_nothing: bool,
-        watch_seconds: int = 0,
-        undo_if_worse: bool = False,
-    ) -> Run:
+    def apply(self, plan_id: str, options: ApplyOptions, caller: Caller) -> Run:
         """Start to apply a stored plan. See Service.apply."""
         plan = self._plans.get(plan_id)
         self._hosts.require(plan.host)
@@ -104,14 +94,7 @@ class RunManager:
             self._audit.append(refusal)
             raise Blocked(plan_id, plan.blocked)
         self._policies.require_permitted(plan.host, f"plan {plan_id}", plan.request)
-        run = replace(
-            self._new("apply", plan.host, plan.id, caller),
-            persist=persist,
-            migrate_memory=migrate_memory,
-            all_or_nothing=all_or_nothing,
-            watch_seconds=watch_seconds,
-            undo_if_worse=undo_if_worse,
-        )
+        run = replace(self._new("apply", plan.host, plan.id, caller), **asdict(options))
         return self._start_apply(plan, run, caller)[0]
 
     def carry_out(self, plan: Plan, caller: Caller, kind: RunKind, policy: Policy | None = None) -> Run:

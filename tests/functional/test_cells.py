@@ -16,6 +16,7 @@ from pinner.model.audit import Caller
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.guest_numa import GuestCell, MemoryBinding
+from pinner.model.journal import ApplyOptions
 from pinner.model.request import Request
 
 CALLER = Caller("ann", "test", "req-1")
@@ -75,8 +76,8 @@ def test_an_apply_and_a_rollback_keep_novas_definition(libvirtd, service):
         "; ".join(f"cell {number} has strict memory on node 0 and CPUs {EVERY} from Nova" for number in (0, 1))
     }
     with pytest.raises(Invalid, match="persist"):
-        _ended(service, service.apply(plan.id, True, CALLER))
-    run = _ended(service, service.apply(plan.id, False, CALLER))
+        _ended(service, service.apply(plan.id, ApplyOptions(persist=True), CALLER))
+    run = _ended(service, service.apply(plan.id, ApplyOptions(), CALLER))
     assert run.state == "applied"
     assert masks(guest.pid) != before
     assert _ended(service, service.rollback(run.id, CALLER)).state == "rolled_back"

@@ -27,6 +27,7 @@ from pinner.host.live import LiveHost
 from pinner.model.audit import Caller
 from pinner.model.change import ThreadMask
 from pinner.model.errors import StoreUnavailable
+from pinner.model.journal import ApplyOptions
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.service.compose import ServiceParts, compose
@@ -202,7 +203,7 @@ def test_an_apply_completes_while_the_central_database_cannot_be_written(
             return compose({"h1": agent}, store, lambda: clock[0], lambda: uuid.uuid4().hex[:12], 0.0)
 
         with closing(start_service()) as parts:
-            run = parts.service.apply(plan.id, False, ANN)
+            run = parts.service.apply(plan.id, ApplyOptions(), ANN)
             assert host.waits.wait(10)
             with make_unwritable(central_folder):
                 host.go.set()

@@ -26,7 +26,7 @@ from pinner.agent import wire
 from pinner.agent.client import AgentClient
 from pinner.model.audit import Caller
 from pinner.model.errors import PinnerError, RunConflict
-from pinner.model.journal import NEVER_BEGUN, Run
+from pinner.model.journal import NEVER_BEGUN, ApplyOptions, Run
 from pinner.model.page import PageRequest
 from pinner.model.plan import Plan
 from pinner.model.request import Request
@@ -157,7 +157,7 @@ def test_a_stalled_agent_applies_once_it_goes_on(host):
     with closing(host.service()) as parts:
         plan = host.plan(parts)
         with host.stalled():
-            thread, errors = started(lambda: parts.service.apply(plan.id, False, ANN))
+            thread, errors = started(lambda: parts.service.apply(plan.id, ApplyOptions(), ANN))
             time.sleep(6)
             assert host.store.runs.running()[0].state == "running"
             assert not host.is_moved()
@@ -173,7 +173,7 @@ def test_the_service_is_restarted_while_its_agent_is_stalled(host):
     with closing(host.service()) as old, closing(host.service(timedelta(minutes=1))) as new:
         plan = host.plan(old)
         with host.stalled():
-            call, _ = started(lambda: old.service.apply(plan.id, False, ANN))
+            call, _ = started(lambda: old.service.apply(plan.id, ApplyOptions(), ANN))
             deadline = time.monotonic() + 10
             while not host.store.runs.running():
                 assert time.monotonic() < deadline
@@ -235,7 +235,7 @@ def test_a_controller_that_stopped_before_the_begin_is_refused_after_another_too
         with host.stopped_controller(late, "before") as controller:
             (open_run,) = host.store.runs.running()
             assert parts.service.run(open_run.id).error == NEVER_BEGUN
-            mine = parts.service.apply(host.plan(parts, CPUS[1]).id, False, ANN)
+            mine = parts.service.apply(host.plan(parts, CPUS[1]).id, ApplyOptions(), ANN)
             *_, last = parts.service.follow(mine.id)
             assert (last.run.state, host.cpus()) == ("applied", {str(CPUS[1])})
             controller.send_signal(signal.SIGCONT)

@@ -16,6 +16,7 @@ from support.real_guests import ONLINE
 from pinner import wiring
 from pinner.model.audit import Caller
 from pinner.model.guest import Guest
+from pinner.model.journal import ApplyOptions
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.service.protocol import Service
@@ -48,7 +49,7 @@ class Pinner:
         return self.service.plan("here", request, None, 0.0, CALLER)
 
     def apply(self, plan: Plan, *, persist: bool = False) -> str:
-        return self._ended(self.service.apply(plan.id, persist, CALLER).id, "applied")
+        return self._ended(self.service.apply(plan.id, ApplyOptions(persist=persist), CALLER).id, "applied")
 
     def rollback(self, run: str, state: str = "rolled_back") -> None:
         self._ended(self.service.rollback(run, CALLER).id, state)

@@ -26,6 +26,7 @@ from pinner.host.live import ROOT, LiveHost
 from pinner.host.meter import HostMeter
 from pinner.model.audit import Caller
 from pinner.model.guest import Guest
+from pinner.model.journal import ApplyOptions
 from pinner.model.request import Request
 from pinner.service.compose import ServiceParts, compose
 from pinner.store.history import HistoryFiles
@@ -121,7 +122,7 @@ def test_a_plan_that_is_worse_is_undone_by_the_watch(parts: ServiceParts, guest:
     assert {str(want.cpus) for want in plan.wanted if want.target.kind == "vcpu"} == {str(ONLINE[0])}
     before = masks(guest.pid)
     wait_until(lambda: steps(parts, guest) >= STEPS_BEFORE, 120)
-    run = parts.service.apply(plan.id, False, ANN, watch_seconds=60, undo_if_worse=True)
+    run = parts.service.apply(plan.id, ApplyOptions(watch_seconds=60, undo_if_worse=True), ANN)
     list(parts.service.follow(run.id))
     assert masks(guest.pid) != before
     wait_until(lambda: parts.service.outcome(run.id).watch.state != "watching", 120)  # type: ignore[union-attr]

@@ -23,6 +23,7 @@ from support.lab import (
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NovaConflict
+from pinner.model.journal import ApplyOptions
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 
@@ -107,7 +108,7 @@ def test_an_apply_is_refused_after_a_set_of_nova_has_grown(nova_host):
     grown = dedicated | CpuSet.of([max(shared)])
     with nova_conf(host, cpu_dedicated_set=grown, cpu_shared_set=shared - grown):
         with pytest.raises(NovaConflict, match=f"cpu_dedicated_set {grown}"):
-            server(host).apply(new_plan.id, False, CALLER)
+            server(host).apply(new_plan.id, ApplyOptions(), CALLER)
         with pytest.raises(NovaConflict, match=f"housekeeping {max(shared)}"):
             plan(host, housekeeping=str(max(shared)))
     host.run(f"printf '[compute]\\ncpu_dedicated_set = {dedicated}\\ncpu_shared_set = {shared}\\n' > {CONF}")

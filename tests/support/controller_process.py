@@ -18,7 +18,7 @@ from pinner.agent.client import AgentClient
 from pinner.agent.protocol import Progress
 from pinner.model.audit import Caller
 from pinner.model.errors import PinnerError
-from pinner.model.journal import Entry, Run
+from pinner.model.journal import ApplyOptions, Entry, Run
 from pinner.model.plan import Plan
 from pinner.service.compose import compose
 from pinner.store.repositories import open_store
@@ -56,7 +56,7 @@ def main(database: str, path: str, plan: str, when: str) -> None:
         closing(compose({"h1": client}, store, lambda: datetime.now(UTC), lambda: uuid.uuid4().hex[:12], 0.0)) as parts,
     ):
         try:
-            run = parts.service.apply(plan, False, Caller("ann", "cli", "req-stopped"))
+            run = parts.service.apply(plan, ApplyOptions(), Caller("ann", "cli", "req-stopped"))
             *_, last = parts.service.follow(run.id)
             print(last.run.state, flush=True)
         except PinnerError as error:

@@ -3,7 +3,7 @@
 import threading
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Literal
 
@@ -33,7 +33,7 @@ from pinner.model.errors import (
 from pinner.model.event import GuestEvent, GuestEventOutcome
 from pinner.model.guest import Emulator, Guest, Vcpu
 from pinner.model.interrupts import HostInterrupts
-from pinner.model.journal import Entry, Run, RunProgress, RunState
+from pinner.model.journal import ApplyOptions, Entry, Run, RunProgress, RunState
 from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, History, Measures, Span
 from pinner.model.outcome import MEASURES, Arm, Comparison, ObservedMeasure, RunOutcome, Watch, Window
 from pinner.model.page import Page, PageRequest
@@ -213,32 +213,13 @@ class InMemoryService:
         ]
         return _page([row for row in rows if host in (None, row.host)], lambda row: row.id, part)
 
-    def apply(
-        self,
-        plan: str,
-        persist: bool,
-        caller: Caller,
-        *,
-        migrate_memory: bool = False,
-        all_or_nothing: bool = False,
-        watch_seconds: int = 0,
-        undo_if_worse: bool = False,
-    ) -> Run:
+    def apply(self, plan: str, options: ApplyOptions, caller: Caller) -> Run:
         found = self.plan_by_id(plan)
         if plan in self.stale:
             raise StalePlan(plan, ("process 90 is gone",))
         if found.blocked:
             raise Blocked(plan, found.blocked)
-        return self._start(
-            plan=plan,
-            persist=persist,
-            migrate_memory=migrate_memory,
-            all_or_nothing=all_or_nothing,
-            watch_seconds=watch_seconds,
-            undo_if_worse=undo_if_worse,
-            actor=caller.actor,
-            origin=caller.origin,
-        )
+        return self._start(plan=plan, actor=caller.actor, origin=caller.origin, **asdict(options))
 
     def rollback(self, run: str, caller: Caller) -> Run:
         state = self.run(run).state

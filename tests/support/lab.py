@@ -17,7 +17,7 @@ from pinner.model.audit import Caller
 from pinner.model.change import AffinityChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import HostUnreachable
-from pinner.model.journal import Run
+from pinner.model.journal import ApplyOptions, Run
 from pinner.model.plan import Plan
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
@@ -157,7 +157,7 @@ def plan(host: LabHost, strategy: str = "shared-pool", **parameters: Any) -> Pla
 
 def apply(host: LabHost, new_plan: Plan, *, migrate_memory: bool = False) -> tuple[str, str]:
     """Apply a plan; the run's id, and its final state with any error."""
-    return ended(host, server(host).apply(new_plan.id, False, CALLER, migrate_memory=migrate_memory))
+    return ended(host, server(host).apply(new_plan.id, ApplyOptions(migrate_memory=migrate_memory), CALLER))
 
 
 def rollback(host: LabHost, run: str) -> str:

@@ -13,6 +13,7 @@ from support.values import NOON, make_change, make_plan, make_snapshot
 
 from pinner.model.audit import Caller
 from pinner.model.errors import HostBusy
+from pinner.model.journal import ApplyOptions
 from pinner.service.compose import compose
 from pinner.store.repositories import open_store
 
@@ -62,7 +63,7 @@ class Installation:
         return plan
 
     def apply(self, caller=ANN):
-        run = self.service.apply(self.plan().id, False, caller)
+        run = self.service.apply(self.plan().id, ApplyOptions(), caller)
         list(self.service.follow(run.id))
         return self.service.run(run.id)
 
@@ -74,7 +75,7 @@ class Installation:
     def refused(self):
         self.agent.refusal = HostBusy("h1", "run-0")
         with pytest.raises(HostBusy):
-            self.service.apply(self.plan().id, False, ANN)
+            self.service.apply(self.plan().id, ApplyOptions(), ANN)
         self.agent.refusal = None
 
     def exchange(self):

@@ -21,7 +21,7 @@ from pinner.model.audit import Caller
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import RunConflict, StalePlan
-from pinner.model.journal import Entry
+from pinner.model.journal import ApplyOptions, Entry
 from pinner.model.page import PageRequest
 from pinner.model.plan import Basis, Roles
 from pinner.model.request import Request
@@ -90,7 +90,7 @@ def plan(store, host, busy):
 def test_a_rollback_restores_the_mask_of_each_thread(service, journal, plan, busy):
     before = masks(busy)
     assert len(set(before.values())) == 2
-    run = service.apply(plan.id, False, ANN)
+    run = service.apply(plan.id, ApplyOptions(), ANN)
     assert list(service.follow(run.id))[-1].run.state == "applied"
     assert set(masks(busy).values()) == {str(CPUS[0])}
     assert journal.placed() == (CpuSet.of(CPUS[:1]),)
@@ -108,9 +108,9 @@ def test_a_rollback_restores_the_mask_of_each_thread(service, journal, plan, bus
 
 
 def test_a_second_apply_changes_nothing(service, plan, busy):
-    first = service.apply(plan.id, False, ANN)
+    first = service.apply(plan.id, ApplyOptions(), ANN)
     list(service.follow(first.id))
-    second = service.apply(plan.id, False, ANN)
+    second = service.apply(plan.id, ApplyOptions(), ANN)
     assert [p.entry for p in service.follow(second.id)] == [None]
     assert (service.run(second.id).state, service.entries(second.id)) == ("applied", ())
     list(service.follow(service.rollback(first.id, ANN).id))
@@ -121,7 +121,7 @@ def test_a_stale_plan_is_refused_and_the_error_names_the_moved_targets(service, 
     os.sched_setaffinity(busy, CPUS[1:2])
     before = masks(busy)
     with pytest.raises(StalePlan) as caught:
-        service.apply(plan.id, False, ANN)
+        service.apply(plan.id, ApplyOptions(), ANN)
     assert caught.value.details["moved"]
     assert masks(busy) == before
     (run,) = service.runs(None, PageRequest(5)).items
@@ -132,7 +132,7 @@ def test_a_stale_plan_is_refused_and_the_error_names_the_moved_targets(service, 
 def test_a_refused_run_cannot_be_rolled_back(service, plan, busy):
     os.sched_setaffinity(busy, CPUS[1:2])
     with pytest.raises(StalePlan):
-        service.apply(plan.id, False, ANN)
+        service.apply(plan.id, ApplyOptions(), ANN)
     (run,) = service.runs(None, PageRequest(5)).items
     with pytest.raises(RunConflict, match="changed nothing"):
         service.rollback(run.id, ANN)

@@ -14,6 +14,7 @@ from pinner.api import throttle
 from pinner.api.app import create_app
 from pinner.api.server import serve
 from pinner.model.audit import Caller
+from pinner.model.journal import ApplyOptions
 from pinner.model.page import PageRequest
 from pinner.model.request import Request
 from pinner.server.sockets import listen_tcp
@@ -63,7 +64,7 @@ def test_schemathesis_finds_nothing(tmp_path, role, kind, monkeypatch, idempoten
 def _write_known_names(folder, pinner):
     """Let schemathesis use names of existing objects in most requests."""
     plan = pinner.plan("compute1", Request(), None, 0.0, ANN)
-    run = pinner.apply(plan.id, False, ANN)
+    run = pinner.apply(plan.id, ApplyOptions(), ANN)
     known = {
         "path.host": ["compute1"],
         "path.guest": [guest.uuid for guest in pinner.observe("compute1", 0.0).guests],

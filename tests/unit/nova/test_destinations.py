@@ -18,6 +18,7 @@ from pinner import conf, wiring
 from pinner.model.audit import Caller
 from pinner.model.errors import HostUnreachable
 from pinner.model.event import GuestEvent
+from pinner.model.journal import ApplyOptions
 from pinner.model.page import PageRequest
 from pinner.model.request import Request
 from pinner.nova import destinations
@@ -127,7 +128,7 @@ def placed(tmp_path):
     with closing(agent.journal), ExitStack() as undo:
         service = wiring.service_parts(conf.load([]), {SOURCE: agent}, f"sqlite:///{tmp_path}/p.sqlite", undo).service
         plan = service.plan(SOURCE, Request(), None, 0.0, ANN)
-        run = service.apply(plan.id, False, ANN)
+        run = service.apply(plan.id, ApplyOptions(), ANN)
         until(lambda: service.run(run.id).state == "applied", 20)
         yield service, [each.uuid for each in host.guests]
 

@@ -14,6 +14,7 @@ from pinner.model.audit import Caller
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.event import GuestEvent
 from pinner.model.guest import NovaIdentity
+from pinner.model.journal import ApplyOptions
 from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.service import retention
@@ -217,7 +218,7 @@ def test_a_placement_by_an_operator_is_released_and_then_nothing_drifts(service,
     if mode:
         service.set_policy(HOST, Policy(mode=mode), HOOK)
     plan = service.plan(HOST, Policy().request, None, 0.0, HOOK)
-    list(service.follow(service.apply(plan.id, False, HOOK).id))
+    list(service.follow(service.apply(plan.id, ApplyOptions(), HOOK).id))
     service.guest_event(HOST, event("leaving"), HOOK)
     assert kernel(agent) == FREE
     report = reconciler.reconcile(HOST, "resync")
@@ -226,7 +227,7 @@ def test_a_placement_by_an_operator_is_released_and_then_nothing_drifts(service,
 
 def test_a_placement_that_was_rolled_back_is_not_released(service, agent):
     plan = service.plan(HOST, Policy().request, None, 0.0, HOOK)
-    run = service.apply(plan.id, False, HOOK)
+    run = service.apply(plan.id, ApplyOptions(), HOOK)
     list(service.follow(run.id))
     list(service.follow(service.rollback(run.id, HOOK).id))
     assert service.guest_event(HOST, event("leaving"), HOOK).run == ""

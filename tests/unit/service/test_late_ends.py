@@ -14,6 +14,7 @@ from support.values import make_run
 
 from pinner.model.audit import Caller
 from pinner.model.errors import HostBusy, HostUnreachable
+from pinner.model.journal import ApplyOptions
 from pinner.model.page import PageRequest
 from pinner.model.request import Request
 from pinner.service import runs
@@ -72,7 +73,7 @@ def parts(store, agent, clock):
 
 def apply(service, **request):
     plan = service.plan(HOST, Request(**request), None, 0.0, CALLER)
-    return ended(service, service.apply(plan.id, False, CALLER))
+    return ended(service, service.apply(plan.id, ApplyOptions(), CALLER))
 
 
 def ended(service, run):
@@ -105,7 +106,7 @@ def test_a_rollback_of_all_runs_leaves_a_run_that_began_before_its_end_was_store
 def test_the_end_of_a_run_is_stored_before_the_run_is_undone(service, agent, every):
     agent.slow = True
     plan = service.plan(HOST, Request(), None, 0.0, CALLER)
-    run = service.apply(plan.id, False, CALLER)
+    run = service.apply(plan.id, ApplyOptions(), CALLER)
     assert agent.asked.wait(10)  # the agent has ended the run
     back = begin(service.rollback_all, HOST, CALLER) if every else begin(service.rollback, run.id, CALLER)
     time.sleep(0.3)

@@ -8,6 +8,7 @@ from support.hosts import cpus, guest, plain, snapshot
 from support.in_memory_agent import InMemoryAgent
 
 from pinner.model.audit import Caller
+from pinner.model.journal import ApplyOptions
 from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.model.request import Request
@@ -70,7 +71,7 @@ def ended(service, run):
 
 def apply(service):
     plan = service.plan(HOST, Request(), None, 0.0, CALLER)
-    return ended(service, service.apply(plan.id, False, CALLER))
+    return ended(service, service.apply(plan.id, ApplyOptions(), CALLER))
 
 
 def roll_all_back(service):

@@ -26,7 +26,7 @@ from pinner.model.errors import (
     StoreUnavailable,
     Unanswered,
 )
-from pinner.model.journal import NEVER_BEGUN
+from pinner.model.journal import NEVER_BEGUN, ApplyOptions
 from pinner.model.page import PageRequest
 from pinner.model.request import Request
 from pinner.service.compose import compose
@@ -139,7 +139,7 @@ def test_an_impossible_sample_is_refused(service, seconds):
         (lambda s: s.plan("h1", Request(strategy="nope"), None, None, ANN), "strategy"),
         (lambda s: s.snapshot("nope"), "snapshot"),
         (lambda s: s.plan_by_id("nope"), "plan"),
-        (lambda s: s.apply("nope", False, ANN), "plan"),
+        (lambda s: s.apply("nope", ApplyOptions(), ANN), "plan"),
         (lambda s: s.rollback("nope", ANN), "run"),
         (lambda s: s.run("nope"), "run"),
         (lambda s: s.entries("nope"), "run"),
@@ -175,7 +175,7 @@ def test_a_snapshot_of_another_host_is_refused(service, store):
 
 
 def test_an_apply_from_start_to_end(service, agent, plan):
-    run = service.apply(plan.id, True, ANN)
+    run = service.apply(plan.id, ApplyOptions(persist=True), ANN)
     progress = finish(service, run)
     assert [(p.entry and p.entry.seq, p.total) for p in progress] == [(1, 3), (2, 3), (3, 3), (None, 3)]
     assert progress[-1].done == 3
@@ -201,7 +201,7 @@ def test_an_apply_from_start_to_end(service, agent, plan):
 
 
 def test_the_audit_trail_of_an_apply(service, plan):
-    run = service.apply(plan.id, True, ANN)
+    run = service.apply(plan.id, ApplyOptions(persist=True), ANN)
     finish(service, run)
     undo = service.rollback(run.id, BOB)
     finish(service, undo)
@@ -221,7 +221,7 @@ def test_the_audit_trail_of_an_apply(service, plan):
 
 
 def test_a_rollback_restores_the_masks_and_ends_the_applied_run(service, agent, plan):
-    run = service.apply(plan.id, False, ANN)
+    run = service.apply(plan.id, ApplyOptions(), ANN)
     finish(service, run)
     undo = service.rollback(run.id, BOB)
     progress = finish(service, undo)
@@ -237,7 +237,7 @@ def test_a_rollback_restores_the_masks_and_ends_the_applied_run(service, agent, 
 def test_a_plan_without_changes(service, store):
     empty = make_plan("plan-0", store.snapshots.add(make_snapshot()))
     store.plans.add(empty, NOON)
-    run = service.apply(empty.id, False, ANN)
+    run = service.apply(empty.id, ApplyOptions(), ANN)
     assert [(p.done, p.total, p.entry) for p in service.follow(run.id)] == [(0, 0, None)]
     assert service.run(run.id).state == "applied"
 
@@ -246,7 +246,7 @@ def test_a_blocked_plan(service, store, agent):
     blocked = make_plan("plan-b", store.snapshots.add(make_snapshot()), blocked="a reboot is needed")
     store.plans.add(blocked, NOON)
     with pytest.raises(Blocked, match="a reboot is needed"):
-        service.apply(blocked.id, False, ANN)
+        service.apply(blocked.id, ApplyOptions(), ANN)
     assert [(r.action, r.subject, r.result) for r in trail(service)] == [
         ("run.apply", "plan-b", "refused: plan_blocked")
     ]
@@ -265,7 +265,7 @@ def test_a_blocked_plan(service, store, agent):
 def test_a_refusal_comes_from_apply_itself(service, agent, plan, refusal):
     agent.refusal = refusal
     with pytest.raises(type(refusal)) as caught:
-        service.apply(plan.id, False, ANN)
+        service.apply(plan.id, ApplyOptions(), ANN)
     assert caught.value is refusal
     (run,) = service.runs(None, PageRequest(5)).items
     assert (run.state, run.error, service.entries(run.id)) == ("failed", str(refusal), ())
@@ -279,10 +279,10 @@ def test_a_refusal_comes_from_apply_itself(service, agent, plan, refusal):
 def test_two_applies_at_once(service, agent, plan):
     """One starts. The error of the other names the first run, also before the first run has changed anything."""
     agent.gate = threading.Semaphore(0)
-    first = service.apply(plan.id, False, ANN)
+    first = service.apply(plan.id, ApplyOptions(), ANN)
     assert service.run(first.id).state == "running"
     with pytest.raises(HostBusy) as caught:
-        service.apply(plan.id, False, BOB)
+        service.apply(plan.id, ApplyOptions(), BOB)
     assert caught.value.details == {"host": "h1", "run": first.id}
     with pytest.raises(RunConflict):
         service.rollback(first.id, BOB)
@@ -298,7 +298,7 @@ def test_of_eight_applies_at_once_one_starts(service, agent, plan):
     def race():
         ready.wait()
         try:
-            won.append(service.apply(plan.id, False, ANN).id)
+            won.append(service.apply(plan.id, ApplyOptions(), ANN).id)
         except HostBusy as error:
             refused.append(error.details["run"])
 
@@ -324,14 +324,14 @@ def test_a_reader_between_the_store_of_a_run_and_its_begin_does_not_close_it(ser
         read.append(service.run(run.id).state)
 
     monkeypatch.setattr(Runs, "add", add)
-    run = service.apply(plan.id, False, ANN)
+    run = service.apply(plan.id, ApplyOptions(), ANN)
     assert set(read) == {"running"}
     assert finish(service, run)[-1].run.state == "applied"
 
 
 def test_following_shows_changes_as_they_end(service, agent, plan):
     agent.gate = threading.Semaphore(0)
-    changes = service.follow(service.apply(plan.id, False, ANN).id)
+    changes = service.follow(service.apply(plan.id, ApplyOptions(), ANN).id)
     for seq in (1, 2, 3):
         agent.gate.release()
         progress = next(changes)
@@ -343,7 +343,7 @@ def test_following_a_run_of_another_process(service, agent, plan, store, clock):
     """Another service over the same database and journal plays that process; it never notifies this service."""
     agent.gate = threading.Semaphore(0)
     with closing(compose_service(agent, store, clock)) as other:
-        run = other.service.apply(plan.id, False, ANN)
+        run = other.service.apply(plan.id, ApplyOptions(), ANN)
         changes = service.follow(run.id)
         agent.gate.release(1000)
         assert [p.entry and p.entry.seq for p in changes] == [1, 2, 3, None]
@@ -353,7 +353,7 @@ def test_following_a_run_of_another_process(service, agent, plan, store, clock):
 def test_close_waits_for_the_run_under_way(store, agent, clock, plan):
     agent.gate = threading.Semaphore(0)
     parts = compose_service(agent, store, clock)
-    run = parts.service.apply(plan.id, False, ANN)
+    run = parts.service.apply(plan.id, ApplyOptions(), ANN)
     threading.Timer(0.2, agent.gate.release, [1000]).start()
     parts.close()
     assert parts.service.run(run.id).state == "applied"
@@ -362,7 +362,7 @@ def test_close_waits_for_the_run_under_way(store, agent, clock, plan):
 def test_an_agent_that_fails_during_a_run(service, agent, plan):
     """An unexpected error of the agent: only its journal knows which changes it has made, and how the run ended."""
     agent.break_after = 2
-    run = service.apply(plan.id, False, ANN)
+    run = service.apply(plan.id, ApplyOptions(), ANN)
     assert finish(service, run)[-1].run.state == "failed"
     assert service.run(run.id).error == "the agent broke"
     assert [entry.state for entry in service.entries(run.id)] == ["done", "intent", "intent"]
@@ -372,7 +372,7 @@ def test_an_agent_that_fails_during_a_run(service, agent, plan):
 def test_an_agent_that_fails_during_a_run_without_an_end(service, agent, plan):
     """While the journal has no end, the run is running: nobody knows better."""
     agent.break_after, agent.ends_broken_runs = 2, False
-    run = service.apply(plan.id, False, ANN)
+    run = service.apply(plan.id, ApplyOptions(), ANN)
     wait_through(service, run)
     assert service.run(run.id).state == "running"
     assert trail(service, "run.end") == []
@@ -382,7 +382,7 @@ def test_the_end_of_a_run_is_read_later_from_an_unreachable_agent(service, agent
     """The connection broke and the run went on: the agent's journal tells how the run ended."""
     agent.break_after, agent.ends_broken_runs = 2, False
     agent.broken = HostUnreachable("h1", "the connection broke")
-    run = service.apply(plan.id, False, ANN)
+    run = service.apply(plan.id, ApplyOptions(), ANN)
     wait_through(service, run)
     assert service.run(run.id).state == "running"
     entries = tuple(replace(entry, state="done") for entry in agent.entries(run.id))
@@ -398,7 +398,7 @@ def test_the_end_of_a_run_is_read_from_the_agent_after_the_clock_was_set_back(se
     """Otherwise the run would be under way until the clock is as late as before."""
     agent.break_after, agent.ends_broken_runs = 2, False
     agent.broken = HostUnreachable("h1", "the connection broke")
-    run = service.apply(plan.id, False, ANN)
+    run = service.apply(plan.id, ApplyOptions(), ANN)
     wait_through(service, run)
     agent.journal.end(replace(run, state="applied", ended_at=clock()))
     clock.at -= timedelta(hours=2)
@@ -419,7 +419,7 @@ def test_a_run_may_have_begun_although_the_agent_was_killed_before_its_first_mes
 
     monkeypatch.setattr(agent, "apply", killed)
     with pytest.raises(HostUnreachable):
-        service.apply(plan.id, False, ANN)
+        service.apply(plan.id, ApplyOptions(), ANN)
     clock.at += 2 * BEGIN_GRACE
     (run,) = service.runs(None, PageRequest(5)).items
     assert run.state == state
@@ -452,7 +452,7 @@ def test_a_call_that_comes_late_does_not_begin_a_closed_run(service, agent, plan
 
     def call():
         with pytest.raises(RunConflict) as caught:
-            service.apply(plan.id, False, ANN)
+            service.apply(plan.id, ApplyOptions(), ANN)
         refused.append(caught.value)
 
     caller = threading.Thread(target=call)
@@ -503,7 +503,7 @@ def test_two_services_that_store_the_end_of_a_run_record_each_change_once(servic
         return done
 
     agent.apply = slow
-    run = service.apply(plan.id, False, ANN)
+    run = service.apply(plan.id, ApplyOptions(), ANN)
     assert ended.wait(10)
     with closing(compose_service(agent, store, clock)) as other:
         assert other.service.run(run.id).state == "applied"
@@ -519,7 +519,7 @@ def test_the_result_of_a_recovery_is_recorded_at_the_next_start(service, agent, 
     """At once: the process that carried out the run is dead, so no other process can store the run's end."""
     agent.break_after, agent.ends_broken_runs = 2, False
     agent.broken = HostUnreachable("h1", "the agent was killed")
-    run = service.apply(plan.id, False, ANN)
+    run = service.apply(plan.id, ApplyOptions(), ANN)
     wait_through(service, run)
     entries = [replace(entry, state="undone") for entry in agent.entries(run.id)]
     for entry in entries:
@@ -539,14 +539,14 @@ def test_the_result_of_a_recovery_is_recorded_at_the_next_start(service, agent, 
 def test_the_end_of_a_run_is_read_later_from_an_agent_that_cannot_write(service, agent, plan, clock):
     agent.break_after, agent.ends_broken_runs = 2, False
     agent.broken = StoreUnavailable("journal.sqlite", "database or disk is full")
-    run = service.apply(plan.id, False, ANN)
+    run = service.apply(plan.id, ApplyOptions(), ANN)
     wait_through(service, run)
     assert service.run(run.id).state == "running"
 
 
 def test_an_apply_continues_without_the_database(service, agent, plan, clock, monkeypatch, caplog, store):
     agent.gate = threading.Semaphore(0)
-    run = service.apply(plan.id, False, ANN)
+    run = service.apply(plan.id, ApplyOptions(), ANN)
 
     def lost(*_, **__):
         raise StoreUnavailable("pinner.sqlite", "disk I/O error")
@@ -570,12 +570,12 @@ def test_no_run_begins_without_the_database(service, agent, plan, monkeypatch, s
 
     monkeypatch.setattr(store.runs, "add", lost)
     with pytest.raises(StoreUnavailable):
-        service.apply(plan.id, False, ANN)
+        service.apply(plan.id, ApplyOptions(), ANN)
     assert agent.masks == {}
 
 
 def test_an_unexpected_error_is_not_swallowed(service, agent, plan):
     agent.refusal = ZeroDivisionError("oops")
     with pytest.raises(ZeroDivisionError):
-        service.apply(plan.id, False, ANN)
+        service.apply(plan.id, ApplyOptions(), ANN)
     assert trail(service)[-1].result == f"refused: {PinnerError.code}"

@@ -12,7 +12,7 @@ from support.real_service import real_service
 from support.values import NOON, make_change, make_run
 
 from pinner.model.audit import Caller
-from pinner.model.journal import Entry
+from pinner.model.journal import ApplyOptions, Entry
 from pinner.model.page import PageRequest
 from pinner.model.request import Request
 from pinner.service.run_recorder import READ_SECONDS
@@ -38,7 +38,7 @@ def test_runs_are_listed_while_their_progress_cannot_be_stored(tmp_path, monkeyp
         agent.gate = threading.Semaphore(0)
         caller = Caller("ann", "cli", "req-1")
         plan = service.plan("compute1", Request(busy_threshold=50.0), None, 0.0, caller)
-        starting = threading.Thread(target=lambda: service.apply(plan.id, False, caller))
+        starting = threading.Thread(target=lambda: service.apply(plan.id, ApplyOptions(), caller))
         starting.start()
         try:
             while not (recorders := service._runs._copier._recorders):

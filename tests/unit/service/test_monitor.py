@@ -17,6 +17,7 @@ from pinner.heartbeat import Heartbeat
 from pinner.model.audit import Caller
 from pinner.model.errors import HostUnreachable
 from pinner.model.health import AgentHealth, Queue
+from pinner.model.journal import ApplyOptions
 from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.service import controller as controller_module
@@ -191,7 +192,7 @@ def test_a_host_whose_policy_was_deleted_has_no_metrics_of_it(parts, monkeypatch
 
 def test_no_label_has_the_name_of_a_guest_a_run_or_a_process(parts, agent):
     plan = parts.service.plan("compute1", Request(), None, 0.0, ANN)
-    run = parts.service.apply(plan.id, False, ANN)
+    run = parts.service.apply(plan.id, ApplyOptions(), ANN)
     while parts.service.run(run.id).state == "running":
         time.sleep(0.01)
     text = parts.monitor.metrics.text().decode()

@@ -13,7 +13,7 @@ from support.values import NOON, cpus, make_plan, make_snapshot
 from pinner.model.audit import Caller
 from pinner.model.change import AffinityChange, Target, ThreadMask
 from pinner.model.errors import HostUnreachable, Invalid, NotFound
-from pinner.model.journal import DEFAULT_WATCH_SECONDS
+from pinner.model.journal import DEFAULT_WATCH_SECONDS, ApplyOptions
 from pinner.model.objective import Objective, Term
 from pinner.model.page import PageRequest
 from pinner.service.compose import compose
@@ -99,7 +99,7 @@ def plan(store):
 
 
 def applied(parts, plan, **options):
-    run = parts.service.apply(plan.id, False, ANN, **options)
+    run = parts.service.apply(plan.id, ApplyOptions(**options), ANN)
     list(parts.service.follow(run.id))
     return parts.service.run(run.id)
 
@@ -288,7 +288,7 @@ def test_an_agent_that_does_not_answer_is_asked_again(parts, plan, clock, load, 
 def test_a_watch_without_measures_is_refused_before_the_run(parts, plan, load):
     load.missing = lambda at: True
     with pytest.raises(NotFound, match="measures"):
-        parts.service.apply(plan.id, False, ANN, watch_seconds=30)
+        parts.service.apply(plan.id, ApplyOptions(watch_seconds=30), ANN)
     assert parts.service.runs(None, PageRequest()).items == ()
 
 
@@ -304,7 +304,7 @@ def test_measures_that_end_with_the_run_stop_the_watch(parts, plan, clock, load,
 @pytest.mark.parametrize("seconds", [5, 601, -1])
 def test_an_impossible_watch_is_refused(parts, plan, seconds):
     with pytest.raises(Invalid):
-        parts.service.apply(plan.id, False, ANN, watch_seconds=seconds)
+        parts.service.apply(plan.id, ApplyOptions(watch_seconds=seconds), ANN)
 
 
 def test_a_run_that_is_undone_if_worse_is_watched(parts, plan):

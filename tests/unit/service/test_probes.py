@@ -11,6 +11,7 @@ from support.values import NOON, make_plan
 
 from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import Blocked, HostBusy, HostUnreachable, Invalid, NotFound, PolicyConflict, ProbeBusy
+from pinner.model.journal import ApplyOptions
 from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.model.request import Request
@@ -111,7 +112,7 @@ def other_run(parts, host, store):
         host.at_wait.clear()
         other = make_plan("plan-9", "s", (host.other_change,))
         store.plans.add(replace(other, basis=store.plans.get("plan-3").basis), NOON)
-        run = parts.service.apply("plan-9", False, ANN)
+        run = parts.service.apply("plan-9", ApplyOptions(), ANN)
         list(parts.service.follow(run.id))
 
     return change
@@ -418,7 +419,7 @@ def test_a_host_has_one_probe_at_a_time(parts, host, plan):
 
 def test_a_probe_is_refused_while_a_run_is_under_way(parts, host, plan):
     host.agent.gate = host.agent.gate.__class__(0)
-    run = parts.service.apply(plan.id, False, ANN)
+    run = parts.service.apply(plan.id, ApplyOptions(), ANN)
     with pytest.raises(HostBusy) as busy:
         parts.service.probe(plan.id, 2, 30, ANN)
     assert busy.value.details["run"] == run.id

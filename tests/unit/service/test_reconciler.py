@@ -14,6 +14,7 @@ from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.backoff import BASE_DELAY, FREE_RETRIES, MAX_DELAY
 from pinner.model.change import AffinityChange, ThreadMask
 from pinner.model.errors import HostUnreachable, NotFound, NovaConflict, PolicyConflict, Refused, RunConflict, StalePlan
+from pinner.model.journal import ApplyOptions
 from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
 from pinner.model.request import Request
@@ -147,7 +148,7 @@ def test_propose_stores_one_plan_for_an_operator(service, reconciler, agent):
     assert reconciler.reconcile(HOST, "resync").proposed == report.proposed == service.drift(HOST).proposed
     assert [record.actor for record in trail(service, "plan.create")] == ["policy"]
     assert kernel(agent) == FREE
-    list(service.follow(service.apply(report.proposed, False, ANN).id))
+    list(service.follow(service.apply(report.proposed, ApplyOptions(), ANN).id))
     assert kernel(agent) == PLACED
     after = reconciler.reconcile(HOST, "resync")
     assert (after.drifts, after.proposed, after.placement) == ((), "", report.proposed)
@@ -266,11 +267,11 @@ def test_a_change_that_the_policy_would_undo_is_refused(service, reconciler, age
     reconciler.reconcile(HOST, "started")
     (run,) = service.runs(HOST, PageRequest(5)).items
     with pytest.raises(PolicyConflict, match=free.id):
-        service.apply(free.id, False, ANN)
+        service.apply(free.id, ApplyOptions(), ANN)
     with pytest.raises(PolicyConflict, match=run.id):
         service.rollback(run.id, ANN)
     assert kernel(agent) == PLACED
-    list(service.follow(service.apply(own.id, False, ANN).id))
+    list(service.follow(service.apply(own.id, ApplyOptions(), ANN).id))
     service.set_policy(HOST, Policy(mode="observe"), ANN)
     list(service.follow(service.rollback(run.id, ANN).id))
     assert kernel(agent) == FREE
@@ -294,7 +295,7 @@ def test_a_clock_that_is_set_reverts_no_rebalance_of_an_operator(service, reconc
     moved = replace(rebalance, id="plan-moved", changes=changes, wanted=wanted)
     reconciler._store.plans.add(moved, NOON)
     clock.at += step
-    list(service.follow(service.apply(moved.id, False, ANN).id))
+    list(service.follow(service.apply(moved.id, ApplyOptions(), ANN).id))
     assert [str(agent.masks[tid]) for tid in (VCPU, VCPU + 1)] == ["14", "15"]
     for _ in range(2):
         assert reconciler.reconcile(HOST, "resync").drifts == ()
@@ -348,7 +349,7 @@ def test_a_policy_with_another_request_makes_a_new_placement(service, reconciler
 
 def test_drift_from_an_applied_plan_without_a_policy(service, agent):
     made = service.plan(HOST, Request(), None, 5.0, ANN)
-    run = service.apply(made.id, False, ANN)
+    run = service.apply(made.id, ApplyOptions(), ANN)
     list(service.follow(run.id))
     assert service.drift(HOST).placement == made.id
     meddle(agent, VCPU, "9")
@@ -363,7 +364,7 @@ def test_drift_after_a_rollback_is_measured_against_the_run_before(service, agen
     plans = [service.plan(HOST, Request(housekeeping=each), None, 5.0, ANN) for each in ("0", "1")]
     runs = []
     for plan in plans:
-        runs.append(service.apply(plan.id, False, ANN))
+        runs.append(service.apply(plan.id, ApplyOptions(), ANN))
         list(service.follow(runs[-1].id))
         assert service.drift(HOST).placement == plan.id
     list(service.follow(service.rollback(runs[1].id, ANN).id))
@@ -671,7 +672,7 @@ def test_a_process_that_moves_faster_than_a_plan_is_made_backs_off_alone(service
 
 def test_an_apply_in_part_is_recorded_as_such_without_a_policy(service, two_guests):
     made = service.plan(HOST, Request(), None, 5.0, ANN)
-    run = service.apply(made.id, False, ANN)
+    run = service.apply(made.id, ApplyOptions(), ANN)
     assert list(service.follow(run.id))[-1].run.state == "applied_partly"
     report = service.drift(HOST)
     assert (report.placement, {drift.target.name for drift in report.drifts}) == (made.id, {"g2"})
@@ -683,11 +684,11 @@ def test_an_apply_in_part_is_recorded_as_such_without_a_policy(service, two_gues
 
 def test_an_apply_that_changes_nothing_cannot_be_rolled_back(service, agent):
     made = service.plan(HOST, Request(), None, 5.0, ANN)
-    first = service.apply(made.id, False, ANN)
+    first = service.apply(made.id, ApplyOptions(), ANN)
     list(service.follow(first.id))
     again = service.plan(HOST, Request(), None, 5.0, ANN)
     assert again.changes == ()
-    second = service.apply(again.id, False, ANN)
+    second = service.apply(again.id, ApplyOptions(), ANN)
     list(service.follow(second.id))
     why = f"run {second.id} is applied: it changed nothing, so there is nothing to roll back; run {first.id} made the"
     with pytest.raises(RunConflict, match=why):
@@ -718,7 +719,7 @@ def test_a_plan_that_makes_the_objective_worse_is_reported_once_and_not_applied(
     assert len(trail(service, "drift.found")) == 1
     assert not trail(service, "run.apply")
     made = service.plan(HOST, WORSE.request, None, None, ANN)
-    run = service.apply(made.id, False, ANN)
+    run = service.apply(made.id, ApplyOptions(), ANN)
     assert run.id
 
 
@@ -759,7 +760,7 @@ def test_a_re_pack_that_pays_is_proposed_after_a_while_and_not_applied(service, 
     assert (agent.masks, service.drift(HOST).drifts) == (before, ())
     clock.at += timedelta(hours=1)
     assert reconciler.reconcile(HOST, "resync").repack == found
-    list(service.follow(service.apply(found.plan, False, ANN).id))
+    list(service.follow(service.apply(found.plan, ApplyOptions(), ANN).id))
     assert agent.masks != before
     after = reconciler.reconcile(HOST, "resync")
     assert (after.repack, after.drifts) == (None, ())

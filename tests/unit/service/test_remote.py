@@ -30,6 +30,7 @@ from pinner.model.errors import (
 )
 from pinner.model.event import GuestEvent
 from pinner.model.guest import NovaIdentity
+from pinner.model.journal import ApplyOptions
 from pinner.model.measures import Span
 from pinner.model.page import PageRequest
 from pinner.model.policy import Policy
@@ -94,9 +95,9 @@ def test_plans(remote, pinner):
 
 
 def test_runs(remote, pinner):
-    run = remote.apply(planned(remote).id, True, NOBODY)
+    run = remote.apply(planned(remote).id, ApplyOptions(persist=True), NOBODY)
     assert (run.actor, run.origin, run.persist, run.migrate_memory) == ("ann", "127.0.0.1", True, False)
-    assert remote.apply(run.plan, False, NOBODY, migrate_memory=True).migrate_memory
+    assert remote.apply(run.plan, ApplyOptions(migrate_memory=True), NOBODY).migrate_memory
     assert remote.run(run.id) == pinner.run(run.id)
     assert remote.entries(run.id) == pinner.entries(run.id)
     assert list(remote.follow(run.id)) == list(pinner.follow(run.id))
@@ -130,7 +131,7 @@ def test_errors_come_back_as_they_were_raised(remote, pinner):
         (lambda it: it.plan("h1", Request("fastest"), None, None, NOBODY), NotFound),
         (lambda it: it.plan("h1", Request(emulator="9"), None, None, NOBODY), Invalid),
         (lambda it: it.plans(None, PageRequest(5, "nowhere")), Invalid),
-        (lambda it: it.apply(plan.id, False, NOBODY), StalePlan),
+        (lambda it: it.apply(plan.id, ApplyOptions(), NOBODY), StalePlan),
         (lambda it: list(it.follow("none")), NotFound),
     ]
     for ask, kind in cases[1:]:
@@ -146,14 +147,14 @@ def test_errors_come_back_as_they_were_raised(remote, pinner):
 
 def test_conflicts(remote, pinner):
     pinner.instant = False
-    run = remote.apply(planned(remote).id, False, NOBODY)
+    run = remote.apply(planned(remote).id, ApplyOptions(), NOBODY)
     with pytest.raises(RunConflict, match="running"):
         remote.rollback(run.id, NOBODY)
     plan = planned(remote)
     object.__setattr__(plan, "blocked", "reboot first")
     pinner.stored[plan.id] = plan
     with pytest.raises(Blocked, match="reboot first"):
-        remote.apply(plan.id, False, NOBODY)
+        remote.apply(plan.id, ApplyOptions(), NOBODY)
 
 
 def test_a_limit_that_no_page_has(remote):
@@ -164,7 +165,7 @@ def test_a_limit_that_no_page_has(remote):
 
 def test_a_run_is_followed_by_its_event_stream(remote, pinner):
     pinner.instant = False
-    run = remote.apply(planned(remote).id, False, NOBODY)
+    run = remote.apply(planned(remote).id, ApplyOptions(), NOBODY)
     threading.Timer(0.3, pinner.finish, [run.id]).start()
     assert [one.entry and one.entry.seq for one in remote.follow(run.id)] == [1, 2, 3, None]
 
@@ -172,7 +173,7 @@ def test_a_run_is_followed_by_its_event_stream(remote, pinner):
 def test_a_run_is_followed_without_a_stream_too(remote, pinner, monkeypatch):
     monkeypatch.setattr(remote, "_stream", lambda run: iter(()))
     pinner.instant = False
-    run = remote.apply(planned(remote).id, False, NOBODY)
+    run = remote.apply(planned(remote).id, ApplyOptions(), NOBODY)
     threading.Timer(0.3, pinner.finish, [run.id]).start()
     assert [one.entry and one.entry.seq for one in remote.follow(run.id)] == [1, 2, 3, None]
 
@@ -182,7 +183,7 @@ def test_a_run_is_polled_where_the_server_has_no_free_stream(remote, pinner, mon
         raise ServiceUnavailable("8 streams are open", retry_after=5)
 
     monkeypatch.setattr(Streams, "respond", full)
-    run = remote.apply(planned(remote).id, False, NOBODY)
+    run = remote.apply(planned(remote).id, ApplyOptions(), NOBODY)
     assert list(remote.follow(run.id))[-1].run.state == "applied"
 
 

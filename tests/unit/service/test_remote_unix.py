@@ -14,6 +14,7 @@ from support.unix_http import served
 from pinner.api.app import create_app
 from pinner.model.audit import Caller
 from pinner.model.errors import HostUnreachable, Invalid, NotPermitted
+from pinner.model.journal import ApplyOptions
 from pinner.model.request import Request
 from pinner.service.remote import RemoteService
 
@@ -41,7 +42,7 @@ def url(pinner):
 def test_it_answers_and_follows_runs(url, pinner):
     with closing(RemoteService(url)) as remote:
         assert remote.hosts() == ("h1",)
-        run = remote.apply(remote.plan("h1", Request(), None, None, CALLER).id, False, CALLER)
+        run = remote.apply(remote.plan("h1", Request(), None, None, CALLER).id, ApplyOptions(), CALLER)
         assert [progress.entry is None for progress in remote.follow(run.id)][-1] is True
     assert pinner.records[-1].actor == pwd.getpwuid(os.geteuid()).pw_name
 

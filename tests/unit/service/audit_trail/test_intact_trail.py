@@ -12,6 +12,7 @@ from support.values import NOON
 
 from pinner.model.audit import AuditAction, audit_event
 from pinner.model.errors import NotFound
+from pinner.model.journal import ApplyOptions
 from pinner.service.audit_export import verify_file
 from pinner.service.compose import compose
 from pinner.store import schema
@@ -47,7 +48,7 @@ def test_an_empty_trail_is_intact(pinner):
 def test_refused_runs_and_failed_runs_are_no_finding(used):
     used.refused()
     used.agent.break_after = 2
-    run = used.service.apply(used.plan().id, False, ANN)
+    run = used.service.apply(used.plan().id, ApplyOptions(), ANN)
     list(used.service.follow(run.id))
     assert used.service.run(run.id).state == "failed"
     used.agent.break_after = None
@@ -56,7 +57,7 @@ def test_refused_runs_and_failed_runs_are_no_finding(used):
 
 def test_a_run_under_way_is_no_finding(used):
     used.agent.gate = type(used.agent.gate)(1)
-    run = used.service.apply(used.plan().id, False, ANN)
+    run = used.service.apply(used.plan().id, ApplyOptions(), ANN)
     assert used.verify().result == "intact"
     assert used.service.run(run.id).state == "running"
     used.agent.gate.release(1000)
