@@ -44,7 +44,8 @@ MIGRATING_SECONDS = 2.0
 """After this time the host is reconciled again while a guest migrates: libvirt reports only some ends of migrations."""
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
-"""Seconds until the next attempt while the host or the database fails; doubled after each attempt."""
+"""Seconds until the next attempt while the host or the database fails, or while the policy cannot be kept; doubled
+after each attempt. No event tells that an obstacle has ended: a claim on CPUs, for instance."""
 
 
 class HostReconciler(Protocol):
@@ -108,6 +109,8 @@ class PolicyController:
         self._first_cause = "started"
         self._due = 0.0
         self._has_unplaced = False
+        self._error = ""
+        self._error_wait = FIRST_RETRY
         self._row = 0
         self._ended = -ROW_SECONDS
 
@@ -195,9 +198,15 @@ class PolicyController:
             self._note.reconciled(report, seconds)
         backoffs = [(drift.backoff_until - report.at).total_seconds() for drift in report.drifts if drift.backoff_until]
         waits = [self._resync_seconds, *(max(backoff, FIRST_RETRY) for backoff in backoffs)]
-        self._due = self._clock() + min([*waits, MIGRATING_SECONDS] if report.migrating else waits)
+        if report.migrating:
+            waits.append(MIGRATING_SECONDS)
         if report.error:
+            waits.append(self._error_wait)
+        self._error_wait = min(2 * self._error_wait, LAST_RETRY) if report.error else FIRST_RETRY
+        self._due = self._clock() + min(waits)
+        if report.error and report.error != self._error:
             LOG.warning("host %s: the policy cannot be kept: %s", self._host, report.error)
+        self._error = report.error
         self._has_unplaced = bool(report.unplaced)
 
     def _measure(self) -> None:

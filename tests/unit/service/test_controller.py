@@ -46,6 +46,7 @@ class Policies:
         self.drifts: tuple[Drift, ...] = ()
         self.unplaced: tuple[LeftOut, ...] = ()
         self.migrating: tuple[str, ...] = ()
+        self.error = ""
         self.polls = 0
         self.moved = threading.Condition()
 
@@ -64,7 +65,9 @@ class Policies:
             self.moved.notify_all()
         if self.failures:
             raise self.failures.pop()
-        return DriftReport(host, NOON, "enforce", "plan-1", self.drifts, self.unplaced, migrating=self.migrating)
+        return DriftReport(
+            host, NOON, "enforce", "plan-1", self.drifts, self.unplaced, error=self.error, migrating=self.migrating
+        )
 
     def wait(self, count: int, seconds: float = 5.0) -> list[str]:
         with self.moved:
@@ -157,6 +160,19 @@ def test_a_long_backoff_waits_at_most_for_the_next_resync(policies):
     policies.drifts = (IN_BACKOFF,)
     with running_controller(policies, resync=0.05):
         policies.wait(4)
+
+
+def test_a_policy_that_cannot_be_kept_is_tried_again_after_doubling_waits(policies, caplog):
+    """No event tells that the obstacle has ended: a claim on CPUs, for instance."""
+    policies.error = "housekeeping: no CPU is left"
+    with running_controller(policies):
+        assert set(policies.wait(5)[1:]) == {"resync"}
+        policies.error = ""
+        count = len(policies.reconciles)
+        policies.wait(count + 1)
+        time.sleep(0.3)
+        assert len(policies.reconciles) <= count + 2, "a policy that is kept waits for the next resync"
+    assert caplog.text.count("housekeeping: no CPU is left") == 1, "an obstacle that goes on is logged once"
 
 
 def test_measures_cpu_use_periodically(policies):
