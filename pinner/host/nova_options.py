@@ -133,7 +133,7 @@ def _values(found: ConfigFiles, readable: list[str], variables: Mapping[str, str
         format=conf.notifications.notification_format,
         topics=tuple(conf.notifications.versioned_notifications_topics),
         drivers=tuple(conf.oslo_messaging_notifications.driver),
-        reserved_cpus=conf.reserved_host_cpus,
+        reserved_cpus=conf.reserved_host_cpus or 0,  # None: an option without a value
         power_management=conf.libvirt.cpu_power_management,
         compute_driver=conf.compute_driver,
         is_durable=conf.oslo_messaging_rabbit.amqp_durable_queues or conf.oslo_messaging_rabbit.rabbit_quorum_queue,

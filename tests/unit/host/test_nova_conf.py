@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from oslo_config import types
 
+from pinner import codec
 from pinner.host import nova_conf, nova_options
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
@@ -53,6 +54,17 @@ def test_an_empty_file_has_novas_defaults(conf):
     found = conf("")
     assert (found.format, found.topics, found.drivers) == ("unversioned", ("versioned_notifications",), ())
     assert found.sets() == NovaSets()
+
+
+OPTIONS = [(group, option.name) for group, options in nova_options._OPTIONS.items() for option in options]
+
+
+@pytest.mark.parametrize(("group", "option"), OPTIONS)
+@pytest.mark.parametrize("value", ["", '""', "' '", "None"])
+def test_an_option_without_a_value_can_be_sent_to_the_service(conf, group, option, value):
+    """oslo.config reads an empty number as None."""
+    found = conf(f"[{group or 'DEFAULT'}]\n{option} = {value}\n")
+    assert codec.load(NovaConf, codec.dump(found)) == found
 
 
 def test_a_folder_is_read_in_the_order_of_its_names_and_changes_are_read(tmp_path):
