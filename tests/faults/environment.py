@@ -42,6 +42,8 @@ call_timeout = 5
 resync_seconds = 2
 [host]
 sample_seconds = 0.1
+[nova]
+ignore_nova_conf = true
 """
 _GUESTS: tuple[dict[str, Any], ...] = (
     {"vcpus": 3, "plugged": 2, "iothreads": 1},
