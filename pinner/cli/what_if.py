@@ -15,7 +15,7 @@ from pinner.cli.plantable import left_out
 from pinner.cli.values import new_guests, node, weight
 from pinner.model.cpuset import CpuSet
 from pinner.model.request import Request
-from pinner.model.whatif import Alternative, Explanation, Outcome, Scenario, WhatIf
+from pinner.model.whatif import Alternative, Explanation, Scenario, ScenarioOutcome, WhatIf
 from pinner.render import visible
 
 ABOUT = """\
@@ -149,7 +149,7 @@ def _numbers(found: WhatIf) -> Table:
     return drawn
 
 
-def _term(outcome: Outcome, name: str) -> str:
+def _term(outcome: ScenarioOutcome, name: str) -> str:
     return "" if outcome.impossible else f"{outcome.planned.get(name, 0.0):.2f}"
 
 

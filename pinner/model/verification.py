@@ -34,7 +34,7 @@ class FindingKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class TrailFinding:
     """One thing that is wrong with a trail."""
 
     kind: FindingKind
@@ -83,7 +83,7 @@ class Verification:
     """The hash of the centre's last correct record."""
     agents: tuple[AgentTrail, ...]
     """The part of each agent."""
-    findings: tuple[Finding, ...]
+    findings: tuple[TrailFinding, ...]
     """What is wrong; at most MAX_FINDINGS of each kind."""
 
 
@@ -91,7 +91,9 @@ MAX_FINDINGS = 20
 """The largest number of findings of one kind in a Verification; the last one of them counts the others."""
 
 
-def verification(records: int, head: str, agents: Sequence[AgentTrail], findings: Sequence[Finding]) -> Verification:
+def verification(
+    records: int, head: str, agents: Sequence[AgentTrail], findings: Sequence[TrailFinding]
+) -> Verification:
     """The verification with this outcome."""
     result: VerificationResult = "intact"
     if findings:

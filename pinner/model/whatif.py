@@ -71,7 +71,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ScenarioOutcome:
     """The plan for one host, in numbers."""
 
     strategy: str
@@ -100,9 +100,9 @@ class WhatIf:
     """The name of the host."""
     taken_at: datetime
     """The time of the snapshot."""
-    before: Outcome
+    before: ScenarioOutcome
     """The plan for the host as it is."""
-    after: Outcome
+    after: ScenarioOutcome
     """The plan for the host of the question."""
     change: Mapping[str, float]
     """For each term, how much higher it is after than before, as planned."""

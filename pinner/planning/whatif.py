@@ -7,7 +7,7 @@ from pinner.model.errors import Invalid, NoFit, NovaConflict
 from pinner.model.plan import Plan, vcpus_by_guest
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.model.whatif import Outcome, Scenario, WhatIf
+from pinner.model.whatif import Scenario, ScenarioOutcome, WhatIf
 from pinner.planning import planner
 from pinner.planning.context import Context
 from pinner.planning.objective import terms
@@ -38,7 +38,7 @@ def what_if(
         # A guest that the request names may be among those that the scenario removes.
         after = planner.build(known, Context.of(other, then, lenient=True), "", "")
     except (Invalid, NoFit, NovaConflict) as error:
-        last = Outcome(then.strategy, 0, (), {}, {}, impossible=str(error))
+        last = ScenarioOutcome(then.strategy, 0, (), {}, {}, impossible=str(error))
         return WhatIf(snapshot.host, snapshot.taken_at, first, last, {})
     last = _outcome(after)
     change = terms.difference(last.planned, first.planned)
@@ -54,8 +54,8 @@ def moved_guests(before: Plan, after: Plan) -> tuple[Target, ...]:
     )
 
 
-def _outcome(plan: Plan) -> Outcome:
-    return Outcome(
+def _outcome(plan: Plan) -> ScenarioOutcome:
+    return ScenarioOutcome(
         strategy=plan.request.strategy,
         guests=len(vcpus_by_guest(plan.wanted)),
         unplaced=plan.unplaced,

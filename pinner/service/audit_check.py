@@ -20,7 +20,7 @@ from pinner.model.agent_audit import (
     named_purge,
 )
 from pinner.model.audit import AuditAction, ChainCheck
-from pinner.model.verification import MAX_FINDINGS, AgentTrail, Finding, FindingKind
+from pinner.model.verification import MAX_FINDINGS, AgentTrail, FindingKind, TrailFinding
 from pinner.service.audit_match import TrailMatch
 from pinner.store import chain
 
@@ -105,7 +105,7 @@ class AgentCheck:
             if head.centre_seq:
                 yield Claim(head.centre, "the anchor")
 
-    def findings(self, under_way: Collection[str], purged: int) -> Iterator[Finding]:
+    def findings(self, under_way: Collection[str], purged: int) -> Iterator[TrailFinding]:
         """Everything that is wrong; see TrailMatch.findings. A kind has at most MAX_FINDINGS findings."""
         yield from self._of_keys()
         yield from self._of_heads()
@@ -124,7 +124,7 @@ class AgentCheck:
             self._cuts.add(head)
         self.match.add_agent(record)
 
-    def _of_chain(self) -> Iterator[Finding]:
+    def _of_chain(self) -> Iterator[TrailFinding]:
         start = self._start or chain.START
         for check in self._checks:
             if not check.ok:
@@ -142,9 +142,9 @@ class AgentCheck:
             yield self._finding(kind, seq, text)
         for first, second in self.match.contradictions[:1]:
             text = f"records {first} and {second} of the agent have two hashes for one record of the centre"
-            yield Finding(FindingKind.REWRITTEN, "centre", self.host, 0, "", f"the trail was rewritten: {text}")
+            yield TrailFinding(FindingKind.REWRITTEN, "centre", self.host, 0, "", f"the trail was rewritten: {text}")
 
-    def _of_keys(self) -> Iterator[Finding]:
+    def _of_keys(self) -> Iterator[TrailFinding]:
         keys = [*self._keys, *((head.key, head.seq) for head in (*self._anchors, *self._heads))]
         present = self._key or (self.head.key if self.head else keys[-1][0] if keys else "")
         other = next((pair for pair in keys if pair[0] != present), None)
@@ -154,7 +154,7 @@ class AgentCheck:
             )
             yield self._finding(FindingKind.KEY_REPLACED, other[1], text)
 
-    def _of_heads(self) -> Iterator[Finding]:
+    def _of_heads(self) -> Iterator[TrailFinding]:
         for head in (*self._anchors, *self._heads):
             if head.host != self.host or not is_signed(head):
                 text = f"the signed head {head.seq} of the agent on {self.host} does not fit its signature"
@@ -164,11 +164,11 @@ class AgentCheck:
         for named, seq in self._named:
             if (named.seq, named.hash) not in stored:
                 text = f"record {seq} of the centre names the signed head {named.seq} of the agent, which is missing"
-                yield Finding(FindingKind.HEAD_MISSING, "centre", self.host, seq, "", text)
+                yield TrailFinding(FindingKind.HEAD_MISSING, "centre", self.host, seq, "", text)
                 break
 
-    def _finding(self, kind: FindingKind, seq: int, text: str) -> Finding:
-        return Finding(kind, "agent", self.host, seq, "", text)
+    def _finding(self, kind: FindingKind, seq: int, text: str) -> TrailFinding:
+        return TrailFinding(kind, "agent", self.host, seq, "", text)
 
 
 class CentreCheck:
@@ -202,18 +202,18 @@ class CentreCheck:
         """The number of the last record before the centre's first one."""
         return self._start.seq
 
-    def findings(self, check: ChainCheck) -> Iterator[Finding]:
+    def findings(self, check: ChainCheck) -> Iterator[TrailFinding]:
         """What is wrong with the centre's chain; ``check`` is the result of the check of its hashes."""
         if not check.ok:
-            yield Finding(FindingKind.CHANGED, "centre", "", check.broken, "", check.why)
+            yield TrailFinding(FindingKind.CHANGED, "centre", "", check.broken, "", check.why)
         elif self._start.seq and self._start not in self._exports:
             text = (
                 f"the trail of the centre begins at record {self.purged + 1}, and no record names the export before it"
             )
-            yield Finding(FindingKind.CUT, "centre", "", self.purged, "", text)
+            yield TrailFinding(FindingKind.CUT, "centre", "", self.purged, "", text)
         past = [claim for claim in self._claims if claim.head.seq > self.purged]
         for kind, seq, text in contradictions(past, self.length, self._hashes, "the trail of the centre"):
-            yield Finding(kind, "centre", "", seq, "", text)
+            yield TrailFinding(kind, "centre", "", seq, "", text)
 
 
 def contradictions(
@@ -236,9 +236,9 @@ def contradictions(
         yield FindingKind.REWRITTEN, seq, text
 
 
-def _limited(findings: Iterable[Finding]) -> Iterator[Finding]:
+def _limited(findings: Iterable[TrailFinding]) -> Iterator[TrailFinding]:
     """The findings, of each kind at most MAX_FINDINGS; the last one says how many there are."""
-    by_kind: dict[FindingKind, list[Finding]] = {}
+    by_kind: dict[FindingKind, list[TrailFinding]] = {}
     for finding in findings:
         by_kind.setdefault(finding.kind, []).append(finding)
     for kind, found in by_kind.items():
@@ -246,7 +246,7 @@ def _limited(findings: Iterable[Finding]) -> Iterator[Finding]:
         if len(found) > MAX_FINDINGS:
             first = found[0]
             text = f"and {len(found) - MAX_FINDINGS} more findings of the kind {kind.value}"
-            yield Finding(kind, first.trail, first.host, 0, "", text)
+            yield TrailFinding(kind, first.trail, first.host, 0, "", text)
 
 
 def _row(record: AgentRecord) -> dict[str, Any]:

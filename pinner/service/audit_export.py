@@ -18,7 +18,7 @@ from pinner import codec
 from pinner.model.agent_audit import AgentRecord, Anchor, ChainHead, SignedHead
 from pinner.model.audit import AuditRecord
 from pinner.model.errors import Invalid
-from pinner.model.verification import Finding, FindingKind, Verification, verification
+from pinner.model.verification import FindingKind, TrailFinding, Verification, verification
 from pinner.service.audit_check import AgentCheck, CentreCheck
 from pinner.store import chain
 
@@ -95,17 +95,17 @@ def _require_known(host: str, agents: Mapping[str, AgentCheck]) -> None:
         raise Invalid("host", host, "a host whose signed head is in the first line")
 
 
-def _uncovered(trail: Literal["centre", "agent"], host: str, length: int, signed: int) -> Iterator[Finding]:
+def _uncovered(trail: Literal["centre", "agent"], host: str, length: int, signed: int) -> Iterator[TrailFinding]:
     """A finding where a trail continues after the record of its signed head: anybody can add such records."""
     if length > signed:
         name = f"the agent on {host}" if host else "the centre"
         text = f"no signed head covers the records of {name} from {signed + 1} to {length}: they were added to the file"
-        yield Finding(FindingKind.FORGED, trail, host, signed + 1, "", text)
+        yield TrailFinding(FindingKind.FORGED, trail, host, signed + 1, "", text)
 
 
-def _left_out(head: SignedHead) -> Finding:
+def _left_out(head: SignedHead) -> TrailFinding:
     text = f"the anchor has the trail of the agent on {head.host}, and the file has not"
-    return Finding(FindingKind.CUT, "agent", head.host, 0, "", text)
+    return TrailFinding(FindingKind.CUT, "agent", head.host, 0, "", text)
 
 
 def _agent(head: SignedHead, stored: list[SignedHead], anchors: tuple[SignedHead, ...], key: str) -> AgentCheck:

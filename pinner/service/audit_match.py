@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pinner.model.agent_audit import AgentAction, AgentRecord, head_of_record
-from pinner.model.verification import Finding, FindingKind
+from pinner.model.verification import FindingKind, TrailFinding
 
 Key = tuple[str, ...]
 """What the two records of one action have in common."""
@@ -116,7 +116,7 @@ class TrailMatch:
         """The runs that the centre has a request for, but no end."""
         return frozenset(self._started - self._ended)
 
-    def findings(self, under_way: Collection[str], purged: int) -> Iterator[Finding]:
+    def findings(self, under_way: Collection[str], purged: int) -> Iterator[TrailFinding]:
         """What contradicts: forged and unreported actions. Call it once, at the end.
 
         ``under_way`` are runs whose end the centre had not stored when its records were read. ``purged`` is the number
@@ -170,7 +170,7 @@ class TrailMatch:
         if not self._complete:
             self._required[key] = (seq, run)
 
-    def _forged(self, under_way: Collection[str]) -> Iterator[Finding]:
+    def _forged(self, under_way: Collection[str]) -> Iterator[TrailFinding]:
         for record in self._unmatched:
             if record.key not in self._known and not self._may_lack_counterpart(record, under_way):
                 text = f"record {record.seq} ({record.action} {record.subject}: {record.result}) was forged or changed"
@@ -193,7 +193,7 @@ class TrailMatch:
         # The agent's process died before it wrote its last notes, or has not written them yet.
         return record.action == AgentAction.RUN_CHANGE and run is not None and (run.recovered or not run.ended)
 
-    def _unreported(self, under_way: Collection[str], purged: int) -> Iterator[Finding]:
+    def _unreported(self, under_way: Collection[str], purged: int) -> Iterator[TrailFinding]:
         before = max((seq for number, (_, seq) in self.seen.items() if number <= purged), default=0)
         for key, (seq, run) in self._required.items():
             known = self._runs[run]
@@ -208,9 +208,9 @@ class TrailMatch:
                 text = f"the centre has no record of what the agent did ({_shown(key)})"
                 yield self._finding(FindingKind.UNREPORTED, 0, "", text)
 
-    def _finding(self, kind: FindingKind, seq: int, run: str, message: str) -> Finding:
+    def _finding(self, kind: FindingKind, seq: int, run: str, message: str) -> TrailFinding:
         trail = "agent" if kind is FindingKind.UNREPORTED else "centre"
-        return Finding(kind, "centre", self._host, seq if trail == "centre" else 0, run, message)
+        return TrailFinding(kind, "centre", self._host, seq if trail == "centre" else 0, run, message)
 
 
 def _agent_key(record: AgentRecord) -> Key:

@@ -8,7 +8,7 @@ from pinner.agent.protocol import Agent
 from pinner.agent.trail import MAX_RECORDS
 from pinner.model.agent_audit import AgentRecord, Anchor, SignedHead
 from pinner.model.errors import Busy, HostUnreachable, Invalid, NotFound, StoreUnavailable
-from pinner.model.verification import Finding, FindingKind, Verification, verification
+from pinner.model.verification import FindingKind, TrailFinding, Verification, verification
 from pinner.service.audit_check import AgentCheck, CentreCheck
 from pinner.service.audit_export import export_lines
 from pinner.service.hosts import Hosts
@@ -103,7 +103,7 @@ class AuditTrail:
         summaries = [agent.trail() for agent in agents.values()]
         return verification(checked.records, checked.head, summaries, [*findings, *unreachable])
 
-    def _read_agents(self, anchor: Anchor | None) -> tuple[dict[str, AgentCheck], list[Finding]]:
+    def _read_agents(self, anchor: Anchor | None) -> tuple[dict[str, AgentCheck], list[TrailFinding]]:
         agents: dict[str, AgentCheck] = {}
         anchors = anchor.heads if anchor else ()
         unreachable = [_unknown(head) for head in anchors if head.host not in self._hosts.names()]
@@ -115,7 +115,7 @@ class AuditTrail:
                 agents[host] = check
         return agents, unreachable
 
-    def _read(self, host: str, check: AgentCheck, read: Callable[[Agent, AgentCheck], None]) -> Iterator[Finding]:
+    def _read(self, host: str, check: AgentCheck, read: Callable[[Agent, AgentCheck], None]) -> Iterator[TrailFinding]:
         """Read from the agent; a finding where it does not answer."""
         try:
             if check.reachable:
@@ -123,7 +123,7 @@ class AuditTrail:
         except (Busy, HostUnreachable, StoreUnavailable, Invalid) as error:
             check.reachable = False
             text = f"the trail of the agent on {host} is not verified: {error}"
-            yield Finding(FindingKind.UNREACHABLE, "agent", host, 0, "", text)
+            yield TrailFinding(FindingKind.UNREACHABLE, "agent", host, 0, "", text)
 
     def _up_to(self, head: SignedHead) -> Iterator[AgentRecord]:
         for record in _records(self._hosts.agent(head.host), 0):
@@ -149,11 +149,11 @@ def _records(agent: Agent, after: int) -> Iterator[AgentRecord]:
         after = records[-1].seq
 
 
-def _place(finding: Finding) -> tuple[object, ...]:
+def _place(finding: TrailFinding) -> tuple[object, ...]:
     """What two checks have in common that find the same."""
     return finding.kind, finding.host, finding.record, finding.run
 
 
-def _unknown(head: SignedHead) -> Finding:
+def _unknown(head: SignedHead) -> TrailFinding:
     text = f"the anchor has the trail of the agent on {head.host}, and this service has no such host"
-    return Finding(FindingKind.CUT, "agent", head.host, 0, "", text)
+    return TrailFinding(FindingKind.CUT, "agent", head.host, 0, "", text)

@@ -7,7 +7,7 @@ from support.in_memory_service import KEY, SIGNED_HEAD
 
 from pinner.agent.signing import pem
 from pinner.model.agent_audit import Anchor
-from pinner.model.verification import AgentTrail, Finding, FindingKind, verification
+from pinner.model.verification import AgentTrail, FindingKind, TrailFinding, verification
 
 
 def test_verify_prints_both_trails(pinner, cli):
@@ -19,7 +19,7 @@ def test_verify_prints_both_trails(pinner, cli):
 
 @pytest.mark.parametrize(("kind", "word"), [(FindingKind.UNREACHABLE, "incomplete"), (FindingKind.CUT, "broken")])
 def test_verify_prints_each_finding(pinner, cli, monkeypatch, kind, word):
-    finding = Finding(kind, "agent", "h1", 3, "", "a sentence\x1b[31m")
+    finding = TrailFinding(kind, "agent", "h1", 3, "", "a sentence\x1b[31m")
     found = verification(9, "", [AgentTrail("h1", 0, None)], [finding])
     monkeypatch.setattr(pinner, "verify_audit", lambda: found)
     result = cli("audit", "verify")

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from pinner.model.errors import HostUnreachable, NoFit, NotPermitted
-from pinner.model.verification import Finding, FindingKind, verification
+from pinner.model.verification import FindingKind, TrailFinding, verification
 
 BAD = {
     "": "COMMAND",
@@ -104,7 +104,7 @@ def test_a_failure_is_one_line_and_status_1(pinner, cli, monkeypatch, error, tex
 
 
 def test_a_broken_audit_trail_is_status_1(pinner, cli, monkeypatch):
-    found = Finding(FindingKind.CHANGED, "centre", "", 4, "", "its hash is wrong")
+    found = TrailFinding(FindingKind.CHANGED, "centre", "", 4, "", "its hash is wrong")
     monkeypatch.setattr(pinner, "verify_audit", lambda: verification(9, "0", (), [found]))
     for more in ([], ["--json"]):
         result = cli("audit", "verify", *more)
