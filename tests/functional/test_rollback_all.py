@@ -10,7 +10,7 @@ from pathlib import Path
 import private_libvirt
 import pytest
 from support.kernel import masks
-from support.policy_host import all_on, fresh_policy_server, running, wait_until
+from support.policy_host import NEVER_BUSY, all_on, fresh_policy_server, running, wait_until
 from support.real_guests import ONLINE, only
 
 pytestmark = [
@@ -58,3 +58,57 @@ def test_everything_is_off_after_one_command(server, libvirtd, start_guest, tmp_
         report = server.drift()
         assert (report["placement"], report["mode"], report["drifts"]) == ("", None, [])
         assert server.http.get("/audit/verify").json()["ok"] is True
+
+
+def applied(server, guest, **options):
+    """The run of a plan for one guest."""
+    request = {"strategy": "shared-pool", "busy_threshold": NEVER_BUSY, "guests": [guest]}
+    plan = server.http.post(f"/hosts/{server.host}/plans", json=request)
+    assert plan.status_code == 201, plan.text
+    run = server.http.post(f"/plans/{plan.json()['id']}/apply", json=options).json()["id"]
+    wait_until(lambda: state(server, run) != "running", 30)
+    assert state(server, run) == "applied"
+    return run
+
+
+def state(server, run):
+    return server.http.get(f"/runs/{run}").json()["run"]["state"]
+
+
+def test_three_commands_at_once_undo_everything_once(server, start_guest):
+    guests = [start_guest(vcpus=2) for _ in range(3)]
+    before = [masks(guest.pid) for guest in guests]
+    for guest in guests:
+        applied(server, guest.name)
+    command = [Path(sys.executable).with_name("pinner"), "rollback", "--all", "--yes", "--json", "--url", server.url]
+    at_once = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    answers = [(*each.communicate(timeout=60), each.returncode) for each in at_once]
+    for out, err, status in answers:
+        refused = json.loads(err)["error"]["code"] in ("host_busy", "run_conflict") if status else False
+        assert refused or json.loads(out)["run"]["state"] == "rolled_back", (out, err)
+    assert any(not status for *_, status in answers), answers
+    for guest, masks_before in zip(guests, before, strict=True):
+        now = masks(guest.pid)
+        assert only(now, masks_before) == only(masks_before, now)
+    undone = [run for run in server.runs() if run["kind"] == "rollback" and run["state"] == "rolled_back"]
+    entries = [server.changes(run["id"]) for run in undone]
+    assert [bool(each) for each in entries].count(True) == 1, undone
+    assert cli(server, "rollback", "--all", "--yes").returncode == 0
+
+
+def test_a_guest_that_was_renamed_since_gets_its_definition_back(server, libvirtd, start_guest):
+    guest = start_guest(persistent=True, vcpus=2)
+    written = private_libvirt.virsh(libvirtd, "dumpxml", "--inactive", guest.name)
+    assert "cpuset=" not in written
+    applied(server, guest.name, persist=True)
+    assert "cpuset=" in private_libvirt.virsh(libvirtd, "dumpxml", "--inactive", guest.name)
+    private_libvirt.virsh(libvirtd, "destroy", guest.name)
+    private_libvirt.virsh(libvirtd, "domrename", guest.name, f"{guest.name}-renamed")
+    try:
+        done = cli(server, "rollback", "--all", "--yes", "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["run"]["state"] == "rolled_back"
+        now = private_libvirt.virsh(libvirtd, "dumpxml", "--inactive", f"{guest.name}-renamed")
+        assert now == written.replace(f"<name>{guest.name}<", f"<name>{guest.name}-renamed<")
+    finally:
+        private_libvirt.virsh(libvirtd, "domrename", f"{guest.name}-renamed", guest.name)
