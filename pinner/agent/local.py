@@ -203,7 +203,10 @@ class LocalAgent:
 
     def entries(self, run: str) -> tuple[Entry, ...]:
         """See Agent."""
-        return self._journal.entries(run)
+        entries, damaged = self._journal.readable_entries(run)
+        for each in damaged:
+            LOG.error("%s is damaged: %s", each, each.why)
+        return entries
 
     def host_events(self, after: int, timeout: float, process_names: tuple[str, ...]) -> tuple[HostEvent, ...]:
         """See Agent."""

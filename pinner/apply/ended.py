@@ -19,11 +19,16 @@ from pinner.model.journal import Entry, Run
 def purge(journal: Journal, before: datetime, host: Host, name: str, boot: str = "") -> int:
     """Delete the journal's runs that began before a moment and that no undo needs; returns their number.
 
-    ``name`` is the host's name, ``boot`` its present boot. Raises StoreUnavailable.
+    ``name`` is the host's name, ``boot`` its present boot. A run with a damaged record stays. Raises StoreUnavailable.
     """
+
+    def is_kept(run: str) -> bool:
+        entries, damaged = journal.readable_entries(run)
+        return bool(damaged) or can_be_undone(journal.run(run), entries, host, boot)
+
     return journal.purge(
         before,
-        lambda run: can_be_undone(journal.run(run), journal.entries(run), host, boot),
+        is_kept,
         lambda ended: sources(ended, journal.in_force(name), boot),
     )
 

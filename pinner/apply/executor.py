@@ -12,11 +12,13 @@ from datetime import datetime
 from pinner.apply import staleness
 from pinner.apply.failures import words
 from pinner.apply.first_masks import whole_undo
+from pinner.apply.notes import Notes
 from pinner.apply.ports import Admission, Admit, Host, Journal, Progress
 from pinner.apply.steps.memory import memory_changes
 from pinner.apply.steps.metadata import with_metadata
 from pinner.apply.transaction import Transaction
 from pinner.apply.undoable import undoable
+from pinner.apply.undoing import Undoing
 from pinner.model.change import DEFINED, AffinityChange, Change
 from pinner.model.errors import NOTHING_CHANGED, Gone, RunConflict, StoreUnavailable
 from pinner.model.groups import are_independent, contiguous
@@ -80,20 +82,25 @@ def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime]
             if not (made := journal.entries(undone.id)):
                 raise RunConflict(undone.id, undone.state, NOTHING_CHANGED)
             earlier = undone.is_of_earlier_boot(run.boot)
-            transaction = Transaction(run, undoable(undone, made), host, journal, now, progress, earlier_boot=earlier)
-            return transaction.roll_back(persist=undone.persist)
+            entries = undoable(undone, made)
+            notes = Notes(run, len(entries), journal, now, progress)
+            return Undoing(notes, entries, host, earlier_boot=earlier).roll_back(persist=undone.persist)
     finally:
         journal.leave(run)
 
 
 def _roll_all_back(run: Run, host: Host, journal: Journal, now: Callable[[], datetime], progress: Progress) -> Run:
-    """Give every target what it had before pinner first touched it. The entries are the run's own."""
+    """Give every target what it had before pinner first touched it. The entries are the run's own.
+
+    A change whose record is damaged is named, and keeps no other one from its undo.
+    """
     journal.begin(run)
     try:
         with _refusing(run, journal, now):
-            entries = whole_undo(run, journal.in_force(run.host), now())
-            journal.intend(*entries)
-            return Transaction(run, entries[::-1], host, journal, now, progress).roll_back(persist=False)
+            whole = whole_undo(run, journal.in_force(run.host), now())
+            journal.intend(*whole.entries)
+            notes = Notes(run, len(whole.entries), journal, now, progress)
+            return Undoing(notes, whole.entries[::-1], host).roll_back(persist=False, damaged=whole.damaged)
     finally:
         journal.leave(run)
 

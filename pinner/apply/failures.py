@@ -7,7 +7,7 @@ from pinner.apply.ports import Host
 from pinner.model.change import DEFINED
 from pinner.model.errors import Busy, PinnerError
 from pinner.model.groups import Group, group_of
-from pinner.model.journal import Entry
+from pinner.model.journal import Damaged, Entry
 
 NAMED = 16
 """The largest number of guests and processes that a run's error names. The run's entries show all of them."""
@@ -42,6 +42,15 @@ def losses(lost: Sequence[Entry], changes: int) -> str:
         return ""
     why = "; ".join(entry.error for entry in lost[:LOSSES])
     return f"{len(lost)} of {changes} changes could not be undone: {why}"
+
+
+def unreadable(damaged: Sequence[Damaged]) -> str:
+    """The error of a run that could not undo these damaged changes; empty where there are none."""
+    if not damaged:
+        return ""
+    named = ", ".join(map(str, damaged[:NAMED]))
+    more = f" and {len(damaged) - NAMED} more" if len(damaged) > NAMED else ""
+    return f"the journal has damaged records, which are not undone: {named}{more}; {damaged[0].why}"
 
 
 def words(error: BaseException) -> str:

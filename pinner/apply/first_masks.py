@@ -29,23 +29,41 @@ from pinner.model.change import (
     cpus_of,
 )
 from pinner.model.cpuset import CpuSet
-from pinner.model.journal import IN_PART, Entry, InForce, Run
+from pinner.model.journal import IN_PART, Damaged, Entry, InForce, Run
 from pinner.model.lineage import Lineage, may_inherit_of_guest
 
 NO_PINS = "<cputune/>"
 """The pins of a definition that had none."""
 
 
-def whole_undo(run: Run, made: Iterable[InForce], at: datetime) -> tuple[Entry, ...]:
+@dataclass(frozen=True, slots=True)
+class WholeUndo:
+    """The changes that a rollback of all runs undoes."""
+
+    entries: tuple[Entry, ...]
+    """The changes as entries of the rollback."""
+    damaged: tuple[Damaged, ...] = ()
+    """The changes that it cannot undo, because their records are damaged."""
+
+
+def whole_undo(run: Run, made: Iterable[InForce | Damaged], at: datetime) -> WholeUndo:
     """The entries of a rollback of all runs in the boot ``run.boot``. ``made`` are the changes in force, oldest first.
 
     Metadata comes first, then threads, then states, then memory: the entries are undone in reverse order.
     """
-    changes = sorted(_History(made, run.boot).entries(), key=lambda entry: _ORDER[entry.change.kind])
-    return tuple(replace(entry, run=run.id, seq=seq, at=at) for seq, entry in enumerate(changes, start=1))
+    history = _History(made, run.boot)
+    changes = sorted(history.entries(), key=lambda entry: _ORDER[entry.change.kind])
+    entries = tuple(replace(entry, run=run.id, seq=seq, at=at) for seq, entry in enumerate(changes, start=1))
+    return WholeUndo(entries, tuple(history.damaged))
 
 
-def sources(ended: Collection[str], made: Iterable[InForce], boot: str) -> frozenset[str]:
+def damaged_in_force(made: Iterable[InForce | Damaged], boot: str) -> tuple[Damaged, ...]:
+    """The damaged ones among the changes in force that a rollback of all runs in this boot cannot undo."""
+    found = (each for each in made if isinstance(each, Damaged))
+    return tuple(each for each in found if not _has_ended(each, boot))
+
+
+def sources(ended: Collection[str], made: Iterable[InForce | Damaged], boot: str) -> frozenset[str]:
     """The runs among ``ended`` from which a rollback of all other runs takes prior masks.
 
     ``ended`` are ids of runs whose own targets have ended. Of them, the undo still needs every run that changed a
@@ -81,13 +99,18 @@ class _Past:
 
 
 class _History:
-    def __init__(self, made: Iterable[InForce], boot: str) -> None:
+    def __init__(self, made: Iterable[InForce | Damaged], boot: str) -> None:
         """``made`` are the changes in force, oldest first; ``boot`` is the host's present boot."""
+        self.damaged: list[Damaged] = []
+        """The changes whose records are damaged, without those that have ended with their threads."""
         self._pasts: dict[TargetKey, _Past] = {}
         self._givers: dict[CpuSet, dict[TargetKey, _Past]] = {}
         """The changes that gave a mask to threads."""
         for each in made:
-            earlier = "" not in (each.boot, boot) and each.boot != boot
+            if isinstance(each, Damaged):
+                self.damaged += [] if _has_ended(each, boot) else [each]
+                continue
+            earlier = _is_earlier(each.boot, boot)
             if not earlier or each.entry.change.target.kind in DEFINED:
                 self._add(each.entry, persist=each.persist, earlier_boot=earlier)
 
@@ -136,8 +159,14 @@ class _History:
                 definition=past.definition,
                 memory=(),
                 heirs=tuple(past.heirs.values()),
-                former=tuple(past.given)[:-1] if isinstance(past.first.change, (AffinityChange, StateChange)) else (),
+                former=self._former(past) if isinstance(past.first.change, (AffinityChange, StateChange)) else (),
             )
+
+    def _former(self, past: _Past) -> tuple[CpuSet, ...]:
+        """The CPUs that runs gave to a target before the last run, and those of its damaged records."""
+        target = past.first.change.target
+        damaged = (each.cpus for each in self.damaged if each.owner and each.may_concern(target))
+        return tuple(dict.fromkeys((*tuple(past.given)[:-1], *damaged)))
 
     def needed_runs(self, ended: Collection[str]) -> frozenset[str]:
         """The runs that changed a target of a run that has not ``ended``, or a target from which such a target may
@@ -198,6 +227,15 @@ class _History:
                     yield giver
             elif since is not None and thread.started >= since.since and _same_boot(giver, past):
                 yield giver
+
+
+def _is_earlier(made: str, boot: str) -> bool:
+    return "" not in (made, boot) and made != boot
+
+
+def _has_ended(damaged: Damaged, boot: str) -> bool:
+    """Whether the target of a damaged record has ended with an earlier boot of the host."""
+    return damaged.kind not in DEFINED and _is_earlier(damaged.boot, boot)
 
 
 def _sources(givers: Iterable[_Past], past: _Past) -> list[_Past]:

@@ -8,7 +8,7 @@ from typing import Protocol
 from pinner.model.bounds import Bounds
 from pinner.model.change import NamedPins, PartPin, State, Target, TargetKind, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
-from pinner.model.journal import Entry, InForce, Run
+from pinner.model.journal import Damaged, Entry, InForce, Run
 from pinner.model.lineage import Lineage
 from pinner.model.plan import Plan
 
@@ -183,6 +183,9 @@ class Journal(Protocol):
     def entries(self, run: str) -> tuple[Entry, ...]:
         """A run's entries by ``seq``; empty for an unknown run."""
 
+    def readable_entries(self, run: str) -> tuple[tuple[Entry, ...], tuple[Damaged, ...]]:
+        """A run's entries by ``seq``, and those whose records cannot be read."""
+
     def placed(self) -> tuple[CpuSet, ...]:
         """The masks that applied runs gave to processes and no rollback has undone."""
 
@@ -199,9 +202,9 @@ class Journal(Protocol):
         """The latest run that gave a target of this run another affinity or state since, and is not undone, with that
         target; None: no run did. A release does not count, because it restores the prior affinities itself."""
 
-    def in_force(self, host: str) -> Iterator[InForce]:
+    def in_force(self, host: str) -> Iterator[InForce | Damaged]:
         """Every change of the host that no rollback has undone, oldest first. A change of a definition is in force also
-        where its guest is gone."""
+        where its guest is gone. A damaged record hides no other one."""
 
     def purge(
         self, before: datetime, is_kept: Callable[[str], bool], needed: Callable[[Collection[str]], Collection[str]]

@@ -11,12 +11,13 @@ from datetime import datetime
 from typing import Literal
 
 from pinner.apply import steps
-from pinner.apply.first_masks import whole_undo
+from pinner.apply.first_masks import damaged_in_force, whole_undo
+from pinner.apply.notes import Notes
 from pinner.apply.ports import Host, Journal
 from pinner.apply.side_by_side import parts_of
 from pinner.apply.transaction import Transaction
 from pinner.apply.undoable import undoable
-from pinner.model.errors import PinnerError
+from pinner.apply.undoing import Undoing
 from pinner.model.groups import are_independent, group_of
 from pinner.model.journal import UNDO_BEGUN, Entry, Run
 
@@ -34,7 +35,8 @@ def recover(
 
     With ``forward``, recovery works like an apply: if a change cannot be made, the changes of its group are undone, or
     all changes where the run makes all or none. If no group is placed, and a change can neither be made nor undone, its
-    entry is ``stuck`` and the run ``failed``; that run can be rolled back later.
+    entry is ``stuck`` and the run ``failed``; that run can be rolled back later. A run with a damaged record is never
+    finished: its other changes are undone, and its error names that record.
     Raises StoreUnavailable; the run stays open then.
     """
     run = journal.interrupted()
@@ -52,30 +54,34 @@ def _resolve(
     undone = journal.run(run.undoes) if run.undoes else run
     earlier = undone.is_of_earlier_boot(boot)
 
-    def transaction(entries: Sequence[Entry]) -> Transaction:
-        return Transaction(run, entries, host, journal, now, lambda *_: None, resumed=True, earlier_boot=earlier)
+    def undoing(entries: Sequence[Entry]) -> Undoing:
+        notes = Notes(run, len(entries), journal, now, lambda *_: None, resumed=True)
+        return Undoing(notes, entries, host, earlier_boot=earlier)
 
-    entries = journal.entries(undone.id)
+    entries, damaged = journal.readable_entries(undone.id)
     if run.undoes_all:
-        if not entries:
-            entries = whole_undo(replace(run, boot=boot), journal.in_force(run.host), now())
+        if entries or damaged:
+            damaged += damaged_in_force(journal.in_force(run.host), boot)
+        else:
+            whole = whole_undo(replace(run, boot=boot), journal.in_force(run.host), now())
+            entries, damaged = whole.entries, whole.damaged
             journal.intend(*entries)
-        back = transaction(undoable(run, entries))
-        return back.roll_back(persist=False, under_way=_under_way(entries, host))
+        under_way = _under_way(entries, host)
+        return undoing(undoable(run, entries)).roll_back(persist=False, under_way=under_way, damaged=damaged)
     # Where all changes belong together, an entry of UNDO_BEGUN shows that the undo of all had begun, and recovery
     # finishes the undo. Without entries the apply had changed nothing.
     independent = not run.all_or_nothing and are_independent(each.change for each in entries)
     begun = any(each.state in UNDO_BEGUN for each in entries)
-    forward = run.kind == "apply" and policy == "forward" and not earlier
+    forward = run.kind == "apply" and policy == "forward" and not earlier and not damaged
     if forward and entries and (independent or not begun):
-        return transaction(entries).make()
+        return Transaction(run, entries, host, journal, now, lambda *_: None, resumed=True).make()
     under_way = frozenset() if earlier else _under_way(entries, host)
     # A half-made change of a state is undone first: it may have widened the masks that the later changes set.
     first = [each.seq for each in entries if each.seq in under_way and steps.resets_masks(each.change)]
-    back = transaction(sorted(undoable(undone, entries), key=lambda entry: entry.seq not in first))
+    back = undoing(sorted(undoable(undone, entries), key=lambda entry: entry.seq not in first))
     if undone is run:
-        return back.undo(under_way=under_way)
-    return back.roll_back(persist=undone.persist, under_way=under_way)
+        return back.undo(under_way=under_way, damaged=damaged)
+    return back.roll_back(persist=undone.persist, under_way=under_way, damaged=damaged)
 
 
 def _under_way(entries: Sequence[Entry], host: Host) -> frozenset[int]:
@@ -102,6 +108,6 @@ def _around(part: Sequence[Entry], host: Host) -> Sequence[Entry]:
 
 
 def _is_begun(entry: Entry, host: Host) -> bool:
-    with suppress(PinnerError):
+    with suppress(Exception):  # also unforeseen ones: the undo of the entry names them
         return steps.is_begun(entry.change, host)
     return False

@@ -1,13 +1,12 @@
-"""Transaction: makes or undoes the changes of one run, several guests at once, and notes each change in the journal."""
+"""Transaction: makes the changes of one run, several guests at once, and notes each change in the journal."""
 
-import threading
-from collections import Counter
+import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime
 
 from pinner.apply import steps
-from pinner.apply.failures import RECOVERED, losses, summary, unanswering, words
+from pinner.apply.failures import summary, unanswering, words
+from pinner.apply.notes import Notes
 from pinner.apply.ports import Host, Journal, Progress
 from pinner.apply.side_by_side import side_by_side, with_busy_last
 from pinner.apply.steps import Step
@@ -17,11 +16,10 @@ from pinner.model.errors import Busy, Gone, PinnerError, StoreUnavailable
 from pinner.model.groups import Group, are_independent, group_of, without_room
 from pinner.model.journal import UNDO_BEGUN, Entry, EntryState, Run, RunState
 
-INTERRUPTED = "interrupted: the process that carried it out died"
-"""The error of a run that recovery has undone."""
-
 _PUT_OFF = "; its undo is not made yet"
 """The end of the error of a change whose undo waits for the end of the run."""
+
+LOG = logging.getLogger(__name__)
 
 
 class Transaction:
@@ -38,12 +36,9 @@ class Transaction:
         *,
         resumed: bool = False,
         ended: Collection[Target] = (),
-        earlier_boot: bool = False,
     ) -> None:
         """``resumed``: the run was interrupted, so each change may be made, half made or not made. ``ended``: targets
-        that had ended before the run; a new process with the same id must not be changed. ``earlier_boot``: the changes
-        to undo were made before the host was restarted."""
-        self._earlier_boot = earlier_boot
+        that had ended before the run; a new process with the same id must not be changed."""
         self._ended_before = ended
         self._left: set[Target] = set()
         """The targets that ended when their definition may have been written."""
@@ -51,12 +46,9 @@ class Transaction:
         self._entries = entries
         self._host = host
         self._journal = journal
-        self._now = now
-        self._progress = progress
         self._resumed = resumed
-        self._guard = threading.Lock()  # of the notes; each entry is changed by one thread only
-        self._noted: dict[int, Entry] = {}
-        """By ``seq``: the latest note of each entry that this transaction has noted."""
+        self._notes = Notes(run, len(entries), journal, now, progress, resumed=resumed)
+        self._note, self._noted = self._notes.note, self._notes.latest
         self._is_independent = not run.all_or_nothing and are_independent(entry.change for entry in entries)
         self._at_once = host.guests_at_once if are_independent(entry.change for entry in entries) else 1
         self._groups = dict.fromkeys(group_of(entry.change.target) for entry in entries)
@@ -75,7 +67,7 @@ class Transaction:
         self._resumed_failures: Collection[Group] = ()
         """The groups that had failed before the run was interrupted."""
         for entry in entries[:1]:
-            progress(entry, len(entries))
+            self._notes.begin(entry)
 
     def make(self) -> Run:
         """Make every change, several guests at once; a group whose change fails is undone.
@@ -89,64 +81,21 @@ class Transaction:
         try:
             if self._lacks_answers():
                 self._undo_groups(set(self._groups))
-                return self.close(*self._outcome())
+                return self._notes.close(*self._outcome())
             side_by_side(self._entries, self._attempt, self._at_once if self._is_independent else 1)
             self._undo_failures()
         except BaseException as error:  # any error, also Ctrl-C: the host must not stay half changed
             self._undo_groups(set(self._groups))
-            closed = self.close("failed" if self._has_stuck() else "undone", words(error))
+            closed = self._notes.close("failed" if self._has_stuck() else "undone", words(error))
             if isinstance(error, PinnerError):
                 return closed
             raise
         try:
-            return self.close(*self._outcome())
+            return self._notes.close(*self._outcome())
         except StoreUnavailable:
             for entry in undoable(self._run, list(self._in_place.values())):
                 self._undo(entry)
             raise
-
-    def undo(self, *, under_way: Collection[int]) -> Run:
-        """Undo the changes of an interrupted apply, in the order given; it ends ``undone`` or ``failed``.
-
-        ``under_way`` has the ``seq`` of each change for which a call of the dead process may still be running.
-        """
-        lost = [entry for entry in self._undo_all(self._run.persist, under_way) if entry.state == "stuck"]
-        return self.close(
-            "failed" if lost else "undone", "; ".join(filter(None, (INTERRUPTED, losses(lost, len(self._entries)))))
-        )
-
-    def roll_back(self, *, persist: bool, under_way: Collection[int] = ()) -> Run:
-        """Undo the changes of another run, in the order given; ``under_way`` as for ``undo``.
-
-        Of a rollback of all runs, a target that has ended is no loss: nothing of pinner's is left on it.
-        """
-        lost = [
-            noted
-            for entry, noted in zip(self._entries, self._undo_all(persist, under_way), strict=True)
-            if noted.state == "stuck" or (noted.state == "gone" and entry.state != "gone" and not self._run.undoes_all)
-        ]
-        return self.close("rolled_back_partly" if lost else "rolled_back", losses(lost, len(self._entries)))
-
-    def _undo_all(self, persist: bool, under_way: Collection[int]) -> list[Entry]:
-        def undo(entry: Entry) -> None:
-            self._note(entry, *self._undo_one(entry, persist or entry.definition != "", entry.seq in under_way))
-
-        with_busy_last(self._entries, undo, unanswering(self._entries, self._host), self._at_once)
-        return [self._noted[entry.seq] for entry in self._entries]
-
-    def _undo_one(self, entry: Entry, persist: bool, under_way: bool) -> tuple[EntryState, str]:
-        if self._earlier_boot:
-            return steps.undo_earlier_boot(entry, self._host, self._journal, persist=persist)
-        return steps.undo(entry, self._host, self._journal, persist=persist, under_way=under_way)
-
-    def close(self, state: RunState, error: str = "") -> Run:
-        """End the run. Raises StoreUnavailable."""
-        counted = Counter(entry.state for entry in self._noted.values())
-        outcomes = ", ".join(f"{number} {name}" for name, number in counted.items()) or "nothing to do"
-        recovered = f"interrupted; {RECOVERED[state]}: {outcomes}" if self._resumed else ""
-        ended = replace(self._run, state=state, error=error, ended_at=self._now(), recovered=recovered)
-        self._journal.end(ended)
-        return ended
 
     def _resume(self) -> None:
         """Take over the state of an interrupted run: the groups whose undo had begun have failed."""
@@ -245,7 +194,11 @@ class Transaction:
         outcomes: dict[int, tuple[EntryState, str]] = {}
 
         def undo(entry: Entry) -> None:
-            outcomes[entry.seq] = self._undo(entry, force=entry.seq in self._forced)
+            try:
+                outcomes[entry.seq] = self._undo(entry, force=entry.seq in self._forced)
+            except Exception as error:
+                LOG.exception("run %s: the undo of %s", self._run.id, entry.change.target)
+                outcomes[entry.seq] = "stuck", words(error)
 
         with_busy_last(undoable(self._run, touched), undo, tuple(self._busy), self._at_once)
         for entry in touched:
@@ -290,11 +243,3 @@ class Transaction:
     def _undo(self, entry: Entry, *, force: bool = False) -> tuple[EntryState, str]:
         under_way = group_of(entry.change.target) in self._resumed_failures
         return steps.undo(entry, self._host, self._journal, persist=self._run.persist, force=force, under_way=under_way)
-
-    def _note(self, entry: Entry, state: EntryState, error: str = "") -> Entry:
-        noted = replace(entry, state=state, error=error, at=self._now())
-        with self._guard:
-            self._noted[entry.seq] = noted
-            self._journal.note(noted)
-            self._progress(noted, len(self._entries))
-        return noted

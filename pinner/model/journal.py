@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from pinner.model.change import Change, TargetKind, ThreadMask
+from pinner.model.change import Change, Target, TargetKind, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.lineage import Lineage
 from pinner.model.memory import NodeMemory, moved_text
@@ -171,6 +171,43 @@ class InForce:
     """Whether the run wrote definitions."""
     boot: str = ""
     """The boot of the host in which the run began; empty: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A change whose record in the journal cannot be read. The fields are what else the journal has of it."""
+
+    run: str
+    """The id of the run that made the change."""
+    seq: int
+    """The number of the change in the run."""
+    why: str
+    """Why the record cannot be read, and the repair."""
+    kind: str = ""
+    """The kind of the target of a change of affinity or metadata; else empty."""
+    owner: str = ""
+    """The owner of the target of a change of affinity; else empty."""
+    name: str = ""
+    """The name of a process; else empty."""
+    cpus: CpuSet = CpuSet()
+    """The CPUs after a change of affinity."""
+    boot: str = ""
+    """The boot of the host in which the run began; empty: not known."""
+
+    def may_concern(self, target: Target) -> bool:
+        """Whether the change may have been one of this target."""
+        if self.owner:
+            return (self.kind, self.owner) == (target.kind, target.owner)
+        return target.kind in ((self.kind,) if self.kind else ("partition", "workqueue", "memory"))
+
+    def __str__(self) -> str:
+        if self.kind == "process":
+            what = f"process {self.name} ({self.owner}) on CPUs {self.cpus}"
+        elif self.owner:
+            what = f"{self.kind} of guest {self.owner} on CPUs {self.cpus}"
+        else:
+            what = "the metadata of a guest" if self.kind else "a partition, work queues or memory"
+        return f"change {self.seq} of run {self.run} ({what})"
 
 
 @dataclass(frozen=True, slots=True)

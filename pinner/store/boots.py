@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from sqlalchemy import Engine, and_, func, select, update
+from sqlalchemy import Engine, and_, select, update
 
 from pinner.model.change import DEFINED
 from pinner.model.journal import EARLIER_BOOT
 from pinner.store import tables
 from pinner.store.engine import reading
+from pinner.store.in_force import json_value
 from pinner.store.write import write
 
 
@@ -21,11 +22,13 @@ def end_earlier_boots(engine: Engine, boot: str, at: datetime, keeps: Callable[[
             return 0
     due = table.run.in_(select(runs.id).where(ended)) & table.state.in_(("intent", "done", "stuck"))
     # The journal is always SQLite. Changes of metadata have no owner in its column.
-    owner = func.json_extract(table.change, "$.target.owner")
+    owner = json_value(table.change, "$.target.owner", damaged=table.owner)
     with reading(engine) as connection:
         guests = connection.execute(select(owner).where(due, table.kind == "metadata").distinct()).scalars().all()
     kept = [guest for guest in guests if keeps(guest)]
     persisted = table.run.in_(select(runs.id).where(ended, runs.persist))
-    due &= ~(table.kind.in_(DEFINED) & (persisted | owner.in_(kept)))
+    # The guest of damaged metadata is not known, so it may be a saved one that keeps its pins.
+    lasts = persisted | owner.in_(kept) | ((table.kind == "metadata") & (owner == ""))
+    due &= ~(table.kind.in_(DEFINED) & lasts)
     change = update(tables.entries).where(due).values(state="gone", at=at, error=EARLIER_BOOT)
     return int(write(engine, lambda connection: connection.execute(change).rowcount))

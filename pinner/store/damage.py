@@ -29,6 +29,17 @@ def repair(engine: Engine, error: BaseException | None) -> str:
     return f". Repair: {_REPAIRS[code]}" if code in _REPAIRS else ""
 
 
+def is_damage(error: Exception) -> bool:
+    """Whether an error says that a stored value is damaged. Python's sqlite3 has no code for a text that is not UTF-8.
+
+    A query of other values may succeed after it.
+    """
+    if isinstance(error, ValueError):
+        return True
+    found = getattr(error, "orig", None)
+    return isinstance(found, sqlite3.Error) and getattr(found, "sqlite_errorcode", _DAMAGED[0]) & 0xFF in _DAMAGED
+
+
 def set_aside(path: Path) -> str:
     """The repair of a damaged file."""
     return (

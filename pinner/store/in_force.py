@@ -3,9 +3,23 @@
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, func, literal, or_, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    literal,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from pinner.model.change import (
     DEFINED,
@@ -19,9 +33,10 @@ from pinner.model.change import (
     TargetKey,
     ThreadKey,
 )
-from pinner.model.journal import EARLIER_BOOT, Entry, EntryState, Run
+from pinner.model.journal import EARLIER_BOOT, Damaged, Entry, EntryState, Run
 from pinner.store import tables
 from pinner.store.entry_rows import REPEATED
+from pinner.store.readable import readable
 
 _RUNS, _ENTRIES = tables.runs.c, tables.entries.c
 IN_FORCE: tuple[EntryState, ...] = ("intent", "done", "stuck")
@@ -33,6 +48,15 @@ _LASTING = and_(_RUNS.persist, _ENTRIES.kind.in_(DEFINED))
 """The condition of a change that a definition has, too."""
 _NOT_REPEATED = dict.fromkeys(REPEATED, "")
 BATCH = 1000
+
+
+class _Closing(NamedTuple):
+    """A change that a rollback of all runs closes."""
+
+    run: str
+    seq: int
+    key: TargetKey
+    is_earlier: bool
 
 
 def of_host(host: str) -> Any:
@@ -49,9 +73,17 @@ def of_host(host: str) -> Any:
 
 def placed_processes(connection: Connection) -> frozenset[ThreadKey]:
     """See apply's Journal. Only for SQLite."""
-    started = func.json_extract(_ENTRIES.change, "$.target.part")
+    started = json_value(_ENTRIES.change, "$.target.part")
     rows = connection.execute(select(_ENTRIES.owner, started).where(text(tables.PROCESSES_IN_FORCE)).distinct())
-    return frozenset(ThreadKey(int(owner), started) for owner, started in rows)
+    return frozenset(ThreadKey(int(owner), started) for owner, started in rows if started is not None)
+
+
+def json_value(column: ColumnElement[str], path: str, damaged: ColumnElement[str] | None = None) -> ColumnElement[Any]:
+    """A part of the JSON in a column of SQLite; where the text is damaged, ``damaged`` or NULL.
+
+    json_extract alone would fail for all rows together.
+    """
+    return case((func.json_valid(column) == 1, func.json_extract(column, path)), else_=damaged)
 
 
 def later(connection: Connection, run: str, owners: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -107,22 +139,37 @@ def _close_entries(
     """Store the outcomes in the entries of the runs; returns for each run whether changes of it are still in place."""
     # Where the present boot is not known, no boot counts as an earlier one.
     earlier = and_(_RUNS.boot.not_in(("", run.boot)), literal(run.boot) != "", ~_LASTING)
-    query = select(_RUNS.id, _ENTRIES.seq, _ENTRIES.change, earlier).where(of_host(run.host), before)
+    query = select(_RUNS.id, _ENTRIES.seq, _ENTRIES.change, earlier.label("earlier"))
+    query = query.where(of_host(run.host), before).order_by(_RUNS.seq, _ENTRIES.seq)
     closed: list[dict[str, object]] = []
     lost: dict[str, bool] = {}
-    for name, seq, change, is_earlier in connection.execute(query).all():
-        target = json.loads(change)["target"]
-        outcome = outcomes.get(_key(target))
-        if is_earlier and (outcome is None or target["kind"] not in DEFINED):
-            # The threads have ended. Of a saved guest, the pins may still be in its image, which has an outcome.
-            state, error = "gone", EARLIER_BOOT
-        else:
-            state, error = (outcome.state, outcome.error) if outcome else ("", "")
+    for each in list(readable(connection, query, _closing)):
+        name, seq, state, error = _end_of(each, outcomes, run.boot)
         lost[name] = lost.get(name, False) or state not in ("undone", "gone")
         if state not in ("", "done"):
             closed.append({"_run": name, "_seq": seq, "_state": state, "_error": error})
     _update_entries(connection, closed, run.ended_at or run.started_at)
     return lost
+
+
+def _closing(row: Row[Any]) -> _Closing:
+    try:
+        target = json.loads(row.change)["target"]
+        return _Closing(row.id, row.seq, TargetKey(target["kind"], target["owner"], target["part"]), row.earlier)
+    except (LookupError, TypeError) as error:
+        raise ValueError(f"the change has no target: {error}") from None
+
+
+def _end_of(made: _Closing | Damaged, outcomes: Mapping[TargetKey, Entry], boot: str) -> tuple[str, int, str, str]:
+    """The run and number of a change with its new state and error. The state is empty where the rollback has none."""
+    if isinstance(made, Damaged):
+        ended = made.kind not in DEFINED and "" not in (made.boot, boot) and made.boot != boot
+        return made.run, made.seq, *(("gone", EARLIER_BOOT) if ended else ("stuck", made.why))
+    outcome = outcomes.get(made.key)
+    if made.is_earlier and (outcome is None or made.key.kind not in DEFINED):
+        # The threads have ended. Of a saved guest, the pins may still be in its image, which has an outcome.
+        return made.run, made.seq, "gone", EARLIER_BOOT
+    return made.run, made.seq, *((outcome.state, outcome.error) if outcome else ("", ""))
 
 
 def _close_runs(connection: Connection, host: str, lost: Mapping[str, bool], before: ColumnElement[bool]) -> None:
@@ -146,7 +193,3 @@ def _update_entries(connection: Connection, closed: list[dict[str, object]], at:
     changed = changed.values(state=bindparam("_state"), error=bindparam("_error"), at=at)
     for start in range(0, len(closed), BATCH):
         connection.execute(changed, closed[start : start + BATCH])
-
-
-def _key(target: Mapping[str, Any]) -> TargetKey:
-    return TargetKey(target["kind"], target["owner"], target["part"])

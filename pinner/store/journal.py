@@ -17,7 +17,7 @@ from pinner.model.agent_audit import AgentEvent
 from pinner.model.change import Target, ThreadKey
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import HostBusy, NotFound, RunConflict, StoreUnavailable
-from pinner.model.journal import Entry, InForce, RecordedPins, Run
+from pinner.model.journal import Damaged, Entry, InForce, RecordedPins, Run
 from pinner.store import in_force, schema, tables
 from pinner.store.agent_chain import AgentChain
 from pinner.store.boots import end_earlier_boots
@@ -142,6 +142,11 @@ class Journal:
         self._flush()
         return self._runs.entries(run)
 
+    def readable_entries(self, run: str) -> tuple[tuple[Entry, ...], tuple[Damaged, ...]]:
+        """See apply's Journal."""
+        self._flush()
+        return self._runs.readable_entries(run)
+
     def placed(self) -> tuple[CpuSet, ...]:
         """See apply's Journal. Includes the masks of interrupted and stuck changes, since the process may have them."""
         return tuple(sorted(map(CpuSet.parse, self._distinct("mask", tables.PROCESSES_IN_FORCE)), key=str))
@@ -170,7 +175,7 @@ class Journal:
         self._flush()
         return self._runs.changed_later(run)
 
-    def in_force(self, host: str) -> Iterator[InForce]:
+    def in_force(self, host: str) -> Iterator[InForce | Damaged]:
         """See apply's Journal."""
         self._flush()
         return self._runs.in_force(host)

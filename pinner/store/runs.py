@@ -20,7 +20,7 @@ from pinner.model.agent_audit import AgentEvent, SignedHead
 from pinner.model.audit import AuditEvent
 from pinner.model.change import AffinityChange, Target
 from pinner.model.errors import NotFound
-from pinner.model.journal import Entry, InForce, Run, RunState
+from pinner.model.journal import Damaged, Entry, InForce, Run, RunState
 from pinner.model.page import Page, PageRequest
 from pinner.model.policy import Expected
 from pinner.store import agent_chain, in_force, tables
@@ -30,6 +30,7 @@ from pinner.store.engine import reading
 from pinner.store.entry_rows import CHANGE, OWNER_LENGTH, entry_of
 from pinner.store.paging import page
 from pinner.store.policies import require_policy
+from pinner.store.readable import readable
 from pinner.store.run_entries import COLUMNS, read_entries, write_entries
 from pinner.store.run_news import Marks, news
 from pinner.store.write import write
@@ -222,18 +223,25 @@ class Runs:
         with reading(self._engine) as connection:
             return read_entries(connection, run)
 
+    def readable_entries(self, run: str) -> tuple[tuple[Entry, ...], tuple[Damaged, ...]]:
+        """See apply's Journal."""
+        query = select(*COLUMNS).filter_by(run=run).order_by(tables.entries.c.seq)
+        with reading(self._engine) as connection:
+            found = tuple(readable(connection, query, entry_of))
+        entries = tuple(each for each in found if isinstance(each, Entry))
+        return entries, tuple(each for each in found if isinstance(each, Damaged))
+
     def news(self, run: str, seen: Marks) -> tuple[tuple[Entry, ...], int]:
         """See run_news."""
         with reading(self._engine) as connection:
             return news(connection, run, seen)
 
-    def in_force(self, host: str) -> Iterator[InForce]:
+    def in_force(self, host: str) -> Iterator[InForce | Damaged]:
         """The host's changes that no rollback has undone, oldest first."""
         query = select(*COLUMNS, tables.runs.c.persist, tables.runs.c.boot).where(in_force.of_host(host))
-        query = query.order_by(tables.runs.c.seq, tables.entries.c.seq).execution_options(yield_per=in_force.BATCH)
+        query = query.order_by(tables.runs.c.seq, tables.entries.c.seq)
         with reading(self._engine) as connection:
-            for row in connection.execute(query):
-                yield InForce(entry_of(row), row.persist, row.boot)
+            yield from readable(connection, query, lambda row: InForce(entry_of(row), row.persist, row.boot))
 
     def changed_later(self, run: str) -> tuple[Run, Target] | None:
         """See apply's Journal."""

@@ -10,7 +10,7 @@ from pinner.model.agent_audit import AgentEvent, AgentRecord, ChainHead
 from pinner.model.change import Target, ThreadKey
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import StoreUnavailable
-from pinner.model.journal import Entry, InForce, RecordedPins, Run
+from pinner.model.journal import Damaged, Entry, InForce, RecordedPins, Run
 from pinner.store.journal import Journal
 from pinner.store.retention import Needed
 
@@ -93,6 +93,10 @@ class UnusableJournal:
         """Raises StoreUnavailable."""
         self._refuse(run)
 
+    def readable_entries(self, run: str) -> tuple[tuple[Entry, ...], tuple[Damaged, ...]]:
+        """Raises StoreUnavailable."""
+        self._refuse(run)
+
     def placed(self) -> tuple[CpuSet, ...]:
         """Raises StoreUnavailable."""
         self._refuse()
@@ -113,7 +117,7 @@ class UnusableJournal:
         """Raises StoreUnavailable."""
         self._refuse(run)
 
-    def in_force(self, host: str) -> Iterator[InForce]:
+    def in_force(self, host: str) -> Iterator[InForce | Damaged]:
         """Raises StoreUnavailable."""
         self._refuse(host)
 

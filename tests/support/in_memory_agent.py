@@ -125,7 +125,7 @@ class InMemoryAgent:
 
     def _rollback_all(self, run: Run, progress: Progress) -> Run:
         self.journal.begin(run)
-        entries = whole_undo(run, self.journal.in_force(run.host), self.now())
+        entries = whole_undo(run, self.journal.in_force(run.host), self.now()).entries
         self.journal.intend(*entries)
         return self._undo(run, entries, progress)
 

@@ -236,6 +236,25 @@ def test_a_failure_leaves_the_host_as_it_was(host, journal, number, error):
     assert set(found) <= {"failed", "undone"}
 
 
+def test_an_undo_that_fails_unforeseen_keeps_no_other_one_from_its_undo(host, journal):
+    """The error of the apply is raised, and the run has ended."""
+    plan = the_plan(host)
+    before = host.kernel()
+    daemons = [change.target for change in plan.changes if change.target.kind == "process"]
+
+    def before_read(target: Target) -> None:
+        if host.writes and target == daemons[0]:
+            raise OSError(24, "Too many open files")
+
+    host.before_write = lambda write: setattr(host, "before_read", before_read) if len(host.writes) == 6 else None
+    with pytest.raises(OSError, match="Too many open files"):
+        apply(plan, host, journal, WHOLE)
+    assert journal.run("run-1").state == "failed"
+    moved = {tid for tid, mask in host.kernel().items() if before[tid] != mask}
+    assert moved <= {thread.tid for thread in host.threads[daemons[0]]}
+    assert states(journal).count("stuck") == 1
+
+
 def test_changes_are_undone_in_reverse_order(host, journal):
     plan = the_plan(host)
     fail_at(host, 4, ApplyFailed("x", "no"))

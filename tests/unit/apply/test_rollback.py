@@ -3,7 +3,8 @@ from support.in_memory_host import InMemoryHost, Write, daemon, emulator, vcpu
 from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor
-from pinner.model.change import ThreadMask
+from pinner.apply.recover import recover
+from pinner.model.change import Target, ThreadMask
 from pinner.model.errors import ApplyFailed, Busy, Gone, NotFound, RunConflict
 from pinner.model.journal import IN_PART, Run
 from pinner.store.journal import Journal
@@ -242,6 +243,42 @@ def test_a_running_run_cannot_be_rolled_back(host, journal, tmp_path):
     other.close()
     with pytest.raises(RunConflict, match="run-9 is undone"):
         rollback(host, journal, undoes="run-9")
+
+
+def exhausted(host: InMemoryHost, target: Target) -> None:
+    """A file of /proc cannot be opened whenever the target is read."""
+
+    def before_read(read: Target) -> None:
+        if read == target:
+            raise OSError(24, "Too many open files")
+
+    host.before_read = before_read
+
+
+def test_a_failure_unforeseen_of_one_target_keeps_no_other_one_from_its_undo(host, journal):
+    exhausted(host, vcpu(0))
+    with pytest.raises(OSError, match="Too many open files"):
+        rollback(host, journal)
+    (failing,) = host.threads[vcpu(0)]
+    assert [tid for tid, mask in host.kernel().items() if host.before[tid] != mask] == [failing.tid]
+    assert states(journal) == ["undone", "stuck", "undone"]
+    assert journal.entries("run-1")[1].error == "guest g1 vcpu 0: [Errno 24] Too many open files"
+    host.before_read = lambda target: None
+    assert rollback(host, journal, "run-3").state == "rolled_back"
+    assert host.kernel() == host.before
+
+
+def test_a_recovery_ends_the_run_although_the_undo_of_one_target_fails_unforeseen(host, journal):
+    """An open run would keep every later run from its begin."""
+    journal.begin(make_run("run-2", kind="rollback", undoes="run-1"))
+    journal.leave(make_run("run-2"))
+    exhausted(host, vcpu(0))
+    run = recover(host, journal, "back", lambda: NOON)
+    assert run is not None
+    assert (run.state, states(journal)) == ("rolled_back_partly", ["undone", "stuck", "undone"])
+    host.before_read = lambda target: None
+    assert rollback(host, journal, "run-3").state == "rolled_back"
+    assert host.kernel() == host.before
 
 
 def test_a_failure_unforeseen_ends_the_run(host, journal):

@@ -1,0 +1,58 @@
+"""Notes: the state of each change of a run, in the journal and for those who watch the run."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from pinner.apply.failures import RECOVERED
+from pinner.apply.ports import Journal, Progress
+from pinner.model.journal import Entry, EntryState, Run, RunState
+
+
+class Notes:
+    """The notes of one run that is open in the journal. Several threads may note, each other entries."""
+
+    def __init__(
+        self,
+        run: Run,
+        total: int,
+        journal: Journal,
+        now: Callable[[], datetime],
+        progress: Progress,
+        *,
+        resumed: bool = False,
+    ) -> None:
+        """``total`` is the number of entries. ``resumed``: the run was interrupted."""
+        self.run = run
+        self.total = total
+        self.journal = journal
+        self.resumed = resumed
+        self.latest: dict[int, Entry] = {}
+        """By ``seq``: the latest note of each entry."""
+        self._now = now
+        self._progress = progress
+        self._guard = threading.Lock()
+
+    def begin(self, entry: Entry) -> None:
+        """Report the first entry: the host is unchanged."""
+        self._progress(entry, self.total)
+
+    def note(self, entry: Entry, state: EntryState, error: str = "") -> Entry:
+        """Record the new state of an entry; returns the entry with it."""
+        noted = replace(entry, state=state, error=error, at=self._now())
+        with self._guard:
+            self.latest[entry.seq] = noted
+            self.journal.note(noted)
+            self._progress(noted, self.total)
+        return noted
+
+    def close(self, state: RunState, error: str = "") -> Run:
+        """End the run. Raises StoreUnavailable."""
+        counted = Counter(entry.state for entry in self.latest.values())
+        outcomes = ", ".join(f"{number} {name}" for name, number in counted.items()) or "nothing to do"
+        recovered = f"interrupted; {RECOVERED[state]}: {outcomes}" if self.resumed else ""
+        ended = replace(self.run, state=state, error=error, ended_at=self._now(), recovered=recovered)
+        self.journal.end(ended)
+        return ended

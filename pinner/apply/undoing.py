@@ -1,0 +1,91 @@
+"""Undoing: undoes the changes of a run in the order given, several guests at once."""
+
+import logging
+from collections.abc import Collection, Sequence
+
+from pinner.apply import steps
+from pinner.apply.failures import losses, unanswering, unreadable, words
+from pinner.apply.notes import Notes
+from pinner.apply.ports import Host
+from pinner.apply.side_by_side import with_busy_last
+from pinner.model.groups import are_independent
+from pinner.model.journal import Damaged, Entry, EntryState, Run
+
+INTERRUPTED = "interrupted: the process that carried it out died"
+"""The error of a run that recovery has undone."""
+
+LOG = logging.getLogger(__name__)
+
+
+class Undoing:
+    """The undo of changes, noted in one run that is open in the journal."""
+
+    def __init__(self, notes: Notes, entries: Sequence[Entry], host: Host, *, earlier_boot: bool = False) -> None:
+        """``earlier_boot``: the changes were made before the host was restarted."""
+        self._notes = notes
+        self._run = notes.run
+        self._entries = entries
+        self._host = host
+        self._earlier_boot = earlier_boot
+        self._at_once = host.guests_at_once if are_independent(entry.change for entry in entries) else 1
+        for entry in entries[:1]:
+            notes.begin(entry)
+
+    def undo(self, *, under_way: Collection[int], damaged: Sequence[Damaged] = ()) -> Run:
+        """Undo the changes of an interrupted apply; it ends ``undone`` or ``failed``.
+
+        ``under_way`` has the ``seq`` of each change for which a call of the dead process may still be running.
+        ``damaged`` are the changes of the run that cannot be undone, because their records are damaged.
+        """
+        lost = [entry for entry in self._undo_all(self._run.persist, under_way, ()) if entry.state == "stuck"]
+        error = (INTERRUPTED, losses(lost, len(self._entries)), unreadable(damaged))
+        return self._notes.close("failed" if lost or damaged else "undone", "; ".join(filter(None, error)))
+
+    def roll_back(self, *, persist: bool, under_way: Collection[int] = (), damaged: Sequence[Damaged] = ()) -> Run:
+        """Undo the changes of another run, or of all runs; ``under_way`` and ``damaged`` as for ``undo``.
+
+        Of a rollback of all runs, a target that has ended is no loss: nothing of pinner's is left on it. A target that
+        a damaged record may concern gets its first known masks back, and is a loss.
+        """
+        unsure = damaged if self._run.undoes_all else ()
+        lost = [
+            noted
+            for entry, noted in zip(self._entries, self._undo_all(persist, under_way, unsure), strict=True)
+            if noted.state == "stuck" or (noted.state == "gone" and entry.state != "gone" and not self._run.undoes_all)
+        ]
+        error = "; ".join(filter(None, (losses(lost, len(self._entries)), unreadable(damaged))))
+        return self._notes.close("rolled_back_partly" if error else "rolled_back", error)
+
+    def _undo_all(self, persist: bool, under_way: Collection[int], unsure: Collection[Damaged]) -> list[Entry]:
+        """Undo and note every change. An error that no part of the undo foresees is raised at the end, except in a
+        recovery."""
+        unforeseen: list[Exception] = []
+
+        def undo(entry: Entry) -> None:
+            try:
+                state, why = self._undo_one(entry, persist or entry.definition != "", entry.seq in under_way)
+            except Exception as error:  # the other changes are still undone, then it is raised
+                unforeseen.append(error)
+                state, why = "stuck", f"{entry.change.target}: {words(error)}"
+            if state != "gone" and (record := _concerning(entry, unsure)):
+                found = f"{entry.change.target} has its first known masks, but {record} is damaged"
+                state, why = "stuck", "; ".join(filter(None, (why, found)))
+            self._notes.note(entry, state, why)
+
+        with_busy_last(self._entries, undo, unanswering(self._entries, self._host), self._at_once)
+        for error in unforeseen:
+            if not self._notes.resumed:
+                raise error
+            # Raised again, it would keep the run open, and every later run would be refused.
+            LOG.error("recovery of run %s: %s", self._run.id, words(error), exc_info=error)
+        return [self._notes.latest[entry.seq] for entry in self._entries]
+
+    def _undo_one(self, entry: Entry, persist: bool, under_way: bool) -> tuple[EntryState, str]:
+        journal = self._notes.journal
+        if self._earlier_boot:
+            return steps.undo_earlier_boot(entry, self._host, journal, persist=persist)
+        return steps.undo(entry, self._host, journal, persist=persist, under_way=under_way)
+
+
+def _concerning(entry: Entry, unsure: Collection[Damaged]) -> Damaged | None:
+    return next((each for each in unsure if each.may_concern(entry.change.target)), None)
