@@ -81,10 +81,11 @@ def rollback(run: Run, host: Host, journal: Journal, now: Callable[[], datetime]
             undone = _require_reversible(run.undoes, journal)
             if not (made := journal.entries(undone.id)):
                 raise RunConflict(undone.id, undone.state, NOTHING_CHANGED)
-            earlier = undone.is_of_earlier_boot(run.boot)
-            entries = undoable(undone, made)
-            notes = Notes(run, len(entries), journal, now, progress)
-            return Undoing(notes, entries, host, earlier_boot=earlier).roll_back(persist=undone.persist)
+        # From here on, a recovery finishes a rollback that is interrupted.
+        earlier = undone.is_of_earlier_boot(run.boot)
+        entries = undoable(undone, made)
+        notes = Notes(run, len(entries), journal, now, progress)
+        return Undoing(notes, entries, host, earlier_boot=earlier).roll_back(persist=undone.persist)
     finally:
         journal.leave(run)
 
@@ -99,8 +100,8 @@ def _roll_all_back(run: Run, host: Host, journal: Journal, now: Callable[[], dat
         with _refusing(run, journal, now):
             whole = whole_undo(run, journal.in_force(run.host), now())
             journal.intend(*whole.entries)
-            notes = Notes(run, len(whole.entries), journal, now, progress)
-            return Undoing(notes, whole.entries[::-1], host).roll_back(persist=False, damaged=whole.damaged)
+        notes = Notes(run, len(whole.entries), journal, now, progress)
+        return Undoing(notes, whole.entries[::-1], host).roll_back(persist=False, damaged=whole.damaged)
     finally:
         journal.leave(run)
 

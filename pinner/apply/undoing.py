@@ -57,8 +57,8 @@ class Undoing:
         return self._notes.close("rolled_back_partly" if error else "rolled_back", error)
 
     def _undo_all(self, persist: bool, under_way: Collection[int], unsure: Collection[Damaged]) -> list[Entry]:
-        """Undo and note every change. An error that no part of the undo foresees is raised at the end, except in a
-        recovery."""
+        """Undo and note every change. An error that no part of the undo foresees ends the run as ``failed`` and is
+        raised, except in a recovery."""
         unforeseen: list[Exception] = []
 
         def undo(entry: Entry) -> None:
@@ -75,6 +75,7 @@ class Undoing:
         with_busy_last(self._entries, undo, unanswering(self._entries, self._host), self._at_once)
         for error in unforeseen:
             if not self._notes.resumed:
+                self._notes.close("failed", words(error))
                 raise error
             # Raised again, it would keep the run open, and every later run would be refused.
             LOG.error("recovery of run %s: %s", self._run.id, words(error), exc_info=error)

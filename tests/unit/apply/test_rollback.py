@@ -5,7 +5,7 @@ from support.values import NOON, cpus, make_run
 from pinner.apply import executor
 from pinner.apply.recover import recover
 from pinner.model.change import Target, ThreadMask
-from pinner.model.errors import ApplyFailed, Busy, Gone, NotFound, RunConflict
+from pinner.model.errors import ApplyFailed, Busy, Gone, NotFound, RunConflict, StoreUnavailable
 from pinner.model.journal import IN_PART, Run
 from pinner.store.journal import Journal
 
@@ -278,6 +278,26 @@ def test_a_recovery_ends_the_run_although_the_undo_of_one_target_fails_unforesee
     assert (run.state, states(journal)) == ("rolled_back_partly", ["undone", "stuck", "undone"])
     host.before_read = lambda target: None
     assert rollback(host, journal, "run-3").state == "rolled_back"
+    assert host.kernel() == host.before
+
+
+@pytest.mark.fault(33)
+@pytest.mark.parametrize("undoes", ["run-1", ""])
+def test_a_rollback_whose_end_is_not_stored_is_no_failure(host, journal, monkeypatch, undoes):
+    """The host has its masks, so the run stays open until a recovery stores its end."""
+    end = journal.end
+
+    def refused(run: Run) -> None:
+        monkeypatch.setattr(journal, "end", end)
+        raise StoreUnavailable("journal", "disk I/O error")
+
+    monkeypatch.setattr(journal, "end", refused)
+    with pytest.raises(StoreUnavailable):
+        rollback(host, journal, undoes=undoes)
+    assert journal.run("run-2").state == "running"
+    recovered = recover(host, journal, "back", lambda: NOON)
+    assert recovered is not None
+    assert (recovered.state, journal.run("run-1").state) == ("rolled_back", "rolled_back")
     assert host.kernel() == host.before
 
 
