@@ -69,16 +69,24 @@ class Host(Protocol):
         """The facts by which ``heirs`` finds the processes that inherit the target's mask from now on. Raises Gone."""
 
     def heirs(
-        self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Collection[ThreadKey]
+        self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Mapping[ThreadKey, int]
     ) -> tuple[ThreadMask, ...]:
         """The threads with one of the ``masks`` in processes that descend from a process and started after ``since``
         was read; none for a target of another kind. The process itself may have ended.
 
-        ``others`` are the first threads of processes that have a change of their own: only their descendants count.
+        ``others`` are the first threads of processes that have a change of their own, with its moment: only their
+        descendants count.
         """
 
+    def unsure_heirs(
+        self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Mapping[ThreadKey, int]
+    ) -> tuple[ThreadMask, ...]:
+        """The threads of which nobody knows whether ``heirs`` should have them: they may have inherited the mask from
+        the process, or from their present parent."""
+
     def has_heirs(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
-        """Whether ``heirs`` finds a thread. Of a process that has ended, the answer may be older: it gets no heirs."""
+        """Whether ``heirs`` or ``unsure_heirs`` may find a thread. Of a process that has ended, the answer may be
+        older: it gets no heirs."""
 
     def state(self, target: Target) -> State:
         """The present state of a partition or of the work queues. Raises Gone where the cgroup has ended."""
@@ -195,8 +203,9 @@ class Journal(Protocol):
     def allocated(self) -> CpuSet:
         """The CPUs that runs gave to any threads and no rollback has undone."""
 
-    def placed_processes(self) -> frozenset[ThreadKey]:
-        """The first threads of the processes that runs placed and no rollback has undone."""
+    def placed_processes(self) -> dict[ThreadKey, int]:
+        """The first threads of the processes that runs placed and no rollback has undone, each with the moment before
+        its first mask, in clock ticks after boot; 0: not known."""
 
     def changed_later(self, run: str) -> tuple[Run, Target] | None:
         """The latest run that gave a target of this run another affinity or state since, and is not undone, with that

@@ -15,7 +15,11 @@ one if it started after that one got its mask, and one of these facts holds:
 By a process group, a service or an orphan's session it does not count if its present parent, which is no descendant,
 has the same mask: then it may have inherited the mask from that parent. By the addresses of the program the same holds,
 unless that parent has other addresses. Then the parent has adopted the process, and has not forked it; also if pinner
-has given the parent the same mask later.
+has given the parent the same mask later. A parent that got its mask from pinner after the process had started has not
+given it to the process.
+
+Where the parent has the same addresses and the same mask, but not from pinner, the facts do not decide: the parent may
+have forked the process, or adopted a fork of the placed one. Such a process is unsure, and it is named.
 """
 
 import os
@@ -23,14 +27,17 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from pinner.host import affinity, cpusets, files, immovable, procfs
-from pinner.model.change import ThreadMask
+from pinner.model.change import ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone
 from pinner.model.lineage import Lineage
 
+T = TypeVar("T")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _RANDOMIZE = Path("/proc/sys/kernel/randomize_va_space")
 _NO_RANDOMIZE = 0x0040000
@@ -51,6 +58,20 @@ class Relative:
     layout: str
     kernel: bool
 
+    @property
+    def key(self) -> ThreadKey:
+        """The identity of its first thread."""
+        return ThreadKey(self.pid, self.started)
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Generic[T]):
+    """The descendants of a process, or their threads."""
+
+    sure: tuple[T, ...]
+    unsure: tuple[T, ...]
+    """Those of which the facts do not tell whether they descend from the process or only from their present parent."""
+
 
 def read(pid: int | None) -> Lineage:
     """The present facts; with a process id, those of that process too. Raises Gone."""
@@ -70,18 +91,23 @@ def heirs(
     started: int,
     lineage: Lineage,
     masks: Collection[CpuSet],
-    others: Collection[tuple[int, int]],
+    others: Mapping[ThreadKey, int],
     relatives: Mapping[int, Relative],
-) -> tuple[ThreadMask, ...]:
+) -> Found[ThreadMask]:
     """The threads with one of the ``masks`` in processes that descend from the process, by ascending id.
 
-    ``relatives`` are the processes of a scan. ``others`` are processes (id and start time) that have a change of their
-    own: only their descendants count. QEMU is left out, because its threads belong to its guest.
+    ``relatives`` are the processes of a scan. ``others`` are processes that have a change of their own, with the moment
+    before it: only their descendants count. QEMU is left out, because its threads belong to its guest.
     """
     if lineage.boot != (files.text(_BOOT_ID) or "").strip():
-        return ()
+        return Found((), ())
+    found = descendants(pid, started, lineage, relatives, others, _main_mask, _service)
+    return Found(_threads(found.sure, masks), _threads(found.unsure, masks))
+
+
+def _threads(pids: Collection[int], masks: Collection[CpuSet]) -> tuple[ThreadMask, ...]:
     found: list[ThreadMask] = []
-    for each in descendants(pid, started, lineage, relatives, others, _main_mask, _service):
+    for each in pids:
         with suppress(Gone, OSError):
             if not immovable.is_qemu(files.decode(files.read(f"/proc/{each}/cmdline").replace(b"\0", b" "))):
                 found += [thread for thread in affinity.masks(each) if thread.cpus in masks]
@@ -93,21 +119,24 @@ def descendants(
     started: int,
     lineage: Lineage,
     relatives: Mapping[int, Relative],
-    others: Collection[tuple[int, int]],
+    others: Mapping[ThreadKey, int],
     mask: Callable[[int], CpuSet],
     service: Callable[[int], str],
-) -> tuple[int, ...]:
+) -> Found[int]:
     """The process ids of the descendants among the relatives. ``mask`` and ``service`` read facts of a process id."""
     known = relatives.get(pid)
     # With another start time, the id belongs to another process, and so do its children, group and session.
     kin = {pid} if known is None or known.started == started else set[int]()
     living = kin if known else set[int]()
+    is_fork = partial(_is_fork, lineage)
     young = {each.pid: each for each in relatives.values() if each.started >= lineage.since and not each.kernel}
     young.pop(pid, None)
 
     def has_own_mask(each: Relative) -> bool:
         parent = relatives.get(each.parent)
-        return parent is not None and parent.pid not in kin and mask(parent.pid) == mask(each.pid)
+        if parent is None or parent.pid in kin or others.get(parent.key, 0) > each.started:
+            return False
+        return mask(parent.pid) == mask(each.pid)
 
     def is_orphan(each: Relative) -> bool:
         parent = relatives.get(each.parent)
@@ -116,9 +145,6 @@ def descendants(
     def is_adopted_fork(each: Relative) -> bool:
         parent = relatives.get(each.parent)
         return is_fork(each) and parent is not None and parent.layout not in ("", each.layout)
-
-    def is_fork(each: Relative) -> bool:
-        return lineage.layout != "" and each.layout == lineage.layout
 
     def descends(each: Relative) -> bool:
         # Only descendants of its leader are in a session.
@@ -137,8 +163,15 @@ def descendants(
         living = living | found
         for each in found:
             del young[each]
-    known_others = {each for each in kin if each in relatives and (each, relatives[each].started) in others}
-    return tuple(sorted(kin - known_others - {pid}))
+    sure = sorted(each for each in kin - {pid} if each not in relatives or relatives[each].key not in others)
+    # A child of a placed process is found by the undo of that one.
+    keys = {each.pid: each.key for each in relatives.values()}
+    forks = [each for each in young.values() if is_fork(each) and each.key not in others]
+    return Found(tuple(sure), tuple(sorted(each.pid for each in forks if keys.get(each.parent) not in others)))
+
+
+def _is_fork(lineage: Lineage, each: Relative) -> bool:
+    return lineage.layout != "" and each.layout == lineage.layout
 
 
 def ticks() -> int:

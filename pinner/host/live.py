@@ -113,12 +113,20 @@ class LiveHost:
         return lineage.read(int(target.owner) if target.kind == "process" else None)
 
     def heirs(
-        self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Collection[ThreadKey]
+        self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Mapping[ThreadKey, int]
     ) -> tuple[ThreadMask, ...]:
         """See Host."""
         if target.kind != "process" or target.part is None:
             return ()
-        return lineage.heirs(int(target.owner), target.part, since, masks, others, lineage.scan())
+        return lineage.heirs(int(target.owner), target.part, since, masks, others, lineage.scan()).sure
+
+    def unsure_heirs(
+        self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Mapping[ThreadKey, int]
+    ) -> tuple[ThreadMask, ...]:
+        """See Host."""
+        if target.kind != "process" or target.part is None:
+            return ()
+        return lineage.heirs(int(target.owner), target.part, since, masks, others, lineage.scan()).unsure
 
     def has_heirs(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
         """See Host. A rollback of all runs asks for thousands of ended processes, so one scan serves many of them.
@@ -133,7 +141,8 @@ class LiveHost:
             self._relatives = lineage.scan()
             end = lineage.ticks()
             self._scanned = range(now, end + max(procfs.HERTZ, 10 * (end - now)))
-        return bool(lineage.heirs(pid, started, since, masks, (), self._relatives))
+        found = lineage.heirs(pid, started, since, masks, {}, self._relatives)
+        return bool(found.sure or found.unsure)
 
     def state(self, target: Target) -> State:
         """See Host."""

@@ -71,11 +71,13 @@ def of_host(host: str) -> Any:
     )
 
 
-def placed_processes(connection: Connection) -> frozenset[ThreadKey]:
+def placed_processes(connection: Connection) -> dict[ThreadKey, int]:
     """See apply's Journal. Only for SQLite."""
-    started = json_value(_ENTRIES.change, "$.target.part")
-    rows = connection.execute(select(_ENTRIES.owner, started).where(text(tables.PROCESSES_IN_FORCE)).distinct())
-    return frozenset(ThreadKey(int(owner), started) for owner, started in rows if started is not None)
+    started = json_value(_ENTRIES.change, "$.target.part").label("started")
+    since = func.min(json_value(_ENTRIES.lineage, "$.since"))
+    query = select(_ENTRIES.owner, started, since).where(text(tables.PROCESSES_IN_FORCE))
+    rows = connection.execute(query.group_by(_ENTRIES.owner, started))
+    return {ThreadKey(int(owner), began): first or 0 for owner, began, first in rows if began is not None}
 
 
 def json_value(column: ColumnElement[str], path: str, damaged: ColumnElement[str] | None = None) -> ColumnElement[Any]:

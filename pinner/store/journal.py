@@ -164,7 +164,7 @@ class Journal:
         """See apply's Journal."""
         return union(map(CpuSet.parse, self._distinct("mask", tables.MASKS_IN_FORCE)))
 
-    def placed_processes(self) -> frozenset[ThreadKey]:
+    def placed_processes(self) -> dict[ThreadKey, int]:
         """See apply's Journal."""
         self._flush()
         with reading(self._engine) as connection:

@@ -109,7 +109,7 @@ class UnusableJournal:
         """Raises StoreUnavailable."""
         self._refuse()
 
-    def placed_processes(self) -> frozenset[ThreadKey]:
+    def placed_processes(self) -> dict[ThreadKey, int]:
         """Raises StoreUnavailable."""
         self._refuse()
 

@@ -5,7 +5,7 @@ between two readings, another program that moves threads. Real guests and proces
 """
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from support.values import cpus, make_plan
@@ -60,6 +60,8 @@ class InMemoryHost:
         self.clock = 8
         """The start time of new processes is later than this one."""
         self.parents: dict[Target, Target] = {}
+        self.unsure: dict[Target, Target] = {}
+        """Processes that may be children of another one."""
         self.kernel_targets: set[Target] = set()
         """The processes that are kernel threads."""
         self.boot = "boot"
@@ -147,8 +149,14 @@ class InMemoryHost:
             raise Gone(str(target))
         return Lineage(self.boot, self.clock)
 
+    def unsure_heirs(
+        self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Mapping[ThreadKey, int]
+    ) -> tuple[ThreadMask, ...]:
+        unsure = [child for child, parent in self.unsure.items() if parent == target]
+        return tuple(thread for child in unsure for thread in self.threads[child] if thread.cpus in masks)
+
     def heirs(
-        self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Collection[ThreadKey]
+        self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Mapping[ThreadKey, int]
     ) -> tuple[ThreadMask, ...]:
         kin = [
             child
@@ -159,7 +167,7 @@ class InMemoryHost:
         return tuple(thread for thread in threads if thread.started >= since.since and thread.cpus in masks)
 
     def has_heirs(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
-        return bool(self.heirs(target, since, masks, ()))
+        return bool(self.heirs(target, since, masks, {}) or self.unsure_heirs(target, since, masks, {}))
 
     def _descends(self, child: Target, target: Target) -> bool:
         parent = self.parents.get(child)

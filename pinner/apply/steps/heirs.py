@@ -1,7 +1,7 @@
 """The processes that inherited the mask of a placed process: an undo gives them the mask that they would have had."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pinner.apply.converge import PASSES, converge
@@ -66,15 +66,22 @@ class _Heirs:
         # The list of the placed processes can be long, and most processes have no heirs.
         if not self._host.has_heirs(self._target, self._since, self._given):
             return []
-        others = self._journal.placed_processes() - {ThreadKey(int(self._target.owner), self._target.part or 0)}
+        others = self._journal.placed_processes()
+        others.pop(ThreadKey(int(self._target.owner), self._target.part or 0), None)
         left = converge(lambda: self._found(others), lambda threads: self._move(threads, prior))
         problems = list(self._refused.values())[:1]
         if left:
             threads = ", ".join(str(thread.tid) for thread in left)
             problems.append(f"threads {threads}, which inherited the mask, still have it after {PASSES} passes")
+        if unsure := self._host.unsure_heirs(self._target, self._since, self._given, others):
+            problems.append(
+                f"threads {', '.join(str(thread.tid) for thread in unsure)} run the program of {self._target} on CPUs "
+                f"{unsure[0].cpus} and are left there: nobody knows whether they inherited these CPUs from it or from "
+                f"their present parent; if from it, move them with: taskset -cp {prior} TID"
+            )
         return problems
 
-    def _found(self, others: Collection[ThreadKey]) -> list[ThreadMask]:
+    def _found(self, others: Mapping[ThreadKey, int]) -> list[ThreadMask]:
         found = self._host.heirs(self._target, self._since, self._given, others)
         return [thread for thread in found if thread.key not in self._refused]
 

@@ -5,7 +5,7 @@ from support.in_memory_host import InMemoryHost, daemon
 from support.values import NOON, cpus, make_run
 
 from pinner.apply import executor
-from pinner.model.change import ThreadMask
+from pinner.model.change import ThreadKey, ThreadMask
 from pinner.model.errors import ApplyFailed
 
 pytestmark = pytest.mark.fault(50)
@@ -87,3 +87,23 @@ def test_a_failed_apply_gives_the_children_of_its_processes_their_mask_back(jour
     plan = host.plan(host.change(daemon(100), "0"), host.change(daemon(200), "0"))
     executor.apply(plan, make_run(all_or_nothing=True), host, journal, lambda: NOON, lambda *_: None)
     assert set(host.kernel().values()) == {"0-7"}
+
+
+def test_a_process_that_may_be_a_child_is_named_and_keeps_its_mask(host, journal):
+    """Its parent runs the same program on the same CPUs, and pinner has not placed that parent."""
+    child = host.fork(daemon(100), 900)
+    del host.parents[child]
+    host.unsure[child] = daemon(100)
+    run = rollback(host, journal)
+    assert run.state == "rolled_back_partly"
+    assert "threads 900 run the program of process busyd (100) on CPUs 0 and are left there" in run.error
+    assert "taskset -cp 0-7 TID" in run.error
+    assert mask(host, child) == "0"
+    assert mask(host, daemon(100)) == "0-7"
+
+
+def test_the_journal_knows_when_each_process_got_its_first_mask(host, journal):
+    since = journal.entries("run-1")[0].lineage.since
+    host.clock += 100
+    apply(host, journal, "run-2", "1")
+    assert journal.placed_processes() == {ThreadKey(100, 7): since}

@@ -136,7 +136,7 @@ def test_what_a_first_rollback_could_not_restore_is_in_force_only_until_a_second
     host.before_write = lambda write: None
     assert rollback_all(host, journal, "again", "boot-1").state == "rolled_back"
     assert (journal.placed(), journal.moved_processes(), journal.allocated()) == ((), frozenset(), cpus(""))
-    assert (journal.changes_of("uuid-g1"), journal.placed_processes()) == ((), frozenset())
+    assert (journal.changes_of("uuid-g1"), journal.placed_processes()) == ((), {})
 
 
 @pytest.mark.fault(55, 59)

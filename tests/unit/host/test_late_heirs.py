@@ -47,7 +47,7 @@ def test_children_of_a_process_that_began_and_ended_after_the_last_scan_are_foun
     second, facts, children = parent(2)
     try:
         assert host.has_heirs(second, facts, masks)
-        assert {thread.tid for thread in host.heirs(second, facts, masks, ())} == {*children}
+        assert {thread.tid for thread in host.heirs(second, facts, masks, {})} == {*children}
     finally:
         for pid in children:
             with suppress(ProcessLookupError):

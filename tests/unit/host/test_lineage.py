@@ -2,7 +2,8 @@
 
 import pytest
 
-from pinner.host.lineage import Relative, descendants
+from pinner.host.lineage import Found, Relative, descendants
+from pinner.model.change import ThreadKey
 from pinner.model.cpuset import CpuSet
 from pinner.model.lineage import Lineage
 
@@ -18,9 +19,14 @@ def relative(pid, parent=1, *, group=0, session=0, started=200, layout="", kerne
     return Relative(pid, parent, group or pid, session or pid, started, layout, kernel)
 
 
-def found(*others, placed=PLACED, lineage=KNOWN, masks=None, services=None, own=()):
+def found(*others, **facts):
+    return searched(*others, **facts).sure
+
+
+def searched(*others, placed=PLACED, lineage=KNOWN, masks=None, services=None, own=()):
     living = {each.pid: each for each in (relative(1, 0, started=1), *others, *([placed] if placed else []))}
     masks, services = masks or {1: ANY}, services or {}
+    own = {ThreadKey(*each): own[each] if isinstance(own, dict) else 1 for each in own}
     return descendants(
         10, 50, lineage, living, own, lambda pid: masks.get(pid, OURS), lambda pid: services.get(pid, "/")
     )
@@ -79,6 +85,23 @@ def test_an_orphan_is_found_although_the_process_that_adopted_it_has_the_same_ma
 def test_a_worker_of_the_same_program_may_have_its_mask_from_the_process_that_forked_it():
     first = relative(5, started=40, layout="a b c")
     assert found(first, relative(20, 5, layout="a b c")) == ()
+
+
+@pytest.mark.parametrize("placed", [PLACED, None])
+def test_a_fork_is_found_although_a_process_of_the_same_program_adopted_it_and_was_placed_later(placed):
+    """The one that adopts had other CPUs when the fork started."""
+    adopts, fork = relative(5, started=40, layout="a b c"), relative(20, 5, layout="a b c")
+    assert found(adopts, fork, placed=placed, own={(5, 40): 201}) == (20,)
+    assert found(adopts, fork, placed=placed, own={(5, 40): 199}) == (), "the undo of the other one finds it"
+    assert searched(adopts, fork, placed=placed, own={(5, 40): 199}).unsure == ()
+
+
+def test_a_fork_is_unsure_whose_parent_of_the_same_program_has_the_mask_from_others():
+    adopts, fork = relative(5, started=40, layout="a b c"), relative(20, 5, layout="a b c")
+    stranger = relative(21, 5, layout="d e f")
+    assert searched(adopts, fork, stranger) == Found((), (20,))
+    assert searched(adopts, fork, stranger, masks={1: ANY, 5: ANY}) == Found((20,), ())
+    assert searched(adopts, fork, own={(20, 200): 300}) == Found((), ())
 
 
 def test_the_children_of_a_process_that_has_ended_are_found_by_its_session():
