@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from contextlib import suppress
 
 import pytest
@@ -52,3 +53,59 @@ def test_children_of_a_process_that_began_and_ended_after_the_last_scan_are_foun
         for pid in children:
             with suppress(ProcessLookupError):
                 os.kill(pid, 9)
+
+
+ADOPTS = """
+import ctypes, os, sys, time
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+read, write = os.pipe()
+if (placed := os.fork()) == 0:
+    sys.stdin.readline()
+    if (middle := os.fork()) == 0:
+        if (child := os.fork()) == 0:
+            os.setsid()
+            time.sleep(60)
+            os._exit(0)
+        os.write(write, b"%d" % child)
+        os._exit(0)
+    os.waitpid(middle, 0)
+    os.read(0, 1)
+    os._exit(0)
+print(placed, flush=True)
+print(int(os.read(read, 20)), flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_fork_that_a_process_of_the_same_program_adopted(monkeypatch):
+    """It is found where the other process was placed later, and unsure where nobody knows its mask's owner."""
+    monkeypatch.setattr(lineage, "_main_mask", lambda pid: CpuSet.of([0]))  # all have the same mask
+    masks = frozenset({affinity.mask(os.getpid()).cpus})
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", ADOPTS]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True) as adopts:
+        pids = [adopts.pid]
+        try:
+            pids.append(int(adopts.stdout.readline()))
+            started = procfs.started(LIVE, pids[1])
+            facts = lineage.read(pids[1])
+            adopts.stdin.write("\n")
+            adopts.stdin.flush()
+            pids.append(int(adopts.stdout.readline()))
+            deadline = time.monotonic() + 60
+            while lineage.scan()[pids[2]].parent != adopts.pid:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+
+            def found(others):
+                return lineage.heirs(pids[1], started, facts, masks, others, lineage.scan())
+
+            adopting = lineage.scan()[adopts.pid].key
+            since = procfs.started(LIVE, pids[2])
+            assert {thread.tid for thread in found({}).unsure} == {pids[2]}
+            assert {thread.tid for thread in found({adopting: since + 1}).sure} == {pids[2]}
+            assert found({adopting: facts.since - 1}) == lineage.Found((), ())
+        finally:
+            for pid in reversed(pids):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, 9)
