@@ -16,6 +16,8 @@ from pinner.model.errors import Invalid
 MAX_FILE = 1 << 20
 """Bytes of a file that are read. A complete nova.conf with all comments has 0.5 MiB."""
 
+_NULL = os.makedev(1, 3)
+"""The number of the device /dev/null, of any name."""
 _PATH = os.O_PATH | os.O_CLOEXEC
 _RESOLVE = openat2.RESOLVE_IN_ROOT | openat2.RESOLVE_NO_MAGICLINKS
 
@@ -50,10 +52,14 @@ class ProcessRoot:
             raise files.known(error) from None
 
     def read(self, path: str) -> bytes:
-        """The content of a regular file. Raises OSError, and Invalid for another kind of file or a file that is larger
-        than ``MAX_FILE``: a pipe would block the reader, and a device may do anything when it is opened."""
+        """The content of a regular file; none of /dev/null, which administrators use as an empty file. Raises OSError,
+        and Invalid for another kind of file or a file that is larger than ``MAX_FILE``: a pipe would block the reader,
+        and a device may do anything when it is opened."""
         with self._opened(path) as found:
-            _require_regular(path, os.fstat(found))
+            status = os.fstat(found)
+            if stat.S_ISCHR(status.st_mode) and status.st_rdev == _NULL:
+                return b""
+            _require_regular(path, status)
             # The file is known to be regular, so a second open by its descriptor has no side effect.
             with os.fdopen(files.open_file(f"/proc/self/fd/{found}", os.O_RDONLY), "rb") as file:
                 content = file.read(MAX_FILE + 1)

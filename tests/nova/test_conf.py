@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.nova_references import REFERENCES
+from support.nova_unusual import UNUSUAL
 from support.nova_variants import BOTH, NOVA, VARIANTS, Variant
 
 from pinner.host import nova_conf
@@ -94,12 +95,15 @@ def nova_compute(variant: Variant, etc: Path, folder: Path):
             process.kill()
 
 
-def test_there_are_130_variants_and_more() -> None:
-    names = [variant.name for variant in (*VARIANTS, *REFERENCES)]
-    assert len(names) == len(set(names)) >= 130
+ALL = (*VARIANTS, *REFERENCES, *UNUSUAL)
 
 
-@pytest.mark.parametrize("variant", (*VARIANTS, *REFERENCES), ids=lambda variant: variant.name)
+def test_there_are_400_variants_and_more() -> None:
+    names = [variant.name for variant in ALL]
+    assert len(names) == len(set(names)) >= 400
+
+
+@pytest.mark.parametrize("variant", ALL, ids=lambda variant: variant.name)
 def test_pinner_reads_what_nova_reads(nova, etc, tmp_path, variant: Variant) -> None:
     folder = etc(variant)
     theirs = nova(variant, folder)

@@ -74,5 +74,12 @@ def test_only_regular_files_of_a_bounded_size_are_read(root, top):
         root.read("/etc")
 
 
+def test_the_null_device_is_an_empty_file_and_no_other_device_is_read():
+    with process_root.opened("/") as machine:
+        assert machine.read("/dev/null") == b""
+        with pytest.raises(Invalid, match="a regular file"):
+            machine.read("/dev/zero")
+
+
 def test_a_path_with_a_nul_does_not_exist(root):
     assert not root.exists("/etc/inside\0")
