@@ -1,9 +1,11 @@
 """Where deployments keep nova-compute's configuration on the host, for times when nova-compute does not run.
 
 Sources: /etc/init.d/nova-compute of Debian's package nova-compute; ansible/roles/nova-cell of kolla-ansible;
-roles/edpm_nova of edpm-ansible (RHOSO); openstack_hypervisor/services.py of the snap openstack-hypervisor.
+roles/edpm_nova of edpm-ansible (RHOSO: defaults/main.yml, config.json, build_config_volumes.yml);
+openstack_hypervisor/services.py of the snap openstack-hypervisor.
 """
 
+import fnmatch
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,7 +15,10 @@ from pinner.host.process_root import ProcessRoot
 _DEBIAN = "/etc/init.d/nova-compute"
 _CONF, _COMPUTE_CONF = "/etc/nova/nova.conf", "/etc/nova/nova-compute.conf"
 _KOLLA = "/etc/kolla/nova-compute/nova.conf"
-_RHOSO = "/var/lib/openstack/config/nova"
+_RHOSO = ("/var/lib/openstack/nova", "/var/lib/openstack/config/nova")
+"""The second folder until feature release 4; an update moves the files to the first one."""
+_OF_RHOSO = (("RHOSO", "*nova*.conf"), ("RHOSO with numbered files", "[0-9]*-*.conf"))
+"""Which files of the folder the container gets depends on the release, and the host does not tell."""
 _SNAP = "/var/snap/openstack-hypervisor/common"
 
 
@@ -35,23 +40,25 @@ def found(root: ProcessRoot) -> Iterator[Preset]:
             yield Preset("the default places of nova-compute", Started(home=home))
     if root.exists(_KOLLA):
         yield Preset("kolla-ansible", Started(_files(_KOLLA), has_default_places=False))
-    if root.exists(f"{_RHOSO}/nova-blank.conf"):
-        yield Preset("RHOSO", Started(_files(*_of_rhoso(root)), has_default_places=False))
+    yield from _of_rhoso(root)
     if root.exists(f"{_SNAP}/etc/nova/nova.conf"):
         arguments = (*_files(f"{_SNAP}/etc/nova/nova.conf"), "--config-dir", f"{_SNAP}/etc/nova/nova.conf.d")
         yield Preset("the snap openstack-hypervisor", Started(arguments))
 
 
-def _of_rhoso(root: ProcessRoot) -> Iterator[str]:
-    """The files that the container gets, in the order in which Nova reads them there: *nova*.conf (config.json)."""
-    yield f"{_RHOSO}/nova-blank.conf"
-    try:
-        names = root.names(_RHOSO)
-    except OSError:
+def _of_rhoso(root: ProcessRoot) -> Iterator[Preset]:
+    """The files that the container gets, in the order in which Nova reads them there."""
+    folder = next((each for each in _RHOSO if root.exists(f"{each}/nova-blank.conf")), None)
+    if folder is None:
         return
-    for name in sorted(names):
-        if "nova" in name and name.endswith(".conf") and not name.startswith("."):
-            yield f"{_RHOSO}/{name}"
+    try:
+        names = sorted(name for name in root.names(folder) if not name.startswith("."))
+    except OSError:
+        names = []
+    for release, pattern in _OF_RHOSO:
+        found = ("nova-blank.conf", *fnmatch.filter(names, pattern))
+        files = _files(*(f"{folder}/{name}" for name in found))
+        yield Preset(release, Started(files, has_default_places=False))
 
 
 def _files(*paths: str) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ from pinner.host import nova_conf
 from pinner.model.nova import NovaConf
 
 SNAP = "var/snap/openstack-hypervisor/common/etc/nova"
-RHOSO = "var/lib/openstack/config/nova"
+RHOSO = "var/lib/openstack/nova"
+OLD_RHOSO = "var/lib/openstack/config/nova"
 
 
 def one(cpus: int) -> str:
@@ -56,11 +57,25 @@ def read(tmp_path):
                 f"{RHOSO}/nova-blank.conf": "",
                 f"{RHOSO}/01-nova.conf": one(1),
                 f"{RHOSO}/25-nova-extra.conf": one(2),
-                f"{RHOSO}/99-other.conf": one(3),  # the container gets only *nova*.conf
+                f"{RHOSO}/provider.conf": one(3),
+                f"{RHOSO}/.26-nova.conf": one(3),
+                f"{RHOSO}/config.json": "{}",
                 "etc/nova/nova.conf.d/99.conf": one(4),
             },
             "RHOSO",
             "2",
+        ),
+        # Until feature release 4. An update moves the folder.
+        ({f"{OLD_RHOSO}/nova-blank.conf": "", f"{OLD_RHOSO}/25-nova.conf": one(2)}, "RHOSO", "2"),
+        (
+            {
+                f"{OLD_RHOSO}/nova-blank.conf": "",
+                f"{OLD_RHOSO}/25-nova.conf": one(2),
+                f"{RHOSO}/nova-blank.conf": "",
+                f"{RHOSO}/25-nova.conf": one(3),
+            },
+            "RHOSO",
+            "3",
         ),
         ({f"{SNAP}/nova.conf": one(1), f"{SNAP}/nova.conf.d/1.conf": one(2)}, "the snap openstack-hypervisor", "2"),
     ],
@@ -78,6 +93,15 @@ def test_two_deployments_with_different_sets_are_an_error(read) -> None:
         "they differ: the default places of nova-compute and kolla-ansible; name the right files in [nova] nova_conf "
         "of pinner.conf"
     )
+
+
+@pytest.mark.parametrize("name", ["25-cpus.conf", "nova-extra.conf"])
+def test_a_file_that_only_some_releases_of_rhoso_give_to_the_container_is_an_error(read, name) -> None:
+    """Older releases give it the files *nova*.conf, newer ones those whose name begins with a number and has a dash."""
+    files = {f"{RHOSO}/nova-blank.conf": "", f"{RHOSO}/01-nova.conf": one(1)}
+    assert read({**files, f"{RHOSO}/{name}": "[libvirt]\nvirt_type = kvm\n"}).dedicated == "1"
+    found = read({**files, f"{RHOSO}/{name}": one(2)})
+    assert found.error.startswith("they differ: RHOSO and RHOSO with numbered files")
 
 
 def test_a_folder_of_an_own_configuration_is_read_like_config_dir(tmp_path: Path) -> None:
