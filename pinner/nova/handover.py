@@ -4,33 +4,17 @@ This runs inside other programs. Therefore it needs only the standard library an
 with lines ``name = value``: ``url`` of the pinner server, and the ``token`` that a server needs over TCP.
 """
 
-import http.client
 import json
-import socket
 import sys
-import urllib.request
+
+from pinner.nova import bounded_http
 
 CONFIG = "/etc/pinner/hook.conf"
 SERVER = "unix:/run/pinner/api.sock"
 """The server where the settings name none: the one of this host."""
 TIMEOUT = 5.0
-"""Seconds for the connection and for each part of the answer."""
-_UNIX = "unix:"
+"""Seconds for the whole answer."""
 _PATH = "/v1/events/guest-started"
-
-
-class UnixConnection(http.client.HTTPConnection):
-    """An HTTP connection through a Unix socket."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=TIMEOUT)
-        self._path = path
-
-    def connect(self) -> None:
-        """Connect to the socket. Raises OSError."""
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(TIMEOUT)
-        self.sock.connect(self._path)
 
 
 def settings(file: str = CONFIG) -> "dict[str, str]":
@@ -56,37 +40,10 @@ def send_started(guest: str, event: str, source: str, host: str = "", file: str 
     body = {"guest": guest, "event": event, "source": source}
     if host:
         body["host"] = host
-    headers = {"Content-Type": "application/json"}
-    if server["token"]:
-        headers["Authorization"] = "Bearer " + server["token"]
     url = server["url"]
-    if url.startswith(_UNIX + "/"):
-        _post_to_socket(url[len(_UNIX) :], json.dumps(body).encode(), headers)
-    elif url.startswith(("http://", "https://")):
-        _post(url.rstrip("/") + _PATH, json.dumps(body).encode(), headers)
-    else:
+    if not url.startswith(("unix:/", "http://", "https://")):
         raise ValueError(f"url in {file}: {url!r} does not begin with unix:/, http:// or https://")
-
-
-def _post(url: str, body: bytes, headers: "dict[str, str]") -> None:
-    request = urllib.request.Request(url, body, headers)  # noqa: S310 - the caller has checked the scheme
-    # No proxy of the environment is used: the proxy would get the token.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(request, timeout=TIMEOUT):
-        pass
-
-
-def _post_to_socket(path: str, body: bytes, headers: "dict[str, str]") -> None:
-    connection = UnixConnection(path)
-    try:
-        connection.request("POST", _PATH, body, headers)
-        answer = connection.getresponse()
-        if answer.status >= http.client.BAD_REQUEST:
-            raise OSError(f"HTTP Error {answer.status}: {answer.reason}")
-    except http.client.HTTPException as error:
-        raise OSError(f"no HTTP answer at {path}: {error!r}") from None
-    finally:
-        connection.close()
+    bounded_http.post(url, _PATH, server["token"], json.dumps(body).encode(), TIMEOUT)
 
 
 def main() -> int:

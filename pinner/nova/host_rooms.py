@@ -12,14 +12,13 @@ import json
 import logging
 import queue
 import re
-import socket
 import ssl
 import threading
 import time
-import urllib.parse
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from pinner.nova.bounded_http import get as fetch
 from pinner.nova.weigher_conf import Settings, SettingsError
 
 LOG = logging.getLogger(__name__)
@@ -29,12 +28,9 @@ THREADS = (8, 4)
 take the scheduler's own threads the interpreter."""
 ANSWER_SECONDS = 5.0
 """The longest time for one answer. A thread waits so long, no scheduling does."""
-MAX_ANSWER = 256 * 1024
-"""The most bytes of an answer. One of 16 nodes has about 4 KiB."""
 MOST_VCPUS = 8192
 """A larger number of free vCPUs is wrong."""
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
-_TOKEN = re.compile(r"[\x21-\x7e]*")
 _NODES = 1024
 _DIGITS = 20
 
@@ -133,48 +129,6 @@ def _memory(node: Any) -> int | None:
     return memory
 
 
-def fetch(url: str, token: str, tls: ssl.SSLContext | None, seconds: float) -> bytes:
-    """The body of the answer to GET. All of it takes at most ``seconds``. Raises OSError, ValueError."""
-    end = time.monotonic() + seconds
-    parts = urllib.parse.urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    headers = [f"GET {parts.path}?{parts.query} HTTP/1.1", f"Host: {parts.netloc}", "Connection: close"]
-    headers += [f"Authorization: Bearer {token}"] if token else []
-    plain = socket.create_connection((parts.hostname or "", port), timeout=seconds)
-    with _secured(plain, tls, parts.hostname or "") as sock:
-        sock.sendall(("\r\n".join(headers) + "\r\n\r\n").encode("ascii"))
-        received = b""
-        while len(received) <= MAX_ANSWER:
-            left = end - time.monotonic()
-            if left <= 0:
-                raise OSError(f"no complete answer within {seconds:g} s")
-            sock.settimeout(left)
-            part = sock.recv(65536)
-            if not part:
-                return _body(received)
-            received += part
-        raise ValueError(f"the answer has more than {MAX_ANSWER} bytes")
-
-
-def _secured(plain: socket.socket, tls: ssl.SSLContext | None, name: str) -> socket.socket:
-    if tls is None:
-        return plain
-    with plain:  # wrap_socket takes the descriptor over where it succeeds
-        return tls.wrap_socket(plain, server_hostname=name)
-
-
-def _body(received: bytes) -> bytes:
-    head, end, body = received.partition(b"\r\n\r\n")
-    status = head.split(b"\r\n", 1)[0].split(b" ")
-    if not end or len(status) < 2 or not status[0].startswith(b"HTTP/1."):
-        raise ValueError("the answer is not HTTP")
-    if status[1] != b"200":
-        raise ValueError("HTTP status {}".format(status[1][:3].decode("ascii", "replace")))
-    if b"\r\ntransfer-encoding:" in head.lower():
-        raise ValueError("the answer has a transfer encoding")
-    return body
-
-
 @dataclasses.dataclass
 class _Entry:
     room: Room | None = None
@@ -215,6 +169,7 @@ class HostRooms:
                     entry.awaited = True
                     missing.add(host)
                 self._ask(host, entry, now)
+            self._start_threads()
             if wait := bool(missing):
                 self._waits.append((missing, answered))
         if wait:
@@ -242,10 +197,19 @@ class HostRooms:
         # Hosts that do not answer must not delay the questions to those that do: their rooms would grow old.
         lane = int(entry.room is not None and not entry.failed)
         self._questions[lane].put(host)
+
+    def _start_threads(self) -> None:
+        """Start a thread for each question that waits, up to the limit."""
         # Not before the first question: nova-scheduler forks its workers, and a thread would stay behind.
-        if self._threads[lane] < THREADS[lane]:
-            self._threads[lane] += 1
-            threading.Thread(target=self._work, args=(lane,), name="pinner-weigher", daemon=True).start()
+        for lane, questions in enumerate(self._questions):
+            for _ in range(min(questions.qsize(), THREADS[lane] - self._threads[lane])):
+                work = threading.Thread(target=self._work, args=(lane,), name="pinner-weigher", daemon=True)
+                try:
+                    work.start()
+                except RuntimeError as error:  # the limit of threads; the questions wait until the next scheduling
+                    LOG.warning("no thread can ask pinner for the room of hosts: %s", error)
+                    return
+                self._threads[lane] += 1
 
     def _work(self, lane: int) -> None:
         while True:
@@ -263,8 +227,6 @@ class HostRooms:
         if self._settings.token_file:
             with open(self._settings.token_file.replace("{host}", host), encoding="ascii") as file:  # noqa: PTH123
                 token = file.read(4096).strip()
-        if not _TOKEN.fullmatch(token):
-            raise ValueError("the token has characters that a header cannot have")
         # Free vCPUs do not depend on the size: one size keeps the answer short.
         body = fetch(server + f"/v1/hosts/{host}/capacity?vcpus=1", token, self._tls, ANSWER_SECONDS)
         return parse_room(body, host)

@@ -1,7 +1,11 @@
 """The hook for clouds older than Nova 22, called as Nova's HookManager calls it."""
 
 import ast
+import socket
 import sys
+import threading
+import time
+from contextlib import closing, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +16,7 @@ from support.in_memory_service import InMemoryService, sample_snapshot
 from support.nova_listener import until
 from support.real_service import answering
 
-from pinner.nova import handover, hooks
+from pinner.nova import bounded_http, handover, hooks
 
 GUEST = sample_snapshot().guests[0].uuid
 MANAGER = SimpleNamespace(host="h1")
@@ -83,6 +87,69 @@ def test_errors_are_logged_and_not_raised(config, text, caplog):
     until(lambda: "cannot send the event to pinner" in caplog.text, 5)
 
 
+def drips(connection):
+    connection.sendall(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        connection.sendall(b"a")
+        time.sleep(0.01)
+
+
+def redirects(connection):
+    connection.sendall(b"HTTP/1.1 307 Temporary Redirect\r\nLocation: /other\r\nContent-Length: 0\r\n\r\n")
+
+
+@pytest.mark.parametrize("kind", ["tcp", "unix"])
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (drips, "no complete answer within 0.5 s"),
+        (lambda _: time.sleep(60), "no complete answer within 0.5 s"),
+        (
+            lambda connection: connection.sendall(b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 100_000),
+            "more than 262144 bytes",
+        ),
+        (lambda connection: connection.sendall(b"\0\r\n\r\n"), "is not HTTP"),
+        (lambda connection: connection.close(), "is not HTTP"),
+        (redirects, "HTTP Error 307: Temporary Redirect"),
+    ],
+    ids=["drips", "silent", "endless", "nonsense", "closes", "redirects"],
+)
+def test_a_server_that_hangs_or_lies_holds_no_process(config, tmp_path, monkeypatch, kind, answer, why):
+    """libvirt's hook script starts a process for each guest. A server that sends its answer slowly kept it for days."""
+    monkeypatch.setattr(handover, "TIMEOUT", 0.5)
+    path = str(tmp_path / "s")
+    with closing(socket.socket(socket.AF_UNIX) if kind == "unix" else socket.socket()) as listening:
+        listening.bind(path if kind == "unix" else ("127.0.0.1", 0))
+        listening.listen()
+        requests = []
+        threading.Thread(target=serve, args=(listening, answer, requests), daemon=True).start()
+        url = f"unix:{path}" if kind == "unix" else f"http://127.0.0.1:{listening.getsockname()[1]}"
+        config(f"url = {url}\n")
+        errors = []
+        sending = threading.Thread(target=send, args=(errors,), daemon=True)
+        sending.start()
+        sending.join(20)
+        assert not sending.is_alive()
+    assert why in str(errors[0])
+    assert len(requests) == 1
+
+
+def serve(listening, answer, requests):
+    with suppress(OSError):
+        while True:
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                requests.append(connection.recv(65536))
+                answer(connection)
+
+
+def send(errors):
+    try:
+        handover.send_started(GUEST, "started", "test")
+    except (OSError, ValueError) as error:
+        errors.append(error)
+
+
 def test_calls_without_an_instance_are_logged(caplog):
     hooks.BuildInstance().post(None)
     hooks.BuildInstance().post(None, MANAGER, CONTEXT, None)
@@ -105,7 +172,7 @@ def test_without_a_settings_file_the_server_is_on_this_machine(tmp_path):
     assert handover.settings(str(tmp_path / "none")) == {"url": "unix:/run/pinner/api.sock", "token": ""}
 
 
-@pytest.mark.parametrize("module", [handover, hooks])
+@pytest.mark.parametrize("module", [bounded_http, handover, hooks])
 def test_the_modules_need_only_python_3_8_and_the_standard_library(module):
     tree = ast.parse(Path(module.__file__).read_text(), feature_version=(3, 8))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}

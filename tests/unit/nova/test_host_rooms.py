@@ -160,9 +160,12 @@ def test_a_server_that_lies_tells_nothing(lie):
         says(b"nonsense\r\n\r\n"),
         says(http(b"{}", b"401 Unauthorized")),
         says(http(b"{}", b"503 Service Unavailable")),
+        says(http(json.dumps(GOOD).encode(), b"302 Found\r\nLocation: http://127.0.0.1:1/")),
+        says(b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 100_000),
+        says(http(json.dumps(GOOD).encode()[:-9])),
         says(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
     ],
-    ids=["silent", "drip", "endless", "closes", "no-http", "401", "503", "chunked"],
+    ids=["silent", "drip", "endless", "closes", "no-http", "401", "503", "redirect", "headers", "half", "chunked"],
 )
 def test_no_server_delays_a_scheduling_by_more_than_the_bound(behave):
     with server(behave) as url:
@@ -180,6 +183,27 @@ def test_a_server_that_is_down_and_one_that_no_packet_reaches(tmp_path):
         assert seconds < BOUND + OVERHEAD
     found, seconds = asked(down, token_file=str(tmp_path / "none"))
     assert (found, seconds < BOUND + OVERHEAD) == ({}, True)
+
+
+def test_hosts_are_asked_after_no_thread_could_start(monkeypatch):
+    """nova-scheduler may reach the limit of its processes and threads for a while."""
+    monkeypatch.setattr(host_rooms, "fetch", lambda *_: json.dumps(GOOD).encode())
+    start = threading.Thread.start
+
+    def refused(thread):
+        if thread.name == "pinner-weigher":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    rooms = HostRooms(settings("http://127.0.0.1:1", timeout=0.0))
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refused)
+        for number in range(20):
+            assert rooms.rooms(["h1", f"h{number}"]) == {}
+    until = time.monotonic() + 10
+    while "h1" not in rooms.rooms(["h1"]):
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def test_a_hundred_silent_hosts_take_one_bound_and_later_none():
@@ -336,11 +360,11 @@ def test_settings_that_cannot_be_read(tmp_path):
         weigher_conf.read_settings(str(tmp_path))
 
 
-@pytest.mark.parametrize("module", ["host_rooms", "weigher_conf", "weigher"])
+@pytest.mark.parametrize("module", ["host_rooms", "weigher_conf", "weigher", "bounded_http"])
 def test_the_modules_need_only_python_3_8_and_the_standard_library_and_nova(module):
     tree = ast.parse((NOVA / f"{module}.py").read_text(), feature_version=(3, 8))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     ours = {name for name in imported if name.startswith("pinner.")}
-    assert ours <= {"pinner.nova", "pinner.nova.weigher_conf"}
+    assert ours <= {"pinner.nova", "pinner.nova.weigher_conf", "pinner.nova.bounded_http"}
     assert {name.partition(".")[0] for name in imported} <= {*sys.stdlib_module_names, "pinner", "nova"}

@@ -1,0 +1,110 @@
+"""One request over HTTP that ends in time, whatever the server does: a timeout for each part of an answer would let a
+slow server hold the caller for hours. No proxy is used and no redirect followed: both would get the token.
+
+This runs inside Nova and libvirt's hook script. Therefore it needs only the standard library and Python 3.8.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import time
+import urllib.parse
+
+MAX_ANSWER = 256 * 1024
+"""The most bytes of an answer. The capacity of a host with 16 nodes has about 4 KiB."""
+_TOKEN = re.compile(r"[\x21-\x7e]*")
+_UNIX = "unix:"
+
+
+def get(url: str, token: str, tls: ssl.SSLContext | None, seconds: float) -> bytes:
+    """The body of the answer with status 200. Raises OSError and ValueError."""
+    parts = urllib.parse.urlsplit(url)
+    request = _request(f"GET {parts.path}?{parts.query}", parts.netloc, token, None)
+    end = time.monotonic() + seconds
+    with _connected(parts, tls, seconds) as sock:
+        status, _, head, body = _parsed(_answer(sock, request, end, seconds, whole=True))
+    if status != "200":
+        raise ValueError(f"HTTP status {status}")
+    if b"\r\ntransfer-encoding:" in head.lower():
+        raise ValueError("the answer has a transfer encoding")
+    return body
+
+
+def post(server: str, path: str, token: str, body: bytes, seconds: float) -> None:
+    """Send JSON to a server: http://, https:// or unix:/PATH. Raises OSError where the server does not accept it, and
+    ValueError for a wrong URL or token."""
+    parts = urllib.parse.urlsplit(server.rstrip("/"))
+    end = time.monotonic() + seconds
+    if server.startswith(_UNIX):
+        request, connected = _request(f"POST {path}", "localhost", token, body), _unix(server[len(_UNIX) :], seconds)
+    else:
+        request = _request(f"POST {parts.path}{path}", parts.netloc, token, body)
+        tls = ssl.create_default_context() if parts.scheme == "https" else None
+        connected = _connected(parts, tls, seconds)
+    with connected as sock:
+        answer = _answer(sock, request, end, seconds, whole=False)
+    try:
+        status, reason, _, _ = _parsed(answer)
+    except ValueError as error:
+        raise OSError(str(error)) from None
+    if not status.startswith("2"):
+        raise OSError(f"HTTP Error {status}: {reason}")
+
+
+def _request(line: str, host: str, token: str, body: bytes | None) -> bytes:
+    if not _TOKEN.fullmatch(token):
+        raise ValueError("the token has characters that a header cannot have")
+    headers = [f"{line} HTTP/1.1", "Host: " + host.rpartition("@")[2], "Connection: close"]
+    headers += [f"Authorization: Bearer {token}"] if token else []
+    headers += ["Content-Type: application/json", f"Content-Length: {len(body)}"] if body is not None else []
+    return ("\r\n".join(headers) + "\r\n\r\n").encode("ascii") + (body or b"")
+
+
+def _connected(parts: urllib.parse.SplitResult, tls: ssl.SSLContext | None, seconds: float) -> socket.socket:
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    plain = socket.create_connection((parts.hostname or "", port), timeout=seconds)
+    if tls is None:
+        return plain
+    with plain:  # wrap_socket takes the descriptor over where it succeeds
+        return tls.wrap_socket(plain, server_hostname=parts.hostname or "")
+
+
+def _unix(path: str, seconds: float) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(seconds)
+        sock.connect(path)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _answer(sock: socket.socket, request: bytes, end: float, seconds: float, *, whole: bool) -> bytes:
+    """The answer, or at least its head if not ``whole``. The server closes the connection after it."""
+    sock.sendall(request)
+    received = b""
+    while len(received) <= MAX_ANSWER:
+        sock.settimeout(max(end - time.monotonic(), 0.001))
+        try:
+            part = sock.recv(65536)
+        except socket.timeout:  # noqa: UP041 - Python 3.8 has two of them
+            part = None
+        if part is None or time.monotonic() > end:
+            raise OSError(f"no complete answer within {seconds:g} s")
+        received += part
+        if not part or (not whole and b"\r\n\r\n" in received):
+            return received
+    raise ValueError(f"the answer has more than {MAX_ANSWER} bytes")
+
+
+def _parsed(received: bytes) -> tuple[str, str, bytes, bytes]:
+    """The status, its reason, the head and the body."""
+    head, end, body = received.partition(b"\r\n\r\n")
+    status = head.split(b"\r\n", 1)[0].split(b" ", 2)
+    if not end or len(status) < 2 or not status[0].startswith(b"HTTP/1."):
+        raise ValueError("the answer is not HTTP")
+    texts = [part[:80].decode("ascii", "replace") for part in (*status, b"")]
+    return texts[1][:3], texts[2], head, body
