@@ -22,6 +22,8 @@ _MARKS = (
     made_folders.MARK,
 )
 """The begin of the second line of each file of pinner, the third one in copies that were made by hand."""
+_START = 4096
+"""Bytes of a file that contain the mark."""
 _SETTINGS = """\
 # Settings of pinner's hook script for libvirt, written by pinner nova install-hooks.
 python = {python}
@@ -94,6 +96,7 @@ def install_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool
     It replaces files of an older pinner, and no file of anybody else. Raises Invalid.
     """
     _check(paths)
+    _require_roots_settings(paths)
     script = paths.script()
     if not (script == paths.beside or _is_free(paths.alone)):
         raise Invalid(
@@ -103,8 +106,9 @@ def install_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool
             f"{paths.beside.parent} if libvirt is 6.5.0 or newer, or move the script away",
         )
     steps.execute(_install(paths, script), say, dry_run=dry_run)
-    if others := _others_python(paths.python):
-        say(f"warning: libvirt's hook runs {paths.python} as root: {others}; install pinner where only root can write")
+    python = _python(paths)
+    if others := _others_python(python):
+        say(f"warning: libvirt's hook runs {python} as root: {others}; install pinner where only root can write")
     say("libvirt looks for hook scripts when it starts: systemctl restart libvirtd (or virtqemud); guests run on")
 
 
@@ -125,7 +129,7 @@ def remove_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool)
 
 
 def _check(paths: HookPaths) -> None:
-    """Raise Invalid where this process is not root, a path leads elsewhere, or a file in the way is not pinner's."""
+    """Raise Invalid where this process is not root, a path leads elsewhere, or something is in the way."""
     if os.geteuid() != 0:
         raise Invalid("user", str(os.geteuid()), "root: call it with sudo")
     if not paths.root.is_dir():
@@ -137,11 +141,20 @@ def _check(paths: HookPaths) -> None:
         require_own(path, "path")
         if path != paths.folder and path.is_relative_to(paths.root) and not path.resolve().is_relative_to(inside):
             raise Invalid("--root", str(path), f"a path inside {inside}; a symlink leads to {path.resolve()}")
+    _check_kinds(paths)
+
+
+def _check_kinds(paths: HookPaths) -> None:
+    """Raise Invalid where a file is in the place of a folder, or another kind of file or a file of others in the place
+    of one of pinner."""
+    for folder in {folder for file in _all_files(paths) for folder in file.parents}:
+        if os.path.lexists(folder) and not folder.is_dir():
+            raise Invalid("path", str(folder), "free, or a folder; a file of this name is in the way: move it away")
     for path in (paths.beside, paths.filter, paths.made):
         if not _is_free(path):
             raise Invalid("path", str(path), "free, or a file of pinner; this file is not pinner's: move it away")
-    if paths.settings.is_symlink():
-        raise Invalid("path", str(paths.settings), "free, or a file; it is a symlink: move it away")
+    if os.path.lexists(paths.settings) and (paths.settings.is_symlink() or not paths.settings.is_file()):
+        raise Invalid("path", str(paths.settings), "free, or a regular file; another kind is in the way: move it away")
 
 
 def _all_files(paths: HookPaths) -> tuple[Path, ...]:
@@ -154,6 +167,20 @@ def _present(paths: HookPaths) -> Iterator[Path]:
     for path in _all_files(paths):
         if _is_unchanged(path) if path == paths.settings else _is_pinners(path):
             yield path
+
+
+def _require_roots_settings(paths: HookPaths) -> None:
+    """Raise Invalid where settings that stay can be written by another user: they name the Python that root runs."""
+    if paths.settings.exists() and not _is_unchanged(paths.settings) and not _is_roots(paths.settings):
+        what = "a file that only root can write; check the Python that it names, then chown root and chmod 600"
+        raise Invalid("path", str(paths.settings), what)
+
+
+def _python(paths: HookPaths) -> Path:
+    """The Python that the script runs: the one in the settings, or else the system's."""
+    lines = (line.partition("=") for line in (steps.content(paths.settings) or "").splitlines())
+    named = [value.strip() for name, _, value in lines if name.strip() == "python"]
+    return Path(named[-1] if named else "/usr/bin/python3")
 
 
 def _others_python(python: Path) -> str:
@@ -173,7 +200,8 @@ def _is_free(path: Path) -> bool:
 def _is_pinners(path: Path) -> bool:
     if path.is_symlink() or not path.is_file():
         return False
-    _, _, rest = path.read_bytes().partition(b"\n")
+    with path.open("rb") as file:
+        _, _, rest = file.read(_START).partition(b"\n")
     return rest.startswith(tuple(mark.encode() for mark in _MARKS))
 
 
@@ -188,14 +216,14 @@ def _install(paths: HookPaths, script: Path) -> Iterator[Step]:
         )
         yield Step(f"write {paths.made}", lambda: False, partial(steps.write, paths.made, made))
     # Unchanged settings may name the Python of an older installation, which may not exist any more.
-    kept = steps.content(settings) == paths.own_settings or not _is_unchanged(settings)
+    kept = not _is_unchanged(settings) or (steps.content(settings) == paths.own_settings and _is_roots(settings))
     is_done = partial(bool, settings.exists() and kept)
     yield Step(f"write {settings}", is_done, partial(steps.write, settings, paths.own_settings, 0o600))
     # The filter first: libvirt may run the script at once.
     for path, text, mode in ((paths.filter, packaged(_FILTER), 0o644), (script, packaged(_SCRIPT), 0o755)):
         # No draft in qemu.d: libvirt runs each executable file there, and a draft of a killed process stays.
         write = partial(steps.write, path, text, mode, paths.hooks)
-        yield Step(f"write {path}", partial(_has, path, text, mode), write)
+        yield Step(f"write {path}{_changed(path, text)}", partial(_has, path, text, mode), write)
     yield from _remove_drafts(paths)
     other = paths.alone if script == paths.beside else paths.beside
     if _is_pinners(other):
@@ -204,9 +232,11 @@ def _install(paths: HookPaths, script: Path) -> Iterator[Step]:
 
 def _remove(paths: HookPaths) -> Iterator[Step]:
     yield from _remove_drafts(paths)
-    for path in (paths.beside, paths.alone, paths.filter, paths.made):
+    script, strip = packaged(_SCRIPT), packaged(_FILTER)
+    for path, text in ((paths.beside, script), (paths.alone, script), (paths.filter, strip), (paths.made, "")):
         if path not in (paths.alone, paths.made) or _is_pinners(path):
-            yield Step(f"remove {path}", lambda path=path: not path.exists(), path.unlink)  # type: ignore[misc]
+            what = f"remove {path}{_changed(path, text) if text else ''}"
+            yield Step(what, lambda path=path: not path.exists(), path.unlink)  # type: ignore[misc]
     if _is_unchanged(paths.settings):
         yield Step(f"remove {paths.settings}", lambda: False, paths.settings.unlink)
 
@@ -226,5 +256,20 @@ def _is_unchanged(settings: Path) -> bool:
     return _OWN_SETTINGS.fullmatch(steps.content(settings) or "") is not None
 
 
+def _changed(path: Path, text: str) -> str:
+    """What to say about a file of pinner that has another text: an older version wrote it, or somebody edited it."""
+    is_other = path.exists() and path.read_bytes() != text.encode()
+    return ", which differs from the one of this version (an older one, or edited)" if is_other else ""
+
+
 def _has(path: Path, text: str, mode: int) -> bool:
-    return path.exists() and path.read_bytes() == text.encode() and path.stat().st_mode & 0o777 == mode
+    """Whether root's file has this text and mode. Another owner could change what libvirt runs as root."""
+    if not path.exists() or path.read_bytes() != text.encode():
+        return False
+    return path.stat().st_mode & 0o777 == mode and _is_roots(path)
+
+
+def _is_roots(path: Path) -> bool:
+    """Whether the file belongs to root, and only root can write it."""
+    found = path.stat()
+    return found.st_uid == 0 and not found.st_mode & 0o022

@@ -1,5 +1,6 @@
 """The steps of a setup or a removal: each can be shown, is left out where nothing is to do, and can be repeated."""
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +20,19 @@ class Step:
 
 
 def execute(steps: Iterable[Step], say: Callable[[str], None], *, dry_run: bool) -> None:
-    """Make each step that is not done, and report it; with ``dry_run`` only report."""
+    """Make each step that is not done, and report it; with ``dry_run`` only report. Raises Invalid for a path that
+    cannot be changed; the steps before have been made and reported."""
     for step in steps:
         if step.is_done():
             say(f"nothing to do: {step.text}")
         elif dry_run:
             say(f"would {step.text}")
         else:
-            step.make()
+            try:
+                step.make()
+            except OSError as error:
+                path = str(error.filename or step.text)
+                raise Invalid("path", path, f"a path that root can change ({error.strerror})") from None
             say(f"done: {step.text}")
 
 
@@ -46,7 +52,11 @@ def write(path: Path, text: str, mode: int = 0o644, drafts: Path | None = None) 
 def content(path: Path) -> str | None:
     """The text of a file; None if there is no file. Raises Invalid for a path that is not a readable file."""
     try:
-        return path.read_text("utf-8") if path.exists() or path.is_symlink() else None
+        if not os.path.lexists(path):
+            return None
+        if path.exists() and not path.is_file():  # reading a pipe would never end
+            raise FileExistsError
+        return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError):
         raise Invalid("path", str(path), "a file that pinner may replace; it is in the way: move it away") from None
 

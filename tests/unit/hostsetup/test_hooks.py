@@ -361,3 +361,97 @@ def test_drafts_of_an_earlier_version_are_removed_and_files_of_others_stay(tmp_p
     folder.mkdir()
     assert f"done: remove {draft}, which an installation that was killed has left" in remove(paths)
     assert (draft.exists(), link.is_symlink(), folder.is_dir()) == (False, True, True)
+
+
+@pytest.mark.parametrize("name", ["beside", "filter", "settings"])
+def test_a_file_of_another_user_is_written_again(tmp_path, name):
+    """libvirt runs the script as root, and the script runs the Python that the settings name."""
+    paths = image(tmp_path, NEW)
+    install(paths)
+    path = getattr(paths, name)
+    os.chown(path, 65534, 65534)
+    assert f"done: write {path}" in install(paths)
+    assert path.stat().st_uid == 0
+    assert all(line.startswith("nothing to do: ") for line in install(paths)[:-1])
+
+
+@pytest.mark.parametrize(("owner", "mode"), [(65534, 0o600), (0, 0o666), (0, 0o620)])
+def test_changed_settings_that_another_user_can_write_are_refused(tmp_path, owner, mode):
+    paths = image(tmp_path, NEW)
+    install(paths)
+    paths.settings.write_text("python = /home/ann/python\n")
+    os.chown(paths.settings, owner, owner)
+    paths.settings.chmod(mode)
+    with pytest.raises(Invalid, match=r"hook\.conf.*only root can write.*chown root and chmod 600"):
+        install(paths)
+    assert f"kept: {paths.settings}, which was changed" in remove(paths)
+
+
+def test_the_python_of_changed_settings_is_warned_of(tmp_path):
+    paths = image(tmp_path, NEW)
+    (folder := tmp_path / "home").mkdir()
+    os.chown(folder, 65534, 65534)
+    paths.settings.parent.mkdir(parents=True)
+    paths.settings.write_text(f"# ours\npython = {folder}/python\n")
+    paths.settings.chmod(0o600)
+    assert any(f"runs {folder}/python as root: user id 65534 can write it" in line for line in install(paths))
+
+
+def test_an_edited_script_is_reported_where_it_is_replaced_or_removed(tmp_path):
+    paths = image(tmp_path, NEW)
+    install(paths)
+    said = f"{paths.beside}, which differs from the one of this version (an older one, or edited)"
+    for command, verb in ((install, "write"), (remove, "remove")):
+        with paths.beside.open("a") as file:
+            file.write("# edited\n")
+        assert f"done: {verb} {said}" in command(paths)
+
+
+@pytest.mark.parametrize("name", ["etc", "etc/libvirt", "etc/libvirt/hooks", "etc/libvirt/hooks/qemu.d", "etc/pinner"])
+def test_a_file_in_the_place_of_a_folder_is_refused_before_anything_is_written(tmp_path, name):
+    paths = image(tmp_path, NEW)
+    (paths.root / name).parent.mkdir(parents=True, exist_ok=True)
+    (paths.root / name).touch()
+    before = sorted(paths.root.rglob("*"))
+    for command in (install, remove):
+        with pytest.raises(Invalid, match=f"{name}.*(in the way|no folder)"):
+            command(paths)
+    assert sorted(paths.root.rglob("*")) == before
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "symlink"])
+def test_settings_that_are_no_file_are_refused_before_anything_is_written(tmp_path, kind):
+    paths = image(tmp_path, NEW)
+    paths.settings.parent.mkdir(parents=True)
+    match kind:
+        case "folder":
+            paths.settings.mkdir()
+        case "pipe":
+            os.mkfifo(paths.settings)
+        case "symlink":
+            paths.settings.symlink_to("/nowhere")
+    for command in (install, remove):
+        with pytest.raises(Invalid, match=r"hook\.conf.*in the way: move it away"):
+            command(paths)
+    assert not paths.hooks.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path):
+    """Nobody can make a folder in /proc, nor on a read-only file system."""
+    paths = HookPaths(image(tmp_path, NEW).root, Path("/proc/pinner/hooks"))
+    with pytest.raises(Invalid, match=r"/proc/pinner.*a path that root can change \(No such file or directory\)"):
+        install(paths)
+
+
+def test_a_file_that_cannot_be_removed_is_an_error_that_names_it(tmp_path):
+    paths = image(tmp_path, NEW)
+    install(paths)
+    if subprocess.run(["chattr", "+i", paths.filter], capture_output=True, check=False).returncode:
+        pytest.skip("this file system has no immutable files")
+    try:
+        with pytest.raises(Invalid, match=r"pinner-strip-pins.*root can change \(Operation not permitted\)"):
+            remove(paths)
+    finally:
+        subprocess.run(["chattr", "-i", paths.filter], check=True)
+    remove(paths)
+    assert files(paths) == {}
