@@ -73,6 +73,27 @@ class Rabbit:
         """End the broker in an orderly way (SIGTERM)."""
         self._end(signal.SIGTERM)
 
+    def control(self, *command: str) -> None:
+        """Run a command of rabbitmqctl. Raises Unusable."""
+        environment = self._environment()
+        program = [
+            str((_script() or Path()).with_name("rabbitmqctl")),
+            "-n",
+            environment["RABBITMQ_NODENAME"],
+            *command,
+        ]
+        done = subprocess.run(
+            program,
+            env=environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=_START_SECONDS,
+            check=False,
+        )
+        if done.returncode:
+            raise Unusable(f"rabbitmqctl {command[0]}: {done.stderr[-400:]}")
+
     def _end(self, kind: signal.Signals) -> None:
         for process in reversed(self._running):
             process.send_signal(kind)

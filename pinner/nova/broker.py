@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from oslo_config import cfg
 from oslo_messaging import Target, exceptions, get_notification_transport  # type: ignore[import-untyped]
@@ -17,22 +18,24 @@ from oslo_messaging.notify import dispatcher  # type: ignore[import-untyped]
 from oslo_messaging.notify.listener import NotificationServer  # type: ignore[import-untyped]
 
 from pinner.model.errors import Invalid
+from pinner.nova import decompression
+from pinner.nova.broker_log import BROKER_LOG, MESSAGE_LOGS, ConnectionLogFilter, MessageLogFilter
 
 LOG = logging.getLogger(__name__)
 
-BROKER_LOG = "oslo.messaging._drivers.impl_rabbit"
 FIRST_DELAY = 1.0
 """Seconds before the first repetition. The delay doubles after each refusal."""
 MAX_REFUSALS, MAX_OUTAGES = 5, 10
 """Refusals, and losses of the connection, within WINDOW_SECONDS after which the process ends."""
 WINDOW_SECONDS = 300.0
-REMIND_SECONDS = 600.0
-"""A broker that does not answer is logged so often."""
 POLL_SECONDS = 5.0
 """The longest wait for a message; then the thread that waits says that it goes on."""
 HANGS_SECONDS = 120.0
 """A thread that has waited so long hangs: the broker is connected and does not answer a call of oslo.messaging, which
 has no time limit of its own."""
+DECLARE_SECONDS = 30.0
+"""The queue is declared again so often. No broker tells a consumer that the exchange or the binding was deleted: the
+consumer would wait for ever for messages that its queue no longer gets."""
 STOP_SECONDS = 10.0
 """The longest wait for the end of the connection, when the process ends."""
 
@@ -97,39 +100,6 @@ def explained(error: Exception) -> str:
     return f"{text} ({remedy})" if remedy else text
 
 
-class ConnectionLogFilter(logging.Filter):
-    """A log filter that passes the first warning of each outage of the broker, and then one in REMIND_SECONDS."""
-
-    def __init__(self, lost: Callable[[str], None] = lambda _: None) -> None:
-        """``lost`` gets the first warning of each outage."""
-        super().__init__()
-        self._lost = lost
-        self._down = False
-        self._logged = 0.0
-        self.latest = time.monotonic()
-        """When the latest record came. oslo.messaging logs each attempt to connect."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to log the record."""
-        text = record.getMessage()
-        self.latest = time.monotonic()
-        if record.levelno >= logging.WARNING:
-            was_up, self._down = not self._down, True
-            if was_up:
-                self._lost(text)
-            if was_up or time.monotonic() - self._logged > REMIND_SECONDS:
-                self._logged = time.monotonic()
-                return True
-            return False
-        if "econnected" in text:
-            self._down = False
-        return True
-
-    def connected(self) -> None:
-        """Note that the first connection succeeded."""
-        self._down = False
-
-
 class _Server(NotificationServer):  # type: ignore[misc]
     """oslo.messaging's server, which reports each error of its thread and when the thread last waited for a message.
 
@@ -139,7 +109,7 @@ class _Server(NotificationServer):  # type: ignore[misc]
     def __init__(self, transport: object, targets: Sequence[Target], endpoint: object, pool: str | None) -> None:
         super().__init__(transport, targets, dispatcher.NotificationDispatcher([endpoint], None), None, False, pool)
         self.failed: Callable[[Exception], None] = lambda _: None
-        self.polled = time.monotonic()
+        self.polled = self._declared = time.monotonic()
 
     def _create_listener(self) -> object:
         listener = super()._create_listener()
@@ -148,6 +118,7 @@ class _Server(NotificationServer):  # type: ignore[misc]
 
         def reporting(*, batch_size: int, batch_timeout: None) -> object:
             try:
+                self._declare_again(source)
                 return poll(timeout=POLL_SECONDS, batch_size=batch_size, batch_timeout=batch_timeout)
             except Exception as error:  # of whatever kind: the thread must go on, or the process must end
                 self.failed(error)
@@ -158,12 +129,27 @@ class _Server(NotificationServer):  # type: ignore[misc]
         source.poll = reporting
         return listener
 
+    def _declare_again(self, source: Any) -> None:
+        """Declare the exchange, the queue and the binding of each topic, if the last time is long ago."""
+        if time.monotonic() - self._declared < DECLARE_SECONDS or not hasattr(source, "conn"):
+            return
+        connection = source.conn.connection
+        channel = connection.channel
+        try:
+            for consumer in tuple(connection._consumers):
+                connection.declare_consumer(consumer)
+        finally:
+            if connection.channel is not channel:  # it has connected again, and must subscribe to its queues again
+                connection._new_tags = set(connection._consumers.values())
+        self._declared = time.monotonic()
+
 
 class Receiver:
     """Receives notifications, in a thread of its own, until it is stopped."""
 
     def __init__(self, config: cfg.ConfigOpts, endpoint: object, faults: BrokerFaults) -> None:
         """``endpoint`` gets the notifications. Raises Invalid for a wrong URL."""
+        decompression.bound()
         self._config = config
         self._endpoint = endpoint
         self._faults = faults
@@ -194,6 +180,8 @@ class Receiver:
     def _start(self) -> None:
         connection_filter = ConnectionLogFilter(self._faults.lost)
         logging.getLogger(BROKER_LOG).addFilter(connection_filter)
+        for name in MESSAGE_LOGS:
+            logging.getLogger(name).addFilter(MessageLogFilter())
         while not self._faults.stopped.is_set():
             try:
                 self._server.start()

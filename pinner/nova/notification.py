@@ -4,9 +4,10 @@ https://docs.openstack.org/nova/latest/reference/notifications.html. Fields that
 missing field that pinner needs and another major version of the payload are errors.
 """
 
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -55,6 +56,8 @@ evacuated, or its resize is reverted by the first host."""
 LEAVING = "live_migration_pre"
 """The action whose start reports that a guest is leaving. The destination publishes it; ``host`` is the source."""
 
+MAX_SIZE = 48 << 10
+"""The most bytes of an event's texts as JSON. A server accepts requests of 64 KiB, and thousands of events may wait."""
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,253}[A-Za-z0-9_])?")
 _GUEST = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -129,6 +132,9 @@ def _nova_event(message: Message, action: str, phase: str, kind: GuestEventKind)
     if publisher == instance.host and (action == "resize_confirm" or (action in LEFT_AT_START and phase == "start")):
         return None  # the guest stays on its host
     flavor = _fields(_Flavor, _object_data(data.get("flavor"), "payload.flavor"), "payload.flavor")
+    size = len(json.dumps((asdict(instance), asdict(flavor), _request(instance, message.context))))
+    if size > MAX_SIZE:
+        raise Invalid("payload", f"{size} bytes", f"names and extra specs of at most {MAX_SIZE} bytes in all")
     guest_event = GuestEvent(
         guest=instance.uuid,
         kind=kind,

@@ -1,15 +1,20 @@
 """`pinner-nova-listener` and a real RabbitMQ that refuses: it reports why, tries again for a while, and ends."""
 
+import json
 import re
 import signal
 import time
+import zlib
 from contextlib import closing, contextmanager
+from pathlib import Path
 
+import amqp
 import kombu
 import private_rabbit
 import pytest
 from support.access import InMemoryTokens
 from support.closing_proxy import ClosingProxy
+from support.frozen_proxy import FrozenProxy
 from support.in_memory_service import InMemoryService
 from support.nova_listener import EXCHANGE, LISTENER, QUEUE, TOPIC, listening, publish, until
 from support.real_service import answering
@@ -147,6 +152,153 @@ def test_a_broker_that_closes_the_channel_at_each_message_ends_the_listener(rabb
             assert re.search(ended, process.log), process.log
             assert len(process.log.splitlines()) < 2000
             assert pinner.events
+
+
+DECLARES = f"import pinner.nova.listener; from pinner.nova import broker; broker.DECLARE_SECONDS = 1.0; {LISTENER}"
+
+
+def deleted_queue(channel):
+    kombu.Queue(QUEUE)(channel).delete()
+
+
+def deleted_exchange(channel):
+    EXCHANGE(channel).delete()
+
+
+def unbound_queue(channel):
+    kombu.Queue(QUEUE)(channel).unbind_from(EXCHANGE, routing_key=TOPIC)
+
+
+@pytest.mark.parametrize("lose", [deleted_queue, deleted_exchange, unbound_queue])
+def test_a_listener_hears_again_after_its_way_to_the_messages_was_deleted(rabbit, listener, lose):
+    """The broker tells the listener only that the queue was deleted. Thirty seconds are one here."""
+    with listener(program=DECLARES) as (process, pinner):
+        process.wait_for("listening", ENDS_SECONDS)
+        with connection(rabbit) as channel:
+            lose(channel)
+
+        def arrives():
+            # Nova declares the exchange before each notification, as this does.
+            publish(rabbit.url, OWN.load("create-end"))
+            time.sleep(0.5)
+            return pinner.events
+
+        until(arrives, ENDS_SECONDS, lambda: process.log)
+        assert process.process.poll() is None
+
+
+@pytest.mark.parametrize("declare", [0.0, 60.0], ids=["while it declares", "while it waits"])
+def test_a_listener_hears_again_after_its_connection_went_silent(rabbit, listener, declare):
+    """The first call that gets no answer differs. Heartbeats of five seconds are a minute by default."""
+    values = f"broker.DECLARE_SECONDS = {declare}; broker.POLL_SECONDS = 1.0"
+    program = f"import pinner.nova.listener; from pinner.nova import broker; {values}; {LISTENER}"
+    with closing(FrozenProxy(rabbit.port)) as proxy:
+        url = rabbit.url.replace(str(rabbit.port), str(proxy.port))
+        heartbeat = "[oslo_messaging_rabbit]\nheartbeat_timeout_threshold = 5"
+        with listener(heartbeat, url=url, program=program) as (process, pinner):
+            process.wait_for("listening", ENDS_SECONDS)
+            proxy.freeze()
+            publish(rabbit.url, OWN.load("create-end"))
+            until(lambda: pinner.events, ENDS_SECONDS, lambda: process.log)
+            assert process.process.poll() is None
+
+
+def test_an_exchange_that_was_replaced_by_a_durable_one_ends_the_listener(rabbit, listener):
+    durable = kombu.Exchange("nova", type="topic", durable=True)
+    with listener(program=DECLARES) as (process, _):
+        process.wait_for("listening", ENDS_SECONDS)
+        with connection(rabbit) as channel:
+            EXCHANGE(channel).delete()
+            durable(channel).declare()
+        ends_by_itself(process, "inequivalent arg 'durable' for exchange 'nova'")
+    with connection(rabbit) as channel:
+        durable(channel).delete()
+
+
+def send_raw(rabbit, body, **properties):
+    """Send a message with any properties of AMQP."""
+    given = {"content_type": "application/json", "content_encoding": "utf-8", **properties}
+    with connection(rabbit) as channel:
+        channel.basic_publish(amqp.Message(body, **given), exchange="nova", routing_key=TOPIC)
+
+
+def enveloped(message, version="2.0"):
+    return json.dumps({"oslo.version": version, "oslo.message": message}).encode()
+
+
+def sample(**data):
+    found = OWN.load("create-end")
+    found["payload"]["nova_object.data"] |= data
+    return found
+
+
+GOOD = json.dumps(OWN.load("create-end"))
+BOMB = zlib.compress(bytes(256 << 20), 9)
+HOSTILE = {
+    "garbage of 10 MiB": lambda rabbit: send_raw(rabbit, b"x" * (10 << 20)),
+    "nested JSON of 5 MiB": lambda rabbit: send_raw(rabbit, b"[" * (5 << 20)),
+    "a nested message": lambda rabbit: send_raw(rabbit, enveloped("[" * (1 << 20))),
+    "a message of messages": lambda rabbit: send_raw(rabbit, enveloped(enveloped(GOOD).decode())),
+    "a message that is no text": lambda rabbit: send_raw(rabbit, enveloped([GOOD])),
+    "a message of null": lambda rabbit: send_raw(rabbit, enveloped(None)),
+    "another version": lambda rabbit: send_raw(rabbit, enveloped(GOOD, "7.x")),
+    "a version that is no text": lambda rabbit: send_raw(rabbit, enveloped(GOOD, [])),
+    "no envelope": lambda rabbit: send_raw(rabbit, b"{}"),
+    "nothing": lambda rabbit: send_raw(rabbit, b""),
+    "pickle": lambda rabbit: send_raw(rabbit, b"cos\nsystem\n", content_type="application/x-python-serialize"),
+    "an unknown encoding": lambda rabbit: send_raw(rabbit, GOOD.encode(), content_encoding="bogus"),
+    "a bomb": lambda rabbit: send_raw(rabbit, BOMB, application_headers={"compression": "application/x-gzip"}),
+    "an unknown compression": lambda rabbit: send_raw(rabbit, BOMB, application_headers={"compression": "bogus"}),
+    "a name of 10 MiB": lambda rabbit: publish(rabbit.url, sample(display_name="n" * (10 << 20))),
+    "a publisher of 1 MiB": lambda rabbit: publish(rabbit.url, sample() | {"publisher_id": "x" * (1 << 20)}),
+    "a priority of its own": lambda rabbit: publish(rabbit.url, sample() | {"priority": 7}),
+}
+
+
+def test_hostile_messages_are_dropped_or_quarantined_and_the_next_one_is_delivered(rabbit, listener):
+    with listener() as (process, pinner):
+        process.wait_for("listening", ENDS_SECONDS)
+        for name, send in HOSTILE.items():
+            before = len(pinner.events)
+            send(rabbit)
+            publish(rabbit.url, OWN.load("create-end"))
+            until(lambda before=before: len(pinner.events) > before, 60, lambda name=name: f"{name}\n{process.log}")
+        assert process.process.poll() is None
+        assert "is unreachable" not in process.log
+        assert "wait for a retry" not in process.log, "no event is repeated that no server accepts"
+        assert process.log.count("a message that cannot be decoded was dropped") == 1, process.log
+        assert process.log.count("Traceback") <= 1, process.log
+        why = [line["why"] for line in process.quarantined() if "is no guest" not in line["why"]]
+        assert any("names and extra specs of at most" in each for each in why), why
+        peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.process.pid}/status").read_text())
+        assert int(peak[1]) < 512 << 10, "KiB"
+
+
+def test_times_of_other_centuries_are_left_to_the_server(rabbit, listener):
+    with listener() as (process, pinner):
+        process.wait_for("listening", ENDS_SECONDS)
+        times = ("1970-01-01 00:00:00", "2100-01-01 00:00:00.0", "0001-01-01 00:00:00", "9999-12-31 23:59:59")
+        for at in times:
+            publish(rabbit.url, sample() | {"timestamp": at})
+        until(lambda: len(pinner.events) == len(times), 30, lambda: process.log)
+        for at in (1e300, None, "", [], {}):
+            publish(rabbit.url, sample() | {"timestamp": at})
+        until(lambda: sum("timestamp" in each["why"] for each in process.quarantined()) == 5, 30, lambda: process.log)
+
+
+def test_a_memory_alarm_of_the_broker_does_not_hold_the_listener(rabbit, listener):
+    """The broker then blocks connections that publish. The listener publishes nothing."""
+    with listener() as (process, pinner):
+        process.wait_for("listening", ENDS_SECONDS)
+        rabbit.control("set_vm_memory_high_watermark", "0.0000001")
+        try:
+            time.sleep(5)
+            assert process.process.poll() is None
+        finally:
+            rabbit.control("set_vm_memory_high_watermark", "0.4")
+        publish(rabbit.url, OWN.load("create-end"))
+        until(lambda: pinner.events, 60, lambda: process.log)
+        assert "unreachable" not in process.log
 
 
 def test_a_broker_that_leaves_a_call_without_an_answer_ends_the_listener(rabbit, listener):

@@ -166,6 +166,22 @@ def test_a_missing_field_is_named(samples, name):
 
 
 @every_set
+@pytest.mark.parametrize("name", ["display_name", "request_id", "extra_specs"])
+def test_an_event_that_no_server_accepts_is_refused(samples, name):
+    """Servers refuse requests of more than 64 KiB. Such an event was repeated for ten minutes."""
+    for size, text in ((20_000, "n"), (60_000, "n"), (9_000, "\u00e9")):
+        sample = samples.load("create-end")
+        data = sample["payload"]["nova_object.data"]
+        holder = data["flavor"]["nova_object.data"] if name == "extra_specs" else data
+        holder[name] = {f"s{n}": text * 100 for n in range(size // 100)} if name == "extra_specs" else text * size
+        if size == 20_000:
+            assert parse(message(sample)) is not None
+        else:
+            with pytest.raises(Invalid, match=r"payload: '\d+ bytes'.*at most 49152 bytes in all"):
+                parse(message(sample))
+
+
+@every_set
 @pytest.mark.parametrize("timestamp", [None, "", "yesterday", 7, "2026-13-01"])
 def test_an_invalid_timestamp_is_refused(samples, timestamp):
     with pytest.raises(Invalid, match="timestamp"):
