@@ -374,3 +374,48 @@ def test_stdin_that_never_ends_does_not_hold_libvirt(script):
     finally:
         os.close(read)
         os.close(write)
+
+
+@pytest.fixture
+def reported(tmp_path):
+    """Runs the script for a guest that starts; the UUIDs that it reports."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nprintf "%s\\n" "$4" >>{tmp_path}/reported\n')
+    python.chmod(0o755)
+    (tmp_path / "hook.conf").write_text(f"python = {python}\n")
+
+    def start(xml):
+        done = subprocess.run(
+            [run.script, "web", "started", "begin", "-"], input=xml, capture_output=True, timeout=4 * SECONDS
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+        found, until = tmp_path / "reported", time.monotonic() + 2.0
+        while not found.exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        return found.read_text().split() if found.exists() else []
+
+    return start
+
+
+GUEST = "00000000-0000-4000-8000-000000000001"
+
+
+@pytest.mark.parametrize("more", ["", "\n<x/>" * 300_000, "<uuid>x</uuid>", "\0"], ids=["usual", "long", "two", "nul"])
+def test_a_guest_that_starts_is_reported(reported, more):
+    assert reported(f"<domain>\n  <name>a</name>\n  <uuid>{GUEST}</uuid>\n{more}</domain>".encode()) == [GUEST]
+
+
+@pytest.mark.parametrize(
+    "xml",
+    [
+        b"",
+        GUEST.encode(),
+        b"<uuid>" * 200_000,
+        b"</uuid>" + b"<uuid>" * 200_000,
+        f"<uuid>\n{GUEST}</uuid>".encode(),
+        f"<uuid>{GUEST}; id</uuid>".encode(),
+    ],
+    ids=["empty", "no element", "many", "reversed", "blank", "command"],
+)
+def test_xml_without_a_uuid_is_not_reported(reported, xml):
+    assert reported(xml) == []
