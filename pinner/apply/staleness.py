@@ -34,8 +34,9 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[PlannedChange, ...]
         try:
             found = steps.inspect(change, host)
         except Gone as error:
-            # A process that has ended needs no CPUs; a guest that has ended frees CPUs that the plan does not use.
-            gone += [str(error)] if change.target.kind != "process" else []
+            # A process or interrupt that has ended needs no CPUs. A guest that has ended frees CPUs that the plan does
+            # not use.
+            gone += [str(error)] if change.target.kind not in ("process", "irq") else []
             continue
         alive = True
         pending = pending or not found.is_made

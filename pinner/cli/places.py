@@ -30,8 +30,8 @@ def part(targets: Iterable[Target]) -> str:
             return f"vhost thread {numbers}"
         case "vcpu":
             return f"vCPU {numbers}"
-        case "iothread":
-            return f"iothread {numbers}"
+        case "iothread" | "irq":
+            return f"{first.kind} {numbers}"
 
 
 def alike(changes: Iterable[PlannedChange]) -> list[list[PlannedChange]]:

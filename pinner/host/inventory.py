@@ -11,6 +11,7 @@ from typing import Protocol
 from pinner.host import capabilities, libnuma, ovs, procfs
 from pinner.host.guests import without_recorded_pins
 from pinner.host.immovable import classify
+from pinner.host.interrupts import read_device_irqs
 from pinner.host.kernel import boot_id
 from pinner.host.reservations import NO_OWNERS, AffinityOwners, with_reservations
 from pinner.host.sampling import Scanner
@@ -98,6 +99,7 @@ def take_snapshot(
         inactive=libvirt.inactive() if libvirt else (),
         ovs=ovs.dpdk(reserving, ovs_masks()),
         weights=dict(weights),
+        irqs=read_device_irqs(root, processes),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, assert_never
 from pinner.model.cpuset import CpuSet
 
 TargetKind = Literal[
-    "emulator", "vcpu", "iothread", "vhost", "process", "memory", "workqueue", "partition", "guest", "metadata"
+    "emulator", "vcpu", "iothread", "vhost", "process", "memory", "workqueue", "partition", "irq", "guest", "metadata"
 ]
 
 PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
@@ -31,10 +31,12 @@ class Target:
     memory    guest uuid   QEMU's start time   virDomainSetNumaParameters, migrate_pages
     workqueue (none)       None                the kernel's CPUs for unbound work
     partition cgroup path  None                systemd's AllowedCPUs=, cpuset.cpus.partition
+    irq       device, name number              /proc/irq/NUMBER/smp_affinity_list
     metadata  guest uuid   None                virDomainSetMetadata: the pins that are pinner's
     guest     guest uuid   None                nothing: a plan leaves the guest out
 
-    A work queue and a partition have a State instead of threads.
+    A work queue, a partition and an interrupt have a State instead of threads. The kernel reuses the numbers of
+    interrupts, so the PCI address of the device and the driver's name are part of the identity.
     """
 
     kind: TargetKind
@@ -55,6 +57,8 @@ class Target:
         match self.kind:
             case "process":
                 return f"process {self.name} ({self.owner})"
+            case "irq":
+                return f"irq {self.part} {self.name}"
             case "workqueue" | "partition" | "guest":
                 return f"{self.kind} {self.name}"
             case "emulator" | "memory" | "metadata":
@@ -145,7 +149,7 @@ class PartitionState:
 
 
 State = PartitionState | CpuSet
-"""The state of a target without threads: a PartitionState for a partition, CPUs for the work queues."""
+"""The state of a target without threads: a PartitionState for a partition, CPUs for work queues and interrupts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +173,7 @@ class StateChange:
     """A change of the state of a target without threads: the state before, and the state after."""
 
     target: Target
-    """The partition or the work queues."""
+    """The partition, the work queues or the interrupt."""
     before: State
     """The state before the change."""
     after: State

@@ -1,4 +1,5 @@
-"""Groups: the changes that belong together. All changes of a guest are one group, and so is each process.
+"""Groups: the changes that belong together. All changes of a guest are one group, and so are each process and each
+interrupt.
 
 A run makes the changes of a group together, or undoes them together.
 """
@@ -6,7 +7,7 @@ A run makes the changes of a group together, or undoes them together.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
-from pinner.model.change import AffinityChange, Change, StateChange, Target, TargetKey
+from pinner.model.change import AffinityChange, Change, Target, TargetKey
 from pinner.model.cpuset import CpuSet
 
 Group = TargetKey
@@ -16,7 +17,7 @@ Group = TargetKey
 def group_of(target: Target) -> Group:
     """The group that a target belongs to."""
     match target.kind:
-        case "process" | "workqueue" | "partition":
+        case "process" | "workqueue" | "partition" | "irq":
             return target.key
         case "emulator" | "vcpu" | "iothread" | "vhost" | "memory" | "guest" | "metadata":
             return TargetKey("guest", target.owner, None)
@@ -41,7 +42,7 @@ def others_that_move(target: Target) -> str:
 def are_independent(changes: Iterable[Change]) -> bool:
     """Whether one group can be placed without the others. A change of the host itself, such as a partition, is made for
     all of them."""
-    return not any(isinstance(change, StateChange) for change in changes)
+    return not any(is_of_the_host(change.target) for change in changes)
 
 
 def contiguous(changes: Sequence[Change]) -> tuple[Change, ...]:

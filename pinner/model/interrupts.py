@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
 
 CpuRole = Literal["isolated", "vcpu", "emulator", "housekeeping"]
@@ -66,3 +67,48 @@ class HostInterrupts:
     """The name of the host."""
     devices: tuple[DeviceInterrupts, ...]
     """The devices that have interrupts, by node and address."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceIrq:
+    """An interrupt of a PCI device, with its affinity."""
+
+    number: int
+    """The kernel's number of the interrupt. The kernel reuses numbers."""
+    name: str
+    """The names that drivers gave to it."""
+    device: str
+    """The PCI address of its device."""
+    cpus: CpuSet
+    """The CPUs that it may use (smp_affinity_list)."""
+    effective: CpuSet = CpuSet()
+    """The CPUs to which the hardware sends it; empty where the kernel does not report them."""
+    managed: bool | None = None
+    """Whether the kernel alone places it (a managed interrupt); null where the kernel does not tell."""
+
+    @property
+    def target(self) -> Target:
+        """The interrupt as the target of a change: its number, with its device and its names."""
+        return Target("irq", f"{self.device} {self.name}", self.number, f"{self.name} ({self.device})")
+
+
+@dataclass(frozen=True, slots=True)
+class Balancer:
+    """irqbalance as it runs."""
+
+    pid: int
+    """The process id."""
+    arguments: str
+    """Its command line after the program."""
+    banned: CpuSet | None
+    """The CPUs that its environment bans; null where the environment cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceIrqs:
+    """The interrupts of all PCI devices of a host, and the services that move them."""
+
+    irqs: tuple[DeviceIrq, ...] = ()
+    """The interrupts by number."""
+    balancers: tuple[Balancer, ...] = ()
+    """The services that move interrupts."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pinner.model.cpuset import CpuSet
+from pinner.model.interrupts import Balancer
 from pinner.model.snapshot import Snapshot
 
 
@@ -188,17 +189,6 @@ class Storage:
     total_kib: int
     free_kib: int
     """Free for this user."""
-
-
-@dataclass(frozen=True, slots=True)
-class Balancer:
-    """irqbalance as it runs."""
-
-    pid: int
-    arguments: str
-    """Its command line after the program."""
-    banned: CpuSet | None
-    """The CPUs that its environment bans; null where the environment cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Guest, InactiveGuest, nova_cpus
+from pinner.model.interrupts import DeviceIrqs
 from pinner.model.nova import NovaConf, NovaGuest, NovaOwns, NovaSets
 from pinner.model.ovs import OvsDpdk
 from pinner.model.process import Process
@@ -57,6 +58,9 @@ class Snapshot:
     """Open vSwitch with DPDK; null where the host has none."""
     weights: Mapping[str, float] = field(default_factory=dict)
     """The weights of the objective's terms that the configuration sets ([objective])."""
+    irqs: DeviceIrqs | None = field(default=None, metadata={"exclude_if": lambda irqs: irqs is None})
+    """The interrupts of the devices; null where they were not read. A snapshot without them has no such field in JSON,
+    so that it keeps its hash."""
 
     def nova_owns(self) -> NovaOwns:
         """The CPUs that Nova owns: the sets of Nova's configuration, and the CPUs of the guests that Nova pinned."""

@@ -155,7 +155,7 @@ class Reconciler:
         if seen.policy.mode == "propose":
             self._propose(host, seen, wanted, caller)
         # A change of the host itself is made for all targets: while it backs off, nothing is changed.
-        waits = any(drift.states and drift.backoff_until for drift in seen.drifts)
+        waits = any(is_of_the_host(drift.target) and drift.backoff_until for drift in seen.drifts)
         if not (enforced and possible) or waits or seen.error:
             return self._report(host, seen)
         report = self._enforce(host, seen, wanted, caller)

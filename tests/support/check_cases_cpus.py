@@ -3,7 +3,8 @@
 from support.hosts import cpus
 from support.readings import delayed, irq, placed, reading
 
-from pinner.model.reading import Balancer, HostSample
+from pinner.model.interrupts import Balancer
+from pinner.model.reading import HostSample
 
 GUEST = placed()
 

@@ -14,6 +14,7 @@ from pinner.apply.steps.memory import MemoryStep
 from pinner.apply.steps.metadata import MetadataStep
 from pinner.apply.steps.state import StateStep
 from pinner.model.change import AffinityChange, Change, MemoryChange, MetadataChange, PlannedChange, StateChange
+from pinner.model.groups import is_of_the_host
 from pinner.model.journal import EARLIER_BOOT, Entry, EntryState
 
 Step = AffinityStep | StateStep | MemoryStep | MetadataStep
@@ -61,7 +62,7 @@ def resets_masks(change: Change) -> bool:
     """Whether the kernel may change the masks of other targets' threads while this change is made or undone."""
     match change:
         case StateChange():
-            return True
+            return is_of_the_host(change.target)
         case AffinityChange() | MemoryChange() | MetadataChange():
             return False
     assert_never(change)

@@ -1,4 +1,4 @@
-"""A change of a state: of a cgroup partition, or of the CPUs of unbound kernel work.
+"""A change of a state: of a cgroup partition, of the CPUs of unbound kernel work, or of those of an interrupt.
 
 A partition takes CPUs from every other cgroup. Before Linux 6.2 that also resets masks that were set by hand, and
 before Linux 7.0 it overwrites those of unbound kernel threads. So the masks of all threads are written to the journal
@@ -57,8 +57,8 @@ class StateStep:
         """Set the state, then restrict every thread's former mask to the CPUs that the new state allows, and set it
         again.
 
-        Raises Gone if the cgroup has ended. Raises ApplyFailed if another program has changed it since the plan was
-        checked (then the host is unchanged), or if the kernel does not grant the state.
+        Raises Gone if the cgroup or the interrupt has ended. Raises ApplyFailed if another program has changed it since
+        the plan was checked (then the host is unchanged), or if the kernel does not grant the state.
         """
         change = self._change
         state = self._host.state(change.target)
@@ -112,6 +112,8 @@ def undo(entry: Entry, change: StateChange, host: Host, *, force: bool, half_mad
 
 def has_left_masks(entry: Entry, change: StateChange, host: Host) -> bool:
     """Whether a kernel thread still has a mask that the change caused, where the cgroup has ended."""
+    if change.target.kind != "partition":
+        return False
     wanted, kernel = _wanted(entry, change, host, half_made=False), host.kernel_threads()
     return any(thread.key in kernel and wanted[thread.key] != thread.cpus for thread in host.masks(change.target))
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from pinner import codec
 from pinner.host.reading.sampler import take_reading
 from pinner.model.errors import Invalid
-from pinner.model.reading import Balancer, HostReading, HostSample, Nic, SavedSamples
+from pinner.model.interrupts import Balancer
+from pinner.model.reading import HostReading, HostSample, Nic, SavedSamples
 from pinner.model.snapshot import Snapshot
 
 FILE = Path("counters.json")

@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pinner.host import files
+from pinner.host.interrupts import MAX_IRQS, devices_by_irq, is_managed, name_of
 from pinner.model.cpuset import CpuSet
 from pinner.model.reading import Irq
 
-MAX_IRQS = 16384
-"""More interrupts than that are not read."""
 _CPU = re.compile(r"CPU(\d{1,5})")
-_FUNCTION = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_MANAGED = "IRQD_AFFINITY_MANAGED"
 
 
 class _Row(NamedTuple):
@@ -28,7 +25,7 @@ class _Row(NamedTuple):
 def read_irqs(root: Path) -> tuple[Irq, ...]:
     """The interrupts with a number, ascending; none where the kernel does not list them."""
     rows = parse_interrupts(files.text(root / "proc/interrupts") or "")
-    devices = _devices(root)
+    devices = devices_by_irq(root)
     found = []
     for number in sorted(rows)[:MAX_IRQS]:
         folder = root / "proc/irq" / str(number)
@@ -37,8 +34,8 @@ def read_irqs(root: Path) -> tuple[Irq, ...]:
             continue
         effective = files.cpu_list(folder / "effective_affinity_list") or CpuSet()
         row = rows[number]
-        name = files.text(root / "sys/kernel/irq" / str(number) / "actions") or _name(row.text)
-        found.append(Irq(number, name, devices.get(number, ""), cpus, effective, row.counts, _is_managed(root, number)))
+        name = name_of(root, number) or _name(row.text)
+        found.append(Irq(number, name, devices.get(number, ""), cpus, effective, row.counts, is_managed(root, number)))
     return tuple(found)
 
 
@@ -61,22 +58,3 @@ def _row(line: str, cpus: list[int]) -> Iterator[tuple[int, _Row]]:
 def _name(text: str) -> str:
     """The drivers' names: the words after the chip, the hardware's number and the kind of trigger."""
     return " ".join(text.split()[2:])
-
-
-def _devices(root: Path) -> dict[int, str]:
-    """The PCI address by the number of the interrupt."""
-    found = {}
-    folder = root / "sys/bus/pci/devices"
-    for name in filter(_FUNCTION.fullmatch, files.names(folder)):
-        if number := files.number(folder / name / "irq"):
-            found[number] = name
-        for irq in files.names(folder / name / "msi_irqs"):
-            if irq.isdecimal():
-                found[int(irq)] = name
-    return found
-
-
-def _is_managed(root: Path, number: int) -> bool | None:
-    """Whether the kernel alone places the interrupt; None without debugfs (CONFIG_GENERIC_IRQ_DEBUGFS)."""
-    state = files.text(root / "sys/kernel/debug/irq/irqs" / str(number))
-    return None if state is None else _MANAGED in state

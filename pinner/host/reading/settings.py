@@ -8,8 +8,9 @@ from pathlib import Path
 from pinner.host import files
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
+from pinner.model.interrupts import Balancer
 from pinner.model.process import Process
-from pinner.model.reading import Balancer, Storage
+from pinner.model.reading import Storage
 
 SETTINGS = (
     *(f"proc/sys/net/core/{name}" for name in ("netdev_budget", "netdev_budget_usecs", "netdev_max_backlog")),

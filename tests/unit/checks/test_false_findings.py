@@ -7,7 +7,8 @@ from support.check_cases_hosts import booted, kernel_thread, pair, realtime, wei
 from support.hosts import GIB, cpus, process
 from support.readings import DISK, codes, findings, host, irq, placed, reading
 
-from pinner.model.reading import Balancer, HostSample, Storage
+from pinner.model.interrupts import Balancer
+from pinner.model.reading import HostSample, Storage
 from pinner.model.topology import HugePages
 
 

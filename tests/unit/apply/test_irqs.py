@@ -1,0 +1,180 @@
+"""Interrupts: each is a group of its own, set, undone exactly, and gone where its number has another device."""
+
+import pytest
+from support.in_memory_host import InMemoryHost, daemon, vcpu
+from support.values import NOON, cpus, make_run
+
+from pinner.apply import executor, steps
+from pinner.apply.recover import recover
+from pinner.model.change import StateChange
+from pinner.model.errors import ApplyFailed, Gone, StalePlan
+from pinner.model.interrupts import DeviceIrq
+
+QUEUES = tuple(DeviceIrq(24 + n, f"ens1-rx-{n}", "0000:3b:00.0", cpus("0-7")).target for n in range(3))
+
+
+@pytest.fixture
+def host():
+    host = InMemoryHost()
+    host.add(vcpu(0), "0-7")
+    host.add(daemon(500), "0-7")
+    host.states |= dict.fromkeys(QUEUES, cpus("0-7"))
+    return host
+
+
+def changes(host, to="0"):
+    return tuple(StateChange(irq, host.states[irq], cpus(to), "so") for irq in QUEUES)
+
+
+def apply(host, journal, *changes, run="run-1", **more):
+    plan = host.plan(*changes)
+    return executor.apply(plan, make_run(run, **more), host, journal, lambda: NOON, lambda entry, total: None)
+
+
+def rollback(host, journal, undoes="run-1"):
+    undo = make_run("run-9", kind="rollback", undoes=undoes)
+    return executor.rollback(undo, host, journal, lambda: NOON, lambda entry, total: None)
+
+
+def affinities(host):
+    return [str(host.states[irq]) if irq in host.states else "gone" for irq in QUEUES]
+
+
+def test_interrupts_are_set_beside_threads_and_restored_exactly(host, journal):
+    host.states[QUEUES[1]] = cpus("5")
+    before = host.kernel()
+    run = apply(host, journal, *changes(host), host.change(vcpu(0), "2"))
+    assert (run.state, affinities(host)) == ("applied", ["0", "0", "0"])
+    # No mask of a thread is touched because of an interrupt.
+    assert [what for what, _ in host.writes if what.isdigit()] == []
+    assert rollback(host, journal).state == "rolled_back"
+    assert (affinities(host), host.kernel()) == (["0-7", "5", "0-7"], before)
+
+
+def test_a_refused_interrupt_fails_alone(host, journal):
+    def refuse(write):
+        if write == (str(QUEUES[1]), "0"):
+            raise ApplyFailed(str(QUEUES[1]), "the kernel refuses CPUs 0: Input/output error")
+
+    host.before_write = refuse
+    run = apply(host, journal, *changes(host), host.change(vcpu(0), "2"))
+    assert (run.state, affinities(host)) == ("applied_partly", ["0", "0-7", "0"])
+    assert "Input/output error" in run.error
+    assert [entry.state for entry in journal.entries("run-1")] == ["done", "failed", "done", "done"]
+
+
+@pytest.mark.parametrize("point", range(4))
+def test_all_or_nothing_leaves_nothing_of_a_failed_run(host, journal, point):
+    before = host.kernel()
+
+    def refuse(_write):
+        if len(host.writes) == point:
+            host.before_write = lambda _: None
+            raise ApplyFailed("it", "no")
+
+    host.before_write = refuse
+    run = apply(host, journal, *changes(host), host.change(vcpu(0), "2"), all_or_nothing=True)
+    assert (run.state, affinities(host), host.kernel()) == ("undone", ["0-7"] * 3, before)
+
+
+@pytest.mark.parametrize("policy", ["back", "forward"])
+@pytest.mark.parametrize("point", range(4))
+@pytest.mark.parametrize("made", [False, True])
+def test_a_run_that_was_killed_at_any_point_is_undone_or_finished(host, journal, point, made, policy):
+    """The process dies before or after each write."""
+    before = host.kernel()
+
+    class Killed(BaseException):
+        pass
+
+    real = host.set_state, host.pin
+
+    def dying(act):
+        def write(*args, **more):
+            if len(host.writes) == point:
+                if made:
+                    act(*args, **more)
+                host.dead = True
+                raise Killed
+            act(*args, **more)
+
+        return write
+
+    host.set_state, host.pin = map(dying, real)
+    journal.end = lambda run: (_ for _ in ()).throw(Killed())
+    undo, steps_undo = steps.undo, lambda *_, **__: (_ for _ in ()).throw(Killed())
+    steps.undo = steps_undo
+    try:
+        with pytest.raises(Killed):
+            apply(host, journal, *changes(host), host.change(vcpu(0), "2"))
+    finally:
+        steps.undo = undo
+        del journal.end
+    host.set_state, host.pin = real
+    run = recover(host, journal, policy, lambda: NOON)
+    if policy == "back":
+        assert (run.state, affinities(host), host.kernel()) == ("undone", ["0-7"] * 3, before)
+    else:
+        assert (run.state, affinities(host)) == ("applied", ["0"] * 3)
+        assert rollback(host, journal).state == "rolled_back"
+        assert (affinities(host), host.kernel()) == (["0-7"] * 3, before)
+
+
+def test_an_interrupt_that_vanishes_during_an_apply_is_gone_and_delays_nothing(host, journal):
+    def vanish(write):
+        if write[0] == str(QUEUES[0]):
+            host.states.pop(QUEUES[1], None)
+
+    host.before_write = vanish
+    run = apply(host, journal, *changes(host), host.change(vcpu(0), "2"))
+    assert (run.state, affinities(host)) == ("applied", ["0", "gone", "0"])
+    assert [entry.state for entry in journal.entries("run-1")] == ["done", "gone", "done", "done"]
+    assert rollback(host, journal).state == "rolled_back"
+    assert affinities(host) == ["0-7", "gone", "0-7"]
+
+
+def test_an_interrupt_that_had_vanished_before_the_apply_is_gone(host, journal):
+    planned = changes(host)
+    del host.states[QUEUES[2]]
+    assert apply(host, journal, *planned).state == "applied"
+    assert [entry.state for entry in journal.entries("run-1")] == ["done", "done", "gone"]
+
+
+def test_an_undo_leaves_another_device_under_the_number_alone(host, journal):
+    apply(host, journal, *changes(host))
+    del host.states[QUEUES[0]]
+    other = DeviceIrq(24, "other", "0000:01:00.0", cpus("0-7")).target
+    host.states[other] = cpus("0")
+    assert rollback(host, journal).state == "rolled_back_partly"
+    assert str(host.states[other]) == "0"
+    first = journal.entries("run-1")[0]
+    assert (first.state, first.error) == ("gone", str(Gone(str(QUEUES[0]))))
+
+
+def test_a_moved_interrupt_makes_the_plan_stale(host, journal):
+    planned = changes(host)
+    host.states[QUEUES[1]] = cpus("5")
+    with pytest.raises(StalePlan, match=r"irq 25 ens1-rx-1 \(0000:3b:00.0\) is '5', no longer '0-7'"):
+        apply(host, journal, *planned)
+    assert affinities(host) == ["0-7", "5", "0-7"]
+
+
+def test_an_interrupt_that_another_program_moved_since_stays(host, journal):
+    apply(host, journal, *changes(host))
+    host.states[QUEUES[1]] = cpus("5")
+    assert rollback(host, journal).state == "rolled_back_partly"
+    assert affinities(host) == ["0-7", "5", "0-7"]
+
+
+def test_a_rollback_of_all_runs_restores_what_was_before_the_first(host, journal):
+    host.states[QUEUES[1]] = cpus("4")
+    apply(host, journal, *changes(host))
+    host.states[QUEUES[0]] = cpus("6")  # irqbalance, and a policy that puts it back
+    apply(host, journal, *changes(host, "1"), run="run-2")
+    whole = make_run("run-9", kind="rollback", plan="", undoes="")
+    run = executor.rollback(whole, host, journal, lambda: NOON, lambda entry, total: None)
+    assert (run.state, affinities(host)) == ("rolled_back", ["0-7", "4", "0-7"])
+
+
+def test_interrupts_reset_no_masks(host):
+    assert not any(map(steps.resets_masks, changes(host)))
