@@ -57,7 +57,7 @@ class StrictAdapter(PydanticAdapter):
         kind: Any = self.model_class
         if issubclass(kind, RootModel):
             kind = kind.model_fields["root"].annotation
-        return Written(codec.adapter(kind).dump_json(data) + b"\n")
+        return Written(codec.adapter(kind).dump_json(data, by_alias=True) + b"\n")
 
     def get_schema_name(self) -> str:
         """The name of the component. RootModel[Plan] has the name of Plan."""

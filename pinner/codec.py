@@ -21,17 +21,17 @@ adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 def dump(value: object) -> bytes:
     """A value as compact JSON in UTF-8. Equal values give equal bytes."""
-    return adapter(type(value)).dump_json(value)
+    return adapter(type(value)).dump_json(value, by_alias=True)
 
 
 def readable(value: object) -> str:
     """A value as JSON for people, in ASCII."""
-    return adapter(type(value)).dump_json(value, indent=2, ensure_ascii=True).decode()
+    return adapter(type(value)).dump_json(value, indent=2, ensure_ascii=True, by_alias=True).decode()
 
 
 def plain(value: object) -> Any:
     """A value as dicts, lists, strings and numbers."""
-    return adapter(type(value)).dump_python(value, mode="json")
+    return adapter(type(value)).dump_python(value, mode="json", by_alias=True)
 
 
 def load(kind: type[T], text: bytes | str, field: str = "body") -> T:

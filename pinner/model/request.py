@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import Invalid
@@ -21,6 +21,9 @@ MAX_MOVES = 100
 """The most guests that one plan may move for new guests."""
 Smt = Literal["prefer", "isolate", "require"]
 Isolating = Literal["boot", "live"]
+Remedy = Literal["irqs"]
+"""A setting of the host, besides the CPUs of threads, that a plan may change: irqs = the affinities of interrupts."""
+IRQS: Remedy = "irqs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,9 @@ class Request:
     """How many guests that have a place may move in one plan, to make room for new guests or to seat them better."""
     solver_budget: int = 1000
     """For ``optimal``: the work that the solver may do, in nodes of its search tree."""
+    remedies: tuple[Remedy, ...] = field(default=(), metadata={"alias": "with", "exclude_if": lambda names: not names})
+    """What the plan changes besides the CPUs of threads. JSON calls it ``with``, and omits it where it is empty, so
+    that a request without it keeps its hash."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.busy_threshold) and self.busy_threshold >= 0):
@@ -79,4 +85,7 @@ class Request:
             raise Invalid("isolation", self.isolation, "boot or live")
         if not (isinstance(self.moves, int) and 0 <= self.moves <= MAX_MOVES):
             raise Invalid("moves", self.moves, f"a number of guests from 0 to {MAX_MOVES}")
+        if unknown := sorted(set(self.remedies) - {*get_args(Remedy)}):
+            raise Invalid("with", ", ".join(unknown), f"some of: {', '.join(get_args(Remedy))}")
+        object.__setattr__(self, "remedies", tuple(sorted(set(self.remedies))))
         object.__setattr__(self, "weights", checked_weights(self.weights))

@@ -7,6 +7,7 @@ from pinner.planning.context import Context
 from pinner.planning.ordering import ranks
 
 _ORDER: dict[TargetKind, int] = {
+    "irq": 0,
     "process": 0,
     "emulator": 1,
     "vhost": 1,

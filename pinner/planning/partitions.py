@@ -1,4 +1,4 @@
-"""Cgroup v2 partitions and the work queues' CPUs: their states, and the commands that change them."""
+"""Cgroup v2 partitions, and the CPUs of work queues and interrupts: their states, and the commands that change them."""
 
 from collections.abc import Iterator
 from typing import assert_never
@@ -15,12 +15,14 @@ _WORKQUEUE = "/sys/devices/virtual/workqueue/cpumask"
 
 
 def settings(snapshot: Snapshot) -> dict[Target, State]:
-    """Every target that has a state, with its state: the cgroups of the guests' units, and the work queues."""
+    """Every target that has a state, with its state: the cgroups of the guests' units, the work queues, and the
+    interrupts of devices."""
     found: dict[Target, State] = {
         cgroup_target(cgroup.path): cgroup.state for guest in snapshot.guests for cgroup in guest.cgroups
     }
     unbound = snapshot.topology.kernel.unbound
-    return found | ({WORK: unbound} if unbound else {})
+    irqs = {irq.target: irq.cpus for irq in snapshot.irqs.irqs} if snapshot.irqs else {}
+    return found | ({WORK: unbound} if unbound else {}) | irqs
 
 
 def cgroup_target(path: str) -> Target:
@@ -40,6 +42,8 @@ def partitioned(snapshot: Snapshot, request: Request) -> CpuSet:
 def commands(target: Target, state: State) -> Iterator[str]:
     """The shell commands that give the target this state."""
     match state:
+        case CpuSet() if target.kind == "irq":
+            yield f"echo {state} > /proc/irq/{target.part}/smp_affinity_list"
         case CpuSet():
             yield f"echo {state.mask()} > {_WORKQUEUE}"
         case PartitionState():

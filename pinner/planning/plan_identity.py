@@ -22,12 +22,12 @@ from pinner.planning.partitions import settings
 from pinner.planning.processes import process_target
 
 _WITH_THREADS: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread", "vhost", "process")
-_WITH_STATE: tuple[TargetKind, ...] = ("partition", "workqueue")
+_WITH_STATE: tuple[TargetKind, ...] = ("partition", "workqueue", "irq")
 
 
 def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]:
-    """The plan without the wanted guests that have ended, and its processes that have ended. Each target has the name
-    of the inventory, whatever the plan calls it.
+    """The plan without the wanted guests that have ended, and its processes and interrupts that have ended. Each
+    target has the name of the inventory, whatever the plan calls it.
 
     Raises Refused for a change whose target is not one that the inventory names, or is named twice; StalePlan where a
     guest or a part of it has ended.
@@ -47,7 +47,7 @@ def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]
         changes.append(replace(change, target=inventory.get(target.key, target)))
         if target.key in inventory:
             continue
-        if target.kind == "process" and _is_process_id(target):
+        if (target.kind == "process" and _is_process_id(target)) or target.kind == "irq":
             ended.add(target)
         elif target.kind in _WITH_STATE:
             raise refused(change, "the agent's inventory has no guest with such a cgroup, or no work queues")

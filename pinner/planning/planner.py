@@ -20,6 +20,7 @@ from pinner.planning.context import Context
 from pinner.planning.diff import changes
 from pinner.planning.exclusions import require_known_guests
 from pinner.planning.growth import is_full
+from pinner.planning.irqs import with_irqs
 from pinner.planning.memory import guests_memory
 from pinner.planning.moves import Improver
 from pinner.planning.objective.measure import Measure
@@ -40,6 +41,7 @@ EVERYWHERE = (
     "with_processes",
     "weights",
     "moves",
+    "remedies",
 )
 """The fields of a request that every plan reads, whatever the strategy."""
 
@@ -150,7 +152,7 @@ def build(
         masks(answer, context),
     )
     objective = of_plan(measure, context, asked, answer, staying, planned, needed, memory)
-    return Plan(
+    made = Plan(
         id=name,
         host=snapshot.host,
         request=request,
@@ -169,6 +171,7 @@ def build(
         moves=moves,
         optimality=answer.optimality,
     )
+    return with_irqs(made, context)
 
 
 def _answer(

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pinner.model.change import TargetKey
 from pinner.model.placement import PlacedTarget, Placement
 from pinner.model.process import Process, Thread
-from pinner.model.request import Request
+from pinner.model.request import IRQS, Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.exclusions import asked_for
 
@@ -55,8 +55,8 @@ def managed_processes(snapshot: Snapshot, placement: Placement) -> frozenset[tup
 
 
 def pruned(snapshot: Snapshot, request: Request, placement: Placement | None) -> Snapshot:
-    """The snapshot without the processes that do not affect a plan of this request: small enough to store one for every
-    plan that a policy makes. The youngest process stays, because its start time dates the snapshot."""
+    """The snapshot without the processes and interrupts that do not affect a plan of this request: small enough to
+    store one for every plan that a policy makes. The youngest process stays: its start time dates the snapshot."""
     managed = managed_processes(snapshot, placement) if placement else frozenset()
     youngest = max(snapshot.processes, key=lambda process: process.started, default=None)
 
@@ -69,7 +69,8 @@ def pruned(snapshot: Snapshot, request: Request, placement: Placement | None) ->
             or any(thread.immovable_reason == "restricted" for thread in process.threads)
         )
 
-    return replace(snapshot, processes=tuple(filter(affects_plan, snapshot.processes)))
+    irqs = snapshot.irqs if IRQS in request.remedies else None
+    return replace(snapshot, processes=tuple(filter(affects_plan, snapshot.processes)), irqs=irqs)
 
 
 def watched(placement: Placement) -> tuple[str, ...]:

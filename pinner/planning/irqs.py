@@ -1,0 +1,193 @@
+"""Interrupts of devices as changes of a plan: off the CPUs of guests, near their devices. Pure.
+
+An interrupt that may use a CPU of guests, or a CPU of another node than its device's, gets one housekeeping CPU of that
+node. Where that node has none, it gets one of the nearest node with some. The interrupts are spread evenly over these
+CPUs. An interrupt that is in a right place stays, so a second plan changes nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pinner.model.change import StateChange, Target, TargetKey, cpus_of
+from pinner.model.cpuset import CpuSet, union
+from pinner.model.errors import Invalid
+from pinner.model.interrupts import DeviceIrq, DeviceIrqs
+from pinner.model.plan import LeftOut, Plan, Roles, Wanted
+from pinner.model.request import IRQS
+from pinner.model.snapshot import Snapshot
+from pinner.planning.context import Context
+from pinner.planning.diff import changes
+from pinner.planning.exclusions import own_cpus
+from pinner.planning.memory_balance import distance
+
+_PASSED_THROUGH = "vfio-"
+"""How the names begin that VFIO gives to the interrupts of a device of a guest."""
+
+
+def with_irqs(plan: Plan, context: Context) -> Plan:
+    """The plan, with the interrupts if its request asks for them. Raises Invalid where the snapshot has none."""
+    if IRQS not in plan.request.remedies:
+        return plan
+    found = context.snapshot.irqs
+    if found is None:
+        raise Invalid("with", IRQS, "a host whose interrupts are known; this snapshot has none, so take a new one")
+    places = _Places.of(context, plan.roles)
+    if found.irqs and not places.housekeeping:
+        why = f"no interrupt is moved: no housekeeping CPU ({plan.roles.housekeeping}) is free of guests"
+        return replace(plan, warnings=(*plan.warnings, why))
+    placed = _placed(found, places, context)
+    return replace(
+        plan,
+        # Interrupts come first: they leave the CPUs before guests get them.
+        changes=(*changes(context, placed), *plan.changes),
+        wanted=(*plan.wanted, *placed),
+        skipped=(*plan.skipped, *_left_out(found, places)),
+        warnings=(*plan.warnings, *_warnings(found, places, context.snapshot)),
+    )
+
+
+def objection(change: StateChange, plan: Plan, context: Context) -> str:
+    """Why an agent does not make this change of an interrupt; empty where it does."""
+    if IRQS not in plan.request.remedies:
+        return "the plan's request does not ask for interrupts"
+    found = context.snapshot.irqs or DeviceIrqs()
+    irq = next((each for each in found.irqs if each.target.key == change.target.key), None)
+    if irq is None or (reason := immovable_reason(irq)):
+        return reason if irq else "the agent's inventory has no such interrupt"
+    after = cpus_of(change.after)
+    if outside := after - (plan.roles.housekeeping & context.allocatable.online):
+        return f"CPUs {outside} are no online housekeeping CPUs of the plan"
+    if theirs := after & guest_cpus(context, plan.roles):
+        return f"CPUs {theirs} are for guests"
+    return ""
+
+
+def immovable_reason(irq: DeviceIrq) -> str:
+    """Why no plan moves the interrupt; empty where a plan may."""
+    if any(name.strip().startswith(_PASSED_THROUGH) for name in irq.name.split(",")):
+        return "its device is passed through to a guest"
+    if irq.managed:
+        return "the kernel alone places it; isolcpus=managed_irq keeps such interrupts off isolated CPUs"
+    if irq.effective and not irq.effective & irq.cpus:
+        return f"the hardware sends it to CPUs {irq.effective}, although its affinity is {irq.cpus}"
+    return ""
+
+
+def guest_cpus(context: Context, roles: Roles) -> CpuSet:
+    """The CPUs that no interrupt of the host may use: those of vCPUs and emulators, isolated and dedicated ones."""
+    allocatable = context.allocatable
+    theirs = union(own_cpus(guest) for guest in context.others)
+    isolated = allocatable.isolated | allocatable.partitioned | allocatable.dedicated
+    return roles.vcpu | roles.emulator | isolated | theirs
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The CPUs for interrupts."""
+
+    snapshot: Snapshot
+    guests: CpuSet
+    """The CPUs that no interrupt may use."""
+    housekeeping: CpuSet
+    """The CPUs that interrupts get."""
+
+    @classmethod
+    def of(cls, context: Context, roles: Roles) -> "_Places":
+        guests = guest_cpus(context, roles)
+        return cls(context.snapshot, guests, (roles.housekeeping & context.allocatable.online) - guests)
+
+    def node(self, irq: DeviceIrq) -> int | None:
+        """The node for an interrupt: the nearest one to its device that has CPUs for interrupts. None: any CPU."""
+        here = self._of_device(irq)
+        if here is None:
+            return None
+        topology = self.snapshot.topology
+        fitting = [node for node, cpus in topology.cpus_by_node.items() if cpus & self.housekeeping]
+        return min(fitting, key=lambda node: (distance(topology.node_by_id, here, node), node), default=None)
+
+    def _of_device(self, irq: DeviceIrq) -> int | None:
+        return next((each.node for each in self.snapshot.topology.devices if each.name == irq.device), None)
+
+    def for_irq(self, irq: DeviceIrq) -> CpuSet:
+        """The CPUs of which the interrupt gets one, if it has to move."""
+        return self._near(irq, self.housekeeping)
+
+    def is_right(self, irq: DeviceIrq) -> bool:
+        """Whether the interrupt stays. The kernel does not use offline CPUs of its affinity."""
+        topology = self.snapshot.topology
+        cpus, right = irq.cpus & topology.online, topology.online - self.guests
+        here = self._of_device(irq)
+        beside = CpuSet() if here is None else right & topology.cpus_by_node.get(here, CpuSet())
+        return bool(cpus) and cpus <= self._near(irq, right) | beside
+
+    def _near(self, irq: DeviceIrq, cpus: CpuSet) -> CpuSet:
+        node = self.node(irq)
+        return cpus if node is None else cpus & self.snapshot.topology.cpus_by_node[node]
+
+    def reason(self, irq: DeviceIrq) -> str:
+        """Why the interrupt moves."""
+        node, here = self.node(irq), self._of_device(irq)
+        to = "to a housekeeping CPU" if node is None else f"to a housekeeping CPU of node {node}"
+        beside = "" if node == here else f", the nearest one to its device on node {here} that has some"
+        if theirs := irq.cpus & self.guests:
+            return f"off the CPUs of guests ({theirs}), {to}{beside}"
+        return f"its CPUs are not on the node of its device: {to}{beside}"
+
+
+def _placed(found: DeviceIrqs, places: _Places, context: Context) -> tuple[Wanted, ...]:
+    """The CPUs of each interrupt that a plan may move, those that stay with their own."""
+    movable = sorted((irq for irq in found.irqs if not immovable_reason(irq)), key=lambda irq: (irq.device, irq.number))
+    staying: dict[TargetKey, Wanted] = {}
+    taken: dict[int, float] = {}
+    for irq in movable:
+        if kept := irq.cpus if places.is_right(irq) else _recorded(irq, places, context):
+            why = "in place: off the CPUs of guests, near its device" if kept == irq.cpus else places.reason(irq)
+            staying[irq.target.key] = _wanted(irq.target, kept, why)
+            _take(taken, (kept & irq.effective) or kept)
+    wanted = []
+    for irq in movable:
+        want = staying.get(irq.target.key)
+        if want is None:
+            least = min(places.for_irq(irq), key=lambda cpu: (taken.get(cpu, 0.0), cpu))
+            want = _wanted(irq.target, CpuSet.of([least]), places.reason(irq))
+            _take(taken, want.cpus)
+        wanted.append(want)
+    return tuple(wanted)
+
+
+def _wanted(target: Target, cpus: CpuSet, reason: str) -> Wanted:
+    return Wanted(target, cpus, reason, cpus)
+
+
+def _recorded(irq: DeviceIrq, places: _Places, context: Context) -> CpuSet:
+    """The recorded CPUs of the interrupt, if they are still right; else none."""
+    recorded = context.places.get(irq.target.key, CpuSet())
+    return recorded if recorded <= places.for_irq(irq) else CpuSet()
+
+
+def _take(taken: dict[int, float], cpus: CpuSet) -> None:
+    """Count an interrupt on its CPUs."""
+    for cpu in cpus:
+        taken[cpu] = taken.get(cpu, 0.0) + 1 / len(cpus)
+
+
+def _left_out(found: DeviceIrqs, places: _Places) -> Iterator[LeftOut]:
+    """The interrupts that would have to move and cannot."""
+    for irq in found.irqs:
+        if (reason := immovable_reason(irq)) and not places.is_right(irq):
+            yield LeftOut(irq.target, reason)
+
+
+def _warnings(found: DeviceIrqs, places: _Places, snapshot: Snapshot) -> Iterator[str]:
+    """Warnings about irqbalance, where it may move interrupts back to the CPUs of guests."""
+    by_default = snapshot.topology.isolated | snapshot.topology.nohz_full
+    for balancer in found.balancers:
+        if balancer.banned is None:
+            yield (
+                f"irqbalance ({balancer.pid}) runs, and its environment cannot be read: it may move the interrupts back"
+            )
+        elif theirs := places.guests - (banned := balancer.banned or by_default):
+            yield (
+                f"irqbalance ({balancer.pid}) runs and may move interrupts back to the CPUs {theirs} of guests; set "
+                f"IRQBALANCE_BANNED_CPULIST={places.guests | banned} in /etc/default/irqbalance and restart it"
+            )

@@ -1,0 +1,235 @@
+"""Interrupts of devices as changes of a plan, on made-up hosts."""
+
+from dataclasses import replace
+
+import pytest
+from support import hosts
+from support.hosts import cpus
+
+from pinner import codec
+from pinner.model.change import StateChange
+from pinner.model.errors import Invalid, Refused
+from pinner.model.interrupts import Balancer, DeviceIrq, DeviceIrqs
+from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Device
+from pinner.planning import admission, planner
+from pinner.planning.placement.drift import drifts
+from pinner.planning.placement.record import record
+from pinner.planning.plan_identity import identified
+from pinner.render import shell
+
+NIC, DISK, FAR = "0000:3b:00.0", "0000:01:00.0", "0000:d8:00.0"
+DEVICES = (Device("pci", NIC, 0), Device("pci", DISK, None), Device("pci", FAR, 1))
+WITH = Request(housekeeping="0-3,16-17", emulator="4,18", remedies=("irqs",))
+
+
+def queues(mask: str, count: int = 4, first: int = 24, device: str = NIC, **more: object) -> tuple[DeviceIrq, ...]:
+    return tuple(DeviceIrq(first + n, f"ens1-rx-{n}", device, cpus(mask), **more) for n in range(count))
+
+
+def host(*irqs: DeviceIrq, balancers: tuple[Balancer, ...] = (), **more: object) -> Snapshot:
+    """Two nodes of 16 CPUs, and a guest on each."""
+    top = hosts.plain(32, 2, devices=DEVICES, **more)
+    guests = [hosts.guest(n, 4, cpus("0-31")) for n in (1, 2)]
+    return hosts.snapshot(top, guests, irqs=DeviceIrqs(irqs, balancers))
+
+
+def plan(snapshot: Snapshot, request: Request = WITH):
+    return planner.plan(snapshot, codec.content_hash(snapshot), request)
+
+
+def moved(made) -> dict[int, str]:
+    changes = [change for change in made.changes if change.target.kind == "irq"]
+    assert all(isinstance(change, StateChange) for change in changes)
+    return {change.target.part: str(change.after) for change in changes}
+
+
+def after(snapshot: Snapshot, made) -> Snapshot:
+    """The host after the plan."""
+    given = {change.target.key: change.after for change in made.changes}
+    irqs = tuple(replace(irq, cpus=given.get(irq.target.key, irq.cpus)) for irq in snapshot.irqs.irqs)
+    return replace(hosts.applied(snapshot, made), irqs=replace(snapshot.irqs, irqs=irqs))
+
+
+def test_interrupts_go_to_the_housekeeping_cpus_of_their_node_queue_by_queue():
+    taken = host(*queues("0-31", 6), *queues("5", 2, 40, FAR))
+    made = plan(taken)
+    assert moved(made) == {24: "0", 25: "1", 26: "2", 27: "3", 28: "0", 29: "1", 40: "16", 41: "17"}
+    assert [str(change.before) for change in made.changes[:2]] == ["0-31", "0-31"]
+    assert "off the CPUs of guests (4-15,18-31), to a housekeeping CPU of node 0" in made.changes[0].reason
+
+
+def test_a_second_plan_changes_nothing():
+    taken = host(*queues("0-31", 6), *queues("5", 2, 40, FAR), *queues("0-31", 3, 50, DISK))
+    made = plan(taken)
+    assert plan(after(taken, made)).changes == ()
+
+
+def test_interrupts_in_a_right_place_stay_and_count_where_they_are():
+    taken = host(*queues("0-1", 1), *queues("2", 2, 30), *queues("9", 2, 40))
+    made = plan(taken)
+    assert moved(made) == {40: "3", 41: "0"}
+    assert {want.target.part for want in made.wanted if want.target.kind == "irq"} == {24, 30, 31, 40, 41}
+
+
+def test_an_interrupt_on_another_node_than_its_device_comes_home():
+    made = plan(host(*queues("1", 1, 24, FAR)))
+    assert moved(made) == {24: "16"}
+    assert made.changes[0].reason == "its CPUs are not on the node of its device: to a housekeeping CPU of node 1"
+
+
+def test_a_node_without_housekeeping_gets_the_nearest_one():
+    made = plan(host(*queues("20", 1, 24, FAR)), replace(WITH, housekeeping="0-3", emulator="4"))
+    assert moved(made) == {24: "0"}
+    assert made.changes[0].reason.endswith("node 0, the nearest one to its device on node 1 that has some")
+
+
+def test_a_device_without_a_node_gets_any_housekeeping_cpu():
+    assert moved(plan(host(*queues("9", 6, 24, DISK)))) == dict(
+        zip(range(24, 30), ["0", "1", "2", "3", "16", "17"], strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("irq", "why"),
+    [
+        (DeviceIrq(24, "nvme0q5", DISK, cpus("9"), cpus("9"), managed=True), "the kernel alone places it"),
+        (DeviceIrq(24, "vfio-msix[0](0000:3b:00.0)", NIC, cpus("9")), "its device is passed through to a guest"),
+        (
+            DeviceIrq(24, "ens1", NIC, cpus("9"), cpus("0")),
+            "the hardware sends it to CPUs 0, although its affinity is 9",
+        ),
+    ],
+)
+def test_an_interrupt_that_cannot_move_is_left_out_with_the_reason(irq, why):
+    made = plan(host(irq))
+    assert moved(made) == {}
+    assert [(left.target, left.why[: len(why)]) for left in made.skipped if left.target.kind == "irq"] == [
+        (irq.target, why)
+    ]
+    # In a right place it is not worth a word.
+    assert not plan(host(replace(irq, cpus=cpus("1")))).skipped
+
+
+def test_no_interrupt_moves_where_guests_have_every_housekeeping_cpu():
+    top = hosts.plain(1)
+    taken = hosts.snapshot(top, [hosts.guest(1, 1, cpus("0"))], irqs=DeviceIrqs(queues("0", 1)))
+    made = plan(taken, Request(remedies=("irqs",)))
+    assert moved(made) == {}
+    assert any("no interrupt is moved" in warning for warning in made.warnings)
+
+
+def test_the_commands_set_and_restore_the_affinity():
+    text = shell.render(plan(host(*queues("9", 1))))
+    assert "\necho 0 > /proc/irq/24/smp_affinity_list\n" in text
+    assert "\n# echo 9 > /proc/irq/24/smp_affinity_list\n" in text
+    assert "# irq 24 ens1-rx-0 (0000:3b:00.0): 9 -> 0: off the CPUs of guests" in text
+
+
+def test_irqbalance_is_named_where_it_may_undo_the_plan():
+    def about(balancer):
+        return [each for each in plan(host(balancers=(balancer,))).warnings if "irqbalance" in each]
+
+    assert about(Balancer(7, "", cpus("4-15,18-31"))) == []
+    assert about(Balancer(7, "", cpus(""))) == [
+        "irqbalance (7) runs and may move interrupts back to the CPUs 4-15,18-31 of guests; set "
+        "IRQBALANCE_BANNED_CPULIST=4-15,18-31 in /etc/default/irqbalance and restart it"
+    ]
+    assert "its environment cannot be read" in about(Balancer(7, "", None))[0]
+
+
+def test_a_snapshot_without_interrupts_is_a_clear_error():
+    old = replace(host(), irqs=None)
+    with pytest.raises(Invalid, match=r"with: 'irqs' is not valid.*this snapshot has none, so take a new one"):
+        plan(old)
+    assert plan(old, replace(WITH, remedies=())).changes
+
+
+def test_an_unknown_remedy_is_refused():
+    with pytest.raises(Invalid, match="with: 'rings' is not valid: some of: irqs"):
+        Request(remedies=("rings",))
+
+
+def test_plans_and_snapshots_without_interrupts_are_what_they_were():
+    taken = replace(host(), irqs=None)
+    assert b"irqs" not in codec.dump(taken)
+    assert codec.load(Snapshot, codec.dump(taken)) == taken
+    request = Request()
+    assert set(codec.plain(request)) == {name for name in Request.__dataclass_fields__ if name != "remedies"}
+    assert b'"with"' not in codec.dump(plan(taken, request))
+    asked = codec.load(Request, codec.dump(WITH))
+    assert asked == WITH
+    assert codec.plain(WITH)["with"] == ["irqs"]
+
+
+def test_interrupts_without_the_request_change_nothing_in_a_plan():
+    request = replace(WITH, remedies=())
+    one, other = host(*queues("9")), host()
+    assert planner.plan(one, "s", request) == planner.plan(other, "s", request)
+
+
+def test_an_interrupt_returns_to_its_recorded_cpu_with_a_drift():
+    taken = host(*queues("0-31", 4))
+    made = plan(taken)
+    placed = after(taken, made)
+    placement = record(made, taken, None)
+    astray = replace(placed.irqs.irqs[2], cpus=cpus("9"))
+    seen = replace(placed, irqs=DeviceIrqs((*placed.irqs.irqs[:2], astray, placed.irqs.irqs[3])))
+    again = planner.plan_from_placement(seen, "s2", WITH, placement)
+    assert moved(again) == {26: "2"}
+    (drift,) = drifts(again, placement, seen)
+    assert (drift.target, str(drift.expected), drift.cause) == (astray.target, "2", "unknown")
+    assert tuple(map(str, drift.states)) == ("9", "2")
+    # Another housekeeping CPU is as good: no drift.
+    seen = replace(placed, irqs=DeviceIrqs((*placed.irqs.irqs[:2], replace(astray, cpus=cpus("3")))))
+    assert moved(planner.plan_from_placement(seen, "s2", WITH, placement)) == {}
+
+
+def permitted(made, snapshot):
+    known, ended = identified(made, snapshot)
+    admission.require_permitted(known, snapshot, admission.Past(), migrate_memory=False)
+    return ended
+
+
+def test_the_agent_admits_the_planners_changes():
+    taken = host(*queues("0-31", 6), *queues("5", 2, 40, FAR))
+    assert permitted(plan(taken), taken) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda made: replace(made, request=replace(made.request, remedies=())), "does not ask for interrupts"),
+        (
+            lambda made: replace(made, changes=(replace(made.changes[0], after=cpus("9")),)),
+            "are no online housekeeping",
+        ),
+        (lambda made: replace(made, changes=(replace(made.changes[0], after=cpus("")),)), "has no CPU"),
+    ],
+)
+def test_the_agent_refuses_a_change_against_its_rules(change, why):
+    taken = host(*queues("0-31", 1))
+    with pytest.raises(Refused, match=why):
+        permitted(change(plan(taken)), taken)
+
+
+def test_the_agent_refuses_cpus_of_guests_that_a_plan_calls_housekeeping():
+    taken = host(*queues("0-31", 1))
+    isolated = replace(taken, dedicated=cpus("0"))
+    with pytest.raises(Refused, match="CPUs 0 are for guests"):
+        permitted(plan(taken), isolated)
+
+
+def test_the_agent_refuses_an_interrupt_that_became_a_guests():
+    taken = host(*queues("0-31", 1))
+    made = plan(taken)
+    with pytest.raises(Refused, match="the kernel alone places it"):
+        permitted(made, host(replace(taken.irqs.irqs[0], managed=True)))
+
+
+def test_an_interrupt_that_has_ended_before_the_apply_is_no_refusal():
+    taken = host(*queues("0-31", 2))
+    renamed = replace(taken.irqs.irqs[1], name="other")
+    ended = permitted(plan(taken), host(taken.irqs.irqs[0], renamed))
+    assert {target.part for target in ended} == {25}
