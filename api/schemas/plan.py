@@ -4,12 +4,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from pinner.api.field_types import BusyThreshold, CpuList, Name, Names, Seconds, Whole
+from pinner.api.field_types import MAX_NAMES, BusyThreshold, CpuList, Name, Names, Seconds, Whole
 from pinner.api.schemas.base import Input
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.objective import MOST_WEIGHT
 from pinner.model.policy import Mode, Policy
-from pinner.model.request import MAX_BUDGET, MAX_MOVES, Isolating, Request, Smt
+from pinner.model.request import MAX_BUDGET, MAX_MOVES, Isolating, Remedy, Request, Smt
 
 _DEFAULT = Request()
 
@@ -110,6 +110,15 @@ class PlanParameters(Input):
             "for them or to improve the objective."
         ),
     ] = _DEFAULT.moves
+    remedies: Annotated[
+        tuple[Remedy, ...],
+        Field(
+            alias="with",
+            max_length=MAX_NAMES,
+            description="What the plan changes besides the CPUs of threads. irqs: the CPUs of interrupts. Those of "
+            "devices leave the CPUs of guests, for the housekeeping CPUs of their device's NUMA node.",
+        ),
+    ] = _DEFAULT.remedies
 
     def request(self) -> Request:
         """The request for the planner. Raises Invalid."""

@@ -2,7 +2,7 @@
 
 from argparse import BooleanOptionalAction, Namespace
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from pinner.cli.context import Context, pick_host
 from pinner.cli.parser import Options, Parser
@@ -10,7 +10,7 @@ from pinner.cli.snapshot_file import read_snapshot
 from pinner.cli.values import cores, limit, moves, path, percent, search_nodes, seconds, weight
 from pinner.model.page import DEFAULT_LIMIT
 from pinner.model.plan import Plan
-from pinner.model.request import Request
+from pinner.model.request import Remedy, Request
 from pinner.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ OBSERVE_SECONDS = 1.0
 """Seconds between the two samples of a command that makes no plan; a plan uses the configured span."""
 
 REQUEST = tuple(field.name for field in fields(Request))
-_LISTS = ("guests", "processes", "excluded_guests", "excluded_processes")
+_LISTS = ("guests", "processes", "excluded_guests", "excluded_processes", "remedies")
 
 
 def host_option(parser: Parser) -> None:
@@ -91,6 +91,14 @@ def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool =
     _exclusion_options(group)
     _cpu_options(group)
     _placement_options(group)
+    group.add_argument(
+        "--with",
+        choices=get_args(Remedy),
+        action="append",
+        dest="remedies",
+        help="what the plan changes besides the CPUs of threads; irqs = the CPUs of interrupts: those of devices leave "
+        "the CPUs of guests, for the housekeeping CPUs of their device's NUMA node; may be repeated (default: nothing)",
+    )
     if not for_policy:
         group.add_argument(
             "--rebalance",

@@ -67,6 +67,7 @@ def _register_create(verbs: Commands) -> None:
             "pinner plan",
             "pinner plan --strategy numa-local --guest web1 --guest web2",
             "pinner plan --housekeeping 0-3 --emulator 4-7 --busy-threshold 5",
+            "pinner plan --with irqs",
             "pinner plan --format shell",
             "pinner plan --snapshot host.json --strategy isolated --smt isolate",
             "pinner plan --strategy numa-local --explain web1",
@@ -95,8 +96,8 @@ def _format_option(parser: Parser) -> None:
         "--format",
         choices=FORMATS,
         default="table",
-        help="output format: table = tables for a terminal (default), json = the same as --json, shell = the virsh and "
-        "taskset commands that make the same changes, text = plain text",
+        help="output format: table = tables for a terminal (default), json = the same as --json, shell = the "
+        "commands (virsh, taskset, echo) that make the same changes, text = plain text",
     )
 
 

@@ -64,9 +64,16 @@ class Request:
     """How many guests that have a place may move in one plan, to make room for new guests or to seat them better."""
     solver_budget: int = 1000
     """For ``optimal``: the work that the solver may do, in nodes of its search tree."""
-    remedies: tuple[Remedy, ...] = field(default=(), metadata={"alias": "with", "exclude_if": lambda names: not names})
-    """What the plan changes besides the CPUs of threads. JSON calls it ``with``, and omits it where it is empty, so
-    that a request without it keeps its hash."""
+    remedies: tuple[Remedy, ...] = field(
+        default=(),
+        metadata={
+            "alias": "with",
+            "exclude_if": lambda names: not names,
+            "description": "What the plan changes besides the CPUs of threads; left out where it changes nothing else.",
+        },
+    )
+    """What the plan changes besides the CPUs of threads. JSON calls the field ``with``, and leaves it out where it is
+    empty: a request without it keeps its hash."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.busy_threshold) and self.busy_threshold >= 0):

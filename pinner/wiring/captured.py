@@ -4,6 +4,7 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -41,7 +42,8 @@ def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
     name, guests = root.resolve().name, captured_guests(root)
 
     def take(seconds: float) -> Snapshot:
-        return configured_values(root, name, guests, sample_seconds=seconds, now=now)
+        taken = configured_values(root, name, guests, sample_seconds=seconds, now=now)
+        return taken if taken.irqs else replace(taken, irqs=captured.captured_irqs(root))
 
     return CapturedAgent(take, lambda snapshot: captured.captured_reading(root, snapshot))
 

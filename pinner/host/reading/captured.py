@@ -8,7 +8,7 @@ from pathlib import Path
 from pinner import codec
 from pinner.host.reading.sampler import take_reading
 from pinner.model.errors import Invalid
-from pinner.model.interrupts import Balancer
+from pinner.model.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.reading import HostReading, HostSample, Nic, SavedSamples
 from pinner.model.snapshot import Snapshot
 
@@ -40,6 +40,21 @@ def captured_reading(root: Path, snapshot: Snapshot) -> HostReading:
     if saved is None:
         return take_reading(root, snapshot, 0.0)
     return HostReading(snapshot, saved.samples[-2:], saved.seconds)
+
+
+def captured_irqs(root: Path) -> DeviceIrqs | None:
+    """The interrupts of a captured machine, from its last sample; None where it was captured without samples. Raises
+    Invalid."""
+    saved = samples(root)
+    if saved is None or not saved.samples:
+        return None
+    last = saved.samples[-1]
+    found = (
+        DeviceIrq(irq.number, irq.name, irq.device, irq.cpus, irq.effective, irq.managed)
+        for irq in last.irqs
+        if irq.device and irq.name
+    )
+    return DeviceIrqs(tuple(found), last.balancers)
 
 
 def scrubbed(saved: SavedSamples) -> SavedSamples:

@@ -115,6 +115,18 @@ def test_a_plan_accepts_every_field_of_a_request(client):
     assert read(Page[PlanSummary], client.get("/v1/plans?host=other")).items == ()
 
 
+def test_a_plan_request_says_with_what(client):
+    refused = client.post("/v1/hosts/h1/plans", json={"with": ["rings"]})
+    assert (refused.status_code, refused.json["error"]["details"]["field"]) == (400, "with.0")
+    assert client.post("/v1/hosts/h1/plans", json={"remedies": ["irqs"]}).status_code == 400
+    assert "with" not in client.post("/v1/hosts/h1/plans", json={"with": []}).json["request"]
+    made = client.post("/v1/hosts/h1/plans", json={"with": ["irqs", "irqs"]})
+    assert made.json["request"]["with"] == ["irqs"]
+    policy = client.put("/v1/hosts/h1/policy", json={"request": {"with": ["irqs"]}})
+    assert policy.json["request"]["with"] == ["irqs"]
+    assert client.get("/v1/hosts/h1/policy").json == policy.json
+
+
 @pytest.mark.parametrize("form", ["text", "shell"])
 def test_a_plan_as_text_has_no_terminal_escape(client, form):
     plan = client.post("/v1/hosts/h1/plans").json["id"]

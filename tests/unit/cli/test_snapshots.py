@@ -9,6 +9,7 @@ from support.hosts import interleaved, process, snapshot
 
 from pinner import codec
 from pinner.cli import snapshot_file
+from pinner.model.interrupts import DeviceIrq, DeviceIrqs
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
 
@@ -120,3 +121,20 @@ def test_a_file_without_an_end_is_refused(without_service, cli, monkeypatch):
     result = cli("plan", "--snapshot", "/dev/zero")
     assert result.status == 2
     assert "--snapshot: '/dev/zero' is not valid: a file of at most 1000 bytes" in result.err
+
+
+def test_a_plan_with_interrupts_needs_a_snapshot_that_has_them(without_service, cli, saved):
+    result = cli("plan", "--snapshot", saved, "--with", "irqs")
+    assert result.status == 2
+    assert "this snapshot has none, so take a new one" in result.err
+    taken = codec.load(Snapshot, saved.read_bytes())
+    irqs = DeviceIrqs((DeviceIrq(24, "ens1-rx-0", "0000:3b:00.0", taken.topology.online),))
+    saved.write_bytes(codec.dump(replace(taken, irqs=irqs)))
+    plan = codec.load(Plan, cli("plan", "--snapshot", saved, "--with", "irqs", "--json").out)
+    assert plan.request.remedies == ("irqs",)
+    assert [change.target.part for change in plan.changes if change.target.kind == "irq"] == [24]
+    drawn = cli("plan", "--snapshot", saved, "--with", "irqs").out
+    assert "irq 24" in drawn
+    assert "ens1-rx-0 (0000:3b:00.0)" in drawn
+    text = cli("plan", "--snapshot", saved, "--with", "irqs", "--format", "text").out
+    assert "irq 24 ens1-rx-0 (0000:3b:00.0): 0-31 -> 0 (a setting of the kernel; off the CPUs of guests" in text

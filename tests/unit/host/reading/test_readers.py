@@ -16,7 +16,8 @@ from pinner.host.reading.sampler import read_sample, take_reading
 from pinner.host.reading.settings import read_balancers, read_settings, read_storage, read_weights
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
-from pinner.model.reading import Bridge, HostSample, RxQueue, SavedSamples, SoftnetCpu, ThreadTimes, UdpSocket
+from pinner.model.interrupts import Balancer, DeviceIrq
+from pinner.model.reading import Bridge, HostSample, Irq, RxQueue, SavedSamples, SoftnetCpu, ThreadTimes, UdpSocket
 
 INTERRUPTS = """\
             CPU0       CPU2       CPU5
@@ -246,3 +247,15 @@ def test_this_machine_can_be_sampled_twice():
     assert slept == [0.2]
     assert reading.before is not None
     assert reading.seconds > 0
+
+
+def test_a_capture_has_the_interrupts_of_its_last_sample(tmp_path):
+    assert captured.captured_irqs(tmp_path) is None
+    irq = Irq(24, "ens1-rx-0", "0000:3b:00.0", cpus("0-7"), cpus("3"), {3: 5}, managed=True)
+    timer = Irq(0, "timer", "", cpus("0-7"), cpus(""), {})
+    sample = HostSample(irqs=(timer, irq), balancers=(Balancer(812, "", cpus("4-7")),))
+    saved = SavedSamples((HostSample(), sample), 2.0)
+    (tmp_path / captured.FILE).write_bytes(captured.as_file(saved)[captured.FILE])
+    found = captured.captured_irqs(tmp_path)
+    assert found.irqs == (DeviceIrq(24, "ens1-rx-0", "0000:3b:00.0", cpus("0-7"), cpus("3"), managed=True),)
+    assert [balancer.pid for balancer in found.balancers] == [812]
