@@ -53,6 +53,13 @@ def with_cause(drift: Drift, evidence: Evidence) -> Drift:
     return replace(drift, cause=cause, detail=detail)
 
 
+def with_cause_of_irq(drift: Drift, running: frozenset[str]) -> Drift:
+    """The drift of an interrupt with its likely cause; ``running`` as in Evidence."""
+    if IRQBALANCE in running:
+        return replace(drift, cause="balancer", detail="irqbalance runs on this host and moves interrupts")
+    return replace(drift, detail="another program or its driver set the interrupt's affinity")
+
+
 def _causes(drift: Drift, evidence: Evidence) -> Iterator[tuple[Cause, str]]:
     """The possible causes, the most likely first: a cpuset that confines the thread with any mask, a pin set through
     libvirt, a cpuset written without libvirt, systemd's CPUAffinity=, and services that move threads."""

@@ -29,10 +29,12 @@ def explain(root: Path, drifts: tuple[Drift, ...], pin_of: Callable[[Target], Cp
         names = [name for cpuset in found if (name := cpuset.path.rpartition("/")[2]).endswith(cpusets.UNITS)]
         return Evidence(found, _pin(drift.target, pin_of), {name: unit(name) for name in names}, running())
 
-    return tuple(
-        causes.with_cause(drift, evidence_of(drift)) if drift.cause == "unknown" and drift.actual else drift
-        for drift in drifts
-    )
+    def explained(drift: Drift) -> Drift:
+        if drift.cause == "unknown" and drift.target.kind == "irq":
+            return causes.with_cause_of_irq(drift, running())
+        return causes.with_cause(drift, evidence_of(drift)) if drift.cause == "unknown" and drift.actual else drift
+
+    return tuple(map(explained, drifts))
 
 
 def _cpusets_of(root: Path, tid: int) -> tuple[Cpuset, ...]:

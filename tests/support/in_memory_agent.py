@@ -22,6 +22,7 @@ from pinner.agent.trail import AgentTrail
 from pinner.apply.first_masks import whole_undo
 from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
 from pinner.model.blame import Blame
+from pinner.model.change import StateChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Cause, Drift
 from pinner.model.errors import NotFound, PinnerError, RunConflict
@@ -46,6 +47,8 @@ class InMemoryAgent:
         self.taken = snapshot
         self.now = now
         self.masks: dict[int, CpuSet] = {}
+        self.irqs: dict[int, CpuSet] = {}
+        """The affinity of interrupts that a run or another program moved, by number."""
         self.refusal: PinnerError | None = None
         self.failing: dict[str, str] = {}
         """By the owner of a target: why its changes fail. The run places the others."""
@@ -66,6 +69,9 @@ class InMemoryAgent:
     def snapshot(self, sample_seconds: float) -> Snapshot:
         self.samples.append(sample_seconds)
         now = masked(replace(self.taken, sample_seconds=sample_seconds), self.masks)
+        if now.irqs is not None:
+            moved = (replace(irq, cpus=self.irqs.get(irq.number, irq.cpus)) for irq in now.irqs.irqs)
+            now = replace(now, irqs=replace(now.irqs, irqs=tuple(moved)))
         if sample_seconds or not self.needs_sample:
             return now
         return replace(now, processes=tuple(replace(each, load=0.0) for each in now.processes))
@@ -104,7 +110,10 @@ class InMemoryAgent:
             if why := self.failing.get(entry.change.target.owner):
                 self._note(replace(entry, state="failed", error=why, at=self.now()), len(intents), progress)
                 continue
-            self.masks |= {mask.tid: entry.change.after for mask in entry.change.before}
+            if isinstance(entry.change, StateChange):
+                self.irqs[entry.change.target.part] = entry.change.after
+            else:
+                self.masks |= {mask.tid: entry.change.after for mask in entry.change.before}
             self._note(replace(entry, state="done", at=self.now()), len(intents), progress)
         failed = {entry.change.target.owner for entry in intents} & self.failing.keys()
         if not failed:
@@ -134,7 +143,10 @@ class InMemoryAgent:
             progress(entry, len(entries))
         for entry in reversed(entries):
             self._wait_for_gate(entry)
-            self.masks |= {mask.tid: mask.cpus for mask in entry.change.before}
+            if isinstance(entry.change, StateChange):
+                self.irqs[entry.change.target.part] = entry.change.before
+            else:
+                self.masks |= {mask.tid: mask.cpus for mask in entry.change.before}
             self._note(replace(entry, state="undone", at=self.now()), len(entries), progress)
         return self._end(run, "rolled_back")
 

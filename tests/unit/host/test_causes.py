@@ -1,10 +1,13 @@
+from dataclasses import replace
+
 import pytest
 from support.values import cpus
 
 from pinner.host.causes import Cpuset, Evidence, Unit, with_cause
-from pinner.host.evidence import parse_unit
+from pinner.host.evidence import explain, parse_unit
 from pinner.model.change import Target, ThreadMask
 from pinner.model.drift import Drift
+from pinner.model.interrupts import DeviceIrq
 
 SLICE = Cpuset("machine.slice", cpus("0-3"))
 SCOPE = Cpuset("machine.slice/g1.scope", cpus(""))
@@ -89,6 +92,23 @@ def test_a_known_cause_is_unchanged():
     evidence = Evidence((SLICE,))
     for known in (drift("0-3", cause="restarted"), Drift(Target("workqueue", "", None, "w"), cpus("0"), (), "unknown")):
         assert with_cause(known, evidence) == known
+
+
+@pytest.mark.parametrize(
+    ("running", "cause", "detail"),
+    [
+        ("irqbalance", "balancer", "irqbalance runs on this host and moves interrupts"),
+        ("tuned", "unknown", "another program or its driver set the interrupt's affinity"),
+    ],
+)
+def test_irqbalance_is_the_likely_cause_where_it_runs(tmp_path, running, cause, detail):
+    (tmp_path / "proc/812").mkdir(parents=True)
+    (tmp_path / "proc/812/comm").write_text(f"{running}\n")
+    target = DeviceIrq(24, "ens1-rx-0", "0000:3b:00.0", cpus("9")).target
+    moved = Drift(target, cpus("0"), (), "unknown", states=(cpus("9"), cpus("0")))
+    arrived = replace(moved, cause="arrived")
+    found = explain(tmp_path, (moved, arrived), lambda _: None)
+    assert [(each.cause, each.detail) for each in found] == [(cause, detail), ("arrived", "")]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,82 @@
+"""A policy with interrupts: placed, kept, and restored."""
+
+import uuid
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from support.hosts import cpus, guest, plain, process, snapshot
+from support.in_memory_agent import InMemoryAgent
+
+from pinner.model.audit import Caller
+from pinner.model.interrupts import DeviceIrq, DeviceIrqs
+from pinner.model.policy import Policy
+from pinner.model.request import Request
+from pinner.model.topology import Device
+from pinner.service.compose import compose
+
+ANN = Caller("ann", "10.0.0.1", "req-1")
+HOST, NIC = "compute1", "0000:3b:00.0"
+WITH = Request(remedies=("irqs",))
+IRQS = DeviceIrqs(tuple(DeviceIrq(24 + n, f"ens1-rx-{n}", NIC, cpus("0-15")) for n in range(3)))
+
+
+@pytest.fixture
+def agent(tmp_path, clock):
+    """Housekeeping 0-1, emulators 2-3, vCPUs 4-15."""
+    top = plain(16, devices=(Device("pci", NIC, 0),))
+    taken = snapshot(top, [guest(1, 2, cpus("0-15"))], [process(500, 50.0, "0-15", name="daemon")], irqs=IRQS)
+    made = InMemoryAgent(tmp_path / "agent", taken, clock)
+    made.needs_sample = True
+    yield made
+    made.journal.close()
+
+
+@pytest.fixture
+def parts(store, agent, clock):
+    with closing(compose({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0)) as made:
+        yield made
+
+
+def affinities(agent):
+    return [str(irq.cpus) for irq in agent.snapshot(0).irqs.irqs]
+
+
+def test_a_policy_keeps_interrupts(service, reconciler, agent):
+    service.set_policy(HOST, Policy(WITH, "enforce"), ANN)
+    assert reconciler.reconcile(HOST, "policy").drifts == ()
+    assert affinities(agent) == ["0", "1", "0"]
+    agent.irqs[25] = cpus("9")
+    (drift,) = service.drift(HOST).drifts
+    assert (str(drift.target), str(drift.expected), tuple(map(str, drift.states))) == (
+        f"irq 25 ens1-rx-1 ({NIC})",
+        "1",
+        ("9", "1"),
+    )
+    assert reconciler.reconcile(HOST, "resync").drifts == ()
+    assert affinities(agent) == ["0", "1", "0"]
+    service.delete_policy(HOST, ANN)
+    back = service.rollback_all(HOST, ANN)
+    assert list(service.follow(back.id))[-1].run.state == "rolled_back"
+    assert affinities(agent) == ["0-15"] * 3
+
+
+def test_an_interrupt_in_backoff_does_not_hinder_other_targets(service, reconciler, agent):
+    service.set_policy(HOST, Policy(WITH, "enforce"), ANN)
+    reconciler.reconcile(HOST, "policy")
+    agent.failing[f"{NIC} ens1-rx-1"] = "the kernel refuses CPUs 1: Input/output error"
+    agent.irqs[25] = cpus("9")
+    reconciler.reconcile(HOST, "resync")
+    agent.irqs[24] = cpus("9")
+    agent.masks[500] = cpus("9")
+    left = reconciler.reconcile(HOST, "resync").drifts
+    assert [(drift.target.part, drift.cause) for drift in left] == [(25, "failed")]
+    assert affinities(agent) == ["0", "9", "0"]
+    assert str(agent.masks[500]) == "0-1"
+
+
+def test_an_old_agents_snapshot_is_a_clear_error_of_the_policy(service, reconciler, agent):
+    service.set_policy(HOST, Policy(WITH, "enforce"), ANN)
+    reconciler.reconcile(HOST, "policy")
+    agent.taken = replace(agent.taken, irqs=None)
+    assert "this snapshot has none, so take a new one" in reconciler.reconcile(HOST, "resync").error
