@@ -1,6 +1,5 @@
 """Interrupts: on CPUs of guests, away from their devices, or moved by irqbalance. Pure."""
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 from shlex import quote
@@ -17,13 +16,12 @@ from pinner.checks.common import (
 )
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
+from pinner.model.interrupts import is_managed
 from pinner.model.reading import HostReading, Irq
 from pinner.model.snapshot import Snapshot
 
 BUSY_RATE = 1000.0
 """Interrupts a second on a guest's CPU above which a finding is critical: each costs the vCPU an exit."""
-_NVME_QUEUE = re.compile(r"nvme\d+q[1-9]\d*", re.ASCII)
-"""Queue 0 takes commands of administration, and its interrupt can be moved."""
 AFFINITY = "Linux: Documentation/core-api/irq/irq-affinity.rst"
 SCALING = "Linux: Documentation/networking/scaling.rst"
 IRQBALANCE = "irqbalance(1): IRQBALANCE_BANNED_CPULIST"
@@ -39,8 +37,7 @@ def _devices(reading: HostReading) -> Iterator[tuple[str, list[Irq]]]:
 
 
 def _is_managed(irq: Irq) -> bool:
-    """Whether the kernel alone places the interrupt. Without debugfs it is known for the queues of NVMe disks only."""
-    return bool(_NVME_QUEUE.fullmatch(irq.name)) if irq.managed is None else irq.managed
+    return is_managed(irq.name, irq.managed)
 
 
 def _label(reading: HostReading, device: str) -> Subject:

@@ -1,10 +1,15 @@
 """The interrupts of a host's devices: which CPUs take them, and what these CPUs are for."""
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
+
+_MANAGED = re.compile(r"nvme\d+q[1-9]\d*|virtio\d+-req\.\d+", re.ASCII)
+"""The names of the queues of NVMe and virtio disks. The kernel alone places their interrupts. Queue 0 of an NVMe disk
+takes commands of administration, and its interrupt can be moved."""
 
 CpuRole = Literal["isolated", "vcpu", "emulator", "housekeeping"]
 """What a CPU is for: isolated: outside the kernel's load balancing, or dedicated by Nova; vcpu and emulator: placed
@@ -67,6 +72,12 @@ class HostInterrupts:
     """The name of the host."""
     devices: tuple[DeviceInterrupts, ...]
     """The devices that have interrupts, by node and address."""
+
+
+def is_managed(name: str, told: bool | None) -> bool:
+    """Whether the kernel alone places the interrupt of this name. ``told`` is what the kernel tells; where it does not
+    tell (None), the answer is known only for the queues of some disks."""
+    return bool(_MANAGED.fullmatch(name)) if told is None else told
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pinner.model.change import StateChange, Target, TargetKey, cpus_of
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid
-from pinner.model.interrupts import DeviceIrq, DeviceIrqs
+from pinner.model.interrupts import DeviceIrq, DeviceIrqs, is_managed
 from pinner.model.plan import LeftOut, Plan, Roles, Wanted
 from pinner.model.request import IRQS
 from pinner.model.snapshot import Snapshot
@@ -66,7 +66,7 @@ def immovable_reason(irq: DeviceIrq) -> str:
     """Why no plan moves the interrupt; empty where a plan may."""
     if any(name.strip().startswith(_PASSED_THROUGH) for name in irq.name.split(",")):
         return "its device is passed through to a guest"
-    if irq.managed:
+    if is_managed(irq.name, irq.managed):
         return "the kernel alone places it; isolcpus=managed_irq keeps such interrupts off isolated CPUs"
     if irq.effective and not irq.effective & irq.cpus:
         return f"the hardware sends it to CPUs {irq.effective}, although its affinity is {irq.cpus}"

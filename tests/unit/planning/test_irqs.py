@@ -95,6 +95,8 @@ def test_a_device_without_a_node_gets_any_housekeeping_cpu():
     ("irq", "why"),
     [
         (DeviceIrq(24, "nvme0q5", DISK, cpus("9"), cpus("9"), managed=True), "the kernel alone places it"),
+        (DeviceIrq(24, "nvme0q5", DISK, cpus("9")), "the kernel alone places it"),
+        (DeviceIrq(24, "virtio1-req.0", DISK, cpus("9")), "the kernel alone places it"),
         (DeviceIrq(24, "vfio-msix[0](0000:3b:00.0)", NIC, cpus("9")), "its device is passed through to a guest"),
         (
             DeviceIrq(24, "ens1", NIC, cpus("9"), cpus("0")),
