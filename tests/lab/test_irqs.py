@@ -1,0 +1,80 @@
+"""Interrupts of virtio cards and disks on a lab host: placed, put back after a drift, and restored exactly."""
+
+import json
+
+import pytest
+from support.lab import CALLER, apply, guests, name, plan, rollback, server
+
+from pinner.model.cpuset import CpuSet
+
+_AFFINITIES = """\
+import glob, json
+found = {}
+for path in glob.glob("/proc/irq/*/smp_affinity_list"):
+    number = path.split("/")[3]
+    actions = open(f"/sys/kernel/irq/{number}/actions").read().strip()
+    if actions:
+        found[number] = [actions, open(path).read().strip()]
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def two_socket(lab_host):
+    host = lab_host("two-socket")
+    with guests(host):
+        yield host
+
+
+def affinities(host):
+    """The driver's name and the CPUs of each interrupt, from the kernel."""
+    return json.loads(host.run("python3 -", stdin=_AFFINITIES).out)
+
+
+def irqs(made):
+    return [change for change in made.changes if change.target.kind == "irq"]
+
+
+def test_interrupts_are_placed_kept_in_drift_and_restored(two_socket):
+    before = affinities(two_socket)
+    made = plan(two_socket, remedies=("irqs",))
+    moved = irqs(made)
+    assert any("virtio" in change.target.name for change in moved), (before, made.skipped)
+    run, state = apply(two_socket, made)
+    assert state == "applied"
+    after = affinities(two_socket)
+    for change in moved:
+        assert after[str(change.target.part)][1] == str(change.after)
+        assert change.after <= made.roles.housekeeping
+    untouched = before.keys() - {str(change.target.part) for change in moved}
+    assert {number: after[number] for number in untouched} == {number: before[number] for number in untouched}
+    assert irqs(plan(two_socket, remedies=("irqs",))) == []
+
+    first = moved[0].target
+    astray = min(made.roles.vcpu)
+    two_socket.run(f"echo {astray} > /proc/irq/{first.part}/smp_affinity_list")
+    drifts = {drift.target.key: drift for drift in server(two_socket).drift(name(two_socket)).drifts}
+    assert drifts[first.key].states == (CpuSet.of([astray]), moved[0].after)
+    two_socket.run(f"echo {moved[0].after} > /proc/irq/{first.part}/smp_affinity_list")
+
+    assert rollback(two_socket, run) == "rolled_back"
+    assert affinities(two_socket) == before
+
+
+def test_managed_interrupts_of_virtio_disks_are_left_out_or_refused_in_the_kernels_words(two_socket):
+    made = plan(two_socket, remedies=("irqs",))
+    run, state = apply(two_socket, made)
+    entries = {entry.change.target.key: entry for entry in server(two_socket).entries(run)}
+    refused = [entry for entry in entries.values() if entry.state == "failed"]
+    assert state.startswith("applied_partly" if refused else "applied")
+    assert all("the kernel refuses CPUs" in entry.error for entry in refused)
+    assert rollback(two_socket, run) == "rolled_back"
+
+
+def test_a_rollback_of_all_runs_restores_the_first_affinities(two_socket):
+    before = affinities(two_socket)
+    for request in ({"remedies": ("irqs",)}, {"remedies": ("irqs",), "housekeeping": "0-1", "emulator": "2"}):
+        assert apply(two_socket, plan(two_socket, **request))[1].startswith("applied")
+    back = server(two_socket).rollback_all(name(two_socket), CALLER)
+    assert list(server(two_socket).follow(back.id))[-1].run.state == "rolled_back"
+    assert affinities(two_socket) == before
