@@ -116,7 +116,8 @@ class PlanParameters(Input):
             alias="with",
             max_length=MAX_NAMES,
             description="What the plan changes besides the CPUs of threads. irqs: the CPUs of interrupts. Those of "
-            "devices leave the CPUs of guests, for the housekeeping CPUs of their device's NUMA node.",
+            "devices leave the CPUs of guests, for the housekeeping CPUs of their device's NUMA node. rps: the CPUs of "
+            "receive packet steering, without those of guests.",
         ),
     ] = _DEFAULT.remedies
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pinner.apply import steps
 from pinner.apply.ports import Host, Part
 from pinner.model.bounds import Bounds
-from pinner.model.change import PINNED, PlannedChange, Target
+from pinner.model.change import ALONE, PINNED, PlannedChange, Target
 from pinner.model.errors import Blocked, Gone, Invalid, StalePlan
 from pinner.model.nova import require_clear
 from pinner.model.plan import Plan
@@ -34,9 +34,8 @@ def check(plan: Plan, host: Host, *, persist: bool) -> tuple[PlannedChange, ...]
         try:
             found = steps.inspect(change, host)
         except Gone as error:
-            # A process or interrupt that has ended needs no CPUs. A guest that has ended frees CPUs that the plan does
-            # not use.
-            gone += [str(error)] if change.target.kind not in ("process", "irq") else []
+            # A guest that has ended frees CPUs that the plan does not use.
+            gone += [str(error)] if change.target.kind not in ALONE else []
             continue
         alive = True
         pending = pending or not found.is_made

@@ -97,7 +97,8 @@ def request_options(parser: Parser, *, strategy: bool = True, for_policy: bool =
         action="append",
         dest="remedies",
         help="what the plan changes besides the CPUs of threads; irqs = the CPUs of interrupts: those of devices leave "
-        "the CPUs of guests, for the housekeeping CPUs of their device's NUMA node; may be repeated (default: nothing)",
+        "the CPUs of guests, for the housekeeping CPUs of their device's NUMA node; rps = the CPUs that process "
+        "received packets: the CPUs of guests are taken out; may be repeated (default: nothing)",
     )
     if not for_policy:
         group.add_argument(

@@ -30,6 +30,8 @@ def part(targets: Iterable[Target]) -> str:
             return f"vhost thread {numbers}"
         case "vcpu":
             return f"vCPU {numbers}"
+        case "rps":
+            return f"rps rx-{numbers}"
         case "iothread" | "irq":
             return f"{first.kind} {numbers}"
 

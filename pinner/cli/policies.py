@@ -13,6 +13,7 @@ from pinner.cli.output import cells, cpu_cell, facts, moment, print_json, table
 from pinner.cli.parser import CHANGES, Commands, add_command, add_noun, detailed_exitcode
 from pinner.cli.places import masks, part
 from pinner.cli.plantable import left_out
+from pinner.model.change_text import NO_CPU
 from pinner.model.drift import Drift, DriftReport, Repack
 from pinner.model.errors import NotFound
 from pinner.model.policy import Expected, Policy
@@ -156,7 +157,7 @@ def drifts(found: tuple[Drift, ...]) -> Table | None:
         if drift.states is None:
             expected, actual = str(drift.expected), masks(mask.cpus for mask in drift.actual)
         else:
-            actual, expected = map(str, drift.states)
+            actual, expected = (str(state) or NO_CPU for state in drift.states)
         drawn.add_row(
             *cells(
                 drift.target.name,

@@ -132,8 +132,13 @@ def cpu_set(folder: Path, list_name: str, mask_name: str) -> CpuSet | None:
 
 def cpu_mask(path: Path) -> CpuSet | None:
     """The CPU mask in a file."""
+    return parse_mask(text(path) or "")
+
+
+def parse_mask(content: str) -> CpuSet | None:
+    """The CPUs of a mask."""
     try:
-        mask = int((text(path) or "").replace(",", ""), 16)
+        mask = int(content.replace(",", ""), 16)
     except ValueError:
         return None
     if not 0 <= mask < 1 << MAX_CPUS:

@@ -14,6 +14,7 @@ from pinner.host.immovable import classify
 from pinner.host.interrupts import read_device_irqs
 from pinner.host.kernel import boot_id
 from pinner.host.reservations import NO_OWNERS, AffinityOwners, with_reservations
+from pinner.host.rps import read_rps
 from pinner.host.sampling import Scanner
 from pinner.host.sysfs import read_topology
 from pinner.host.sysfs_nodes import overlaps
@@ -100,6 +101,7 @@ def take_snapshot(
         ovs=ovs.dpdk(reserving, ovs_masks()),
         weights=dict(weights),
         irqs=read_device_irqs(root, processes),
+        rps=read_rps(root),
     )
 
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import assert_never
 
-from pinner.host import affinity, cgroups, evidence, files, interrupts, lineage, memory, procfs, qemu, sampling
+from pinner.host import affinity, cgroups, evidence, files, interrupts, lineage, memory, procfs, qemu, rps, sampling
 from pinner.host.guests import cell_pins, pinned_by_nova
 from pinner.host.known_masks import KnownMasks
 from pinner.host.libvirt import Libvirt
@@ -74,7 +74,7 @@ class LiveHost:
             match target.kind, target.part:
                 case "process", int(started):
                     return self._process(target, started)
-                case ("workqueue", None) | ("irq", int()):
+                case ("workqueue", None) | ("irq" | "rps", int()):
                     return ()
                 case "partition", None:
                     threads = sampling.Sampler(ROOT).movable()
@@ -151,6 +151,8 @@ class LiveHost:
                 return cgroups.unbound(ROOT)
             case "irq":
                 return interrupts.affinity(ROOT, target)
+            case "rps":
+                return rps.cpus_of(ROOT, target)
         return cgroups.partition(ROOT, target.owner)
 
     def set_state(self, target: Target, state: State) -> None:
@@ -158,6 +160,8 @@ class LiveHost:
         match state:
             case CpuSet() if target.kind == "irq":
                 interrupts.set_affinity(ROOT, target, state)
+            case CpuSet() if target.kind == "rps":
+                rps.set_cpus(ROOT, target, state)
             case CpuSet():
                 cgroups.set_unbound(ROOT, state)
             case PartitionState():

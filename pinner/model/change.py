@@ -7,12 +7,26 @@ from typing import Literal, NamedTuple, assert_never
 from pinner.model.cpuset import CpuSet
 
 TargetKind = Literal[
-    "emulator", "vcpu", "iothread", "vhost", "process", "memory", "workqueue", "partition", "irq", "guest", "metadata"
+    "emulator",
+    "vcpu",
+    "iothread",
+    "vhost",
+    "process",
+    "memory",
+    "workqueue",
+    "partition",
+    "irq",
+    "rps",
+    "guest",
+    "metadata",
 ]
 
 PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
 """The parts of a guest that libvirt can pin. libvirt stores their pins in the guest's definition, where a part
 keeps its number after a restart. libvirt cannot pin vhost threads and memory."""
+
+ALONE: tuple[TargetKind, ...] = ("process", "irq", "rps")
+"""The targets on which nothing else depends: where one has ended, a run makes its other changes."""
 
 DEFINED: tuple[TargetKind, ...] = (*PINNED, "metadata")
 """The parts of a guest that a change with ``--persist`` changes in the guest's definition, too."""
@@ -32,11 +46,13 @@ class Target:
     workqueue (none)       None                the kernel's CPUs for unbound work
     partition cgroup path  None                systemd's AllowedCPUs=, cpuset.cpus.partition
     irq       device, name number              /proc/irq/NUMBER/smp_affinity_list
+    rps       name, index  number of a queue   /sys/class/net/NAME/queues/rx-NUMBER/rps_cpus
     metadata  guest uuid   None                virDomainSetMetadata: the pins that are pinner's
     guest     guest uuid   None                nothing: a plan leaves the guest out
 
-    A work queue, a partition and an interrupt have a State instead of threads. The kernel reuses the numbers of
-    interrupts, so the PCI address of the device and the driver's name are part of the identity.
+    Work queues, partitions, interrupts and the receive queues of interfaces (rps) have a State instead of threads. The
+    kernel reuses the numbers of interrupts, so the PCI address of the device and the driver's name are part of the
+    identity. The index of an interface is part of the identity, because another one may get its name.
     """
 
     kind: TargetKind
@@ -59,6 +75,8 @@ class Target:
                 return f"process {self.name} ({self.owner})"
             case "irq":
                 return f"irq {self.part} {self.name}"
+            case "rps":
+                return f"rps {self.name} rx-{self.part}"
             case "workqueue" | "partition" | "guest":
                 return f"{self.kind} {self.name}"
             case "emulator" | "memory" | "metadata":
@@ -149,7 +167,7 @@ class PartitionState:
 
 
 State = PartitionState | CpuSet
-"""The state of a target without threads: a PartitionState for a partition, CPUs for work queues and interrupts."""
+"""The state of a target without threads: a PartitionState for a partition, CPUs for all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +191,7 @@ class StateChange:
     """A change of the state of a target without threads: the state before, and the state after."""
 
     target: Target
-    """The partition, the work queues or the interrupt."""
+    """The target, which has a state."""
     before: State
     """The state before the change."""
     after: State

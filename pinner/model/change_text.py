@@ -8,6 +8,9 @@ from pinner.model.journal import Entry, Run, RunKind
 from pinner.model.pins_metadata import overlaid
 from pinner.model.text import affinities, memory_by_node, pins_text
 
+NO_CPU = "none"
+"""The text of a state without CPUs: RPS that is off."""
+
 
 def change_text(change: Change, kind: RunKind) -> tuple[str, str]:
     """The state before and after the change; a rollback makes the change in reverse.
@@ -25,7 +28,7 @@ def before_and_after(change: Change, *, always_counted: bool = False) -> tuple[s
             masks = (mask.cpus for mask in change.before)
             return affinities(masks, always_counted=always_counted), str(change.after)
         case StateChange():
-            return str(change.before), str(change.after)
+            return str(change.before) or NO_CPU, str(change.after) or NO_CPU
         case MemoryChange():
             return memory_by_node(change.before), f"node {change.node}"
         case MetadataChange():

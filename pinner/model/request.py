@@ -21,9 +21,11 @@ MAX_MOVES = 100
 """The most guests that one plan may move for new guests."""
 Smt = Literal["prefer", "isolate", "require"]
 Isolating = Literal["boot", "live"]
-Remedy = Literal["irqs"]
-"""A setting of the host, besides the CPUs of threads, that a plan may change: irqs = the affinities of interrupts."""
+Remedy = Literal["irqs", "rps"]
+"""A setting of the host that a plan may change besides the CPUs of threads: irqs = the affinities of interrupts; rps =
+the CPUs that process received packets."""
 IRQS: Remedy = "irqs"
+RPS: Remedy = "rps"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pinner.model.interrupts import DeviceIrqs
 from pinner.model.nova import NovaConf, NovaGuest, NovaOwns, NovaSets
 from pinner.model.ovs import OvsDpdk
 from pinner.model.process import Process
+from pinner.model.rps import RpsQueue
 from pinner.model.topology import Topology
 
 MAX_SAMPLE_SECONDS = 300.0
@@ -61,6 +62,8 @@ class Snapshot:
     irqs: DeviceIrqs | None = field(default=None, metadata={"exclude_if": lambda irqs: irqs is None})
     """The interrupts of the devices; null where they were not read. A snapshot without them has no such field in JSON,
     so that it keeps its hash."""
+    rps: tuple[RpsQueue, ...] | None = field(default=None, metadata={"exclude_if": lambda rps: rps is None})
+    """The receive queues of network interfaces; null where they were not read."""
 
     def nova_owns(self) -> NovaOwns:
         """The CPUs that Nova owns: the sets of Nova's configuration, and the CPUs of the guests that Nova pinned."""

@@ -33,7 +33,7 @@ from pinner.model.nova import require_clear
 from pinner.model.plan import LeftOut, Plan, Wanted
 from pinner.model.process import Process, Thread
 from pinner.model.snapshot import Snapshot
-from pinner.planning import irqs, release, rules
+from pinner.planning import irqs, release, rps, rules
 from pinner.planning.context import Context, guest_targets
 from pinner.planning.guest_past import Placed
 from pinner.planning.memory import guests_memory
@@ -153,8 +153,8 @@ def _require_homes(plan: Plan, snapshot: Snapshot) -> None:
 
 
 def _require_state(change: StateChange, plan: Plan, context: Context) -> None:
-    if change.target.kind == "irq":
-        if why := irqs.objection(change, plan, context):
+    if change.target.kind in ("irq", "rps"):
+        if why := (irqs if change.target.kind == "irq" else rps).objection(change, plan, context):
             raise refused(change, why)
         return
     if plan.request.isolation != "live":

@@ -1,6 +1,8 @@
-"""Cgroup v2 partitions, and the CPUs of work queues and interrupts: their states, and the commands that change them."""
+"""Cgroup v2 partitions, and the CPUs of work queues, interrupts and receive queues: their states, and the commands that
+change them."""
 
 from collections.abc import Iterator
+from shlex import quote
 from typing import assert_never
 
 from pinner.model.change import PartitionState, State, Target
@@ -15,14 +17,15 @@ _WORKQUEUE = "/sys/devices/virtual/workqueue/cpumask"
 
 
 def settings(snapshot: Snapshot) -> dict[Target, State]:
-    """Every target that has a state, with its state: the cgroups of the guests' units, the work queues, and the
-    interrupts of devices."""
+    """Every target that has a state, with its state: the cgroups of the guests' units, the work queues, the
+    interrupts of devices, and the receive queues of interfaces."""
     found: dict[Target, State] = {
         cgroup_target(cgroup.path): cgroup.state for guest in snapshot.guests for cgroup in guest.cgroups
     }
     unbound = snapshot.topology.kernel.unbound
     irqs = {irq.target: irq.cpus for irq in snapshot.irqs.irqs} if snapshot.irqs else {}
-    return found | ({WORK: unbound} if unbound else {}) | irqs
+    rps = {queue.target: queue.cpus for queue in snapshot.rps or ()}
+    return found | ({WORK: unbound} if unbound else {}) | irqs | rps
 
 
 def cgroup_target(path: str) -> Target:
@@ -44,6 +47,8 @@ def commands(target: Target, state: State) -> Iterator[str]:
     match state:
         case CpuSet() if target.kind == "irq":
             yield f"echo {state} > /proc/irq/{target.part}/smp_affinity_list"
+        case CpuSet() if target.kind == "rps":
+            yield f"echo {state.mask()} > /sys/class/net/{quote(target.name)}/queues/rx-{target.part}/rps_cpus"
         case CpuSet():
             yield f"echo {state.mask()} > {_WORKQUEUE}"
         case PartitionState():

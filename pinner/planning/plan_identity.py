@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from pinner.model.change import (
+    ALONE,
     AffinityChange,
     PartitionState,
     PlannedChange,
@@ -22,12 +23,12 @@ from pinner.planning.partitions import settings
 from pinner.planning.processes import process_target
 
 _WITH_THREADS: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread", "vhost", "process")
-_WITH_STATE: tuple[TargetKind, ...] = ("partition", "workqueue", "irq")
+_WITH_STATE: tuple[TargetKind, ...] = ("partition", "workqueue", "irq", "rps")
 
 
 def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]:
-    """The plan without the wanted guests that have ended, and its processes and interrupts that have ended. Each
-    target has the name of the inventory, whatever the plan calls it.
+    """The plan without the wanted guests that have ended, and its targets of ALONE that have ended. Each target
+    has the name of the inventory, whatever the plan calls it.
 
     Raises Refused for a change whose target is not one that the inventory names, or is named twice; StalePlan where a
     guest or a part of it has ended.
@@ -47,7 +48,7 @@ def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]
         changes.append(replace(change, target=inventory.get(target.key, target)))
         if target.key in inventory:
             continue
-        if (target.kind == "process" and _is_process_id(target)) or target.kind == "irq":
+        if target.kind in ALONE and (target.kind != "process" or _is_process_id(target)):
             ended.add(target)
         elif target.kind in _WITH_STATE:
             raise refused(change, "the agent's inventory has no guest with such a cgroup, or no work queues")

@@ -26,6 +26,7 @@ from pinner.planning.moves import Improver
 from pinner.planning.objective.measure import Measure
 from pinner.planning.objective.of_plan import asked_terms, between, masks, of_plan
 from pinner.planning.processes import moves_processes, moving, require_threshold
+from pinner.planning.rps import with_rps
 from pinner.planning.strategies import per_flavor
 from pinner.planning.strategy import Answer, Strategy, installed
 
@@ -171,7 +172,7 @@ def build(
         moves=moves,
         optimality=answer.optimality,
     )
-    return with_irqs(made, context)
+    return with_rps(with_irqs(made, context), context)
 
 
 def _answer(

@@ -183,7 +183,7 @@ def _state(target: Target, cpus: CpuSet, state: State, context: Context) -> Iter
                 forbidden.append(f"Nova dedicates {dedicated}")
             if forbidden:
                 yield f"{target} takes CPUs that pinner may not allocate: {'; '.join(forbidden)}"
-        case CpuSet() if not cpus:
+        case CpuSet() if not cpus and target.kind != "rps":
             yield f"{target} has no CPU"
 
 

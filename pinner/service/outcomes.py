@@ -35,7 +35,7 @@ KEPT = timedelta(days=1)
 _NEIGHBOURS = 50
 """How many of the latest runs of a host are read to find those beside a run."""
 
-_UNPLACED = ("process", "workqueue", "partition", "irq")
+_UNPLACED = ("process", "workqueue", "partition", "irq", "rps")
 """The kinds of targets that belong to no guest."""
 
 

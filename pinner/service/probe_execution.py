@@ -204,4 +204,8 @@ def store_end(
 def changed_guests(plan: Plan) -> dict[str, str]:
     """The guests that a plan changes: UUID to name."""
     targets = [change.target for change in plan.changes]
-    return {each.owner: each.name for each in targets if each.kind not in ("process", "workqueue", "partition", "irq")}
+    return {
+        each.owner: each.name
+        for each in targets
+        if each.kind not in ("process", "workqueue", "partition", "irq", "rps")
+    }

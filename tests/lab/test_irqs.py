@@ -1,4 +1,4 @@
-"""Interrupts of virtio cards and disks on a lab host: placed, put back after a drift, and restored exactly."""
+"""Interrupts and RPS of virtio cards and disks on a lab host: placed, shown as drift, and restored exactly."""
 
 import json
 
@@ -59,6 +59,25 @@ def test_interrupts_are_placed_kept_in_drift_and_restored(two_socket):
 
     assert rollback(two_socket, run) == "rolled_back"
     assert affinities(two_socket) == before
+
+
+def test_rps_loses_the_cpus_of_guests_and_gets_them_back(two_socket):
+    path = "/sys/class/net/eth0/queues/rx-0/rps_cpus"
+    former = two_socket.run(f"cat {path}").out.strip()
+    two_socket.run(f"echo ff > {path}")
+    try:
+        before = two_socket.run(f"cat {path}").out.strip()
+        made = plan(two_socket, remedies=("rps",))
+        (change,) = [change for change in made.changes if change.target.kind == "rps"]
+        assert not change.after & (made.roles.vcpu | made.roles.emulator)
+        run, state = apply(two_socket, made)
+        assert state == "applied"
+        now = two_socket.run(f"cat {path}").out.strip()
+        assert int(now.replace(",", ""), 16) == change.after.bits
+        assert rollback(two_socket, run) == "rolled_back"
+        assert two_socket.run(f"cat {path}").out.strip() == before
+    finally:
+        two_socket.run(f"echo {former} > {path}")
 
 
 def test_managed_interrupts_of_virtio_disks_are_left_out_or_refused_in_the_kernels_words(two_socket):

@@ -10,6 +10,7 @@ from pinner.host.reading.sampler import take_reading
 from pinner.model.errors import Invalid
 from pinner.model.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.reading import HostReading, HostSample, Nic, SavedSamples
+from pinner.model.rps import RpsQueue
 from pinner.model.snapshot import Snapshot
 
 FILE = Path("counters.json")
@@ -55,6 +56,19 @@ def captured_irqs(root: Path) -> DeviceIrqs | None:
         if irq.device and irq.name
     )
     return DeviceIrqs(tuple(found), last.balancers)
+
+
+def captured_rps(root: Path) -> tuple[RpsQueue, ...] | None:
+    """The receive queues of a captured machine, from its last sample; None where it was captured without samples.
+    Their interfaces have no known index. Raises Invalid."""
+    saved = samples(root)
+    if saved is None or not saved.samples:
+        return None
+    return tuple(
+        RpsQueue(nic.name, 0, number, queue.rps)
+        for nic in saved.samples[-1].nics
+        for number, queue in enumerate(nic.rx_queues)
+    )
 
 
 def scrubbed(saved: SavedSamples) -> SavedSamples:

@@ -1,4 +1,5 @@
-"""Interrupts: each is a group of its own, set, undone exactly, and gone where its number has another device."""
+"""Interrupts and receive queues: each is a group of its own, set, undone exactly, and gone where its number or name has
+another device."""
 
 import pytest
 from support.in_memory_host import InMemoryHost, daemon, vcpu
@@ -7,10 +8,15 @@ from support.values import NOON, cpus, make_run
 from pinner.apply import executor, steps
 from pinner.apply.recover import recover
 from pinner.model.change import StateChange
+from pinner.model.change_text import before_and_after
 from pinner.model.errors import ApplyFailed, Gone, StalePlan
 from pinner.model.interrupts import DeviceIrq
+from pinner.model.rps import RpsQueue
 
-QUEUES = tuple(DeviceIrq(24 + n, f"ens1-rx-{n}", "0000:3b:00.0", cpus("0-7")).target for n in range(3))
+QUEUES = (
+    *(DeviceIrq(24 + n, f"ens1-rx-{n}", "0000:3b:00.0", cpus("0-7")).target for n in range(2)),
+    RpsQueue("ens1", 2, 0, cpus("0-7")).target,
+)
 
 
 @pytest.fixture
@@ -178,3 +184,13 @@ def test_a_rollback_of_all_runs_restores_what_was_before_the_first(host, journal
 
 def test_interrupts_reset_no_masks(host):
     assert not any(map(steps.resets_masks, changes(host)))
+
+
+def test_rps_that_is_switched_off_is_shown_and_restored(host, journal):
+    rps = QUEUES[2]
+    off = StateChange(rps, host.states[rps], cpus(""), "so")
+    assert before_and_after(off) == ("0-7", "none")
+    assert apply(host, journal, off).state == "applied"
+    assert affinities(host) == ["0-7", "0-7", ""]
+    assert rollback(host, journal).state == "rolled_back"
+    assert affinities(host) == ["0-7"] * 3

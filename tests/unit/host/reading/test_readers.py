@@ -259,3 +259,12 @@ def test_a_capture_has_the_interrupts_of_its_last_sample(tmp_path):
     found = captured.captured_irqs(tmp_path)
     assert found.irqs == (DeviceIrq(24, "ens1-rx-0", "0000:3b:00.0", cpus("0-7"), cpus("3"), managed=True),)
     assert [balancer.pid for balancer in found.balancers] == [812]
+
+
+def test_a_capture_has_the_receive_queues_of_its_last_sample(tmp_path):
+    assert captured.captured_rps(tmp_path) is None
+    ens1 = replace(nic("ens1"), rx_queues=(RxQueue(cpus("4-7"), 0), RxQueue(cpus(""), 0)))
+    saved = SavedSamples((HostSample(nics=(ens1,)),), 0.0)
+    (tmp_path / captured.FILE).write_bytes(captured.as_file(saved)[captured.FILE])
+    found = captured.captured_rps(tmp_path)
+    assert [(each.interface, each.queue, str(each.cpus)) for each in found] == [("ens1", 0, "4-7"), ("ens1", 1, "")]

@@ -1,0 +1,47 @@
+"""Receive packet steering (RPS) as changes of a plan: no queue names CPUs of guests. Pure.
+
+RPS lets other CPUs than the one of the interrupt process the packets of a queue. A plan takes the CPUs of guests out of
+the queue's CPUs. Where none is left, RPS is off for the queue: the CPU of its interrupt processes the packets.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pinner.model.change import StateChange, cpus_of
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid
+from pinner.model.plan import Plan, Wanted
+from pinner.model.request import RPS
+from pinner.model.rps import RpsQueue
+from pinner.planning.context import Context
+from pinner.planning.diff import changes
+from pinner.planning.irqs import guest_cpus
+
+
+def with_rps(plan: Plan, context: Context) -> Plan:
+    """The plan, with the CPUs of RPS if its request asks for them. Raises Invalid where the snapshot has none."""
+    if RPS not in plan.request.remedies:
+        return plan
+    if context.snapshot.rps is None:
+        raise Invalid("with", RPS, "a host whose RPS is known; this snapshot does not have it, so take a new one")
+    placed = tuple(_wanted(context.snapshot.rps, guest_cpus(context, plan.roles)))
+    return replace(plan, changes=(*changes(context, placed), *plan.changes), wanted=(*plan.wanted, *placed))
+
+
+def objection(change: StateChange, plan: Plan, context: Context) -> str:
+    """Why an agent does not make this change of RPS; empty where it does."""
+    if RPS not in plan.request.remedies:
+        return "the plan's request does not ask for RPS"
+    after = cpus_of(change.after)
+    if added := after - cpus_of(change.before):
+        return f"CPUs {added} were not among its CPUs before, and a plan only takes CPUs away"
+    if theirs := after & guest_cpus(context, plan.roles):
+        return f"CPUs {theirs} are for guests"
+    return ""
+
+
+def _wanted(queues: tuple[RpsQueue, ...], guests: CpuSet) -> Iterator[Wanted]:
+    for queue in queues:
+        left = queue.cpus - guests
+        why = f"takes the CPUs of guests ({queue.cpus & guests}) out of RPS" if left != queue.cpus else "in place"
+        yield Wanted(queue.target, left, why, left)
