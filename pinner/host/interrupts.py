@@ -4,6 +4,7 @@ Source: the kernel's Documentation/core-api/irq/irq-affinity.rst. The kernel giv
 another device. So an interrupt is found by its number, the PCI address of its device and its drivers' names.
 """
 
+import errno
 import os
 import re
 from collections.abc import Iterable
@@ -128,9 +129,14 @@ def _refused(root: Path, target: Target, cpus: CpuSet, error: OSError) -> Pinner
         _require_same(root, target)
     except Gone as gone:
         return gone
-    why = (
-        ""
-        if is_managed(root, target.part or 0) is False
-        else "; the kernel alone places managed and per-CPU interrupts"
+    return ApplyFailed(
+        str(target), f"the kernel refuses CPUs {cpus}: {error.strerror}{_HINTS.get(error.errno or 0, '')}"
     )
-    return ApplyFailed(str(target), f"the kernel refuses CPUs {cpus}: {error.strerror}{why}")
+
+
+_ALONE = "; the kernel alone places managed and per-CPU interrupts"
+_HINTS = {
+    errno.EIO: _ALONE,
+    errno.EPERM: _ALONE,
+    errno.EROFS: "; the unit of the agent lacks ReadWritePaths=/proc/irq: renew it with pinner-manage setup-host",
+}

@@ -24,6 +24,7 @@ _FOLDER = "sys/class/net"
 _FILE = "rps_cpus"
 _NAME = re.compile(r"(?!\.{1,2}$)[^/\s\0]{1,15}")
 """The name of an interface (dev_valid_name of Linux)."""
+_READ_ONLY = "; allow it with ReadWritePaths=/sys/devices in the section [Service] of `systemctl edit pinner-agent`"
 _ENDED = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
 
 
@@ -64,7 +65,8 @@ def set_cpus(root: Path, target: Target, cpus: CpuSet) -> None:
 def _refused(target: Target, cpus: CpuSet, error: OSError) -> PinnerError:
     if error.errno in _ENDED:
         return Gone(str(target))
-    return ApplyFailed(str(target), f"the kernel refuses CPUs {cpus or 'none'}: {error.strerror}")
+    hint = _READ_ONLY if error.errno == errno.EROFS else ""
+    return ApplyFailed(str(target), f"the kernel refuses CPUs {cpus or 'none'}: {error.strerror}{hint}")
 
 
 def _read(folder: int, target: Target) -> CpuSet:

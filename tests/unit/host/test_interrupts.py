@@ -115,13 +115,21 @@ def test_a_link_in_the_place_of_the_file_is_not_followed(root, tmp_path):
     assert victim.read_text() == "secret"
 
 
-@pytest.mark.parametrize("code", [errno.EIO, errno.EPERM, errno.EINVAL])
-def test_the_kernels_words_say_why_it_refuses(root, monkeypatch, code):
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        (errno.EIO, "; the kernel alone places managed and per-CPU"),
+        (errno.EPERM, "; the kernel alone places managed and per-CPU"),
+        (errno.EINVAL, "$"),
+        (errno.EROFS, "; the unit of the agent lacks ReadWritePaths=/proc/irq"),
+    ],
+)
+def test_the_kernels_words_say_why_it_refuses(root, monkeypatch, code, hint):
     def refuse(*_):
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "write", refuse)
-    with pytest.raises(ApplyFailed, match=f"{os.strerror(code)}; the kernel alone places managed and per-CPU"):
+    with pytest.raises(ApplyFailed, match=f"the kernel refuses CPUs 1: {os.strerror(code)}{hint}"):
         interrupts.set_affinity(root, target(), cpus("1"))
 
 

@@ -76,6 +76,7 @@ def test_a_link_out_of_sysfs_is_not_followed(root, tmp_path):
     [
         (errno.EINVAL, ApplyFailed, "the kernel refuses CPUs 1: Invalid argument"),
         (errno.EPERM, ApplyFailed, "the kernel refuses CPUs 1: Operation not permitted"),
+        (errno.EROFS, ApplyFailed, "Read-only file system; allow it with ReadWritePaths=/sys/devices"),
         (errno.ENODEV, Gone, "rps ens1 rx-0"),
     ],
 )
