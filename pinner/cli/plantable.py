@@ -44,6 +44,7 @@ def heading(plan: Plan) -> Table:
         ("host", f"{plan.host}, as it was at {moment(plan.basis.taken_at)}"),
         ("strategy", request.strategy),
         ("guests", ", ".join(request.guests) or "all"),
+        *([("with", ", ".join(request.remedies))] if request.remedies else []),
         ("housekeeping", f"{plan.roles.housekeeping or 'none'} (asked for: {request.housekeeping})"),
         ("emulator", f"{plan.roles.emulator or 'none'} (asked for: {request.emulator})"),
         ("vCPUs", plan.roles.vcpu or "none"),

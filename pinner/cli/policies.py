@@ -217,7 +217,7 @@ def _print(context: Context, host: str, policy: Policy) -> None:
     for field in fields(Request):
         if field.name != "rebalance":
             value = getattr(policy.request, field.name)
-            rows.append((field.name.replace("_", " "), _shown(value)))
+            rows.append((field.metadata.get("alias", field.name).replace("_", " "), _shown(value)))
     context.out.print(facts(*rows))
 
 

@@ -8,16 +8,18 @@ from datetime import UTC, datetime
 
 import pytest
 from support.roots import two_nodes
+from support.values import NOON, cpus
 
 from pinner import codec
 from pinner.model.audit import AuditRecord
-from pinner.model.drift import DriftReport
+from pinner.model.drift import Drift, DriftReport
 from pinner.model.errors import Busy, HostUnreachable, NotPermitted
 from pinner.model.journal import Run
 from pinner.model.page import Page
 from pinner.model.plan import Plan
 from pinner.model.policy import Policy
 from pinner.model.request import Request
+from pinner.model.rps import RpsQueue
 from pinner.model.snapshot import Snapshot
 
 PLAN = "<a plan's id>"
@@ -195,6 +197,21 @@ def test_a_policy_keeps_the_values_of_options_that_are_not_given(pinner, cli):
     assert codec.load(Policy, shown) == pinner.policies["h1"] == Policy(request, "enforce")
     cli("policy", "set", "--yes", "--reset", "--mode", "propose")
     assert pinner.policies["h1"] == Policy(mode="propose")
+
+
+def test_a_policy_with_interrupts(pinner, cli):
+    shown = cli("policy", "set", "--yes", "--with", "rps", "--with", "irqs").out
+    assert pinner.policies["h1"].request.remedies == ("irqs", "rps")
+    assert "with                irqs, rps" in shown
+    assert "--with: invalid choice: 'rings'" in cli("policy", "set", "--yes", "--with", "rings").err
+
+
+def test_a_drift_of_rps_that_was_switched_on(pinner, cli, monkeypatch):
+    target = RpsQueue("ens1", 2, 0, cpus("4-7")).target
+    found = Drift(target, cpus(""), (), "unknown", states=(cpus("4-7"), cpus("")))
+    monkeypatch.setattr(pinner, "drift", lambda host: DriftReport(host, NOON, None, "plan-1", (found,)))
+    row = cli("drift").out.splitlines()[-1].split()
+    assert row == ["ens1", "rps", "rx-0", "none", "4-7", "unknown"]
 
 
 def test_a_plan_with_the_request_of_the_policy(pinner, cli):

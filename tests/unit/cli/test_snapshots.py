@@ -135,6 +135,7 @@ def test_a_plan_with_interrupts_needs_a_snapshot_that_has_them(without_service, 
     assert [change.target.part for change in plan.changes if change.target.kind == "irq"] == [24]
     drawn = cli("plan", "--snapshot", saved, "--with", "irqs").out
     assert "irq 24" in drawn
+    assert "with          irqs" in drawn
     assert "ens1-rx-0 (0000:3b:00.0)" in drawn
     text = cli("plan", "--snapshot", saved, "--with", "irqs", "--format", "text").out
     assert "irq 24 ens1-rx-0 (0000:3b:00.0): 0-31 -> 0 (a setting of the kernel; off the CPUs of guests" in text
