@@ -52,7 +52,7 @@ def objection(change: StateChange, plan: Plan, context: Context) -> str:
         return "the plan's request does not ask for interrupts"
     found = context.snapshot.irqs or DeviceIrqs()
     irq = next((each for each in found.irqs if each.target.key == change.target.key), None)
-    if irq is None or (reason := immovable_reason(irq)):
+    if irq is None or (reason := immovable_reason(irq) or _unheeded(irq)):
         return reason if irq else "the agent's inventory has no such interrupt"
     after = cpus_of(change.after)
     if outside := after - (plan.roles.housekeeping & context.allocatable.online):
@@ -63,11 +63,17 @@ def objection(change: StateChange, plan: Plan, context: Context) -> str:
 
 
 def immovable_reason(irq: DeviceIrq) -> str:
-    """Why no plan moves the interrupt; empty where a plan may."""
+    """Why no plan moves the interrupt, wherever it is; empty where a plan may."""
     if any(name.strip().startswith(_PASSED_THROUGH) for name in irq.name.split(",")):
         return "its device is passed through to a guest"
     if is_managed(irq.name, irq.managed):
         return "the kernel alone places it; isolcpus=managed_irq keeps such interrupts off isolated CPUs"
+    return ""
+
+
+def _unheeded(irq: DeviceIrq) -> str:
+    """Why a new affinity of the interrupt would have no effect; empty where it has. Some hardware follows a change with
+    the next interrupt only, so this says nothing about an interrupt in a right place."""
     if irq.effective and not irq.effective & irq.cpus:
         return f"the hardware sends it to CPUs {irq.effective}, although its affinity is {irq.cpus}"
     return ""
@@ -136,7 +142,8 @@ class _Places:
 
 def _placed(found: DeviceIrqs, places: _Places, context: Context) -> tuple[Wanted, ...]:
     """The CPUs of each interrupt that a plan may move, those that stay with their own."""
-    movable = sorted((irq for irq in found.irqs if not immovable_reason(irq)), key=lambda irq: (irq.device, irq.number))
+    ours = (irq for irq in found.irqs if not immovable_reason(irq) and (places.is_right(irq) or not _unheeded(irq)))
+    movable = sorted(ours, key=lambda irq: (irq.device, irq.number))
     staying: dict[TargetKey, Wanted] = {}
     taken: dict[int, float] = {}
     for irq in movable:
@@ -174,7 +181,7 @@ def _take(taken: dict[int, float], cpus: CpuSet) -> None:
 def _left_out(found: DeviceIrqs, places: _Places) -> Iterator[LeftOut]:
     """The interrupts that would have to move and cannot."""
     for irq in found.irqs:
-        if (reason := immovable_reason(irq)) and not places.is_right(irq):
+        if (reason := immovable_reason(irq) or _unheeded(irq)) and not places.is_right(irq):
             yield LeftOut(irq.target, reason)
 
 

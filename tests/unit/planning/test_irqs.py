@@ -235,3 +235,12 @@ def test_an_interrupt_that_has_ended_before_the_apply_is_no_refusal():
     renamed = replace(taken.irqs.irqs[1], name="other")
     ended = permitted(plan(taken), host(taken.irqs.irqs[0], renamed))
     assert {target.part for target in ended} == {25}
+
+
+def test_an_idle_interrupt_that_was_moved_stays_recorded_until_the_hardware_follows():
+    """Some hardware follows a new affinity with the next interrupt only."""
+    taken = host(*queues("0", 1, effective=cpus("9")))
+    made = plan(taken)
+    assert moved(made) == {}
+    assert made.skipped == ()
+    assert [each.target.part for each in record(made, taken, None).placed if each.target.kind == "irq"] == [24]
