@@ -184,7 +184,14 @@ class NewPolicy(Input):
     request: Annotated[
         PolicyRequest, Field(default_factory=PolicyRequest, description="The strategy and its parameters.")
     ]
+    undo_if_worse: Annotated[
+        bool,
+        Field(
+            description="Watch each run of the policy. If a measure becomes worse, the run is rolled back and the mode "
+            "becomes propose; the drift says why."
+        ),
+    ] = False
 
     def policy(self) -> Policy:
         """The policy for the service. Raises Invalid."""
-        return Policy(self.request.request(), self.mode)
+        return Policy(self.request.request(), self.mode, self.undo_if_worse)

@@ -1,6 +1,6 @@
 """pinner policy show | set | delete, and pinner drift."""
 
-from argparse import Namespace
+from argparse import BooleanOptionalAction, Namespace
 from dataclasses import fields
 
 from rich.table import Table
@@ -16,7 +16,7 @@ from pinner.cli.plantable import left_out
 from pinner.model.change_text import NO_CPU
 from pinner.model.drift import Drift, DriftReport, Repack
 from pinner.model.errors import NotFound
-from pinner.model.policy import Expected, Policy
+from pinner.model.policy import Expected, Policy, Setback
 from pinner.model.request import Request
 from pinner.render import counted, visible
 from pinner.service.protocol import Service
@@ -27,6 +27,10 @@ ABOUT = """\
   propose  also store a plan that ends the drift, for you to apply
   enforce  apply that plan at once; in this mode, rollbacks and plans with
            another request are refused
+
+With --undo-if-worse the server watches the guests for 30 s after each plan
+that the policy applies. If they become worse, it rolls the plan back and sets
+the mode to propose; `pinner drift` says why.
 
 Options that are not given keep the values of the present policy. The defaults
 below are those of a first policy."""
@@ -48,7 +52,7 @@ def register(commands: Commands) -> None:
         asks=True,
         examples=[
             "pinner policy set --strategy numa-local --mode propose",
-            "pinner policy set --mode enforce --yes",
+            "pinner policy set --mode enforce --undo-if-worse --yes",
             "pinner policy set --exclude-guest db1 --exclude-process ceph-osd@3.service",
             "pinner policy set --reset --mode observe",
         ],
@@ -59,6 +63,11 @@ def register(commands: Commands) -> None:
     )
     setting.add_argument(
         "--reset", action="store_true", help="use the defaults, not the present policy, for options that are not given"
+    )
+    setting.add_argument(
+        "--undo-if-worse",
+        action=BooleanOptionalAction,
+        help="roll back what the policy applied if the guests become worse, and then only propose (default: no)",
     )
     request_options(setting, for_policy=True)
     deleting = add_command(
@@ -102,7 +111,11 @@ def set_policy(context: Context, arguments: Namespace) -> int:
         host = pick_host(pinner, arguments.host)
         present = None if arguments.reset else _present(pinner, host)
         base = present or Policy()
-        wanted = Policy(updated(base.request, arguments), arguments.mode or base.mode)
+        wanted = Policy(
+            updated(base.request, arguments),
+            arguments.mode or base.mode,
+            base.undo_if_worse if arguments.undo_if_worse is None else arguments.undo_if_worse,
+        )
         if not agreed(f"Set the policy of host {host} to the mode {wanted.mode}?", yes=arguments.yes):
             return 0
         policy = pinner.set_policy(host, wanted, context.caller, None if arguments.reset else _revisions(present))
@@ -141,6 +154,8 @@ def show_drift(context: Context, arguments: Namespace) -> int:
             context.out.print(drawn)
     if report.error:
         context.warn(report.error)
+    if report.setback:
+        context.warn(_setback(report.setback))
     if report.proposed:
         context.note(f"to end it: pinner apply {report.proposed}")
     if report.repack:
@@ -188,6 +203,11 @@ def _repack(found: Repack) -> str:
     return f"{spread}; no re-pack is proposed: {visible(found.why)}"
 
 
+def _setback(found: Setback) -> str:
+    since = moment(found.at)
+    return f"the policy proposes and no longer enforces since {since}, because of run {found.run}: {found.why}"
+
+
 def _summary(report: DriftReport) -> str:
     if not report.placement and report.mode is None:
         return f"host {report.host}: no policy and no recorded placement"
@@ -213,7 +233,11 @@ def _print(context: Context, host: str, policy: Policy) -> None:
     if context.json:
         print_json(codec.plain(policy))
         return
-    rows: list[tuple[str, object]] = [("host", host), ("mode", policy.mode)]
+    rows: list[tuple[str, object]] = [
+        ("host", host),
+        ("mode", policy.mode),
+        ("undo if worse", policy.undo_if_worse),
+    ]
     for field in fields(Request):
         if field.name != "rebalance":
             value = getattr(policy.request, field.name)

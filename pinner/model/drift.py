@@ -7,7 +7,7 @@ from typing import Literal
 from pinner.model.change import State, Target, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.plan import LeftOut
-from pinner.model.policy import Mode
+from pinner.model.policy import Mode, Setback
 
 Cause = Literal[
     "arrived",
@@ -96,3 +96,5 @@ class DriftReport:
     """The guests, by name, that are placed when their migration has ended."""
     repack: Repack | None = None
     """The last dry run of a re-pack; null: there was none, it is outdated, or the policy only observes."""
+    setback: Setback | None = None
+    """Why the policy enforces no longer: a run of it made a guest worse. Null: pinner has not changed the mode."""

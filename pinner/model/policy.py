@@ -1,6 +1,7 @@
 """The policy of a host: the request that pinner applies to it again and again."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 
 from pinner.model.errors import Invalid
@@ -28,6 +29,8 @@ class Policy:
     """The request that pinner applies again and again."""
     mode: Mode = "observe"
     """The reaction to drift."""
+    undo_if_worse: bool = False
+    """Whether a run of the policy is watched, and rolled back if a measure becomes worse. The mode is propose then."""
 
     def __post_init__(self) -> None:
         if self.mode not in ("observe", "propose", "enforce"):
@@ -36,3 +39,15 @@ class Policy:
             raise Invalid(
                 "rebalance", True, "false: a policy moves as little as possible; make a plan with rebalance instead"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Setback:
+    """Why pinner set the mode of a policy from enforce to propose. It holds until somebody sets the policy again."""
+
+    run: str
+    """The run of the policy that is rolled back."""
+    at: datetime
+    """The time at which the mode was set."""
+    why: str
+    """The measures that became worse, in words."""

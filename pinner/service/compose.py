@@ -83,7 +83,7 @@ def compose(
     reconciler = Reconciler(hosts, policies, plans, runs, store, now, new_id, sample_seconds, repacks)
     guest_events = GuestEventHandler(hosts, reconciler, store, now, migration)
     exclusions = GuestExclusions(hosts, store, now)
-    outcomes = OutcomeKeeper(hosts, runs, store, now)
+    outcomes = OutcomeKeeper(hosts, policies, runs, store, now)
     timing = timing or Timing(now)
     probes = ProbeManager(hosts, policies, runs, store, new_id, outcomes.require_measured, timing)
     trail = AuditTrail(hosts, runs, store)

@@ -18,6 +18,7 @@ from pinner.outcome.watch import worse
 from pinner.repeated import Repeated
 from pinner.service.hosts import Hosts
 from pinner.service.passes import Passes
+from pinner.service.policies import HostPolicies
 from pinner.service.runs import RunManager
 from pinner.store.repositories import Store
 
@@ -58,8 +59,11 @@ class _Sides:
 class OutcomeKeeper:
     """The outcomes of the runs of all hosts. Several threads may ask for one; one thread makes passes."""
 
-    def __init__(self, hosts: Hosts, runs: RunManager, store: Store, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, hosts: Hosts, policies: HostPolicies, runs: RunManager, store: Store, now: Callable[[], datetime]
+    ) -> None:
         self._hosts = hosts
+        self._policies = policies
         self._runs = runs
         self._store = store
         self._now = now
@@ -95,7 +99,8 @@ class OutcomeKeeper:
     def make_pass(self) -> None:
         """Look at each run that is watched, and store each outcome that is complete."""
         for host in self._hosts.names():
-            for run in self._store.outcomes.due(host, self._now() - KEPT):
+            setback = self._policies.setback(host)
+            for run in self._store.outcomes.due(host, self._now() - KEPT, setback.run if setback else ""):
                 try:
                     self._keep(run)
                     self._failures.over("the outcomes of runs are stored again")
@@ -181,9 +186,13 @@ class OutcomeKeeper:
         if run.ended_at is None:
             return
         until = run.ended_at + timedelta(seconds=run.watch_seconds) + LATE
-        now = self._now()
-        if (ended := self._without_a_look(run, until, now)) is not None:
+        now, setback = self._now(), self._policies.setback(run.host)
+        known = setback.why if setback is not None and setback.run == run.id else ""
+        if (ended := self._without_a_look(run, until, now, known)) is not None:
             self._end_watch(run, ended)
+            return
+        if known:
+            self._end_worse(run, known)
             return
         sides = self._sides(run, timedelta(seconds=run.watch_seconds) + LATE)
         if found := worse(sides.before, sides.after):
@@ -192,14 +201,16 @@ class OutcomeKeeper:
         elif now >= until or sides.why:
             self._end_watch(run, _undecided(sides, now))
 
-    def _without_a_look(self, run: Run, until: datetime, now: datetime) -> Watch | None:
-        """The end of a watch that cannot go on; None where it goes on."""
+    def _without_a_look(self, run: Run, until: datetime, now: datetime, known: str) -> Watch | None:
+        """The end of a watch that cannot go on; None where it goes on. ``known``: why the run is worse, where a server
+        has found that already; then it is never too late to undo the run."""
         if run.state not in ("applied", "applied_partly"):
             undo = next((each for each in self._latest(run.host) if each.undoes == run.id), None)
             if undo is not None and undo.origin == _origin(run):
-                return Watch("worse", now, "worse than before the run; the server ended before it stored why", undo.id)
+                why = known or "worse than before the run; the server ended before it stored why"
+                return Watch("worse", now, why, undo.id)
             return Watch("stopped", now, f"the run is {run.state}, by {undo.actor if undo else 'its own end'}")
-        if now > until + SPAN:
+        if now > until + SPAN and not known:
             late = (now - until).total_seconds()
             return Watch("stopped", now, f"no server looked in time: it is {late:.0f} s too late; nothing was undone")
         return None
@@ -213,6 +224,8 @@ class OutcomeKeeper:
             return
         LOG.warning("run %s is rolled back: %s", run.id, why)
         caller = Caller(run.actor, _origin(run), "")
+        # The setback is stored before the rollback: an enforced policy would make the same change again at once.
+        self._policies.set_back(run, why, caller)
         try:
             undo = self._runs.rollback(run.id, caller)
         except (RunConflict, PolicyConflict) as error:

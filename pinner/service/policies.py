@@ -15,7 +15,8 @@ from pinner.model.errors import (
     PolicyConflict,
     PreconditionFailed,
 )
-from pinner.model.policy import Expected, Policy
+from pinner.model.journal import Run
+from pinner.model.policy import Expected, Policy, Setback
 from pinner.model.request import Request
 from pinner.planning import planner
 from pinner.service.hosts import Hosts
@@ -55,6 +56,32 @@ class HostPolicies:
         self._hosts.require(host)
         self._change(host, expected, lambda before: self._delete(host, before, caller))
         self._publish(host)
+
+    def setback(self, host: str) -> Setback | None:
+        """Why pinner set the mode of the host's policy to propose; None: pinner did not."""
+        return self._store.policies.setback(host)
+
+    def set_back(self, run: Run, why: str, caller: Caller) -> None:
+        """Let the policy propose and no longer enforce, because ``run`` made a guest worse: the policy would make the
+        same change again. Nothing happens where the policy does not enforce, or does not undo."""
+        self._change(run.host, None, lambda before: self._put_setback(run, before, why, caller))
+        self._publish(run.host)
+
+    def _put_setback(self, run: Run, before: Policy | None, why: str, caller: Caller) -> None:
+        if before is None or before.mode != "enforce" or not before.undo_if_worse:
+            return
+        after, now = replace(before, mode="propose"), self._now()
+        event = audit_event(
+            caller,
+            now,
+            AuditAction.POLICY_SET,
+            run.host,
+            run.host,
+            f"set to propose, because of run {run.id}: {why}",
+            before=_summary(before),
+            after=_summary(after),
+        )
+        self._store.policies.put(run.host, after, now, event, (revision(before),), Setback(run.id, now, why))
 
     def _change(self, host: str, expected: Expected, change: Callable[[Policy | None], None]) -> None:
         """Make the change of the present policy, which has one of the expected revisions.
@@ -114,4 +141,5 @@ def revision(policy: Policy | None) -> str:
 
 
 def _summary(policy: Policy) -> str:
-    return f"{policy.mode}: {codec.dump(policy.request).decode()}"
+    undoing = ", undo if worse" if policy.undo_if_worse else ""
+    return f"{policy.mode}{undoing}: {codec.dump(policy.request).decode()}"

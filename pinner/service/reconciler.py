@@ -273,6 +273,7 @@ class Reconciler:
             error=seen.error,
             migrating=tuple(guest.name for guest in seen.snapshot.guests if guest.is_migrating),
             repack=self._repacks.found(host),
+            setback=self._policies.setback(host),
         )
 
     def _record(self, caller: Caller, action: AuditAction, host: str, subject: str, result: str) -> None:

@@ -19,7 +19,7 @@ from pinner.model.errors import (
     RunConflict,
     StoreUnavailable,
 )
-from pinner.model.journal import ApplyOptions, Entry, Run, RunKind, RunProgress, RunState
+from pinner.model.journal import DEFAULT_WATCH_SECONDS, ApplyOptions, Entry, Run, RunKind, RunProgress, RunState
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan
 from pinner.model.policy import Expected, Policy
@@ -100,11 +100,14 @@ class RunManager:
     def carry_out(self, plan: Plan, caller: Caller, kind: RunKind, policy: Policy | None = None) -> Run:
         """Apply a stored plan and wait for the end of the run. Raises the agent's refusal.
 
-        With ``policy`` the run keeps this policy. Raises PreconditionFailed, and opens no run, where the host has
-        another policy by now, or none.
+        With ``policy`` the run keeps this policy, and is watched if the policy says so. Raises PreconditionFailed, and
+        opens no run, where the host has another policy by now, or none.
         """
         expected = None if policy is None else (revision(policy),)
-        run, ended = self._start_apply(plan, self._new(kind, plan.host, plan.id, caller), caller, expected)
+        begun = self._new(kind, plan.host, plan.id, caller)
+        if policy is not None and policy.undo_if_worse:
+            begun = replace(begun, watch_seconds=DEFAULT_WATCH_SECONDS, undo_if_worse=True)
+        run, ended = self._start_apply(plan, begun, caller, expected)
         ended.result()
         return self.get(run.id)
 

@@ -44,9 +44,9 @@ class Outcomes:
 
         write(self._engine, store)
 
-    def due(self, host: str, since: datetime) -> tuple[Run, ...]:
+    def due(self, host: str, since: datetime, also: str = "") -> tuple[Run, ...]:
         """The applies of a host that changed something, ended after ``since`` and have no stored outcome, and those
-        that are watched without a stored end; oldest first."""
+        that are watched without a stored end; oldest first. The end of the run ``also`` may be earlier."""
         runs = tables.runs.c
         changed = select(tables.entries.c.run).where(tables.entries.c.run == runs.id).exists()
         is_open = or_(
@@ -55,7 +55,9 @@ class Outcomes:
         query = (
             select(*_RUN)
             .outerjoin(tables.outcomes, _COLUMNS.run == runs.id)
-            .where(runs.host == host, runs.kind == "apply", runs.ended_at >= since, changed, is_open)
+            .where(
+                runs.host == host, runs.kind == "apply", or_(runs.ended_at >= since, runs.id == also), changed, is_open
+            )
             .order_by(runs.seq)
         )
         with reading(self._engine) as connection:

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Engine, delete, select
 from pinner import codec
 from pinner.model.audit import AuditEvent
 from pinner.model.errors import NoPolicy, PreconditionFailed
-from pinner.model.policy import Expected, Policy
+from pinner.model.policy import Expected, Policy, Setback
 from pinner.store import tables
 from pinner.store.audit import append_events
 from pinner.store.engine import reading
@@ -29,12 +29,31 @@ class Policies:
             raise NoPolicy(host)
         return codec.load(Policy, body, "policy")
 
-    def put(self, host: str, policy: Policy, at: datetime, event: AuditEvent, expected: Expected = None) -> None:
-        """Store a host's policy, which replaces its earlier one, and append the audit event in the same transaction.
+    def setback(self, host: str) -> Setback | None:
+        """Why pinner set the mode of the host's policy to propose; None: pinner did not."""
+        with reading(self._engine) as connection:
+            text = connection.execute(select(tables.policies.c.setback).filter_by(host=host)).scalar()
+        return codec.load(Setback, text, "setback") if text else None
+
+    def put(
+        self,
+        host: str,
+        policy: Policy,
+        at: datetime,
+        event: AuditEvent,
+        expected: Expected = None,
+        setback: Setback | None = None,
+    ) -> None:
+        """Store a host's policy, which replaces its earlier one with its setback, and append the audit event in the
+        same transaction.
 
         Raises PreconditionFailed where the earlier one has none of the ``expected`` revisions.
         """
-        values = {"set_at": at, "body": codec.dump(policy).decode()}
+        values = {
+            "set_at": at,
+            "body": codec.dump(policy).decode(),
+            "setback": codec.dump(setback).decode() if setback else "",
+        }
 
         def store(connection: Connection) -> None:
             require_policy(connection, host, expected)

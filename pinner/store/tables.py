@@ -182,6 +182,7 @@ policies = Table(
     Column("host", String(255), primary_key=True),
     Column("set_at", UtcText, nullable=False),
     Column("body", LONG_TEXT, nullable=False),
+    Column("setback", LONG_TEXT, nullable=False, server_default=""),
 )
 
 placements = Table(

@@ -280,6 +280,8 @@ def test_a_policy_and_its_drift(client):
     assert client.get("/v1/hosts/h1/policy").status_code == 404
     assert read(DriftReport, client.get("/v1/hosts/h1/drift")).mode is None
     body = {"mode": "enforce", "request": {"strategy": "numa-local", "excluded_guests": ["g1"]}}
+    policy = read(Policy, client.put("/v1/hosts/h1/policy", json=body | {"undo_if_worse": True}))
+    assert policy == Policy(Request("numa-local", excluded_guests=("g1",)), "enforce", undo_if_worse=True)
     policy = read(Policy, client.put("/v1/hosts/h1/policy", json=body))
     assert policy == Policy(Request("numa-local", excluded_guests=("g1",)), "enforce")
     assert read(Policy, client.get("/v1/hosts/h1/policy")) == policy

@@ -17,7 +17,7 @@ from pinner.model.errors import Busy, HostUnreachable, NotPermitted
 from pinner.model.journal import Run
 from pinner.model.page import Page
 from pinner.model.plan import Plan
-from pinner.model.policy import Policy
+from pinner.model.policy import Policy, Setback
 from pinner.model.request import Request
 from pinner.model.rps import RpsQueue
 from pinner.model.snapshot import Snapshot
@@ -214,6 +214,16 @@ def test_a_drift_of_rps_that_was_switched_on(pinner, cli, monkeypatch):
     assert row == ["ens1", "rps", "rx-0", "none", "4-7", "unknown"]
 
 
+def test_a_policy_undoes_what_is_worse_where_an_option_says_so(pinner, cli):
+    cli("policy", "set", "--yes", "--undo-if-worse")
+    assert pinner.policies["h1"] == Policy(undo_if_worse=True)
+    shown = cli("policy", "set", "--yes", "--mode", "enforce").out
+    assert pinner.policies["h1"] == Policy(mode="enforce", undo_if_worse=True)
+    assert "undo if worse True" in " ".join(shown.split())
+    cli("policy", "set", "--yes", "--no-undo-if-worse")
+    assert pinner.policies["h1"] == Policy(mode="enforce")
+
+
 def test_a_plan_with_the_request_of_the_policy(pinner, cli):
     pinner.policies["h1"] = Policy(Request("numa-local", housekeeping="0"))
     made = codec.load(Plan, cli("plan", "--policy", "--rebalance", "--emulator", "1", "--json").out)
@@ -230,6 +240,11 @@ def test_drift_says_what_and_why(applied, cli, monkeypatch):
     assert "to end it: pinner apply plan-2" in out.err
     report = codec.load(DriftReport, cli("drift", "--json").out)
     assert report == applied.drift("h1")
+    setback = Setback("run-7", NOON, "worse than before the run, after 2 steps: run_delay")
+    monkeypatch.setattr(applied, "drift", lambda _: replace(report, setback=setback))
+    told = cli("drift").err
+    assert "warning: the policy proposes and no longer enforces since 2" in told
+    assert "because of run run-7: worse than before the run, after 2 steps: run_delay" in told
 
 
 def test_drift_without_a_policy_and_a_placement(pinner, cli):

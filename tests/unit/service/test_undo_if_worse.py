@@ -1,0 +1,284 @@
+"""A policy with undo_if_worse: it applies once, undoes once, and is quiet then."""
+
+import uuid
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from support.hosts import cpus, guest, plain, process, snapshot
+from support.in_memory_agent import InMemoryAgent
+from support.ring import Ring
+
+from pinner.model.audit import Caller
+from pinner.model.errors import HostUnreachable, NotFound
+from pinner.model.journal import DEFAULT_WATCH_SECONDS
+from pinner.model.page import PageRequest
+from pinner.model.policy import Policy
+from pinner.model.request import Request
+from pinner.service.compose import compose
+
+ANN = Caller("ann", "10.0.0.1", "req-1")
+HOST = "compute1"
+UNDOING = Policy(Request(), "enforce", undo_if_worse=True)
+GUEST = guest(1, 2, cpus("0-15"))
+
+
+class Load:
+    """The history of a host. What the policy does adds ``worse_by`` to the delay of the guest."""
+
+    def __init__(self, clock):
+        self.worse_by = 0.0
+        self.since = clock.at
+        self.is_known = True
+
+    def __call__(self, subject, series, at):
+        noise = at.timestamp() // 5 * 7 % 5
+        if not self.is_known:
+            return None
+        if subject == GUEST.uuid and series == "delay_vcpu":
+            return 20.0 + noise + (self.worse_by if at > self.since else 0.0)
+        return noise
+
+
+@pytest.fixture
+def load(clock):
+    return Load(clock)
+
+
+@pytest.fixture
+def agent(tmp_path, clock, load):
+    daemon = process(500, 50.0, "0-15", "0-15", name="daemon")
+    made = InMemoryAgent(tmp_path / "agent", snapshot(plain(16), [GUEST], [daemon]), clock)
+    made.histories = Ring({GUEST.uuid: GUEST.name}, load)
+    yield made
+    made.journal.close()
+
+
+@pytest.fixture
+def restart(agent, store, clock):
+    """Starts a server."""
+    return lambda: closing(compose({HOST: agent}, store, clock, lambda: uuid.uuid4().hex[:12], 5.0))
+
+
+@pytest.fixture
+def parts(restart):
+    with restart() as made:
+        yield made
+
+
+def enforced(parts, policy=UNDOING):
+    """The run by which the policy places the host."""
+    parts.service.set_policy(HOST, policy, ANN)
+    parts.reconciler.reconcile(HOST, "started")
+    return runs(parts)[0]
+
+
+def runs(parts):
+    return parts.service.runs(HOST, PageRequest()).items
+
+
+def kinds(parts):
+    return [run.kind for run in reversed(runs(parts))]
+
+
+def passes(parts, clock, seconds):
+    """The server works for a while: it reconciles, too."""
+    for _ in range(0, seconds, 5):
+        clock.at += timedelta(seconds=5)
+        parts.outcomes.make_pass()
+        wait_for_runs(parts)
+        parts.reconciler.reconcile(HOST, "resync", measured=True)
+
+
+def wait_for_runs(parts):
+    for run in runs(parts):
+        list(parts.service.follow(run.id))
+
+
+def is_placed(agent):
+    return str(agent.snapshot(0).guests[0].vcpus[0].thread.affinity) != "0-15"
+
+
+def records(parts, *actions):
+    found = parts.service.audit(None, None, None, PageRequest(200, direction="asc")).items
+    return [each for each in found if each.action in actions]
+
+
+def test_a_policy_does_not_watch_by_default(parts):
+    run = enforced(parts, Policy(Request(), "enforce"))
+    assert (run.watch_seconds, run.undo_if_worse) == (0, False)
+
+
+def test_a_run_of_the_policy_that_is_worse_is_undone_once_and_the_policy_is_quiet_then(parts, clock, load, agent):
+    load.worse_by = 200.0
+    run = enforced(parts)
+    assert (run.watch_seconds, run.undo_if_worse, is_placed(agent)) == (DEFAULT_WATCH_SECONDS, True, True)
+    passes(parts, clock, 90)
+    assert kinds(parts) == ["apply", "rollback"]
+    assert not is_placed(agent)
+    assert parts.service.policy(HOST) == replace(UNDOING, mode="propose")
+    watch = parts.service.outcome(run.id).watch
+    assert (watch.state, watch.rollback) == ("worse", runs(parts)[0].id)
+
+
+def test_the_operator_is_told_why_the_policy_enforces_no_longer(parts, clock, load, agent):
+    load.worse_by = 200.0
+    run = enforced(parts)
+    assert parts.service.drift(HOST).setback is None
+    passes(parts, clock, 30)
+    report = parts.service.drift(HOST)
+    assert (report.mode, report.setback.run) == ("propose", run.id)
+    assert report.setback.why.startswith("worse than before the run, after ")
+    assert report.proposed != ""
+    first, second = records(parts, "policy.set")
+    assert (second.actor, second.origin) == ("policy", f"the watch of run {run.id}")
+    assert second.result == f"set to propose, because of run {run.id}: {report.setback.why}"
+    assert (second.before, second.after) == (first.after, first.after.replace("enforce", "propose"))
+    assert [each.kind for each in agent.host_events(0, 0.0, ())].count("policy-set") == 2
+    (ended,) = records(parts, "run.watch")
+    assert ended.result.startswith(f"worse: {report.setback.why}; run run-")
+
+
+def test_a_policy_that_a_person_sets_again_enforces_and_is_watched_again(parts, clock, load, agent):
+    load.worse_by = 200.0
+    enforced(parts)
+    passes(parts, clock, 60)
+    load.worse_by = 0.0
+    run = enforced(parts)
+    assert (run.undo_if_worse, parts.service.drift(HOST).setback) == (True, None)
+    passes(parts, clock, 120)
+    assert kinds(parts) == ["apply", "rollback", "apply"]
+    assert (parts.service.policy(HOST), is_placed(agent)) == (UNDOING, True)
+
+
+def test_a_run_of_the_policy_that_makes_no_difference_stays(parts, clock, agent):
+    run = enforced(parts)
+    passes(parts, clock, 120)
+    assert parts.service.outcome(run.id).watch.state == "not_worse"
+    assert (parts.service.policy(HOST), kinds(parts), is_placed(agent)) == (UNDOING, ["apply"], True)
+
+
+def test_a_host_that_measures_nothing_is_placed_and_not_watched(parts, clock, load, agent):
+    load.is_known = False
+    run = enforced(parts)
+    passes(parts, clock, 60)
+    watch = parts.service.outcome(run.id).watch
+    assert (watch.state, watch.why) == ("stopped", "nothing was measured before the run, or after it")
+    assert (parts.service.policy(HOST), is_placed(agent)) == (UNDOING, True)
+
+
+def test_a_policy_that_no_longer_undoes_keeps_the_run(parts, clock, load, agent):
+    load.worse_by = 200.0
+    run = enforced(parts)
+    parts.service.set_policy(HOST, replace(UNDOING, undo_if_worse=False), ANN)
+    passes(parts, clock, 60)
+    watch = parts.service.outcome(run.id).watch
+    assert (watch.state, watch.rollback, is_placed(agent)) == ("worse", "", True)
+    assert "it cannot be undone" in watch.why
+    assert parts.service.policy(HOST).mode == "enforce"
+
+
+@pytest.mark.parametrize("mode", ["observe", "propose", None])
+def test_a_mode_that_a_person_set_meanwhile_stays(parts, clock, load, agent, mode):
+    load.worse_by = 200.0
+    enforced(parts)
+    if mode is None:
+        parts.service.delete_policy(HOST, ANN)
+    else:
+        parts.service.set_policy(HOST, replace(UNDOING, mode=mode), ANN)
+    passes(parts, clock, 60)
+    assert (kinds(parts), is_placed(agent)) == (["apply", "rollback"], False)
+    if mode is None:
+        with pytest.raises(NotFound):
+            parts.service.policy(HOST)
+    else:
+        assert parts.service.policy(HOST).mode == mode
+        assert parts.service.drift(HOST).setback is None
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def die(*_, **__):
+    raise Killed
+
+
+def killed_at(parts, clock, monkeypatch, owner, method):
+    """The server dies when it calls a method for the first time."""
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(owner, method, die)
+        passes(parts, clock, 60)
+    wait_for_runs(parts)
+
+
+@pytest.mark.parametrize("late", [timedelta(), timedelta(hours=1), timedelta(days=3)])
+def test_a_server_that_dies_between_setback_and_rollback_rolls_back_later(
+    restart, store, clock, load, agent, monkeypatch, late
+):
+    load.worse_by = 200.0
+    with restart() as parts:
+        run = enforced(parts)
+        killed_at(parts, clock, monkeypatch, parts.runs, "rollback")
+        why = store.policies.setback(HOST).why
+    assert (store.policies.get(HOST).mode, is_placed(agent)) == ("propose", True)
+    clock.at += late
+    load.is_known = not late  # the steps of that time are gone
+    with restart() as parts:
+        passes(parts, clock, 60)
+        assert (kinds(parts), is_placed(agent)) == (["apply", "rollback"], False)
+        watch = parts.service.outcome(run.id).watch
+        assert (watch.state, watch.why, watch.rollback) == ("worse", why, runs(parts)[0].id)
+        assert len(records(parts, "policy.set")) == 2
+
+
+def test_a_server_that_dies_before_the_setback_finds_the_run_worse_again(
+    restart, store, clock, load, agent, monkeypatch
+):
+    load.worse_by = 200.0
+    with restart() as parts:
+        enforced(parts)
+        killed_at(parts, clock, monkeypatch, store.policies, "put")
+    assert (store.policies.get(HOST).mode, is_placed(agent)) == ("enforce", True)
+    with restart() as parts:
+        passes(parts, clock, 60)
+        assert (kinds(parts), is_placed(agent)) == (["apply", "rollback"], False)
+
+
+def test_a_server_that_dies_after_the_rollback_stores_its_cause_later(restart, store, clock, load, agent, monkeypatch):
+    load.worse_by = 200.0
+    with restart() as parts:
+        run = enforced(parts)
+        killed_at(parts, clock, monkeypatch, store.outcomes, "put_watch")
+    clock.at += timedelta(days=3)
+    with restart() as parts:
+        passes(parts, clock, 60)
+        watch = parts.service.outcome(run.id).watch
+        assert (watch.state, watch.why) == ("worse", store.policies.setback(HOST).why)
+        assert (kinds(parts), is_placed(agent)) == (["apply", "rollback"], False)
+
+
+def test_an_agent_that_does_not_answer_is_asked_for_the_rollback_again(parts, clock, load, agent, monkeypatch):
+    load.worse_by = 200.0
+
+    def refuse(*_):
+        raise HostUnreachable(HOST, "its agent does not answer")
+
+    enforced(parts)
+    with monkeypatch.context() as patch:
+        patch.setattr(agent, "rollback", refuse)
+        passes(parts, clock, 60)
+    assert (parts.service.policy(HOST).mode, is_placed(agent)) == ("propose", True)
+    passes(parts, clock, 10)
+    assert not is_placed(agent)
+    assert len(records(parts, "policy.set")) == 2
+
+
+def test_a_purged_run_leaves_the_setback(parts, store, clock, load):
+    load.worse_by = 200.0
+    run = enforced(parts)
+    passes(parts, clock, 60)
+    store.retention.purge_runs(clock.at + timedelta(days=1), lambda _: False)
+    parts.outcomes.make_pass()
+    assert parts.service.drift(HOST).setback.run == run.id
