@@ -88,7 +88,8 @@ def _entries(agent: Agent, given: Arguments, _: Caller) -> object:
 
 
 def _host_events(agent: Agent, given: Arguments, _: Caller) -> object:
-    names = limits.require_names(_read(tuple[str, ...], given, "process_names"))
+    given_names = _read(tuple[str, ...], given, "process_names") if given.get("process_names") is not None else None
+    names = None if given_names is None else limits.require_names(given_names)
     after, timeout = _read(int, given, "after"), limits.require_wait(given.get("timeout"))
     found: tuple[HostEvent, ...] = ()
     # In steps, because a caller that disconnects ends its wait.

@@ -68,7 +68,7 @@ class CapturedAgent:
         self,
         after: int,  # noqa: ARG002
         timeout: float,  # noqa: ARG002
-        process_names: tuple[str, ...],  # noqa: ARG002
+        process_names: tuple[str, ...] | None,  # noqa: ARG002
     ) -> tuple[HostEvent, ...]:
         """No events, because a captured machine does not change."""
         return ()

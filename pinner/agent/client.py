@@ -98,7 +98,7 @@ class AgentClient:
         """See Agent."""
         return self._read(tuple[Entry, ...], self._call(call="entries", run=run))
 
-    def host_events(self, after: int, timeout: float, process_names: tuple[str, ...]) -> tuple[HostEvent, ...]:
+    def host_events(self, after: int, timeout: float, process_names: tuple[str, ...] | None) -> tuple[HostEvent, ...]:
         """See Agent."""
         found = self._call(timeout, call="host_events", after=after, timeout=timeout, process_names=process_names)
         return self._read(tuple[HostEvent, ...], found)

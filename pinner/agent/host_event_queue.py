@@ -41,9 +41,9 @@ class HostEventQueue:
             self._events.append(HostEvent(self._last, self._now(), kind, subject, detail))
             self._changed.notify_all()
 
-    def since(self, after: int, timeout: float, process_names: tuple[str, ...]) -> tuple[HostEvent, ...]:
+    def since(self, after: int, timeout: float, process_names: tuple[str, ...] | None) -> tuple[HostEvent, ...]:
         """Events with a number above ``after``. See Agent.host_events."""
-        if self._watched != (names := frozenset(process_names)):
+        if process_names is not None and self._watched != (names := frozenset(process_names)):
             self._watched = names
             self._on_watched()
         with self._changed:

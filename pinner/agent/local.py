@@ -208,7 +208,7 @@ class LocalAgent:
             LOG.error("%s is damaged: %s", each, each.why)
         return entries
 
-    def host_events(self, after: int, timeout: float, process_names: tuple[str, ...]) -> tuple[HostEvent, ...]:
+    def host_events(self, after: int, timeout: float, process_names: tuple[str, ...] | None) -> tuple[HostEvent, ...]:
         """See Agent."""
         return self._event_queue.since(after, timeout, process_names)
 

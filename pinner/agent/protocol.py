@@ -61,13 +61,13 @@ class Agent(Protocol):
     def entries(self, run: str) -> tuple[Entry, ...]:
         """The journal's entries of a run."""
 
-    def host_events(self, after: int, timeout: float, process_names: tuple[str, ...]) -> tuple[HostEvent, ...]:
+    def host_events(self, after: int, timeout: float, process_names: tuple[str, ...] | None) -> tuple[HostEvent, ...]:
         """Host events with a number above ``after``, in order; 0 returns all events that the agent still has.
 
         Waits for an event, at most ``timeout`` seconds, and returns none after that. The agent of a captured machine
         returns none at once, and an agent that ends lets all waiting calls return. Starts of processes are reported
-        only for ``process_names`` (comm), which apply until the next call. If events were lost, the first event says
-        so. Changes that pinner makes itself are not reported.
+        only for ``process_names`` (comm), which apply until the next call with names; None: the earlier ones apply.
+        If events were lost, the first event says so. Changes that pinner makes itself are not reported.
         """
 
     def measures(self, begin: datetime, end: datetime, step: int, subject: str) -> tuple[History, ...]:

@@ -181,7 +181,7 @@ class LibvirtEvents:
         return {
             libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE: self._lifecycle,
             libvirt.VIR_DOMAIN_EVENT_ID_TUNABLE: self._tunable,
-            libvirt.VIR_DOMAIN_EVENT_ID_REBOOT: self._changed("reset"),
+            libvirt.VIR_DOMAIN_EVENT_ID_REBOOT: self._reset,
             libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_ADDED: self._changed("device added"),
             libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED: self._changed("device removed"),
             libvirt.VIR_DOMAIN_EVENT_ID_METADATA_CHANGE: self._metadata,
@@ -195,6 +195,9 @@ class LibvirtEvents:
             case libvirt.VIR_DOMAIN_EVENT_RESUMED if detail in _RESUMED_AS_START:
                 reason = f"resumed: {_detail_name('VIR_DOMAIN_EVENT_RESUMED_', detail)}"
                 self._publish(DomainEvent("guest-started", domain.UUIDString(), reason))
+            case libvirt.VIR_DOMAIN_EVENT_SUSPENDED:
+                reason = f"paused: {_detail_name('VIR_DOMAIN_EVENT_SUSPENDED_', detail)}"
+                self._publish(DomainEvent("guest-paused", domain.UUIDString(), reason))
             case libvirt.VIR_DOMAIN_EVENT_STOPPED:
                 reason = f"stopped: {_detail_name('VIR_DOMAIN_EVENT_STOPPED_', detail)}"
                 self._publish(DomainEvent("guest-stopped", domain.UUIDString(), reason))
@@ -209,6 +212,9 @@ class LibvirtEvents:
     def _metadata(self, _: object, domain: libvirt.virDomain, __: int, namespace: str | None, ___: object) -> None:
         if namespace == domain_xml.PINNER:
             self._publish(DomainEvent("guest-changed", domain.UUIDString(), "metadata"))
+
+    def _reset(self, _: object, domain: libvirt.virDomain, *__: object) -> None:
+        self._publish(DomainEvent("guest-reset", domain.UUIDString(), ""))
 
     def _changed(self, detail: str) -> Callable[..., None]:
         return lambda _, domain, *__: self._publish(DomainEvent("guest-changed", domain.UUIDString(), detail))

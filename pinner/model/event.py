@@ -88,6 +88,8 @@ HostEventKind = Literal[
     "guest-started",
     "guest-stopped",
     "guest-changed",
+    "guest-reset",
+    "guest-paused",
     "guest-event",
     "process-started",
     "cpuset-written",
@@ -97,7 +99,9 @@ HostEventKind = Literal[
 ]
 """guest-started    a guest runs: it was started, restored or migrated in             subject: UUID
 guest-stopped    a guest has stopped: shut off, destroyed, saved, migrated away    subject: UUID
-guest-changed    pins or metadata changed, a reset, a vCPU or iothread plugged in  subject: UUID
+guest-changed    pins or metadata changed, a vCPU or iothread plugged in           subject: UUID
+guest-reset      the operating system in the guest was restarted, and QEMU was not subject: UUID
+guest-paused     the guest's vCPUs were stopped                                    subject: UUID
 guest-event      Nova, a hook or a caller reported an event of a guest             subject: UUID
 process-started  a process started with a watched name, or took one, and its
                  affinity is not one that pinner set                               subject: pid

@@ -6,12 +6,18 @@ from datetime import datetime
 from math import ceil, floor
 from statistics import fmean
 
+from pinner.model.cpuset import CpuSet
+from pinner.model.event import HostEvent
 from pinner.model.guest import Guest
 from pinner.model.journal import Run
 from pinner.model.outcome import MEASURES, Arm, Outcome, Sample, Window
 from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Topology
 from pinner.outcome.samples import between
 from pinner.outcome.verdict import judge
+
+SHIFT_PERCENT, SHIFT_FACTOR = 50.0, 2.0
+"""The load of the control shifted where its halves of a window differ by so much of one CPU, and by this factor."""
 
 JUMP_SECONDS = 1.0
 """The most by which the clock of the host may differ from the time that passed."""
@@ -27,7 +33,7 @@ def window(arm: Arm, found: Iterable[Sample], begin: datetime, end: datetime, st
 
 
 def disturbed(before: Snapshot, after: Snapshot) -> str:
-    """What happened to a guest between two snapshots, so that the time between them does not count; empty: nothing."""
+    """What changed between two snapshots, so that the time between them does not count; empty: nothing."""
     earlier = {guest.uuid: guest for guest in before.guests}
     later = {guest.uuid: guest for guest in after.guests}
     for uuid, guest in earlier.items():
@@ -35,7 +41,36 @@ def disturbed(before: Snapshot, after: Snapshot) -> str:
             return f"guest {guest.name} went"
         if why := _changed(guest, later[uuid]):
             return why
-    return next((f"guest {guest.name} came" for uuid, guest in later.items() if uuid not in earlier), "")
+    came = next((f"guest {guest.name} came" for uuid, guest in later.items() if uuid not in earlier), "")
+    return came or _changed_cpus(before.topology, after.topology)
+
+
+def told(events: Iterable[HostEvent], guests: Mapping[str, str], begin: datetime, end: datetime) -> str:
+    """What happened between two times and may be seen in no snapshot, in words; empty: nothing. ``guests`` are names by
+    UUID. Lost events may be of any time."""
+    for event in events:
+        if event.kind == "lost":
+            return f"events of the host were lost: {event.detail}" if event.detail else "events of the host were lost"
+        if event.kind in ("guest-reset", "guest-paused") and begin <= event.at <= end:
+            return f"guest {guests.get(event.subject, event.subject)} was {event.kind.removeprefix('guest-')}"
+    return ""
+
+
+def shifted(uses: Sequence[float]) -> str:
+    """A large shift of the load within a window, in words; empty: there is none. ``uses`` is the CPU use of the control
+    in each step of the window.
+
+    Only the halves of one window are compared: a load that is higher from one window to the next is the control's part
+    in the verdict. A rule over all windows could leave out those of one placement.
+    """
+    half = len(uses) // 2
+    if not half:
+        return ""
+    first, second = fmean(uses[:half]), fmean(uses[-half:])
+    low, high = sorted((first, second))
+    if high - low < SHIFT_PERCENT or high < SHIFT_FACTOR * low:
+        return ""
+    return f"the load of the guests that the plan does not change went from {first:.0f} % to {second:.0f} % of a CPU"
 
 
 def crossed(runs: Iterable[Run], mark: str, begin: datetime, end: datetime) -> str:
@@ -66,6 +101,20 @@ def outcome(windows: Sequence[Window]) -> Outcome:
 
     checked = [each if each.void else complete(each) for each in windows]
     return judge(checked, [each for each in MEASURES if each.name in names] or MEASURES)
+
+
+def _changed_cpus(before: Topology, after: Topology) -> str:
+    earlier = {cpu.id: cpu for cpu in before.cpus}
+    later = {cpu.id: cpu for cpu in after.cpus}
+    both = sorted(earlier.keys() & later.keys())
+    if switched := [each for each in both if earlier[each].online != later[each].online]:
+        return f"CPUs {CpuSet.of(switched)} went offline or came online"
+    if earlier.keys() != later.keys():
+        return f"CPUs {CpuSet.of(earlier.keys() ^ later.keys())} were plugged in or out"
+    if changed := [each for each in both if earlier[each].governor != later[each].governor]:
+        was, now = earlier[changed[0]].governor, later[changed[0]].governor
+        return f"the governor of CPUs {CpuSet.of(changed)} was {was} and is {now}"
+    return ""
 
 
 def _means(found: Sequence[Mapping[str, float]], steps: int) -> dict[str, float]:

@@ -10,6 +10,7 @@ from pinner.model.outcome import MEASURES, Comparison, Measure, ObservedMeasure,
 _DELAYS = ("delay_vcpu", "delay_emulator", "delay_iothread", "delay_vhost")
 _SERIES = {"run_delay": _DELAYS, "drops": ("drops",), "softnet_drops": ("softnet_drops",), "pressure": ("pressure",)}
 """The series that are added up for each measure."""
+_USES = ("use_vcpu", "use_emulator", "use_iothread", "use_vhost")
 _OF_HOST = ("softnet_drops", "pressure")
 
 _Values = dict[datetime, float]
@@ -36,6 +37,15 @@ def samples(histories: Iterable[History], guests: Collection[str], step: int) ->
         )
         for at in times
     )
+
+
+def control_use(
+    histories: Iterable[History], guests: Collection[str], begin: datetime, end: datetime, step: int
+) -> tuple[float, ...]:
+    """The CPU use of the guests other than ``guests`` in the steps between two times, oldest first. 100 is one CPU."""
+    others = [each for each in histories if each.step == step and each.subject not in (*guests, HOST)]
+    known = _summed(others, _USES)
+    return tuple(known[at] for at in sorted(known) if begin <= at - timedelta(seconds=step) and at <= end)
 
 
 def between(found: Iterable[Sample], begin: datetime, end: datetime, step: int) -> tuple[Sample, ...]:

@@ -172,8 +172,8 @@ class PolicyController:
         self._stop.wait(DEBOUNCE_SECONDS)
         events += self._reconciler.host_events(self._host, events[-1].seq, 0.0)
         # A guest that stopped leaves no thread misplaced, but its CPUs may suit a guest without a place. A new policy
-        # is compared above.
-        ignored = {"policy-set"} if self._has_unplaced else {"policy-set", "guest-stopped"}
+        # is compared above. A guest that is paused keeps its threads and their affinities.
+        ignored = {"policy-set", "guest-paused"} | (set() if self._has_unplaced else {"guest-stopped"})
         relevant = [event for event in events if event.kind not in ignored]
         if relevant:
             self._reconcile(_summary(relevant), arrived)

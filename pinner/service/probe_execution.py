@@ -10,6 +10,7 @@ from secrets import randbits
 
 from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import PinnerError
+from pinner.model.event import HostEvent
 from pinner.model.measures import HOST, ROWS
 from pinner.model.outcome import Arm, Window
 from pinner.model.page import PageRequest
@@ -17,7 +18,7 @@ from pinner.model.plan import Plan
 from pinner.model.probe import WASH_OUT_SECONDS, Probe, ProbeState
 from pinner.model.snapshot import Snapshot
 from pinner.outcome import probing
-from pinner.outcome.samples import samples
+from pinner.outcome.samples import control_use, samples
 from pinner.service.hosts import Hosts
 from pinner.service.probe_switches import Switches, put_back
 from pinner.service.runs import RunManager
@@ -98,6 +99,10 @@ class ProbeExecution:
         self._stop = stop
         self._switches = Switches(runs, probe, self._pause)
         self._guests = changed_guests(plan)
+        self._events: tuple[HostEvent, ...] = ()
+        """The events of the windows that are not judged yet."""
+        self._after = 0
+        """The number of the last event that was read."""
 
     def carry_out(self) -> None:
         """Carry the probe out, put the placement back and store the end. Never raises."""
@@ -119,6 +124,8 @@ class ProbeExecution:
 
     def _all_windows(self) -> None:
         last: _Span | None = None
+        self._read_events()
+        self._events = ()
         for arm in self._probe.order:
             since, passed = self._timing.now(), self._timing.monotonic()
             self._switches.switch(arm)
@@ -144,18 +151,31 @@ class ProbeExecution:
             return Window(span.arm, {}, {}, why)
         try:
             found = self._hosts.agent(self._probe.host).measures(span.begin, span.end, STEP, "")
+            self._read_events()
         except PinnerError as error:
             return Window(span.arm, {}, {}, str(error))
         guests = self._guests or {each.subject for each in found if each.subject != HOST}
         made = probing.window(span.arm, samples(found, guests, STEP), span.begin, span.end, STEP)
-        return replace(made, void=self._void(span) or made.void)
+        shifted = probing.shifted(control_use(found, guests, span.begin, span.end, STEP))
+        return replace(made, void=self._void(span) or shifted or made.void)
 
     def _void(self, span: _Span) -> str:
         if span.before is None or span.after is None:
             return "the guests could not be read"
         latest = self._runs.list(self._probe.host, PageRequest(_NEIGHBOURS), state=None).items
-        why = probing.crossed(latest, self._probe.mark, span.since, span.end)
-        return why or probing.disturbed(span.before, span.after)
+        self._events = tuple(event for event in self._events if event.at >= span.since)
+        names = {guest.uuid: guest.name for guest in span.before.guests}
+        return (
+            probing.crossed(latest, self._probe.mark, span.since, span.end)
+            or probing.disturbed(span.before, span.after)
+            or probing.told(self._events, names, span.since, span.end)
+        )
+
+    def _read_events(self) -> None:
+        """Read the events since the last time. The watched processes stay those of the policy."""
+        found = self._hosts.agent(self._probe.host).host_events(self._after, 0.0, None)
+        self._events = (*self._events, *found)
+        self._after = found[-1].seq if found else self._after
 
     def _snapshot(self) -> Snapshot | None:
         try:

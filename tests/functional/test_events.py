@@ -98,7 +98,7 @@ def test_each_start_and_stop_of_a_guest_is_an_event(libvirtd, start_guest, subsc
     assert subscriber.wait_for("guest-started", guest.uuid) == "started: booted"
     private_libvirt.virsh(libvirtd, "resume", guest.name)
     private_libvirt.virsh(libvirtd, "reset", guest.name)
-    assert subscriber.wait_for("guest-changed", guest.uuid) == "reset"
+    assert subscriber.wait_for("guest-reset", guest.uuid) == ""
     private_libvirt.virsh(libvirtd, "save", guest.name, str(tmp_path / "saved"))
     assert subscriber.wait_for("guest-stopped", guest.uuid) == "stopped: saved"
     private_libvirt.virsh(libvirtd, "restore", str(tmp_path / "saved"))

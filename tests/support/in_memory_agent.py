@@ -165,7 +165,7 @@ class InMemoryAgent:
     def entries(self, run: str) -> tuple[Entry, ...]:
         return self.journal.entries(run)
 
-    def host_events(self, after: int, timeout: float, process_names: tuple[str, ...]) -> tuple[HostEvent, ...]:
+    def host_events(self, after: int, timeout: float, process_names: tuple[str, ...] | None) -> tuple[HostEvent, ...]:
         return self.event_queue.since(after, timeout, process_names)
 
     def has_guest(self, guest: str) -> bool:

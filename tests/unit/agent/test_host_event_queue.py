@@ -89,3 +89,13 @@ def test_an_agent_that_starts_after_the_clock_was_set_back_freezes_no_caller():
     assert lost.kind == "lost"
     queue.publish("guest-started", "c")
     assert [event.subject for event in queue.since(lost.seq, 0.0, ())] == ["c"]
+
+
+def test_a_caller_without_names_leaves_the_watched_processes_as_they_are():
+    queue, changes = make_queue(), []
+    queue.since(0, 0.0, ("sshd",))
+    queue.on_watched(lambda: changes.append(queue.watched))
+    queue.since(0, 0.0, None)
+    assert (queue.watched, changes) == ({"sshd"}, [])
+    queue.since(0, 0.0, ())
+    assert changes == [frozenset()]

@@ -139,6 +139,7 @@ def test_host_events_drift_and_exclusions_go_through_the_socket(client: AgentCli
         (b'{"call": "host_events", "after": 0, "timeout": -1, "process_names": []}', "invalid"),
         (b'{"call": "host_events", "after": "x", "timeout": 1, "process_names": []}', "invalid"),
         (b'{"call": "host_events", "after": 0, "timeout": 1, "process_names": {}}', "invalid"),
+        (b'{"call": "host_events", "after": 0, "timeout": 1, "process_names": ""}', "invalid"),
         (b'{"call": "host_events", "after": 0, "timeout": 1, "process_names": ["\\u0000"]}', "invalid"),
         (b'{"call": "run", "run": "../../etc/passwd"}', "invalid"),
         (b'{"call": "entries", "run": {"$gt": ""}}', "invalid"),

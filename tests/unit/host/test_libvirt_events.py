@@ -70,3 +70,25 @@ def test_a_guest_that_starts_while_the_guests_are_listed_is_started_after_the_li
     assert isinstance(first, Connected)
     assert guest not in first.guests
     assert second == DomainEvent("guest-started", guest, "started: booted")
+
+
+def test_a_pause_and_a_reset_of_a_guest_are_told(driver, monkeypatch):
+    """libvirt's test driver reports no reset: the callback of the event is called here."""
+    guest, domains = str(uuid.uuid4()), []
+    connect = libvirt.openReadOnly
+
+    def start():
+        domains.append(driver.createXML(XML.format(guest)))
+
+    monkeypatch.setattr(libvirt, "openReadOnly", lambda uri: SlowList(connect(uri), start))
+    signals = SimpleQueue()
+    events = LibvirtEvents(URI, signals.put)
+    events.start()
+    assert [type(signals.get(timeout=10)) for _ in range(2)] == [Connected, DomainEvent]
+    (domain,) = domains
+    domain.suspend()
+    assert signals.get(timeout=10) == DomainEvent("guest-paused", guest, "paused: paused")
+    events._events()[libvirt.VIR_DOMAIN_EVENT_ID_REBOOT](driver, domain, None)
+    assert signals.get(timeout=10) == DomainEvent("guest-reset", guest, "")
+    events.close()
+    domain.destroy()

@@ -8,9 +8,10 @@ from support.in_memory_service import sample_snapshot
 from support.values import NOON, cpus, make_run
 
 from pinner import codec
+from pinner.model.event import HostEvent
 from pinner.model.guest import Tap, Vcpu
 from pinner.model.outcome import Outcome, Sample, Window
-from pinner.outcome.probing import crossed, disturbed, jumped, outcome, window
+from pinner.outcome.probing import crossed, disturbed, jumped, outcome, shifted, told, window
 
 HOST = sample_snapshot()
 GUEST = replace(HOST.guests[0], name="web1", taps=(Tap("vnet0", "52:54:00:00:00:01", 50, 50, 0, 0),))
@@ -64,6 +65,85 @@ def test_what_happened_to_a_guest_is_named(why):
 
 def test_a_guest_that_leaves_disturbs_from_the_begin():
     assert disturbed(host(replace(GUEST, leaving=True)), host(GUEST)) == "guest web1 migrates"
+
+
+def with_cpus(**changed):
+    """The host after a change of its CPUs 1 and 2."""
+    cpus_now = tuple(replace(cpu, **changed) if cpu.id in (1, 2) else cpu for cpu in GOVERNED.topology.cpus)
+    return replace(GOVERNED, topology=replace(GOVERNED.topology, cpus=cpus_now))
+
+
+GOVERNED = replace(
+    HOST,
+    guests=(GUEST,),
+    topology=replace(HOST.topology, cpus=tuple(replace(cpu, governor="powersave") for cpu in HOST.topology.cpus)),
+)
+WITHOUT_ONE = replace(
+    GOVERNED,
+    topology=replace(GOVERNED.topology, cpus=tuple(cpu for cpu in GOVERNED.topology.cpus if cpu.id != 2)),
+)
+
+
+@pytest.mark.parametrize(
+    ("after", "why"),
+    [
+        (with_cpus(governor="performance"), "the governor of CPUs 1-2 was powersave and is performance"),
+        (with_cpus(governor=None), "the governor of CPUs 1-2 was powersave and is None"),
+        (with_cpus(online=False), "CPUs 1-2 went offline or came online"),
+        (WITHOUT_ONE, "CPUs 2 were plugged in or out"),
+        (GOVERNED, ""),
+    ],
+)
+def test_a_change_of_the_cpus_is_named(after, why):
+    assert disturbed(GOVERNED, after) == why
+    assert bool(disturbed(after, GOVERNED)) == bool(why)
+
+
+@pytest.mark.parametrize(
+    ("kind", "at", "why"),
+    [
+        ("guest-reset", 10, "guest web1 was reset"),
+        ("guest-reset", 30, "guest web1 was reset"),
+        ("guest-paused", 20, "guest web1 was paused"),
+        ("guest-reset", 9, ""),
+        ("guest-paused", 31, ""),
+        ("lost", 31, "events of the host were lost: so"),
+        ("guest-changed", 20, ""),
+        ("process-started", 20, ""),
+    ],
+)
+def test_an_event_that_no_snapshot_shows_is_named(kind, at, why):
+    events = (HostEvent(1, second(12), "policy-set", ""), HostEvent(2, second(at), kind, GUEST.uuid, "so"))
+    assert told(events, {GUEST.uuid: "web1"}, second(10), second(30)) == why
+
+
+def test_a_reset_of_a_guest_that_nobody_knows_is_named_by_its_uuid():
+    assert told((HostEvent(1, second(0), "guest-reset", "u-1"),), {}, second(0), second(1)) == "guest u-1 was reset"
+
+
+@pytest.mark.parametrize(
+    ("uses", "is_shifted"),
+    [
+        ((), False),
+        ((5.0,), False),
+        ((10.0, 110.0), True),
+        ((110.0, 10.0), True),
+        ((10.0, 10.0, 60.0, 60.0), True),
+        ((10.0, 10.0, 59.0, 59.0), False),  # less than half a CPU
+        ((100.0, 100.0, 190.0, 190.0), False),  # less than twice as much
+        ((100.0, 100.0, 200.0, 200.0), True),
+        ((0.0, 500.0, 60.0), True),  # the step in the middle is in neither half
+        ((0.0, 500.0, 0.0), False),
+        ((50.0, 150.0, 50.0, 150.0), False),  # bursts in both halves
+    ],
+)
+def test_a_large_shift_of_the_load_within_a_window_is_named(uses, is_shifted):
+    assert bool(shifted(uses)) == is_shifted
+
+
+def test_a_shift_is_named_in_numbers():
+    why = "the load of the guests that the plan does not change went from 10 % to 110 % of a CPU"
+    assert shifted((10.0, 110.0)) == why
 
 
 @pytest.mark.parametrize(

@@ -127,10 +127,11 @@ def test_a_burst_of_events_leads_to_one_reconcile(policies):
     assert causes[1] == "process-started 0 daemon; process-started 1 daemon; process-started 2 daemon (and 17 more)"
 
 
-def test_a_stopped_guest_leads_to_no_reconcile(policies):
+@pytest.mark.parametrize("kind", ["guest-stopped", "guest-paused"])
+def test_a_stopped_guest_leads_to_no_reconcile(policies, kind):
     with running_controller(policies):
         policies.wait(1)
-        policies.event_queue.publish("guest-stopped", "1")
+        policies.event_queue.publish(kind, "1")
         time.sleep(0.15)
         assert len(policies.reconciles) == 1
         policies.event_queue.publish("lost", "")

@@ -159,6 +159,58 @@ def test_a_window_in_which_the_guests_change_is_void(parts, host, plan, why):
     assert found.windows[0].void == ""
 
 
+@pytest.mark.parametrize(("kind", "why"), [("guest-reset", "guest db1 was reset"), ("guest-paused", "was paused")])
+@pytest.mark.parametrize(("wait", "void"), [(3, [1]), (4, [1, 2])])
+def test_a_window_in_which_a_guest_is_reset_or_was_paused_is_void(parts, host, plan, kind, why, wait, void):
+    """Also in its wash-out, and at the very moment between two windows. QEMU's process stays the same."""
+    host.at_wait[wait] = lambda: host.agent.event_queue.publish(kind, DB)
+    found = probed(parts, plan)
+    assert [index for index, window in enumerate(found.windows) if why in window.void] == void
+    assert found.outcome.windows == 12 - len(void)
+
+
+def test_the_events_before_a_probe_do_not_matter(parts, host, plan):
+    host.agent.event_queue.publish("guest-reset", DB)
+    host.agent.event_queue.publish("lost", "")
+    assert probed(parts, plan).outcome.void == ()
+
+
+def test_events_that_were_lost_make_windows_void(parts, host, plan):
+    host.at_wait[4] = lambda: host.agent.event_queue.publish("lost", "", "libvirt answers again")
+    assert "events of the host were lost: libvirt answers again" in probed(parts, plan).outcome.void
+
+
+def test_a_probe_keeps_the_processes_that_the_policy_watches(parts, host, plan):
+    host.agent.event_queue.since(0, 0.0, ("logshipd",))
+    probed(parts, plan)
+    assert host.agent.event_queue.watched == {"logshipd"}
+
+
+def test_a_window_in_which_the_governor_changes_is_void(parts, host, plan):
+    def change():
+        topology = host.agent.taken.topology
+        cpus = tuple(replace(cpu, governor="powersave") for cpu in topology.cpus)
+        host.agent.taken = replace(host.agent.taken, topology=replace(topology, cpus=cpus))
+
+    host.at_wait[4] = change
+    found = probed(parts, plan)
+    assert [window.void[:12] for window in found.windows[:3]] == ["", "the governor", ""]
+
+
+def test_a_window_in_which_the_load_of_the_control_shifts_is_void(parts, host, plan):
+    """In the other windows, the load is different and steady."""
+    value, shift = host._value, NOON + timedelta(seconds=75)  # the second window is 60 to 90 s after the begin
+
+    def loaded(subject, series, at):
+        if subject == DB and series == "use_vcpu":
+            return 20.0 if at <= shift else 120.0
+        return value(subject, series, at)
+
+    host.agent.histories._value = loaded
+    found = probed(parts, plan)
+    assert [window.void[:8] for window in found.windows] == ["", "the load"] + [""] * 10
+
+
 def test_a_window_with_unknown_steps_is_void(parts, host, plan):
     value = host._value
     gap = NOON + timedelta(seconds=80)  # in the second window
