@@ -14,12 +14,15 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import comb, inf
+from math import comb, inf, sqrt
 from statistics import fmean, median
 
 MOST_ORDERS = 5_000
 """Up to this number, all orders are compared: up to 7 windows of each placement. Of more orders, a sample of this size
 with the drawn one in it is compared, which keeps the test exact (Phipson and Smyth 2010)."""
+
+_ROUNDING = 1e-9
+"""The part of a number that rounding may change."""
 
 SEED = 20_260
 """The seed of that sample: the same windows give the same verdict."""
@@ -31,24 +34,29 @@ class Shift:
 
     shifts: tuple[float, ...]
     """r(w) of the orders other than the drawn one, ascending."""
+    equal: int = 0
+    """The further orders that the control does not let apart from the drawn one. They count against each shift."""
 
     @property
     def estimate(self) -> float:
-        """The median of the shifts."""
-        return median(self.shifts)
+        """The median of the shifts; 0 where the control lets no order apart from the drawn one."""
+        return median(self.shifts) if self.shifts else 0.0
+
+    @property
+    def _total(self) -> int:
+        return len(self.shifts) + self.equal + 1
 
     def p(self, margin: float = 0.0) -> tuple[float, float]:
         """The one-sided p-values: against "the shift is at most ``margin``", and against "at least ``margin``"."""
-        orders = len(self.shifts) + 1
-        above = 1 + sum(shift <= margin for shift in self.shifts)
-        below = 1 + sum(shift >= margin for shift in self.shifts)
-        return above / orders, below / orders
+        rounding = _ROUNDING * abs(margin)
+        above = 1 + self.equal + sum(shift <= margin + rounding for shift in self.shifts)
+        below = 1 + self.equal + sum(shift >= margin - rounding for shift in self.shifts)
+        return above / self._total, below / self._total
 
     def interval(self, alpha: float) -> tuple[float, float]:
         """The shifts that a two-sided test at ``alpha`` does not refuse. An end that the windows do not bound is
         infinite."""
-        orders = len(self.shifts) + 1
-        refused = int(alpha / 2 * orders + 1e-9)
+        refused = int(alpha / 2 * self._total + 1e-9) - self.equal
         if refused < 1:
             return -inf, inf
         return self.shifts[refused - 1], self.shifts[-refused]
@@ -82,17 +90,52 @@ def shift(values: Sequence[float], planned: Sequence[bool]) -> Shift:
     return Shift(tuple(sorted(shifts)))
 
 
-def without_control(values: Sequence[float], control: Sequence[float]) -> tuple[float, ...]:
-    """The values without the part that follows the control (linear regression over all windows).
+def shift_beside(values: Sequence[float], control: Sequence[float], planned: Sequence[bool]) -> Shift:
+    """The shift between the windows with ``planned`` and the others, without the part that follows the control.
 
-    The regression does not know the placements, so the test of its residuals is as exact as that of the values.
+    Under a shift d, the values less d in the "planned" windows do not depend on the placements. So their regression on
+    the control does not, either, and the test of its residuals is exact (Rosenbaum 2002, "Covariance adjustment in
+    randomized experiments and observational studies"). The values themselves must not be regressed: the control would
+    take a part of the effect, 1 / (windows - 1) in the mean, because it differs between the placements by chance.
+
+    An order w is measured by S(w), the sum of the residuals in w, divided by the length of the residuals of w itself.
+    So r(w) = (S(drawn) of the values - S(w) of the values) / (S(drawn) of the drawn order - S(w) of the drawn order).
     """
-    mean, control_mean = fmean(values), fmean(control)
-    spread = sum((each - control_mean) ** 2 for each in control)
-    if not spread:
-        return tuple(values)
-    together = sum((value - mean) * (each - control_mean) for value, each in zip(values, control, strict=True))
-    return tuple(value - together / spread * (each - control_mean) for value, each in zip(values, control, strict=True))
+    centred = _centred(control)
+    spread = sum(each * each for each in centred)
+    if spread <= _ROUNDING * sum(each * each for each in control):
+        return shift(values, planned)
+    drawn = frozenset(index for index, is_planned in enumerate(planned) if is_planned)
+    residuals = _residuals(values, centred, spread)
+    own = _residuals([float(is_planned) for is_planned in planned], centred, spread)
+    free = len(drawn) * (len(values) - len(drawn)) / len(values)
+
+    def score(order: frozenset[int], of: Sequence[float]) -> float:
+        left = free - sum(centred[index] for index in order) ** 2 / spread
+        return sum(of[index] for index in order) / sqrt(left) if left > _ROUNDING * free else 0.0
+
+    observed, most = score(drawn, residuals), score(drawn, own)
+    smallest = _ROUNDING * max(abs(each) for each in residuals) * len(values)
+    shifts, equal = [], 0
+    for order in _orders(len(values), drawn):
+        difference, slope = observed - score(order, residuals), most - score(order, own)
+        if slope <= _ROUNDING * sqrt(free):
+            equal += 1
+        else:
+            shifts.append(difference / slope if abs(difference) > smallest else 0.0)
+    return Shift(tuple(sorted(shifts)), equal)
+
+
+def _centred(values: Sequence[float]) -> list[float]:
+    mean = fmean(values)
+    return [value - mean for value in values]
+
+
+def _residuals(values: Sequence[float], centred: Sequence[float], spread: float) -> list[float]:
+    """What a linear regression on the control leaves of the values. ``spread`` is the sum of the squared control."""
+    own = _centred(values)
+    slope = sum(value * each for value, each in zip(own, centred, strict=True)) / spread
+    return [value - slope * each for value, each in zip(own, centred, strict=True)]
 
 
 def _orders(count: int, drawn: frozenset[int]) -> Iterator[frozenset[int]]:

@@ -5,7 +5,7 @@ from math import ceil, isinf
 from statistics import fmean
 
 from pinner.model.outcome import Judgement, Measure, MeasureOutcome, Outcome, Window
-from pinner.outcome.randomization import Shift, least_p, shift, two_sided, without_control
+from pinner.outcome.randomization import Shift, least_p, shift, shift_beside, two_sided
 
 ALPHA = 0.05
 """The share of tests without a difference that say better or worse, over all measures together."""
@@ -30,7 +30,7 @@ def judge(windows: Sequence[Window], measures: Sequence[Measure]) -> Outcome:
     least = min(sum(planned), len(planned) - sum(planned))
     if not least:
         return Outcome("inconclusive", (), len(counted), void, windows_needed(len(measures)))
-    shifts = [shift(_values(counted, measure), planned) for measure in measures]
+    shifts = [_shift(counted, measure, planned) for measure in measures]
     corrected = holm([two_sided(each.p()) for each in shifts])
     results = tuple(
         _measured(measure, counted, found, p) for measure, found, p in zip(measures, shifts, corrected, strict=True)
@@ -50,11 +50,11 @@ def holm(ps: Sequence[float]) -> tuple[float, ...]:
     return tuple(corrected)
 
 
-def _values(windows: Sequence[Window], measure: Measure) -> tuple[float, ...]:
-    values = tuple(window.values[measure.name] for window in windows)
+def _shift(windows: Sequence[Window], measure: Measure, planned: Sequence[bool]) -> Shift:
+    values = [window.values[measure.name] for window in windows]
     if all(measure.name in window.control for window in windows):
-        return without_control(values, [window.control[measure.name] for window in windows])
-    return values
+        return shift_beside(values, [window.control[measure.name] for window in windows], planned)
+    return shift(values, planned)
 
 
 def _measured(measure: Measure, windows: Sequence[Window], found: Shift, p: float) -> MeasureOutcome:

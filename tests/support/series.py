@@ -33,3 +33,13 @@ def rising(count: int, source: random.Random) -> Series:
 
 
 KINDS: tuple[Callable[[int, random.Random], Series], ...] = (autocorrelated, daily, heavy_tailed, rising)
+
+
+def upper_bound(found: int, of: int) -> float:
+    """The upper end of the 95 % interval of a share (Clopper and Pearson 1934)."""
+    low, high = found / of, 1.0
+    for _ in range(60):
+        share = (low + high) / 2
+        at_most = sum(math.comb(of, k) * share**k * (1 - share) ** (of - k) for k in range(found + 1))
+        low, high = (share, high) if at_most > 0.025 else (low, share)
+    return high
