@@ -11,7 +11,7 @@ Arm = Literal["current", "planned"]
 """The placement during a window: as the probe found it, or as the plan wants it."""
 
 Judgement = Literal["better", "worse", "no matter", "inconclusive"]
-"""better, worse: the difference is not explained by chance. no matter: the interval lies inside the margin.
+"""better, worse: the difference is not explained by chance, and may matter. no matter: it lies inside the margin.
 inconclusive: the windows do not allow an answer."""
 
 

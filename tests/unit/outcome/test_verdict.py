@@ -105,6 +105,19 @@ def test_one_worse_measure_makes_the_verdict_worse_beside_a_better_one():
     assert outcome.judgement == "worse"
 
 
+def test_a_certain_difference_inside_the_margin_does_not_outweigh_one_that_matters():
+    arms, pressure = schedule(6, 9), Measure("pressure", "ms/s", 20.0)
+    windows = [
+        Window(
+            arm, {"run_delay": index % 3 - 9.0 * (arm == "planned"), "pressure": 998 + index % 2 + (arm == "planned")}
+        )
+        for index, arm in enumerate(arms)
+    ]
+    outcome = judge(windows, [DELAY, pressure])
+    assert [result.judgement for result in outcome.measures] == ["better", "no matter"]
+    assert outcome.judgement == "better"
+
+
 def test_an_interval_inside_the_margin_does_not_matter():
     assert probe(tuple(10 + (index % 4) / 100 for index in range(12)), 4).judgement == "no matter"
 
