@@ -165,6 +165,8 @@ import sys, threading, time
 from pinner.{module} import {kind}
 kept = {kind}.{method}
 def dying(self, *arguments):
+    if {thread!r} not in threading.current_thread().name:
+        return kept(self, *arguments)
     time.sleep(3)
     raise ArithmeticError("broken on purpose")
 {kind}.{method} = dying
@@ -183,6 +185,8 @@ sys.exit(main())
         ("service.controller", "PolicyController", "_repeat", "controller-"),
         ("service.audit_heads", "AuditHeads", "_repeat", "audit-heads"),
         ("service.daily", "Daily", "_repeat", "retention"),
+        ("service.passes", "Passes", "_repeat", "outcomes of runs"),
+        ("service.passes", "Passes", "_repeat", "interrupted probes"),
         ("service.monitor", "Monitor", "_repeat", "health"),
     ],
 )
@@ -190,7 +194,7 @@ def test_the_death_of_any_thread_ends_the_server_with_a_line_in_the_log(
     start: Start, folder: Path, module: str, kind: str, method: str, thread: str
 ) -> None:
     """The code of the thread is replaced, because no fault from outside makes it raise."""
-    code = DYING.format(module=module, kind=kind, method=method)
+    code = DYING.format(module=module, kind=kind, method=method, thread=thread)
     server = start(f"qemu+unix:///system?socket={folder}/no-libvirt", code)
     assert server.process.wait(60) == 1
     told = [line for line in server.log.read_text().splitlines() if "broken on purpose" in line and "ends" in line]

@@ -5,22 +5,14 @@ A guest that does not answer delays the apply, which gives the test time for bot
 
 import os
 import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from contextlib import contextmanager
 
-import httpx
 import pytest
-from support.accounts import api_config
 from support.kernel import masks
-from support.pinner_server import PinnerServer
 from support.real_guests import hung, only
+from support.restartable_server import RestartableServer, restartable_server
 
 from pinner.model.guest import Guest
 
@@ -28,70 +20,12 @@ pytestmark = [
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs"),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the agent and the API as two processes"),
 ]
-COMMAND = [sys.executable, "-c", "import sys; from pinner.cli.main import main; sys.exit(main())"]
-
-
-@dataclass
-class RestartableServer:
-    """A server that can be started again with the same files; ``current`` is the running one."""
-
-    start: Callable[[], PinnerServer]
-    current: PinnerServer
-
-    def restart(self) -> None:
-        self.current = self.start()
-
-    def get(self, path: str, **query: object) -> Any:
-        answer = self.current.http.get(f"/v1{path}", params=query)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-    def post(self, path: str, **body: object) -> httpx.Response:
-        return self.current.http.post(f"/v1{path}", json=body)
-
-    def wait_ended(self, run: str) -> dict[str, Any]:
-        """The run, once it has ended."""
-        deadline = time.monotonic() + 20
-        while (found := self.get(f"/runs/{run}")["run"])["state"] == "running":
-            assert time.monotonic() < deadline, found
-            time.sleep(0.1)
-        return found
-
-    def plan(self, *guests: Guest) -> str:
-        """The id of a new plan for these guests only: the test moves no other process of this machine."""
-        request = {"guests": [guest.name for guest in guests], "sample_seconds": 0}
-        answer = self.post("/hosts/here/plans", strategy="shared-pool", **request)
-        assert answer.status_code == 201, answer.text
-        return str(answer.json()["id"])
 
 
 @pytest.fixture
 def server(libvirtd: str) -> Iterator[RestartableServer]:
-    running: list[subprocess.Popen[str]] = []
-    clients = ExitStack()
-    with tempfile.TemporaryDirectory(prefix="pinner-test-") as name:
-        folder = Path(name)
-        folder.chmod(0o711)
-        config = folder / "pinner.conf"
-        config.write_text(
-            f"[agent]\nstate_dir = {folder}/state\n[libvirt]\nuri = {libvirtd}\ncall_timeout = 8\n[host]\nname = here\n"
-            f"{api_config()}"
-        )
-
-        def start() -> PinnerServer:
-            log = folder / f"log-{len(running)}"
-            with log.open("w") as out:
-                command = [*COMMAND, "serve", "--config-file", str(config)]
-                running.append(subprocess.Popen(command, stdout=out, stderr=out, text=True))
-            server = PinnerServer(running[-1], log)
-            clients.callback(server.http.close)
-            return server
-
-        with clients:
-            yield RestartableServer(start, start())
-        for process in running:
-            process.terminate()
-            process.wait(20)
+    with restartable_server(libvirtd) as running:
+        yield running
 
 
 @contextmanager

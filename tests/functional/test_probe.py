@@ -1,0 +1,168 @@
+"""Probes with real guests: a plan that is better, one that is worse, and a server that is killed in a window."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.kernel import masks
+from support.measured_host import busy_processes, measured_service, start_busy_guest, steps, wait_until
+from support.policy_host import NEVER_BUSY
+from support.real_guests import ONLINE, only
+from support.restartable_server import RestartableServer, restartable_server
+
+from pinner.host.libvirt import Libvirt
+from pinner.host.live import LiveHost
+from pinner.model.audit import Caller
+from pinner.model.guest import Guest
+from pinner.model.plan import Plan
+from pinner.model.probe import MIN_SECONDS, WASH_OUT_SECONDS, Probe
+from pinner.model.request import Request
+from pinner.service.compose import ServiceParts
+
+ANN = Caller("ann", "test", "")
+WINDOWS = 6
+"""Of each placement. Three measures are known here, and need five."""
+START_SECONDS = 120
+"""The longest time until the recorder has measured something."""
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0 or len(ONLINE) < 2, reason="needs root and two CPUs")
+
+
+@pytest.fixture
+def guest(start_guest: Callable[..., Guest], tmp_path: Path) -> Guest:
+    """A guest whose only vCPU works all the time."""
+    return start_busy_guest(start_guest, tmp_path)
+
+
+@pytest.fixture
+def parts(tmp_path: Path, host: LiveHost, libvirt: Libvirt, guest: Guest) -> Iterator[ServiceParts]:
+    """The service of this machine."""
+    with measured_service(tmp_path, host, libvirt) as made:
+        yield made
+
+
+def probed(parts: ServiceParts, guest: Guest, plan: Plan) -> Probe:
+    """The probe of the plan, at its end. The guest has the masks from before it then."""
+    before = masks(guest.pid)
+    wait_until(lambda: steps(parts, guest) >= 1, START_SECONDS)
+    begun = parts.service.probe(plan.id, WINDOWS, MIN_SECONDS, ANN)
+    parts.probes.wait(begun.id)
+    found = parts.service.probe_by_id(begun.id)
+    assert (found.state, found.why, found.left) == ("ended", "", "")
+    after = masks(guest.pid)
+    assert only(after, before) == only(before, after)
+    return found
+
+
+def planned_vcpus(plan: Plan) -> set[str]:
+    return {str(want.cpus) for want in plan.wanted if want.target.kind == "vcpu"}
+
+
+def test_a_plan_that_moves_busy_processes_away_from_a_guest_is_better(parts: ServiceParts, guest: Guest) -> None:
+    """16 busy processes share all CPUs with the guest. The plan gives the first CPU to them, and the rest to the guest.
+
+    The guest has a higher priority than they have: else a snapshot would take as long as a window.
+    """
+    with busy_processes(16, ONLINE, priority=0) as busy:
+        request = Request(
+            guests=(guest.name,),
+            processes=tuple(map(str, busy)),
+            housekeeping=str(ONLINE[0]),
+            busy_threshold=NEVER_BUSY,
+        )
+        plan = parts.service.plan("h1", request, None, 0.0, ANN)
+        assert {change.target.owner for change in plan.changes if change.target.kind == "process"} == set(
+            map(str, busy)
+        )
+        assert all(str(ONLINE[0]) not in cpus.split(",") for cpus in planned_vcpus(plan))
+        before = [masks(pid) for pid in busy]
+        found = probed(parts, guest, plan)
+        assert [masks(pid) for pid in busy] == before
+    assert found.outcome is not None
+    by_name = {each.measure.name: each for each in found.outcome.measures}
+    assert by_name["run_delay"].judgement == "better", found
+    assert by_name["run_delay"].effect < 0
+    assert found.outcome.judgement == "better", found
+
+
+def test_a_plan_that_puts_a_guest_on_the_busiest_cpu_is_worse(parts: ServiceParts, guest: Guest) -> None:
+    with busy_processes(3, ONLINE[:1]):
+        request = Request(guests=(guest.name,), housekeeping=str(ONLINE[1]), busy_threshold=NEVER_BUSY)
+        plan = parts.service.plan("h1", request, None, 0.0, ANN)
+        assert planned_vcpus(plan) == {str(ONLINE[0])}
+        found = probed(parts, guest, plan)
+    assert found.outcome is not None
+    by_name = {each.measure.name: each for each in found.outcome.measures}
+    assert by_name["run_delay"].judgement == "worse", found
+    assert found.outcome.judgement == "worse", found
+
+
+# -- killed --
+
+
+@pytest.fixture
+def server(libvirtd: str) -> Iterator[RestartableServer]:
+    with restartable_server(libvirtd) as running:
+        yield running
+
+
+def begun(server: RestartableServer, plan: str) -> str:
+    """The id of a probe with long windows. It is refused until the agent has measured something."""
+    deadline = time.monotonic() + START_SECONDS
+    while (answer := server.post(f"/plans/{plan}/probe", windows=2, seconds=60)).status_code == 404:
+        assert time.monotonic() < deadline, answer.text
+        time.sleep(1)
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["id"])
+
+
+def wait_gone(pid: int) -> None:
+    """A process that is no child of this one, or a zombie of it, ends within a while."""
+
+    def is_gone() -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+
+    wait_until(is_gone, 60)
+
+
+@pytest.mark.parametrize("killed", ["agent", "api", "agent and api"])
+def test_after_a_kill_in_a_window_the_next_server_puts_the_placement_back(
+    server: RestartableServer, start_guest: Callable[..., Guest], killed: str
+) -> None:
+    guest = start_guest(vcpus=1)
+    before = masks(guest.pid)
+    probe = begun(server, server.plan(guest))
+
+    def is_placed() -> bool:
+        now = masks(guest.pid)
+        return only(now, before) != only(before, now)
+
+    # At most the two windows with the current placement come first.
+    wait_until(is_placed, 2 * (60 + WASH_OUT_SECONDS) + 60)
+    time.sleep(WASH_OUT_SECONDS + 5)
+    assert is_placed(), "the window is over already"
+    agent, (api,) = server.current.process.pid, server.current.children()
+    for name, pid in (("agent", agent), ("api", api)):
+        if name in killed:
+            os.kill(pid, signal.SIGKILL)
+    # One does not go on without the other.
+    server.current.process.wait(60)
+    wait_gone(api)
+    if killed == "agent and api":
+        assert is_placed(), "nobody was left who could have put the placement back"
+    server.restart()
+    wait_until(lambda: server.get(f"/probes/{probe}")["state"] != "running", 60)
+    found = server.get(f"/probes/{probe}")
+    assert (found["state"], found["left"], found["outcome"]) == ("interrupted", "", None), found
+    after = masks(guest.pid)
+    assert only(after, before) == only(before, after)
+    records = [(each["action"], each["subject"]) for each in server.get("/audit", limit=200)["items"]]
+    assert ("probe.begin", probe) in records
+    assert ("probe.end", probe) in records
+    assert server.get("/audit/verify")["ok"] is True

@@ -1,0 +1,110 @@
+"""The service of this machine with a recorder, a real guest that is busy, and processes that delay it."""
+
+import os
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+from support.kernel import masks
+
+from pinner.agent.host_event_queue import HostEventQueue
+from pinner.agent.local import LocalAgent
+from pinner.agent.recorder import Recorder
+from pinner.agent.signing import SigningKey
+from pinner.agent.trail import AgentTrail
+from pinner.host.inventory import take_snapshot
+from pinner.host.libvirt import Libvirt
+from pinner.host.live import ROOT, LiveHost
+from pinner.host.meter import HostMeter
+from pinner.model.guest import Guest
+from pinner.service.compose import ServiceParts, compose
+from pinner.store.history import HistoryFiles
+from pinner.store.journal import Journal
+from pinner.store.repositories import open_store
+
+BUSY = ["/bin/sh", "-c", "while :; do :; done"]
+PRIORITY = -5
+"""Above that of other work on this machine, so that only the guest and the busy processes count."""
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def start_busy_guest(start_guest: Callable[..., Guest], folder: Path) -> Guest:
+    """A guest whose only vCPU works all the time: the boot sector of its disk is an endless loop (jmp $)."""
+    disk = folder / "disk.img"
+    disk.write_bytes(b"\xeb\xfe".ljust(510, b"\0") + b"\x55\xaa" + bytes(1 << 20))
+    folder.chmod(0o711)
+    disk.chmod(0o666)
+    device = f"<disk type='file'><source file='{disk}'/><target dev='hda' bus='ide'/></disk>"
+    started = start_guest(paused=False, vcpus=1, iothreads=0, devices=device)
+    for tid in masks(started.pid):
+        os.setpriority(os.PRIO_PROCESS, tid, PRIORITY)
+    return started
+
+
+@contextmanager
+def busy_processes(count: int, cpus: Iterable[int], priority: int = PRIORITY) -> Iterator[list[int]]:
+    """The ids of processes of another user that only work, on these CPUs; no plan takes their CPUs for claimed."""
+    wanted = set(cpus)
+    with ExitStack() as stack:
+        pids = []
+        for _ in range(count):
+            process = stack.enter_context(subprocess.Popen(BUSY, user="nobody"))
+            stack.callback(process.kill)
+            os.sched_setaffinity(process.pid, wanted)
+            os.setpriority(os.PRIO_PROCESS, process.pid, priority)
+            pids.append(process.pid)
+        yield pids
+
+
+@contextmanager
+def _urgent() -> Iterator[None]:
+    """Threads that are started meanwhile do not wait for the busy processes."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    os.setpriority(os.PRIO_PROCESS, 0, 2 * PRIORITY)
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, before)
+
+
+@contextmanager
+def measured_service(folder: Path, host: LiveHost, libvirt: Libvirt) -> Iterator[ServiceParts]:
+    """The service of this machine as host h1, whose recorder works as in a server."""
+    recorder = Recorder(HostMeter(ROOT, libvirt), HistoryFiles(folder / "history"), now)
+    take = partial(take_snapshot, ROOT, "h1", libvirt, now=now)
+    with ExitStack() as stack:
+        stack.enter_context(_urgent())
+        journal = stack.enter_context(closing(Journal(folder / "agent")))
+        trail = AgentTrail("h1", journal.chain, SigningKey(folder / "agent" / "signing.key"), now)
+        agent = LocalAgent(
+            lambda seconds: take(sample_seconds=seconds), host, journal, now, HostEventQueue(now), trail,
+            name="h1", histories=recorder.measures,
+        )  # fmt: skip
+        recorder.start()
+        stack.callback(recorder.join)
+        stack.callback(recorder.stop)
+        store = stack.enter_context(open_store(f"sqlite:///{folder}/pinner.sqlite"))
+        yield stack.enter_context(closing(compose({"h1": agent}, store, now, lambda: uuid.uuid4().hex[:12], 0.0)))
+
+
+def wait_until(what: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+
+def steps(parts: ServiceParts, guest: Guest) -> int:
+    """How many steps of the guest's delay are known."""
+    begin = now() - timedelta(minutes=5)
+    histories = parts.service._hosts.agent("h1").measures(begin, now(), 5, "")
+    values = [each.values["delay_vcpu"] for each in histories if each.subject == guest.uuid]
+    return sum(value is not None for value in values[0]) if values else 0
