@@ -7,18 +7,18 @@
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid, NoFit
 from pinner.model.guest import Guest
-from pinner.model.objective import Objective, Values, compared
+from pinner.model.objective import Objective
 from pinner.model.plan import Move, vcpus_by_guest
 from pinner.planning.context import Context, guest_target, plugged
 from pinner.planning.objective.measure import Measure
-from pinner.planning.objective.of_plan import SPREAD, masks, values_of, weights
+from pinner.planning.objective.of_plan import SPREAD, MeasuredAnswer, between
 from pinner.planning.objective.spread import GuestSpread
 from pinner.planning.strategy import Answer
 
@@ -41,57 +41,56 @@ class Improver:
     asked: frozenset[str]
     """The terms of the objective that the strategy asks for."""
 
-    def improved(self, answer: Answer) -> tuple[Answer, tuple[Move, ...]]:
+    def improved(self, found: MeasuredAnswer) -> tuple[MeasuredAnswer, tuple[Move, ...]]:
         """The answer after the moves that gain, and all guests that move, those that make room first."""
         seated = {guest.uuid: seats for guest in self.context.guests if (seats := _seats(self.context, guest))}
-        if self.context.request.rebalance or not vcpus_by_guest(answer.wanted).keys() - seated.keys():
-            return answer, ()
-        moved = self._moved(seated, answer)
+        if self.context.request.rebalance or not vcpus_by_guest(found.answer.wanted).keys() - seated.keys():
+            return found, ()
+        moved = self._moved(seated, found.answer)
         moves = {uuid: Move(guest_target(self._guest(uuid))) for uuid in moved}
         if not self.asked & SPREAD:
-            return answer, tuple(moves.values())
+            return found, tuple(moves.values())
         for _ in range(self.context.request.moves - len(moved)):
-            best = self._best(answer, seated, seated.keys() - moves.keys(), frozenset(moves))
+            best = self._best(found, seated, seated.keys() - moves.keys(), frozenset(moves))
             if best is None:
                 break
-            guest, answer, objective = best
+            guest, found, objective = best
             moves[guest.uuid] = _move(guest, objective)
-        moved = self._moved(seated, answer)
-        return answer, tuple(move for uuid, move in moves.items() if uuid in moved)
+        moved = self._moved(seated, found.answer)
+        return found, tuple(move for uuid, move in moves.items() if uuid in moved)
 
-    def repacked(self, answer: Answer) -> tuple[Answer, tuple[Move, ...]]:
+    def repacked(self, found: MeasuredAnswer) -> tuple[MeasuredAnswer, tuple[Move, ...]]:
         """The answer after a sequence of moves, each of one guest to CPUs that are free then, and these moves.
 
         No guest moves twice. So each guest has left its CPUs before another one gets them.
         """
         moves: dict[str, Move] = {}
         for _ in range(_REPACKED if self.asked & SPREAD else 0):
-            places = {want.target.key: want.cpus for want in answer.wanted if want.state is None}
+            places = {want.target.key: want.cpus for want in found.answer.wanted if want.state is None}
             here = replace(self, context=replace(self.context, places={**self.context.places, **places}))
-            seated = vcpus_by_guest(answer.wanted)
-            best = here._best(answer, seated, seated.keys() - moves.keys(), frozenset())
+            seated = vcpus_by_guest(found.answer.wanted)
+            best = here._best(found, seated, seated.keys() - moves.keys(), frozenset())
             if best is None:
                 break
-            guest, answer, objective = best
+            guest, found, objective = best
             moves[guest.uuid] = _move(guest, objective)
-        return answer, tuple(moves.values())
+        return found, tuple(moves.values())
 
     def _best(
-        self, answer: Answer, seated: Seats, movable: Iterable[str], replaced: frozenset[str]
-    ) -> tuple[Guest, Answer, Objective] | None:
+        self, found: MeasuredAnswer, seated: Seats, movable: Collection[str], replaced: frozenset[str]
+    ) -> tuple[Guest, MeasuredAnswer, Objective] | None:
         """The move of one of the movable guests that gains most, with its answer; None where no move gains.
 
         The guests of ``replaced`` are placed anew in any case.
         """
-        best, now = None, self._values(answer)
-        least = now
-        for guest in self._candidates(answer, movable):
+        best, least = None, found
+        for guest in self._candidates(found, movable) if movable else ():
             trial = self._trial(replaced | {guest.uuid})
-            if trial is None or not self._is_comparable(answer, trial, seated, replaced | {guest.uuid}):
+            if trial is None or not self._is_comparable(found.answer, trial, seated, replaced | {guest.uuid}):
                 continue
-            found = self._values(trial)
-            if self._compared(least, found).gain > 0:
-                best, least = (guest, trial, self._compared(now, found)), found
+            after = MeasuredAnswer.of(trial, self.measure, self.context)
+            if self._compared(least, after).gain > 0:
+                best, least = (guest, after, self._compared(found, after)), after
         return best
 
     def _trial(self, replaced: frozenset[str]) -> Answer | None:
@@ -100,10 +99,11 @@ class Improver:
             return self.place(replace(self.context, replaced=replaced))
         return None
 
-    def _candidates(self, answer: Answer, seated: Iterable[str]) -> list[Guest]:
+    def _candidates(self, found: MeasuredAnswer, seated: Collection[str]) -> list[Guest]:
         """The guests to try, beside those that spread beyond their need: those that spread most first, then the
         smallest."""
-        spreads = self._spreads(answer)
+        every, placed = found.measured.spreads, vcpus_by_guest(found.answer.wanted)
+        spreads = {guest.uuid: every[guest.uuid] for guest in self.context.guests if guest.uuid in placed}
         excess = self._excess(spreads)
         bad = [spreads[uuid] for uuid, far in excess.items() if far]
         ranked = [
@@ -112,11 +112,6 @@ class Improver:
             if uuid in spreads and any(_are_beside(spreads[uuid], each) for each in bad)
         ]
         return [self._guest(uuid) for *_, uuid in sorted(ranked)[:_TRIALS]]
-
-    def _spreads(self, answer: Answer) -> dict[str, GuestSpread]:
-        planned, placed = masks(answer, self.context), vcpus_by_guest(answer.wanted)
-        guests = (guest for guest in self.context.guests if guest.uuid in placed)
-        return {guest.uuid: self.measure.spread(guest, planned) for guest in guests}
 
     def _excess(self, spreads: Mapping[str, GuestSpread]) -> dict[str, int]:
         """How far each guest spreads beyond its need: nodes, caches, and cores that it shares; remote memory counts 1.
@@ -146,11 +141,8 @@ class Improver:
             if any(vcpu in vcpus and cpus <= possible and not cpus & vcpus[vcpu] for vcpu, cpus in seats.items())
         ]
 
-    def _values(self, answer: Answer) -> Values:
-        return values_of(self.measure, answer, masks(answer, self.context))
-
-    def _compared(self, before: Values, after: Values) -> Objective:
-        return compared(before, after, weights(self.context.snapshot, self.context.request), self.asked)
+    def _compared(self, before: MeasuredAnswer, after: MeasuredAnswer) -> Objective:
+        return between(self.context, self.asked, before, after)
 
     def _guest(self, uuid: str) -> Guest:
         return next(guest for guest in self.context.guests if guest.uuid == uuid)

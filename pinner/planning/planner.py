@@ -24,7 +24,7 @@ from pinner.planning.irqs import with_irqs
 from pinner.planning.memory import guests_memory
 from pinner.planning.moves import Improver
 from pinner.planning.objective.measure import Measure
-from pinner.planning.objective.of_plan import asked_terms, between, masks, of_plan
+from pinner.planning.objective.of_plan import MeasuredAnswer, asked_terms, between, of_plan
 from pinner.planning.processes import moves_processes, moving, require_threshold
 from pinner.planning.rps import with_rps
 from pinner.planning.strategies import per_flavor
@@ -142,17 +142,14 @@ def build(
     """
     snapshot, request = context.snapshot, context.request
     measure, asked = Measure.of(snapshot, request.busy_threshold), asked_terms(strategies[request.strategy])
-    answer, staying, rebalance = _answer(strategies, context, measure)
+    found, staying, rebalance = _answer(strategies, context, measure)
     improver = Improver(context, partial(per_flavor.place, strategies=strategies), measure, asked)
-    answer, moves = improver.repacked(answer) if repacks else improver.improved(answer)
+    found, moves = improver.repacked(found) if repacks else improver.improved(found)
+    answer = found.answer
     if moves:
         rules.check(request.strategy, answer, context)
-    needed, memory, planned = (
-        changes(context, answer.wanted),
-        guests_memory(snapshot, answer.wanted),
-        masks(answer, context),
-    )
-    objective = of_plan(measure, context, asked, answer, staying, planned, needed, memory)
+    needed, memory = changes(context, answer.wanted), guests_memory(snapshot, answer.wanted)
+    objective = of_plan(measure, context, asked, found, staying, needed, memory)
     made = Plan(
         id=name,
         host=snapshot.host,
@@ -163,7 +160,7 @@ def build(
         changes=needed,
         unplaced=answer.unplaced,
         skipped=context.skipped,
-        warnings=(*_warnings(context, strategies, answer.roles), *_plan_warnings(context, answer, objective, needed)),
+        warnings=(*_warnings(context, strategies, answer.roles), *_plan_warnings(context, found, objective, needed)),
         objective=objective,
         isolation=answer.isolation,
         blocked=context.allocatable.blocked or answer.blocked or _nova_unknown(snapshot),
@@ -177,25 +174,27 @@ def build(
 
 def _answer(
     strategies: Mapping[str, Strategy], context: Context, measure: Measure
-) -> tuple[Answer, Answer, Rebalance | None]:
+) -> tuple[MeasuredAnswer, Answer, Rebalance | None]:
     """The strategy's answer, and the answer that leaves well placed guests where they are: the same one, except for a
     rebalance. A rebalance takes the latter, unless placing all guests anew lowers the objective.
 
     No guest loses its place to an unplaced guest: otherwise repeated rebalances would swap the two for ever.
     """
     answer = _checked(strategies, context)
+    anew = MeasuredAnswer.of(answer, measure, context)
     if not context.request.rebalance:
-        return answer, answer, None
+        return anew, answer, None
     stay = _checked(strategies, replace(context, request=replace(context.request, rebalance=False)))
+    as_now = MeasuredAnswer.of(stay, measure, context)
     now = {want.target: want.cpus for want in stay.wanted}
     moved = [want.target for want in answer.wanted if now.get(want.target) != want.cpus]
-    objective = between(measure, context, asked_terms(strategies[context.request.strategy]), stay, answer)
+    objective = between(context, asked_terms(strategies[context.request.strategy]), as_now, anew)
     unplaced, unplaced_if_staying = ({left.target for left in each.unplaced} for each in (answer, stay))
     taken = unplaced <= unplaced_if_staying and objective.gain > 0
     threads = sum(len(context.threads.get(target, ())) for target in moved)
     guests = len({target.owner for target in moved if target.kind == "vcpu"})
     terms = tuple(term for term in objective.decisive() if term.before != term.after)
-    return (answer if taken else stay), stay, Rebalance(guests, threads, objective.gain, taken, terms)
+    return (anew if taken else as_now), stay, Rebalance(guests, threads, objective.gain, taken, terms)
 
 
 def _checked(strategies: Mapping[str, Strategy], context: Context) -> Answer:
@@ -257,13 +256,13 @@ def _warnings(context: Context, strategies: Mapping[str, Strategy], roles: Roles
 
 
 def _plan_warnings(
-    context: Context, answer: Answer, objective: Objective, needed: tuple[PlannedChange, ...]
+    context: Context, found: MeasuredAnswer, objective: Objective, needed: tuple[PlannedChange, ...]
 ) -> Iterator[str]:
     """The warnings of the answer, and those about its CPUs, its objective and its changes."""
-    snapshot = context.snapshot
+    snapshot, answer = context.snapshot, found.answer
     yield from answer.warnings
     yield from _load_warnings(context, answer.roles)
-    yield from realtime.warnings(snapshot, context.request, answer.roles, masks(answer, context))
+    yield from realtime.warnings(snapshot, context.request, answer.roles, found.masks)
     yield from core_classes.warnings(snapshot.topology, answer.wanted)
     yield from filter(None, [worsening.warning(objective, answer.roles), ordering.warning(needed)])
 

@@ -9,7 +9,7 @@ A thread of weight w that may use m CPUs puts w/m on each of them. This gives de
 and the demands d(c) of the three roles: the measured load, larger where the threads had to wait for a CPU.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pinner.model.cpuset import CpuSet
@@ -62,18 +62,18 @@ class Crowd:
             "vcpu_vs_host": _clash(vcpus, host),
             "vcpu_vs_emulator": _clash(vcpus, beside),
             "emulator_vs_host": _clash(beside, host),
-            "overcommit": sum(max(count - 1.0, 0.0) for count in vcpus.values()),
+            "overcommit": sum(count - 1.0 for count in vcpus.values() if count > 1.0),
         }
 
     def _density(self, threads: Weighted, planned: Mapping[int, CpuSet]) -> dict[int, float]:
         """The weight on each CPU. The threads share few distinct affinities: each of these is spread once."""
-        by_mask: dict[CpuSet, float] = {}
+        by_mask: dict[int, float] = {}
         for thread, weight in threads:
-            mask = planned.get(thread.tid, thread.affinity)
+            mask = planned.get(thread.tid, thread.affinity).bits
             by_mask[mask] = by_mask.get(mask, 0.0) + weight
         density: dict[int, float] = {}
         for mask, weight in by_mask.items():
-            possible = mask & self.online
+            possible = CpuSet(mask) & self.online
             share = weight / max(len(possible), 1)
             for cpu in possible:
                 density[cpu] = density.get(cpu, 0.0) + share
@@ -119,19 +119,16 @@ def _busy(snapshot: Snapshot, threshold: float) -> Iterator[Thread]:
 
 def _overloads(demands: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
     """The demand beyond one CPU for each CPU, divided among the roles in proportion to their demand there."""
-    found = dict.fromkeys(demands, 0.0)
-    loads = list(demands.values())
-    for cpu in _keys(loads):
-        total = sum(load.get(cpu, 0.0) for load in loads)
+    found, totals = dict.fromkeys(demands, 0.0), dict[int, float]()
+    for load in demands.values():
+        for cpu, part in load.items():
+            totals[cpu] = totals.get(cpu, 0.0) + part
+    for cpu, total in totals.items():
         if total > 1.0:
             for name, load in demands.items():
                 found[name] += (total - 1.0) * load.get(cpu, 0.0) / total
     return found
 
 
-def _keys(loads: Iterable[Mapping[int, float]]) -> list[int]:
-    return list(dict.fromkeys(cpu for load in loads for cpu in load))
-
-
 def _clash(disturbed: Mapping[int, float], disturbing: Mapping[int, float]) -> float:
-    return sum(min(disturbed.get(cpu, 0.0), 1.0) * weight for cpu, weight in disturbing.items())
+    return sum(min(disturbed[cpu], 1.0) * weight for cpu, weight in disturbing.items() if cpu in disturbed)

@@ -1,6 +1,6 @@
 """The terms of the objective for one host, with any affinities of its threads. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pinner.model.cpuset import CpuSet
@@ -8,6 +8,16 @@ from pinner.model.guest import Guest
 from pinner.model.snapshot import Snapshot
 from pinner.planning.objective.contention import Crowd
 from pinner.planning.objective.spread import GuestSpread, Need, Places, guests_terms
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One placement of a host's threads."""
+
+    spreads: Mapping[str, GuestSpread]
+    """Where the vCPUs of each guest may run, by UUID."""
+    values: Mapping[str, float]
+    """The value of each term of tiers 2 to 7."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +37,19 @@ class Measure:
         needs = {guest.uuid: places.need(guest) for guest in snapshot.guests}
         return cls(snapshot.guests, places, needs, Crowd.of(snapshot, busy_threshold))
 
-    def values(self, planned: Mapping[int, CpuSet]) -> dict[str, float]:
-        """The value of each term of tiers 2 to 7, with the affinities of ``planned`` (thread id to CPUs) and current
-        ones for other threads.
+    def measured(self, planned: Mapping[int, CpuSet]) -> Measured:
+        """The placement with the affinities of ``planned`` (thread id to CPUs) and current ones for other threads.
 
         The time grows with the number of threads, and with the CPUs of each distinct affinity.
         """
-        spreads = {guest.uuid: self.spread(guest, planned) for guest in self.guests}
-        return guests_terms(self.needs, spreads) | self.crowd.terms(planned)
+        spreads = {guest.uuid: self.places.spread(guest, _vcpu_masks(guest, planned)) for guest in self.guests}
+        return Measured(spreads, guests_terms(self.needs, spreads) | self.crowd.terms(planned))
 
-    def spread(self, guest: Guest, planned: Mapping[int, CpuSet]) -> GuestSpread:
-        """Where the vCPUs of the guest may run."""
-        return self.places.spread(guest, _vcpu_masks(guest, planned))
+    def values(self, planned: Mapping[int, CpuSet]) -> dict[str, float]:
+        """The value of each term of tiers 2 to 7 of this placement."""
+        return dict(self.measured(planned).values)
 
 
-def _vcpu_masks(guest: Guest, planned: Mapping[int, CpuSet]) -> Iterator[CpuSet]:
-    threads = (vcpu.thread for vcpu in guest.vcpus if vcpu.thread)
-    return (planned.get(thread.tid, thread.affinity) for thread in threads)
+def _vcpu_masks(guest: Guest, planned: Mapping[int, CpuSet]) -> list[CpuSet]:
+    threads = [vcpu.thread for vcpu in guest.vcpus if vcpu.thread]
+    return [planned.get(thread.tid, thread.affinity) for thread in threads]

@@ -1,6 +1,7 @@
 """The objective of one plan: its terms before and after, and which of them the strategy asks for."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from pinner.model.change import AffinityChange, PlannedChange
 from pinner.model.cpuset import CpuSet
@@ -9,7 +10,7 @@ from pinner.model.plan import GuestMemory
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.context import Context
-from pinner.planning.objective.measure import Measure
+from pinner.planning.objective.measure import Measure, Measured
 from pinner.planning.strategy import Answer, Strategy
 
 SPREAD = frozenset(("extra_nodes", "remote_memory", "shared_cores", "extra_l3", "remote_devices"))
@@ -30,43 +31,52 @@ def asked_terms(strategy: Strategy) -> frozenset[str]:
     return every | frozenset(getattr(strategy, "pursues", ()))
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredAnswer:
+    """An answer of a strategy, with the affinities and the terms that follow from it."""
+
+    answer: Answer
+    masks: Mapping[int, CpuSet]
+    """The planned affinity of each placed thread, by thread id."""
+    measured: Measured
+
+    @classmethod
+    def of(cls, answer: Answer, measure: Measure, context: Context) -> "MeasuredAnswer":
+        """Measure the answer."""
+        threads = context.threads
+        planned = {thread.tid: want.cpus for want in answer.wanted for thread in threads.get(want.target, ())}
+        return cls(answer, planned, measure.measured(planned))
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The value of each term, without the cost of a change."""
+        return {**self.measured.values, "unplaced_guests": float(len(self.answer.unplaced))}
+
+
 def of_plan(
     measure: Measure,
     context: Context,
     asked: frozenset[str],
-    answer: Answer,
+    found: MeasuredAnswer,
     staying: Answer,
-    planned: Mapping[int, CpuSet],
     changes: tuple[PlannedChange, ...],
     memory: Iterable[GuestMemory],
 ) -> Objective:
     """The objective of the plan with this answer.
 
     ``staying`` is the answer that leaves well placed guests where they are: the answer itself, unless the request asks
-    for a rebalance. ``planned`` has the masks of the answer.
+    for a rebalance.
     """
     before = measure.values({}) | {"unplaced_guests": float(_unplaced_before(context, staying))}
-    after = values_of(measure, answer, planned)
     cost = {"moved_threads": float(_moved_threads(changes)), "moved_memory": _moved_mib(changes, memory)}
     if _only_restores(context, changes):
         asked = asked - SPREAD
-    return compared(before, after | cost, weights(context.snapshot, context.request), asked)
+    return compared(before, found.values | cost, weights(context.snapshot, context.request), asked)
 
 
-def between(measure: Measure, context: Context, asked: frozenset[str], first: Answer, second: Answer) -> Objective:
+def between(context: Context, asked: frozenset[str], first: MeasuredAnswer, second: MeasuredAnswer) -> Objective:
     """The objective with the first answer (before) and with the second one (after), without the cost of a change."""
-    before, after = (values_of(measure, each, masks(each, context)) for each in (first, second))
-    return compared(before, after, weights(context.snapshot, context.request), asked)
-
-
-def masks(answer: Answer, context: Context) -> dict[int, CpuSet]:
-    """The planned affinity of each placed thread, by thread id."""
-    return {thread.tid: want.cpus for want in answer.wanted for thread in context.threads.get(want.target, ())}
-
-
-def values_of(measure: Measure, answer: Answer, planned: Mapping[int, CpuSet]) -> dict[str, float]:
-    """The value of each term with the answer, whose masks are ``planned``, without the cost of a change."""
-    return measure.values(planned) | {"unplaced_guests": float(len(answer.unplaced))}
+    return compared(first.values, second.values, weights(context.snapshot, context.request), asked)
 
 
 def _unplaced_before(context: Context, staying: Answer) -> int:

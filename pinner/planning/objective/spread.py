@@ -55,7 +55,8 @@ class Places:
     _device_nodes: Mapping[str, int]
     _sizes: tuple[tuple[int, ...], tuple[int, ...]]
     """The number of online CPUs of each node and of each level-3 cache, descending."""
-    _spans: dict[CpuSet, Span] = field(default_factory=dict)
+    _spans: dict[int, Span] = field(default_factory=dict)
+    """By the bits of the affinity."""
 
     @classmethod
     def of(cls, topology: Topology) -> "Places":
@@ -78,29 +79,30 @@ class Places:
 
     def span(self, mask: CpuSet) -> Span:
         """What the affinity covers."""
-        if (found := self._spans.get(mask)) is None:
-            found = self._spans[mask] = self._span(mask)
+        if (found := self._spans.get(mask.bits)) is None:
+            found = self._spans[mask.bits] = self._span(mask)
         return found
 
     def spread(self, guest: Guest, masks: Iterable[CpuSet]) -> GuestSpread:
         """Where the vCPUs of the guest may run with these affinities, one for each vCPU."""
-        span = self._joint(Counter(masks))
+        span = self._joint(Counter(mask.bits for mask in masks))
         memory = sum(kib / 1024 * self._far(span, node) for node, kib in guest.memory_per_node.items() if kib)
-        return GuestSpread(
-            frozenset(span.shares), span.l3, span.cores, memory, self._remote_devices(guest, span.shares)
-        )
+        devices = self._remote_devices(guest, span.shares) if guest.pci else 0.0
+        return GuestSpread(frozenset(span.shares), span.l3, span.cores, memory, devices)
 
-    def _joint(self, masks: Mapping[CpuSet, int]) -> Span:
-        """What affinities cover together, each with its number of vCPUs. Those without an online CPU do not count."""
-        if len(masks) == 1:
-            return self.span(next(iter(masks)))
-        spans = [(span, vcpus) for mask, vcpus in masks.items() if (span := self.span(mask)).shares]
+    def _joint(self, masks: Mapping[int, int]) -> Span:
+        """What affinities cover together, by their bits, each with its number of vCPUs. Those without an online CPU do
+        not count."""
+        found = [(self.span(CpuSet(bits)), vcpus) for bits, vcpus in masks.items()]
+        if len(found) == 1:
+            return found[0][0]
+        spans = [(span, vcpus) for span, vcpus in found if span.shares]
         count, shares = sum(vcpus for _, vcpus in spans), dict[NodeId, float]()
         for span, vcpus in spans:
             for node, share in span.shares.items():
                 shares[node] = shares.get(node, 0.0) + share * vcpus / count
         none = frozenset[int]()
-        return Span(shares, none.union(*(span.l3 for span, _ in spans)), none.union(*(span.cores for span, _ in spans)))
+        return Span(shares, none.union(*[span.l3 for span, _ in spans]), none.union(*[span.cores for span, _ in spans]))
 
     def _span(self, mask: CpuSet) -> Span:
         found = [self._cpus[cpu] for cpu in mask if cpu in self._cpus]
