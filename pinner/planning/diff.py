@@ -1,7 +1,6 @@
 """The changes: the difference between the wanted affinities and states and the actual ones."""
 
 from pinner.model.change import AffinityChange, PlannedChange, StateChange, TargetKind, ThreadMask
-from pinner.model.groups import group_of
 from pinner.model.plan import Wanted
 from pinner.planning.context import Context
 from pinner.planning.ordering import ranks
@@ -28,7 +27,7 @@ def changes(context: Context, wanted: tuple[Wanted, ...]) -> tuple[PlannedChange
     ``before`` has every thread of the target, also those that have the wanted mask, so that an undo is exact.
     """
     found: list[PlannedChange] = []
-    for want in sorted(wanted, key=lambda want: _ORDER[want.target.kind]):
+    for want in wanted:
         if want.state is not None:
             before = context.settings[want.target]
             if before != want.state:
@@ -39,4 +38,4 @@ def changes(context: Context, wanted: tuple[Wanted, ...]) -> tuple[PlannedChange
             masks = tuple(ThreadMask(thread.tid, thread.started, thread.affinity) for thread in threads)
             found.append(AffinityChange(want.target, masks, want.cpus, want.reason))
     rank = ranks(found)
-    return tuple(sorted(found, key=lambda each: (_ORDER[each.target.kind], rank.get(group_of(each.target), 0))))
+    return tuple(sorted(found, key=lambda each: (_ORDER[each.target.kind], rank.get(each.target.owner, 0))))

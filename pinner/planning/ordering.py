@@ -4,17 +4,16 @@ In such an order each intermediate state is valid: no CPU is the only CPU of vCP
 CPUs, there is no such order.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pinner.model.change import AffinityChange, PlannedChange, Target
-from pinner.model.cpuset import CpuSet
-from pinner.model.groups import Group, group_of
 
 
-def ranks(changes: Iterable[PlannedChange]) -> dict[Group, int]:
-    """The position of each guest in a valid order; guests without one are the last. Otherwise the order stays."""
+def ranks(changes: Iterable[PlannedChange]) -> dict[str, int]:
+    """The position of each guest in a valid order, by UUID; guests without one are the last. Otherwise the order
+    stays."""
     ordered, stuck = _ordered(changes)
-    return {group: position for position, group in enumerate((*ordered, *stuck))}
+    return {uuid: position for position, uuid in enumerate((*ordered, *stuck))}
 
 
 def exchanging(changes: Iterable[PlannedChange]) -> tuple[Target, ...]:
@@ -22,8 +21,8 @@ def exchanging(changes: Iterable[PlannedChange]) -> tuple[Target, ...]:
     all guests have an order."""
     changes = tuple(changes)
     _, stuck = _ordered(changes)
-    targets = {group_of(change.target): change.target for change in changes if change.target.kind == "vcpu"}
-    return tuple(targets[group] for group in stuck)
+    targets = {change.target.owner: change.target for change in changes if change.target.kind == "vcpu"}
+    return tuple(targets[uuid] for uuid in stuck)
 
 
 def warning(changes: Iterable[PlannedChange]) -> str:
@@ -34,28 +33,27 @@ def warning(changes: Iterable[PlannedChange]) -> str:
     return f"guests {names} exchange CPUs: while the plan is applied, vCPUs of two guests share a CPU for a moment"
 
 
-def _ordered(changes: Iterable[PlannedChange]) -> tuple[list[Group], list[Group]]:
-    """The guests in a valid order, and those without one."""
-    vcpus = [each for each in changes if isinstance(each, AffinityChange) and each.target.kind == "vcpu"]
-    waits = _waits(vcpus)
-    left, ordered = list(waits), []
-    while ready := next((group for group in left if waits[group].isdisjoint(left)), None):
+def _ordered(changes: Iterable[PlannedChange]) -> tuple[list[str], list[str]]:
+    """The guests in a valid order, and those without one, by UUID."""
+    waits = _waits([each for each in changes if isinstance(each, AffinityChange) and each.target.kind == "vcpu"])
+    left, ordered = dict.fromkeys(waits), []
+    while ready := next((uuid for uuid in left if left.keys().isdisjoint(waits[uuid])), None):
         ordered.append(ready)
-        left.remove(ready)
-    return ordered, left
+        del left[ready]
+    return ordered, list(left)
 
 
-def _waits(vcpus: Iterable[AffinityChange]) -> dict[Group, set[Group]]:
-    """For each guest the guests that have to leave a CPU first."""
-    vcpus = tuple(vcpus)
-    leaving: dict[CpuSet, Group] = {}
+def _waits(vcpus: Sequence[AffinityChange]) -> dict[str, set[str]]:
+    """For each guest the guests that have to leave a CPU first, by UUID."""
+    leaving: dict[int, str] = {}
+    waits: dict[str, set[str]] = {}
     for change in vcpus:
+        waits.setdefault(change.target.owner, set())
         for mask in change.before:
             if len(mask.cpus) == 1 and mask.cpus != change.after:
-                leaving[mask.cpus] = group_of(change.target)
-    waits: dict[Group, set[Group]] = {group_of(change.target): set() for change in vcpus}
-    for change in vcpus:
-        group = group_of(change.target)
-        if leaving.get(change.after, group) != group:
-            waits[group].add(leaving[change.after])
+                leaving[mask.cpus.bits] = change.target.owner
+    for change in vcpus if leaving else ():
+        other = leaving.get(change.after.bits, change.target.owner)
+        if other != change.target.owner:
+            waits[change.target.owner].add(other)
     return waits

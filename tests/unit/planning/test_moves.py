@@ -141,7 +141,7 @@ def vcpu(owner: str, number: int, before: str, after: str) -> AffinityChange:
 def test_guests_are_ordered_by_the_cpus_that_they_leave():
     changes = (vcpu("c", 0, "3", "2"), vcpu("b", 0, "2", "1"), vcpu("a", 0, "1", "9"), vcpu("d", 0, "0-9", "3"))
     rank = ordering.ranks(changes)
-    order = sorted(changes, key=lambda change: rank[group_of(change.target)])
+    order = sorted(changes, key=lambda change: rank[change.target.owner])
     assert [change.target.owner for change in order] == ["a", "b", "c", "d"]
     taken = {"1", "2", "3"}
     for change in order:
