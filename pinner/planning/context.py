@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from pinner.model.change import State, Target, TargetKey
 from pinner.model.cpuset import CpuSet
@@ -68,9 +69,12 @@ class _Scope:
         return found | {move.target: move.threads for move in self.moving}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Context:
-    """A host, divided into the guests and processes that a request places and those that it does not."""
+    """A host, divided into the guests and processes that a request places and those that it does not.
+
+    A strategy asks for the groups of a guest's vCPUs many times. Only a class without slots can keep them.
+    """
 
     snapshot: Snapshot
     request: Request
@@ -150,6 +154,16 @@ class Context:
 
     def groups(self, guest: Guest) -> tuple[VcpuGroup, ...]:
         """The guest's plugged-in vCPUs, grouped by the CPUs to which they are bound: one group without a bound."""
+        if (found := self._groups.get(guest.uuid)) is None:
+            found = self._groups[guest.uuid] = self._groups_of(guest)
+        return found
+
+    @cached_property
+    def _groups(self) -> dict[str, tuple[VcpuGroup, ...]]:
+        """The groups of the guests that were asked for, by UUID."""
+        return {}
+
+    def _groups_of(self, guest: Guest) -> tuple[VcpuGroup, ...]:
         here, cores = tuple(plugged(guest)), self.cores.get(guest.uuid)
         if (bound := self.bounds.get(guest.uuid)) is None:
             return (VcpuGroup(here, cores),)

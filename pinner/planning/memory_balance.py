@@ -69,13 +69,14 @@ class MemoryBalance:
         room = self.room(node, page_kib)
         return room is None or not asked or asked <= room
 
-    def booked(self, guest: Guest, group: VcpuGroup, node: int | None) -> "MemoryBalance":
-        """The balance after the vCPUs of the group have got the rest of their memory from the node."""
+    def booked(self, guest: Guest, group: VcpuGroup, node: int | None, *, back: bool = False) -> "MemoryBalance":
+        """The balance after the vCPUs of the group have got the rest of their memory from the node; with ``back`` the
+        balance before that."""
         asked = outstanding(guest, group)
         if not asked or node is None or node not in self.nearest:
             return self
         key = self.nearest[node], guest.numa.page_kib
-        return replace(self, free={**self.free, key: self.free.get(key, 0) - asked})
+        return replace(self, free={**self.free, key: self.free.get(key, 0) + (asked if back else -asked)})
 
 
 def everything(guest: Guest) -> VcpuGroup:

@@ -132,7 +132,7 @@ def _fill_nodes(room: Room, guests: list[Guest], footprints: _Footprints) -> Non
 
 
 def _prefers(room: Room, guest: Guest, node: int) -> bool:
-    return guest.ranks.get(room.nodes[node].id) == min(guest.ranks.values(), default=None)
+    return room.nodes[node].id in guest.best
 
 
 def _chosen(guests: list[Guest], free: int, footprints: _Footprints) -> list[Guest]:

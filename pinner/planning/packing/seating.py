@@ -16,11 +16,13 @@ def seated(nodes: Sequence[Node], guests: Iterable[Guest], layout: Layout) -> di
     for guest in guests:
         for piece in layout.get(guest.id, ()):
             in_domain.setdefault((piece.node, piece.domain), []).append((guest.id, piece.cpus))
-    found: dict[str, tuple[int, ...]] = {}
+    found: dict[str, list[int]] = {}
     for node, domain in sorted(in_domain):
         for name, parts in _in_domain(nodes[node].domains[domain], in_domain[node, domain]).items():
-            found[name] = found.get(name, ()) + tuple(cpu for part in parts for cpu in cpus(part))
-    return found
+            mine = found.setdefault(name, [])
+            for part in parts:
+                mine += cpus(part)
+    return {name: tuple(mine) for name, mine in found.items()}
 
 
 def scored(nodes: Sequence[Node], guests: Sequence[Guest], layout: Layout) -> Score:
@@ -30,37 +32,28 @@ def scored(nodes: Sequence[Node], guests: Sequence[Guest], layout: Layout) -> Sc
 
 def score_of(nodes: Sequence[Node], guests: Sequence[Guest], taken: Mapping[str, Sequence[int]]) -> Score:
     """The score where the guests have these CPUs, which are free ones of the nodes."""
-    homes = {
-        cpu: (position, domain, core)
-        for position, node in enumerate(nodes)
-        for domain, each in enumerate(node.domains)
-        for core, free in enumerate(each.cores)
-        for cpu in cpus(free.free)
-    }
+    homes = {cpu: (position, *home) for position, node in enumerate(nodes) for cpu, home in node.homes.items()}
+    begun = {(position, *core) for position, node in enumerate(nodes) for core in node.begun}
     users = Counter(core for found in taken.values() for core in {homes[cpu] for cpu in found})
-    begun = {
-        (position, domain, core)
-        for position, node in enumerate(nodes)
-        for domain, each in enumerate(node.domains)
-        for core, free in enumerate(each.cores)
-        if free.begun
-    }
     rank = extra = 0
     placed = [guest for guest in guests if guest.id in taken]
     for guest in placed:
         domains = {homes[cpu][:2] for cpu in taken[guest.id]}
         rank += max((guest.ranks.get(nodes[node].id, 0) for node, _ in domains), default=0)
-        extra += max(0, len(domains) - max(1, needed_domains(nodes, guest)))
+        if len(domains) > 1:
+            extra += max(0, len(domains) - max(1, needed_domains(nodes, guest)))
     shared = sum(1 for core, count in users.items() if count > 1 or core in begun)
     return Score(len(guests) - len(placed), rank, shared, extra)
 
 
-def cpus(mask: int) -> Iterable[int]:
+def cpus(mask: int) -> list[int]:
     """The CPUs of a mask, ascending."""
+    found = []
     while mask:
         low = mask & -mask
-        yield low.bit_length() - 1
+        found.append(low.bit_length() - 1)
         mask ^= low
+    return found
 
 
 def _in_domain(domain: Domain, pieces: list[tuple[str, int]]) -> dict[str, list[int]]:

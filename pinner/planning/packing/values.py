@@ -4,12 +4,14 @@ CPUs are bits of an integer. A guest is a number of CPUs, all on one node. A gue
 CPUs in, and a core is shared if two guests have CPUs of it.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
+from pinner.model.cpuset import CpuSet
 from pinner.model.topology import NodeId
 
 
@@ -96,6 +98,26 @@ class Node:
         """The most free CPUs that 1, 2, ... domains have together."""
         return tuple(accumulate(sorted((domain.free for domain in self.domains), reverse=True)))
 
+    @cached_property
+    def homes(self) -> Mapping[int, tuple[int, int]]:
+        """The positions of the domain and of the core of each free CPU."""
+        return {
+            cpu: (position, number)
+            for position, domain in enumerate(self.domains)
+            for number, core in enumerate(domain.cores)
+            for cpu in CpuSet(core.free)
+        }
+
+    @cached_property
+    def begun(self) -> frozenset[tuple[int, int]]:
+        """The positions of the cores where a guest that stays has CPUs."""
+        return frozenset(
+            (position, number)
+            for position, domain in enumerate(self.domains)
+            for number, core in enumerate(domain.cores)
+            if core.begun
+        )
+
 
 @dataclass(frozen=True)
 class Guest:
@@ -108,6 +130,12 @@ class Guest:
     """The nodes that it may have, each with its rank: 0 is the best."""
     memory: int = 0
     """KiB that it needs on its node."""
+
+    @cached_property
+    def best(self) -> frozenset[NodeId]:
+        """The nodes of the lowest rank."""
+        lowest = min(self.ranks.values(), default=0)
+        return frozenset(node for node, rank in self.ranks.items() if rank == lowest)
 
 
 class Piece(NamedTuple):
@@ -141,9 +169,8 @@ class Score(NamedTuple):
 def needed_domains(nodes: Sequence[Node], guest: Guest) -> int:
     """The fewest L3 domains that can hold the guest on one of its nodes, as the host is before the packing; 0 where no
     node can."""
-    counts = (
-        next((count for count, most in enumerate(node.reach, start=1) if most >= guest.size), 0)
-        for node in nodes
-        if node.id in guest.ranks
-    )
-    return min(filter(None, counts), default=0)
+    fewest = 0
+    for node in nodes:
+        if node.id in guest.ranks and (count := bisect_left(node.reach, guest.size)) < len(node.reach):
+            fewest = min(fewest or count + 1, count + 1)
+    return fewest

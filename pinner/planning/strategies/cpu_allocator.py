@@ -14,7 +14,7 @@ from pinner.planning import core_classes
 from pinner.planning.context import Context, guest_target
 from pinner.planning.strategies import guest_packing
 from pinner.planning.strategies.displacement import displaced
-from pinner.planning.strategies.free_cpus import FreeCpus, GuestAllocation, free_slots
+from pinner.planning.strategies.free_cpus import FreeCpus, GuestAllocation, free_slots, is_pinned
 from pinner.planning.strategies.unplaced import why_unplaced
 
 _Places = Mapping[str, GuestAllocation]
@@ -53,18 +53,18 @@ def allocate(context: Context, pool: CpuSet) -> Allocation:
                 places[guest.uuid] = free_cpus.take_best(guest)
     together = [guest for guest in context.guests if free_cpus.is_packed(guest)]
     places |= free_cpus.take_packed([guest for guest in together if guest.uuid not in places])
-    free_cpus, places = _with_room_made(context, pool, free_cpus, places, staying)
-    trial, anew = _packed_anew(context, pool, free_cpus, places, staying)
+    free_cpus, places = _with_room_made(context, free_cpus, places, staying)
+    trial, anew = _packed_anew(context, free_cpus, places, staying)
     moves = sum(1 for uuid, place in staying.items() if anew.get(uuid) != place)
     if anew is not places and moves <= context.request.moves:
-        free_cpus, places = _with_room_made(context, pool, trial, anew, staying)
+        free_cpus, places = _with_room_made(context, trial, anew, staying)
     hint = f"; it has a place after moves of {counted(moves, 'guest')} (moves, or rebalance)"
     unplaced = tuple(
         LeftOut(guest_target(guest), why_unplaced(context, free_cpus, guest, places) + hint * (guest.uuid in anew))
         for guest in context.guests
         if guest.uuid not in places
     )
-    return Allocation(places, unplaced, _optimality(context, pool, together, places))
+    return Allocation(places, unplaced, _optimality(context, free_cpus, together, places))
 
 
 def _staying(context: Context, free_cpus: FreeCpus) -> dict[str, GuestAllocation]:
@@ -72,30 +72,22 @@ def _staying(context: Context, free_cpus: FreeCpus) -> dict[str, GuestAllocation
     places: dict[str, GuestAllocation] = {}
     for masks_of in (context.recorded, context.current):
         for guest in context.guests:
-            if guest.uuid not in places:
+            if guest.uuid not in places and is_pinned(guest, masks := masks_of(guest)):
                 with suppress(NoFit):
-                    places[guest.uuid] = free_cpus.take_pinned(guest, masks_of(guest))
+                    places[guest.uuid] = free_cpus.take_pinned(guest, masks)
     return places
 
 
-def _beside(
-    context: Context, pool: CpuSet, together: Sequence[Guest], places: Mapping[str, GuestAllocation]
-) -> FreeCpus:
-    """The free CPUs of the pool beside the guests that are not packed."""
-    free_cpus = FreeCpus(context, pool)
-    for guest in context.guests:
-        if guest.uuid in places and guest not in together:
-            free_cpus.take_again(guest, places[guest.uuid])
-    return free_cpus
+def _beside(free_cpus: FreeCpus, together: Sequence[Guest], places: _Places) -> FreeCpus:
+    """The free CPUs beside the guests that are not packed."""
+    return free_cpus.without((guest for guest in together if guest.uuid in places), places)
 
 
-def _optimality(
-    context: Context, pool: CpuSet, together: Sequence[Guest], places: Mapping[str, GuestAllocation]
-) -> Optimality | None:
+def _optimality(context: Context, free_cpus: FreeCpus, together: Sequence[Guest], places: _Places) -> Optimality | None:
     if not together:
         return None
     taken = {uuid: tuple(place.cpus.values()) for uuid, place in places.items()}
-    return guest_packing.optimality(context, _beside(context, pool, together, places).cores, together, taken)
+    return guest_packing.optimality(context, _beside(free_cpus, together, places).cores, together, taken)
 
 
 def _moves_left(context: Context, staying: _Places, places: _Places) -> int:
@@ -104,7 +96,7 @@ def _moves_left(context: Context, staying: _Places, places: _Places) -> int:
 
 
 def _with_room_made(
-    context: Context, pool: CpuSet, free_cpus: FreeCpus, places: dict[str, GuestAllocation], staying: _Places
+    context: Context, free_cpus: FreeCpus, places: dict[str, GuestAllocation], staying: _Places
 ) -> tuple[FreeCpus, dict[str, GuestAllocation]]:
     """The free CPUs and the places after guests have moved for as many of the unplaced ones as possible."""
     before = -1
@@ -117,12 +109,12 @@ def _with_room_made(
                     continue
                 with suppress(NoFit):
                     most = _moves_left(context, staying, places)
-                    free_cpus, places = displaced(context, pool, free_cpus, guest, places, most)
+                    free_cpus, places = displaced(context, free_cpus, guest, places, most)
     return free_cpus, places
 
 
 def _packed_anew(
-    context: Context, pool: CpuSet, free_cpus: FreeCpus, places: dict[str, GuestAllocation], staying: _Places
+    context: Context, free_cpus: FreeCpus, places: dict[str, GuestAllocation], staying: _Places
 ) -> tuple[FreeCpus, dict[str, GuestAllocation]]:
     """The same with all packed guests packed anew, if more guests are placed then, and none of ``staying`` loses its
     place."""
@@ -130,7 +122,7 @@ def _packed_anew(
     unplaced = sum(1 for guest in together if guest.uuid not in places)
     if not unplaced:
         return free_cpus, places
-    trial = _beside(context, pool, together, places)
+    trial = _beside(free_cpus, together, places)
     # Arithmetic says for most hosts that it would be in vain.
     if guest_packing.least_unplaced(context, trial.cores, together) >= unplaced:
         return free_cpus, places

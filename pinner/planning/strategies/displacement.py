@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import combinations, islice
 
-from pinner.model.cpuset import CpuSet
 from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
 from pinner.model.topology import NodeId
@@ -12,7 +11,7 @@ from pinner.planning.context import Context
 from pinner.planning.strategies.free_cpus import FreeCpus, GuestAllocation, needs
 
 _TRIALS = 100
-"""How many combinations of guests are tried to make room for one guest. Each trial allocates all guests again."""
+"""How many combinations of guests are tried to make room for one guest. Each trial allocates the guests that move."""
 
 _MOST_MOVERS = 2
 """How many guests move at most to make room for one guest, where the request allows as many."""
@@ -20,7 +19,6 @@ _MOST_MOVERS = 2
 
 def displaced(
     context: Context,
-    pool: CpuSet,
     free_cpus: FreeCpus,
     newcomer: Guest,
     places: Mapping[str, GuestAllocation],
@@ -30,10 +28,7 @@ def displaced(
     the newcomer. At most ``most`` guests move. Raises NoFit where that is not enough."""
     allocated = [guest for guest in context.guests if guest.uuid in places]
     for movers in _movers(context, allocated, places, free_cpus.free, newcomer, most):
-        trial = FreeCpus(context, pool)
-        for guest in allocated:
-            if guest not in movers:
-                trial.take_again(guest, places[guest.uuid])
+        trial = free_cpus.without(movers, places)
         with suppress(NoFit):
             return trial, {**places, **trial.take_all((newcomer, *movers))}
     raise NoFit(needs(newcomer), max(free_cpus.free.values(), default=0), "no other guest can move to make room")

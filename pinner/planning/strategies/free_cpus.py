@@ -1,6 +1,7 @@
 """The free CPUs of a pool, as slots for one vCPU each, while guests take them one after the other."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 from pinner.model.cpuset import CpuSet, union
@@ -39,6 +40,11 @@ def needs(guest: Guest) -> int:
     return len(plugged(guest))
 
 
+def is_pinned(guest: Guest, masks: Mapping[int, CpuSet]) -> bool:
+    """Whether the masks pin each vCPU of the guest to one CPU, which other vCPUs may have too."""
+    return len(masks) == needs(guest) and all(map(_is_one, masks.values()))
+
+
 class FreeCpus:
     """The free CPUs of a pool by node, as slots for one vCPU each."""
 
@@ -46,18 +52,28 @@ class FreeCpus:
         self.context = context
         self._isolate = context.request.smt == "isolate"
         self._cores = {node: _cores(context, pool & cpus) for node, cpus in context.allocatable.nodes.items()}
+        self._allowed = {node: union(cores) for node, cores in self._cores.items()}
         free = pool - _occupied(context)
         self._free = {node: free & cpus for node, cpus in context.allocatable.nodes.items()}
-        self._core_of = {node: {cpu: core for core in cores for cpu in core} for node, cores in self._cores.items()}
         self._slots: dict[NodeId, list[_Slot]] = {}
         """The slots of the nodes that were asked for since their free CPUs changed; see _slots_of."""
         self._memory = context.memory_balance()
-        self._all = dict(self.free)
+        self._preferences: dict[str, Mapping[NodeId, node_choice.Preference]] = {}
+        self._all = self.free
+        self._widest, self._total = max(self._all.values(), default=0), sum(self._all.values())
+
+    def without(self, guests: Iterable[Guest], places: Mapping[str, GuestAllocation]) -> "FreeCpus":
+        """The free CPUs after these guests have left their places; this state stays as it is."""
+        found = copy(self)
+        found._free, found._slots = dict(self._free), dict(self._slots)
+        for guest in guests:
+            found._leave(guest, places[guest.uuid])
+        return found
 
     @property
     def cores(self) -> guest_packing.FreeCores:
         """The cores of the pool, and their free CPUs."""
-        return guest_packing.FreeCores(self._cores, dict(self._free), self._memory)
+        return guest_packing.FreeCores(self._cores, dict(self._free), self._memory, self._preferences)
 
     @property
     def memory(self) -> MemoryBalance:
@@ -72,18 +88,13 @@ class FreeCpus:
     @property
     def free(self) -> Mapping[NodeId, int]:
         """How many slots are free on each node."""
-        return {node: len(self._slots_of(node)) for node in self._cores}
+        return {node: self._count(node) for node in self._cores}
 
     def take_pinned(self, guest: Guest, masks: Mapping[int, CpuSet]) -> GuestAllocation:
         """Take the CPUs to which ``masks`` pin the guest's vCPUs. Raises NoFit where these are not free slots, one for
         each vCPU: of one node, or of the nodes that bind the guest. A guest wider than a node keeps its nodes, also
         where it would fit fewer ones: other guests may have taken these before."""
-        groups = wide_guests.parts_pinned(guest, masks, self.context.allocatable.nodes) if self.is_wide(guest) else ()
-        return self._take(guest, lambda group: self._pinned(group, masks), groups)
-
-    def take_again(self, guest: Guest, place: GuestAllocation) -> GuestAllocation:
-        """Take the CPUs of a place that another state of the same CPUs gave to the guest."""
-        return self.take_pinned(guest, {vcpu: CpuSet.of([cpu]) for vcpu, cpu in place.cpus.items()})
+        return self._take(guest, lambda group: self._pinned(group, masks), self._parts(guest, masks))
 
     def take_best(self, guest: Guest) -> GuestAllocation:
         """Take the first slots of the nodes that suit the guest best. Raises NoFit with the numbers."""
@@ -95,12 +106,7 @@ class FreeCpus:
     def is_wide(self, guest: Guest) -> bool:
         """Whether the guest may have any CPUs, and is wider than every node but not wider than all nodes."""
         groups = self.context.groups(guest)
-        size = len(groups[0].vcpus)
-        return (
-            len(groups) == 1
-            and groups[0].cpus is None
-            and max(self._all.values(), default=0) < size <= sum(self._all.values())
-        )
+        return len(groups) == 1 and groups[0].cpus is None and self._widest < len(groups[0].vcpus) <= self._total
 
     def is_packed(self, guest: Guest) -> bool:
         """Whether the guest may have any CPUs of one node."""
@@ -113,7 +119,7 @@ class FreeCpus:
         places = {}
         for guest in guests:
             if cpus := found.get(guest.uuid):
-                masks = {vcpu: CpuSet.of([cpu]) for vcpu, cpu in zip(plugged(guest), cpus, strict=True)}
+                masks = {vcpu: CpuSet(1 << cpu) for vcpu, cpu in zip(plugged(guest), cpus, strict=True)}
                 places[guest.uuid] = self.take_pinned(guest, masks)
         return places
 
@@ -128,11 +134,11 @@ class FreeCpus:
 
     def _pinned(self, group: VcpuGroup, masks: Mapping[int, CpuSet]) -> _OnNode:
         found = [masks.get(vcpu, CpuSet()) for vcpu in group.vcpus]
-        cpus = [cpu for mask in found if len(mask) == 1 for cpu in mask]
+        cpus = union(found)
         # A guest that is not pinned one to one is the usual case: no slot is searched for it.
-        homes = [node for node, free in self._free.items() if len(cpus) == len(found) and CpuSet.of(cpus) <= free]
+        homes = [node for node, free in self._free.items() if cpus <= free] if all(map(_is_one, found)) else []
         for node in homes:
-            slots = self._slots_with(node, cpus)
+            slots = self._slots_with(node, [mask.lowest for mask in found])
             if _is_satisfied(group, slots):
                 return node, slots
         raise NoFit(len(found), 0, "its vCPUs are not pinned to free CPUs of one node, one for each")
@@ -162,11 +168,34 @@ class FreeCpus:
             raise
         return GuestAllocation(tuple(nodes), cpus)
 
+    def _leave(self, guest: Guest, place: GuestAllocation) -> None:
+        """Give back what ``_take`` has taken for this place."""
+        masks = {vcpu: CpuSet(1 << cpu) for vcpu, cpu in place.cpus.items()}
+        for group, node in zip(self._parts(guest, masks) or self.context.groups(guest), place.nodes, strict=True):
+            self._free[node] |= union(self._uses(place.cpus[vcpu]) for vcpu in group.vcpus)
+            self._slots.pop(node, None)
+            self._memory = self._memory.booked(guest, group, node, back=True)
+
+    def _parts(self, guest: Guest, masks: Mapping[int, CpuSet]) -> Sequence[VcpuGroup]:
+        """The vCPUs of a guest that spans nodes by their node; nothing for another guest."""
+        return wide_guests.parts_pinned(guest, masks, self.context.allocatable.nodes) if self.is_wide(guest) else ()
+
     def _slots_with(self, node: NodeId, cpus: list[int]) -> list[_Slot]:
         """The node's free slots of these CPUs. A vCPU may be on any CPU of the core that it uses up."""
-        free, cores = self._free[node], self._core_of[node]
-        uses = {cpu: cores[cpu] if self._isolate else CpuSet.of([cpu]) for cpu in cpus if cpu in cores}
-        return [_Slot(cpu, uses[cpu]) for cpu in cpus if cpu in uses and uses[cpu] <= free]
+        free, allowed = self._free[node], self._allowed[node]
+        found = [_Slot(cpu, self._uses(cpu)) for cpu in cpus if cpu in allowed]
+        return [slot for slot in found if slot.uses <= free]
+
+    def _uses(self, cpu: int) -> CpuSet:
+        """The CPUs that a vCPU on this CPU uses up. With smt ``isolate`` a pool has whole cores only."""
+        return self.context.allocatable.cores[cpu] if self._isolate else CpuSet(1 << cpu)
+
+    def _count(self, node: NodeId) -> int:
+        """How many slots of the node are free."""
+        free = self._free[node]
+        if self._isolate:
+            return sum(core <= free for core in self._cores[node])
+        return len(self._allowed[node] & free)
 
     def _slots_of(self, node: NodeId) -> list[_Slot]:
         """The node's free slots, core by core; unused cores first, so that guests share few cores."""
@@ -188,9 +217,10 @@ class FreeCpus:
 def _is_satisfied(group: VcpuGroup, slots: list[_Slot]) -> bool:
     """Whether each vCPU of the group has a slot that it may use and shares with no other: two vCPUs on one CPU, or on
     one core with smt ``isolate``, use the same CPUs twice."""
+    if len(slots) != len(group.vcpus):
+        return False
     disjoint = sum(len(slot.uses) for slot in slots) == len(union(slot.uses for slot in slots))
-    allowed = all(group.within(CpuSet.of([slot.cpu])) for slot in slots)
-    return disjoint and allowed and len(slots) == len(group.vcpus)
+    return disjoint and (group.cpus is None or all(slot.cpu in group.cpus for slot in slots))
 
 
 def _within(group: VcpuGroup, slots: list[_Slot]) -> list[_Slot]:
@@ -215,7 +245,11 @@ def _cores(context: Context, pool: CpuSet) -> list[CpuSet]:
 
 
 def _each(cpus: CpuSet) -> list[_Slot]:
-    return [_Slot(cpu, CpuSet.of([cpu])) for cpu in cpus]
+    return [_Slot(cpu, CpuSet(1 << cpu)) for cpu in cpus]
+
+
+def _is_one(cpus: CpuSet) -> bool:
+    return len(cpus) == 1
 
 
 def _occupied(context: Context) -> CpuSet:

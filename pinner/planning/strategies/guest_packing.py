@@ -17,7 +17,10 @@ from pinner.planning.packing.heuristic import Packing, pack
 from pinner.planning.packing.optimal import improved
 from pinner.planning.packing.seating import score_of, seated
 from pinner.planning.strategies import node_choice
+from pinner.planning.strategies.node_choice import Preference
 
+_Keys = tuple[tuple[str, int, tuple[tuple[NodeId, int], ...], int], ...]
+"""The values of guests that can be hashed."""
 _QUICK_BUDGET = 100
 """The budget of the strategies for which a proof is a help, and no promise."""
 
@@ -29,6 +32,8 @@ class FreeCores:
     cores: Mapping[NodeId, Sequence[CpuSet]]
     free: Mapping[NodeId, CpuSet]
     memory: MemoryBalance
+    preferences: dict[str, Mapping[NodeId, Preference]]
+    """How good each node is for each guest that was asked for, by UUID: this does not depend on what is free."""
 
     def nodes(self, context: Context) -> tuple[values.Node, ...]:
         """The nodes of a packing. With smt ``isolate``, a core counts as its lowest CPU, if all its CPUs are free."""
@@ -59,20 +64,20 @@ class FreeCores:
 
 def packed(context: Context, free: FreeCores, guests: Iterable[Guest]) -> dict[str, tuple[int, ...]]:
     """The CPUs of each guest that fits, one for each vCPU, by UUID."""
-    nodes, asked = free.nodes(context), [_asked(context, guest, free.memory) for guest in guests]
+    nodes, asked = free.nodes(context), [_asked(context, guest, free) for guest in guests]
     return seated(nodes, sorted(asked, key=_order), _best(context, nodes, asked).layout)
 
 
 def least_unplaced(context: Context, free: FreeCores, guests: Iterable[Guest]) -> int:
     """So many of the guests are unplaced, however they are packed; there may be more."""
-    return bound_of(free.nodes(context), [_asked(context, guest, free.memory) for guest in guests]).unplaced
+    return bound_of(free.nodes(context), [_asked(context, guest, free) for guest in guests]).unplaced
 
 
 def optimality(
     context: Context, empty: FreeCores, guests: Iterable[Guest], taken: Mapping[str, Sequence[int]]
 ) -> Optimality:
     """How good it is that the guests have these CPUs, compared with all of them packed anew on the empty cores."""
-    nodes, asked = empty.nodes(context), [_asked(context, guest, empty.memory) for guest in guests]
+    nodes, asked = empty.nodes(context), [_asked(context, guest, empty) for guest in guests]
     cpus = {guest.id: empty.counted(context, taken[guest.id]) for guest in asked if guest.id in taken}
     score = score_of(nodes, asked, cpus)
     anew = _best(context, nodes, asked)
@@ -83,37 +88,41 @@ def optimality(
 def _best(context: Context, nodes: tuple[values.Node, ...], guests: Sequence[values.Guest]) -> Packing:
     """The packing of the rules, or of the solver where that is better."""
     optimal = context.request.strategy == OPTIMAL
+    problem = nodes, tuple((guest.id, guest.size, tuple(guest.ranks.items()), guest.memory) for guest in guests)
+    found = _packed(*problem)
     # A move is tried with many answers: the rules are good enough to compare them.
-    solve = None if context.replaced and not optimal else solver.installed()
-    budget = context.request.solver_budget if optimal else _QUICK_BUDGET
-    keys = tuple((guest.id, guest.size, tuple(guest.ranks.items()), guest.memory) for guest in guests)
-    return _packing(nodes, keys, budget, solve, quickly=not optimal)
+    if found.proven or (context.replaced and not optimal):
+        return found
+    solve, budget = solver.installed(), context.request.solver_budget if optimal else _QUICK_BUDGET
+    return found if solve is None and not optimal else _improved(*problem, budget, solve, quickly=not optimal)
 
 
 @lru_cache(maxsize=32)
-def _packing(
-    nodes: tuple[values.Node, ...],
-    keys: tuple[tuple[str, int, tuple[tuple[NodeId, int], ...], int], ...],
-    budget: int,
-    solve: solver.Minimise | None,
-    *,
-    quickly: bool,
+def _packed(nodes: tuple[values.Node, ...], keys: _Keys) -> Packing:
+    """The packing of guests with these values by rules. One plan asks for the same packing several times."""
+    return pack(nodes, _guests(keys))
+
+
+@lru_cache(maxsize=32)
+def _improved(
+    nodes: tuple[values.Node, ...], keys: _Keys, budget: int, solve: solver.Minimise | None, *, quickly: bool
 ) -> Packing:
-    """The packing of guests with these values. One plan asks for the same packing several times."""
-    guests = [values.Guest(name, size, dict(ranks), memory) for name, size, ranks, memory in keys]
-    found = pack(nodes, guests)
-    if found.proven or (quickly and solve is None):
-        return found
-    return improved(nodes, guests, found, budget, solve=solve, quickly=quickly)
+    """The packing of the solver, where it is better."""
+    return improved(nodes, _guests(keys), _packed(nodes, keys), budget, solve=solve, quickly=quickly)
 
 
-def _asked(context: Context, guest: Guest, memory: MemoryBalance) -> values.Guest:
+def _guests(keys: _Keys) -> list[values.Guest]:
+    return [values.Guest(name, size, dict(ranks), memory) for name, size, ranks, memory in keys]
+
+
+def _asked(context: Context, guest: Guest, free: FreeCores) -> values.Guest:
     """The guest, with the nodes that have memory for it, from the nearest to its memory and devices on."""
-    snapshot, group = context.snapshot, context.groups(guest)[0]
-    nodes = node_choice.with_memory(snapshot, guest, group, context.allocatable.nodes, memory)
-    preferences = {node: node_choice.preference(snapshot, guest, node) for node in nodes}
-    ordered = sorted(set(preferences.values()))
-    ranks = {node: ordered.index(preference) for node, preference in preferences.items()}
+    snapshot, group, every = context.snapshot, context.groups(guest)[0], context.allocatable.nodes
+    if (preferences := free.preferences.get(guest.uuid)) is None:
+        preferences = free.preferences[guest.uuid] = node_choice.preferences(snapshot, guest, every)
+    nodes = node_choice.with_memory(snapshot, guest, group, every, free.memory)
+    ordered = {preference: rank for rank, preference in enumerate(sorted({preferences[node] for node in nodes}))}
+    ranks = {node: ordered[preferences[node]] for node in nodes}
     # Huge pages are a resource of their own: whether they are enough is checked for each guest alone.
     needed = 0 if guest.numa.page_kib else outstanding(guest, group)
     return values.Guest(guest.uuid, len(plugged(guest)), ranks, needed)

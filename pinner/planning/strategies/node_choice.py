@@ -5,10 +5,12 @@ from collections.abc import Collection, Iterable, Mapping
 from pinner.model.errors import NoFit
 from pinner.model.guest import Guest
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import NodeId
+from pinner.model.topology import Node, NodeId
 from pinner.planning.memory_balance import MemoryBalance, distance, memory_of, outstanding
 from pinner.planning.numa_bounds import VcpuGroup
 
+Preference = tuple[float, float, bool]
+"""The distance to the memory and the devices, the distance to the devices, and whether the node has no memory."""
 _DIGITS = 6
 """Enough digits to compare distances, and so few that the order of additions makes no difference."""
 
@@ -40,31 +42,32 @@ def choose(
     asked = len(group.vcpus)
     balance = MemoryBalance.of(snapshot.topology, snapshot.guests) if memory is None else memory
 
-    def rank(node: NodeId) -> tuple[bool, tuple[float, float, bool], bool, int, bool, int]:
-        return (
-            free[node] < asked,
-            preference(snapshot, guest, node),
-            node not in here,
-            -free[node],
-            node is None,
-            node or 0,
-        )
+    fitting = _fitting(snapshot, guest, group, capacity, balance)
+    preference = preferences(snapshot, guest, fitting)
 
-    return min(_fitting(snapshot, guest, group, capacity, balance), key=rank)
+    def rank(node: NodeId) -> tuple[bool, Preference, bool, int, bool, int]:
+        return free[node] < asked, preference[node], node not in here, -free[node], node is None, node or 0
+
+    return min(fitting, key=rank)
 
 
-def preference(snapshot: Snapshot, guest: Guest, node: NodeId) -> tuple[float, float, bool]:
-    """How good the node is for the guest, however full it is; lower is better: steps 2 to 4 of ``choose``."""
-    nodes = snapshot.topology.node_by_id
+def preferences(snapshot: Snapshot, guest: Guest, nodes: Iterable[NodeId]) -> dict[NodeId, Preference]:
+    """How good each node is for the guest, however full it is; lower is better: steps 2 to 4 of ``choose``."""
+    known, memory = snapshot.topology.node_by_id, memory_shares(guest)
+    devices = _device_shares(snapshot, guest) if guest.pci else {}
+    found = {}
+    for node in nodes:
+        away = _mean_distance(known, node, devices) if devices else 0.0
+        bare = node is not None and node in known and not known[node].memory_kib
+        found[node] = round(_mean_distance(known, node, memory) + away, _DIGITS), round(away, _DIGITS), bare
+    return found
 
-    def mean_distance(shares: Mapping[NodeId, float]) -> float:
-        if node is None:
-            return 0.0
-        return sum(part * distance(nodes, node, other) for other, part in shares.items() if other is not None)
 
-    away = mean_distance(_device_shares(snapshot, guest)) if guest.pci else 0.0
-    bare = node is not None and node in nodes and not nodes[node].memory_kib
-    return round(mean_distance(memory_shares(guest)) + away, _DIGITS), round(away, _DIGITS), bare
+def _mean_distance(nodes: Mapping[int, Node], node: NodeId, shares: Mapping[NodeId, float]) -> float:
+    """The mean distance from the node's CPUs to these shares of memory or devices."""
+    if node is None:
+        return 0.0
+    return sum([part * distance(nodes, node, other) for other, part in shares.items() if other is not None], 0.0)
 
 
 def with_memory(
