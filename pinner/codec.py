@@ -6,16 +6,23 @@ pydantic reads the dataclasses of the model directly, so no value is defined twi
 import hashlib
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar
-
-from pydantic import TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pinner.model.errors import Invalid
+
+if TYPE_CHECKING:  # imported where a value is read or written: the help of a command needs no pydantic
+    from pydantic import TypeAdapter, ValidationError
 
 T = TypeVar("T")
 
 
-adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+def _adapter(kind: Any) -> "TypeAdapter[Any]":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+adapter: Callable[[Any], "TypeAdapter[Any]"] = cache(_adapter)
 """The reader and writer of one type, created once for each type."""
 
 
@@ -36,6 +43,8 @@ def plain(value: object) -> Any:
 
 def load(kind: type[T], text: bytes | str, field: str = "body") -> T:
     """The value that a JSON text contains. Raises Invalid, which names the first wrong field below ``field``."""
+    from pydantic import ValidationError
+
     try:
         value: T = adapter(kind).validate_json(text)
         return value
@@ -45,6 +54,8 @@ def load(kind: type[T], text: bytes | str, field: str = "body") -> T:
 
 def read(kind: type[T], value: object, field: str = "body") -> T:
     """The value that ``plain`` wrote as dicts and lists. Raises Invalid like ``load``."""
+    from pydantic import ValidationError
+
     try:
         result: T = adapter(kind).validate_python(value)
         return result
@@ -52,7 +63,7 @@ def read(kind: type[T], value: object, field: str = "body") -> T:
         raise invalid(error, field) from None
 
 
-def invalid(error: ValidationError, field: str) -> Invalid:
+def invalid(error: "ValidationError", field: str) -> Invalid:
     """A validation error of pydantic as Invalid: the first wrong field (below ``field``, if given), its value, and the
     expected value."""
     first = error.errors(include_url=False)[0]

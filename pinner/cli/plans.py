@@ -2,6 +2,7 @@
 
 import sys
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from pinner.cli.context import Context, pick_host
 from pinner.cli.options import (
@@ -19,7 +20,9 @@ from pinner.cli.parser import CHANGES, Commands, Parser, add_command, add_noun, 
 from pinner.model.errors import Invalid
 from pinner.model.page import PageRequest
 from pinner.model.plan import Plan
-from pinner.model.whatif import Explanation
+
+if TYPE_CHECKING:  # only --explain needs it
+    from pinner.model.whatif import Explanation
 
 FORMATS = ("table", "json", "shell", "text")
 
@@ -157,7 +160,7 @@ def show_stored(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def print_explanation(context: Context, found: Explanation) -> int:
+def print_explanation(context: Context, found: "Explanation") -> int:
     """Print why a guest has its place."""
     if context.json:
         print_value(found)

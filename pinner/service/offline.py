@@ -1,17 +1,20 @@
 """Use cases that need neither a host's agent nor a database: from a saved snapshot."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pinner import codec
-from pinner.model.capacity import Capacity, with_sizes
-from pinner.model.check import CheckReport
-from pinner.model.nova_report import Listening, NovaReport
 from pinner.model.plan import Plan
-from pinner.model.reading import HostReading
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
-from pinner.model.whatif import GuestShape
 from pinner.planning import planner
+
+# A plan from a file needs none of these: a command imports only what it uses.
+if TYPE_CHECKING:
+    from pinner.model.capacity import Capacity
+    from pinner.model.check import CheckReport
+    from pinner.model.nova_report import Listening, NovaReport
+    from pinner.model.whatif import GuestShape
 
 
 def plan_from_snapshot(snapshot: Snapshot, request: Request) -> Plan:
@@ -19,9 +22,9 @@ def plan_from_snapshot(snapshot: Snapshot, request: Request) -> Plan:
     return planner.plan(snapshot, codec.content_hash(snapshot), request)
 
 
-def capacity_from_snapshot(snapshot: Snapshot, request: Request, shape: GuestShape) -> Capacity:
+def capacity_from_snapshot(snapshot: Snapshot, request: Request, shape: "GuestShape") -> "Capacity":
     """The room of a saved host for guests of one shape. Raises NotFound for an unknown strategy."""
-    # Imported here, because a plan does not need them.
+    from pinner.model.capacity import with_sizes
     from pinner.planning import capacity
     from pinner.planning.shape_room import shape_rooms
 
@@ -29,16 +32,16 @@ def capacity_from_snapshot(snapshot: Snapshot, request: Request, shape: GuestSha
     return replace(found, shape=shape, fitting=shape_rooms(snapshot, request, shape))
 
 
-def nova_report(snapshot: Snapshot, listening: Listening) -> NovaReport:
+def nova_report(snapshot: Snapshot, listening: "Listening") -> "NovaReport":
     """The CPUs that Nova owns on the snapshot's host, and the misconfigurations of Nova and of the listener."""
-    # Imported here, because a plan does not need it.
     from pinner.planning import nova_check
 
     return nova_check.report(snapshot, listening)
 
 
-def check_snapshot(snapshot: Snapshot) -> CheckReport:
+def check_snapshot(snapshot: Snapshot) -> "CheckReport":
     """What hurts the guests of the snapshot's host, as far as a snapshot without counters shows it."""
+    from pinner.model.reading import HostReading
     from pinner.service.findings import HostChecker
 
     return HostChecker().check(HostReading(snapshot))

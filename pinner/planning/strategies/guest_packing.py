@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from pinner.model.cpuset import CpuSet
 from pinner.model.guest import Guest
@@ -11,13 +12,15 @@ from pinner.model.request import OPTIMAL
 from pinner.model.topology import NodeId
 from pinner.planning.context import Context, plugged
 from pinner.planning.memory_balance import MemoryBalance, outstanding
-from pinner.planning.packing import solver, values
+from pinner.planning.packing import values
 from pinner.planning.packing.bound import bound as bound_of
 from pinner.planning.packing.heuristic import Packing, pack
-from pinner.planning.packing.optimal import improved
 from pinner.planning.packing.seating import score_of, seated
 from pinner.planning.strategies import node_choice
 from pinner.planning.strategies.node_choice import Preference
+
+if TYPE_CHECKING:  # the model of the solver is imported only where rules have no proof
+    from pinner.planning.packing.solver import Minimise
 
 _Keys = tuple[tuple[str, int, tuple[tuple[NodeId, int], ...], int], ...]
 """The values of guests that can be hashed."""
@@ -93,6 +96,8 @@ def _best(context: Context, nodes: tuple[values.Node, ...], guests: Sequence[val
     # A move is tried with many answers: the rules are good enough to compare them.
     if found.proven or (context.replaced and not optimal):
         return found
+    from pinner.planning.packing import solver
+
     solve, budget = solver.installed(), context.request.solver_budget if optimal else _QUICK_BUDGET
     return found if solve is None and not optimal else _improved(*problem, budget, solve, quickly=not optimal)
 
@@ -105,9 +110,11 @@ def _packed(nodes: tuple[values.Node, ...], keys: _Keys) -> Packing:
 
 @lru_cache(maxsize=32)
 def _improved(
-    nodes: tuple[values.Node, ...], keys: _Keys, budget: int, solve: solver.Minimise | None, *, quickly: bool
+    nodes: tuple[values.Node, ...], keys: _Keys, budget: int, solve: "Minimise | None", *, quickly: bool
 ) -> Packing:
     """The packing of the solver, where it is better."""
+    from pinner.planning.packing.optimal import improved
+
     return improved(nodes, _guests(keys), _packed(nodes, keys), budget, solve=solve, quickly=quickly)
 
 

@@ -12,10 +12,14 @@ HEAVY = (
     "alembic",
     "cryptography",
     "flask",
+    "highspy",
     "httpx",
+    "jsonschema",
     "libvirt",
     "lxml",
+    "numpy",
     "oslo_config",
+    "oslo_log",
     "oslo_messaging",
     "oslo_policy",
     "oslo_utils",
@@ -29,7 +33,20 @@ OWN = (
     "apply",
     "conf",
     "host",
+    "model.agent_audit",
+    "model.blame",
+    "model.capacity",
+    "model.check",
+    "model.journal",
+    "model.measures",
+    "model.nova_report",
+    "model.outcome",
+    "model.probe",
+    "model.reading",
+    "model.whatif",
     "nova",
+    "planning.packing.optimal",
+    "planning.packing.solver",
     "server",
     "service.local",
     "service.protocol",
@@ -40,7 +57,10 @@ OWN = (
 RUN = """
 import json, sys
 from pinner.cli.main import main
-status = main(sys.argv[1:])
+try:
+    status = main(sys.argv[1:])
+except SystemExit as ended:
+    status = ended.code
 print(json.dumps([status, *sys.modules]), file=sys.stderr)
 """
 
@@ -65,6 +85,14 @@ def test_a_plan_from_a_snapshot_file_imports_only_what_it_uses(tmp_path, options
     assert [module for module in modules if any(f"{module}.".startswith(f"{heavy}.") for heavy in wanted)] == []
     others = {f"pinner.cli.{module}" for module in COMMANDS.values()} - {"pinner.cli.plans"}
     assert others.isdisjoint(modules)
+    packs = any(module.startswith("pinner.planning.packing.") for module in modules)
+    assert packs == ("isolated" in options)
+
+
+def test_help_reads_no_value_and_opens_nothing():
+    modules = imported("--help")
+    wanted = (*HEAVY, "pydantic", "pinner.store", "pinner.wiring")
+    assert [module for module in modules if any(f"{module}.".startswith(f"{heavy}.") for heavy in wanted)] == []
 
 
 def test_the_table_of_commands_names_the_module_of_each_command():
