@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import accumulate
 
+from pinner.model.topology import NodeId
 from pinner.planning.packing.values import Guest, Node, Score, needed_domains
 
 
@@ -24,6 +25,30 @@ def bound(nodes: Sequence[Node], guests: Sequence[Guest]) -> Score:
     return Score(
         len(guests) - placed, rank, _shared(nodes, sizes), _extra(nodes, alone) if placed == len(fitting) else 0
     )
+
+
+def least_rank(nodes: Sequence[Node], guests: Sequence[Guest]) -> int:
+    """The sum of the guests' ranks is not lower where each guest has a place.
+
+    A node has room for some of the guests that prefer it to every other node. Each further one of these guests is on
+    its second best node at best.
+    """
+    preferring: dict[NodeId, list[Guest]] = {}
+    for guest in guests:
+        if len(guest.best) == 1:
+            preferring.setdefault(next(iter(guest.best)), []).append(guest)
+    least = sum(min(guest.ranks.values()) for guest in guests)
+    for node in nodes:
+        here = preferring.get(node.id, [])
+        room = sum(1 for total in accumulate(sorted(guest.size for guest in here)) if total <= node.free)
+        least += sum(sorted(map(_step, here))[: len(here) - room])
+    return least
+
+
+def _step(guest: Guest) -> int:
+    """How much higher the rank of the guest's second best node is; 0 for a guest that has one node."""
+    ranks = sorted(set(guest.ranks.values()))
+    return ranks[1] - ranks[0] if len(ranks) > 1 else 0
 
 
 def _shared(nodes: Sequence[Node], sizes: Sequence[int]) -> int:

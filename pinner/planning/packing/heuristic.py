@@ -7,7 +7,7 @@ decided by the order of nodes and domains and by the guests' ids.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pinner.planning.packing.bound import bound
+from pinner.planning.packing.bound import bound, least_rank
 from pinner.planning.packing.fill import fullest
 from pinner.planning.packing.room import Room
 from pinner.planning.packing.seating import scored
@@ -44,12 +44,14 @@ def pack(nodes: Sequence[Node], guests: Sequence[Guest]) -> Packing:
     """The best layout of the rules."""
     ordered = sorted(guests, key=lambda guest: (-guest.size, guest.id))
     least = bound(nodes, ordered)
+    # The nearest nodes of all guests together may have too little room: no layout needs to be tried to learn that.
+    enough = least if least.unplaced else least._replace(rank=max(least.rank, least_rank(nodes, ordered)))
     best: tuple[Score, Layout] | None = None
     for layout in _layouts(nodes, ordered, least):
         score = scored(nodes, ordered, layout)
         if best is None or score < best[0]:
             best = score, layout
-        if score <= least:
+        if score <= enough:
             break
     return Packing({}, least, least) if best is None else Packing(best[1], best[0], least)
 

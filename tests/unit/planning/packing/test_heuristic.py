@@ -6,7 +6,8 @@ from support.every_layout import best_score
 from support.generated_hosts import generated
 from support.small_packings import node, small_packings
 
-from pinner.planning.packing.bound import bound
+from pinner.planning.packing import heuristic
+from pinner.planning.packing.bound import bound, least_rank
 from pinner.planning.packing.heuristic import pack
 from pinner.planning.packing.seating import cpus, scored, seated
 from pinner.planning.packing.values import Guest, Node
@@ -28,6 +29,20 @@ def test_no_layout_of_a_small_host_is_below_the_bound_and_nobody_is_left_out_who
     best, made = best_score(nodes, asked), pack(nodes, asked)
     assert bound(nodes, asked) <= best <= made.score
     assert made.score.unplaced == best.unplaced
+    if not best.unplaced:
+        assert least_rank(nodes, asked) <= best.rank
+
+
+def test_guests_whose_best_node_is_too_small_pay_for_their_second_best_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [node(0, [2] * 4), node(1, [2] * 8)]
+    asked = [Guest(f"g{n}", size, {0: 0, 1: 1 + n}) for n, size in enumerate((2, 2, 4, 4))]
+    assert least_rank(nodes, asked) == 1
+    assert least_rank(nodes, [*asked, Guest("far", 2, {1: 3}), Guest("any", 2, {0: 0, 1: 0})]) == 4
+    asked = [Guest(f"g{n}", 4, {0: 0, 1: 1}) for n in range(4)]
+    layouts: list[object] = []
+    monkeypatch.setattr(heuristic, "scored", lambda *given: layouts.append(given) or scored(*given))
+    assert pack(nodes, asked).score == (0, least_rank(nodes, asked), 0, 0) == (0, 2, 0, 0)
+    assert len(layouts) == 1, "no other layout is better"
 
 
 @pytest.mark.parametrize("friendly", [True, False])
