@@ -110,9 +110,9 @@ def _is_target(target: object) -> bool:
 def _incomplete(answer: Answer, context: Context) -> Iterator[str]:
     yield from _unplaced(answer, context)
     yield from _others(answer.wanted, context)
-    yield from _targets(answer.wanted, context)
-    unplaced = {left.target for left in answer.unplaced}
     wanted = {want.target for want in answer.wanted}
+    yield from _targets(answer.wanted, wanted, context)
+    unplaced = {left.target for left in answer.unplaced}
     for guest in context.guests:
         parts = guest.threads_by_target
         missing = [] if wanted.issuperset(parts) else [target for target in parts if target not in wanted]
@@ -194,11 +194,10 @@ def _roles(roles: Roles) -> Iterator[str]:
             yield f"{one} and {other} share CPUs {both}, and no note says why"
 
 
-def _targets(wanted: tuple[Wanted, ...], context: Context) -> Iterator[str]:
+def _targets(wanted: tuple[Wanted, ...], targets: set[Target], context: Context) -> Iterator[str]:
     with_state = {want.target for want in wanted if want.state is not None}
-    with_threads = {want.target for want in wanted if want.state is None}
-    known = with_state.issubset(context.settings) and with_threads.issubset(context.threads)
-    if not known or len(with_state) + len(with_threads) < len(wanted):
+    known = with_state.issubset(context.settings) and (targets - with_state).issubset(context.threads)
+    if not known or len(targets) < len(wanted):
         yield from _wrong_targets(wanted, context)
 
 

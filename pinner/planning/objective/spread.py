@@ -85,7 +85,8 @@ class Places:
 
     def spread(self, guest: Guest, masks: Iterable[CpuSet]) -> GuestSpread:
         """Where the vCPUs of the guest may run with these affinities, one for each vCPU."""
-        span = self._joint(Counter(mask.bits for mask in masks))
+        bits = [mask.bits for mask in masks]
+        span = self.span(CpuSet(bits[0])) if len(set(bits)) == 1 else self._joint(Counter(bits))
         memory = sum(kib / 1024 * self._far(span, node) for node, kib in guest.memory_per_node.items() if kib)
         devices = self._remote_devices(guest, span.shares) if guest.pci else 0.0
         return GuestSpread(frozenset(span.shares), span.l3, span.cores, memory, devices)
@@ -93,10 +94,7 @@ class Places:
     def _joint(self, masks: Mapping[int, int]) -> Span:
         """What affinities cover together, by their bits, each with its number of vCPUs. Those without an online CPU do
         not count."""
-        found = [(self.span(CpuSet(bits)), vcpus) for bits, vcpus in masks.items()]
-        if len(found) == 1:
-            return found[0][0]
-        spans = [(span, vcpus) for span, vcpus in found if span.shares]
+        spans = [(span, vcpus) for bits, vcpus in masks.items() if (span := self.span(CpuSet(bits))).shares]
         count, shares = sum(vcpus for _, vcpus in spans), dict[NodeId, float]()
         for span, vcpus in spans:
             for node, share in span.shares.items():
@@ -105,6 +103,9 @@ class Places:
         return Span(shares, none.union(*[span.l3 for span, _ in spans]), none.union(*[span.cores for span, _ in spans]))
 
     def _span(self, mask: CpuSet) -> Span:
+        if len(mask) == 1 and (one := self._cpus.get(mask.lowest)):
+            node, l3, core = one
+            return Span({node: 1.0}, frozenset(() if l3 is None else (l3,)), frozenset((core,)))
         found = [self._cpus[cpu] for cpu in mask if cpu in self._cpus]
         nodes = Counter(node for node, _, _ in found)
         return Span(
