@@ -131,9 +131,10 @@ class _Server(NotificationServer):  # type: ignore[misc]
 
     def _declare_again(self, source: Any) -> None:
         """Declare the exchange, the queue and the binding of each topic, if the last time is long ago."""
-        if time.monotonic() - self._declared < DECLARE_SECONDS or not hasattr(source, "conn"):
+        connection: Any = getattr(getattr(source, "conn", None), "connection", None)
+        # Brokers other than RabbitMQ have no such queues.
+        if time.monotonic() - self._declared < DECLARE_SECONDS or not hasattr(connection, "declare_consumer"):
             return
-        connection = source.conn.connection
         channel = connection.channel
         try:
             for consumer in tuple(connection._consumers):
