@@ -1,7 +1,7 @@
 """OutcomeKeeper: what was measured before and after each run, and the watch of a run that may undo it."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -35,6 +35,9 @@ KEPT = timedelta(days=1)
 
 _NEIGHBOURS = 50
 """How many of the latest runs of a host are read to find those beside a run."""
+
+_DISTURBING = ("guest-reset", "guest-paused", "guest-stopped", "guest-started")
+"""The kinds of events of a guest after which its measures cannot be compared with those from before."""
 
 _UNPLACED = ("process", "workqueue", "partition", "irq", "rps")
 """The kinds of targets that belong to no guest."""
@@ -139,21 +142,18 @@ class OutcomeKeeper:
         return tuple(term for term in self._store.plans.get(run.plan).objective.terms if term.before != term.after)
 
     def _sides(self, run: Run, span: timedelta) -> _Sides:
-        """The samples before and after the run, as far as no other run changed the host."""
-        ended = run.ended_at or self._now()
-        first, end, why = run.started_at - SPAN, ended + span, ""
-        begin = first
-        for other in self._latest(run.host):
-            if other.id == run.id or other.state == "failed":
-                continue
-            if other.started_at >= run.started_at and other.started_at < end:
-                end, why = max(ended, other.started_at), f"run {other.id} changed the host then"
-            elif other.ended_at and begin < other.ended_at <= run.started_at:
-                begin = other.ended_at
-        step = finest(first, self._now())
+        """The samples before and after the run, as far as nothing else disturbed them."""
+        first, ended, now = run.started_at - SPAN, run.ended_at or self._now(), self._now()
         guests = _guests(entry.change.target for entry in self._runs.entries(run.id))
+        begin, end, why = first, ended + span, ""
+        for at, is_later, what in self._disturbances(run, guests):
+            if is_later and at < end:
+                end, why = max(ended, at), what
+            elif not is_later and begin < at <= run.started_at:
+                begin = at
+        step = finest(first, now)
         try:
-            histories = self._hosts.agent(run.host).measures(first, min(ended + span, self._now()), step, "")
+            histories = self._hosts.agent(run.host).measures(first, min(ended + span, now), step, "")
         except NotFound as error:
             return _Sides(guests, (), begin, end, step, (), (), str(error))
         known = {each.subject: each.name for each in histories if each.subject != HOST}
@@ -171,6 +171,20 @@ class OutcomeKeeper:
             between(found, ended + wash, end, step),
             why,
         )
+
+    def _disturbances(self, run: Run, guests: Mapping[str, str]) -> Iterator[tuple[datetime, bool, str]]:
+        """When the measures beside the run were disturbed, whether after its begin, and why: other runs on the host,
+        and guests of the run that were started, stopped, reset or paused."""
+        for other in self._latest(run.host):
+            if other.id == run.id or other.state == "failed":
+                continue
+            is_later = other.started_at >= run.started_at
+            if (at := other.started_at if is_later else other.ended_at) is not None:
+                yield at, is_later, f"run {other.id} changed the host then"
+        for event in self._hosts.agent(run.host).host_events(0, 0.0, None):
+            if event.kind in _DISTURBING and event.subject in guests:
+                what = f"guest {guests[event.subject]} was {event.kind.removeprefix('guest-')} then"
+                yield event.at, event.at > run.started_at, what
 
     # -- watched --
 

@@ -292,6 +292,48 @@ def test_a_watch_without_measures_is_refused_before_the_run(parts, plan, load):
     assert parts.service.runs(None, PageRequest()).items == ()
 
 
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        ("guest-reset", "reset"),
+        ("guest-paused", "paused"),
+        ("guest-stopped", "stopped"),
+        ("guest-started", "started"),
+    ],
+)
+def test_a_guest_that_is_reset_or_paused_is_no_reason_to_undo_the_run(parts, plan, clock, load, agent, kind, what):
+    """Its operating system boots, or its vCPUs have waited: the run is not the cause."""
+    run = applied(parts, plan, watch_seconds=60, undo_if_worse=True)
+    passes(parts, clock, 10)
+    agent.event_queue.publish(kind, WEB)
+    load.worse_by, load.since = 200.0, clock.at
+    passes(parts, clock, 90)
+    watch = parts.service.outcome(run.id).watch
+    why = f"guest web1 was {what} then; not worse until then, in 1 steps"
+    assert (watch.state, watch.why, agent.masks) == ("stopped", why, {101: cpus("1")})
+    found = parts.service.outcome(run.id)
+    assert (found.end, found.notes[0]) == (NOON + timedelta(seconds=10), f"guest web1 was {what} then")
+
+
+def test_a_guest_that_the_run_does_not_change_may_be_reset(parts, plan, clock, load, agent):
+    run = applied(parts, plan, watch_seconds=60, undo_if_worse=True)
+    agent.event_queue.publish("guest-reset", DB)
+    agent.event_queue.publish("guest-changed", WEB)
+    load.worse_by, load.since = 200.0, clock.at
+    passes(parts, clock, 60)
+    assert parts.service.outcome(run.id).watch.state == "worse"
+
+
+def test_the_measures_before_a_run_begin_after_a_reset_of_its_guest(parts, plan, clock, agent):
+    clock.at = NOON - timedelta(seconds=60)
+    agent.event_queue.publish("guest-reset", WEB)
+    clock.at = NOON
+    run = applied(parts, plan)
+    clock.forward(400)
+    found = parts.service.outcome(run.id)
+    assert (found.begin, found.measures[0].steps_before) == (NOON - timedelta(seconds=60), 11)
+
+
 def test_measures_that_end_with_the_run_stop_the_watch(parts, plan, clock, load, agent):
     run = applied(parts, plan, watch_seconds=30, undo_if_worse=True)
     load.missing = lambda at: at > NOON
