@@ -22,10 +22,12 @@ def readable(connection: Connection, query: Select[Any], read: Callable[[Row[Any
     """The entries of a query, which has an order, read by ``read``; for each damaged one, what else is stored of it."""
     count = 0
     try:
-        for row in connection.execute(query.execution_options(yield_per=BATCH)):
-            value = read(row)
-            count += 1
-            yield value
+        # Closed at once: a server keeps a cursor for it.
+        with connection.execute(query.execution_options(yield_per=BATCH)) as result:
+            for row in result:
+                value = read(row)
+                count += 1
+                yield value
         return
     except (ValueError, DBAPIError) as error:
         if not is_damage(error):

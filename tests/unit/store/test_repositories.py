@@ -10,6 +10,7 @@ from support.values import NOON, cpus, make_change, make_entries, make_plan, mak
 from pinner.model.change import ThreadMask
 from pinner.model.errors import Invalid, NotFound
 from pinner.model.page import MAX_LIMIT, PageRequest
+from pinner.store import tables
 from pinner.store.plans import Plans
 from pinner.store.runs import Runs
 from pinner.store.snapshots import Snapshots
@@ -151,3 +152,37 @@ def test_the_last_applied_run_and_the_last_change(store):
     runs.add(make_run("run-5", kind="rollback", undoes="run-1", state="rolled_back"))
     assert runs.last_applied("h1")[1].id == "run-2", "the changes that run 4 found made may be undone"
     assert [run.id for run in runs.in_effect()] == ["run-2", "run-1"]
+
+
+@pytest.mark.fault(59)
+def test_a_rollback_of_all_runs_of_a_host_leaves_the_runs_of_other_hosts(engine):
+    """The central database has the runs of every host."""
+    runs = Runs(engine)
+    for host in ("h1", "h2"):
+        run = make_run(f"run-{host}", host)
+        runs.add(run, [replace(each, state="done") for each in make_entries(run.id, count=2)])
+        runs.end(replace(run, state="applied", ended_at=NOON))
+    undo = make_run("all", "h1", kind="rollback", plan="")
+    runs.add(undo, [replace(each, state="undone") for each in make_entries("all", count=2)])
+    runs.end(replace(undo, state="rolled_back", ended_at=NOON))
+    assert [runs.get(f"run-{host}").state for host in ("h1", "h2")] == ["rolled_back", "applied"]
+    states = [[each.state for each in runs.entries(f"run-{host}")] for host in ("h1", "h2")]
+    assert states == [["undone"] * 2, ["done"] * 2]
+
+
+@pytest.mark.fault(58)
+def test_the_end_of_a_rollback_of_all_runs_is_stored_beside_a_damaged_record(engine):
+    runs = Runs(engine)
+    run = make_run("run-1")
+    runs.add(run, [replace(each, state="done") for each in make_entries(run.id, count=3)])
+    runs.end(replace(run, state="applied", ended_at=NOON))
+    with engine.begin() as connection:
+        damaged = tables.entries.update().filter_by(run="run-1", seq=2).values(change='{"kind":')
+        connection.execute(damaged)
+    undo = make_run("all", kind="rollback", plan="")
+    runs.add(undo, [replace(each, state="undone") for each in make_entries("all", count=3) if each.seq != 2])
+    runs.end(replace(undo, state="rolled_back_partly", ended_at=NOON))
+    assert [runs.get(name).state for name in ("run-1", "all")] == ["rolled_back_partly"] * 2
+    entries, damaged = runs.readable_entries("run-1")
+    assert [each.state for each in entries] == ["undone"] * 2
+    assert [(each.run, each.seq, each.kind) for each in damaged] == [("run-1", 2, "process")]
