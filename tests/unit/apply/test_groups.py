@@ -106,6 +106,28 @@ def test_a_process_that_fails_leaves_the_guests_placed(host, journal):
     assert run.error == "1 of 4 guests and processes are not placed: process busyd (500): 100: not granted"
 
 
+@pytest.mark.fault(48)
+def test_a_process_that_resets_its_affinity_is_given_up_with_the_true_cause(host, journal):
+    plan = the_plan(host)
+    (resetting, _) = (thread.tid for thread in host.threads[daemon(500)])
+    host.before_read = lambda target: host.move(resetting, "0-7") if target == daemon(500) else None
+    run = apply(plan, host, journal)
+    assert (run.state, placed(host, plan)) == ("applied_partly", {"uuid-g1", "uuid-g2", "uuid-g3"})
+    assert f"thread {resetting} is on 0-7 again each time that pinner moves it to 0" in run.error
+    assert "sets its affinity" in run.error
+
+
+@pytest.mark.fault(47)
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_after_a_failure_no_other_change_of_the_guest_is_tried(host, journal, error):
+    plan = the_plan(host)
+    refuse(host, "guest g2 emulator", error=error)
+    assert apply(plan, host, journal).state == "applied_partly"
+    assert ("guest g2 vcpu 0", "2-7") not in host.writes
+    (unmade,) = (entry for entry in journal.entries("run-1") if entry.change.target == vcpu(0, "g2"))
+    assert (unmade.state, unmade.error) == ("undone", "not made: a change before it failed")
+
+
 @pytest.mark.fault(47)
 def test_the_undo_of_a_busy_guest_comes_last(host, journal):
     plan = the_plan(host)

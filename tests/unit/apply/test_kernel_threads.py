@@ -66,6 +66,14 @@ def undo(host, journal, undoes, name="back"):
     )
 
 
+def test_their_masks_are_in_the_journal_before_the_partition_is_made(host, journal):
+    found = {}
+    host.before_write = lambda write: found.setdefault(write[0], journal.entries("r1")[0].found)
+    apply(host, journal, "r1", made(SCOPES[0], "4-5"))
+    before = {thread.tid: str(thread.cpus) for thread in found[str(SCOPES[0])]}
+    assert [before[host.threads[each][0].tid] for each in KSWAPD] == ["0-3", "4-7"]
+
+
 def test_their_masks_come_back_with_the_partitions(host, journal):
     before = host.kernel()
     apply(host, journal, "r1", made(SCOPES[0], "4-5"), made(SCOPES[1], "6-7"))

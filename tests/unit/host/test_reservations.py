@@ -76,6 +76,14 @@ def test_a_thread_that_has_just_started_has_not_worked(tmp_path):
     assert read(tmp_path, uptime=100.1, run_ns=90_000_000) == (1001, "")
 
 
+def test_a_process_that_has_got_the_id_of_another_one_since_gives_it_no_privilege(tmp_path):
+    process(tmp_path, 10, cpus="3")
+    found = classify(sampling.Sampler(tmp_path).second(), guests=(), own=(), baseline=ALL, placed=())
+    process(tmp_path, 10, cpus="3", users="0 0 0 0", started=found[0].started + 1)
+    (made,) = with_reservations(tmp_path, found, AffinityOwners(), None)
+    assert (made.user, made.reserves) == (None, "")
+
+
 def test_only_restricted_processes_are_read(tmp_path):
     process(tmp_path, 10, cpus="0-6", users="0 0 0 0")
     assert read(tmp_path) == (None, "")

@@ -46,7 +46,9 @@ def test_idle_tasksets_of_a_user_change_no_set_and_are_told(strategy: str) -> No
 
 
 @pytest.mark.fault(49)
-@pytest.mark.parametrize("facts", [{"load": 3.0}, {"reserves": "privileged"}, {"reserves": "configured"}])
+@pytest.mark.parametrize(
+    "facts", [{"load": 3.0}, {"reserves": "privileged"}, {"reserves": "configured"}, {"reserves": "worked"}]
+)
 def test_a_taskset_with_load_privilege_or_a_configured_owner_keeps_its_cpu(facts: dict) -> None:
     made = plan(snapshot(plain(32), [], [tasksets(**facts)[9]]), "s", Request())
     assert 9 not in made.roles.cpus

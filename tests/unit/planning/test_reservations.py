@@ -59,6 +59,14 @@ def test_a_plan_of_whole_cores_is_stale_where_another_guest_got_a_thread_of_one(
         require_free(made, pinned)
 
 
+def test_a_plan_that_is_made_already_hands_out_nothing_again():
+    """Another program has pinned a guest there since: the plan changes nothing about that."""
+    one = plan(HOST, "g1")
+    after = masked(applied(HOST, one), {HOST.guests[1].vcpus[0].thread.tid: cpus("8")})
+    assert [str(mask) for mask in vcpus(after)[:3]] == ["8", "9", "8"]
+    require_free(one, after)
+
+
 def test_the_agent_refuses_such_a_plan():
     one, other = plan(HOST, "g1"), plan(HOST, "g2")
     with pytest.raises(StalePlan, match="g1"):
