@@ -14,7 +14,7 @@ from pinner.host import beneath, files
 from pinner.host.reading.settings import read_balancers
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.errors import ApplyFailed, Gone, Invalid, PinnerError
+from pinner.model.errors import ApplyFailed, Gone, Invalid, NotPermitted, PinnerError
 from pinner.model.interrupts import DeviceIrq, DeviceIrqs
 from pinner.model.process import Process
 
@@ -123,12 +123,14 @@ def _require_same(root: Path, target: Target) -> None:
 
 def _refused(root: Path, target: Target, cpus: CpuSet, error: OSError) -> PinnerError:
     """The error of a write that the kernel refused. It answers EIO for a managed, a per-CPU and a freed interrupt, and
-    newer kernels EPERM for the first two."""
+    newer kernels EPERM for the first two. Without CAP_DAC_OVERRIDE, a file that nobody may write cannot be opened."""
     files.known(error)
     try:
         _require_same(root, target)
     except Gone as gone:
         return gone
+    if error.errno == errno.EACCES and not is_managed(root, target.part or 0):
+        return NotPermitted(str(target), "writing its affinity needs root")
     return ApplyFailed(
         str(target), f"the kernel refuses CPUs {cpus}: {error.strerror}{_HINTS.get(error.errno or 0, '')}"
     )
@@ -138,5 +140,6 @@ _ALONE = "; the kernel alone places managed and per-CPU interrupts"
 _HINTS = {
     errno.EIO: _ALONE,
     errno.EPERM: _ALONE,
+    errno.EACCES: _ALONE,
     errno.EROFS: "; the unit of the agent lacks ReadWritePaths=/proc/irq: renew it with pinner-manage setup-host",
 }

@@ -9,7 +9,7 @@ from support.values import cpus
 
 from pinner.host import files, interrupts
 from pinner.model.change import Target
-from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid
+from pinner.model.errors import ApplyFailed, Busy, Gone, Invalid, NotPermitted
 from pinner.model.interrupts import DeviceIrq
 
 NIC, DISK = "0000:00:03.0", "0000:01:00.0"
@@ -171,3 +171,21 @@ def test_a_host_without_descriptors_does_not_look_as_if_the_interrupt_had_ended(
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(Busy):
         interrupts.affinity(root, target())
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "words"),
+    [(0o444, ApplyFailed, "Permission denied; the kernel alone places"), (0o644, NotPermitted, "needs root")],
+)
+def test_a_file_that_may_not_be_opened_says_why(root, monkeypatch, mode, kind, words):
+    (root / "proc/irq/24/smp_affinity_list").chmod(mode)
+    opened = files.open_file
+
+    def refuse(*args):
+        if args[1] & os.O_WRONLY:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opened(*args)
+
+    monkeypatch.setattr(files, "open_file", refuse)
+    with pytest.raises(kind, match=words):
+        interrupts.set_affinity(root, target(), cpus("1"))
