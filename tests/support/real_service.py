@@ -14,6 +14,7 @@ from support.in_memory_service import EVIL
 from pinner import conf, wiring
 from pinner.api.app import create_app
 from pinner.api.server import serve
+from pinner.model.interrupts import DeviceIrq, DeviceIrqs
 from pinner.server.sockets import listen_tcp
 from pinner.service.local import LocalService
 from pinner.service.protocol import Service
@@ -22,7 +23,7 @@ from pinner.store.repositories import open_store
 
 @contextmanager
 def real_service(folder: Path, url: str = "") -> Iterator[tuple[LocalService, InMemoryAgent]]:
-    """The service and agent of compute1: CPUs 0-7 on two nodes, 7 offline; a guest and a process have the name EVIL.
+    """The service and agent of compute1: CPUs 0-7 on two nodes, 7 offline; a guest, process and IRQ are named EVIL.
 
     The database is the one at ``url``; empty: a file in ``folder``.
     """
@@ -31,6 +32,8 @@ def real_service(folder: Path, url: str = "") -> Iterator[tuple[LocalService, In
         plain(8, 2, offline="7"),
         [replace(guest(1, 2, online, iothreads=1), name=EVIL)],
         [process(90, 60.0, "0-6", "0-6", name=EVIL), process(1000, 0.5, "0-6", name="idle")],
+        irqs=DeviceIrqs((DeviceIrq(24, EVIL, "0000:3b:00.0", online),)),
+        rps=(),
     )
     agent = InMemoryAgent(folder / "agent", host, wiring.now)
     with closing(agent.journal), ExitStack() as undo:
