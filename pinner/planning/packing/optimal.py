@@ -15,7 +15,11 @@ from pinner.planning.packing.values import Guest, Layout, Node, Score
 
 BUDGET = 1000
 """The default budget in nodes of the solver's search tree."""
+MOST_QUICK_CELLS = 50_000
+"""The largest model that is solved ``quickly``, in columns times rows. The nodes of the search tree do not bound the
+work at each of them: on generated hosts the solver took up to 0.4 s for smaller models, and up to 14 s for larger."""
 TOO_LARGE = f"an L3 domain can be filled in more than {MOST_PATTERNS} ways: too many for the solver"
+NOT_QUICK = "the solver would take seconds for these guests and nodes: strategy 'optimal' asks it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,8 @@ def improved(
     """The packing of the model, or ``start`` where that is as good; its note says why it is not proven, if so.
 
     Where all nodes are alike, they are one pool first, which is quick. Where a guest would then span nodes, each node
-    is a pool, unless it shall go ``quickly``. ``solve`` is the solver, None where there is none.
+    is a pool, unless it shall go ``quickly``: then a large model is not solved either. ``solve`` is the solver, None
+    where there is none.
     """
     if start.proven:
         return start
@@ -59,6 +64,8 @@ def improved(
         model = build(nodes, ordered, pools)
         if model is None:
             return replace(best, note=TOO_LARGE)
+        if quickly and len(model.columns) * len(model.rows) > MOST_QUICK_CELLS:
+            return replace(best, note=NOT_QUICK)
         best = _better(best, model, nodes, ordered, _Work(solve, budget))
         if best.proven:
             return best

@@ -1,5 +1,7 @@
 """The pattern model, against every layout of small hosts, and on generated hosts."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from support.every_layout import best_score
@@ -8,10 +10,10 @@ from support.small_packings import node, small_packings
 
 from pinner.planning.packing import solver
 from pinner.planning.packing.heuristic import Packing, pack
-from pinner.planning.packing.optimal import TOO_LARGE, improved
+from pinner.planning.packing.optimal import NOT_QUICK, TOO_LARGE, improved
 from pinner.planning.packing.patterns import build, partitions
 from pinner.planning.packing.seating import scored, seated
-from pinner.planning.packing.values import Guest
+from pinner.planning.packing.values import Guest, Score
 
 pytest.importorskip("highspy")
 
@@ -72,6 +74,19 @@ def test_an_l3_domain_with_too_many_patterns_is_left_to_the_rules() -> None:
     nodes = [node(0, [2] * 32), node(1, [2] * 4)]
     guests = [Guest(f"g{n}", 9, {0: 0, 1: 0}) for n in range(8)]
     assert best(nodes, guests).note == TOO_LARGE
+
+
+def test_a_large_model_is_not_solved_quickly() -> None:
+    """The solver took 14 s for such a model: guests with memory on the nodes of a host with 512 CPUs."""
+    host = generated(6, friendly=True)
+    guests = [replace(guest, ranks={n: int(n != k % 8) for n in range(8)}) for k, guest in enumerate(host.guests)]
+    rules = pack(host.nodes, guests)
+
+    def solve(*_: object) -> solver.Solution:
+        raise AssertionError("the solver is not asked")
+
+    made = improved(host.nodes, guests, replace(rules, bound=Score(0, 0, 0, -1)), solve=solve, quickly=True)
+    assert (made.layout, made.proven, made.note) == (rules.layout, False, NOT_QUICK)
 
 
 def test_the_patterns_of_a_domain_are_the_partitions_of_its_free_cpus() -> None:
