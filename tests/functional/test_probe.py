@@ -25,6 +25,8 @@ from pinner.service.compose import ServiceParts
 ANN = Caller("ann", "test", "")
 WINDOWS = 6
 """Of each placement. Three measures are known here, and need five."""
+SECONDS = 20
+"""The length of a window in which a server is killed."""
 START_SECONDS = 120
 """The longest time until the recorder has measured something."""
 
@@ -110,9 +112,9 @@ def server(libvirtd: str) -> Iterator[RestartableServer]:
 
 
 def begun(server: RestartableServer, plan: str) -> str:
-    """The id of a probe with long windows. It is refused until the agent has measured something."""
+    """The id of a probe. It is refused until the agent has measured something."""
     deadline = time.monotonic() + START_SECONDS
-    while (answer := server.post(f"/plans/{plan}/probe", windows=2, seconds=60)).status_code == 404:
+    while (answer := server.post(f"/plans/{plan}/probe", windows=2, seconds=SECONDS)).status_code == 404:
         assert time.monotonic() < deadline, answer.text
         time.sleep(1)
     assert answer.status_code == 202, answer.text
@@ -144,7 +146,7 @@ def test_after_a_kill_in_a_window_the_next_server_puts_the_placement_back(
         return only(now, before) != only(before, now)
 
     # At most the two windows with the current placement come first.
-    wait_until(is_placed, 2 * (60 + WASH_OUT_SECONDS) + 60)
+    wait_until(is_placed, 2 * (SECONDS + WASH_OUT_SECONDS) + 60)
     time.sleep(WASH_OUT_SECONDS + 5)
     assert is_placed(), "the window is over already"
     agent, (api,) = server.current.process.pid, server.current.children()
