@@ -41,7 +41,7 @@ def with_irqs(plan: Plan, context: Context) -> Plan:
         # Interrupts come first: they leave the CPUs before guests get them.
         changes=(*changes(context, placed), *plan.changes),
         wanted=(*plan.wanted, *placed),
-        skipped=(*plan.skipped, *_left_out(found, places)),
+        skipped=(*plan.skipped, *_left_out(found, places, context)),
         warnings=(*plan.warnings, *_warnings(found, places, context.snapshot)),
     )
 
@@ -52,7 +52,7 @@ def objection(change: StateChange, plan: Plan, context: Context) -> str:
         return "the plan's request does not ask for interrupts"
     found = context.snapshot.irqs or DeviceIrqs()
     irq = next((each for each in found.irqs if each.target.key == change.target.key), None)
-    if irq is None or (reason := immovable_reason(irq) or _unheeded(irq)):
+    if irq is None or (reason := immovable_reason(irq)):
         return reason if irq else "the agent's inventory has no such interrupt"
     after = cpus_of(change.after)
     if outside := after - (plan.roles.housekeeping & context.allocatable.online):
@@ -71,10 +71,10 @@ def immovable_reason(irq: DeviceIrq) -> str:
     return ""
 
 
-def _unheeded(irq: DeviceIrq) -> str:
+def _unheeded(irq: DeviceIrq, context: Context) -> str:
     """Why a new affinity of the interrupt would have no effect; empty where it has. Some hardware follows a change with
-    the next interrupt only, so this says nothing about an interrupt in a right place."""
-    if irq.effective and not irq.effective & irq.cpus:
+    the next interrupt only, so this says nothing about an interrupt in a right place, or one that a run has moved."""
+    if irq.effective and not irq.effective & irq.cpus and irq.target.key not in context.places:
         return f"the hardware sends it to CPUs {irq.effective}, although its affinity is {irq.cpus}"
     return ""
 
@@ -142,7 +142,8 @@ class _Places:
 
 def _placed(found: DeviceIrqs, places: _Places, context: Context) -> tuple[Wanted, ...]:
     """The CPUs of each interrupt that a plan may move, those that stay with their own."""
-    ours = (irq for irq in found.irqs if not immovable_reason(irq) and (places.is_right(irq) or not _unheeded(irq)))
+    heeded = (irq for irq in found.irqs if places.is_right(irq) or not _unheeded(irq, context))
+    ours = (irq for irq in heeded if not immovable_reason(irq))
     movable = sorted(ours, key=lambda irq: (irq.device, irq.number))
     staying: dict[TargetKey, Wanted] = {}
     taken: dict[int, float] = {}
@@ -178,10 +179,10 @@ def _take(taken: dict[int, float], cpus: CpuSet) -> None:
         taken[cpu] = taken.get(cpu, 0.0) + 1 / len(cpus)
 
 
-def _left_out(found: DeviceIrqs, places: _Places) -> Iterator[LeftOut]:
+def _left_out(found: DeviceIrqs, places: _Places, context: Context) -> Iterator[LeftOut]:
     """The interrupts that would have to move and cannot."""
     for irq in found.irqs:
-        if (reason := immovable_reason(irq) or _unheeded(irq)) and not places.is_right(irq):
+        if (reason := immovable_reason(irq) or _unheeded(irq, context)) and not places.is_right(irq):
             yield LeftOut(irq.target, reason)
 
 

@@ -244,3 +244,17 @@ def test_an_idle_interrupt_that_was_moved_stays_recorded_until_the_hardware_foll
     assert moved(made) == {}
     assert made.skipped == ()
     assert [each.target.part for each in record(made, taken, None).placed if each.target.kind == "irq"] == [24]
+
+
+def test_an_idle_interrupt_that_another_program_moved_is_drift_before_the_hardware_follows():
+    """Its hardware still uses the CPU of the plan; the next interrupt would come to a CPU of guests."""
+    taken = host(*queues("0-31", 1))
+    made = plan(taken)
+    placement = record(made, taken, None)
+    placed = after(taken, made)
+    (irq,) = placed.irqs.irqs
+    seen = replace(placed, irqs=DeviceIrqs((replace(irq, cpus=cpus("9"), effective=irq.cpus),)))
+    again = planner.plan_from_placement(seen, "s2", WITH, placement)
+    assert moved(again) == {24: str(irq.cpus)}
+    assert [drift.target for drift in drifts(again, placement, seen)] == [irq.target]
+    assert permitted(again, seen) == frozenset()
