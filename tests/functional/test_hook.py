@@ -163,6 +163,8 @@ def test_the_script_returns_soon_in_any_state_of_pinner(hook, pinner, server, st
         if state == "no python":
             (hook.folder / "python").unlink()
         took = [hook.run("web", "started", XML.format(name="web", guest=uuid.uuid4(), more="")) for _ in range(11)]
+        if state == "up":
+            assert len(events_of(pinner, len(took))) == len(took)
     # tests/benchmarks/spawn.py measures the exact time; the limit here allows for a machine that is busy with tests.
     assert max(took) < handover.TIMEOUT / 2, took
 
