@@ -1,4 +1,8 @@
-"""Probes with real guests: a plan that is better, one that is worse, and a server that is killed in a window."""
+"""Probes with real guests: a plan that is better, one that is worse, and a server that is killed in a window.
+
+A verdict takes six minutes. PINNER_PROBES=all runs all tests (make test-probes); the default is one verdict and one
+kill.
+"""
 
 import os
 import signal
@@ -29,6 +33,8 @@ SECONDS = 20
 """The length of a window in which a server is killed."""
 START_SECONDS = 120
 """The longest time until the recorder has measured something."""
+
+LONG = pytest.mark.skipif(os.environ.get("PINNER_PROBES") != "all", reason="takes minutes: make test-probes")
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or len(ONLINE) < 2, reason="needs root and two CPUs")
 
@@ -90,6 +96,7 @@ def test_a_plan_that_moves_busy_processes_away_from_a_guest_is_better(parts: Ser
     assert found.outcome.judgement == "better", found
 
 
+@LONG
 def test_a_plan_that_puts_a_guest_on_the_busiest_cpu_is_worse(parts: ServiceParts, guest: Guest) -> None:
     with busy_processes(3, ONLINE[:1]):
         request = Request(guests=(guest.name,), housekeeping=str(ONLINE[1]), busy_threshold=NEVER_BUSY)
@@ -133,7 +140,9 @@ def wait_gone(pid: int) -> None:
     wait_until(is_gone, 60)
 
 
-@pytest.mark.parametrize("killed", ["agent", "api", "agent and api"])
+@pytest.mark.parametrize(
+    "killed", [pytest.param("agent", marks=LONG), pytest.param("api", marks=LONG), "agent and api"]
+)
 def test_after_a_kill_in_a_window_the_next_server_puts_the_placement_back(
     server: RestartableServer, start_guest: Callable[..., Guest], killed: str
 ) -> None:
