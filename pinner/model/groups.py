@@ -24,9 +24,14 @@ def group_of(target: Target) -> Group:
     assert_never(target.kind)
 
 
+def guests_of(targets: Iterable[Target]) -> dict[str, str]:
+    """The guests to which targets belong: UUID to name."""
+    return {target.owner: target.name for target in targets if group_of(target).kind == "guest"}
+
+
 def group_name(target: Target) -> str:
     """The name of the target's group, for people."""
-    return f"guest {target.name}" if group_of(target)[0] == "guest" else str(target)
+    return f"guest {target.name}" if group_of(target).kind == "guest" else str(target)
 
 
 def is_of_the_host(target: Target) -> bool:

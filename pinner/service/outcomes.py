@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from pinner.model.audit import AuditAction, Caller, audit_event
-from pinner.model.change import Target
 from pinner.model.errors import Invalid, NotFound, PinnerError, PolicyConflict, RunConflict
+from pinner.model.groups import guests_of
 from pinner.model.journal import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS, Run
 from pinner.model.measures import HOST, ROWS, finest
 from pinner.model.objective import Term
@@ -38,9 +38,6 @@ _NEIGHBOURS = 50
 
 _DISTURBING = ("guest-reset", "guest-paused", "guest-stopped", "guest-started")
 """The kinds of events of a guest after which its measures cannot be compared with those from before."""
-
-_UNPLACED = ("process", "workqueue", "partition", "irq", "rps")
-"""The kinds of targets that belong to no guest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +141,7 @@ class OutcomeKeeper:
     def _sides(self, run: Run, span: timedelta) -> _Sides:
         """The samples before and after the run, as far as nothing else disturbed them."""
         first, ended, now = run.started_at - SPAN, run.ended_at or self._now(), self._now()
-        guests = _guests(entry.change.target for entry in self._runs.entries(run.id))
+        guests = guests_of(entry.change.target for entry in self._runs.entries(run.id))
         begin, end, why = first, ended + span, ""
         for at, is_later, what in self._disturbances(run, guests):
             if is_later and at < end:
@@ -277,7 +274,3 @@ def _undecided(sides: _Sides, now: datetime) -> Watch:
     if sides.why:
         return Watch("stopped", now, f"{sides.why}; not worse until then, in {len(sides.after)} steps")
     return Watch("not_worse", now, f"no measure became worse for certain, in {len(sides.after)} steps")
-
-
-def _guests(targets: Iterable[Target]) -> dict[str, str]:
-    return {target.owner: target.name for target in targets if target.kind not in _UNPLACED}

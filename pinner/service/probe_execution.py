@@ -11,6 +11,7 @@ from secrets import randbits
 from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import PinnerError
 from pinner.model.event import HostEvent
+from pinner.model.groups import guests_of
 from pinner.model.measures import HOST, ROWS
 from pinner.model.outcome import Arm, Window
 from pinner.model.page import PageRequest
@@ -223,9 +224,4 @@ def store_end(
 
 def changed_guests(plan: Plan) -> dict[str, str]:
     """The guests that a plan changes: UUID to name."""
-    targets = [change.target for change in plan.changes]
-    return {
-        each.owner: each.name
-        for each in targets
-        if each.kind not in ("process", "workqueue", "partition", "irq", "rps")
-    }
+    return guests_of(change.target for change in plan.changes)
