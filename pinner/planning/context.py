@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pinner.model.change import State, Target, TargetKey
-from pinner.model.cpuset import CpuSet
+from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
+from pinner.model.interrupts import DeviceIrq, DeviceIrqs
 from pinner.model.nova import QEMUS_OWN
 from pinner.model.placement import Placement
 from pinner.model.plan import LeftOut, Roles, Wanted
@@ -14,7 +15,13 @@ from pinner.model.process import Thread
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.allocatable_cpus import AllocatableCpus, RestrictedAffinity
-from pinner.planning.exclusions import is_excluded_guest, is_left_to_operator, is_named, require_running_guests
+from pinner.planning.exclusions import (
+    is_excluded_guest,
+    is_left_to_operator,
+    is_named,
+    own_cpus,
+    require_running_guests,
+)
 from pinner.planning.list_order import in_order
 from pinner.planning.memory_balance import MemoryBalance
 from pinner.planning.numa_bounds import NumaBound, VcpuGroup, bounds_of
@@ -73,7 +80,7 @@ class _Scope:
 class Context:
     """A host, divided into the guests and processes that a request places and those that it does not.
 
-    A strategy asks for the groups of a guest's vCPUs many times. Only a class without slots can keep them.
+    Some of its facts are asked for many times. Only a class without slots can keep them.
     """
 
     snapshot: Snapshot
@@ -157,6 +164,17 @@ class Context:
         if (found := self._groups.get(guest.uuid)) is None:
             found = self._groups[guest.uuid] = self._groups_of(guest)
         return found
+
+    @cached_property
+    def irqs(self) -> Mapping[TargetKey, DeviceIrq]:
+        """The interrupts of the host's devices by the keys of their targets; empty where they are not known."""
+        found = self.snapshot.irqs or DeviceIrqs()
+        return {irq.target.key: irq for irq in found.irqs}
+
+    @cached_property
+    def of_others(self) -> CpuSet:
+        """The CPUs that guests have for themselves which the plan does not place."""
+        return union(own_cpus(guest) for guest in self.others)
 
     @cached_property
     def _groups(self) -> dict[str, tuple[VcpuGroup, ...]]:

@@ -5,19 +5,19 @@ node. Where that node has none, it gets one of the nearest node with some. The i
 CPUs. An interrupt that is in a right place stays, so a second plan changes nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pinner.model.change import StateChange, Target, TargetKey, cpus_of
-from pinner.model.cpuset import CpuSet, union
+from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.interrupts import DeviceIrq, DeviceIrqs, is_managed
 from pinner.model.plan import LeftOut, Plan, Roles, Wanted
 from pinner.model.request import IRQS
 from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Topology
 from pinner.planning.context import Context
 from pinner.planning.diff import changes
-from pinner.planning.exclusions import own_cpus
 from pinner.planning.memory_balance import distance
 
 _PASSED_THROUGH = "vfio-"
@@ -50,10 +50,11 @@ def objection(change: StateChange, plan: Plan, context: Context) -> str:
     """Why an agent does not make this change of an interrupt; empty where it does."""
     if IRQS not in plan.request.remedies:
         return "the plan's request does not ask for interrupts"
-    found = context.snapshot.irqs or DeviceIrqs()
-    irq = next((each for each in found.irqs if each.target.key == change.target.key), None)
-    if irq is None or (reason := immovable_reason(irq)):
-        return reason if irq else "the agent's inventory has no such interrupt"
+    irq = context.irqs.get(change.target.key)
+    if irq is None:
+        return "the agent's inventory has no such interrupt"
+    if reason := immovable_reason(irq):
+        return reason
     after = cpus_of(change.after)
     if outside := after - (plan.roles.housekeeping & context.allocatable.online):
         return f"CPUs {outside} are no online housekeeping CPUs of the plan"
@@ -82,16 +83,17 @@ def _unheeded(irq: DeviceIrq, context: Context) -> str:
 def guest_cpus(context: Context, roles: Roles) -> CpuSet:
     """The CPUs that no interrupt of the host may use: those of vCPUs and emulators, isolated and dedicated ones."""
     allocatable = context.allocatable
-    theirs = union(own_cpus(guest) for guest in context.others)
     isolated = allocatable.isolated | allocatable.partitioned | allocatable.dedicated
-    return roles.vcpu | roles.emulator | isolated | theirs
+    return roles.vcpu | roles.emulator | isolated | context.of_others
 
 
 @dataclass(frozen=True, slots=True)
 class _Places:
     """The CPUs for interrupts."""
 
-    snapshot: Snapshot
+    topology: Topology
+    nodes: Mapping[str, int | None]
+    """The node of each device; None where the kernel reports none."""
     guests: CpuSet
     """The CPUs that no interrupt may use."""
     housekeeping: CpuSet
@@ -100,19 +102,17 @@ class _Places:
     @classmethod
     def of(cls, context: Context, roles: Roles) -> "_Places":
         guests = guest_cpus(context, roles)
-        return cls(context.snapshot, guests, (roles.housekeeping & context.allocatable.online) - guests)
+        topology = context.snapshot.topology
+        nodes = {device.name: device.node for device in topology.devices}
+        return cls(topology, nodes, guests, (roles.housekeeping & context.allocatable.online) - guests)
 
     def node(self, irq: DeviceIrq) -> int | None:
         """The node for an interrupt: the nearest one to its device that has CPUs for interrupts. None: any CPU."""
-        here = self._of_device(irq)
+        here = self.nodes.get(irq.device)
         if here is None:
             return None
-        topology = self.snapshot.topology
-        fitting = [node for node, cpus in topology.cpus_by_node.items() if cpus & self.housekeeping]
-        return min(fitting, key=lambda node: (distance(topology.node_by_id, here, node), node), default=None)
-
-    def _of_device(self, irq: DeviceIrq) -> int | None:
-        return next((each.node for each in self.snapshot.topology.devices if each.name == irq.device), None)
+        fitting = [node for node, cpus in self.topology.cpus_by_node.items() if cpus & self.housekeeping]
+        return min(fitting, key=lambda node: (distance(self.topology.node_by_id, here, node), node), default=None)
 
     def for_irq(self, irq: DeviceIrq) -> CpuSet:
         """The CPUs of which the interrupt gets one, if it has to move."""
@@ -120,19 +120,18 @@ class _Places:
 
     def is_right(self, irq: DeviceIrq) -> bool:
         """Whether the interrupt stays. The kernel does not use offline CPUs of its affinity."""
-        topology = self.snapshot.topology
-        cpus, right = irq.cpus & topology.online, topology.online - self.guests
-        here = self._of_device(irq)
-        beside = CpuSet() if here is None else right & topology.cpus_by_node.get(here, CpuSet())
+        cpus, right = irq.cpus & self.topology.online, self.topology.online - self.guests
+        here = self.nodes.get(irq.device)
+        beside = CpuSet() if here is None else right & self.topology.cpus_by_node.get(here, CpuSet())
         return bool(cpus) and cpus <= self._near(irq, right) | beside
 
     def _near(self, irq: DeviceIrq, cpus: CpuSet) -> CpuSet:
         node = self.node(irq)
-        return cpus if node is None else cpus & self.snapshot.topology.cpus_by_node[node]
+        return cpus if node is None else cpus & self.topology.cpus_by_node[node]
 
     def reason(self, irq: DeviceIrq) -> str:
         """Why the interrupt moves."""
-        node, here = self.node(irq), self._of_device(irq)
+        node, here = self.node(irq), self.nodes.get(irq.device)
         to = "to a housekeeping CPU" if node is None else f"to a housekeeping CPU of node {node}"
         beside = "" if node == here else f", the nearest one to its device on node {here} that has some"
         if theirs := irq.cpus & self.guests:
