@@ -16,6 +16,7 @@ from typing import assert_never
 from pinner.apply.steps import metadata
 from pinner.apply.steps.affinity import of_no_thread
 from pinner.apply.steps.heirs import usual
+from pinner.model import boots
 from pinner.model.change import (
     DEFINED,
     AffinityChange,
@@ -60,7 +61,7 @@ def whole_undo(run: Run, made: Iterable[InForce | Damaged], at: datetime) -> Who
 def damaged_in_force(made: Iterable[InForce | Damaged], boot: str) -> tuple[Damaged, ...]:
     """The damaged ones among the changes in force that a rollback of all runs in this boot cannot undo."""
     found = (each for each in made if isinstance(each, Damaged))
-    return tuple(each for each in found if not _has_ended(each, boot))
+    return tuple(each for each in found if not each.has_ended(boot))
 
 
 def sources(ended: Collection[str], made: Iterable[InForce | Damaged], boot: str) -> frozenset[str]:
@@ -108,9 +109,9 @@ class _History:
         """The changes that gave a mask to threads."""
         for each in made:
             if isinstance(each, Damaged):
-                self.damaged += [] if _has_ended(each, boot) else [each]
+                self.damaged += [] if each.has_ended(boot) else [each]
                 continue
-            earlier = _is_earlier(each.boot, boot)
+            earlier = boots.differ(each.boot, boot)
             if not earlier or each.entry.change.target.kind in DEFINED:
                 self._add(each.entry, persist=each.persist, earlier_boot=earlier)
 
@@ -227,15 +228,6 @@ class _History:
                     yield giver
             elif since is not None and thread.started >= since.since and _same_boot(giver, past):
                 yield giver
-
-
-def _is_earlier(made: str, boot: str) -> bool:
-    return "" not in (made, boot) and made != boot
-
-
-def _has_ended(damaged: Damaged, boot: str) -> bool:
-    """Whether the target of a damaged record has ended with an earlier boot of the host."""
-    return damaged.kind not in DEFINED and _is_earlier(damaged.boot, boot)
 
 
 def _sources(givers: Iterable[_Past], past: _Past) -> list[_Past]:

@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from pinner.model.change import Change, Target, TargetKind, ThreadMask
+from pinner.model import boots
+from pinner.model.change import DEFINED, Change, Target, TargetKind, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.lineage import Lineage
 from pinner.model.memory import NodeMemory, moved_text
@@ -120,7 +121,7 @@ class Run:
     def is_of_earlier_boot(self, boot: str) -> bool:
         """Whether the run began in another boot than ``boot``. Then all its threads have ended. The same thread ids and
         start times, which count from the boot, belong to others now."""
-        return self.boot != boot and "" not in (self.boot, boot)
+        return boots.differ(self.boot, boot)
 
 
 NEVER_BEGUN = "closed before it began: it changed nothing, and the agent refuses a late begin"
@@ -199,6 +200,10 @@ class Damaged:
         if self.owner:
             return (self.kind, self.owner) == (target.kind, target.owner)
         return target.kind in ((self.kind,) if self.kind else ("partition", "workqueue", "memory"))
+
+    def has_ended(self, boot: str) -> bool:
+        """Whether the target has ended before the host's present ``boot``. Pins in a definition outlive a boot."""
+        return self.kind not in DEFINED and boots.differ(self.boot, boot)
 
     def __str__(self) -> str:
         if self.kind == "process":

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import assert_never
 
+from pinner.model import boots
 from pinner.model.change import (
     ALONE,
     AffinityChange,
@@ -33,7 +34,7 @@ def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]
     Raises Refused for a change whose target is not one that the inventory names, or is named twice; StalePlan where a
     guest or a part of it has ended.
     """
-    if plan.basis.boot != snapshot.boot and "" not in (plan.basis.boot, snapshot.boot):
+    if boots.differ(plan.basis.boot, snapshot.boot):
         raise StalePlan(plan.id, ("the host was restarted after the plan was made",))
     inventory = inventory_of(snapshot)
     twice = next((each for each, times in Counter(c.target.key for c in plan.changes).items() if times > 1), None)

@@ -165,8 +165,7 @@ def _closing(row: Row[Any]) -> _Closing:
 def _end_of(made: _Closing | Damaged, outcomes: Mapping[TargetKey, Entry], boot: str) -> tuple[str, int, str, str]:
     """The run and number of a change with its new state and error. The state is empty where the rollback has none."""
     if isinstance(made, Damaged):
-        ended = made.kind not in DEFINED and "" not in (made.boot, boot) and made.boot != boot
-        return made.run, made.seq, *(("gone", EARLIER_BOOT) if ended else ("stuck", made.why))
+        return made.run, made.seq, *(("gone", EARLIER_BOOT) if made.has_ended(boot) else ("stuck", made.why))
     outcome = outcomes.get(made.key)
     if made.is_earlier and (outcome is None or made.key.kind not in DEFINED):
         # The threads have ended. Of a saved guest, the pins may still be in its image, which has an outcome.

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
+from pinner.model import boots
 from pinner.model.change import PINNED, TargetKey
 from pinner.model.placement import PlacedTarget, Placement
 from pinner.model.plan import Plan
@@ -47,7 +48,7 @@ def in_boot(placement: Placement, boot: str) -> Placement:
     After a restart of the host, all recorded threads have ended. Guests and processes that have returned get their
     recorded CPUs as new ones, and no thread passes for a recorded one by its id and start time.
     """
-    if placement.boot == boot or "" in (placement.boot, boot):
+    if not boots.differ(placement.boot, boot):
         return placement
     placed = (
         replace(
