@@ -9,7 +9,7 @@ from pinner.model.bounds import Bounds
 from pinner.model.change import NamedPins, PartPin, State, Target, TargetKind, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.journal import Damaged, Entry, InForce, Run
-from pinner.model.lineage import Lineage
+from pinner.model.lineage import Descendants, Lineage
 from pinner.model.plan import Plan
 
 Part = tuple[TargetKind, int]
@@ -70,7 +70,7 @@ class Host(Protocol):
 
     def heirs(
         self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Mapping[ThreadKey, int]
-    ) -> tuple[ThreadMask, ...]:
+    ) -> Descendants[ThreadMask]:
         """The threads with one of the ``masks`` in processes that descend from a process and started after ``since``
         was read; none for a target of another kind. The process itself may have ended.
 
@@ -78,15 +78,9 @@ class Host(Protocol):
         descendants count.
         """
 
-    def unsure_heirs(
-        self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Mapping[ThreadKey, int]
-    ) -> tuple[ThreadMask, ...]:
-        """The threads of which nobody knows whether ``heirs`` should have them: they may have inherited the mask from
-        the process, or from their present parent."""
-
     def has_heirs(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
-        """Whether ``heirs`` or ``unsure_heirs`` may find a thread. Of a process that has ended, the answer may be
-        older: it gets no heirs."""
+        """Whether ``heirs`` may find a thread. Of a process that has ended, the answer may be older: it gets no
+        heirs."""
 
     def state(self, target: Target) -> State:
         """The present state of a partition or of the work queues. Raises Gone where the cgroup has ended."""

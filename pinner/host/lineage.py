@@ -29,15 +29,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar
 
 from pinner.host import affinity, cpusets, files, immovable, procfs
 from pinner.model.change import ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Gone
-from pinner.model.lineage import Lineage
+from pinner.model.lineage import Descendants, Lineage
 
-T = TypeVar("T")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _RANDOMIZE = Path("/proc/sys/kernel/randomize_va_space")
 _NO_RANDOMIZE = 0x0040000
@@ -64,15 +62,6 @@ class Relative:
         return ThreadKey(self.pid, self.started)
 
 
-@dataclass(frozen=True, slots=True)
-class Found(Generic[T]):
-    """The descendants of a process, or their threads."""
-
-    sure: tuple[T, ...]
-    unsure: tuple[T, ...]
-    """Those of which the facts do not tell whether they descend from the process or only from their present parent."""
-
-
 def read(pid: int | None) -> Lineage:
     """The present facts; with a process id, those of that process too. Raises Gone."""
     boot = (files.text(_BOOT_ID) or "").strip()
@@ -93,16 +82,16 @@ def heirs(
     masks: Collection[CpuSet],
     others: Mapping[ThreadKey, int],
     relatives: Mapping[int, Relative],
-) -> Found[ThreadMask]:
+) -> Descendants[ThreadMask]:
     """The threads with one of the ``masks`` in processes that descend from the process, by ascending id.
 
     ``relatives`` are the processes of a scan. ``others`` are processes that have a change of their own, with the moment
     before it: only their descendants count. QEMU is left out, because its threads belong to its guest.
     """
     if lineage.boot != (files.text(_BOOT_ID) or "").strip():
-        return Found((), ())
+        return Descendants()
     found = descendants(pid, started, lineage, relatives, others, _main_mask, _service)
-    return Found(_threads(found.sure, masks), _threads(found.unsure, masks))
+    return Descendants(_threads(found.sure, masks), _threads(found.unsure, masks))
 
 
 def _threads(pids: Collection[int], masks: Collection[CpuSet]) -> tuple[ThreadMask, ...]:
@@ -122,7 +111,7 @@ def descendants(
     others: Mapping[ThreadKey, int],
     mask: Callable[[int], CpuSet],
     service: Callable[[int], str],
-) -> Found[int]:
+) -> Descendants[int]:
     """The process ids of the descendants among the relatives. ``mask`` and ``service`` read facts of a process id."""
     known = relatives.get(pid)
     # With another start time, the id belongs to another process, and so do its children, group and session.
@@ -167,7 +156,7 @@ def descendants(
     # A child of a placed process is found by the undo of that one.
     keys = {each.pid: each.key for each in relatives.values()}
     forks = [each for each in young.values() if is_fork(each) and each.key not in others]
-    return Found(tuple(sure), tuple(sorted(each.pid for each in forks if keys.get(each.parent) not in others)))
+    return Descendants(tuple(sure), tuple(sorted(each.pid for each in forks if keys.get(each.parent) not in others)))
 
 
 def _is_fork(lineage: Lineage, each: Relative) -> bool:

@@ -16,7 +16,7 @@ from pinner.model.change import NamedPins, PartitionState, PartPin, State, Targe
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift
 from pinner.model.errors import ApplyFailed, Gone, Invalid
-from pinner.model.lineage import Lineage
+from pinner.model.lineage import Descendants, Lineage
 from pinner.model.nova import NovaOwns, NovaSets
 from pinner.model.process import Thread
 from pinner.model.topology import Topology
@@ -114,19 +114,11 @@ class LiveHost:
 
     def heirs(
         self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Mapping[ThreadKey, int]
-    ) -> tuple[ThreadMask, ...]:
+    ) -> Descendants[ThreadMask]:
         """See Host."""
         if target.kind != "process" or target.part is None:
-            return ()
-        return lineage.heirs(int(target.owner), target.part, since, masks, others, lineage.scan()).sure
-
-    def unsure_heirs(
-        self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Mapping[ThreadKey, int]
-    ) -> tuple[ThreadMask, ...]:
-        """See Host."""
-        if target.kind != "process" or target.part is None:
-            return ()
-        return lineage.heirs(int(target.owner), target.part, since, masks, others, lineage.scan()).unsure
+            return Descendants()
+        return lineage.heirs(int(target.owner), target.part, since, masks, others, lineage.scan())
 
     def has_heirs(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
         """See Host. A rollback of all runs asks for thousands of ended processes, so one scan serves many of them.

@@ -1,6 +1,9 @@
 """The facts by which the descendants of a process are found, also after the process has ended."""
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +20,16 @@ class Lineage:
     """Of a process: the random addresses that it got from its last exec. A fork has the same ones. Empty: unknown."""
     session: int = 0
     """Of a process: the id of its session. 0: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Descendants(Generic[T]):
+    """The descendants of a process by their ids, or their threads."""
+
+    sure: tuple[T, ...] = ()
+    """Those that descend from the process."""
+    unsure: tuple[T, ...] = ()
+    """Those of which the facts do not tell whether they descend from the process or only from their present parent."""
 
 
 def may_inherit_of_guest(started: int, since: Lineage | None, seen: Lineage | None) -> bool:

@@ -14,7 +14,7 @@ from pinner.model.bounds import Bounds
 from pinner.model.change import AffinityChange, NamedPins, PartPin, PlannedChange, State, Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import ApplyFailed, Busy, Gone
-from pinner.model.lineage import Lineage
+from pinner.model.lineage import Descendants, Lineage
 from pinner.model.nova import NovaOwns
 from pinner.model.plan import Plan
 from pinner.model.text import pins_text
@@ -149,25 +149,24 @@ class InMemoryHost:
             raise Gone(str(target))
         return Lineage(self.boot, self.clock)
 
-    def unsure_heirs(
-        self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Mapping[ThreadKey, int]
-    ) -> tuple[ThreadMask, ...]:
-        unsure = [child for child, parent in self.unsure.items() if parent == target]
-        return tuple(thread for child in unsure for thread in self.threads[child] if thread.cpus in masks)
-
     def heirs(
         self, target: Target, since: Lineage, masks: Collection[CpuSet], others: Mapping[ThreadKey, int]
-    ) -> tuple[ThreadMask, ...]:
+    ) -> Descendants[ThreadMask]:
+        unsure = [child for child, parent in self.unsure.items() if parent == target]
         kin = [
             child
             for child in self.threads
             if self._descends(child, target) and (int(child.owner), child.part) not in others
         ]
         threads = (thread for child in kin for thread in self.threads[child])
-        return tuple(thread for thread in threads if thread.started >= since.since and thread.cpus in masks)
+        return Descendants(
+            tuple(thread for thread in threads if thread.started >= since.since and thread.cpus in masks),
+            tuple(thread for child in unsure for thread in self.threads[child] if thread.cpus in masks),
+        )
 
     def has_heirs(self, target: Target, since: Lineage, masks: Collection[CpuSet]) -> bool:
-        return bool(self.heirs(target, since, masks, {}) or self.unsure_heirs(target, since, masks, {}))
+        found = self.heirs(target, since, masks, {})
+        return bool(found.sure or found.unsure)
 
     def _descends(self, child: Target, target: Target) -> bool:
         parent = self.parents.get(child)

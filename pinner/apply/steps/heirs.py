@@ -60,6 +60,8 @@ class _Heirs:
         self._journal = journal
         self._refused: dict[ThreadKey, str] = {}
         """Why a thread cannot get its mask. The other threads still get theirs."""
+        self._unsure: tuple[ThreadMask, ...] = ()
+        """The threads that may have inherited the mask, in the latest search."""
 
     def restore(self, prior: CpuSet) -> list[str]:
         """See restore_heirs."""
@@ -73,17 +75,19 @@ class _Heirs:
         if left:
             threads = ", ".join(str(thread.tid) for thread in left)
             problems.append(f"threads {threads}, which inherited the mask, still have it after {PASSES} passes")
-        if unsure := self._host.unsure_heirs(self._target, self._since, self._given, others):
+        if self._unsure:
+            threads = ", ".join(str(thread.tid) for thread in self._unsure)
             problems.append(
-                f"threads {', '.join(str(thread.tid) for thread in unsure)} run the program of {self._target} on CPUs "
-                f"{unsure[0].cpus} and are left there: nobody knows whether they inherited these CPUs from it or from "
-                f"their present parent; if from it, move them with: taskset -cp {prior} TID"
+                f"threads {threads} run the program of {self._target} on CPUs {self._unsure[0].cpus} and are left "
+                "there: nobody knows whether they inherited these CPUs from it or from their present parent; if from "
+                f"it, move them with: taskset -cp {prior} TID"
             )
         return problems
 
     def _found(self, others: Mapping[ThreadKey, int]) -> list[ThreadMask]:
         found = self._host.heirs(self._target, self._since, self._given, others)
-        return [thread for thread in found if thread.key not in self._refused]
+        self._unsure = found.unsure
+        return [thread for thread in found.sure if thread.key not in self._refused]
 
     def _move(self, threads: list[ThreadMask], prior: CpuSet) -> None:
         """Write the threads to the journal, then give them the mask."""

@@ -14,7 +14,7 @@ from pinner.host.libvirt import Libvirt
 from pinner.host.live import LiveHost
 from pinner.model.change import Target
 from pinner.model.cpuset import CpuSet
-from pinner.model.lineage import Lineage
+from pinner.model.lineage import Descendants, Lineage
 
 pytestmark = pytest.mark.fault(50)
 FORKS = """
@@ -48,7 +48,7 @@ def test_children_of_a_process_that_began_and_ended_after_the_last_scan_are_foun
     second, facts, children = parent(2)
     try:
         assert host.has_heirs(second, facts, masks)
-        assert {thread.tid for thread in host.heirs(second, facts, masks, {})} == {*children}
+        assert {thread.tid for thread in host.heirs(second, facts, masks, {}).sure} == {*children}
     finally:
         for pid in children:
             with suppress(ProcessLookupError):
@@ -104,7 +104,7 @@ def test_a_fork_that_a_process_of_the_same_program_adopted(monkeypatch):
             since = procfs.started(LIVE, pids[2])
             assert {thread.tid for thread in found({}).unsure} == {pids[2]}
             assert {thread.tid for thread in found({adopting: since + 1}).sure} == {pids[2]}
-            assert found({adopting: facts.since - 1}) == lineage.Found((), ())
+            assert found({adopting: facts.since - 1}) == Descendants()
         finally:
             for pid in reversed(pids):
                 with suppress(ProcessLookupError):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from pinner.host.lineage import Found, Relative, descendants
+from pinner.host.lineage import Relative, descendants
 from pinner.model.change import ThreadKey
 from pinner.model.cpuset import CpuSet
-from pinner.model.lineage import Lineage
+from pinner.model.lineage import Descendants, Lineage
 
 pytestmark = pytest.mark.fault(50)
 
@@ -99,9 +99,9 @@ def test_a_fork_is_found_although_a_process_of_the_same_program_adopted_it_and_w
 def test_a_fork_is_unsure_whose_parent_of_the_same_program_has_the_mask_from_others():
     adopts, fork = relative(5, started=40, layout="a b c"), relative(20, 5, layout="a b c")
     stranger = relative(21, 5, layout="d e f")
-    assert searched(adopts, fork, stranger) == Found((), (20,))
-    assert searched(adopts, fork, stranger, masks={1: ANY, 5: ANY}) == Found((20,), ())
-    assert searched(adopts, fork, own={(20, 200): 300}) == Found((), ())
+    assert searched(adopts, fork, stranger) == Descendants((), (20,))
+    assert searched(adopts, fork, stranger, masks={1: ANY, 5: ANY}) == Descendants((20,), ())
+    assert searched(adopts, fork, own={(20, 200): 300}) == Descendants((), ())
 
 
 def test_the_children_of_a_process_that_has_ended_are_found_by_its_session():
