@@ -1,16 +1,15 @@
 """The recorder: measures the host and its guests every few seconds, and keeps the values."""
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Protocol
 
-from pinner.heartbeat import Heartbeat
 from pinner.model.errors import NotFound, PinnerError, StoreUnavailable
 from pinner.model.measures import ROWS, Counts, History, Measured, measured
 from pinner.repeated import Repeated
+from pinner.worker import Worker
 
 LOG = logging.getLogger(__name__)
 
@@ -45,11 +44,12 @@ class Kept(Protocol):
         """Delete what is too old."""
 
 
-class Recorder:
+class Recorder(Worker):
     """A thread that measures until it is stopped."""
 
     def __init__(self, meter: Meter, kept: Kept, now: Callable[[], datetime], *, seconds: float = SECONDS) -> None:
         """``seconds`` lie between two counts."""
+        super().__init__("recorder of measures", _LIMIT_SECONDS)
         self._meter = meter
         self._seconds = seconds
         self._kept = kept
@@ -57,18 +57,6 @@ class Recorder:
         self._before: dict[str, Counts] = {}
         self._names: dict[str, str] = {}
         self._failures = Repeated(LOG)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._repeat, name="recorder of measures", daemon=True)
-        self.heartbeat = Heartbeat(self._thread, _LIMIT_SECONDS)
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End; a count under way is not waited for."""
-        self.heartbeat.end()
-        self._stop.set()
 
     def join(self) -> None:
         """Wait for the end."""

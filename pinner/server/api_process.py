@@ -62,7 +62,8 @@ def serve(
         parts.probes.passes.start()
         undo.callback(parts.probes.stop)
         background = [*threads, server.heartbeat, *background]
-        parts.monitor.start(background, config.policy.resync_seconds)
+        parts.monitor.watch(background, config.policy.resync_seconds)
+        parts.monitor.start()
         undo.callback(parts.monitor.stop)
         print(f"pinner serves host {host} at {' and '.join(server.urls)} (Ctrl-C ends it)", flush=True)
         supervisor.wait([*background, parts.monitor.heartbeat], *ends)

@@ -5,13 +5,12 @@ is changed or cut off after that contradicts the agent's chain. The centre store
 """
 
 import logging
-import threading
 
-from pinner.heartbeat import Heartbeat
 from pinner.model.agent_audit import SignedHead
 from pinner.model.errors import NotFound, PinnerError, StoreUnavailable
 from pinner.service.hosts import Hosts
 from pinner.store.repositories import Store
+from pinner.worker import Worker
 
 LOG = logging.getLogger(__name__)
 
@@ -22,24 +21,17 @@ HANGS_SECONDS = 1800.0
 """An exchange asks each agent once, and waits for the database."""
 
 
-class AuditHeads:
-    """The heads of all hosts. Several threads may use it."""
+class AuditHeads(Worker):
+    """The heads of all hosts. Several threads may use it. Once started, it exchanges them now and once a minute."""
 
     def __init__(self, hosts: Hosts, store: Store) -> None:
+        super().__init__("audit-heads", HANGS_SECONDS)
         self._hosts = hosts
         self._store = store
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._repeat, name="audit-heads", daemon=True)
-        self.heartbeat = Heartbeat(self._thread, HANGS_SECONDS)
-
-    def start(self) -> None:
-        """Exchange the heads with every host now and once a minute."""
-        self._thread.start()
 
     def stop(self) -> None:
         """End the thread. An agent that does not answer delays the end by at most STOP_SECONDS."""
-        self.heartbeat.end()
-        self._stop.set()
+        super().stop()
         if self._thread.is_alive():
             self._thread.join(STOP_SECONDS)
 

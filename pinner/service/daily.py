@@ -1,11 +1,10 @@
 """Work that a server does by itself once a day."""
 
 import logging
-import threading
 from collections.abc import Callable
 
-from pinner.heartbeat import Heartbeat
 from pinner.model.errors import PinnerError
+from pinner.worker import Worker
 
 LOG = logging.getLogger(__name__)
 
@@ -15,24 +14,12 @@ FIRST_SECONDS = 60.0
 DAY_SECONDS = 86400.0
 
 
-class Daily:
+class Daily(Worker):
     """A thread that does some work once a day until it is stopped."""
 
     def __init__(self, name: str, work: Callable[[], None]) -> None:
+        super().__init__(name)  # without a limit: a purge of a large database takes as long as it takes
         self._work = work
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._repeat, name=name, daemon=True)
-        self.heartbeat = Heartbeat(self._thread)
-        """Without a limit: a purge of a large database takes as long as it takes."""
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End; work under way is not waited for."""
-        self.heartbeat.end()
-        self._stop.set()
 
     def _repeat(self) -> None:
         wait = FIRST_SECONDS

@@ -4,7 +4,6 @@ A caller gets the latest result at once. So a public check costs nothing, and a 
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -16,6 +15,7 @@ from pinner.service.hosts import Hosts
 from pinner.service.metrics import Metrics
 from pinner.service.policies import HostPolicies
 from pinner.store.probe import Probe
+from pinner.worker import Worker
 
 LOG = logging.getLogger(__name__)
 
@@ -31,8 +31,8 @@ OBSERVATIONS = 3
 OBSERVATION_SECONDS = 300.0
 
 
-class Monitor:
-    """The health of one server, and its metrics. ``start`` and ``stop`` it once."""
+class Monitor(Worker):
+    """The health of one server, and its metrics."""
 
     def __init__(
         self,
@@ -44,6 +44,7 @@ class Monitor:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``measure_room`` updates the metrics of the room of a host; it raises nothing."""
+        super().__init__("health", STALE_SECONDS * 5)
         self.metrics = metrics
         self._measure_room = measure_room
         self._room_at: float | None = None
@@ -56,22 +57,13 @@ class Monitor:
         self._began = clock()
         self._without_policy: dict[str, float] = {}
         """By host: when it was last seen without a policy."""
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._repeat, name="health", daemon=True)
-        self.heartbeat = Heartbeat(self._thread, STALE_SECONDS * 5)
         self._latest: tuple[float, tuple[Check, ...]] | None = None
 
-    def start(self, threads: Iterable[Heartbeat], resync_seconds: float) -> None:
-        """Begin. ``threads`` are those of the server, ``resync_seconds`` is the controller's."""
+    def watch(self, threads: Iterable[Heartbeat], resync_seconds: float) -> None:
+        """Check these ``threads`` of the server, too, and the controller, whose ``resync_seconds`` these are."""
         self._threads = (*threads, self.heartbeat)
         self._observation_seconds = OBSERVATIONS * resync_seconds + OBSERVATION_SECONDS
         self._began = self._clock()
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End; a check under way is not waited for."""
-        self.heartbeat.end()
-        self._stop.set()
 
     def readiness(self) -> Readiness:
         """The latest result. It is not ready before the first one."""
