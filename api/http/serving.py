@@ -69,8 +69,10 @@ class Serving:
     def admit(self, connection: Connection) -> bool:
         """Count a connection. At the limit, drop the one for whose client the server has waited for the longest time.
 
-        False where the server waits for no client: then the new one cannot be served.
+        False where the server waits for no client, or stops: then the new one cannot be served.
         """
+        if self.ending:
+            return False
         if len(self._connections) >= self.limits.connections:
             waiting = [known for known in self._connections if known.waits]
             if not waiting:
@@ -105,8 +107,7 @@ class Serving:
     async def end(self) -> None:
         """Accept nothing more, and return when the requests in progress are answered."""
         self.ending = True
-        for listener in self._listeners:
-            listener.close()
+        await self._close_listeners()
         for connection in tuple(self._connections):
             connection.end()
         while any(connection.current is not None for connection in self._connections):
@@ -117,6 +118,17 @@ class Serving:
         for connection in tuple(self._connections):
             connection.abort()
         await asyncio.sleep(0)  # the transports close their sockets in the loop's next round
+
+    async def _close_listeners(self) -> None:
+        """asyncio takes two rounds of the loop for a client that it has accepted: one makes its transport, one its
+        connection. Where the listener is closed before that, the client's socket stays open."""
+        for listener in self._listeners:
+            for bound in listener.sockets:
+                self.loop.remove_reader(bound)
+        for _ in range(2):
+            await asyncio.sleep(0)
+        for listener in self._listeners:
+            listener.close()
 
     def close(self) -> None:
         """Wait for the workers, also for those whose clients have gone."""

@@ -1,5 +1,6 @@
 """The application over real HTTP, on a Unix socket and on a loopback port."""
 
+import gc
 import json
 import os
 import pwd
@@ -176,3 +177,28 @@ def _free_stream(http, url):
             return answer
         time.sleep(0.05)
     raise AssertionError("no slot became free")
+
+
+def test_a_client_that_is_accepted_while_the_server_stops_is_disconnected(pinner, tmp_path):
+    """The event loop is held, so that the stop and the client are in its next round together."""
+    server = serve(create_app(pinner, control=make_control(), max_body_bytes=99), [listen_unix(tmp_path / "s", "sock")])
+    held = threading.Event()
+    server._loop.call_soon_threadsafe(held.wait, 10)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(tmp_path / "s"))
+        stopping = threading.Thread(target=server.stop)
+        stopping.start()
+        wait_until_queued(server._loop)
+        held.set()
+        stopping.join(10)
+        client.settimeout(2)
+        assert client.recv(1) == b""
+    gc.collect()  # a transport that was never closed warns here
+
+
+def wait_until_queued(loop):
+    """The stop waits for the held event loop."""
+    deadline = time.monotonic() + 10
+    while not loop._ready:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
