@@ -109,7 +109,7 @@ def test_a_guest_leaves_without_its_pins_and_is_placed_on_arrival(source, destin
     if mode == "enforce":
         wait(lambda: placed(destination), destination)
         (run, *_) = server(destination).runs(name(destination), PageRequest(5)).items
-        assert "started: migrated" in run.origin
+        assert run.origin.endswith((" started: migrated", " resumed: migrated"))
     else:
         assert threads(destination) == ({there}, {there})
         assert {drift.target.name for drift in server(destination).drift(name(destination)).drifts} == {GUEST}

@@ -28,7 +28,7 @@ _EXCERPT_BYTES = 4000
 _OVERHEAD_MIB = 768
 """The memory that QEMU uses beside the machine's own: translated code, devices."""
 _PROJECT = Path(__file__).parents[2]
-_SOFTWARE = ("api", "migrations", "pinner", "tools")
+_SOFTWARE = ("api", "etc", "migrations", "pinner", "tools")
 _COMMAND = """\
 #!/bin/sh
 export PYTHONPATH=/opt/pinner/tree:/opt/pinner/site-packages
