@@ -1,6 +1,7 @@
 """Chains of records: each record contains the hash of the record before it, so that a change of any of them shows."""
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from pinner.model.audit import ChainCheck
 START = ChainHead(0, "")
 """The head of an empty chain; its hash is the previous hash of the first record."""
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
 Fields = Mapping[str, Any]
 """A record as it is stored: its time is text."""
 
@@ -20,9 +23,22 @@ def record_hash(record: Fields) -> str:
     """SHA-256 of the canonical JSON (RFC 8785) of every field except the hash itself; ``previous`` is included."""
     fields = {name: value for name, value in record.items() if name != "hash"}
     try:
-        return hashlib.sha256(rfc8785.dumps(fields)).hexdigest()
+        return hashlib.sha256(canonical(fields)).hexdigest()
     except rfc8785.CanonicalizationError:
         return "no hash: a field is not text"
+
+
+def canonical(fields: Fields) -> bytes:
+    """The canonical JSON (RFC 8785) of fields with names in ASCII. Raises rfc8785.CanonicalizationError.
+
+    Of text and safe integers the standard library writes the same bytes, in a twentieth of the time.
+    """
+    if all(type(value) is str or (type(value) is int and abs(value) < 2**53) for value in fields.values()):
+        try:
+            return _ENCODER.encode(fields).encode()
+        except UnicodeEncodeError:
+            pass  # a lone surrogate: rfc8785 refuses it with its own words
+    return rfc8785.dumps(dict(fields))
 
 
 def link(head: ChainHead, events: Iterable[Fields]) -> list[dict[str, Any]]:
