@@ -1,11 +1,16 @@
-"""Interrupts and RPS of virtio cards and disks on a lab host: placed, shown as drift, and restored exactly."""
+"""Interrupts and RPS of virtio cards and disks on a lab host: placed, put back after drift, restored exactly."""
 
 import json
+import re
+import time
+from contextlib import contextmanager
 
 import pytest
-from support.lab import CALLER, apply, guests, name, plan, rollback, server
+from support.lab import CALLER, apply, ended, guests, name, plan, rollback, server
 
 from pinner.model.cpuset import CpuSet
+from pinner.model.policy import Policy
+from pinner.model.request import Request
 
 _AFFINITIES = """\
 import glob, json
@@ -97,3 +102,58 @@ def test_a_rollback_of_all_runs_restores_the_first_affinities(two_socket):
     back = server(two_socket).rollback_all(name(two_socket), CALLER)
     assert list(server(two_socket).follow(back.id))[-1].run.state == "rolled_back"
     assert affinities(two_socket) == before
+
+
+@contextmanager
+def irqbalance(host, environment=""):
+    """irqbalance runs on the host; it looks at the interrupts every second."""
+    host.run(f"systemd-run -q --unit=balancer {environment} irqbalance --foreground --interval=1")
+    try:
+        yield
+    finally:
+        host.run("systemctl stop balancer.service")
+
+
+def wait(condition, host):
+    deadline = time.monotonic() + 240
+    while not condition():
+        assert time.monotonic() < deadline, (affinities(host), server(host).drift(name(host)).drifts)
+        time.sleep(1)
+
+
+def test_what_irqbalance_moves_is_drift_and_a_policy_puts_it_back(two_socket):
+    before = affinities(two_socket)
+    request = Request("shared-pool", remedies=("irqs",))
+    moved = {str(change.target.part): str(change.after) for change in irqs(plan(two_socket, remedies=("irqs",)))}
+    server(two_socket).set_policy(name(two_socket), Policy(request, "enforce"), CALLER)
+    wait(lambda: moved.items() <= cpus_of(affinities(two_socket)).items(), two_socket)
+    server(two_socket).set_policy(name(two_socket), Policy(request, "observe"), CALLER)
+    with irqbalance(two_socket):
+        wait(lambda: not moved.items() <= cpus_of(affinities(two_socket)).items(), two_socket)
+        assert any(drift.target.kind == "irq" for drift in server(two_socket).drift(name(two_socket)).drifts)
+    server(two_socket).set_policy(name(two_socket), Policy(request, "enforce"), CALLER)
+    wait(lambda: moved.items() <= cpus_of(affinities(two_socket)).items(), two_socket)
+    server(two_socket).delete_policy(name(two_socket), CALLER)
+    assert ended(two_socket, server(two_socket).rollback_all(name(two_socket), CALLER))[1] == "rolled_back"
+    assert cpus_of(affinities(two_socket)).items() >= {number: cpus_of(before)[number] for number in moved}.items()
+
+
+def test_irqbalance_stays_off_the_guests_with_the_line_that_the_plan_advises(two_socket):
+    with irqbalance(two_socket):
+        warned = [each for each in plan(two_socket, remedies=("irqs",)).warnings if "irqbalance" in each]
+    (line,) = [found[0] for each in warned if (found := re.search(r"IRQBALANCE_BANNED_CPULIST=\S+", each))]
+    made = plan(two_socket, remedies=("irqs",))
+    run, state = apply(two_socket, made)
+    assert state.startswith("applied")
+    with irqbalance(two_socket, f"--setenv={line}"):
+        assert [each for each in plan(two_socket, remedies=("irqs",)).warnings if "irqbalance" in each] == []
+        time.sleep(20)  # as many looks of irqbalance
+        theirs = made.roles.vcpu | made.roles.emulator
+        now = cpus_of(affinities(two_socket))
+        assert [number for change in irqs(made) if CpuSet.parse(now[number := str(change.target.part)]) & theirs] == []
+    assert rollback(two_socket, run).startswith("rolled_back")
+
+
+def cpus_of(found):
+    """The CPUs of each interrupt."""
+    return {number: cpus for number, (_, cpus) in found.items()}

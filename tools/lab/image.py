@@ -19,16 +19,16 @@ from lab.errors import LabError
 
 _SUITE = "bookworm"
 _PACKAGES = (
-    "dbus,hwloc-nox,iproute2,kmod,libnuma1,librrd8,libvirt-clients,libvirt-daemon-system,linux-image-cloud-amd64,numactl,"
-    "procps,python3,qemu-guest-agent,qemu-system-x86,systemd-container,systemd-sysv,udev"
+    "dbus,hwloc-nox,iproute2,irqbalance,kmod,libnuma1,librrd8,libvirt-clients,libvirt-daemon-system,"
+    "linux-image-cloud-amd64,numactl,procps,python3,qemu-guest-agent,qemu-system-x86,systemd-container,systemd-sysv,udev"
 )
 _OVERLAY = Path(__file__).parent / "overlay"
 """Files that are copied over the system before its initial ram disk is created."""
 _EXCLUDED = ("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*")
 _UNUSED = (
     "apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer "
-    "getty@tty1.service libvirt-guests.service logrotate.timer modprobe@configfs.service modprobe@dm_mod.service "
-    "modprobe@drm.service modprobe@fuse.service modprobe@loop.service systemd-binfmt.service "
+    "getty@tty1.service irqbalance.service libvirt-guests.service logrotate.timer modprobe@configfs.service "
+    "modprobe@dm_mod.service modprobe@drm.service modprobe@fuse.service modprobe@loop.service systemd-binfmt.service "
     "systemd-pstore.service systemd-random-seed.service"
 )
 """Units that take time at a boot, or later, and that no test needs."""
