@@ -8,8 +8,9 @@ from pinner.host import cpu_clocks
 from pinner.model.change import Target, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 
-_MOST = 65_536
-"""Targets whose masks are kept. Those of guests that have ended are dropped together with all others."""
+_MOST = 16_384
+"""Targets whose masks are kept, of 0.6 KiB and more each. Those of guests that have ended are dropped together with all
+others."""
 
 
 class _Known(NamedTuple):
