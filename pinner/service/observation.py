@@ -45,7 +45,7 @@ class Observation:
 
 
 class Observer:
-    """Observes hosts. Changes nothing on a host; stores only a placement that a run has made."""
+    """Observes hosts. Changes nothing on a host; stores only the placement that runs have made."""
 
     def __init__(self, hosts: Hosts, policies: HostPolicies, store: Store, now: Callable[[], datetime]) -> None:
         self._hosts = hosts
@@ -84,6 +84,16 @@ class Observer:
         Under a policy, only a placement of the policy's own request counts.
         """
         return self._recorded(host, policy)[0]
+
+    def note_release(self, host: str, plan: Plan, run: Run) -> Run:
+        """The run of a release, whose targets are stored as placed no longer: pinner has moved them, and no other
+        program."""
+        placement, since, last = self._recorded(host, self._policies.find(host))
+        if placement is not None and run.state in ("applied", "applied_partly"):
+            released = {change.target.key for change in plan.changes} - self._unplaced(run)
+            placed = (replace(each, threads=()) if each.target.key in released else each for each in placement.placed)
+            self._store.placements.put(replace(placement, placed=tuple(placed)), self._now(), since, last)
+        return run
 
     def _recorded(self, host: str, policy: Policy | None) -> tuple[Placement | None, int, int]:
         """The placement, the number of the last run that it takes into account, and that of the last applied run.

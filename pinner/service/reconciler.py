@@ -105,7 +105,7 @@ class Reconciler:
             if not plan.changes:
                 return None
             self._plans.keep(taken, plan, caller)
-            return self._runs.carry_out(plan, caller, "release")
+            return self._observer.note_release(host, plan, self._runs.carry_out(plan, caller, "release"))
 
     def drift(self, host: str) -> DriftReport:
         """See Service.drift."""

@@ -146,6 +146,25 @@ def test_a_guest_whose_migration_failed_is_placed_again(service, reconciler, age
     assert kernel(agent) == PLACED
 
 
+@pytest.mark.parametrize("is_seen", [False, True], ids=["not seen leaving", "seen leaving"])
+def test_a_guest_whose_migrations_fail_again_and_again_is_placed_each_time(service, reconciler, agent, clock, is_seen):
+    """pinner's own release moves the guest, and no other program: nothing to back off from."""
+    enforce(service, reconciler)
+    for number in range(8):
+        clock.at += timedelta(seconds=2)
+        service.guest_event(HOST, event("leaving", at=clock.at, request=f"req-{number}"), HOOK)
+        assert kernel(agent) == FREE
+        if is_seen:
+            reconciler.reconcile(HOST, "guest-event")
+        clock.at += timedelta(seconds=1)
+        service.guest_event(HOST, event("started", at=clock.at, request=f"req-{number}"), HOOK)
+        (drift,) = {(each.cause, each.times) for each in reconciler.drift(HOST).drifts}
+        assert drift == ("arrived", 0)
+        reconciler.reconcile(HOST, "guest-event")
+        assert kernel(agent) == PLACED
+    assert trail(service, "drift.backoff") == []
+
+
 def test_a_hint_is_stored_before_its_event_is_published(service, reconciler, agent, monkeypatch):
     """The controller observes the host at once and reads the hints only then."""
     states = []
