@@ -19,6 +19,7 @@ from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
+from pinner.model.topology import Cpu
 
 SLOW_GOVERNORS = ("powersave", "conservative", "ondemand")
 DEEP_US = 50
@@ -34,19 +35,39 @@ def _of_vcpus(snapshot: Snapshot) -> CpuSet:
 
 
 def _governor(reading: HostReading) -> Iterator[Found]:
-    wanted = _of_vcpus(reading.snapshot)
-    found: defaultdict[str, list[int]] = defaultdict(list)
-    for cpu in reading.snapshot.topology.cpus:
-        if cpu.id in wanted and cpu.online and cpu.governor in SLOW_GOVERNORS:
-            found[cpu.governor or ""].append(cpu.id)
-    for governor, ids in found.items():
+    snapshot = reading.snapshot
+    wanted, used = _of_vcpus(snapshot), vcpu_cpus(snapshot)
+    found: defaultdict[tuple[str, Remedy | None], list[int]] = defaultdict(list)
+    for cpu in snapshot.topology.cpus:
+        if not (cpu.id in wanted and cpu.online and cpu.governor in SLOW_GOVERNORS):
+            continue
+        # Without a guest Nova lets the CPU save power, and changes the governor when a guest starts on it.
+        if not (_sets_governor(snapshot, cpu.id) and cpu.id not in used):
+            found[cpu.governor, _novas_line(snapshot, cpu)].append(cpu.id)
+    for (governor, line), ids in found.items():
         cpus = CpuSet.of(ids)
         yield Found(
             Subject("cpu", str(cpus)),
             f"CPUs {cpus} of vCPUs have the governor {governor}",
             (Evidence("governor", governor), Evidence("CPUs", str(cpus))),
-            (command(f"cpupower -c {cpus} frequency-set -g performance"),),
+            (line or command(f"cpupower -c {cpus} frequency-set -g performance"),),
         )
+
+
+def _sets_governor(snapshot: Snapshot, cpu: int) -> bool:
+    """Whether Nova sets the governor of this CPU. It never does so for CPU 0."""
+    return snapshot.nova is not None and snapshot.nova.sets_governors and cpu in snapshot.dedicated and cpu != 0
+
+
+def _novas_line(snapshot: Snapshot, cpu: Cpu) -> Remedy | None:
+    """The remedy that Nova's power management neither overwrites nor stumbles over; None where it does not matter."""
+    nova = snapshot.nova
+    if nova is None or cpu.id not in snapshot.dedicated or cpu.id == 0:
+        return None
+    if nova.sets_governors and nova.governor_high == cpu.governor:
+        return Remedy("cpu_power_governor_high = performance", "nova.conf [libvirt]", "guest restart")
+    # A CPU that Nova takes offline keeps its governor. nova-compute does not start where the CPUs have different ones.
+    return kernel_argument("cpufreq.default_governor=performance") if nova.switches_cpus_off else None
 
 
 def _deep(reading: HostReading) -> Iterator[Found]:

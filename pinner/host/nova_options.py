@@ -30,7 +30,11 @@ _OPTIONS: Mapping[str | None, list[cfg.Opt]] = {
         cfg.MultiStrOpt(_OLD_DRIVER, default=[]),
     ],
     "compute": [cfg.StrOpt("cpu_dedicated_set", default=""), cfg.StrOpt("cpu_shared_set", default="")],
-    "libvirt": [cfg.BoolOpt("cpu_power_management", default=False)],
+    "libvirt": [
+        cfg.BoolOpt("cpu_power_management", default=False),
+        cfg.StrOpt("cpu_power_management_strategy", default="cpu_state", choices=["cpu_state", "governor"]),
+        cfg.StrOpt("cpu_power_governor_high", default="performance"),
+    ],
     "notifications": [
         cfg.StrOpt(
             "notification_format",
@@ -134,13 +138,22 @@ def _values(found: ConfigFiles, readable: list[str], variables: Mapping[str, str
         topics=tuple(conf.notifications.versioned_notifications_topics),
         drivers=tuple(conf.oslo_messaging_notifications.driver),
         reserved_cpus=conf.reserved_host_cpus or 0,  # None: an option without a value
-        power_management=conf.libvirt.cpu_power_management,
+        **_power(conf.libvirt),
         compute_driver=conf.compute_driver,
         is_durable=conf.oslo_messaging_rabbit.amqp_durable_queues or conf.oslo_messaging_rabbit.rabbit_quorum_queue,
         changed=found.changed,
         is_quorum=conf.oslo_messaging_rabbit.rabbit_quorum_queue,
         old_drivers=tuple(conf[_OLD_DRIVER]),
     )
+
+
+def _power(libvirt: cfg.ConfigOpts.GroupAttr) -> dict[str, Any]:
+    """The options of power management. Nova reads the others only where the first two say so."""
+    if not libvirt.cpu_power_management:
+        return {}
+    strategy = libvirt.cpu_power_management_strategy
+    high = {"governor_high": libvirt.cpu_power_governor_high} if strategy == "governor" else {}
+    return {"power_management": True, "power_strategy": strategy, **high}
 
 
 def _register_others(conf: cfg.ConfigOpts) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from pinner.model.change import TargetKind
 from pinner.model.cpuset import MAX_CPUS, MAX_LENGTH, CpuSet, union
@@ -10,6 +11,9 @@ from pinner.model.plan import Wanted
 
 QEMUS_OWN: tuple[TargetKind, ...] = ("emulator", "vhost", "iothread")
 """The parts of a guest that Nova does not pin, unless the flavor sets hw:emulator_threads_policy."""
+
+PowerStrategy = Literal["cpu_state", "governor"]
+"""What Nova does to a dedicated CPU that no guest has: take it offline, or give it a slow frequency governor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,10 @@ class NovaConf:
     """[DEFAULT] reserved_host_cpus"""
     power_management: bool = False
     """[libvirt] cpu_power_management"""
+    power_strategy: PowerStrategy = "cpu_state"
+    """[libvirt] cpu_power_management_strategy; it counts with cpu_power_management only."""
+    governor_high: str = "performance"
+    """[libvirt] cpu_power_governor_high"""
     compute_driver: str = ""
     """[DEFAULT] compute_driver"""
     is_durable: bool = False
@@ -65,6 +73,16 @@ class NovaConf:
     """The processes that claim to be nova-compute and that pinner does not believe, each with the reason."""
     old_drivers: tuple[str, ...] = ()
     """[DEFAULT] notification_driver, the old name of driver: Nova 31 and newer ignore it."""
+
+    @property
+    def switches_cpus_off(self) -> bool:
+        """Whether Nova takes dedicated CPUs that no guest has offline."""
+        return self.power_management and self.power_strategy == "cpu_state"
+
+    @property
+    def sets_governors(self) -> bool:
+        """Whether Nova sets the frequency governor of dedicated CPUs, which stay online."""
+        return self.power_management and self.power_strategy == "governor"
 
     def sets(self) -> NovaSets:
         """The CPU sets; vcpu_pin_set, if set, is the shared one.

@@ -3,7 +3,7 @@
 Sources of the rules: Nova's nova/conf/compute.py and notifications.py, nova/virt/libvirt/driver.py, nova/rpc.py.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
@@ -18,6 +18,7 @@ from pinner.planning.processes import allocatable_cpus
 
 OURS = "pinner.conf [nova]"
 COMPUTE = "nova.conf [compute]"
+LIBVIRT = "nova.conf [libvirt]"
 QUEUES = "pinner.conf [oslo_messaging_rabbit]"
 NOVA_COMPUTE = "nova-compute"
 _EXAMPLE = "4-15,^8"
@@ -49,6 +50,7 @@ def report(snapshot: Snapshot, listening: Listening) -> NovaReport:
             *_configured(snapshot),
             *_sets(snapshot),
             *_offline(snapshot),
+            *_governors(snapshot),
             *_guests(snapshot),
             *_sending(conf, listening),
             *_queues(conf, listening),
@@ -102,7 +104,7 @@ def _sets(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _offline(snapshot: Snapshot) -> Iterator[Finding]:
-    """Whether Nova accepts the offline CPUs of the sets, and can power CPUs down."""
+    """Whether Nova accepts the offline CPUs of the sets, and has CPUs to power down."""
     conf, offline = snapshot.nova, snapshot.topology.offline
     if conf is None or conf.error or conf.is_missing:
         return
@@ -111,12 +113,36 @@ def _offline(snapshot: Snapshot) -> Iterator[Finding]:
         option = "vcpu_pin_set" if conf.pin_set else "cpu_shared_set"
         why = f"CPUs {both} are offline, and Nova does not start with such a set"
         yield Finding(option, why, f"{option} = {sets.shared - both}", _section(option))
-    if (both := sets.dedicated & offline) and not conf.power_management:
-        why = f"CPUs {both} are offline; Nova accepts that only with cpu_power_management"
+    if (both := sets.dedicated & offline) and conf.sets_governors:
+        why = f"CPUs {both} are offline, and Nova does not start then with the strategy governor"
+        yield Finding("cpu_dedicated_set", why, f"chcpu --enable {both}", "")
+    elif both and not conf.switches_cpus_off:
+        why = f"CPUs {both} are offline; Nova accepts that only with cpu_power_management and the strategy cpu_state"
         yield Finding("cpu_dedicated_set", why, f"cpu_dedicated_set = {sets.dedicated - both}", COMPUTE)
     if conf.power_management and not sets.dedicated:
         why = "it powers down CPUs of cpu_dedicated_set, which is not set; Nova 2023.1 does not start then"
-        yield Finding("cpu_power_management", why, "cpu_power_management = false", "nova.conf [libvirt]")
+        yield Finding("cpu_power_management", why, "cpu_power_management = false", LIBVIRT)
+
+
+def _governors(snapshot: Snapshot) -> Iterator[Finding]:
+    """Whether Nova can power CPUs down with their frequency governors as they are (cpu.api.API of Nova's driver)."""
+    conf = snapshot.nova
+    if conf is None or conf.error or not conf.power_management:
+        return
+    found: defaultdict[str | None, set[int]] = defaultdict(set)
+    managed = _nova_sets(conf).dedicated - CpuSet.of([0])
+    for cpu in snapshot.topology.cpus:
+        if cpu.id in managed and cpu.online:
+            found[cpu.governor].add(cpu.id)
+    if conf.sets_governors and None in found:
+        why = f"CPUs {CpuSet.of(found[None])} have no frequency governor, and Nova does not start then"
+        line = "cpu_power_management_strategy = cpu_state"
+        yield Finding("cpu_power_management_strategy", why, line, LIBVIRT)
+    if conf.switches_cpus_off and len(found) > 1:
+        named = ", ".join(f"{governor or 'none'} on {CpuSet.of(ids)}" for governor, ids in found.items())
+        why = f"the CPUs of cpu_dedicated_set have different frequency governors ({named}): Nova does not start then"
+        line = f"cpupower -c {managed & snapshot.topology.online} frequency-set -g performance"
+        yield Finding("cpu_dedicated_set", why, line, "")
 
 
 def _guests(snapshot: Snapshot) -> Iterator[Finding]:

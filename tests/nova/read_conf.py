@@ -39,7 +39,9 @@ def read():
     LibvirtDriver._check_cpu_set_configuration(None)
     conf = nova.conf.CONF
     # What nova-compute reads when it starts, and refuses where the value is wrong.
-    _ = conf.reserved_host_cpus, conf.libvirt.cpu_power_management, conf.notifications.notification_format
+    _ = conf.reserved_host_cpus, conf.notifications.notification_format
+    if conf.libvirt.cpu_power_management and conf.libvirt.cpu_power_management_strategy == "governor":
+        _ = conf.libvirt.cpu_power_governor_high, conf.libvirt.cpu_power_governor_low
     shared = hardware.get_vcpu_pin_set() or hardware.get_cpu_shared_set() or ()
     return {"dedicated": sorted(hardware.get_cpu_dedicated_set() or ()), "shared": sorted(shared)}
 

@@ -50,6 +50,37 @@ def test_all_options_of_a_file(conf, tmp_path):
     assert found.sets() == NovaSets(CpuSet.parse("4-7,9-15"), CpuSet.parse("0-3"))
 
 
+POWER = "[libvirt]\ncpu_power_management = true\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "power"),
+    [
+        ("", (False, "cpu_state", "performance")),
+        ("[libvirt]\ncpu_power_management_strategy = governor\n", (False, "cpu_state", "performance")),
+        (POWER, (True, "cpu_state", "performance")),
+        (POWER + "cpu_power_management_strategy = governor\n", (True, "governor", "performance")),
+        (
+            POWER + "cpu_power_management_strategy = governor\ncpu_power_governor_high = ondemand\n",
+            (True, "governor", "ondemand"),
+        ),
+    ],
+)
+def test_the_options_of_power_management(conf, text, power):
+    found = conf(text)
+    assert (found.power_management, found.power_strategy, found.governor_high) == power
+    assert (found.switches_cpus_off, found.sets_governors) == (
+        power[0] and power[1] == "cpu_state",
+        power[0] and power[1] == "governor",
+    )
+
+
+def test_a_wrong_strategy_is_an_error_where_nova_reads_it(conf):
+    wrong = "cpu_power_management_strategy = off\n"
+    assert "cpu_power_management_strategy" in conf(POWER + wrong).error
+    assert conf("[libvirt]\n" + wrong).error == ""
+
+
 def test_an_empty_file_has_novas_defaults(conf):
     found = conf("")
     assert (found.format, found.topics, found.drivers) == ("unversioned", ("versioned_notifications",), ())

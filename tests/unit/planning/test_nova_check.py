@@ -175,6 +175,47 @@ def test_offline_cpus_are_findings_where_nova_refuses_them() -> None:
     assert remedies(replace(GOOD, power_management=True)) == ["cpu_shared_set = 2,4-7"]
 
 
+GOVERNOR = replace(GOOD, power_management=True, power_strategy="governor")
+
+
+def governed(conf: NovaConf, governors: dict[str, str], offline: str = "") -> list[tuple[str, str, str]]:
+    """The findings of a host whose CPUs have these governors, by CPU list."""
+    top = plain(16, offline=offline)
+    of = {cpu: governor for listed, governor in governors.items() for cpu in cpus(listed)}
+    top = replace(top, cpus=tuple(replace(cpu, governor=of.get(cpu.id)) for cpu in top.cpus))
+    one = snapshot(top, dedicated=cpus("8-15"), shared=cpus("2-7"), nova=conf)
+    return [(each.what, each.remedy, each.where) for each in report(one, BY_DEFAULT).findings]
+
+
+def test_offline_cpus_are_a_finding_where_nova_sets_governors() -> None:
+    """The strategy cpu_state has left them offline."""
+    found = governed(GOVERNOR, {"0-13": "powersave"}, offline="14-15")
+    assert found == [("cpu_dedicated_set", "chcpu --enable 14-15", "")]
+
+
+def test_cpus_without_a_governor_are_a_finding_where_nova_sets_governors() -> None:
+    strategy = "cpu_power_management_strategy"
+    assert governed(GOVERNOR, {"0-7": "performance"}) == [(strategy, f"{strategy} = cpu_state", "nova.conf [libvirt]")]
+    assert governed(GOVERNOR, {"8-11": "performance", "12-15": "powersave"}) == []
+
+
+def test_different_governors_are_a_finding_where_nova_takes_cpus_offline() -> None:
+    conf = replace(GOOD, power_management=True)
+    mixed = {"0-9": "performance", "10-13": "powersave"}
+    line = "cpupower -c 8-13 frequency-set -g performance"
+    assert governed(conf, mixed, offline="14-15") == [("cpu_dedicated_set", line, "")]
+    assert governed(conf, {"0-7": "ondemand", "8-15": "powersave"}) == []
+    assert governed(GOOD, mixed | {"14-15": "powersave"}) == []
+
+
+def test_the_governor_of_cpu_0_is_not_novas() -> None:
+    conf = replace(GOOD, power_management=True, dedicated="0,8-15")
+    top = plain(16)
+    top = replace(top, cpus=tuple(replace(cpu, governor="performance" if cpu.id else "powersave") for cpu in top.cpus))
+    one = snapshot(top, dedicated=cpus("0,8-15"), shared=cpus("2-7"), nova=conf)
+    assert report(one, BY_DEFAULT).findings == ()
+
+
 def test_a_floating_guest_without_a_shared_set_is_a_finding() -> None:
     floating = guest(1, 1, cpus("0-15"), nova=NovaIdentity("i", "p", "u", "f"))
     only_dedicated = replace(GOOD, shared="")
