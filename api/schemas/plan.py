@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from pinner.api.field_types import MAX_NAMES, BusyThreshold, CpuList, Name, Names, Seconds, Whole
 from pinner.api.schemas.base import Input
@@ -130,6 +130,13 @@ class PlanParameters(Input):
 class NewPlan(PlanParameters):
     """A strategy with its parameters, and the snapshot to plan from."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"required": ["snapshot"], "properties": {"snapshot": {"type": "string"}}},
+            "then": {"properties": {"sample_seconds": {"type": "null"}}},
+        }
+    )
+
     rebalance: Annotated[
         bool,
         Field(description="Place all guests anew if that improves the objective; otherwise well-placed guests stay."),
@@ -140,9 +147,18 @@ class NewPlan(PlanParameters):
     sample_seconds: Annotated[
         Seconds | None,
         Field(
-            description="Seconds over which CPU use is measured; 0: it is not measured. Default: [host] sample_seconds."
+            description="Seconds over which CPU use is measured; 0: it is not measured. Default: [host] "
+            "sample_seconds. Null beside `snapshot`, which has the CPU use of its own time."
         ),
     ] = None
+
+    @field_validator("sample_seconds")
+    @classmethod
+    def _without_snapshot(cls, value: float | None, others: ValidationInfo) -> float | None:
+        """The seconds of a new snapshot, which is not taken where a stored one is named."""
+        if value is not None and others.data.get("snapshot") is not None:
+            raise ValueError("null beside snapshot, which has the CPU use of its own time")
+        return value
 
 
 class AskedRequest(PlanParameters):

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationInfo
 
 from pinner.api.field_types import BusyThreshold, Name, Scalar, Seconds, ShortText, Timestamp
 from pinner.api.schemas.base import Input
@@ -56,12 +56,24 @@ class SampleQuery(Input):
     sample_seconds: Annotated[Seconds, Scalar] = 0.0
 
 
+def _with_busy(threshold: float, others: ValidationInfo) -> float:
+    """The threshold, which decides nothing without ``busy``."""
+    if not others.data.get("busy", True):
+        raise ValueError("a value beside busy=true; without it all processes are listed")
+    return threshold
+
+
 class ProcessQuery(PageQuery):
     """A part of the process list, and the duration of the CPU use measurement."""
 
     sample_seconds: Annotated[Seconds, Scalar] = 1.0
     busy: Annotated[bool, Field(description="Only busy processes."), Scalar] = False
-    busy_threshold: Annotated[BusyThreshold, Scalar] = _DEFAULT.busy_threshold
+    busy_threshold: Annotated[
+        BusyThreshold,
+        AfterValidator(_with_busy),
+        Scalar,
+        Field(description="With `busy`: a process is busy if it uses more than so many per cent of one CPU."),
+    ] = _DEFAULT.busy_threshold
 
 
 class CapacityQuery(Input):
@@ -80,13 +92,19 @@ class CapacityQuery(Input):
     ] = None
     page_kib: Annotated[
         int,
-        Field(ge=0, le=MAX_MEMORY_KIB, description="The size of the huge pages of this memory; 0: normal pages."),
+        Field(
+            ge=0,
+            le=MAX_MEMORY_KIB,
+            description="The size of the huge pages of this memory; 0: normal pages. Only with `memory_kib`.",
+        ),
         Scalar,
     ] = 0
 
     def shape(self) -> GuestShape | None:
-        """The shape of the guests to plan; None: no guest is planned."""
-        return None if self.memory_kib is None else GuestShape(self.vcpus or 1, self.memory_kib, self.page_kib)
+        """The shape of the guests to plan; None: no guest is planned. Raises Invalid."""
+        if self.memory_kib is None and not self.page_kib:
+            return None
+        return GuestShape(self.vcpus or 1, self.memory_kib or 0, self.page_kib)
 
 
 class ExplanationQuery(Input):

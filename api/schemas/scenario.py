@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from pinner.api.field_types import Name, Names, Seconds, Whole
 from pinner.api.schemas.base import Input
@@ -17,12 +17,23 @@ _MOST = 64
 class NewShape(Input):
     """The size of a guest."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"required": ["page_kib"], "properties": {"page_kib": {"exclusiveMinimum": 0}}},
+            "then": {"required": ["memory_kib"], "properties": {"memory_kib": {"exclusiveMinimum": 0}}},
+        }
+    )
+
     vcpus: Annotated[int, Field(ge=1, le=MAX_CPUS, description="The number of vCPUs."), Whole]
     memory_kib: Annotated[
         int, Field(ge=0, le=MAX_MEMORY_KIB, description="The memory; 0: memory does not count."), Whole
     ] = 0
     page_kib: Annotated[
-        int, Field(ge=0, le=MAX_MEMORY_KIB, description="The size of its huge pages; 0: normal pages."), Whole
+        int,
+        Field(
+            ge=0, le=MAX_MEMORY_KIB, description="The size of its huge pages; 0: normal pages. Only with `memory_kib`."
+        ),
+        Whole,
     ] = 0
 
 
@@ -34,7 +45,7 @@ class AddedGuests(Input):
     strategy: Annotated[Name, Field(description="The strategy that their flavor asks for; empty: none.")] = ""
 
     def guests(self) -> NewGuests:
-        """The guests as a value."""
+        """The guests as a value. Raises Invalid."""
         shape = GuestShape(self.shape.vcpus, self.shape.memory_kib, self.shape.page_kib)
         return NewGuests(shape, self.count, self.strategy)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pinner import codec
 from pinner.cli.context import Context, pick_host
-from pinner.cli.options import sample_option, source_options
+from pinner.cli.options import require_no_sample, sample_option, source_options
 from pinner.cli.output import print_json
 from pinner.cli.parser import Commands, add_command
 from pinner.cli.snapshot_file import read_snapshot
@@ -80,6 +80,7 @@ def check(context: Context, arguments: Namespace) -> int:
 
 
 def _report(context: Context, arguments: Namespace) -> CheckReport:
+    require_no_sample(arguments)
     if arguments.snapshot is not None:
         # Imported here for the same reason as in context.open_pinner.
         from pinner.service import offline

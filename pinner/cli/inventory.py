@@ -7,7 +7,7 @@ from pathlib import Path
 from pinner import codec, whole_file
 from pinner.cli import guests, hosts, processes
 from pinner.cli.context import Context, pick_host, reason
-from pinner.cli.options import BUSY_THRESHOLD, OBSERVE_SECONDS, host_option, sample_option
+from pinner.cli.options import BUSY_THRESHOLD, OBSERVE_SECONDS, host_option, require_no_sample, sample_option
 from pinner.cli.output import print_json
 from pinner.cli.parser import Commands, add_command
 from pinner.cli.values import path
@@ -53,6 +53,7 @@ def register(commands: Commands) -> None:
 
 def inventory(context: Context, arguments: Namespace) -> int:
     """Take a snapshot, and show it or save it."""
+    require_no_sample(arguments)
     with context.open(arguments.root) as pinner:
         span = _span(arguments)
         host = pick_host(pinner, arguments.host)

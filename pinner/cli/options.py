@@ -8,6 +8,7 @@ from pinner.cli.context import Context, pick_host
 from pinner.cli.parser import Options, Parser
 from pinner.cli.snapshot_file import read_snapshot
 from pinner.cli.values import cores, limit, moves, path, percent, search_nodes, seconds, weight
+from pinner.model.errors import Invalid
 from pinner.model.page import DEFAULT_LIMIT
 from pinner.model.plan import Plan
 from pinner.model.request import Remedy, Request
@@ -36,17 +37,6 @@ def sample_option(to: Options, default: str) -> None:
         metavar="SECONDS",
         type=seconds,
         help=f"seconds between the two samples of CPU use, 0 = do not measure (default: {default})",
-    )
-
-
-def threshold_option(parser: Parser, name: str) -> None:
-    """The option ``name``: the load above which a process is busy."""
-    parser.add_argument(
-        name,
-        metavar="PERCENT",
-        type=percent,
-        default=BUSY_THRESHOLD,
-        help="a process above PERCENT per cent of one CPU is busy (default: %(default)s)",
     )
 
 
@@ -256,8 +246,17 @@ def make_plan(
         return pinner.plan(host, request, None, sample_seconds, context.caller)
 
 
+def require_no_sample(arguments: Namespace) -> None:
+    """Raise Invalid where CPU use is to be measured of a snapshot or a captured machine, which has its own."""
+    source = next((name for name in ("snapshot", "root") if getattr(arguments, name, None) is not None), None)
+    if source and getattr(arguments, "sample_seconds", None):
+        why = f"0, or no such option, beside --{source}: only a running host can be measured"
+        raise Invalid("--sample-seconds", f"{arguments.sample_seconds:g}", why)
+
+
 def captured(context: Context, arguments: Namespace) -> Snapshot | None:
-    """The snapshot from --snapshot or --root; None if neither is given."""
+    """The snapshot from --snapshot or --root; None if neither is given. Raises Invalid."""
+    require_no_sample(arguments)
     if arguments.snapshot is not None:
         return read_snapshot(arguments.snapshot)
     if arguments.root is None:

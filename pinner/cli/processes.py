@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from rich.table import Table
 
 from pinner.cli.context import Context, pick_host
-from pinner.cli.options import OBSERVE_SECONDS, host_option, sample_option, threshold_option
+from pinner.cli.options import BUSY_THRESHOLD, OBSERVE_SECONDS, host_option, sample_option
 from pinner.cli.output import cells, cpu_cell, cut, print_items, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.places import masks
+from pinner.cli.values import percent
+from pinner.model.errors import Invalid
 from pinner.model.process import Immovable, Process
 from pinner.render import counted
 
@@ -37,17 +39,25 @@ def register(commands: Commands) -> None:
         examples=["pinner process list --busy", "pinner process list --busy --threshold 10 --sample-seconds 5"],
     )
     parser.add_argument("--busy", action="store_true", help="list only busy processes")
-    threshold_option(parser, "--threshold")
+    parser.add_argument(
+        "--threshold",
+        metavar="PERCENT",
+        type=percent,
+        help=f"with --busy: a process above PERCENT per cent of one CPU is busy (default: {BUSY_THRESHOLD})",
+    )
     sample_option(parser, f"{OBSERVE_SECONDS:g}")
     host_option(parser)
 
 
 def list_processes(context: Context, arguments: Namespace) -> int:
-    """Print the processes, the busiest first."""
+    """Print the processes, the busiest first. Raises Invalid."""
+    if arguments.threshold is not None and not arguments.busy:
+        raise Invalid("--threshold", f"{arguments.threshold:g}", "an option beside --busy")
+    threshold = BUSY_THRESHOLD if arguments.threshold is None else arguments.threshold
     span = OBSERVE_SECONDS if arguments.sample_seconds is None else arguments.sample_seconds
     with context.open() as pinner, context.measuring(span):
         snapshot = pinner.observe(pick_host(pinner, arguments.host), span)
-    shown = busiest(snapshot.processes, arguments.threshold) if arguments.busy else busiest(snapshot.processes)
+    shown = busiest(snapshot.processes, threshold) if arguments.busy else busiest(snapshot.processes)
     if context.json:
         print_items(shown)
         return 0

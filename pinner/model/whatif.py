@@ -36,6 +36,8 @@ class GuestShape:
         for name in ("memory_kib", "page_kib"):
             if not 0 <= getattr(self, name) <= MAX_MEMORY_KIB:
                 raise Invalid(name, getattr(self, name), f"a number of KiB from 0 to {MAX_MEMORY_KIB}")
+        if self.page_kib and not self.memory_kib:
+            raise Invalid("page_kib", self.page_kib, "0, or a value beside memory_kib: the size of the memory's pages")
 
 
 @dataclass(frozen=True, slots=True)

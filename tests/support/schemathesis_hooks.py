@@ -31,6 +31,8 @@ def before_call(_context, case, _kwargs):
     if case.path.endswith("/measures"):
         # A time after the end; test_routes.py tests it.
         (case.query or {}).pop("from", None)
+    _drop_alone(case, "/capacity", "page_kib", "memory_kib", without=(None, 0, "0"))
+    _drop_alone(case, "/processes", "busy_threshold", "busy", without=(None, False, "false"))
     body = case.body if isinstance(case.body, dict) else {}
     for each in body.get("add") if isinstance(body.get("add"), list) else ():
         # All guests of a question together have a limit.
@@ -43,6 +45,13 @@ def before_call(_context, case, _kwargs):
         threshold = request.get("busy_threshold") if isinstance(request, dict) else None
         if type(threshold) in (int, float) and threshold > LARGEST_THRESHOLD:
             request["busy_threshold"] = type(threshold)(LARGEST_THRESHOLD)
+
+
+def _drop_alone(case, path, name, partner, *, without):
+    """Leave out a parameter that only counts beside another one; test_bad_input.py tests that it is refused."""
+    query = case.query or {}
+    if case.path.endswith(path) and query.get(partner) in without:
+        query.pop(name, None)
 
 
 def _lower(values, name, most, to):

@@ -218,6 +218,7 @@ def test_the_room_for_guests_of_one_shape(client):
     assert [each.why for each in large.fitting if each.strategy == "shared-pool"] == [
         "the host has 0 KiB of memory left, and its guests would need 61456 KiB"
     ]
+    assert client.get("/v1/hosts/h1/capacity?page_kib=0").status_code == 200
     for field in ("memory_kib", "page_kib"):
         for wrong in ("-1", "1.5", "16G", str(1 << 41)):
             refused = client.get("/v1/hosts/h1/capacity", query_string={"vcpus": 1, field: wrong})
@@ -236,6 +237,9 @@ def test_the_room_for_guests_of_one_shape(client):
         ({"without_cpus": "64"}, 400),
         ({"request": {"strategy": "fast"}}, 404),
         ({"add": [{"shape": {"vcpus": 0}}]}, 400),
+        ({"add": [{"shape": {"vcpus": 1, "page_kib": 2048}}]}, 400),
+        ({"add": [{"shape": {"vcpus": 1, "page_kib": 2048, "memory_kib": 0}}]}, 400),
+        ({"add": [{"shape": {"vcpus": 1, "page_kib": 0}}]}, 200),
         ({"add": [{"shape": {"vcpus": 8192}, "count": 3}]}, 400),
         ({"add": [{"vcpus": 1}]}, 400),
         ({"weights": {"overcommit": -1}}, 400),
@@ -250,6 +254,14 @@ def test_what_if(client, pinner, body, status):
         found = read(WhatIf, answer)
         assert found.before.guests == 1
         assert found.after.guests + len(found.after.unplaced) == 1 + len(body.get("add", ()))
+
+
+def test_the_shape_that_is_refused_is_named(client):
+    """The pages of no memory."""
+    answer = client.post("/v1/hosts/h1/what-if", json={"add": [{"shape": {"vcpus": 1, "page_kib": 2048}}]})
+    assert answer.json["error"]["details"]["field"] == "page_kib"
+    assert answer.json["error"]["message"].startswith("page_kib: 2048 is not valid")
+    assert "memory_kib" in answer.json["error"]["message"]
 
 
 def test_an_explanation_of_a_stored_plan(client):

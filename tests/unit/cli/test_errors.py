@@ -59,6 +59,13 @@ BAD = {
     "host show other": "host: there is no 'other'",
     "audit list --since yesterday": "--since: 'yesterday' is not a time such as",
     "process list --threshold -3": "--threshold: '-3'",
+    "process list --threshold 3": "--threshold: '3'",
+    "plan --root / --sample-seconds 2": "--sample-seconds: '2'",
+    "compare --snapshot /etc/hostname --sample-seconds 2": "--sample-seconds: '2'",
+    "what-if --snapshot /etc/hostname --sample-seconds 2": "--sample-seconds: '2'",
+    "check --snapshot /etc/hostname --sample-seconds 2": "--sample-seconds: '2'",
+    "check --root / --sample-seconds 2": "--sample-seconds: '2'",
+    "inventory --root / --sample-seconds 2": "--sample-seconds: '2'",
     "inventory --save /nonexistent/file": "--save: '/nonexistent/file'",
 }
 
