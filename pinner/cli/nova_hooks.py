@@ -21,7 +21,8 @@ The command needs root. It writes, below /etc/libvirt/hooks, qemu.d/pinner (or
 qemu, where libvirt is older than 6.5.0) and pinner-strip-pins, and
 /etc/pinner/hook.conf where there is none. It never overwrites a script that is
 not pinner's. A second call changes nothing, except that it updates the files
-of an older version."""
+of an older version. For the libvirt of the snap openstack-hypervisor, the
+folder is /var/snap/openstack-hypervisor/common/etc/libvirt/hooks."""
 
 _REMOVE = """\
 The command needs root. It removes the files of install-hooks. It keeps
@@ -60,7 +61,8 @@ def _add(verbs: Commands, name: str, run: Callable[[Context, Namespace], int], s
         metavar="DIR",
         type=path,
         help="libvirt's folder of hook scripts, if it is another one, such as /usr/local/etc/libvirt/hooks or the "
-        "folder that a container mounts (default: etc/libvirt/hooks below --root)",
+        "folder that a container mounts (default: etc/libvirt/hooks below --root, or the folder of the snap "
+        "openstack-hypervisor)",
     )
 
 

@@ -34,6 +34,11 @@ _SONAME = re.compile(r"libvirt\.so\.0\.(\d+)\.\d+")
 _FIRST_WITH_FOLDER = 6005
 """libvirt 6.5.0 was the first version that runs the scripts in qemu.d, too. Its library's name has 6005 in it."""
 
+_HOSTS_HOOKS = "etc/libvirt/hooks"
+_SNAP, _SNAPS_HOOKS = "snap/openstack-hypervisor/current", "var/snap/openstack-hypervisor/common/etc/libvirt/hooks"
+_DAEMONS = ("usr/sbin/libvirtd", "usr/sbin/virtqemud")
+"""The libvirt of the host itself. Its library alone tells nothing: pinner needs it, too."""
+
 
 @dataclass(frozen=True)
 class HookPaths:
@@ -48,7 +53,17 @@ class HookPaths:
     @property
     def hooks(self) -> Path:
         """libvirt's folder of hook scripts."""
-        return self.folder or self.root / "etc/libvirt/hooks"
+        return self.folder or self.root / (_SNAPS_HOOKS if self.has_snap else _HOSTS_HOOKS)
+
+    @property
+    def has_snap(self) -> bool:
+        """Whether the snap openstack-hypervisor has a libvirt of its own on this host."""
+        return (self.root / _SNAPS_HOOKS).parent.is_dir()
+
+    @property
+    def is_snaps(self) -> bool:
+        """Whether the folder of hook scripts is that of the snap's libvirt."""
+        return self.hooks == self.root / _SNAPS_HOOKS
 
     @property
     def alone(self) -> Path:
@@ -84,7 +99,7 @@ class HookPaths:
         """Where the script belongs: beside other scripts if libvirt supports that, else alone."""
         with_folder = self.beside.parent.is_dir() or any(
             int(found[1]) >= _FIRST_WITH_FOLDER
-            for library in self.root.glob("usr/lib*/**/libvirt.so.0.*")
+            for library in (self.root / _SNAP if self.is_snaps else self.root).glob("usr/lib*/**/libvirt.so.0.*")
             if (found := _SONAME.fullmatch(library.name))
         )
         return self.beside if with_folder else self.alone
@@ -109,7 +124,10 @@ def install_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool
     python = _python(paths)
     if others := _others_python(python):
         say(f"warning: libvirt's hook runs {python} as root: {others}; install pinner where only root can write")
-    say("libvirt looks for hook scripts when it starts: systemctl restart libvirtd (or virtqemud); guests run on")
+    restart = (
+        "snap restart openstack-hypervisor.libvirtd" if paths.is_snaps else "systemctl restart libvirtd (or virtqemud)"
+    )
+    say(f"libvirt looks for hook scripts when it starts: {restart}; guests run on")
 
 
 def remove_hooks(paths: HookPaths, say: Callable[[str], None], *, dry_run: bool) -> None:
@@ -134,6 +152,9 @@ def _check(paths: HookPaths) -> None:
         raise Invalid("user", str(os.geteuid()), "root: call it with sudo")
     if not paths.root.is_dir():
         raise Invalid("--root", str(paths.root), "a folder that exists: the root of a file system")
+    if paths.folder is None and paths.has_snap and any((paths.root / daemon).exists() for daemon in _DAEMONS):
+        both = f"{paths.root / _HOSTS_HOOKS} or {paths.root / _SNAPS_HOOKS}"
+        raise Invalid("--hooks", "", f"{both}: the host and the snap openstack-hypervisor have a libvirt each")
     if paths.hooks.exists() and not paths.hooks.is_dir():
         raise Invalid("--hooks", str(paths.hooks), "libvirt's folder of hook scripts; this is no folder")
     inside = paths.root.resolve()

@@ -285,6 +285,53 @@ def folders(paths):
     }
 
 
+SNAP = "var/snap/openstack-hypervisor/common/etc/libvirt"
+SNAPS_LIBRARY = "snap/openstack-hypervisor/x1/usr/lib/libvirt.so.0.{}.0"
+
+
+def with_snap(tmp_path, version="10000", library=NEW):
+    """An image with the snap openstack-hypervisor, and the library of the host's own libvirt, which pinner needs."""
+    paths = image(tmp_path, library)
+    (paths.root / SNAP).mkdir(parents=True)
+    snaps = paths.root / SNAPS_LIBRARY.format(version)
+    snaps.parent.mkdir(parents=True)
+    snaps.touch()
+    (paths.root / "snap/openstack-hypervisor/current").symlink_to("x1")
+    return paths
+
+
+@pytest.mark.parametrize(("version", "script"), [("10000", "qemu.d/pinner"), ("6004", "qemu")])
+@pytest.mark.parametrize("library", [NEW, OLD, ""])
+def test_the_script_is_installed_for_the_libvirt_of_the_snap(tmp_path, version, script, library):
+    paths = with_snap(tmp_path, version, library)
+    said = install(paths)
+    assert {f"{SNAP}/hooks/{script}", f"{SNAP}/hooks/pinner-strip-pins"} <= files(paths).keys()
+    assert not (paths.root / "etc/libvirt").exists()
+    assert "snap restart openstack-hypervisor.libvirtd" in said[-1]
+    assert "systemctl" not in said[-1]
+    remove(paths)
+    assert not (paths.root / SNAP / "hooks").exists()
+    assert (paths.root / SNAP).exists()
+
+
+@pytest.mark.parametrize("daemon", ["usr/sbin/libvirtd", "usr/sbin/virtqemud"])
+def test_of_two_libvirts_one_must_be_named(tmp_path, daemon):
+    paths = with_snap(tmp_path)
+    (paths.root / daemon).parent.mkdir(parents=True)
+    (paths.root / daemon).touch()
+    before = files(paths)
+    for command in (install, remove):
+        with pytest.raises(Invalid, match=f"--hooks.*etc/libvirt/hooks.*{SNAP}/hooks"):
+            command(paths)
+    assert files(paths) == before
+    for folder in ("etc/libvirt/hooks", f"{SNAP}/hooks"):
+        named = replace(paths, folder=paths.root / folder)
+        install(named)
+        assert f"{folder}/pinner-strip-pins" in files(paths)
+        remove(named)
+        assert f"{folder}/pinner-strip-pins" not in files(paths)
+
+
 def test_folders_that_were_made_are_removed_with_the_files(paths):
     assert folders(paths) == set()
     said = install(paths)
