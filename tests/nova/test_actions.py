@@ -76,6 +76,9 @@ class Cloud:
             return None
         return {str(thread.affinity) for thread in (*found.emulator.threads, *(vcpu.thread for vcpu in found.vcpus))}
 
+    def state(self):
+        return {host: self.masks(host) for host in self.agents}
+
     def neighbours(self):
         return {
             each.uuid: self.masks(host, each.uuid)
@@ -120,16 +123,29 @@ def at(host, *, dedicated=False):
     return [("put", host, dedicated)]
 
 
-def resized(to):
-    """A resize of the guest on A, to B."""
+def resized(to, *, old=SMALL, where=B):
+    """A resize of the guest on A, to B or on A itself."""
     return [
-        *on("resize_prep", publisher=B, **SMALL),
-        *on("resize", START, **SMALL),
+        *on("resize_prep", publisher=where, **old),
+        *on("resize", START, **old),
         *at(None),
-        *on("resize", END, host=B, **SMALL),
-        *at(B, dedicated=to is PINNED),
-        *on("resize_finish", publisher=B, host=B, **to),
+        *on("resize", END, host=where, **old),
+        *at(where, dedicated=to is PINNED),
+        *on("resize_finish", publisher=where, host=where, **to),
     ]
+
+
+def reverted(to, *, old=SMALL):
+    """A resize of the guest on A to B, and back. The source reports both, the begin while Nova still names B."""
+    return [
+        *resized(to, old=old),
+        *on("resize_revert", START, host=B, **to),
+        *at(A, dedicated=old is PINNED),
+        *on("resize_revert", END, **old),
+    ]
+
+
+CREATED_PINNED = [*at(A, dedicated=True), *on("create", **PINNED)]
 
 
 PREPARED = on("live_migration_pre", publisher=B, **SMALL)
@@ -141,25 +157,39 @@ ROLLED_BACK = [
 ACTIONS = {
     "create": ([*on("create", START, **SMALL), *at(A), *on("create", END, **SMALL)], A),
     "create, extra specs null": ([*at(A), *on("create", **UNKNOWN)], A),
-    "create dedicated": ([*at(A, dedicated=True), *on("create", **PINNED)], A),
+    "create dedicated": (CREATED_PINNED, A),
     "soft reboot": (on("reboot", **SMALL), A),
     "hard reboot": ([*on("reboot", START, **SMALL), *at(A), *on("reboot", END, **SMALL)], A),
     "power": ([*on("power_off", **SMALL), *at(A), *on("power_on", **SMALL)], A),
     "rebuild": ([*on("rebuild", START, **SMALL), *at(A), *on("rebuild", END, **SMALL)], A),
     "rescue": ([*at(A), *on("rescue", **SMALL), *at(A), *on("unrescue", **SMALL)], A),
+    "pause": ([*on("pause", **SMALL), *on("unpause", **SMALL)], A),
     "suspend": ([*on("suspend", **SMALL), *at(A), *on("resume", **SMALL)], A),
     "resize": ([*resized(SMALL), *on("resize_confirm", host=B, **SMALL)], B),
     "resize to dedicated": ([*resized(PINNED), *on("resize_confirm", host=B, **PINNED)], B),
-    "resize to dedicated, reverted": (
-        [
-            *resized(PINNED),
-            *on("resize_revert", START, host=B, **PINNED),
-            *at(A),
-            *on("resize_revert", END, **SMALL),
-        ],
+    "resize on the same host": ([*resized(SMALL, where=A), *on("resize_confirm", **SMALL)], A),
+    "resize to dedicated on the same host": ([*resized(PINNED, where=A), *on("resize_confirm", **PINNED)], A),
+    "resize, reverted": (reverted(SMALL), A),
+    "resize to dedicated, reverted": (reverted(PINNED), A),
+    "resize from dedicated": (
+        [*CREATED_PINNED, *resized(SMALL, old=PINNED), *on("resize_confirm", host=B, **SMALL)],
+        B,
+    ),
+    "resize from dedicated on the same host": (
+        [*CREATED_PINNED, *resized(SMALL, old=PINNED, where=A), *on("resize_confirm", **SMALL)],
         A,
     ),
-    "resize from dedicated": ([*at(A, dedicated=True), *on("create", **PINNED), *resized(SMALL)], B),
+    "resize from dedicated, reverted": ([*CREATED_PINNED, *reverted(SMALL, old=PINNED)], A),
+    "resize from dedicated to dedicated": (
+        [*CREATED_PINNED, *resized(PINNED, old=PINNED), *on("resize_confirm", host=B, **PINNED)],
+        B,
+    ),
+    "hard reboot of a dedicated guest": (
+        [*CREATED_PINNED, *on("reboot", START, **PINNED), *at(A, dedicated=True), *on("reboot", END, **PINNED)],
+        A,
+    ),
+    "shelve, unshelve": ([*on("shelve", **SMALL), *at(None), *at(A), *on("unshelve", **SMALL)], A),
+    "delete": ([*on("delete", START, **SMALL), *at(None), *on("delete", END, **SMALL)], None),
     "shelve offload, unshelve": (
         [
             *on("shelve", **SMALL),
@@ -172,6 +202,17 @@ ACTIONS = {
         B,
     ),
     "evacuate": ([*at(B), *on("rebuild", publisher=B, host=A, **SMALL)], B),
+    "live migration of a dedicated guest": (
+        [
+            *CREATED_PINNED,
+            *on("live_migration_pre", publisher=B, **PINNED),
+            *on("live_migration_post", START, **PINNED),
+            *at(B, dedicated=True),
+            *on("live_migration_post_dest", publisher=B, host=B, **PINNED),
+            *on("live_migration_post", END, **PINNED),
+        ],
+        B,
+    ),
     "live migration": (
         [
             *PREPARED,
@@ -221,10 +262,14 @@ def test_the_guest_ends_where_the_policy_wants_it_and_nobody_else_moves(cloud, e
     until(lambda: len(handled(cloud, began)) == expected, 60, lambda: (handled(cloud, began), expected))
     dedicated = [step[2] for step in steps if step[0] == "put"][-1:] == [True]
     wanted = OWN_CPUS if dedicated else floating
-    until(lambda: cloud.masks(host) == wanted, 60, lambda: (cloud.masks(host), handled(cloud, began)))
-    assert cloud.masks(B if host == A else A) is None
-    (found,) = [each for each in cloud.service.observe(host, 0.0).guests if each.uuid == SUBJECT]
-    assert not found.leaving
+    for each in (A, B):
+        want = wanted if each == host else None
+        until(
+            lambda each=each, want=want: cloud.masks(each) == want, 60, lambda: (cloud.state(), handled(cloud, began))
+        )
+        assert [guest.leaving for guest in cloud.service.observe(each, 0.0).guests if guest.uuid == SUBJECT] == (
+            [False] if each == host else []
+        )
     assert cloud.neighbours() == neighbours
     assert {change.target.owner for change in changes(cloud, began)} <= {SUBJECT}
     assert {line["why"].partition(" ")[2] for line in cloud.listener.quarantined()} <= {
