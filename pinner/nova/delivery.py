@@ -34,7 +34,8 @@ SILENT_SECONDS = 60.0
 """How long a host that did not answer is told nothing more about guests that are gone."""
 _BEAT_SECONDS = 10.0
 MAX_ATTEMPTS = 15
-"""About ten minutes in all. A host that was restarted runs again by then, and its pinner checks the host by itself."""
+"""Nine minutes in all, or more where attempts wait for an answer. A host that was restarted runs again by then, and its
+pinner checks the host by itself."""
 
 
 @dataclass(order=True)

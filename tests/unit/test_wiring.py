@@ -89,6 +89,16 @@ def test_a_snapshot_has_the_configured_weights(configured, tmp_path) -> None:
     assert taken.weights == weighted({"extra_l3": 4.0, "overcommit": 0.0})
 
 
+def test_a_captured_machine_has_no_configuration_of_nova(configured, tmp_path) -> None:
+    """Its files are not those of the capture, and this host's are of another machine."""
+    root = unpack("two-socket", tmp_path)
+    (root / "etc/nova").mkdir(parents=True, exist_ok=True)
+    (root / "etc/nova/nova.conf").write_text("[compute]\ncpu_dedicated_set = 0-3\n")
+    for text, dedicated in (("", ""), ("[nova]\ncpu_dedicated_set = 1\n", "1")):
+        taken = wiring.captured_agent(wiring.configuration(configured(text)), root).snapshot(0)
+        assert (taken.nova, str(taken.dedicated)) == (None, dedicated)
+
+
 @pytest.mark.parametrize("value", ["-1", "nan", "inf", "2000000", "much"])
 def test_a_wrong_weight_in_the_configuration_is_refused(configured, value: str) -> None:
     with pytest.raises(Invalid, match="extra_l3"):

@@ -129,3 +129,15 @@ def test_a_definition_that_nova_pinned_is_not_written(host, journal, cells):
     with pytest.raises(Invalid, match="persist"):
         executor.apply(plan, run, host, journal, lambda: NOON, lambda entry, total: None)
     assert host.writes == []
+
+
+@pytest.mark.fault(15)
+def test_a_rollback_is_not_refused_for_cpus_that_became_novas(host, journal):
+    """It restores what was there before, whoever owns the CPUs now."""
+    before = host.kernel()
+    assert apply(the_plan(host, PLACES), host, journal) == "applied"
+    assert host.kernel() != before
+    host.novas = NovaOwns(NovaSets(dedicated=cpus("0-7")), (NovaGuest(US, "g1", cpus("2-3"), floating=False),))
+    run = make_run("run-2", kind="rollback", undoes="run-1")
+    assert executor.rollback(run, host, journal, lambda: NOON, lambda entry, total: None).state == "rolled_back"
+    assert host.kernel() == before
