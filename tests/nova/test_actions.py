@@ -7,6 +7,7 @@ because Nova's compute manager cannot run two of them here.
 
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from support.access import make_control
@@ -111,6 +112,8 @@ def cloud(tmp_path_factory, rabbit):
         assert cloud.service.verify_audit().ok
 
 
+AGES = {"late": 60.0, "reversed": 15.0}
+"""Seconds before the test at which the first notification was sent, where they do not come in order."""
 START, END = ("start",), ("end",)
 BOTH = ("start", "end")
 
@@ -241,23 +244,23 @@ def test_the_guest_ends_where_the_policy_wants_it_and_nobody_else_moves(cloud, e
     floating = {"2-3", "4-11"}
     until(lambda: cloud.masks(A) == floating, 60, lambda: (cloud.masks(A), cloud.neighbours(), cloud.listener.log))
     neighbours, began = cloud.neighbours(), wiring.now()
-    sent = []
+    sent, happened = [], []
     for number, step in enumerate(steps):
         if step[0] == "put":
             cloud.put(step[1], dedicated=step[2])
             continue
         _, action, phase, publisher, on_host, flavor = step
-        age = {"late": 60.0, "reversed": 3.0}.get(order, 0.0) - (
-            0.0 if "in" in order or order == "twice" else number / 100
-        )
-        what = {"publisher": publisher, "host": on_host, "uuid": SUBJECT, "request": operation, "age": age, **flavor}
+        what = {"publisher": publisher, "host": on_host, "uuid": SUBJECT, "request": operation, **flavor}
         sent.append((action, phase, what))
+        # Half a second lies between two notifications, however busy the machine is.
+        happened.append(began - timedelta(seconds=AGES.get(order, 0.0) - number / 2))
         if order in ("in order", "twice"):
             for _ in range(2 if order == "twice" else 1):
                 emit(action, phase, **what)
     if order in ("late", "reversed"):
-        for action, phase, what in sent if order == "late" else reversed(sent):
-            emit(action, phase, **what)
+        for number in sorted(range(len(sent)), reverse=order == "reversed"):
+            action, phase, what = sent[number]
+            emit(action, phase, **what, age=(wiring.now() - happened[number]).total_seconds())
     expected = sum(2 if order == "twice" else 1 for each in sent if is_used(*each))
     until(lambda: len(handled(cloud, began)) == expected, 60, lambda: (handled(cloud, began), expected))
     dedicated = [step[2] for step in steps if step[0] == "put"][-1:] == [True]
