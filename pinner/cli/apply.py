@@ -1,6 +1,7 @@
 """pinner apply: apply a plan to a host, change by change."""
 
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from pinner.cli.confirm import agreed, require_answer
 from pinner.cli.context import Context
@@ -10,9 +11,12 @@ from pinner.cli.parser import Commands, add_command
 from pinner.cli.plantable import show_plan
 from pinner.cli.values import watch_seconds
 from pinner.model.errors import Invalid
-from pinner.model.journal import DEFAULT_WATCH_SECONDS, ApplyOptions, Run
-from pinner.model.plan import Plan
-from pinner.service.protocol import Service
+from pinner.model.journal import DEFAULT_WATCH_SECONDS, ApplyOptions
+
+if TYPE_CHECKING:
+    from pinner.model.journal import Run
+    from pinner.model.plan import Plan
+    from pinner.service.protocol import Service
 
 ABOUT = """\
 With PLAN_ID, the command applies that stored plan, or refuses it if the host
@@ -99,7 +103,7 @@ def apply(context: Context, arguments: Namespace) -> int:
             undo_if_worse=arguments.undo_if_worse,
         )
 
-        def start() -> Run:
+        def start() -> "Run":
             return pinner.apply(plan.id, options, context.caller)
 
         ended = follow(context, pinner, start)
@@ -114,13 +118,13 @@ def apply(context: Context, arguments: Namespace) -> int:
     return 0 if ended.state == "applied" else 1
 
 
-def _plan(context: Context, pinner: Service, arguments: Namespace) -> Plan:
+def _plan(context: Context, pinner: "Service", arguments: Namespace) -> "Plan":
     if arguments.plan is not None:
         return pinner.plan_by_id(arguments.plan)
     return make_plan(context, pinner, arguments.host, make_request(arguments), arguments.sample_seconds)
 
 
-def _agreed(plan: Plan, arguments: Namespace) -> bool:
+def _agreed(plan: "Plan", arguments: Namespace) -> bool:
     """Ask whether to apply; yes without a question for a plan that changes nothing."""
     moving = " and move guests' memory" if arguments.migrate_memory else ""
     if not (plan.changes or moving):

@@ -4,8 +4,6 @@ import re
 import textwrap
 from argparse import Namespace
 
-from rich.text import Text
-
 from pinner.cli import audit_proof
 from pinner.cli.context import Context
 from pinner.cli.options import page_options
@@ -48,6 +46,8 @@ def register(commands: Commands) -> None:
 
 def list_audit(context: Context, arguments: Namespace) -> int:
     """Print a page of the audit trail."""
+    from rich.text import Text
+
     with context.open() as pinner:
         page = pinner.audit(
             arguments.host, arguments.actor, arguments.since, PageRequest(arguments.limit, arguments.marker)

@@ -4,6 +4,7 @@ import os
 import sys
 from argparse import Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.context import Context, reason
@@ -12,7 +13,9 @@ from pinner.cli.parser import Commands, add_command
 from pinner.cli.values import path
 from pinner.model.agent_audit import Anchor
 from pinner.model.errors import Invalid
-from pinner.model.verification import Verification
+
+if TYPE_CHECKING:
+    from pinner.model.verification import Verification
 
 MAX_BYTES = 16 * 1024 * 1024
 """The largest anchor or key file that is read."""
@@ -144,7 +147,7 @@ def print_key(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def _verify_file(file: Path, key: Path, anchor: Anchor | None) -> Verification:
+def _verify_file(file: Path, key: Path, anchor: Anchor | None) -> "Verification":
     # Imported here for the same reason as in context.open_pinner.
     from pinner.agent.signing import read_pem
     from pinner.service.audit_export import verify_file
@@ -167,7 +170,7 @@ def _read(file: Path, option: str) -> bytes:
     return content
 
 
-def _show(context: Context, found: Verification) -> None:
+def _show(context: Context, found: "Verification") -> None:
     if context.json:
         print_json(codec.plain(found))
         return

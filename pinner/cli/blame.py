@@ -1,6 +1,7 @@
 """pinner blame: who delays a guest."""
 
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.context import Context, pick_host
@@ -8,8 +9,10 @@ from pinner.cli.options import host_option
 from pinner.cli.output import cells, print_json, table
 from pinner.cli.parser import Commands, add_command
 from pinner.cli.values import trace_seconds
-from pinner.model.blame import Blame
 from pinner.render import visible
+
+if TYPE_CHECKING:
+    from pinner.model.blame import Blame
 
 _BAR = 20
 """The width of a bar of 100 %."""
@@ -58,7 +61,7 @@ def blame(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def _print_culprits(context: Context, found: Blame) -> None:
+def _print_culprits(context: Context, found: "Blame") -> None:
     drawn = table("SHARE", "", "WAITED", "THREAD", "ID", "PROCESS", "OF", right=("SHARE", "WAITED", "ID", "PROCESS"))
     for each in found.culprits:
         bar = "█" * round(each.share * _BAR)

@@ -2,16 +2,19 @@
 
 from argparse import Namespace
 from collections.abc import Iterator
-
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.context import Context, pick_host
 from pinner.cli.output import cells, cpu_cell, facts, print_json, table
 from pinner.cli.parser import Commands, add_command
 from pinner.cli.values import vcpus
-from pinner.model.capacity import Capacity, StrategyCapacity
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from pinner.model.capacity import Capacity, StrategyCapacity
 
 _FREE = "FREE VCPUS"
 
@@ -48,7 +51,7 @@ def show_capacity(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def rooms(found: Capacity) -> Table:
+def rooms(found: "Capacity") -> "Table":
     """The number of guests of each size, a row for each strategy and node."""
     sizes = sorted({size for each in found.strategies for size in each.guests})
     of_size = [f"{size} VCPU{'S' if size > 1 else ''}" for size in sizes]
@@ -59,7 +62,7 @@ def rooms(found: Capacity) -> Table:
     return drawn
 
 
-def _rows(each: StrategyCapacity, sizes: list[int]) -> Iterator[list[Text]]:
+def _rows(each: "StrategyCapacity", sizes: list[int]) -> Iterator[list["Text"]]:
     for node in each.nodes:
         name = "unknown" if node.node is None else node.node
         numbers = (node.guests[size] for size in sizes)

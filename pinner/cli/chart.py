@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.context import Context, pick_host
@@ -10,8 +11,11 @@ from pinner.cli.output import print_json
 from pinner.cli.parser import Commands, add_command
 from pinner.cli.values import path, span
 from pinner.model.errors import NotFound
-from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, History, Measures, Series, Span
+from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, Span
 from pinner.render import counted, visible
+
+if TYPE_CHECKING:
+    from pinner.model.measures import History, Measures, Series
 
 _SERIES = {series.name: series for series in (*GUEST_SERIES, *HOST_SERIES)}
 _MOST_LINES = 8
@@ -64,7 +68,7 @@ def chart(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def _lines(found: Measures, series: Series) -> list[tuple[str, History]]:
+def _lines(found: "Measures", series: "Series") -> list[tuple[str, "History"]]:
     """The label and the values of each line: the host's, or those of the guests with the highest sums."""
     subjects = [each for each in found.histories if (each.subject == HOST) == (series in HOST_SERIES)]
     values = {each.subject: [value for value in each.values[series.name] if value is not None] for each in subjects}
@@ -72,5 +76,5 @@ def _lines(found: Measures, series: Series) -> list[tuple[str, History]]:
     return [(each.name or each.subject, each) for each in known[:_MOST_LINES]]
 
 
-def _listed(series: tuple[Series, ...]) -> str:
+def _listed(series: tuple["Series", ...]) -> str:
     return "\n".join(f"  {each.name:14} {each.unit}" for each in series)

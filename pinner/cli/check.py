@@ -6,23 +6,26 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.context import Context, pick_host
 from pinner.cli.options import require_no_sample, sample_option, source_options
 from pinner.cli.output import print_json
 from pinner.cli.parser import Commands, add_command
-from pinner.cli.snapshot_file import read_snapshot
-from pinner.model.check import RANKS, CheckFinding, CheckReport, HostState, Needs
+from pinner.model.check import RANKS
 from pinner.model.errors import PinnerError
 from pinner.render import counted, visible
 
+if TYPE_CHECKING:
+    from pinner.model.check import CheckFinding, CheckReport, HostState, Needs
+
 SAMPLE_SECONDS = 2.0
-MONITOR: dict[HostState, int] = {"ok": 0, "warning": 1, "critical": 2, "unknown": 0}
+MONITOR: dict["HostState", int] = {"ok": 0, "warning": 1, "critical": 2, "unknown": 0}
 """The exit status with --monitor. What is not known does not raise it: the number of such findings is in the line."""
 UNKNOWN = 3
 """The exit status of a monitoring plug-in that could not check at all."""
-_NEEDS: dict[Needs, str] = {
+_NEEDS: dict["Needs", str] = {
     "nothing": "",
     "reboot": " (needs a restart of the host)",
     "guest restart": " (needs a restart of the guest)",
@@ -79,10 +82,11 @@ def check(context: Context, arguments: Namespace) -> int:
     return MONITOR[report.state] if arguments.monitor else 0
 
 
-def _report(context: Context, arguments: Namespace) -> CheckReport:
+def _report(context: Context, arguments: Namespace) -> "CheckReport":
     require_no_sample(arguments)
     if arguments.snapshot is not None:
         # Imported here for the same reason as in context.open_pinner.
+        from pinner.cli.snapshot_file import read_snapshot
         from pinner.service import offline
 
         return offline.check_snapshot(read_snapshot(arguments.snapshot))
@@ -92,7 +96,7 @@ def _report(context: Context, arguments: Namespace) -> CheckReport:
         return pinner.findings(pick_host(pinner, arguments.host), seconds)
 
 
-def monitor_line(report: CheckReport) -> str:
+def monitor_line(report: "CheckReport") -> str:
     """One line as monitoring plug-ins print it: the state, the worst findings, and the performance data."""
     counts = Counter(finding.severity for finding in report.findings)
     worst = ", ".join(f"{each.code} ({each.subject})" for each in report.findings[:3] if each.severity != "unknown")
@@ -103,7 +107,7 @@ def monitor_line(report: CheckReport) -> str:
     return visible(f"PINNER {state} - {report.host}: {text}".replace("|", "/")) + f" | {data} checks={report.checks}"
 
 
-def lines(report: CheckReport, width: int) -> Iterator[str]:
+def lines(report: "CheckReport", width: int) -> Iterator[str]:
     """The report for people: each finding with its evidence, the reason and the remedies."""
     span = f"over {report.sample_seconds:.3g} s" if report.sample_seconds else "without a second sample"
     for finding in report.findings:
@@ -112,7 +116,7 @@ def lines(report: CheckReport, width: int) -> Iterator[str]:
     yield f"{report.host}: {counted(len(report.findings), 'finding')} of {report.checks} checks {span}"
 
 
-def _lines(finding: CheckFinding, width: int) -> Iterator[str]:
+def _lines(finding: "CheckFinding", width: int) -> Iterator[str]:
     yield from _wrapped(f"{finding.severity.upper()} {finding.code}: {finding.message}", width)
     if finding.severity == "unknown":
         return

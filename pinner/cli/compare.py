@@ -5,8 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.context import Context, pick_host
@@ -15,10 +14,14 @@ from pinner.cli.output import cells, print_items, table
 from pinner.cli.parser import Commands, add_command
 from pinner.model.errors import PinnerError, document
 from pinner.model.objective import TERMS
-from pinner.model.plan import Plan
-from pinner.model.request import Request
 from pinner.render import visible
 from pinner.render.text import number
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pinner.model.plan import Plan
+    from pinner.model.request import Request
 
 DOCUMENTED = ("shared-pool", "numa-local", "isolated")
 
@@ -28,7 +31,7 @@ class Outcome:
     """The result of a strategy: a plan, or the error that prevented one."""
 
     strategy: str
-    plan: Plan | None
+    plan: "Plan | None"
     error: PinnerError | None
 
 
@@ -83,13 +86,13 @@ def _outcomes(context: Context, arguments: Namespace) -> list[Outcome]:
         with context.measuring(arguments.sample_seconds):
             taken, _ = pinner.take_snapshot(host, arguments.sample_seconds, context.caller)
 
-        def plan(request: Request) -> Plan:
+        def plan(request: "Request") -> "Plan":
             return pinner.plan(host, request, taken, None, context.caller)
 
         return [_attempt(request, plan) for request in requests]
 
 
-def _attempt(request: Request, plan: Callable[[Request], Plan]) -> Outcome:
+def _attempt(request: "Request", plan: Callable[["Request"], "Plan"]) -> Outcome:
     try:
         return Outcome(request.strategy, plan(request), None)
     except PinnerError as error:
@@ -115,13 +118,13 @@ def _plain(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def _term(name: str, plan: Plan) -> str:
+def _term(name: str, plan: "Plan") -> str:
     """The value of a term now and as planned; one number where it stays."""
     term = plan.objective.term(name)
     return " -> ".join(dict.fromkeys((number(term.before), number(term.after))))
 
 
-ROWS: dict[str, Callable[[Plan], object]] = {
+ROWS: dict[str, Callable[["Plan"], object]] = {
     "housekeeping": lambda plan: plan.roles.housekeeping or "none",
     "emulator": lambda plan: plan.roles.emulator or "none",
     "vCPUs": lambda plan: plan.roles.vcpu or "none",
@@ -134,7 +137,7 @@ ROWS: dict[str, Callable[[Plan], object]] = {
 }
 
 
-def side_by_side(outcomes: list[Outcome]) -> Table:
+def side_by_side(outcomes: list[Outcome]) -> "Table":
     """A table with a column for each strategy."""
     drawn = table("", *(outcome.strategy for outcome in outcomes))
     for name, value in ROWS.items():

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from pinner.cli.output import console, plain_page, print_json
 from pinner.model.audit import Caller
 from pinner.model.errors import Invalid, NotFound
-from pinner.model.page import Page
 from pinner.render import visible
 
 if TYPE_CHECKING:  # a command imports only what it uses: see main
     from rich.console import Console
     from rich.table import Table
 
+    from pinner.model.page import Page
     from pinner.service.protocol import Service
 
 
@@ -91,7 +91,7 @@ class Context:
         else:
             print(text, file=sys.stderr)
 
-    def show_page(self, page: Page[Any], drawn: "Table") -> None:
+    def show_page(self, page: "Page[Any]", drawn: "Table") -> None:
         """Print a page of a list as a table or as JSON, and the marker of the next page."""
         if self.json:
             print_json(plain_page(page))

@@ -6,6 +6,7 @@ Pure: the width is a parameter. The letters show everything that the colours sho
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat, zip_longest
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -13,8 +14,10 @@ from pinner.cli.draw_nodes import details, memory_only
 from pinner.cli.output import folded, kib
 from pinner.cli.roles import ORDER, Role, Uses
 from pinner.model.cpuset import CpuSet
-from pinner.model.topology import Cpu, Node, Topology
 from pinner.render import visible
+
+if TYPE_CHECKING:
+    from pinner.model.topology import Cpu, Node, Topology
 
 GAP = 3
 """Columns between two drawings side by side."""
@@ -23,7 +26,7 @@ SIDE_BY_SIDE = 50
 INDENT = "  "
 
 
-def drawing(topology: Topology, views: Sequence[tuple[str, Uses]], width: int) -> list[Text]:
+def drawing(topology: "Topology", views: Sequence[tuple[str, Uses]], width: int) -> list[Text]:
     """The host once for each titled view: side by side if they fit into ``width`` columns, else one below the other."""
     share = (width - GAP * (len(views) - 1)) // len(views)
     if len(views) > 1 and share >= SIDE_BY_SIDE:
@@ -45,7 +48,7 @@ def _side_by_side(lines: Sequence[Text], widths: Sequence[int]) -> Text:
     return joined
 
 
-def _view(topology: Topology, title: str, uses: Uses, width: int) -> list[Text]:
+def _view(topology: "Topology", title: str, uses: Uses, width: int) -> list[Text]:
     lines = [Text(visible(title), style="bold underline")]
     near = memory_only(topology)
     beside = {node.id for group in near.values() for _, node in group}
@@ -66,16 +69,16 @@ def _view(topology: Topology, title: str, uses: Uses, width: int) -> list[Text]:
     return [*lines, Text(), *_legend(topology, uses, width)]
 
 
-def _details(topology: Topology, node: Node, width: int) -> list[Text]:
+def _details(topology: "Topology", node: "Node", width: int) -> list[Text]:
     return [Text(f"{INDENT}{line}", style="dim") for line in details(topology, node, width - len(INDENT))]
 
 
-def _heading(node: Node, populated: bool) -> Text:
+def _heading(node: "Node", populated: bool) -> Text:
     memory = f"{kib(node.memory_kib)}, {kib(node.free_kib)} free" if node.memory_kib else "no memory"
     return Text().append(f"node {node.id}", style="bold").append(f"  {memory}{'' if populated else ', no CPUs'}")
 
 
-def _domains(topology: Topology, cpus: Sequence[Cpu], uses: Uses, width: int) -> list[Text]:
+def _domains(topology: "Topology", cpus: Sequence["Cpu"], uses: Uses, width: int) -> list[Text]:
     """One block for each socket, die and L3 domain of these CPUs, in the order of their first CPUs.
 
     Blocks of one line are put side by side if they fit into ``width`` columns.
@@ -108,7 +111,7 @@ def _flow(blocks: Sequence[Sequence[Text]], width: int) -> list[Text]:
     return [_side_by_side(row, [widest] * len(row)) for row in rows]
 
 
-def _label(members: Sequence[Cpu], many_dies: bool) -> str:
+def _label(members: Sequence["Cpu"], many_dies: bool) -> str:
     """The known socket, die and L3 domain of these CPUs, which all share them."""
     cpu = members[0]
     parts = [("socket", cpu.socket), ("die", cpu.die if many_dies else None), ("L3", cpu.l3)]
@@ -116,7 +119,7 @@ def _label(members: Sequence[Cpu], many_dies: bool) -> str:
     return known or ("unknown place" if any(cpu.online for cpu in members) else "offline")
 
 
-def _cores(cpus: Iterable[Cpu]) -> list[list[Cpu]]:
+def _cores(cpus: Iterable["Cpu"]) -> list[list["Cpu"]]:
     """The CPUs grouped by core. The kernel reports no siblings of an offline CPU, which is a group of its own."""
     cores: dict[CpuSet, list[Cpu]] = defaultdict(list)
     for cpu in cpus:
@@ -124,7 +127,7 @@ def _cores(cpus: Iterable[Cpu]) -> list[list[Cpu]]:
     return list(cores.values())
 
 
-def _core(threads: Sequence[Cpu], uses: Uses, id_width: int, bracketed: bool) -> Text:
+def _core(threads: Sequence["Cpu"], uses: Uses, id_width: int, bracketed: bool) -> Text:
     core = Text("[" if bracketed else "")
     for number, cpu in enumerate(threads):
         role = uses[cpu.id]
@@ -147,7 +150,7 @@ def _wrap(cores: Sequence[Text], width: int) -> Iterator[Text]:
     yield line
 
 
-def _legend(topology: Topology, uses: Uses, width: int) -> Iterator[Text]:
+def _legend(topology: "Topology", uses: Uses, width: int) -> Iterator[Text]:
     used = sorted({uses[cpu.id] for cpu in topology.cpus}, key=_rank)
     name_width = max(len(role.name) for role in used)
     for role, cpus in ((role, CpuSet.of(cpu for cpu, its in uses.items() if its == role)) for role in used):

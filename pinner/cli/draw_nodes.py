@@ -6,16 +6,19 @@ Pure: the width is a parameter.
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from pinner.cli.output import kib
-from pinner.model.topology import Cache, Device, Node, Topology
 from pinner.render import visible
+
+if TYPE_CHECKING:
+    from pinner.model.topology import Cache, Device, Node, Topology
 
 _SHOWN = {"01": "storage", "02": "network", "03": "display", "0b": "processor", "12": "accelerator"}
 """The PCI classes of devices whose place matters; bridges and system functions are left out."""
 
 
-def details(topology: Topology, node: Node, width: int) -> Iterator[str]:
+def details(topology: "Topology", node: "Node", width: int) -> Iterator[str]:
     """Lines of at most ``width`` columns about a node; none where nothing is known."""
     caches = [cache for cache in topology.caches if cache.cpus & node.cpus]
     facts = (
@@ -29,7 +32,7 @@ def details(topology: Topology, node: Node, width: int) -> Iterator[str]:
         yield from textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False) if parts else ()
 
 
-def memory_only(topology: Topology) -> Mapping[int, list[tuple[int, Node]]]:
+def memory_only(topology: "Topology") -> Mapping[int, list[tuple[int, "Node"]]]:
     """The nodes with memory and without CPUs, each with its distance, by the id of the nearest node with CPUs.
 
     A node whose distance is not known is not in the result.
@@ -44,12 +47,12 @@ def memory_only(topology: Topology) -> Mapping[int, list[tuple[int, Node]]]:
     return found
 
 
-def _is_near(device: Device, node: Node, topology: Topology) -> bool:
+def _is_near(device: "Device", node: "Node", topology: "Topology") -> bool:
     """Whether the device is on the node. The only node of a machine has the devices for which no node is reported."""
     return device.node == node.id or (device.node is None and len(topology.nodes) == 1)
 
 
-def _caches(caches: list[Cache], node: Node) -> list[str]:
+def _caches(caches: list["Cache"], node: "Node") -> list[str]:
     """``4 L2 of 1 MiB``, by level and size."""
     counted = Counter((cache.level, cache.size_kib, cache.cpus <= node.cpus) for cache in caches)
     return [
@@ -65,7 +68,7 @@ def _size(amount: int) -> str:
     return f"{amount} KiB" if amount < 1024 else f"{amount / 1024:g} MiB"
 
 
-def _devices(devices: list[Device]) -> list[str]:
+def _devices(devices: list["Device"]) -> list[str]:
     """Network interfaces with their PCI address, then the other devices whose place matters."""
     interfaces = [device for device in devices if device.kind == "net" and device.description]  # without virtual ones
     named = {device.description for device in interfaces}

@@ -3,18 +3,21 @@
 import time
 from collections import Counter
 from collections.abc import Callable
-
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.context import Context
 from pinner.cli.output import cells, cpu_cell, facts, moment, plain_list, print_json, table
-from pinner.model.journal import Entry, Run
-from pinner.model.outcome import Watch
 from pinner.model.run_events import ALL_RUNS
 from pinner.model.text import mib
 from pinner.render import before_and_after, visible
-from pinner.service.protocol import Service
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pinner.model.journal import Entry, Run
+    from pinner.model.outcome import Watch
+    from pinner.service.protocol import Service
 
 WATCH_POLL_SECONDS = 1.0
 STYLES = {"failed": "red", "stuck": "bold red", "gone": "yellow", "undone": "yellow"}
@@ -24,7 +27,7 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C after a run was started; the text says whether the run continues, or how it ended."""
 
 
-def follow(context: Context, pinner: Service, start: Callable[[], Run]) -> Run:
+def follow(context: Context, pinner: "Service", start: Callable[[], "Run"]) -> "Run":
     """Start a run, show its changes as they end, and return the run as it ended.
 
     Raises Interrupted on Ctrl-C. A run of this process is first finished, so that no host is left half
@@ -45,7 +48,7 @@ def follow(context: Context, pinner: Service, start: Callable[[], Run]) -> Run:
     return pinner.run(run.id)
 
 
-def follow_watch(context: Context, pinner: Service, run: Run) -> Watch | None:
+def follow_watch(context: Context, pinner: "Service", run: "Run") -> "Watch | None":
     """Wait for the end of the watch of an ended run, and show it; None for a run that is not watched.
 
     Raises Interrupted on Ctrl-C: the server goes on.
@@ -64,7 +67,7 @@ def follow_watch(context: Context, pinner: Service, run: Run) -> Watch | None:
     return found
 
 
-def _outcome(context: Context, pinner: Service, run: Run) -> str:
+def _outcome(context: Context, pinner: "Service", run: "Run") -> str:
     """Whether a run continues, or how it ended, after Ctrl-C."""
     if pinner.where:
         return f"interrupted; run {run.id} goes on at {pinner.where} (see it: pinner run show {run.id})"
@@ -74,7 +77,7 @@ def _outcome(context: Context, pinner: Service, run: Run) -> str:
     return f"interrupted; run {run.id} has ended {pinner.run(run.id).state} (see it: pinner run show {run.id})"
 
 
-def _show(context: Context, entry: Entry, number: int, total: int) -> None:
+def _show(context: Context, entry: "Entry", number: int, total: int) -> None:
     # Counted here, because the run may make more changes before this message is printed.
     line = f"[{number:>{len(str(total))}}/{total}] {entry.state:<6} {_change(entry)}"
     if entry.summary:
@@ -82,21 +85,21 @@ def _show(context: Context, entry: Entry, number: int, total: int) -> None:
     context.err.print(visible(line), style=STYLES.get(entry.state), soft_wrap=True)
 
 
-def _change(entry: Entry) -> str:
+def _change(entry: "Entry") -> str:
     before, after = before_and_after(entry.change)
     if entry.state == "undone":
         before, after = after, before
     return f"{entry.change.target}  {before} -> {after}"
 
 
-def subject(run: Run) -> str:
+def subject(run: "Run") -> str:
     """The run or plan of a run, for people."""
     if run.undoes_all:
         return ALL_RUNS
     return f"run {run.undoes}" if run.undoes else f"plan {run.plan}"
 
 
-def show_run(context: Context, run: Run, entries: tuple[Entry, ...], *, every: bool) -> None:
+def show_run(context: Context, run: "Run", entries: tuple["Entry", ...], *, every: bool) -> None:
     """Print a run: as JSON, or as tables with ``every`` entry or only the entries with an error."""
     if context.json:
         print_json({"run": codec.plain(run), "entries": plain_list(entries)})
@@ -134,7 +137,7 @@ def show_run(context: Context, run: Run, entries: tuple[Entry, ...], *, every: b
     context.out.print(drawn)
 
 
-def _memory(entries: tuple[Entry, ...]) -> Table:
+def _memory(entries: tuple["Entry", ...]) -> "Table":
     """How much memory moved and how much stayed, by the kernel's numbers before and after."""
     numbers = ("NODE", "BEFORE", "MOVED AWAY", "THERE NOW")
     drawn = table("MEMORY OF", *numbers, right=numbers)

@@ -4,8 +4,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.confirm import agreed, require_answer
@@ -16,11 +15,15 @@ from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.places import masks
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import PinnerError
-from pinner.model.guest import Guest
 from pinner.model.measures import HOST, Span
 from pinner.render import visible
 from pinner.render.sparkline import sparkline
-from pinner.service.protocol import Service
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pinner.model.guest import Guest
+    from pinner.service.protocol import Service
 
 NO_TRENDS: Mapping[str, str] = MappingProxyType({})
 _BARS = 12
@@ -95,7 +98,7 @@ def list_guests(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def _trends(pinner: Service, host: str) -> dict[str, str]:
+def _trends(pinner: "Service", host: str) -> dict[str, str]:
     """The run delay of each guest's vCPUs within the last hour as a sparkline; none where nothing is measured."""
     try:
         found = pinner.measures(host, Span()).histories
@@ -104,7 +107,7 @@ def _trends(pinner: Service, host: str) -> dict[str, str]:
     return {each.subject: sparkline(each.values["delay_vcpu"], _BARS) for each in found if each.subject != HOST}
 
 
-def guests(shown: Iterable[Guest], trends: Mapping[str, str] = NO_TRENDS) -> Table:
+def guests(shown: Iterable["Guest"], trends: Mapping[str, str] = NO_TRENDS) -> "Table":
     """A table of guests; ``trends`` has the sparkline of a guest by UUID."""
     headers = (
         "GUEST",
@@ -146,7 +149,7 @@ def _wait(delays: list[int | None]) -> str:
     return f"{sum(known) / 1e9:.1f} s" if known else "-"
 
 
-def _note(guest: Guest) -> str:
+def _note(guest: "Guest") -> str:
     notes = ["dedicated by Nova"] if guest.dedicated else []
     if nodes := CpuSet.of(node for binding in guest.numa.bindings() for node in binding.nodes):
         notes.append(f"strict memory on node{'s' * (len(nodes) > 1)} {nodes}")

@@ -3,8 +3,7 @@
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli import capacity, interrupts
@@ -14,9 +13,13 @@ from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.values import path
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Busy, HostUnreachable, NotPermitted
-from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Topology
-from pinner.service.protocol import Service
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pinner.model.snapshot import Snapshot
+    from pinner.model.topology import Topology
+    from pinner.service.protocol import Service
 
 MANY_NODES = 4
 """Above this number of nodes, the distances are a table of their own."""
@@ -27,12 +30,12 @@ class Observation:
     """A host as it is now. Where libvirt does not answer, there is a topology and no snapshot."""
 
     host: str
-    topology: Topology
-    snapshot: Snapshot | None
+    topology: "Topology"
+    snapshot: "Snapshot | None"
     warnings: tuple[str, ...]
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> "Observation":
+    def of(cls, snapshot: "Snapshot") -> "Observation":
         """The observation that a snapshot is."""
         return cls(snapshot.host, snapshot.topology, snapshot, snapshot.warnings)
 
@@ -101,7 +104,7 @@ def show_topology(context: Context, found: Observation) -> None:
         context.out.print(devices(found.topology))
 
 
-def observe(pinner: Service, host: str, sample_seconds: float, *, complete: bool = False) -> Observation:
+def observe(pinner: "Service", host: str, sample_seconds: float, *, complete: bool = False) -> Observation:
     """The host as it is now; only its topology where libvirt does not answer or refuses, unless ``complete``.
 
     Raises HostUnreachable where the host does not answer either.
@@ -115,7 +118,7 @@ def observe(pinner: Service, host: str, sample_seconds: float, *, complete: bool
         return Observation(host, pinner.topology(host), None, (warning,))
 
 
-def summary(found: Observation) -> Table:
+def summary(found: Observation) -> "Table":
     """The host as names and values, one per line."""
     topology, kernel = found.topology, found.topology.kernel
     dedicated = found.snapshot.dedicated if found.snapshot else CpuSet()
@@ -142,7 +145,7 @@ def summary(found: Observation) -> Table:
     return facts(*(row for row in rows if str(row[1])))
 
 
-def show_nodes(context: Context, topology: Topology) -> None:
+def show_nodes(context: Context, topology: "Topology") -> None:
     """Print the NUMA nodes, and the distances of many nodes as a matrix."""
     context.out.print(nodes(topology))
     for matrix in distances(topology, context.out.width) if len(topology.nodes) > MANY_NODES else ():
@@ -150,7 +153,7 @@ def show_nodes(context: Context, topology: Topology) -> None:
         context.out.print(matrix)
 
 
-def nodes(topology: Topology) -> Table:
+def nodes(topology: "Topology") -> "Table":
     """The NUMA nodes with their memory and huge pages, and the distances of a few nodes."""
     few = len(topology.nodes) <= MANY_NODES
     headers = ("NODE", "CPUS", "MEMORY", "FREE", "HUGEPAGES (FREE)", *(["DISTANCES"] if few else []))
@@ -171,7 +174,7 @@ def nodes(topology: Topology) -> Table:
     return drawn
 
 
-def distances(topology: Topology, width: int) -> Iterator[Table]:
+def distances(topology: "Topology", width: int) -> Iterator["Table"]:
     """The distances as a matrix, a row for each node; several tables where one is wider than ``width`` columns."""
     ids = [node.id for node in topology.nodes]
     cells_of = {node.id: [str(node.distances.get(other, "-")) for other in ids] for node in topology.nodes}
@@ -185,7 +188,7 @@ def distances(topology: Topology, width: int) -> Iterator[Table]:
         yield drawn
 
 
-def devices(topology: Topology) -> Table:
+def devices(topology: "Topology") -> "Table":
     """PCI functions and network interfaces, each with its NUMA node."""
     drawn = table("DEVICE", "KIND", "NODE", "DESCRIPTION")
     for device in topology.devices:

@@ -2,16 +2,19 @@
 
 from argparse import Namespace
 from collections.abc import Iterator
-
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.context import Context, pick_host
 from pinner.cli.output import cells, cpu_cell, print_json, table
 from pinner.cli.parser import Commands, add_command
 from pinner.cli.values import path
-from pinner.model.interrupts import DeviceInterrupts, HostInterrupts
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from pinner.model.interrupts import DeviceInterrupts, HostInterrupts
 
 
 def register(verbs: Commands) -> None:
@@ -44,7 +47,7 @@ def show_interrupts(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def interrupts(found: HostInterrupts) -> Table:
+def interrupts(found: "HostInterrupts") -> "Table":
     """A row for each interrupt and NAPI thread."""
     drawn = table("DEVICE", "NODE", "NUMBER", "NAME", "CPUS", "ROLES", "LOCAL", right=("NUMBER",), whole=("DEVICE",))
     for device in found.devices:
@@ -53,7 +56,7 @@ def interrupts(found: HostInterrupts) -> Table:
     return drawn
 
 
-def _rows(device: DeviceInterrupts) -> Iterator[list[Text]]:
+def _rows(device: "DeviceInterrupts") -> Iterator[list["Text"]]:
     label = device.interface or device.device
     node = "unknown" if device.node is None else device.node
     for each in device.interrupts:

@@ -3,6 +3,7 @@
 import sys
 from argparse import Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pinner import codec, whole_file
 from pinner.cli import guests, hosts, processes
@@ -12,7 +13,9 @@ from pinner.cli.output import print_json
 from pinner.cli.parser import Commands, add_command
 from pinner.cli.values import path
 from pinner.model.errors import Invalid
-from pinner.model.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from pinner.model.snapshot import Snapshot
 
 SAVE_SECONDS = 5.0
 """Seconds between the samples of a saved snapshot: the default of a plan, because plans are made from it."""
@@ -100,7 +103,7 @@ def save(text: bytes, file: Path) -> None:
         raise Invalid("--save", str(file), f"a file that can be written ({reason(error)})") from None
 
 
-def show(context: Context, found: hosts.Observation, snapshot: Snapshot) -> None:
+def show(context: Context, found: hosts.Observation, snapshot: "Snapshot") -> None:
     """Print the snapshot as tables."""
     out = context.out
     out.print(hosts.summary(found))

@@ -1,8 +1,7 @@
 """pinner nova check; install-hooks and remove-hooks are in nova_hooks.py."""
 
 from argparse import Namespace
-
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli import nova_hooks
@@ -10,8 +9,12 @@ from pinner.cli.context import Context, pick_host
 from pinner.cli.options import captured, source_options
 from pinner.cli.output import cells, cpu_cell, print_json, table
 from pinner.cli.parser import Commands, add_command, add_noun
-from pinner.model.nova_report import Finding, NovaReport
 from pinner.render import visible
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pinner.model.nova_report import Finding, NovaReport
 
 ABOUT = """\
 The command finds CPU sets that overlap, CPU sets that lack the CPUs of a
@@ -57,7 +60,7 @@ def check_nova(context: Context, arguments: Namespace) -> int:
     return 1 if report.findings else 0
 
 
-def _print(context: Context, report: NovaReport) -> None:
+def _print(context: Context, report: "NovaReport") -> None:
     context.out.print(owners(report))
     context.out.print()
     if not report.findings:
@@ -70,7 +73,7 @@ def _print(context: Context, report: NovaReport) -> None:
         context.out.print(visible(f"  {each.where or 'as root'}: {each.remedy}"), soft_wrap=True)
 
 
-def owners(report: NovaReport) -> Table:
+def owners(report: "NovaReport") -> "Table":
     """The owner of each CPU set, and the reason."""
     drawn = table("OWNER", "CPUS", "WHY")
     source = "; ".join(filter(None, (", ".join(report.files), report.source))) or "pinner.conf"
@@ -86,7 +89,7 @@ def owners(report: NovaReport) -> Table:
     return drawn
 
 
-def findings(found: tuple[Finding, ...]) -> Table:
+def findings(found: tuple["Finding", ...]) -> "Table":
     """The misconfigured settings and services, each with the reason."""
     drawn = table("FINDING", "WHY", whole=("FINDING",))
     for each in found:

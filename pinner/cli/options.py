@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pinner.cli.context import Context, pick_host
 from pinner.cli.parser import Options, Parser
-from pinner.cli.snapshot_file import read_snapshot
 from pinner.cli.values import cores, limit, moves, path, percent, search_nodes, seconds, weight
 from pinner.model.errors import Invalid
 from pinner.model.page import DEFAULT_LIMIT
-from pinner.model.plan import Plan
 from pinner.model.request import Remedy, Request
-from pinner.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from pinner.model.plan import Plan
+    from pinner.model.snapshot import Snapshot
     from pinner.service.protocol import Service
 
 BUSY_THRESHOLD = Request().busy_threshold
@@ -239,7 +238,7 @@ def _value(name: str, value: Any) -> Any:
 
 def make_plan(
     context: Context, pinner: "Service", host: str | None, request: Request, sample_seconds: float | None
-) -> Plan:
+) -> "Plan":
     """Make and store a plan from the present state of a host (None: the only host)."""
     host = pick_host(pinner, host)
     with context.measuring(sample_seconds):
@@ -254,10 +253,12 @@ def require_no_sample(arguments: Namespace) -> None:
         raise Invalid("--sample-seconds", f"{arguments.sample_seconds:g}", why)
 
 
-def captured(context: Context, arguments: Namespace) -> Snapshot | None:
+def captured(context: Context, arguments: Namespace) -> "Snapshot | None":
     """The snapshot from --snapshot or --root; None if neither is given. Raises Invalid."""
     require_no_sample(arguments)
     if arguments.snapshot is not None:
+        from pinner.cli.snapshot_file import read_snapshot
+
         return read_snapshot(arguments.snapshot)
     if arguments.root is None:
         return None
@@ -265,7 +266,7 @@ def captured(context: Context, arguments: Namespace) -> Snapshot | None:
         return pinner.observe(pick_host(pinner, None), 0)
 
 
-def plan_offline(snapshot: Snapshot, request: Request) -> Plan:
+def plan_offline(snapshot: "Snapshot", request: Request) -> "Plan":
     """Make a plan from a snapshot, without a host, a database or privileges. The plan is not stored."""
     # Imported here for the same reason as in context.open_pinner.
     from pinner.service import offline

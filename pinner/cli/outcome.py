@@ -1,15 +1,18 @@
 """pinner outcome: the measures before and after a run."""
 
 from argparse import Namespace
-
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.context import Context
 from pinner.cli.output import cells, facts, moment, print_json, table
 from pinner.cli.parser import Commands, add_command
-from pinner.model.outcome import ObservedMeasure, RunOutcome
 from pinner.render import visible
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pinner.model.outcome import ObservedMeasure, RunOutcome
 
 
 def register(commands: Commands) -> None:
@@ -41,7 +44,7 @@ def outcome(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def show_outcome(context: Context, found: RunOutcome) -> None:
+def show_outcome(context: Context, found: "RunOutcome") -> None:
     """Print an outcome as tables."""
     watch = f"{found.watch.state}: {found.watch.why}" if found.watch else ""
     undone = f"run {found.watch.rollback}" if found.watch else ""
@@ -64,7 +67,7 @@ def show_outcome(context: Context, found: RunOutcome) -> None:
         context.out.print(visible(f"note: {note}"))
 
 
-def _table(measures: tuple[ObservedMeasure, ...]) -> Table:
+def _table(measures: tuple["ObservedMeasure", ...]) -> "Table":
     numbers = ("BEFORE", "AFTER", "DIFFERENCE", "HIGHER", "CONTROL", "STEPS")
     drawn = table("MEASURE", "UNIT", *numbers, right=numbers, whole=numbers)
     for each in measures:

@@ -10,13 +10,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from pinner import codec
-from pinner.model.page import Page
 from pinner.render import visible
 
 if TYPE_CHECKING:  # rich is imported in the functions that use it: a command with --json needs none
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from pinner.model.page import Page
 
 PIPE_WIDTH = 120
 """Columns of the output if it is not a terminal and COLUMNS is not set."""
@@ -68,7 +69,7 @@ def plain_list(values: Iterable[object]) -> list[Any]:
     return [codec.plain(value) for value in values]
 
 
-def plain_page(page: Page[Any]) -> dict[str, Any]:
+def plain_page(page: "Page[Any]") -> dict[str, Any]:
     """A page as plain data."""
     return {"items": plain_list(page.items), "next": page.next}
 

@@ -3,6 +3,7 @@
 import argparse
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any, NoReturn, TypeAlias
 
@@ -71,6 +72,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message.removeprefix('argument ')} (see: {self.prog} --help)")
 
 
+@cache
 def shared_options() -> Parser:
     """The options of every command. ``main`` parses them first, so they are accepted before and after the command."""
     parser = Parser(add_help=False)

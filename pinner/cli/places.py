@@ -1,22 +1,25 @@
 """CPU masks and targets in the few words that fit into a table cell."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from pinner.model.change import PlannedChange, Target
-from pinner.model.cpuset import CpuSet
 from pinner.model.text import affinities, ranges
 from pinner.render import before_and_after
+
+if TYPE_CHECKING:
+    from pinner.model.change import PlannedChange, Target
+    from pinner.model.cpuset import CpuSet
 
 SHOWN = 3
 """Masks that a cell names; the others are counted."""
 
 
-def masks(sets: Iterable[CpuSet]) -> str:
+def masks(sets: Iterable["CpuSet"]) -> str:
     """``0-31`` where all threads have the same mask, else the commonest masks with their numbers of threads."""
     return affinities(sets, SHOWN)
 
 
-def part(targets: Iterable[Target]) -> str:
+def part(targets: Iterable["Target"]) -> str:
     """The parts of one owner's targets of one kind: ``vCPU 0-15``, ``emulator``, ``process 812``."""
     targets = tuple(targets)
     first = targets[0]
@@ -36,7 +39,7 @@ def part(targets: Iterable[Target]) -> str:
             return f"{first.kind} {numbers}"
 
 
-def alike(changes: Iterable[PlannedChange]) -> list[list[PlannedChange]]:
+def alike(changes: Iterable["PlannedChange"]) -> list[list["PlannedChange"]]:
     """The changes in groups: neighbours of one owner and kind, with the same CPUs before and after and one reason."""
     groups: list[list[PlannedChange]] = []
     last: tuple[object, ...] = ()
@@ -50,5 +53,5 @@ def alike(changes: Iterable[PlannedChange]) -> list[list[PlannedChange]]:
     return groups
 
 
-def _likeness(change: PlannedChange) -> tuple[object, ...]:
+def _likeness(change: "PlannedChange") -> tuple[object, ...]:
     return (change.target.kind, change.target.owner, *before_and_after(change), change.reason)

@@ -19,9 +19,9 @@ from pinner.cli.output import cells, cut, moment, print_value, table
 from pinner.cli.parser import CHANGES, Commands, Parser, add_command, add_noun, detailed_exitcode
 from pinner.model.errors import Invalid
 from pinner.model.page import PageRequest
-from pinner.model.plan import Plan
 
 if TYPE_CHECKING:  # only --explain needs it
+    from pinner.model.plan import Plan
     from pinner.model.whatif import Explanation
 
 FORMATS = ("table", "json", "shell", "text")
@@ -132,7 +132,7 @@ def create_plan(context: Context, arguments: Namespace) -> int:
     return _status(plan, arguments)
 
 
-def _status(plan: Plan, arguments: Namespace) -> int:
+def _status(plan: "Plan", arguments: Namespace) -> int:
     """The exit status: a blocked plan wants changes, even if it lists none."""
     return CHANGES if arguments.detailed_exitcode and (plan.changes or plan.blocked) else 0
 
@@ -171,7 +171,7 @@ def print_explanation(context: Context, found: "Explanation") -> int:
     return 0
 
 
-def print_plan(context: Context, plan: Plan, form: str) -> None:
+def print_plan(context: Context, plan: "Plan", form: str) -> None:
     """Print a plan in one of FORMATS."""
     match "json" if context.json else form:
         case "json":

@@ -2,8 +2,7 @@
 
 from argparse import BooleanOptionalAction, Namespace
 from dataclasses import fields
-
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.confirm import agreed, require_answer
@@ -14,12 +13,17 @@ from pinner.cli.parser import CHANGES, Commands, add_command, add_noun, detailed
 from pinner.cli.places import masks, part
 from pinner.cli.plantable import left_out
 from pinner.model.change_text import NO_CPU
-from pinner.model.drift import Drift, DriftReport, Repack
 from pinner.model.errors import NotFound
-from pinner.model.policy import Expected, Policy, Setback
+from pinner.model.policy import Policy
 from pinner.model.request import Request
 from pinner.render import counted, visible
-from pinner.service.protocol import Service
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pinner.model.drift import Drift, DriftReport, Repack
+    from pinner.model.policy import Expected, Setback
+    from pinner.service.protocol import Service
 
 ABOUT = """\
 `pinner serve` maintains the policy; it uses a changed policy within seconds.
@@ -163,7 +167,7 @@ def show_drift(context: Context, arguments: Namespace) -> int:
     return status
 
 
-def drifts(found: tuple[Drift, ...]) -> Table | None:
+def drifts(found: tuple["Drift", ...]) -> "Table | None":
     """Each target that differs from the recorded placement; None where there is none."""
     if not found:
         return None
@@ -186,7 +190,7 @@ def drifts(found: tuple[Drift, ...]) -> Table | None:
     return drawn
 
 
-def _note(drift: Drift) -> str:
+def _note(drift: "Drift") -> str:
     notes = [drift.detail] if drift.detail else []
     if drift.times:
         verb = "failed" if drift.cause == "failed" else "recurred"
@@ -196,19 +200,19 @@ def _note(drift: Drift) -> str:
     return "; ".join(notes)
 
 
-def _repack(found: Repack) -> str:
+def _repack(found: "Repack") -> str:
     spread = f"the guests are spread (pressure {found.pressure:.2f})"
     if found.plan:
         return f"{spread}; to re-pack them: pinner apply {found.plan}"
     return f"{spread}; no re-pack is proposed: {visible(found.why)}"
 
 
-def _setback(found: Setback) -> str:
+def _setback(found: "Setback") -> str:
     since = moment(found.at)
     return f"the policy proposes and no longer enforces since {since}, because of run {found.run}: {found.why}"
 
 
-def _summary(report: DriftReport) -> str:
+def _summary(report: "DriftReport") -> str:
     if not report.placement and report.mode is None:
         return f"host {report.host}: no policy and no recorded placement"
     policy = f"policy {report.mode}" if report.mode else "no policy"
@@ -217,14 +221,14 @@ def _summary(report: DriftReport) -> str:
     return f"host {report.host}: {policy}{since}: {drift}"
 
 
-def _present(pinner: Service, host: str) -> Policy | None:
+def _present(pinner: "Service", host: str) -> Policy | None:
     try:
         return pinner.policy(host)
     except NotFound:
         return None
 
 
-def _revisions(present: Policy | None) -> Expected:
+def _revisions(present: Policy | None) -> "Expected":
     """The revision that the options change: another caller's change meanwhile is not overwritten."""
     return ("" if present is None else codec.content_hash(present),)
 

@@ -3,8 +3,7 @@
 import time
 from argparse import Namespace
 from contextlib import suppress
-
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.confirm import agreed, require_answer
@@ -14,10 +13,15 @@ from pinner.cli.output import cells, facts, moment, print_json, table
 from pinner.cli.parser import Commands, add_command
 from pinner.cli.values import probe_windows, window_seconds
 from pinner.model.errors import PinnerError
-from pinner.model.outcome import MeasureOutcome, Outcome
-from pinner.model.probe import DEFAULT_SECONDS, DEFAULT_WINDOWS, WASH_OUT_SECONDS, Probe
+from pinner.model.probe import DEFAULT_SECONDS, DEFAULT_WINDOWS, WASH_OUT_SECONDS
 from pinner.render import visible
-from pinner.service.protocol import Service
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pinner.model.outcome import MeasureOutcome, Outcome
+    from pinner.model.probe import Probe
+    from pinner.service.protocol import Service
 
 POLL_SECONDS = 1.0
 
@@ -85,7 +89,7 @@ def probe(context: Context, arguments: Namespace) -> int:
     return 0 if ended.outcome and ended.outcome.judgement in ("better", "no matter") else 1
 
 
-def _followed(context: Context, pinner: Service, arguments: Namespace) -> Probe:
+def _followed(context: Context, pinner: "Service", arguments: Namespace) -> "Probe":
     """Start a probe and wait for its end. Raises Interrupted on Ctrl-C, which ends the probe."""
     found: Probe | None = None
     try:
@@ -106,7 +110,7 @@ def _followed(context: Context, pinner: Service, arguments: Namespace) -> Probe:
         raise Interrupted(_cancelled(context, pinner, found)) from None
 
 
-def _cancelled(context: Context, pinner: Service, found: Probe) -> str:
+def _cancelled(context: Context, pinner: "Service", found: "Probe") -> str:
     with suppress(KeyboardInterrupt):
         try:
             pinner.cancel_probe(found.id, context.caller)
@@ -119,7 +123,7 @@ def _cancelled(context: Context, pinner: Service, found: Probe) -> str:
     return f"interrupted; probe {found.id} is {found.state}{left}"
 
 
-def _show_window(context: Context, found: Probe, number: int) -> None:
+def _show_window(context: Context, found: "Probe", number: int) -> None:
     each = found.windows[number]
     values = ", ".join(f"{name} {value:.1f}" for name, value in each.values.items())
     text = f"does not count: {each.void}" if each.void else values
@@ -128,7 +132,7 @@ def _show_window(context: Context, found: Probe, number: int) -> None:
     context.err.print(visible(line), style="yellow" if each.void else None, soft_wrap=True)
 
 
-def show_probe(context: Context, found: Probe) -> None:
+def show_probe(context: Context, found: "Probe") -> None:
     """Print a probe as tables."""
     tested = found.outcome
     rows = (
@@ -155,7 +159,7 @@ def show_probe(context: Context, found: Probe) -> None:
         context.out.print(visible(f"does not count: {why}"))
 
 
-def _table(tested: Outcome) -> Table:
+def _table(tested: "Outcome") -> "Table":
     numbers = ("CURRENT", "PLANNED", "EFFECT", "95 %", "P")
     drawn = table("MEASURE", "UNIT", *numbers, "VERDICT", right=numbers, whole=numbers)
     for each in tested.measures:
@@ -164,5 +168,5 @@ def _table(tested: Outcome) -> Table:
     return drawn
 
 
-def _interval(each: MeasureOutcome) -> str:
+def _interval(each: "MeasureOutcome") -> str:
     return "not bounded" if each.low is None or each.high is None else f"{each.low:+.1f} to {each.high:+.1f}"

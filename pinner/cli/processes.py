@@ -2,8 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Iterable
-
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from pinner.cli.context import Context, pick_host
 from pinner.cli.options import BUSY_THRESHOLD, OBSERVE_SECONDS, host_option, sample_option
@@ -12,10 +11,14 @@ from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.cli.places import masks
 from pinner.cli.values import percent
 from pinner.model.errors import Invalid
-from pinner.model.process import Immovable, Process
 from pinner.render import counted
 
-MOVABLE: dict[Immovable, str] = {
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pinner.model.process import Immovable, Process
+
+MOVABLE: dict["Immovable", str] = {
     "": "yes",
     "per-cpu": "no: bound to its CPU",
     "guest": "no: placed with its guest",
@@ -65,12 +68,12 @@ def list_processes(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def busiest(found: Iterable[Process], threshold: float = -1.0) -> list[Process]:
+def busiest(found: Iterable["Process"], threshold: float = -1.0) -> list["Process"]:
     """The processes above ``threshold`` per cent of one CPU, sorted by load, highest first."""
     return sorted((p for p in found if p.load > threshold), key=lambda p: (-p.load, p.pid))
 
 
-def processes(shown: Iterable[Process]) -> Table:
+def processes(shown: Iterable["Process"]) -> "Table":
     """A table of processes."""
     numbers = ("PID", "CPU %", "THREADS")
     headers = (*numbers, "AFFINITY", "MOVABLE", "UNIT", "COMMAND")
@@ -90,7 +93,7 @@ def processes(shown: Iterable[Process]) -> Table:
     return drawn
 
 
-def _movable(process: Process) -> str:
+def _movable(process: "Process") -> str:
     immovable = sum(1 for thread in process.threads if thread.immovable_reason)
     if process.immovable_reason or not immovable:
         return MOVABLE[process.immovable_reason]

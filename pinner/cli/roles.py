@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pinner.model.cpuset import CpuSet, union
-from pinner.model.plan import Plan
-from pinner.model.process import Thread
-from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Topology
+
+if TYPE_CHECKING:
+    from pinner.model.plan import Plan
+    from pinner.model.process import Thread
+    from pinner.model.snapshot import Snapshot
+    from pinner.model.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ def shared(roles: Iterable[Role]) -> Role:
     return Role("*", " + ".join(role.name for role in ORDER if role in roles), "white on red")
 
 
-def uses_now(snapshot: Snapshot, busy_threshold: float) -> Uses:
+def uses_now(snapshot: "Snapshot", busy_threshold: float) -> Uses:
     """The roles by the kernel's present affinities of busy host processes, emulator threads and vCPUs.
 
     ``busy_threshold`` is in per cent of one CPU.
@@ -56,12 +59,12 @@ def uses_now(snapshot: Snapshot, busy_threshold: float) -> Uses:
     return _paint(snapshot.topology, sets, snapshot.topology.isolated, _dedicated(snapshot))
 
 
-def uses_unknown(topology: Topology) -> Uses:
+def uses_unknown(topology: "Topology") -> Uses:
     """The roles where the guests and processes of the host are not known."""
     return _paint(topology, {}, topology.isolated, CpuSet())
 
 
-def uses_planned(snapshot: Snapshot, plan: Plan) -> Uses:
+def uses_planned(snapshot: "Snapshot", plan: "Plan") -> Uses:
     """The roles by the CPU sets of the plan. CPUs that the plan isolates for vCPUs are shown as isolated."""
     wanted = plan.isolation.wanted if plan.isolation else CpuSet()
     sets = {
@@ -72,16 +75,16 @@ def uses_planned(snapshot: Snapshot, plan: Plan) -> Uses:
     return _paint(snapshot.topology, sets, snapshot.topology.isolated | wanted, _dedicated(snapshot))
 
 
-def _affinity(threads: Iterable[Thread]) -> CpuSet:
+def _affinity(threads: Iterable["Thread"]) -> CpuSet:
     return union({thread.affinity for thread in threads})
 
 
-def _dedicated(snapshot: Snapshot) -> CpuSet:
+def _dedicated(snapshot: "Snapshot") -> CpuSet:
     pinned = (vcpu.thread.affinity for g in snapshot.guests if g.dedicated for vcpu in g.vcpus if vcpu.thread)
     return snapshot.dedicated | union(pinned)
 
 
-def _paint(topology: Topology, sets: Mapping[Role, CpuSet], isolated: CpuSet, dedicated: CpuSet) -> Uses:
+def _paint(topology: "Topology", sets: Mapping[Role, CpuSet], isolated: CpuSet, dedicated: CpuSet) -> Uses:
     painted = {}
     for cpu in topology.cpus:
         roles = [role for role, cpus in sets.items() if cpu.id in cpus]

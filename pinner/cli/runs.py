@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 from contextlib import suppress
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from pinner.cli.confirm import agreed, require_answer
 from pinner.cli.context import Context, pick_host
@@ -11,9 +11,12 @@ from pinner.cli.options import host_option, page_options
 from pinner.cli.output import cells, moment, table
 from pinner.cli.parser import Commands, add_command, add_noun
 from pinner.model.errors import Invalid, NoPolicy
-from pinner.model.journal import Run, RunState
+from pinner.model.journal import RunState
 from pinner.model.page import PageRequest
-from pinner.service.protocol import Service
+
+if TYPE_CHECKING:
+    from pinner.model.journal import Run
+    from pinner.service.protocol import Service
 
 
 def register(commands: Commands) -> None:
@@ -78,7 +81,7 @@ def rollback(context: Context, arguments: Namespace) -> int:
     return 0 if ended.state == "rolled_back" else 1
 
 
-def _question(arguments: Namespace, pinner: Service) -> str:
+def _question(arguments: Namespace, pinner: "Service") -> str:
     if arguments.all:
         also = " and delete its policy" if arguments.delete_policy else ""
         return f"Undo all runs of host {pick_host(pinner, arguments.host)}{also}?"
@@ -86,7 +89,7 @@ def _question(arguments: Namespace, pinner: Service) -> str:
     return f"Undo run {run.id} on host {run.host}?"
 
 
-def _start(context: Context, arguments: Namespace, pinner: Service) -> Run:
+def _start(context: Context, arguments: Namespace, pinner: "Service") -> "Run":
     if not arguments.all:
         return pinner.rollback(arguments.run_id, context.caller)
     host = pick_host(pinner, arguments.host)

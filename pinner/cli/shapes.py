@@ -1,6 +1,7 @@
 """pinner capacity: how many more guests of one shape fit a host, by planning them."""
 
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.context import Context, pick_host
@@ -8,9 +9,11 @@ from pinner.cli.options import captured, given, make_request, request_options, s
 from pinner.cli.output import cells, facts, kib, print_json, table
 from pinner.cli.parser import Commands, Options, add_command
 from pinner.cli.values import memory, vcpus
-from pinner.model.capacity import Capacity
 from pinner.model.errors import Invalid
 from pinner.model.whatif import GuestShape
+
+if TYPE_CHECKING:
+    from pinner.model.capacity import Capacity
 
 ABOUT = """\
 The number is exact: pinner plans so many guests of this size beside the
@@ -77,7 +80,7 @@ def show_shape_rooms(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def _capacity(context: Context, arguments: Namespace, shape: GuestShape) -> Capacity:
+def _capacity(context: Context, arguments: Namespace, shape: GuestShape) -> "Capacity":
     if (snapshot := captured(context, arguments)) is not None:
         # Imported here, because the planner takes longer than the other imports of a command.
         from pinner.service.offline import capacity_from_snapshot

@@ -3,13 +3,16 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.context import reason
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.errors import Invalid
 from pinner.model.snapshot import Snapshot
-from pinner.model.topology import Topology
+
+if TYPE_CHECKING:
+    from pinner.model.topology import Topology
 
 MAX_BYTES = 1024**3
 """The largest file that is read; the snapshot of a host with 10,000 processes has about 10 MiB."""
@@ -33,7 +36,7 @@ def read_snapshot(file: Path) -> Snapshot:
     return snapshot
 
 
-def _contradictions(topology: Topology) -> Iterator[str]:
+def _contradictions(topology: "Topology") -> Iterator[str]:
     """What no machine can be: nothing that pinner writes is like this, but a file that was edited may be."""
     cpus, nodes = [cpu.id for cpu in topology.cpus], [node.id for node in topology.nodes]
     for cpu in cpus:

@@ -3,6 +3,7 @@
 from argparse import Namespace
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
 
@@ -11,9 +12,12 @@ from pinner.cli.output import cells, console, moment, print_items, table
 from pinner.cli.parser import ASKING, Commands, Parser, add_config_file, exit_status, yes_option
 from pinner.cli.values import expiry
 from pinner.model.errors import Invalid
-from pinner.model.token import ROLES, Token
+from pinner.model.token import ROLES
 from pinner.store import schema
 from pinner.store.tokens import Tokens
+
+if TYPE_CHECKING:
+    from pinner.model.token import Token
 
 ROLE_HELP = (
     "reader: every GET; operator: also snapshots, plans, applies, rollbacks and exclusions; admin: everything; "
@@ -130,7 +134,7 @@ def _end(expires: timedelta | datetime | None, now: datetime) -> datetime | None
     return end
 
 
-def _plain(token: Token, now: datetime) -> dict[str, str | None]:
+def _plain(token: "Token", now: datetime) -> dict[str, str | None]:
     """The token for JSON, without its hash."""
     return {
         "id": token.id,

@@ -6,12 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
-from typing import get_args
-
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, get_args
 
 from pinner import codec
 from pinner.cli.context import Context, pick_host
@@ -19,10 +14,16 @@ from pinner.cli.options import host_option
 from pinner.cli.output import cells, print_json, table
 from pinner.cli.parser import Commands, add_command
 from pinner.cli.values import rounds
-from pinner.model.measures import Measures, Span
+from pinner.model.measures import Span
 from pinner.render import visible
 from pinner.render.measures import SortKey, host_line, rows, sorted_rows
 from pinner.render.sparkline import sparkline
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.table import Table
+
+    from pinner.model.measures import Measures
 
 REFRESH_SECONDS = 5
 BARS = 24
@@ -73,20 +74,27 @@ def top(context: Context, arguments: Namespace) -> int:
 
 
 @contextmanager
-def _display(out: Console) -> Iterator[Callable[[Group], None]]:
+def _display(out: "Console") -> Iterator[Callable[["Group"], None]]:
     """A function that replaces the table on a terminal, and prints a further one in a pipe."""
     if not out.is_terminal:
         yield out.print
         return
+    from rich.live import Live
+
     with Live(console=out, auto_refresh=False) as live:
         yield partial(live.update, refresh=True)
 
 
-def _shown(measures: Measures, sort: SortKey) -> Group:
+def _shown(measures: "Measures", sort: SortKey) -> "Group":
+    from rich.console import Group
+    from rich.text import Text
+
     return Group(Text(visible(f"{measures.host}: {host_line(measures)}")), _table(measures, sort))
 
 
-def _table(measures: Measures, sort: SortKey) -> Table:
+def _table(measures: "Measures", sort: SortKey) -> "Table":
+    from rich.text import Text
+
     numbers = ("DELAY", "VCPU", "EMULATOR", "IOTHREAD", "VHOST", "CPU", "DROPS/S")
     drawn = table("GUEST", *numbers, "LAST HOUR", right=numbers, whole=(*numbers, "LAST HOUR"))
     for row in sorted_rows(rows(measures), sort):

@@ -1,10 +1,10 @@
 """pinner topology: draw the CPUs of a host, now and as planned."""
 
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from pinner import codec
 from pinner.cli.context import Context, pick_host
-from pinner.cli.draw import drawing
 from pinner.cli.hosts import Observation, observe
 from pinner.cli.options import (
     BUSY_THRESHOLD,
@@ -21,7 +21,9 @@ from pinner.cli.output import print_json
 from pinner.cli.parser import Commands, add_command
 from pinner.cli.roles import Uses, uses_now, uses_planned, uses_unknown
 from pinner.model.errors import Invalid
-from pinner.model.plan import Plan
+
+if TYPE_CHECKING:
+    from pinner.model.plan import Plan
 
 ABOUT = """\
 Each CPU is shown by its number and the letter of its role. Brackets [ ]
@@ -81,12 +83,14 @@ def topology(context: Context, arguments: Namespace) -> int:
     views = [(f"{found.host} now", now or uses_unknown(found.topology))]
     if plan and planned:
         views.append((f"as planned by {plan.request.strategy}, plan {plan.id}", planned))
+    from pinner.cli.draw import drawing
+
     for line in drawing(found.topology, views, context.out.width):
         context.out.print(line, soft_wrap=True)
     return 0
 
 
-def _observation_and_plan(context: Context, arguments: Namespace) -> tuple[Observation, Plan | None]:
+def _observation_and_plan(context: Context, arguments: Namespace) -> tuple[Observation, "Plan | None"]:
     if arguments.plan is None and not _has_plan_options(arguments):
         return _observe(context, arguments), None
     if arguments.plan is not None and (given(arguments) or arguments.snapshot or arguments.root or arguments.host):

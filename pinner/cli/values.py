@@ -12,7 +12,6 @@ from pinner.model.errors import Invalid
 from pinner.model.objective import MOST_WEIGHT
 from pinner.model.page import MAX_LIMIT
 from pinner.model.request import MAX_BUDGET, MAX_MOVES
-from pinner.model.snapshot import MAX_SAMPLE_SECONDS
 
 # The functions below import what only few commands use: a command imports only what it uses (see main).
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=
 
 def seconds(text: str) -> float:
     """The length of a measurement: 0 to MAX_SAMPLE_SECONDS."""
+    from pinner.model.snapshot import MAX_SAMPLE_SECONDS
+
     return _number(text, MAX_SAMPLE_SECONDS, f"a number of seconds from 0 to {MAX_SAMPLE_SECONDS:g}")
 
 

@@ -2,9 +2,7 @@
 
 from argparse import Namespace
 from dataclasses import replace
-from typing import assert_never
-
-from rich.table import Table
+from typing import TYPE_CHECKING, assert_never
 
 from pinner import codec
 from pinner.cli.context import Context, pick_host
@@ -14,9 +12,14 @@ from pinner.cli.parser import Commands, Parser, add_command
 from pinner.cli.plantable import left_out
 from pinner.cli.values import new_guests, node, weight
 from pinner.model.cpuset import CpuSet
-from pinner.model.request import Request
-from pinner.model.whatif import Alternative, Explanation, Scenario, ScenarioOutcome, WhatIf
+from pinner.model.whatif import Scenario
 from pinner.render import visible
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pinner.model.request import Request
+    from pinner.model.whatif import Alternative, Explanation, ScenarioOutcome, WhatIf
 
 ABOUT = """\
 Two plans are made from one snapshot: for the host as it is, and for the same
@@ -106,7 +109,7 @@ def show_what_if(context: Context, arguments: Namespace) -> int:
     return 0
 
 
-def _scenario(arguments: Namespace, request: Request) -> Scenario:
+def _scenario(arguments: Namespace, request: "Request") -> Scenario:
     then = replace(
         request,
         strategy=request.strategy if arguments.then_strategy is None else arguments.then_strategy,
@@ -121,7 +124,7 @@ def _scenario(arguments: Namespace, request: Request) -> Scenario:
     )
 
 
-def _answer(context: Context, arguments: Namespace, request: Request, scenario: Scenario) -> WhatIf:
+def _answer(context: Context, arguments: Namespace, request: "Request", scenario: Scenario) -> "WhatIf":
     if (snapshot := captured(context, arguments)) is not None:
         # Imported here, because the planner takes longer than the other imports of a command.
         from pinner.planning.whatif import what_if
@@ -134,7 +137,7 @@ def _answer(context: Context, arguments: Namespace, request: Request, scenario: 
             return pinner.what_if(host, request, scenario, seconds)
 
 
-def _numbers(found: WhatIf) -> Table:
+def _numbers(found: "WhatIf") -> "Table":
     """The plans side by side."""
     drawn = table("", "BEFORE", "AFTER", "CHANGE", right=("BEFORE", "AFTER", "CHANGE"))
     one, other = found.before, found.after
@@ -149,7 +152,7 @@ def _numbers(found: WhatIf) -> Table:
     return drawn
 
 
-def _term(outcome: ScenarioOutcome, name: str) -> str:
+def _term(outcome: "ScenarioOutcome", name: str) -> str:
     return "" if outcome.impossible else f"{outcome.planned.get(name, 0.0):.2f}"
 
 
@@ -157,7 +160,7 @@ def _change(more: float) -> str:
     return f"{more:+.2f}" if more else ""
 
 
-def show_explanation(context: Context, found: Explanation) -> None:
+def show_explanation(context: Context, found: "Explanation") -> None:
     """Print why a guest has its place, and the costs of the others."""
     nodes = ", ".join(map(str, found.nodes)) or "none"
     context.out.print(
@@ -181,7 +184,7 @@ def show_explanation(context: Context, found: Explanation) -> None:
     context.out.print(drawn)
 
 
-def _place(each: Alternative) -> str:
+def _place(each: "Alternative") -> str:
     match each.kind:
         case "node":
             return f"node {'unknown' if each.node is None else each.node}"

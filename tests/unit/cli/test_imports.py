@@ -89,10 +89,22 @@ def test_a_plan_from_a_snapshot_file_imports_only_what_it_uses(tmp_path, options
     assert packs == ("isolated" in options)
 
 
-def test_help_reads_no_value_and_opens_nothing():
-    modules = imported("--help")
-    wanted = (*HEAVY, "pydantic", "pinner.store", "pinner.wiring")
+@pytest.mark.parametrize(
+    "noun", [[], *([noun] for noun in COMMANDS), ["host", "list"], ["plan", "create"]], ids=" ".join
+)
+def test_help_reads_no_value_draws_no_table_and_opens_nothing(noun):
+    modules = imported(*noun, "--help")
+    rooms = ("agent", "apply", "host", "nova", "planning", "server", "service", "store", "wiring")
+    wanted = (*HEAVY, "pydantic", "rich", *(f"pinner.{room}" for room in rooms))
     assert [module for module in modules if any(f"{module}.".startswith(f"{heavy}.") for heavy in wanted)] == []
+
+
+@pytest.mark.parametrize("command", [["host", "list"], ["process", "list"], ["run", "list"], ["audit", "list"]])
+def test_the_help_of_a_command_that_plans_nothing_imports_no_value_of_a_host(command):
+    modules = imported(*command, "--help")
+    assert {"pinner.model.guest", "pinner.model.plan", "pinner.model.snapshot", "pinner.model.topology"}.isdisjoint(
+        modules
+    )
 
 
 def test_the_table_of_commands_names_the_module_of_each_command():
