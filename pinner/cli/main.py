@@ -3,6 +3,8 @@
 parser.EXIT_STATUS has the meaning of each exit status; it is 1, too, if the reader of the output has closed the pipe.
 """
 
+import atexit
+import gc
 import logging
 import sys
 from argparse import Namespace
@@ -85,6 +87,8 @@ def make_parser(argv: Sequence[str] = ()) -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Execute one command, and return the exit status."""
     argv = sys.argv[1:] if argv is None else list(argv)
+    # The process is about to end: Python must not look through all its objects for unused ones once more.
+    atexit.register(gc.freeze)
     return guarded("pinner", lambda: _run(argv), debug="--debug" in argv, as_json=wants_json(argv))
 
 
