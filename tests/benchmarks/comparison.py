@@ -20,7 +20,7 @@ from benchmarks import cpumanager, nova_peer, titus
 from benchmarks.generated import SIZES, Mix, Shape, guests, host, largest_first, sizes
 from benchmarks.nova_peer import Nova
 from benchmarks.quality import Judge, Places, Quality, places_of
-from benchmarks.timing import Row, Time, in_turns, line, timed
+from benchmarks.timing import Row, Time, clear_caches, in_turns, line, timed
 
 from pinner import codec
 from pinner.model.cpuset import CpuSet
@@ -68,7 +68,8 @@ class Case:
         return cls(name, hardware, pool, largest_first(placing), codec.dump(taken))
 
     def snapshot(self) -> Snapshot:
-        """The snapshot, read anew."""
+        """The snapshot, read anew and without the caches of an earlier plan."""
+        clear_caches()
         return codec.load(Snapshot, self.text)
 
 

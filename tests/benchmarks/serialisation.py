@@ -21,7 +21,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 from benchmarks import plan as plan_benchmark
 from benchmarks.comparison import Case
 from benchmarks.generated import Shape
-from benchmarks.timing import Row, Time, in_turns, line, timed
+from benchmarks.timing import Row, Time, clear_caches, in_turns, line, timed
 from support.hosts import applied
 
 from pinner import codec
@@ -43,7 +43,8 @@ class Input:
     request: Request
 
     def snapshot(self) -> Snapshot:
-        """The snapshot, read anew."""
+        """The snapshot, read anew and without the caches of an earlier plan."""
+        clear_caches()
         return codec.load(Snapshot, self.text)
 
     def plan(self) -> Plan:
@@ -82,7 +83,7 @@ def values(given: Input) -> Iterator[Row]:
                 "json",
             ),
             "load": (
-                lambda kind=kind, text=text: timed(codec.load, kind, text)[0],
+                lambda kind=kind, text=text: _load(kind, text),
                 lambda text=text: timed(json.loads, text)[0],
                 "json",
             ),
@@ -123,6 +124,11 @@ def rows() -> Iterator[Row]:
         yield from values(given)
         yield from sizes(given)
         yield command(given)
+
+
+def _load(kind: type, text: bytes) -> Time:
+    clear_caches()
+    return timed(codec.load, kind, text)[0]
 
 
 def _bare_hash(value: object) -> str:

@@ -1,6 +1,7 @@
 """Times of calls, measured in turns, and rows of the table of benchmarks."""
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -33,6 +34,18 @@ def timed(call: Callable[..., T], *arguments: object, **options: object) -> tupl
     began, cpu = time.perf_counter(), time.process_time()
     answer = call(*arguments, **options)
     return Time((time.process_time() - cpu) * 1000, (time.perf_counter() - began) * 1000), answer
+
+
+def clear_caches() -> None:
+    """Clear what pinner's pure functions keep from earlier calls, because a new process has none of it.
+
+    The strategies and the readers of types stay: a process makes them once, whatever it plans.
+    """
+    rooms = ("pinner.model.", "pinner.planning.packing.", "pinner.planning.strategies.")
+    for module in [module for name, module in sys.modules.items() if name.startswith(rooms)]:
+        for value in vars(module).values():
+            if getattr(value, "__module__", "") == module.__name__ and hasattr(value, "cache_clear"):
+                value.cache_clear()
 
 
 def in_turns(methods: Mapping[str, Callable[[], Time]]) -> dict[str, Time]:

@@ -1,0 +1,24 @@
+from benchmarks.comparison import REQUEST, Case
+from benchmarks.generated import Shape
+from benchmarks.timing import clear_caches
+
+from pinner.model import cpuset
+from pinner.planning.packing import fill, patterns
+from pinner.planning.planner import plan
+from pinner.planning.strategies import guest_packing
+
+KEPT = (
+    cpuset._read,
+    cpuset._written,
+    fill.fullest,
+    guest_packing._improved,
+    guest_packing._packed,
+    patterns.partitions,
+)
+
+
+def test_no_cache_of_an_earlier_plan_is_left_for_a_measurement():
+    plan(Case.of(Shape(64, 2, 4), 10, "any").snapshot(), "s", REQUEST)
+    assert any(each.cache_info().currsize for each in KEPT)
+    clear_caches()
+    assert [each.cache_info().currsize for each in KEPT] == [0] * len(KEPT)
