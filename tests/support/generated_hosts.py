@@ -1,7 +1,7 @@
 """Generated hosts for packings: 64 to 512 CPUs, 2 to 8 nodes, L3 domains of 4 or 8 cores, 60 to 100 % full."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pinner.planning.packing.values import Core, Domain, Guest, Node
 
@@ -30,6 +30,17 @@ def generated(seed: int, *, friendly: bool) -> GeneratedHost:
     nodes = tuple(_node(node, cores, l3, taken, number) for node in range(number))
     goal = int(sum(node.free for node in nodes) * chance.uniform(0.6, 1.0))
     return GeneratedHost(seed, friendly, count, nodes, tuple(_guests(chance, goal, friendly, number)))
+
+
+def with_homes(host: GeneratedHost, share: float = 1.0) -> GeneratedHost:
+    """The host, where this share of the guests has memory on one node, so that nodes are not alike for them."""
+    chance, nodes = random.Random(host.seed), range(len(host.nodes))
+
+    def with_home(guest: Guest) -> Guest:
+        home = chance.choice(nodes)
+        return replace(guest, ranks={node: int(node != home) for node in nodes}) if chance.random() < share else guest
+
+    return replace(host, guests=tuple(map(with_home, host.guests)))
 
 
 def _node(node: int, cores: int, l3: int, taken: int, nodes: int) -> Node:

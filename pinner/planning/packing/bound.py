@@ -21,7 +21,7 @@ def bound(nodes: Sequence[Node], guests: Sequence[Guest]) -> Score:
     placed = sum(1 for total in accumulate(guest.size for guest in fitting) if total <= room)
     sizes = [guest.size for guest in fitting[:placed]]
     alone = [guest.size for guest in fitting[:placed] if needs[guest.id] == 1]
-    rank = sum(min(guest.ranks.values()) for guest in guests) if placed == len(guests) else 0
+    rank = least_rank(nodes, guests) if placed == len(guests) else 0
     return Score(
         len(guests) - placed, rank, _shared(nodes, sizes), _extra(nodes, alone) if placed == len(fitting) else 0
     )

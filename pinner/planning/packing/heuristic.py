@@ -5,9 +5,9 @@ decided by the order of nodes and domains and by the guests' ids.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pinner.planning.packing.bound import bound, least_rank
+from pinner.planning.packing.bound import bound
 from pinner.planning.packing.fill import fullest
 from pinner.planning.packing.room import Room
 from pinner.planning.packing.seating import scored
@@ -44,16 +44,23 @@ def pack(nodes: Sequence[Node], guests: Sequence[Guest]) -> Packing:
     """The best layout of the rules."""
     ordered = sorted(guests, key=lambda guest: (-guest.size, guest.id))
     least = bound(nodes, ordered)
-    # The nearest nodes of all guests together may have too little room: no layout needs to be tried to learn that.
-    enough = least if least.unplaced else least._replace(rank=max(least.rank, least_rank(nodes, ordered)))
     best: tuple[Score, Layout] | None = None
-    for layout in _layouts(nodes, ordered, least):
-        score = scored(nodes, ordered, layout)
-        if best is None or score < best[0]:
-            best = score, layout
-        if score <= enough:
+    # A guest that fits comes before nodes that others prefer: then the rules are tried without the ranks.
+    for asked in (ordered, _indifferent(ordered)):
+        for layout in _layouts(nodes, asked, least):
+            score = scored(nodes, ordered, layout)
+            if best is None or score < best[0]:
+                best = score, layout
+            if score <= least:
+                break
+        if best is None or best[0].unplaced <= least.unplaced:
             break
     return Packing({}, least, least) if best is None else Packing(best[1], best[0], least)
+
+
+def _indifferent(guests: list[Guest]) -> list[Guest]:
+    """The guests with the same nodes, each as good as the others."""
+    return [replace(guest, ranks=dict.fromkeys(guest.ranks, 0)) for guest in guests]
 
 
 def _layouts(nodes: Sequence[Node], guests: list[Guest], least: Score) -> Iterator[Layout]:

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from support.every_layout import best_score
-from support.generated_hosts import generated
+from support.generated_hosts import generated, with_homes
 from support.small_packings import node, small_packings
 
 from pinner.planning.packing import heuristic
@@ -66,6 +66,13 @@ def test_every_friendly_host_is_packed_at_the_bound() -> None:
         made = pack(host.nodes, host.guests)
         assert made.proven
         assert (made.score.unplaced, made.score.extra_l3) == (0, 0)
+
+
+def test_no_guest_is_left_out_because_of_nodes_that_others_prefer() -> None:
+    for seed in range(30, 50):
+        host = generated(seed, friendly=False)
+        near = with_homes(host, 0.5)
+        assert pack(near.nodes, near.guests).score.unplaced == pack(host.nodes, host.guests).score.unplaced
 
 
 def test_whole_cores_come_first_and_odd_guests_share_a_core_only_where_cores_are_missing() -> None:
