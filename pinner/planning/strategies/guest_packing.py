@@ -83,23 +83,38 @@ def optimality(
     nodes, asked = empty.nodes(context), [_asked(context, guest, empty) for guest in guests]
     cpus = {guest.id: empty.counted(context, taken[guest.id]) for guest in asked if guest.id in taken}
     score = score_of(nodes, asked, cpus)
-    anew = _best(context, nodes, asked)
+    anew = _bounded(context, nodes, asked)
     found = Packing({}, score, min(anew.bound, score), "" if score <= anew.bound else anew.note)
     return Optimality(_terms(score), _terms(found.bound), round(found.gap, 6), found.proven, found.note)
 
 
 def _best(context: Context, nodes: tuple[values.Node, ...], guests: Sequence[values.Guest]) -> Packing:
-    """The packing of the rules, or of the solver where that is better."""
-    optimal = context.request.strategy == OPTIMAL
-    problem = nodes, tuple((guest.id, guest.size, tuple(guest.ranks.items()), guest.memory) for guest in guests)
-    found = _packed(*problem)
-    # A move is tried with many answers: the rules are good enough to compare them.
-    if found.proven or (context.replaced and not optimal):
+    """The packing of the rules or of the solver, and where it is not proven, that after exchanges between nodes."""
+    found = _bounded(context, nodes, guests)
+    return found if found.proven or _is_trial(context) else _exchanged(nodes, _keys(guests), found)
+
+
+def _bounded(context: Context, nodes: tuple[values.Node, ...], guests: Sequence[values.Guest]) -> Packing:
+    """The packing of the rules, or of the solver where that is better, with the highest bound of both."""
+    found = _packed(nodes, _keys(guests))
+    if found.proven or _is_trial(context):
         return found
     from pinner.planning.packing import solver
 
-    solve, budget = solver.installed(), context.request.solver_budget if optimal else _QUICK_BUDGET
-    return found if solve is None and not optimal else _improved(*problem, budget, solve, quickly=not optimal)
+    optimal, solve = context.request.strategy == OPTIMAL, solver.installed()
+    if solve is None and not optimal:
+        return found
+    budget = context.request.solver_budget if optimal else _QUICK_BUDGET
+    return _improved(nodes, _keys(guests), budget, solve, quickly=not optimal)
+
+
+def _is_trial(context: Context) -> bool:
+    """Whether the answer is one of the many that are compared for a move: there the rules are good enough."""
+    return bool(context.replaced) and context.request.strategy != OPTIMAL
+
+
+def _keys(guests: Sequence[values.Guest]) -> _Keys:
+    return tuple((guest.id, guest.size, tuple(guest.ranks.items()), guest.memory) for guest in guests)
 
 
 @lru_cache(maxsize=32)
@@ -116,6 +131,13 @@ def _improved(
     from pinner.planning.packing.optimal import improved
 
     return improved(nodes, _guests(keys), _packed(nodes, keys), budget, solve=solve, quickly=quickly)
+
+
+def _exchanged(nodes: tuple[values.Node, ...], keys: _Keys, start: Packing) -> Packing:
+    """The packing after exchanges between nodes."""
+    from pinner.planning.packing.exchange import exchanged
+
+    return exchanged(nodes, _guests(keys), start)
 
 
 def _guests(keys: _Keys) -> list[values.Guest]:

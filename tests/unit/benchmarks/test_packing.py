@@ -10,33 +10,49 @@ def rows():
     return list(packing.rows(8))
 
 
-def test_rules_and_solver_have_rows_for_friendly_sizes_and_for_any(rows):
-    assert [row["what"].partition(",")[0] for row in rows] == [
+MIXES = ("friendly sizes", "any sizes")
+HOMES = "half of the guests with memory on a node"
+
+
+def of_mix(rows, mix):
+    """The rows of hosts with guests of this kind, each with the number of its hosts."""
+    ours = [row for row in rows if row["what"].endswith(f" hosts, {mix}")]
+    return {row["what"].partition(",")[0]: (int(row["what"].split(" hosts, ")[0].split()[-1]), row) for row in ours}
+
+
+def test_rules_exchanges_and_solver_have_rows_for_friendly_sizes_and_for_any(rows):
+    assert list(of_mix(rows, "friendly sizes")) == ["packing by rules"], "the rules are at the bound"
+    assert list(of_mix(rows, "any sizes"))[:3] == [
         "packing by rules",
+        "packing by exchanges",
         "packing by the solver",
-        "packing the same",
-    ] * 2
-    for mix, of_mix in (("friendly", rows[:3]), ("any", rows[3:])):
-        assert all(row["what"].endswith(f" hosts, {mix} sizes") for row in of_mix)
-        assert ", 8 hosts, " in of_mix[0]["what"]
+    ]
+    for mix in MIXES:
+        assert of_mix(rows, mix)["packing by rules"][0] == 8
+        near = of_mix(rows, f"{mix}, {HOMES}")
+        assert list(near)[:2] == ["packing by rules", "packing by exchanges"]
+        assert "packing by the solver" not in near
+    assert sum(len(of_mix(rows, mix)) for mix in (*MIXES, *(f"{mix}, {HOMES}" for mix in MIXES))) == len(rows)
 
 
 def test_each_packing_is_beside_its_bound_and_never_better(rows):
     for row in rows:
-        if row["ours"] == "no host":
-            continue
         *_, unplaced = counts(row["quality"])
         *_, least = counts(row["their quality"])
         assert unplaced >= least
-        assert row["hosts that leave out a guest that fits"] == str(0) or unplaced > least
+        assert row["hosts with more unplaced guests than the bound"] == str(0) or unplaced > least
         assert row["peer"] == "bound"
 
 
-def test_the_solver_is_asked_for_the_hosts_that_the_rules_do_not_prove(rows):
-    for by_rules, by_solver in ((rows[0], rows[1]), (rows[3], rows[4])):
-        proven = int(by_rules["proven"].partition(" ")[0])
-        assert f", {8 - proven} hosts, " in by_solver["what"]
-        assert by_solver["ours"] == "no host" if proven == 8 else counts(by_solver["quality"])
+def test_each_way_is_tried_for_the_hosts_that_the_one_before_does_not_prove(rows):
+    for mix in MIXES:
+        found = of_mix(rows, mix)
+        left = 8
+        for way in ("packing by rules", "packing by exchanges", "packing by the solver"):
+            hosts, row = found.get(way, (0, {"proven": "0 of 0"}))
+            assert hosts == left
+            left -= int(row["proven"].partition(" ")[0])
+        assert left == 0
 
 
 def test_the_table_has_the_quality_of_both(rows):

@@ -1,0 +1,199 @@
+"""A packing by exchanges between nodes: guests move, or change places, as long as that lowers the score. Pure.
+
+1. A guest moves to a nearer node, alone or in the room of another guest, which moves elsewhere. Here only the number
+   of free CPUs of a node counts, not their L3 domains: a guest may span several.
+2. Where no such exchange is left, guests are exchanged without a change of the sum of ranks, so that more CPUs are free
+   on a node that a guest prefers. Then step 1 is repeated.
+3. Guests move or change places if that saves shared cores or L3 domains. The rules pack the two nodes anew.
+
+All guests are tried in the same order, the largest first, and the work is bounded by counts. So the result is always
+the same.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from pinner.planning.packing.heuristic import Packing, pack
+from pinner.planning.packing.seating import scored
+from pinner.planning.packing.values import Guest, Layout, Node, Shape
+
+MOST_TRIALS = 30_000
+"""The most exchanges that are tried. 10,000 of them take about 30 ms."""
+MOST_SEATED = 3000
+"""The most guests that the rules pack anew, each as often as its node is packed. 1000 of them take about 60 ms."""
+
+_Exchange = tuple[tuple[Guest, int], ...]
+"""Guests, each with the position of its new node."""
+_Cost = tuple[int, int]
+"""The shared cores of a node, and the L3 domains of its guests beyond one for each."""
+
+
+def exchanged(nodes: Sequence[Node], guests: Sequence[Guest], start: Packing) -> Packing:
+    """The packing ``start``, or a better one with the same guests."""
+    ordered = sorted(guests, key=lambda guest: (-guest.size, guest.id))
+    search = _Search(nodes, [guest for guest in ordered if guest.id in start.layout], start.layout)
+    search.lower_ranks()
+    search.lower_costs()
+    layout = search.layout()
+    score = scored(nodes, ordered, layout)
+    if start.score <= score:
+        return start
+    return replace(start, layout=layout, score=score, note="" if score <= start.bound else start.note)
+
+
+class _Search:
+    """The node of each guest, and what is free on each node."""
+
+    def __init__(self, nodes: Sequence[Node], guests: Sequence[Guest], layout: Layout) -> None:
+        self._nodes = nodes
+        self._guests = guests
+        self._home = {guest.id: layout[guest.id][0].node for guest in guests}
+        self._free = [node.free for node in nodes]
+        self._memory = [math.inf if node.memory is None else node.memory for node in nodes]
+        for guest in guests:
+            self._book(guest, self._home[guest.id], -1)
+        self._trials, self._seated = MOST_TRIALS, MOST_SEATED
+        self._costs: dict[tuple[tuple[Shape, ...], tuple[int, ...]], _Cost] = {}
+
+    def lower_ranks(self) -> None:
+        """Exchange guests until no exchange lowers the sum of the ranks."""
+        moved = True
+        while moved and self._trials > 0:
+            nearer = [self._bring_nearer(guest) for guest in self._guests]
+            moved = any(nearer) or self._free_wanted()
+
+    def lower_costs(self) -> None:
+        """Exchange guests until no exchange saves a shared core or an L3 domain."""
+        costs = [self._cost(position, self._on(position)) for position in range(len(self._nodes))]
+        moved = True
+        while moved and self._trials > 0 and self._seated > 0:
+            cheaper = [self._lower_cost(guest, costs) for guest in self._guests]
+            moved = any(cheaper)
+
+    def layout(self) -> Layout:
+        """The layout, with each node packed by the rules."""
+        found = {}
+        for position in range(len(self._nodes)):
+            for name, pieces in self._packed(position, self._on(position)).layout.items():
+                found[name] = tuple(piece._replace(node=position) for piece in pieces)
+        return found
+
+    def _bring_nearer(self, guest: Guest) -> bool:
+        """Move the guest to a nearer node if that lowers the sum of the ranks; whether it has moved."""
+        for node in self._nearer(guest) if self._trials > 0 else ():
+            others = [(other, third) for other in self._on(node) for third in range(len(self._nodes)) if third != node]
+            for exchange in (((guest, node),), *(((guest, node), other) for other in others)):
+                if self._step(exchange) < 0 and self._fits(exchange):
+                    self._make(exchange)
+                    return True
+        return False
+
+    def _free_wanted(self) -> bool:
+        """Make one exchange after which fewer CPUs are missing on nodes that guests prefer; whether there is one."""
+        if not (missing := self._missing()):
+            return False
+        wanted = {node for guest in self._guests for node in self._nearer(guest)}
+        for guest in self._guests:
+            if self._home[guest.id] not in wanted or self._trials <= 0:
+                continue
+            for exchange in self._exchanges(guest):
+                if self._step(exchange) == 0 and self._fits(exchange):
+                    back = tuple((each, self._home[each.id]) for each, _ in exchange)
+                    self._make(exchange)
+                    if self._missing() < missing:
+                        return True
+                    self._make(back)
+        return False
+
+    def _missing(self) -> int:
+        """How many CPUs each guest lacks on the nearer node where it lacks the fewest, together."""
+        self._trials -= len(self._guests)
+        lacks = ([max(0, guest.size - self._free[node]) for node in self._nearer(guest)] for guest in self._guests)
+        return sum(min(each) for each in lacks if each)
+
+    def _lower_cost(self, guest: Guest, costs: list[_Cost]) -> bool:
+        """Make an exchange of the guest that lowers the costs of two nodes, and note them; whether there is one."""
+        for exchange in self._exchanges(guest) if self._trials > 0 else ():
+            here, there = self._home[guest.id], exchange[0][1]
+            before = _sum((costs[here], costs[there]))
+            if self._seated <= 0 or not any(before) or self._step(exchange) > 0 or not self._fits(exchange):
+                continue
+            leaving = {each.id for each, _ in exchange}
+            members = [
+                sorted(
+                    [each for each in self._on(node) if each.id not in leaving]
+                    + [each for each, target in exchange if target == node],
+                    key=lambda each: (-each.size, each.id),
+                )
+                for node in (here, there)
+            ]
+            after = self._cost(here, members[0]), self._cost(there, members[1])
+            if _sum(after) < before:
+                self._make(exchange)
+                costs[here], costs[there] = after
+                return True
+        return False
+
+    def _exchanges(self, guest: Guest) -> Iterator[_Exchange]:
+        """The moves of the guest to each other node, alone or in the place of a smaller guest."""
+        here = self._home[guest.id]
+        for node in range(len(self._nodes)):
+            if node != here:
+                yield ((guest, node),)
+                yield from (((guest, node), (other, here)) for other in self._on(node) if other.size < guest.size)
+
+    def _nearer(self, guest: Guest) -> list[int]:
+        """The positions of the nodes with a lower rank than the guest's own."""
+        rank = guest.ranks[self._nodes[self._home[guest.id]].id]
+        return [position for position, node in enumerate(self._nodes) if guest.ranks.get(node.id, rank) < rank]
+
+    def _step(self, exchange: _Exchange) -> float:
+        """How much the exchange raises the sum of the ranks; without end where a guest cannot have the node."""
+        self._trials -= 1
+        return sum(
+            guest.ranks.get(self._nodes[node].id, math.inf) - guest.ranks[self._nodes[self._home[guest.id]].id]
+            for guest, node in exchange
+        )
+
+    def _fits(self, exchange: _Exchange) -> bool:
+        """Whether every node has enough CPUs and memory after the exchange."""
+        cpus, memory = dict(enumerate(self._free)), dict(enumerate(self._memory))
+        for guest, node in exchange:
+            here = self._home[guest.id]
+            cpus[here], memory[here] = cpus[here] + guest.size, memory[here] + guest.memory
+            cpus[node], memory[node] = cpus[node] - guest.size, memory[node] - guest.memory
+        return all(cpus[node] >= 0 and memory[node] >= 0 for _, node in exchange)
+
+    def _make(self, exchange: _Exchange) -> None:
+        for guest, node in exchange:
+            self._book(guest, self._home[guest.id], 1)
+            self._book(guest, node, -1)
+            self._home[guest.id] = node
+
+    def _book(self, guest: Guest, node: int, sign: int) -> None:
+        self._free[node] += sign * guest.size
+        self._memory[node] += sign * guest.memory
+
+    def _on(self, node: int) -> list[Guest]:
+        """The guests of a node."""
+        return [guest for guest in self._guests if self._home[guest.id] == node]
+
+    def _cost(self, position: int, guests: Sequence[Guest]) -> _Cost:
+        """The cost of the node with these guests."""
+        key = tuple(domain.shape for domain in self._nodes[position].domains), tuple(guest.size for guest in guests)
+        if key not in self._costs:
+            self._seated -= len(guests)
+            found = self._packed(position, guests)
+            self._costs[key] = found.score.shared, sum(len(pieces) - 1 for pieces in found.layout.values())
+        return self._costs[key]
+
+    def _packed(self, position: int, guests: Iterable[Guest]) -> Packing:
+        """The node alone, packed with these guests by the rules."""
+        node = self._nodes[position]
+        return pack([node], [replace(guest, ranks={node.id: 0}, memory=0) for guest in guests])
+
+
+def _sum(costs: Iterable[_Cost]) -> _Cost:
+    shared, extra = zip(*costs, strict=True)
+    return sum(shared), sum(extra)
