@@ -107,6 +107,12 @@ def test_the_help_of_a_command_that_plans_nothing_imports_no_value_of_a_host(com
     )
 
 
+def test_python_does_not_search_all_objects_for_unused_ones_when_a_command_ends():
+    code = f"import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0)){RUN}"
+    ended = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "True"
+
+
 def test_the_table_of_commands_names_the_module_of_each_command():
     every = make_parser().commands
     assert every is not None
