@@ -117,7 +117,8 @@ class PlanParameters(Input):
             max_length=MAX_NAMES,
             description="What the plan changes besides the CPUs of threads. irqs: the CPUs of interrupts. Those of "
             "devices leave the CPUs of guests, for the housekeeping CPUs of their device's NUMA node. rps: the CPUs of "
-            "receive packet steering, without those of guests.",
+            "receive packet steering, without those of guests. sysctls: the kernel's settings for networks and memory, "
+            "each with one fixed value; a better value stays.",
         ),
     ] = _DEFAULT.remedies
 

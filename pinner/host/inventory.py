@@ -16,6 +16,7 @@ from pinner.host.kernel import boot_id
 from pinner.host.reservations import NO_OWNERS, AffinityOwners, with_reservations
 from pinner.host.rps import read_rps
 from pinner.host.sampling import Scanner
+from pinner.host.sysctls import read_sysctls
 from pinner.host.sysfs import read_topology
 from pinner.host.sysfs_nodes import overlaps
 from pinner.model.cpuset import CpuSet
@@ -102,6 +103,7 @@ def take_snapshot(
         weights=dict(weights),
         irqs=read_device_irqs(root, processes),
         rps=read_rps(root),
+        sysctls=read_sysctls(root),
     )
 
 

@@ -3,16 +3,15 @@
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import assert_never
 
-from pinner.host import affinity, cgroups, evidence, files, interrupts, lineage, memory, procfs, qemu, rps, sampling
+from pinner.host import affinity, evidence, files, lineage, memory, procfs, qemu, sampling, states
 from pinner.host.guests import cell_pins, pinned_by_nova
 from pinner.host.known_masks import KnownMasks
 from pinner.host.libvirt import Libvirt
 from pinner.host.own_pins import OwnPins
 from pinner.host.sysfs import read_fingerprint, read_topology
 from pinner.model.bounds import Bounds
-from pinner.model.change import NamedPins, PartitionState, PartPin, State, Target, TargetKind, ThreadKey, ThreadMask
+from pinner.model.change import NamedPins, PartPin, State, Target, TargetKind, ThreadKey, ThreadMask
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift
 from pinner.model.errors import ApplyFailed, Gone, Invalid
@@ -74,7 +73,7 @@ class LiveHost:
             match target.kind, target.part:
                 case "process", int(started):
                     return self._process(target, started)
-                case ("workqueue", None) | ("irq" | "rps", int()):
+                case ("workqueue" | "sysctl", None) | ("irq" | "rps", int()):
                     return ()
                 case "partition", None:
                     threads = sampling.Sampler(ROOT).movable()
@@ -138,28 +137,11 @@ class LiveHost:
 
     def state(self, target: Target) -> State:
         """See Host."""
-        match target.kind:
-            case "workqueue":
-                return cgroups.unbound(ROOT)
-            case "irq":
-                return interrupts.affinity(ROOT, target)
-            case "rps":
-                return rps.cpus_of(ROOT, target)
-        return cgroups.partition(ROOT, target.owner)
+        return states.state_of(ROOT, target)
 
     def set_state(self, target: Target, state: State) -> None:
         """See Host."""
-        match state:
-            case CpuSet() if target.kind == "irq":
-                interrupts.set_affinity(ROOT, target, state)
-            case CpuSet() if target.kind == "rps":
-                rps.set_cpus(ROOT, target, state)
-            case CpuSet():
-                cgroups.set_unbound(ROOT, state)
-            case PartitionState():
-                cgroups.set_partition(ROOT, target.owner, state, cgroups.allow)
-            case _:
-                assert_never(state)
+        states.set_state(ROOT, target, state)
 
     def parts(self, guest: str) -> frozenset[tuple[TargetKind, int]]:
         """See Host."""

@@ -17,6 +17,7 @@ TargetKind = Literal[
     "partition",
     "irq",
     "rps",
+    "sysctl",
     "guest",
     "metadata",
 ]
@@ -25,7 +26,7 @@ PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
 """The parts of a guest that libvirt can pin. libvirt stores their pins in the guest's definition, where a part
 keeps its number after a restart. libvirt cannot pin vhost threads and memory."""
 
-ALONE: tuple[TargetKind, ...] = ("process", "irq", "rps")
+ALONE: tuple[TargetKind, ...] = ("process", "irq", "rps", "sysctl")
 """The targets on which nothing else depends: where one has ended, a run makes its other changes."""
 
 DEFINED: tuple[TargetKind, ...] = (*PINNED, "metadata")
@@ -47,12 +48,13 @@ class Target:
     partition cgroup path  None                systemd's AllowedCPUs=, cpuset.cpus.partition
     irq       device, name number              /proc/irq/NUMBER/smp_affinity_list
     rps       name, index  number of a queue   /sys/class/net/NAME/queues/rx-NUMBER/rps_cpus
+    sysctl    its name     None                /proc/sys/NAME, with slashes in place of dots
     metadata  guest uuid   None                virDomainSetMetadata: the pins that are pinner's
     guest     guest uuid   None                nothing: a plan leaves the guest out
 
-    Work queues, partitions, interrupts and the receive queues of interfaces (rps) have a State instead of threads. The
-    kernel reuses the numbers of interrupts, so the PCI address of the device and the driver's name are part of the
-    identity. The index of an interface is part of the identity, because another one may get its name.
+    Work queues, partitions, interrupts, the receive queues of interfaces (rps) and sysctls have a State instead of
+    threads. The kernel reuses the numbers of interrupts, so the PCI address of the device and the driver's name are
+    part of the identity. The index of an interface is part of the identity, because another one may get its name.
     """
 
     kind: TargetKind
@@ -77,7 +79,7 @@ class Target:
                 return f"irq {self.part} {self.name}"
             case "rps":
                 return f"rps {self.name} rx-{self.part}"
-            case "workqueue" | "partition" | "guest":
+            case "workqueue" | "partition" | "guest" | "sysctl":
                 return f"{self.kind} {self.name}"
             case "emulator" | "memory" | "metadata":
                 return f"guest {self.name} {self.kind}"
@@ -166,8 +168,22 @@ class PartitionState:
         return " ".join(filter(None, (self.kind, invalid, str(self.cpus))))
 
 
-State = PartitionState | CpuSet
-"""The state of a target without threads: a PartitionState for a partition, CPUs for all others."""
+@dataclass(frozen=True, slots=True)
+class Number:
+    """The state of a setting of the kernel that is a number."""
+
+    value: int
+    """The number."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+State = PartitionState | Number | CpuSet
+"""The state of a target without threads: a PartitionState for a partition, a Number for a sysctl, CPUs for all others.
+
+The last one is CpuSet: its JSON is a string, as which any value could be written.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,4 +271,16 @@ def cpus_of(state: State) -> CpuSet:
             return state
         case PartitionState():
             return state.cpus
+        case Number():
+            return CpuSet()
     assert_never(state)
+
+
+def type_of_state(kind: TargetKind) -> type[State]:
+    """The type of the state of a target of this kind, which has no threads."""
+    match kind:
+        case "partition":
+            return PartitionState
+        case "sysctl":
+            return Number
+    return CpuSet

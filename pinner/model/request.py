@@ -21,11 +21,12 @@ MAX_MOVES = 100
 """The most guests that one plan may move for new guests."""
 Smt = Literal["prefer", "isolate", "require"]
 Isolating = Literal["boot", "live"]
-Remedy = Literal["irqs", "rps"]
+Remedy = Literal["irqs", "rps", "sysctls"]
 """A setting of the host that a plan may change besides the CPUs of threads: irqs = the affinities of interrupts; rps =
-the CPUs that process received packets."""
+the CPUs that process received packets; sysctls = the kernel's settings of model/sysctls.py."""
 IRQS: Remedy = "irqs"
 RPS: Remedy = "rps"
+SYSCTLS: Remedy = "sysctls"
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,9 @@ class Snapshot:
     so that it keeps its hash."""
     rps: tuple[RpsQueue, ...] | None = field(default=None, metadata={"exclude_if": lambda rps: rps is None})
     """The receive queues of network interfaces; null where they were not read."""
+    sysctls: Mapping[str, int] | None = field(default=None, metadata={"exclude_if": lambda found: found is None})
+    """The values of the sysctls that a plan may change, by name; one that the kernel lacks is left out. Null where they
+    were not read."""
 
     def nova_owns(self) -> NovaOwns:
         """The CPUs that Nova owns: the sets of Nova's configuration, and the CPUs of the guests that Nova pinned."""

@@ -8,6 +8,7 @@ from pinner.planning.ordering import ranks
 _ORDER: dict[TargetKind, int] = {
     "irq": 0,
     "rps": 0,
+    "sysctl": 0,
     "process": 0,
     "emulator": 1,
     "vhost": 1,

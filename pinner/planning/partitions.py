@@ -1,14 +1,15 @@
-"""Cgroup v2 partitions, and the CPUs of work queues, interrupts and receive queues: their states, and the commands that
-change them."""
+"""Cgroup v2 partitions, the CPUs of work queues, interrupts and receive queues, and sysctls: their states, and the
+commands that change them."""
 
 from collections.abc import Iterator
 from shlex import quote
 from typing import assert_never
 
-from pinner.model.change import PartitionState, State, Target
+from pinner.model.change import Number, PartitionState, State, Target
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
+from pinner.model.sysctls import SYSCTLS
 
 WORK = Target("workqueue", "", None, "unbound kernel work")
 _MOUNT = "/sys/fs/cgroup"
@@ -18,14 +19,16 @@ _WORKQUEUE = "/sys/devices/virtual/workqueue/cpumask"
 
 def settings(snapshot: Snapshot) -> dict[Target, State]:
     """Every target that has a state, with its state: the cgroups of the guests' units, the work queues, the
-    interrupts of devices, and the receive queues of interfaces."""
+    interrupts of devices, the receive queues of interfaces, and the sysctls that a plan may change."""
     found: dict[Target, State] = {
         cgroup_target(cgroup.path): cgroup.state for guest in snapshot.guests for cgroup in guest.cgroups
     }
     unbound = snapshot.topology.kernel.unbound
     irqs = {irq.target: irq.cpus for irq in snapshot.irqs.irqs} if snapshot.irqs else {}
     rps = {queue.target: queue.cpus for queue in snapshot.rps or ()}
-    return found | ({WORK: unbound} if unbound else {}) | irqs | rps
+    known = ((SYSCTLS[key], value) for key, value in (snapshot.sysctls or {}).items() if key in SYSCTLS)
+    sysctls = {rule.target: Number(value) for rule, value in known}
+    return found | ({WORK: unbound} if unbound else {}) | irqs | rps | sysctls
 
 
 def cgroup_target(path: str) -> Target:
@@ -53,6 +56,8 @@ def commands(target: Target, state: State) -> Iterator[str]:
             yield f"echo {state.mask()} > {_WORKQUEUE}"
         case PartitionState():
             yield from _partition_commands(target, state)
+        case Number():
+            yield f"sysctl -w {target.owner}={state}"
         case _:
             assert_never(state)
 

@@ -9,22 +9,23 @@ from pinner.model import boots
 from pinner.model.change import (
     ALONE,
     AffinityChange,
-    PartitionState,
     PlannedChange,
     StateChange,
     Target,
     TargetKey,
     TargetKind,
+    type_of_state,
 )
 from pinner.model.errors import Refused, StalePlan
 from pinner.model.plan import Plan
 from pinner.model.snapshot import Snapshot
+from pinner.model.sysctls import SYSCTLS
 from pinner.planning.context import guest_targets
 from pinner.planning.partitions import settings
 from pinner.planning.processes import process_target
 
 _WITH_THREADS: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread", "vhost", "process")
-_WITH_STATE: tuple[TargetKind, ...] = ("partition", "workqueue", "irq", "rps")
+_WITH_STATE: tuple[TargetKind, ...] = ("partition", "workqueue", "irq", "rps", "sysctl")
 
 
 def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]:
@@ -49,6 +50,8 @@ def identified(plan: Plan, snapshot: Snapshot) -> tuple[Plan, frozenset[Target]]
         changes.append(replace(change, target=inventory.get(target.key, target)))
         if target.key in inventory:
             continue
+        if target.kind == "sysctl" and target.owner not in SYSCTLS:
+            raise refused(change, f"a plan changes only these sysctls: {', '.join(SYSCTLS)}")
         if target.kind in ALONE and (target.kind != "process" or _is_process_id(target)):
             ended.add(target)
         elif target.kind in _WITH_STATE:
@@ -82,8 +85,9 @@ def _require_kind(change: PlannedChange) -> None:
         case AffinityChange():
             fits = kind in _WITH_THREADS
         case StateChange():
-            states = (change.before, change.after)
-            fits = kind in _WITH_STATE and all(isinstance(s, PartitionState) == (kind == "partition") for s in states)
+            fits = kind in _WITH_STATE and all(
+                isinstance(s, type_of_state(kind)) for s in (change.before, change.after)
+            )
         case _:
             assert_never(change)
     if not fits:

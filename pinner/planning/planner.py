@@ -29,6 +29,7 @@ from pinner.planning.processes import moves_processes, moving, require_threshold
 from pinner.planning.rps import with_rps
 from pinner.planning.strategies import per_flavor
 from pinner.planning.strategy import Answer, Strategy, installed
+from pinner.planning.sysctls import with_sysctls
 
 _NEEDS_CPU = "it needs a CPU of a target that stays as it is"
 
@@ -169,7 +170,7 @@ def build(
         moves=moves,
         optimality=answer.optimality,
     )
-    return with_rps(with_irqs(made, context), context)
+    return with_sysctls(with_rps(with_irqs(made, context), context), context)
 
 
 def _answer(

@@ -11,7 +11,7 @@ from itertools import combinations
 from types import NoneType
 from typing import TypeVar, get_args
 
-from pinner.model.change import PartitionKind, PartitionState, State, Target, TargetKind, cpus_of
+from pinner.model.change import PartitionKind, PartitionState, State, Target, TargetKind, cpus_of, type_of_state
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid
 from pinner.model.nova import QEMUS_OWN, require_clear
@@ -168,7 +168,7 @@ def broken(answer: Answer, context: Context) -> Iterator[str]:
 
 def _state(target: Target, cpus: CpuSet, state: State, context: Context) -> Iterator[str]:
     """Other rules check the CPUs that a strategy wants, but a run sets the state."""
-    if isinstance(state, PartitionState) != (target.kind == "partition"):
+    if not isinstance(state, type_of_state(target.kind)):
         yield f"{target} gets the state '{state}', which is of another kind"
     if cpus != cpus_of(state):
         yield f"{target} gets the state '{state}', but is placed on CPUs {cpus}"

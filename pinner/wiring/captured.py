@@ -44,8 +44,12 @@ def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
     def take(seconds: float) -> Snapshot:
         taken = configured_values(root, name, guests, sample_seconds=seconds, now=now)
         # The capture has no files of these, but counters.
-        irqs = taken.irqs or captured.captured_irqs(root)
-        return replace(taken, irqs=irqs, rps=taken.rps or captured.captured_rps(root))
+        return replace(
+            taken,
+            irqs=taken.irqs or captured.captured_irqs(root),
+            rps=taken.rps or captured.captured_rps(root),
+            sysctls=taken.sysctls or captured.captured_sysctls(root),
+        )
 
     return CapturedAgent(take, lambda snapshot: captured.captured_reading(root, snapshot))
 

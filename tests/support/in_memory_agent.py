@@ -22,7 +22,7 @@ from pinner.agent.trail import AgentTrail
 from pinner.apply.first_masks import whole_undo
 from pinner.model.agent_audit import AgentRecord, ChainHead, SignedHead
 from pinner.model.blame import Blame
-from pinner.model.change import StateChange
+from pinner.model.change import Number, State, StateChange, Target
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Cause, Drift
 from pinner.model.errors import NotFound, PinnerError, RunConflict
@@ -49,6 +49,8 @@ class InMemoryAgent:
         self.masks: dict[int, CpuSet] = {}
         self.irqs: dict[int, CpuSet] = {}
         """The affinity of interrupts that a run or another program moved, by number."""
+        self.sysctls: dict[str, int] = {}
+        """The sysctls that a run or another program set."""
         self.refusal: PinnerError | None = None
         self.failing: dict[str, str] = {}
         """By the owner of a target: why its changes fail. The run places the others."""
@@ -72,6 +74,8 @@ class InMemoryAgent:
         if now.irqs is not None:
             moved = (replace(irq, cpus=self.irqs.get(irq.number, irq.cpus)) for irq in now.irqs.irqs)
             now = replace(now, irqs=replace(now.irqs, irqs=tuple(moved)))
+        if now.sysctls is not None:
+            now = replace(now, sysctls={**now.sysctls, **self.sysctls})
         if sample_seconds or not self.needs_sample:
             return now
         return replace(now, processes=tuple(replace(each, load=0.0) for each in now.processes))
@@ -111,7 +115,7 @@ class InMemoryAgent:
                 self._note(replace(entry, state="failed", error=why, at=self.now()), len(intents), progress)
                 continue
             if isinstance(entry.change, StateChange):
-                self.irqs[entry.change.target.part] = entry.change.after
+                self._set_state(entry.change.target, entry.change.after)
             else:
                 self.masks |= {mask.tid: entry.change.after for mask in entry.change.before}
             self._note(replace(entry, state="done", at=self.now()), len(intents), progress)
@@ -144,11 +148,17 @@ class InMemoryAgent:
         for entry in reversed(entries):
             self._wait_for_gate(entry)
             if isinstance(entry.change, StateChange):
-                self.irqs[entry.change.target.part] = entry.change.before
+                self._set_state(entry.change.target, entry.change.before)
             else:
                 self.masks |= {mask.tid: mask.cpus for mask in entry.change.before}
             self._note(replace(entry, state="undone", at=self.now()), len(entries), progress)
         return self._end(run, "rolled_back")
+
+    def _set_state(self, target: Target, state: State) -> None:
+        if isinstance(state, Number):
+            self.sysctls[target.owner] = state.value
+        else:
+            self.irqs[target.part] = state
 
     def run(self, run: str) -> Run:
         return self.journal.run(run)

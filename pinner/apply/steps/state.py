@@ -1,4 +1,5 @@
-"""A change of a state: of a cgroup partition, of the CPUs of unbound kernel work, or of those of an interrupt.
+"""A change of a state: of a cgroup partition, of the CPUs of unbound kernel work, an interrupt or a receive queue, or
+of a sysctl.
 
 A partition takes CPUs from every other cgroup. Before Linux 6.2 that also resets masks that were set by hand, and
 before Linux 7.0 it overwrites those of unbound kernel threads. So the masks of all threads are written to the journal
@@ -13,6 +14,7 @@ from typing import assert_never
 
 from pinner.apply.ports import Host, Journal
 from pinner.model.change import (
+    Number,
     PartitionKind,
     PartitionState,
     State,
@@ -153,7 +155,7 @@ def _written(state: State) -> State:
     match state:
         case PartitionState():
             return replace(state, invalid="")
-        case CpuSet():
+        case CpuSet() | Number():
             return state
     assert_never(state)
 

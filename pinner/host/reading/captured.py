@@ -7,11 +7,13 @@ from pathlib import Path
 
 from pinner import codec
 from pinner.host.reading.sampler import take_reading
+from pinner.host.sysctls import parse
 from pinner.model.errors import Invalid
 from pinner.model.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.reading import HostReading, HostSample, Nic, SavedSamples
 from pinner.model.rps import RpsQueue
 from pinner.model.snapshot import Snapshot
+from pinner.model.sysctls import SYSCTLS
 
 FILE = Path("counters.json")
 
@@ -69,6 +71,17 @@ def captured_rps(root: Path) -> tuple[RpsQueue, ...] | None:
         for nic in saved.samples[-1].nics
         for number, queue in enumerate(nic.rx_queues)
     )
+
+
+def captured_sysctls(root: Path) -> Mapping[str, int] | None:
+    """The sysctls of a captured machine that a plan may change, from its last sample; None where it was captured
+    without samples. Raises Invalid."""
+    saved = samples(root)
+    if saved is None or not saved.samples:
+        return None
+    settings = saved.samples[-1].settings
+    found = {key: parse(settings.get(f"proc/sys/{key.replace('.', '/')}", "")) for key in SYSCTLS}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def scrubbed(saved: SavedSamples) -> SavedSamples:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pinner.model.change import TargetKey
 from pinner.model.placement import PlacedTarget, Placement
 from pinner.model.process import Process, Thread
-from pinner.model.request import IRQS, RPS, Request
+from pinner.model.request import IRQS, RPS, SYSCTLS, Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.exclusions import asked_for
 
@@ -71,7 +71,9 @@ def pruned(snapshot: Snapshot, request: Request, placement: Placement | None) ->
 
     irqs = snapshot.irqs if IRQS in request.remedies else None
     rps = snapshot.rps if RPS in request.remedies else None
-    return replace(snapshot, processes=tuple(filter(affects_plan, snapshot.processes)), irqs=irqs, rps=rps)
+    sysctls = snapshot.sysctls if SYSCTLS in request.remedies else None
+    processes = tuple(filter(affects_plan, snapshot.processes))
+    return replace(snapshot, processes=processes, irqs=irqs, rps=rps, sysctls=sysctls)
 
 
 def watched(placement: Placement) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from support.values import NOON, cpus
 
 from pinner import codec
 from pinner.model.audit import AuditRecord
+from pinner.model.change import Number
 from pinner.model.drift import Drift, DriftReport
 from pinner.model.errors import Busy, HostUnreachable, NotPermitted
 from pinner.model.journal import Run
@@ -21,6 +22,7 @@ from pinner.model.policy import Policy, Setback
 from pinner.model.request import Request
 from pinner.model.rps import RpsQueue
 from pinner.model.snapshot import Snapshot
+from pinner.model.sysctls import SYSCTLS
 
 PLAN = "<a plan's id>"
 
@@ -204,6 +206,13 @@ def test_a_policy_with_interrupts(pinner, cli):
     assert pinner.policies["h1"].request.remedies == ("irqs", "rps")
     assert "with                irqs, rps" in shown
     assert "--with: invalid choice: 'rings'" in cli("policy", "set", "--yes", "--with", "rings").err
+
+
+def test_a_drift_of_a_sysctl(pinner, cli, monkeypatch):
+    found = Drift(SYSCTLS["vm.swappiness"].target, cpus(""), (), "unknown", states=(Number(60), Number(1)))
+    monkeypatch.setattr(pinner, "drift", lambda host: DriftReport(host, NOON, None, "plan-1", (found,)))
+    row = cli("drift").out.splitlines()[-1].split()
+    assert row == ["vm.swappiness", "sysctl", "1", "60", "unknown"]
 
 
 def test_a_drift_of_rps_that_was_switched_on(pinner, cli, monkeypatch):

@@ -268,3 +268,11 @@ def test_a_capture_has_the_receive_queues_of_its_last_sample(tmp_path):
     (tmp_path / captured.FILE).write_bytes(captured.as_file(saved)[captured.FILE])
     found = captured.captured_rps(tmp_path)
     assert [(each.interface, each.queue, str(each.cpus)) for each in found] == [("ens1", 0, "4-7"), ("ens1", 1, "")]
+
+
+def test_a_capture_has_the_sysctls_of_its_last_sample(tmp_path):
+    assert captured.captured_sysctls(tmp_path) is None
+    settings = {"proc/sys/vm/swappiness": "60", "proc/sys/kernel/sched_rt_runtime_us": "-1", "proc/swaps": "7"}
+    saved = SavedSamples((HostSample(settings=settings),), 0.0)
+    (tmp_path / captured.FILE).write_bytes(captured.as_file(saved)[captured.FILE])
+    assert captured.captured_sysctls(tmp_path) == {"vm.swappiness": 60, "kernel.sched_rt_runtime_us": -1}

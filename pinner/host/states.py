@@ -1,0 +1,39 @@
+"""The states of targets without threads: read and set below a root, by the kind of the target."""
+
+from pathlib import Path
+from typing import assert_never
+
+from pinner.host import cgroups, interrupts, rps, sysctls
+from pinner.model.change import Number, PartitionState, State, Target
+from pinner.model.cpuset import CpuSet
+
+
+def state_of(root: Path, target: Target) -> State:
+    """The present state of the target. Raises Gone."""
+    match target.kind:
+        case "workqueue":
+            return cgroups.unbound(root)
+        case "irq":
+            return interrupts.affinity(root, target)
+        case "rps":
+            return rps.cpus_of(root, target)
+        case "sysctl":
+            return sysctls.value_of(root, target)
+    return cgroups.partition(root, target.owner)
+
+
+def set_state(root: Path, target: Target, state: State) -> None:
+    """Give the target this state and read it back. Raises Gone, NotPermitted, ApplyFailed."""
+    match state:
+        case CpuSet() if target.kind == "irq":
+            interrupts.set_affinity(root, target, state)
+        case CpuSet() if target.kind == "rps":
+            rps.set_cpus(root, target, state)
+        case CpuSet():
+            cgroups.set_unbound(root, state)
+        case PartitionState():
+            cgroups.set_partition(root, target.owner, state, cgroups.allow)
+        case Number():
+            sysctls.set_value(root, target, state)
+        case _:
+            assert_never(state)

@@ -1,0 +1,111 @@
+"""The kernel's settings (sysctls) that a plan may change: a fixed table of names and values.
+
+The checks of a host propose these values. A plan sets them once for all; where a check still finds the fault then, it
+proposes a higher value, which only a person sets.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from pinner.model.change import Number, Target
+
+Need = Literal["", "several nodes", "real-time vCPUs"]
+"""What a host must have so that a plan sets the value; empty: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SysctlRule:
+    """A sysctl with the value that a plan gives to it."""
+
+    key: str
+    """The name, as sysctl(8) writes it."""
+    value: int
+    """The value."""
+    at: Literal["least", "most"]
+    """least: a larger value is better, and stays; most: a smaller one."""
+    codes: tuple[str, ...]
+    """The codes of the findings that the value ends or eases."""
+    why: str
+    """The effect of the value."""
+    source: str
+    """The document that describes the sysctl."""
+    needs: Need = ""
+
+    @property
+    def target(self) -> Target:
+        """The sysctl as the target of a change."""
+        return Target("sysctl", self.key, None, self.key)
+
+    def is_good(self, value: int) -> bool:
+        """Whether the sysctl may keep this value: it is the rule's, or a better one."""
+        return value >= self.value if self.at == "least" else value <= self.value
+
+    def wanted(self, value: int) -> Number:
+        """The value after a plan."""
+        return Number(value if self.is_good(value) else self.value)
+
+
+_NET = "Linux: Documentation/admin-guide/sysctl/net.rst"
+_RULES = (
+    SysctlRule(
+        "kernel.numa_balancing",
+        0,
+        "most",
+        ("numa-balancing",),
+        "placed guests keep their memory without page faults",
+        "Linux: Documentation/admin-guide/sysctl/kernel.rst (numa_balancing)",
+        "several nodes",
+    ),
+    SysctlRule(
+        "kernel.sched_rt_runtime_us",
+        -1,
+        "most",
+        ("rt-throttling",),
+        "the kernel does not stop real-time vCPUs",
+        "Linux: Documentation/scheduler/sched-rt-group.rst",
+        "real-time vCPUs",
+    ),
+    SysctlRule(
+        "net.core.netdev_budget",
+        600,
+        "least",
+        ("softnet-squeezed",),
+        "a CPU handles more packets in one turn",
+        f"{_NET} (netdev_budget)",
+    ),
+    SysctlRule(
+        "net.core.netdev_max_backlog",
+        4000,
+        "least",
+        ("softnet-drops",),
+        "a burst of packets fits into the backlog of a CPU",
+        f"{_NET} (netdev_max_backlog)",
+    ),
+    SysctlRule(
+        "net.core.rmem_max",
+        26_214_400,  # 25 MiB, which hold 20 ms of 10 Gb/s
+        "least",
+        ("udp-buffer-errors", "udp-small-buffers", "udp-socket-drops"),
+        "programs may ask for receive buffers that hold a burst",
+        f"{_NET} (rmem_max)",
+    ),
+    SysctlRule(
+        "net.core.somaxconn",
+        4096,
+        "least",
+        ("tcp-listen-drops",),
+        "services may have longer queues of new connections",
+        f"{_NET} (somaxconn)",
+    ),
+    SysctlRule(
+        "vm.swappiness",
+        1,
+        "most",
+        ("host-swapping",),
+        "the kernel takes memory of guests last",
+        "Linux: Documentation/admin-guide/sysctl/vm.rst (swappiness)",
+    ),
+)
+SYSCTLS: Mapping[str, SysctlRule] = {rule.key: rule for rule in _RULES}
+"""Every sysctl that a plan may change, by its name."""

@@ -1,0 +1,68 @@
+"""Sysctls as changes of a plan: the values of a fixed table (model/sysctls.py). Pure.
+
+A sysctl that has its value already, or a better one, stays. A value that only some hosts need is set on these only.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from pinner.model.change import Number, StateChange
+from pinner.model.cpuset import CpuSet
+from pinner.model.errors import Invalid
+from pinner.model.plan import LeftOut, Plan, Wanted
+from pinner.model.request import SYSCTLS as ASKED
+from pinner.model.snapshot import Snapshot
+from pinner.model.sysctls import SYSCTLS, Need, SysctlRule
+from pinner.planning.context import Context
+from pinner.planning.diff import changes
+
+
+def with_sysctls(plan: Plan, context: Context) -> Plan:
+    """The plan, with the sysctls if its request asks for them. Raises Invalid where the snapshot has none."""
+    if ASKED not in plan.request.remedies:
+        return plan
+    found = context.snapshot.sysctls
+    if found is None:
+        raise Invalid("with", ASKED, "a host whose sysctls are known; this snapshot has none, so take a new one")
+    rules = [rule for rule in SYSCTLS.values() if is_needed(rule.needs, context.snapshot)]
+    placed = tuple(_wanted(rules, found))
+    missing = (LeftOut(rule.target, "this kernel has no such sysctl") for rule in rules if rule.key not in found)
+    return replace(
+        plan,
+        changes=(*changes(context, placed), *plan.changes),
+        wanted=(*plan.wanted, *placed),
+        skipped=(*plan.skipped, *missing),
+    )
+
+
+def objection(change: StateChange, plan: Plan, context: Context) -> str:
+    """Why an agent does not make this change of a sysctl; empty where it does. The change begins with the sysctl's
+    present value, otherwise the apply refuses it as stale."""
+    if ASKED not in plan.request.remedies:
+        return "the plan's request does not ask for sysctls"
+    rule = SYSCTLS[change.target.owner]
+    if change.after != Number(rule.value):
+        return f"a plan gives it the value {rule.value}, and no other"
+    if isinstance(change.before, Number) and rule.is_good(change.before.value):
+        return f"it has the value {change.before}, which is as good or better, and stays"
+    if not is_needed(rule.needs, context.snapshot):
+        return f"only a host with {rule.needs} needs it"
+    return ""
+
+
+def is_needed(need: Need, snapshot: Snapshot) -> bool:
+    """Whether the host has what a value is for."""
+    match need:
+        case "several nodes":
+            return sum(1 for node in snapshot.topology.nodes if node.cpus and node.memory_kib) > 1
+        case "real-time vCPUs":
+            vcpus = (vcpu.thread for guest in snapshot.guests for vcpu in guest.vcpus)
+            return any(thread is not None and thread.realtime in ("fifo", "rr") for thread in vcpus)
+    return True
+
+
+def _wanted(rules: list[SysctlRule], found: Mapping[str, int]) -> Iterator[Wanted]:
+    for rule in rules:
+        if (value := found.get(rule.key)) is not None:
+            why = "in place" if rule.is_good(value) else rule.why
+            yield Wanted(rule.target, CpuSet(), why, rule.wanted(value))

@@ -1,0 +1,175 @@
+"""Sysctls as changes of a plan, on a made-up host."""
+
+from dataclasses import replace
+
+import pytest
+from support import hosts
+from support.hosts import cpus
+
+from pinner import codec
+from pinner.model.change import Number, StateChange, Target
+from pinner.model.errors import Invalid, Refused
+from pinner.model.plan import Plan
+from pinner.model.request import Request
+from pinner.model.snapshot import Snapshot
+from pinner.model.sysctls import SYSCTLS
+from pinner.planning import admission, planner
+from pinner.planning.placement.drift import drifts
+from pinner.planning.placement.record import record
+from pinner.planning.plan_identity import identified
+from pinner.render import shell, text
+
+WITH = Request(remedies=("sysctls",))
+DEFAULTS = {
+    "kernel.numa_balancing": 1,
+    "kernel.sched_rt_runtime_us": 950000,
+    "net.core.netdev_budget": 300,
+    "net.core.netdev_max_backlog": 1000,
+    "net.core.rmem_max": 212992,
+    "net.core.somaxconn": 128,
+    "vm.swappiness": 60,
+}
+
+
+def host(nodes=2, realtime=None, **values):
+    taken = {**DEFAULTS, **{key.replace("__", "."): value for key, value in values.items()}}
+    guest = hosts.guest(1, 2, cpus("0-15"))
+    if realtime:
+        guest = replace(
+            guest, vcpus=tuple(replace(v, thread=replace(v.thread, realtime=realtime)) for v in guest.vcpus)
+        )
+    return hosts.snapshot(hosts.plain(16, nodes), [guest], sysctls=taken)
+
+
+def plan(taken, request=WITH):
+    return planner.plan(taken, codec.content_hash(taken), request)
+
+
+def changed(made):
+    return {each.target.owner: each.after.value for each in made.changes if each.target.kind == "sysctl"}
+
+
+def after(taken, made):
+    return replace(hosts.applied(taken, made), sysctls={**taken.sysctls, **changed(made)})
+
+
+def test_sysctls_get_the_values_of_the_table_and_a_second_plan_changes_nothing():
+    made = plan(host())
+    assert changed(made) == {
+        "kernel.numa_balancing": 0,
+        "net.core.netdev_budget": 600,
+        "net.core.netdev_max_backlog": 4000,
+        "net.core.rmem_max": 26214400,
+        "net.core.somaxconn": 4096,
+        "vm.swappiness": 1,
+    }
+    assert [each for each in made.changes if each.target.kind != "sysctl"]
+    assert plan(after(host(), made)).changes == ()
+
+
+@pytest.mark.parametrize("rule", SYSCTLS.values(), ids=str)
+def test_a_better_value_stays(rule):
+    better = rule.value + (1 if rule.at == "least" else -1)
+    taken = host(realtime="fifo")
+    seen = replace(taken, sysctls={**taken.sysctls, rule.key: better})
+    assert rule.key in changed(plan(taken))
+    assert rule.key not in changed(plan(seen))
+
+
+def test_some_values_are_set_only_on_hosts_that_need_them():
+    assert "kernel.numa_balancing" not in changed(plan(host(nodes=1)))
+    assert changed(plan(host(realtime="fifo")))["kernel.sched_rt_runtime_us"] == -1
+
+
+def test_the_commands_and_the_texts_say_so():
+    made = plan(host())
+    script = shell.render(made)
+    assert "\nsysctl -w net.core.rmem_max=26214400\n" in script
+    assert "\n# sysctl -w net.core.rmem_max=212992\n" in script
+    words = (
+        "sysctl net.core.netdev_budget: 300 -> 600 (a setting of the kernel; a CPU handles more packets in one turn)"
+    )
+    assert words in text.render(made)
+
+
+def test_a_sysctl_that_the_kernel_lacks_is_left_out_with_the_reason():
+    taken = host()
+    made = plan(replace(taken, sysctls={k: v for k, v in taken.sysctls.items() if k != "net.core.somaxconn"}))
+    assert "net.core.somaxconn" not in changed(made)
+    (left,) = [each for each in made.skipped if each.target.kind == "sysctl"]
+    assert (left.target.owner, left.why) == ("net.core.somaxconn", "this kernel has no such sysctl")
+
+
+def test_a_snapshot_without_sysctls_is_a_clear_error_and_other_plans_are_what_they_were():
+    old = replace(host(), sysctls=None)
+    with pytest.raises(Invalid, match=r"with: 'sysctls' is not valid.*this snapshot has none, so take a new one"):
+        plan(old)
+    assert b"sysctls" not in codec.dump(old)
+    assert planner.plan(old, "s", Request()) == planner.plan(host(), "s", Request())
+
+
+def test_a_plan_with_sysctls_is_the_same_after_json():
+    made, taken = plan(host()), host()
+    assert codec.load(Plan, codec.dump(made)) == made
+    assert codec.load(Snapshot, codec.dump(taken)) == taken
+
+
+def test_a_drift_shows_what_another_program_set():
+    made = plan(host())
+    placement, placed = record(made, host(), None), after(host(), made)
+    seen = replace(placed, sysctls={**placed.sysctls, "vm.swappiness": 60})
+    again = planner.plan_from_placement(seen, "s2", WITH, placement)
+    (drift,) = drifts(again, placement, seen)
+    assert (str(drift.target), drift.cause) == ("sysctl vm.swappiness", "unknown")
+    assert tuple(map(str, drift.states)) == ("60", "1")
+    better = replace(placed, sysctls={**placed.sysctls, "net.core.rmem_max": 1 << 30})
+    assert planner.plan_from_placement(better, "s2", WITH, placement).changes == ()
+
+
+def permit(made, taken):
+    known, ended = identified(made, taken)
+    admission.require_permitted(known, taken, admission.Past(), migrate_memory=False)
+    return ended
+
+
+def test_the_agent_admits_the_planners_changes_and_skips_a_sysctl_that_it_lacks():
+    made = plan(host())
+    assert permit(made, host()) == frozenset()
+    lacking = replace(host(), sysctls={k: v for k, v in DEFAULTS.items() if k != "vm.swappiness"})
+    assert {str(target) for target in permit(made, lacking)} == {"sysctl vm.swappiness"}
+
+
+def forged(key, before, after, request=WITH):
+    change = StateChange(Target("sysctl", key, None, key), Number(before), Number(after), "so")
+    return replace(plan(host()), changes=(change,), request=request)
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (forged("vm.swappiness", 60, 1, Request()), "does not ask for sysctls"),
+        (forged("vm.swappiness", 60, 0), "a plan gives it the value 1, and no other"),
+        (forged("net.core.rmem_max", 212992, 1 << 40), "a plan gives it the value 26214400, and no other"),
+        (forged("net.core.rmem_max", 1 << 30, 26214400), "it has the value 1073741824, which is as good or better"),
+        (forged("kernel.sched_rt_runtime_us", 950000, -1), "only a host with real-time vCPUs needs it"),
+        (forged("kernel.core_pattern", 0, 1), "a plan changes only these sysctls: kernel.numa_balancing, "),
+        (forged("../../../etc/passwd", 0, 1), "a plan changes only these sysctls"),
+    ],
+)
+def test_the_agent_refuses_other_changes(made, why):
+    with pytest.raises(Refused, match=why):
+        permit(made, host())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        StateChange(SYSCTLS["vm.swappiness"].target, cpus("1"), Number(1), "so"),
+        StateChange(SYSCTLS["vm.swappiness"].target, Number(60), cpus("1"), "so"),
+        StateChange(Target("workqueue", "", None, "x"), Number(60), Number(1), "so"),
+    ],
+    ids=str,
+)
+def test_the_agent_refuses_a_state_of_another_kind(change):
+    with pytest.raises(Refused, match="of this form"):
+        permit(replace(plan(host()), changes=(change,)), host())
