@@ -7,9 +7,10 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_va
 from pinner.api.field_types import MAX_NAMES, BusyThreshold, CpuList, Name, Names, Seconds, Whole
 from pinner.api.schemas.base import Input
 from pinner.model.cpuset import MAX_CPUS
+from pinner.model.fixes import FIXES, Remedy
 from pinner.model.objective import MOST_WEIGHT
 from pinner.model.policy import Mode, Policy
-from pinner.model.request import MAX_BUDGET, MAX_MOVES, Isolating, Remedy, Request, Smt
+from pinner.model.request import MAX_BUDGET, MAX_MOVES, Isolating, Request, Smt
 
 _DEFAULT = Request()
 
@@ -124,8 +125,19 @@ class PlanParameters(Input):
 
     def request(self) -> Request:
         """The request for the planner. Raises Invalid."""
-        fields = {name: getattr(self, name) for name in Request.__dataclass_fields__}
+        fields = {name: getattr(self, name) for name in Request.__dataclass_fields__ if hasattr(self, name)}
         return Request(**(fields | {"weights": self.weights.model_dump(exclude_none=True)}))
+
+
+Fix = Annotated[
+    tuple[Annotated[Name, Field(json_schema_extra={"enum": sorted(FIXES)})], ...],
+    Field(
+        max_length=MAX_NAMES,
+        fail_fast=True,
+        description="The codes of findings (`GET /v1/hosts/{host}/findings`). The plan then changes only what cures "
+        "these findings, and what `with` names; guests and processes stay.",
+    ),
+]
 
 
 class NewPlan(PlanParameters):
@@ -138,6 +150,7 @@ class NewPlan(PlanParameters):
         }
     )
 
+    fix: Fix = _DEFAULT.fix
     rebalance: Annotated[
         bool,
         Field(description="Place all guests anew if that improves the objective; otherwise well-placed guests stay."),
@@ -181,6 +194,7 @@ def _require_false(value: bool) -> bool:
 class PolicyRequest(PlanParameters):
     """The strategy of a policy, with its parameters. A policy never rebalances: it moves as few guests as possible."""
 
+    fix: Fix = _DEFAULT.fix
     rebalance: Annotated[
         bool,
         AfterValidator(_require_false),

@@ -8,10 +8,11 @@ from pinner.model.check import Evidence, Found, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.errors import Invalid
 from pinner.model.guest import Guest, Vcpu
-from pinner.model.process import Thread
 from pinner.model.reading import HostReading, Nic
 from pinner.model.snapshot import Snapshot
+from pinner.model.sysctls import SYSCTLS
 from pinner.model.topology import Topology
+from pinner.model.used_cpus import emulator_cpus, restricted, vcpu_cpus
 
 _LAST = re.compile(r"\bN\b")
 _ARGUMENT = re.compile(r'(?:[^\s"]|"[^"]*")+')
@@ -65,22 +66,6 @@ def rate(name: str, count: int, seconds: float, unit: str) -> tuple[Evidence, Ev
     return Evidence(name, count, unit), Evidence(f"{name} rate", count / seconds, f"{unit}/s")
 
 
-def restricted(threads: Iterable[Thread], snapshot: Snapshot) -> CpuSet:
-    """The CPUs of the threads that may not use every CPU of the host's baseline: those of placed threads."""
-    whole = snapshot.baseline or snapshot.topology.online
-    return union(thread.affinity for thread in threads if thread.affinity and not whole <= thread.affinity)
-
-
-def vcpu_threads(snapshot: Snapshot) -> Iterator[Thread]:
-    """The threads of all vCPUs."""
-    return (vcpu.thread for guest in snapshot.guests for vcpu in guest.vcpus if vcpu.thread is not None)
-
-
-def vcpu_cpus(snapshot: Snapshot) -> CpuSet:
-    """The CPUs of placed vCPUs."""
-    return restricted(vcpu_threads(snapshot), snapshot)
-
-
 def own_cpus(guest: Guest) -> CpuSet:
     """The CPUs of vCPUs that have one CPU each; without pools of one CPU, which pinner gives to several threads."""
     masks = (vcpu.thread.affinity for vcpu in guest.vcpus if vcpu.thread)
@@ -100,11 +85,6 @@ def homes(vcpus: Iterable[Vcpu], snapshot: Snapshot) -> set[int]:
 def device_node(device: str, snapshot: Snapshot) -> int | None:
     """The NUMA node of a device; None where it is not known."""
     return next((each.node for each in snapshot.topology.devices if each.name == device), None)
-
-
-def emulator_cpus(snapshot: Snapshot) -> CpuSet:
-    """The CPUs of placed emulator threads."""
-    return restricted((thread for guest in snapshot.guests for thread in guest.emulator.threads), snapshot)
 
 
 def roles(snapshot: Snapshot) -> tuple[tuple[str, CpuSet], ...]:
@@ -129,6 +109,21 @@ def command(line: str) -> Remedy:
 def sysctl(key: str, value: object) -> tuple[Remedy, Remedy]:
     """The command that sets a sysctl now, and the line that keeps it over a restart."""
     return command(f"sysctl -w {key}={value}"), Remedy(f"{key} = {value}", "/etc/sysctl.d/90-pinner.conf")
+
+
+def better(key: str, now: int | None, otherwise: int) -> int:
+    """The value of a sysctl that a plan sets, or ``otherwise`` where it has a value as good already."""
+    return otherwise if is_good(key, now) else SYSCTLS[key].value
+
+
+def is_good(key: str, now: int | None) -> bool:
+    """Whether no plan changes the sysctl: its value is as good as the one that a plan sets."""
+    return now is not None and SYSCTLS[key].is_good(now)
+
+
+def planned(key: str, now: int | None) -> tuple[Remedy, ...]:
+    """The lines that give a sysctl the value of a plan; none where its value is as good."""
+    return () if is_good(key, now) else sysctl(key, SYSCTLS[key].value)
 
 
 def kernel_argument(line: str) -> Remedy:

@@ -3,13 +3,14 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from pinner.checks.common import ROOT, emulator_cpus, homes, host_subject, housekeeping, own_cpus, vcpu_cpus
+from pinner.checks.common import ROOT, homes, host_subject, housekeeping, own_cpus
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.guest import Guest
 from pinner.model.process import Process
 from pinner.model.reading import HostReading
 from pinner.model.text import counted
+from pinner.model.used_cpus import emulator_cpus, vcpu_cpus
 
 BUSY_EMULATOR = 30.0
 """Per cent of one CPU: above it, QEMU's main loop is busy."""

@@ -12,12 +12,13 @@ from pinner.checks.common import (
     host_subject,
     kernel_argument,
     number,
+    planned,
     sysctl,
-    vcpu_cpus,
 )
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
+from pinner.model.used_cpus import vcpu_cpus
 
 REMOTE_PERCENT, REMOTE_CRITICAL = 10.0, 50.0
 LOW_PERCENT = 5.0
@@ -173,7 +174,8 @@ def _swapping(reading: HostReading) -> Iterator[Found]:
         moved = {name: growth(reading.before.counters, reading.now.counters, name) for name in ("pswpin", "pswpout")}
         if any(moved.values()):
             facts = tuple(Evidence(name, count / reading.seconds, "pages/s") for name, count in moved.items())
-            yield Found(host_subject(reading), "the host swaps while guests run", facts, sysctl("vm.swappiness", 1))
+            lines = planned("vm.swappiness", number(reading.now.settings, "proc/sys/vm/swappiness"))
+            yield Found(host_subject(reading), "the host swaps while guests run", facts, lines, is_fixable=bool(lines))
 
     yield from each([reading], host_subject, find)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pinner.checks.common import each, grown, growth, host_subject, number, rate, sysctl
+from pinner.checks.common import better, each, grown, growth, host_subject, is_good, number, planned, rate, sysctl
 from pinner.model.check import Evidence, Found, HostCheck, Subject
 from pinner.model.reading import HostReading, SoftnetCpu, UdpSocket
 
@@ -11,8 +11,7 @@ SNMP = "Linux: Documentation/networking/snmp_counter.rst (TcpExtListenDrops)"
 BUFFER = "socket(7): SO_RCVBUF; Linux: include/uapi/linux/snmp.h (UDP_MIB_RCVBUFERRORS)"
 BACKLOG, BUDGET = "proc/sys/net/core/netdev_max_backlog", "proc/sys/net/core/netdev_budget"
 RMEM_MAX, SOMAXCONN = "proc/sys/net/core/rmem_max", "proc/sys/net/core/somaxconn"
-WANTED_RMEM = 26_214_400
-"""Bytes: 25 MiB, which hold 20 ms of 10 Gb/s."""
+RMEM = "net.core.rmem_max"
 CRITICAL_SQUEEZES = 100.0
 """A second on one CPU."""
 BUFFER_ERRORS = ("UdpRcvbufErrors", "Udp6RcvbufErrors")
@@ -46,7 +45,8 @@ def _softnet_drops(reading: HostReading) -> Iterator[Found]:
                     *rate("dropped", lost, reading.seconds, "packets"),
                     Evidence("netdev_max_backlog", backlog, "packets"),
                 ),
-                sysctl("net.core.netdev_max_backlog", 4 * backlog),
+                sysctl("net.core.netdev_max_backlog", better("net.core.netdev_max_backlog", backlog, 4 * backlog)),
+                is_fixable=not is_good("net.core.netdev_max_backlog", backlog),
             )
 
     yield from each(_pairs(reading), _cpu, find)
@@ -67,8 +67,9 @@ def _squeezed(reading: HostReading) -> Iterator[Found]:
                     Evidence("processed", handled, "packets"),
                     Evidence("netdev_budget", budget, "packets"),
                 ),
-                sysctl("net.core.netdev_budget", 2 * budget),
+                sysctl("net.core.netdev_budget", better("net.core.netdev_budget", budget, 2 * budget)),
                 "critical" if squeezed / reading.seconds > CRITICAL_SQUEEZES else None,
+                is_fixable=not is_good("net.core.netdev_budget", budget),
             )
 
     yield from each(_pairs(reading), _cpu, find)
@@ -93,7 +94,8 @@ def _udp(reading: HostReading) -> Iterator[Found]:
                     *(fact for name, count in lost.items() for fact in rate(name, count, reading.seconds, "packets")),
                     Evidence("rmem_max", most, "bytes"),
                 ),
-                sysctl("net.core.rmem_max", WANTED_RMEM) if most < WANTED_RMEM else (),
+                planned(RMEM, most),
+                is_fixable=not is_good(RMEM, most),
             )
 
     yield from each([reading], host_subject, find)
@@ -112,15 +114,17 @@ def _sockets(reading: HostReading) -> Iterator[Found]:
 
 
 def _dropping(socket: UdpSocket, lost: int, reading: HostReading) -> Found:
+    most = number(reading.now.settings, RMEM_MAX) or 0
     return Found(
         Subject("socket", f"udp {socket.address}"),
         f"the UDP socket at {socket.address} of user {socket.user} drops packets",
         (
             *rate("drops", lost, reading.seconds, "packets"),
             Evidence("unread", socket.unread, "bytes"),
-            Evidence("rmem_max", number(reading.now.settings, RMEM_MAX) or 0, "bytes"),
+            Evidence("rmem_max", most, "bytes"),
         ),
-        sysctl("net.core.rmem_max", WANTED_RMEM),
+        planned(RMEM, most),
+        is_fixable=not is_good(RMEM, most),
     )
 
 
@@ -139,7 +143,8 @@ def _listen(reading: HostReading) -> Iterator[Found]:
                     ),
                     Evidence("somaxconn", queue, "connections"),
                 ),
-                sysctl("net.core.somaxconn", max(4096, 2 * queue)),
+                sysctl("net.core.somaxconn", better("net.core.somaxconn", queue, 2 * queue)),
+                is_fixable=not is_good("net.core.somaxconn", queue),
             )
 
     yield from each([reading], host_subject, find)
@@ -150,10 +155,10 @@ def _small_rmem(reading: HostReading) -> Iterator[Found]:
     fast = [nic for nic in reading.now.nics if nic.device and nic.is_up]
     if most is not None and most <= 212_992 and fast and reading.snapshot.guests:
         yield Found(
-            Subject("sysctl", "net.core.rmem_max"),
+            Subject("sysctl", RMEM),
             f"no program may ask for a receive buffer of more than {most} bytes",
             (Evidence("rmem_max", most, "bytes"), Evidence("cards", len(fast))),
-            sysctl("net.core.rmem_max", WANTED_RMEM),
+            planned(RMEM, most),
         )
 
 

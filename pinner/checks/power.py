@@ -3,23 +3,13 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from pinner.checks.common import (
-    command,
-    emulator_cpus,
-    host_subject,
-    housekeeping,
-    kernel_argument,
-    number,
-    own_cpus,
-    restricted,
-    vcpu_cpus,
-    vcpu_threads,
-)
+from pinner.checks.common import command, host_subject, housekeeping, kernel_argument, number, own_cpus
 from pinner.model.check import Evidence, Found, HostCheck, Remedy, Subject
 from pinner.model.cpuset import CpuSet, union
 from pinner.model.reading import HostReading
 from pinner.model.snapshot import Snapshot
 from pinner.model.topology import Cpu
+from pinner.model.used_cpus import emulator_cpus, restricted, vcpu_cpus, vcpu_threads
 
 SLOW_GOVERNORS = ("powersave", "conservative", "ondemand")
 DEEP_US = 50

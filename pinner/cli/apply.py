@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from pinner.cli.confirm import agreed, require_answer
 from pinner.cli.context import Context
 from pinner.cli.follow import follow, follow_watch, show_run
-from pinner.cli.options import given, host_option, make_plan, make_request, request_options
+from pinner.cli.options import fix_option, given, host_option, make_plan, make_request, request_options
 from pinner.cli.parser import Commands, add_command
 from pinner.cli.plantable import show_plan
 from pinner.cli.values import watch_seconds
@@ -80,6 +80,7 @@ def register(commands: Commands) -> None:
     )
     host_option(parser)
     request_options(parser)
+    fix_option(parser)
 
 
 def apply(context: Context, arguments: Namespace) -> int:

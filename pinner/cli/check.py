@@ -122,6 +122,8 @@ def _lines(finding: "CheckFinding", width: int) -> Iterator[str]:
         return
     yield from _wrapped(f"  evidence: {', '.join(map(str, finding.evidence))}", width)
     yield from _wrapped(f"  why: {finding.why} ({finding.source})", width)
+    if finding.is_fixable:
+        yield visible(f"  with pinner: pinner plan --fix {finding.code}")
     for remedy in finding.remedies:
         # In one line, so that it can be copied.
         yield visible(f"  {remedy.where}{_NEEDS[remedy.needs]}: {remedy.line}")

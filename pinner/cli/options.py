@@ -8,8 +8,9 @@ from pinner.cli.context import Context, pick_host
 from pinner.cli.parser import Options, Parser
 from pinner.cli.values import cores, limit, moves, path, percent, search_nodes, seconds, weight
 from pinner.model.errors import Invalid
+from pinner.model.fixes import Remedy
 from pinner.model.page import DEFAULT_LIMIT
-from pinner.model.request import Remedy, Request
+from pinner.model.request import Request
 
 if TYPE_CHECKING:
     from pinner.model.plan import Plan
@@ -21,7 +22,7 @@ OBSERVE_SECONDS = 1.0
 """Seconds between the two samples of a command that makes no plan; a plan uses the configured span."""
 
 REQUEST = tuple(field.name for field in fields(Request))
-_LISTS = ("guests", "processes", "excluded_guests", "excluded_processes", "remedies")
+_LISTS = ("guests", "processes", "excluded_guests", "excluded_processes", "remedies", "fix")
 
 
 def host_option(parser: Parser) -> None:
@@ -61,6 +62,17 @@ def source_options(parser: Parser) -> None:
         metavar="DIR",
         type=path,
         help="the captured machine in this directory, which contains proc/ and sys/ (see `pinner capture`)",
+    )
+
+
+def fix_option(parser: Parser) -> None:
+    """The option --fix of a command that makes a plan to apply, or sets a policy."""
+    parser.add_argument(
+        "--fix",
+        metavar="CODE",
+        action="append",
+        help="change only what cures the findings with this code, see `pinner check`: guests and processes stay where "
+        "they are; may be repeated",
     )
 
 

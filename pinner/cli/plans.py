@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pinner.cli.context import Context, pick_host
 from pinner.cli.options import (
     captured,
+    fix_option,
     make_plan,
     make_request,
     page_options,
@@ -80,6 +81,7 @@ def _register_create(verbs: Commands) -> None:
     )
     source_options(create)
     request_options(create)
+    fix_option(create)
     create.add_argument(
         "--explain",
         metavar="GUEST",

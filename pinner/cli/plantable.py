@@ -48,6 +48,7 @@ def heading(plan: "Plan") -> "Table":
         ("strategy", request.strategy),
         ("guests", ", ".join(request.guests) or "all"),
         *([("with", ", ".join(request.remedies))] if request.remedies else []),
+        *([("fix", ", ".join(request.fix))] if request.fix else []),
         ("housekeeping", f"{plan.roles.housekeeping or 'none'} (asked for: {request.housekeeping})"),
         ("emulator", f"{plan.roles.emulator or 'none'} (asked for: {request.emulator})"),
         ("vCPUs", plan.roles.vcpu or "none"),

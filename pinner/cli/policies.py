@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pinner import codec
 from pinner.cli.confirm import agreed, require_answer
 from pinner.cli.context import Context, pick_host
-from pinner.cli.options import host_option, request_options, updated
+from pinner.cli.options import fix_option, host_option, request_options, updated
 from pinner.cli.output import cells, cpu_cell, facts, moment, print_json, table
 from pinner.cli.parser import CHANGES, Commands, add_command, add_noun, detailed_exitcode
 from pinner.cli.places import masks, part
@@ -74,6 +74,7 @@ def register(commands: Commands) -> None:
         help="roll back what the policy applied if the guests become worse, and then only propose (default: no)",
     )
     request_options(setting, for_policy=True)
+    fix_option(setting)
     deleting = add_command(
         verbs,
         "delete",

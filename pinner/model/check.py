@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from pinner.model.fixes import FIXES
 from pinner.model.reading import HostReading
 
 Severity = Literal["warning", "critical", "unknown"]
@@ -74,6 +75,8 @@ class Found:
     remedies: tuple[Remedy, ...] = ()
     severity: Severity | None = None
     """None: the severity of the check."""
+    is_fixable: bool = True
+    """False where a plan cures other faults of the same code, and not this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,8 @@ class CheckFinding:
     """The document that says so."""
     remedies: tuple[Remedy, ...]
     """The lines that end or ease it."""
+    is_fixable: bool = False
+    """Whether a plan can cure it: `pinner plan --fix CODE`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +158,7 @@ def finding(check: HostCheck, found: Found) -> CheckFinding:
         why=check.why,
         source=check.source,
         remedies=found.remedies,
+        is_fixable=check.code in FIXES and found.is_fixable and found.severity != "unknown",
     )
 
 

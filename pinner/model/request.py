@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from pinner.model.cpuset import MAX_CPUS, CpuSet
 from pinner.model.errors import Invalid
+from pinner.model.fixes import FIXES, Remedy
 from pinner.model.objective import checked_weights
 
 AUTO = "auto"
@@ -21,9 +22,6 @@ MAX_MOVES = 100
 """The most guests that one plan may move for new guests."""
 Smt = Literal["prefer", "isolate", "require"]
 Isolating = Literal["boot", "live"]
-Remedy = Literal["irqs", "rps", "sysctls"]
-"""A setting of the host that a plan may change besides the CPUs of threads: irqs = the affinities of interrupts; rps =
-the CPUs that process received packets; sysctls = the kernel's settings of model/sysctls.py."""
 IRQS: Remedy = "irqs"
 RPS: Remedy = "rps"
 SYSCTLS: Remedy = "sysctls"
@@ -77,6 +75,9 @@ class Request:
     )
     """What the plan changes besides the CPUs of threads. JSON calls the field ``with``, and leaves it out where it is
     empty: a request without it keeps its hash."""
+    fix: tuple[str, ...] = field(default=(), metadata={"exclude_if": lambda codes: not codes})
+    """The codes of the findings (`pinner check`) that the plan cures. Such a plan has no other changes, except those of
+    ``remedies``: guests and processes stay. JSON leaves the field out where it is empty."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.busy_threshold) and self.busy_threshold >= 0):
@@ -98,4 +99,17 @@ class Request:
         if unknown := sorted(set(self.remedies) - {*get_args(Remedy)}):
             raise Invalid("with", ", ".join(unknown), f"some of: {', '.join(get_args(Remedy))}")
         object.__setattr__(self, "remedies", tuple(sorted(set(self.remedies))))
+        object.__setattr__(self, "fix", self._checked_fix())
         object.__setattr__(self, "weights", checked_weights(self.weights))
+
+    def _checked_fix(self) -> tuple[str, ...]:
+        """The codes in order. Raises Invalid."""
+        if unknown := [code for code in self.fix if code not in FIXES]:
+            known = ", ".join(sorted(FIXES))
+            expected = f"one of: {known}; for other findings, set the lines by hand that a check shows"
+            raise Invalid("fix", unknown[0], expected)
+        return tuple(sorted(set(self.fix)))
+
+    def asks_for(self, kind: Remedy) -> bool:
+        """Whether the plan may have changes of this kind."""
+        return kind in self.remedies or any(FIXES[code] == kind for code in self.fix)

@@ -34,7 +34,7 @@ from pinner.model.nova import require_clear
 from pinner.model.plan import LeftOut, Plan, Wanted
 from pinner.model.process import Process, Thread
 from pinner.model.snapshot import Snapshot
-from pinner.planning import irqs, release, rps, rules, sysctls
+from pinner.planning import fixes, irqs, release, rps, rules, sysctls
 from pinner.planning.context import Context, guest_targets
 from pinner.planning.guest_past import Placed
 from pinner.planning.memory import guests_memory
@@ -79,6 +79,7 @@ def require_permitted(plan: Plan, snapshot: Snapshot, past: Past, *, migrate_mem
 
 def _require_placement(plan: Plan, changes: list[PlannedChange], snapshot: Snapshot, past: Past) -> None:
     context = _context(plan, snapshot, past)
+    plan = fixes.with_roles_now(plan, context)
     movable = {target.key: threads for target, threads in context.threads.items()}
     wanted = tuple(_wanted(change) for change in changes)
     require_clear(wanted, context.allocatable.nova, emulators=plan.request.nova_emulators)
@@ -166,6 +167,8 @@ def _require_state(change: StateChange, plan: Plan, context: Context) -> None:
         if why := remedy(change, plan, context):
             raise refused(change, why)
         return
+    if plan.request.fix:
+        raise refused(change, "the plan's request asks for the cure of findings, and no change of this kind cures one")
     if plan.request.isolation != "live":
         raise refused(change, "the plan's request does not ask for live isolation")
     cpus, allocatable = cpus_of(change.after), context.allocatable

@@ -26,7 +26,7 @@ _PASSED_THROUGH = "vfio-"
 
 def with_irqs(plan: Plan, context: Context) -> Plan:
     """The plan, with the interrupts if its request asks for them. Raises Invalid where the snapshot has none."""
-    if IRQS not in plan.request.remedies:
+    if not plan.request.asks_for(IRQS):
         return plan
     found = context.snapshot.irqs
     if found is None:
@@ -48,7 +48,7 @@ def with_irqs(plan: Plan, context: Context) -> Plan:
 
 def objection(change: StateChange, plan: Plan, context: Context) -> str:
     """Why an agent does not make this change of an interrupt; empty where it does."""
-    if IRQS not in plan.request.remedies:
+    if not plan.request.asks_for(IRQS):
         return "the plan's request does not ask for interrupts"
     irq = context.irqs.get(change.target.key)
     if irq is None:

@@ -19,17 +19,15 @@ from pinner.planning import core_classes, flavors, ordering, realtime, restricti
 from pinner.planning.context import Context
 from pinner.planning.diff import changes
 from pinner.planning.exclusions import require_known_guests
+from pinner.planning.fixes import curing, with_remedies
 from pinner.planning.growth import is_full
-from pinner.planning.irqs import with_irqs
 from pinner.planning.memory import guests_memory
 from pinner.planning.moves import Improver
 from pinner.planning.objective.measure import Measure
 from pinner.planning.objective.of_plan import MeasuredAnswer, asked_terms, between, of_plan
 from pinner.planning.processes import moves_processes, moving, require_threshold
-from pinner.planning.rps import with_rps
 from pinner.planning.strategies import per_flavor
 from pinner.planning.strategy import Answer, Strategy, installed
-from pinner.planning.sysctls import with_sysctls
 
 _NEEDS_CPU = "it needs a CPU of a target that stays as it is"
 
@@ -44,6 +42,7 @@ EVERYWHERE = (
     "weights",
     "moves",
     "remedies",
+    "fix",
 )
 """The fields of a request that every plan reads, whatever the strategy."""
 
@@ -60,8 +59,7 @@ def plan(
     installed ones). If nothing is to be done, the plan has no changes. Raises NotFound for an unknown strategy, guest
     or process; Invalid for a parameter that this host cannot have; NoFit where no CPU is left for vCPUs.
     """
-    known = installed() if strategies is None else strategies
-    require_known(request, known)
+    require_known(request, known := installed() if strategies is None else strategies)
     return build(known, Context.of(snapshot, request), snapshot_id, id_of(snapshot_id, request))
 
 
@@ -142,6 +140,8 @@ def build(
     a new guest.
     """
     snapshot, request = context.snapshot, context.request
+    if request.fix:
+        return curing(context, snapshot_id, name, _nova_unknown(snapshot))
     measure, asked = Measure.of(snapshot, request.busy_threshold), asked_terms(strategies[request.strategy])
     found, staying, rebalance = _answer(strategies, context, measure)
     improver = Improver(context, partial(per_flavor.place, strategies=strategies), measure, asked)
@@ -170,7 +170,7 @@ def build(
         moves=moves,
         optimality=answer.optimality,
     )
-    return with_sysctls(with_rps(with_irqs(made, context), context), context)
+    return with_remedies(made, context)
 
 
 def _answer(

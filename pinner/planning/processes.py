@@ -103,7 +103,7 @@ def moving(
     None of them is real-time: on CPUs that processes share, a real-time thread stops all the others, and two of them
     each other.
     """
-    for process in snapshot.processes:
+    for process in () if request.fix else snapshot.processes:
         asked, busy = is_asked(process, request), process.load > request.busy_threshold
         placed = moves_processes(request) and (busy or (process.pid, process.started) in managed_processes)
         if not (asked or placed) or is_excluded_process(process, request) or process.is_realtime:
@@ -145,7 +145,7 @@ def staying(snapshot: Snapshot, request: Request) -> Iterator[LeftOut]:
     """The busy or requested processes that pinner does not move. A guest's busy threads are not listed, nor the busy
     processes that a request for some guests does not ask for."""
     per_cpu = []
-    for process in snapshot.processes:
+    for process in () if request.fix else snapshot.processes:
         asked = is_asked(process, request)
         if not (asked or (moves_processes(request) and process.load > request.busy_threshold)):
             continue

@@ -20,7 +20,7 @@ from pinner.planning.irqs import guest_cpus
 
 def with_rps(plan: Plan, context: Context) -> Plan:
     """The plan, with the CPUs of RPS if its request asks for them. Raises Invalid where the snapshot has none."""
-    if RPS not in plan.request.remedies:
+    if not plan.request.asks_for(RPS):
         return plan
     if context.snapshot.rps is None:
         raise Invalid("with", RPS, "a host whose RPS is known; this snapshot does not have it, so take a new one")
@@ -30,7 +30,7 @@ def with_rps(plan: Plan, context: Context) -> Plan:
 
 def objection(change: StateChange, plan: Plan, context: Context) -> str:
     """Why an agent does not make this change of RPS; empty where it does."""
-    if RPS not in plan.request.remedies:
+    if not plan.request.asks_for(RPS):
         return "the plan's request does not ask for RPS"
     after = cpus_of(change.after)
     if added := after - cpus_of(change.before):

@@ -11,6 +11,7 @@ from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.plan import LeftOut, Plan, Wanted
 from pinner.model.request import SYSCTLS as ASKED
+from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
 from pinner.model.sysctls import SYSCTLS, Need, SysctlRule
 from pinner.planning.context import Context
@@ -19,12 +20,13 @@ from pinner.planning.diff import changes
 
 def with_sysctls(plan: Plan, context: Context) -> Plan:
     """The plan, with the sysctls if its request asks for them. Raises Invalid where the snapshot has none."""
-    if ASKED not in plan.request.remedies:
+    if not plan.request.asks_for(ASKED):
         return plan
     found = context.snapshot.sysctls
     if found is None:
         raise Invalid("with", ASKED, "a host whose sysctls are known; this snapshot has none, so take a new one")
-    rules = [rule for rule in SYSCTLS.values() if is_needed(rule.needs, context.snapshot)]
+    asked = (rule for rule in SYSCTLS.values() if _is_asked(rule, plan.request))
+    rules = [rule for rule in asked if is_needed(rule.needs, context.snapshot)]
     placed = tuple(_wanted(rules, found))
     missing = (LeftOut(rule.target, "this kernel has no such sysctl") for rule in rules if rule.key not in found)
     return replace(
@@ -38,9 +40,11 @@ def with_sysctls(plan: Plan, context: Context) -> Plan:
 def objection(change: StateChange, plan: Plan, context: Context) -> str:
     """Why an agent does not make this change of a sysctl; empty where it does. The change begins with the sysctl's
     present value, otherwise the apply refuses it as stale."""
-    if ASKED not in plan.request.remedies:
+    if not plan.request.asks_for(ASKED):
         return "the plan's request does not ask for sysctls"
     rule = SYSCTLS[change.target.owner]
+    if not _is_asked(rule, plan.request):
+        return "it cures none of the findings that the plan's request names"
     if change.after != Number(rule.value):
         return f"a plan gives it the value {rule.value}, and no other"
     if isinstance(change.before, Number) and rule.is_good(change.before.value):
@@ -48,6 +52,10 @@ def objection(change: StateChange, plan: Plan, context: Context) -> str:
     if not is_needed(rule.needs, context.snapshot):
         return f"only a host with {rule.needs} needs it"
     return ""
+
+
+def _is_asked(rule: SysctlRule, request: Request) -> bool:
+    return ASKED in request.remedies or not set(rule.codes).isdisjoint(request.fix)
 
 
 def is_needed(need: Need, snapshot: Snapshot) -> bool:

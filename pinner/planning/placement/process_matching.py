@@ -69,9 +69,9 @@ def pruned(snapshot: Snapshot, request: Request, placement: Placement | None) ->
             or any(thread.immovable_reason == "restricted" for thread in process.threads)
         )
 
-    irqs = snapshot.irqs if IRQS in request.remedies else None
-    rps = snapshot.rps if RPS in request.remedies else None
-    sysctls = snapshot.sysctls if SYSCTLS in request.remedies else None
+    irqs = snapshot.irqs if request.asks_for(IRQS) else None
+    rps = snapshot.rps if request.asks_for(RPS) else None
+    sysctls = snapshot.sysctls if request.asks_for(SYSCTLS) else None
     processes = tuple(filter(affects_plan, snapshot.processes))
     return replace(snapshot, processes=processes, irqs=irqs, rps=rps, sysctls=sysctls)
 

@@ -127,6 +127,17 @@ def test_a_plan_request_says_with_what(client):
     assert client.get("/v1/hosts/h1/policy").json == policy.json
 
 
+def test_a_plan_request_says_which_findings_it_cures(client):
+    refused = client.post("/v1/hosts/h1/plans", json={"fix": ["clocksource-slow"]})
+    assert (refused.status_code, refused.json["error"]["details"]["field"]) == (400, "fix")
+    assert "set the lines by hand that a check shows" in refused.json["error"]["message"]
+    assert "fix" not in client.post("/v1/hosts/h1/plans", json={"fix": []}).json["request"]
+    made = client.post("/v1/hosts/h1/plans", json={"fix": ["softnet-drops"]})
+    assert made.json["request"]["fix"] == ["softnet-drops"]
+    policy = client.put("/v1/hosts/h1/policy", json={"request": {"fix": ["softnet-drops"]}})
+    assert policy.json["request"]["fix"] == ["softnet-drops"]
+
+
 @pytest.mark.parametrize("form", ["text", "shell"])
 def test_a_plan_as_text_has_no_terminal_escape(client, form):
     plan = client.post("/v1/hosts/h1/plans").json["id"]

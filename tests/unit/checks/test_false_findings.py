@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from support.check_cases_hosts import CASES as HOSTS
 from support.check_cases_hosts import booted, kernel_thread, pair, realtime, weighed
+from support.check_cases_network import CASES as NETWORK
 from support.hosts import GIB, cpus, process
 from support.readings import DISK, codes, findings, host, irq, placed, reading
 
@@ -118,3 +120,34 @@ def test_the_kernel_takes_the_weight_of_the_remedy():
     found = findings(replace(faulty, snapshot=replace(faulty.snapshot, guests=guests)))
     (remedy,) = next(each.remedies for each in found if each.code == "guest-weights-differ")
     assert remedy.line.endswith(" cpu_shares=10000")
+
+
+def with_setting(code, path, value):
+    """The faulty host of the check, with another value of a sysctl; the finding's first line, and whether a plan cures
+    it."""
+    faulty = NETWORK.get(code) or HOSTS[code]
+    samples = [replace(each, settings={**each.settings, f"proc/sys/{path}": value}) for each in faulty[0].samples]
+    found = [each for each in findings(replace(faulty[0], samples=tuple(samples))) if each.code == code]
+    return next((remedy.line for remedy in found[0].remedies), ""), found[0].is_fixable
+
+
+@pytest.mark.parametrize(
+    ("code", "path", "value", "line", "is_fixable"),
+    [
+        ("softnet-drops", "net/core/netdev_max_backlog", "1000", "sysctl -w net.core.netdev_max_backlog=4000", True),
+        ("softnet-drops", "net/core/netdev_max_backlog", "3999", "sysctl -w net.core.netdev_max_backlog=4000", True),
+        ("softnet-drops", "net/core/netdev_max_backlog", "4000", "sysctl -w net.core.netdev_max_backlog=16000", False),
+        ("softnet-squeezed", "net/core/netdev_budget", "300", "sysctl -w net.core.netdev_budget=600", True),
+        ("softnet-squeezed", "net/core/netdev_budget", "600", "sysctl -w net.core.netdev_budget=1200", False),
+        ("tcp-listen-drops", "net/core/somaxconn", "128", "sysctl -w net.core.somaxconn=4096", True),
+        ("tcp-listen-drops", "net/core/somaxconn", "4096", "sysctl -w net.core.somaxconn=8192", False),
+        ("udp-buffer-errors", "net/core/rmem_max", "212992", "sysctl -w net.core.rmem_max=26214400", True),
+        ("udp-buffer-errors", "net/core/rmem_max", "99999999", "", False),
+        ("udp-socket-drops", "net/core/rmem_max", "212992", "sysctl -w net.core.rmem_max=26214400", True),
+        ("udp-socket-drops", "net/core/rmem_max", "99999999", "", False),
+        ("host-swapping", "vm/swappiness", "60", "sysctl -w vm.swappiness=1", True),
+        ("host-swapping", "vm/swappiness", "0", "", False),
+    ],
+)
+def test_the_remedy_makes_no_sysctl_worse(code, path, value, line, is_fixable):
+    assert with_setting(code, path, value) == (line, is_fixable)

@@ -33,6 +33,14 @@ def test_a_finding_shows_its_evidence_its_reason_and_its_remedy():
     assert "  as root: ethtool -G ens1 rx 4096" in text
 
 
+def test_a_finding_says_how_a_plan_cures_it():
+    cured = "\n".join(lines(report_of("softnet-drops", 0), 200))
+    assert (
+        "  with pinner: pinner plan --fix softnet-drops\n  as root: sysctl -w net.core.netdev_max_backlog=4000" in cured
+    )
+    assert "--fix" not in "\n".join(lines(report_of("nic-small-ring", 0), 200))
+
+
 @pytest.mark.parametrize(
     ("code", "place", "status", "state"),
     [("nic-small-ring", 0, 2, "CRITICAL"), ("nic-offloads-off", 0, 1, "WARNING"), ("nic-offloads-off", 1, 0, "OK")],

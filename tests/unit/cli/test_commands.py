@@ -208,6 +208,15 @@ def test_a_policy_with_interrupts(pinner, cli):
     assert "--with: invalid choice: 'rings'" in cli("policy", "set", "--yes", "--with", "rings").err
 
 
+def test_a_policy_that_cures_findings(pinner, cli):
+    shown = cli("policy", "set", "--yes", "--fix", "softnet-drops", "--fix", "irq-off-node").out
+    assert pinner.policies["h1"].request.fix == ("irq-off-node", "softnet-drops")
+    assert "fix                 irq-off-node, softnet-drops" in shown
+    refused = cli("policy", "set", "--yes", "--fix", "ksm-merging")
+    assert refused.status == 2
+    assert "fix: 'ksm-merging' is not valid: one of: host-swapping, " in refused.err
+
+
 def test_a_drift_of_a_sysctl(pinner, cli, monkeypatch):
     found = Drift(SYSCTLS["vm.swappiness"].target, cpus(""), (), "unknown", states=(Number(60), Number(1)))
     monkeypatch.setattr(pinner, "drift", lambda host: DriftReport(host, NOON, None, "plan-1", (found,)))

@@ -139,3 +139,12 @@ def test_a_plan_with_interrupts_needs_a_snapshot_that_has_them(without_service, 
     assert "ens1-rx-0 (0000:3b:00.0)" in drawn
     text = cli("plan", "--snapshot", saved, "--with", "irqs", "--format", "text").out
     assert "irq 24 ens1-rx-0 (0000:3b:00.0): 0-31 -> 0 (a setting of the kernel; off the CPUs of guests" in text
+
+
+def test_a_plan_of_a_saved_snapshot_cures_findings(cli, saved):
+    taken = codec.load(Snapshot, saved.read_bytes())
+    saved.write_bytes(codec.dump(replace(taken, sysctls={"vm.swappiness": 60})))
+    shown = cli("plan", "--snapshot", saved, "--fix", "host-swapping").out
+    assert "fix           host-swapping" in shown
+    (row,) = [line for line in shown.splitlines() if line.startswith("vm.swappiness")]
+    assert row.split()[1:5] == ["sysctl", "60", "->", "1"]

@@ -1,0 +1,18 @@
+"""The findings that a plan can cure, by their codes, each with the kind of the changes that cure it."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pinner.model.sysctls import SYSCTLS
+
+Remedy = Literal["irqs", "rps", "sysctls"]
+"""A setting of the host that a plan may change besides the CPUs of threads: irqs = the affinities of interrupts; rps =
+the CPUs that process received packets; sysctls = the kernel's settings of model/sysctls.py."""
+
+FIXES: Mapping[str, Remedy] = {
+    "irq-off-node": "irqs",
+    "irq-on-guest-cpus": "irqs",
+    "rps-on-guest-cpus": "rps",
+    **{code: "sysctls" for rule in SYSCTLS.values() for code in rule.codes},
+}
+"""The kind of the changes by the code of the finding."""

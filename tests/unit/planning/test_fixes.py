@@ -1,0 +1,183 @@
+"""Plans that cure findings, on made-up hosts: the same checks find nothing afterwards."""
+
+from dataclasses import replace
+
+import pytest
+from support import hosts
+from support.check_cases_cpus import CASES as CPUS
+from support.check_cases_hosts import CASES as HOSTS
+from support.check_cases_network import CASES as NETWORK
+from support.hosts import cpus
+from support.readings import CARD, findings, nic, placed
+from support.readings import host as topology
+
+from pinner import codec
+from pinner.model.change import Number, StateChange
+from pinner.model.errors import Invalid, Refused
+from pinner.model.fixes import FIXES
+from pinner.model.interrupts import DeviceIrq, DeviceIrqs
+from pinner.model.reading import HostReading, HostSample, Irq, RxQueue
+from pinner.model.request import Request
+from pinner.model.rps import RpsQueue
+from pinner.model.sysctls import SYSCTLS
+from pinner.planning import admission, planner
+from pinner.planning.placement.drift import drifts
+from pinner.planning.placement.process_matching import pruned
+from pinner.planning.placement.record import record
+from pinner.planning.plan_identity import identified
+from pinner.service.findings import installed
+
+CASES = {**NETWORK, **CPUS, **HOSTS}
+DEFAULTS = {"net.core.netdev_budget": 300, "net.core.netdev_max_backlog": 1000, "vm.swappiness": 60}
+IRQS = (DeviceIrq(40, "ens1-0", CARD, cpus("10")), DeviceIrq(41, "ens1-1", CARD, cpus("3")))
+QUEUE = RpsQueue("ens1", 2, 0, cpus("8-15"))
+# The operator has placed the guest: vCPUs on 8-11, emulator on 12. A plan with its pins would have other CPUs.
+GUEST = placed("8-11", "12")
+
+
+def host(irqs=IRQS, queue=QUEUE, **sysctls):
+    busy = hosts.process(500, 50.0, "0-15", name="daemon")
+    found = {**DEFAULTS, **{key.replace("__", "."): value for key, value in sysctls.items()}}
+    return hosts.snapshot(topology(), [GUEST], [busy], irqs=DeviceIrqs(irqs), rps=(queue,), sysctls=found)
+
+
+def plan(taken, *codes):
+    return planner.plan(taken, codec.content_hash(taken), Request(fix=codes))
+
+
+def after(taken, made):
+    given = {change.target.key: change.after for change in made.changes}
+    irqs = tuple(replace(irq, cpus=given.get(irq.target.key, irq.cpus)) for irq in taken.irqs.irqs)
+    rps = tuple(replace(queue, cpus=given.get(queue.target.key, queue.cpus)) for queue in taken.rps)
+    sysctls = {key: given.get(SYSCTLS[key].target.key, Number(value)).value for key, value in taken.sysctls.items()}
+    return replace(taken, irqs=replace(taken.irqs, irqs=irqs), rps=rps, sysctls=sysctls)
+
+
+def read(taken):
+    """What checks see of the host."""
+    irqs = tuple(
+        Irq(irq.number, irq.name, irq.device, irq.cpus, irq.cpus, {irq.cpus.lowest: 5}) for irq in taken.irqs.irqs
+    )
+    card = nic(rx_queues=(RxQueue(taken.rps[0].cpus, 0),))
+    return HostReading(taken, (HostSample(irqs=irqs, nics=(card,)),))
+
+
+def codes(taken):
+    return {each.code for each in findings(read(taken))}
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [("irq-on-guest-cpus", "irq"), ("irq-off-node", "irq"), ("rps-on-guest-cpus", "rps")]
+)
+def test_a_plan_cures_the_finding_and_moves_nothing_else(code, kind):
+    taken = host()
+    assert code in codes(taken)
+    made = plan(taken, code)
+    assert {change.target.kind for change in made.changes} == {kind}
+    assert {want.target.kind for want in made.wanted} == {kind}
+    assert code not in codes(after(taken, made))
+    assert plan(after(taken, made), code).changes == ()
+
+
+def test_only_the_sysctls_of_the_finding_are_set():
+    made = plan(host(), "softnet-drops")
+    assert [(str(change.target), str(change.after)) for change in made.changes] == [
+        ("sysctl net.core.netdev_max_backlog", "4000")
+    ]
+    assert made.unplaced == made.skipped == made.warnings == ()
+
+
+def test_several_findings_are_cured_by_one_plan():
+    made = plan(host(), "softnet-drops", "irq-on-guest-cpus", "host-swapping")
+    assert sorted({change.target.kind for change in made.changes}) == ["irq", "sysctl"]
+    assert [want.target.owner for want in made.wanted if want.target.kind == "sysctl"] == [
+        "net.core.netdev_max_backlog",
+        "vm.swappiness",
+    ]
+    assert made.request.fix == ("host-swapping", "irq-on-guest-cpus", "softnet-drops")
+
+
+@pytest.mark.parametrize("code", ["clocksource-slow", "nic-small-ring", "no-such-check", ""])
+def test_a_finding_without_a_live_change_is_a_clear_error(code):
+    with pytest.raises(Invalid, match=rf"fix: '{code}' is not valid: one of: .*; for other findings, set the lines"):
+        Request(fix=("softnet-drops", code))
+
+
+def test_with_adds_its_changes():
+    made = planner.plan(host(), "s", Request(fix=("softnet-drops",), remedies=("rps",)))
+    assert [str(change.target) for change in made.changes] == [
+        "sysctl net.core.netdev_max_backlog",
+        "rps ens1 rx-0",
+    ]
+    every = planner.plan(host(), "s", Request(fix=("softnet-drops",), remedies=("sysctls",)))
+    assert {change.target.owner for change in every.changes} == set(DEFAULTS)
+    assert made.warnings == every.warnings == ()
+
+
+def test_parameters_of_the_placement_have_no_effect():
+    made = planner.plan(host(), "s", Request(fix=("softnet-drops",), housekeeping="0-1", with_processes=True))
+    assert [warning.partition(" has no effect")[0] for warning in made.warnings] == [
+        "housekeeping '0-1'",
+        "with_processes True",
+    ]
+
+
+def test_requests_without_fix_keep_their_json():
+    assert b"fix" not in codec.dump(Request())
+    asked = Request(fix=("softnet-drops",))
+    assert codec.load(Request, codec.dump(asked)) == asked
+
+
+def test_a_policy_that_cures_findings_shows_only_their_drift():
+    request = Request(fix=("irq-on-guest-cpus", "softnet-drops"))
+    made = planner.plan_from_placement(host(), "s", request, None)
+    placement = record(made, host(), None)
+    moved = after(host(), made)
+    seen = replace(moved, sysctls={**moved.sysctls, "net.core.netdev_max_backlog": 1000, "vm.swappiness": 99})
+    again = planner.plan_from_placement(pruned(seen, request, placement), "s2", request, placement)
+    assert [str(drift.target) for drift in drifts(again, placement, seen)] == ["sysctl net.core.netdev_max_backlog"]
+
+
+def permit(made, taken):
+    known, ended = identified(made, taken)
+    admission.require_permitted(known, taken, admission.Past(), migrate_memory=False)
+    return ended
+
+
+@pytest.mark.parametrize("code", FIXES)
+def test_the_agent_admits_the_planners_changes(code):
+    assert permit(plan(host(), code), host()) == frozenset()
+
+
+def test_the_agent_refuses_what_cures_no_finding_of_the_request():
+    made = plan(host(), "softnet-drops")
+    swappiness = StateChange(SYSCTLS["vm.swappiness"].target, Number(60), Number(1), "so")
+    with pytest.raises(Refused, match="it cures none of the findings"):
+        permit(replace(made, changes=(swappiness,)), host())
+    irq = plan(host(), "irq-on-guest-cpus").changes
+    with pytest.raises(Refused, match="does not ask for interrupts"):
+        permit(replace(made, changes=irq), host())
+    pins = [change for change in planner.plan(host(), "s", Request()).changes if change.target.kind != "partition"]
+    for pin in pins:
+        with pytest.raises(Refused):
+            permit(replace(made, changes=(pin,)), host())
+    assert {pin.target.kind for pin in pins} >= {"process", "vcpu", "emulator"}
+
+
+def test_the_agent_uses_its_own_word_for_the_cpus_of_guests():
+    made = plan(host(), "irq-on-guest-cpus")
+    (change,) = [each for each in made.changes if each.target.part == 40]
+    roles = replace(made.roles, housekeeping=cpus("0-15"), vcpu=cpus(""), emulator=cpus(""))
+    for theirs in ("9", "12"):
+        with pytest.raises(Refused, match=f"CPUs {theirs} are no online housekeeping CPUs"):
+            permit(replace(made, roles=roles, changes=(replace(change, after=cpus(theirs)),)), host())
+
+
+def test_the_table_has_codes_of_checks():
+    assert set(FIXES) <= {check.code for check in installed()}
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_a_finding_says_whether_a_plan_cures_it(code):
+    found = [each for each in findings(CASES[code][0]) if each.code == code]
+    assert {each.is_fixable for each in found} == {code in FIXES}
