@@ -18,6 +18,7 @@ from pinner.apply.side_by_side import parts_of
 from pinner.apply.transaction import Transaction
 from pinner.apply.undoable import undoable
 from pinner.apply.undoing import Undoing
+from pinner.model.change import SETTINGS
 from pinner.model.groups import are_independent, group_of
 from pinner.model.journal import UNDO_BEGUN, Entry, Run
 
@@ -71,7 +72,9 @@ def _resolve(
     # Where all changes belong together, an entry of UNDO_BEGUN shows that the undo of all had begun, and recovery
     # finishes the undo. Without entries the apply had changed nothing.
     independent = not run.all_or_nothing and are_independent(each.change for each in entries)
-    begun = any(each.state in UNDO_BEGUN for each in entries)
+    # A setting that failed alone does not show that; the change that failed is noted before the undo of all others.
+    settings = () if run.all_or_nothing else SETTINGS
+    begun = any(each.state in UNDO_BEGUN and each.change.target.kind not in settings for each in entries)
     forward = run.kind == "apply" and policy == "forward" and not earlier and not damaged
     if forward and entries and (independent or not begun):
         return Transaction(run, entries, host, journal, now, lambda *_: None, resumed=True).make()

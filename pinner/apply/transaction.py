@@ -11,7 +11,7 @@ from pinner.apply.ports import Host, Journal, Progress
 from pinner.apply.side_by_side import side_by_side, with_busy_last
 from pinner.apply.steps import Step
 from pinner.apply.undoable import undoable
-from pinner.model.change import DEFINED, MetadataChange, Target
+from pinner.model.change import DEFINED, SETTINGS, MetadataChange, Target
 from pinner.model.errors import Busy, Gone, PinnerError, StoreUnavailable
 from pinner.model.groups import Group, are_independent, group_of, without_room
 from pinner.model.journal import UNDO_BEGUN, Entry, EntryState, Run, RunState
@@ -73,9 +73,9 @@ class Transaction:
         """Make every change, several guests at once; a group whose change fails is undone.
 
         The run ends ``applied``; ``applied_partly`` if some groups are placed; ``undone`` if none is, or ``failed`` if
-        then a change could not be undone. A run that is ``all_or_nothing``, or that changes the host itself, undoes all
-        groups if one fails. Raises StoreUnavailable if the run's end cannot be written. All changes are undone then,
-        because a run without an end counts as interrupted.
+        then a change could not be undone. A run that is ``all_or_nothing`` undoes all groups if one fails; so does a
+        run that changes the host itself, unless a setting of SETTINGS fails. Raises StoreUnavailable if the run's end
+        cannot be written. All changes are undone then, because a run without an end counts as interrupted.
         """
         self._resume()
         try:
@@ -136,9 +136,14 @@ class Transaction:
             self._errors[entry.seq] = words(error)
             if isinstance(error, Busy):
                 self._busy.add(group)
-            if not self._is_independent or not isinstance(error, PinnerError) or isinstance(error, StoreUnavailable):
+            fails_alone = self._is_independent or self._may_skip(entry)
+            if not fails_alone or not isinstance(error, PinnerError) or isinstance(error, StoreUnavailable):
                 raise
             self._abort(entry, later=isinstance(error, Busy))
+
+    def _may_skip(self, entry: Entry) -> bool:
+        """Whether the run may go on without this change, although its groups are not independent."""
+        return not self._run.all_or_nothing and entry.change.target.kind in SETTINGS
 
     def _make(self, step: Step) -> Entry:
         if (target := step.entry.change.target) in self._ended_before:

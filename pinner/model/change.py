@@ -26,7 +26,11 @@ PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
 """The parts of a guest that libvirt can pin. libvirt stores their pins in the guest's definition, where a part
 keeps its number after a restart. libvirt cannot pin vhost threads and memory."""
 
-ALONE: tuple[TargetKind, ...] = ("process", "irq", "rps", "sysctl")
+SETTINGS: tuple[TargetKind, ...] = ("irq", "rps", "sysctl")
+"""The targets that are settings of the host, each without regard to all others: where the kernel refuses one, a run
+makes its other changes, partitions too. A process that keeps its CPUs would lose them to a partition."""
+
+ALONE: tuple[TargetKind, ...] = ("process", *SETTINGS)
 """The targets on which nothing else depends: where one has ended, a run makes its other changes."""
 
 DEFINED: tuple[TargetKind, ...] = (*PINNED, "metadata")

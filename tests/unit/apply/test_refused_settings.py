@@ -1,0 +1,122 @@
+"""Runs with a live partition, in which the kernel refuses an interrupt, a receive queue or a sysctl."""
+
+import pytest
+from support.in_memory_host import InMemoryHost, vcpu
+from support.values import MEMBER, NOON, cpus, isolated, make_run
+
+from pinner.apply import executor
+from pinner.apply.recover import recover
+from pinner.model.change import Number, StateChange, Target
+from pinner.model.errors import ApplyFailed
+from pinner.model.interrupts import DeviceIrq
+from pinner.model.rps import RpsQueue
+from pinner.model.sysctls import SYSCTLS
+
+SCOPE = Target("partition", "machine.slice/g1", None, "g1")
+SETTINGS = {
+    "irq": (DeviceIrq(24, "ens1-rx-0", "0000:3b:00.0", cpus("0-7")).target, cpus("0-7"), cpus("0")),
+    "rps": (RpsQueue("ens1", 2, 0, cpus("0-7")).target, cpus("0-7"), cpus("0-3")),
+    "sysctl": (SYSCTLS["vm.swappiness"].target, Number(60), Number(1)),
+}
+BEFORE = {SCOPE: MEMBER} | {target: before for target, before, _ in SETTINGS.values()}
+
+
+@pytest.fixture
+def host():
+    host = InMemoryHost()
+    host.add(vcpu(0), "0-7")
+    host.states |= BEFORE
+    return host
+
+
+def refuse(host, *targets):
+    def write(written):
+        if written[0] in map(str, targets):
+            raise ApplyFailed(written[0], "the kernel refuses it")
+
+    host.before_write = write
+
+
+def apply(host, journal, **more):
+    settings = (StateChange(target, before, after, "so") for target, before, after in SETTINGS.values())
+    partition = StateChange(SCOPE, MEMBER, isolated("4-7"), "so")
+    plan = host.plan(*settings, host.change(vcpu(0), "4-7"), partition)
+    return executor.apply(plan, make_run("run-1", **more), host, journal, lambda: NOON, lambda entry, total: None)
+
+
+def rollback(host, journal):
+    undo = make_run("run-9", kind="rollback", undoes="run-1")
+    return executor.rollback(undo, host, journal, lambda: NOON, lambda entry, total: None)
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_a_refused_setting_fails_alone(host, journal, kind):
+    target, before, _ = SETTINGS[kind]
+    refuse(host, target)
+    run = apply(host, journal)
+    assert run.state == "applied_partly"
+    assert "the kernel refuses it" in run.error
+    made = {each: after for each, _, after in SETTINGS.values()} | {SCOPE: isolated("4-7"), target: before}
+    assert host.states == made
+    assert [entry.state for entry in journal.entries("run-1")].count("done") == 4
+    assert rollback(host, journal).state == "rolled_back"
+    assert host.states == BEFORE
+    assert set(host.kernel().values()) == {"0-7"}
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_all_or_nothing_leaves_nothing(host, journal, kind):
+    refuse(host, SETTINGS[kind][0])
+    assert apply(host, journal, all_or_nothing=True).state == "undone"
+    assert host.states == BEFORE
+
+
+@pytest.mark.parametrize("also", [(), (SETTINGS["irq"][0],)], ids=["alone", "after an interrupt"])
+@pytest.mark.parametrize("refused", [SCOPE, vcpu(0)], ids=str)
+def test_a_refused_partition_or_pin_undoes_the_run(host, journal, refused, also):
+    refuse(host, refused, *also)
+    run = apply(host, journal)
+    assert (run.state, host.states, set(host.kernel().values())) == ("undone", BEFORE, {"0-7"})
+
+
+@pytest.mark.parametrize(("policy", "state"), [("back", "undone"), ("forward", "applied_partly")])
+@pytest.mark.parametrize("point", range(4))
+def test_a_run_that_was_killed_after_the_refusal(host, journal, policy, state, point, monkeypatch):
+    """The process dies before one of the writes after the refusal."""
+    irq = SETTINGS["irq"][0]
+
+    class Killed(BaseException):
+        pass
+
+    def die(*_, **__):
+        raise Killed
+
+    def write(written):
+        if written[0] == str(irq):
+            raise ApplyFailed(str(irq), "the kernel refuses it")
+        if len(host.writes) == point:
+            die()
+
+    host.before_write = write
+    with monkeypatch.context() as dead:
+        dead.setattr("pinner.apply.transaction.Transaction._undo_groups", undo_one(die))
+        dead.setattr(journal, "end", die)
+        with pytest.raises(Killed):
+            apply(host, journal)
+    assert next(entry.state for entry in journal.entries("run-1")) == "failed"
+    refuse(host, irq)
+    run = recover(host, journal, policy, lambda: NOON)
+    assert (run.state, host.states[irq]) == (state, cpus("0-7"))
+    assert host.states[SCOPE] == (MEMBER if policy == "back" else isolated("4-7"))
+
+
+def undo_one(die):
+    """The undo of one group works, and the process is dead when it would undo all of them."""
+    from pinner.apply.transaction import Transaction
+
+    real = Transaction._undo_groups
+
+    def undo(self, groups):
+        return real(self, groups) if len(groups) == 1 else die()
+
+    return undo
