@@ -4,6 +4,7 @@ pyroute2 speaks the kernel's interface; no text of a program is parsed. Every re
 """
 
 import re
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -22,8 +23,16 @@ def with_details(nic: Nic) -> Nic:
     # Imported here: it takes half a second, and most commands do not need it.
     from pyroute2.ethtool.ioctl import IoctlEthtool, NotSupportedError  # type: ignore[import-untyped]
 
+    class Card(IoctlEthtool):  # type: ignore[misc]
+        """The card. The agent's unit allows no socket of the internet's families, which pyroute2 would open; the kernel
+        takes these requests on any socket."""
+
+        def __init__(self, name: str) -> None:
+            self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self.change_ifname(name)
+
     refused: dict[str, str] = {}
-    card = IoctlEthtool(nic.name)
+    card = Card(nic.name)
     try:
 
         def ask(what: str, question: Callable[[], T]) -> T | None:
