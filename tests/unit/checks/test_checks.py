@@ -15,12 +15,38 @@ from pinner.model.reading import HostReading, HostSample
 from pinner.service.findings import HostChecker, installed
 
 CASES = {**NETWORK, **CPUS, **HOSTS}
-UNREADABLE = {check.code for check in installed() if check.severity == "unknown"}
-"""Checks that only say what is not known. They have tests of their own."""
+UNKNOWN = {
+    "guest-not-read": (reading(guests=[replace(placed(), unread="it hangs")]), reading(guests=[placed()])),
+    "host-not-read": (reading(HostSample(unread={"interrupts": "no such file"})), reading()),
+    "irq-count-reset": (
+        replace(CASES["irq-on-guest-cpus"][0], samples=CASES["irq-on-guest-cpus"][0].samples[::-1]),
+        CASES["irq-on-guest-cpus"][0],
+    ),
+    "nic-not-read": (
+        reading(HostSample(nics=(nic(rings=None, refused={"rings": "Operation not permitted"}),))),
+        reading(HostSample(nics=(nic(rings=None),))),
+    ),
+    "nic-vanished": (
+        reading(HostSample(nics=(nic("tap1", ""),)), HostSample()),
+        reading(HostSample(nics=(nic("tap1", ""),)), HostSample(nics=(nic("tap1", ""),))),
+    ),
+}
+"""Hosts with and without the reason of each check that only says what is not known."""
 
 
 def test_every_check_has_a_host_with_its_fault_and_one_without():
-    assert set(CASES) == {check.code for check in installed()} - UNREADABLE
+    assert {**CASES, **UNKNOWN}.keys() == {check.code for check in installed()}
+    assert UNKNOWN.keys() == {check.code for check in installed() if check.severity == "unknown"}
+
+
+@pytest.mark.parametrize("code", UNKNOWN)
+def test_says_what_is_not_known_and_only_that(code):
+    unknown, known = UNKNOWN[code]
+    (found,) = [each for each in findings(unknown) if each.code == code]
+    assert (found.severity, found.is_fixable) == ("unknown", False)
+    assert found.message.startswith("not known, because ")
+    assert found.evidence
+    assert code not in {each.code for each in findings(known)}
 
 
 @pytest.mark.parametrize("code", CASES)
