@@ -119,7 +119,8 @@ class PlanParameters(Input):
             description="What the plan changes besides the CPUs of threads. irqs: the CPUs of interrupts. Those of "
             "devices leave the CPUs of guests, for the housekeeping CPUs of their device's NUMA node. rps: the CPUs of "
             "receive packet steering, without those of guests. sysctls: the kernel's settings for networks and memory, "
-            "each with one fixed value; a better value stays.",
+            "each with one fixed value; a better value stays. rings: the receive rings of cards that have dropped "
+            "packets, as large as the driver allows.",
         ),
     ] = _DEFAULT.remedies
 

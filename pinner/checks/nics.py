@@ -6,9 +6,8 @@ from shlex import quote
 from pinner.checks.common import command, each, growth, nic_pairs, rate
 from pinner.model.check import Evidence, Found, HostCheck, Subject
 from pinner.model.reading import HostReading, Nic
+from pinner.model.rings import NO_ROOM
 
-NO_ROOM = ("rx_missed_errors", "rx_fifo_errors", "rx_over_errors")
-"""The kernel's counters of packets for which a card had no room (statistics.rst)."""
 MANY_INTERRUPTS = 50_000
 """Packets a second: above it, a card that gathers no interrupts costs the host much time."""
 STATISTICS = "Linux: Documentation/networking/statistics.rst"
@@ -51,6 +50,8 @@ def _ring(reading: HostReading) -> Iterator[Found]:
                 *(fact for name, count in lost.items() for fact in rate(name, count, reading.seconds, "packets")),
             ),
             (command(f"ethtool -G {quote(nic.name)} rx {rings.rx_max}"),),
+            # A snapshot, from which a plan is made, has no counters of drivers.
+            is_fixable=any(nic.statistics.get(name) for name in NO_ROOM),
         )
 
     yield from each(_cards(reading), _subject, find)

@@ -14,6 +14,7 @@ from pinner.host.immovable import classify
 from pinner.host.interrupts import read_device_irqs
 from pinner.host.kernel import boot_id
 from pinner.host.reservations import NO_OWNERS, AffinityOwners, with_reservations
+from pinner.host.rings import read_rings
 from pinner.host.rps import read_rps
 from pinner.host.sampling import Scanner
 from pinner.host.sysctls import read_sysctls
@@ -104,6 +105,7 @@ def take_snapshot(
         irqs=read_device_irqs(root, processes),
         rps=read_rps(root),
         sysctls=read_sysctls(root),
+        rings=read_rings(root),
     )
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import assert_never
 
-from pinner.host import cgroups, interrupts, rps, sysctls
+from pinner.host import cgroups, interrupts, rings, rps, sysctls
 from pinner.model.change import Number, PartitionState, State, Target
 from pinner.model.cpuset import CpuSet
 
@@ -19,6 +19,8 @@ def state_of(root: Path, target: Target) -> State:
             return rps.cpus_of(root, target)
         case "sysctl":
             return sysctls.value_of(root, target)
+        case "ring":
+            return rings.size_of(target)
     return cgroups.partition(root, target.owner)
 
 
@@ -33,6 +35,8 @@ def set_state(root: Path, target: Target, state: State) -> None:
             cgroups.set_unbound(root, state)
         case PartitionState():
             cgroups.set_partition(root, target.owner, state, cgroups.allow)
+        case Number() if target.kind == "ring":
+            rings.set_size(target, state)
         case Number():
             sysctls.set_value(root, target, state)
         case _:

@@ -18,6 +18,7 @@ TargetKind = Literal[
     "irq",
     "rps",
     "sysctl",
+    "ring",
     "guest",
     "metadata",
 ]
@@ -26,7 +27,7 @@ PINNED: tuple[TargetKind, ...] = ("emulator", "vcpu", "iothread")
 """The parts of a guest that libvirt can pin. libvirt stores their pins in the guest's definition, where a part
 keeps its number after a restart. libvirt cannot pin vhost threads and memory."""
 
-SETTINGS: tuple[TargetKind, ...] = ("irq", "rps", "sysctl")
+SETTINGS: tuple[TargetKind, ...] = ("irq", "rps", "sysctl", "ring")
 """The targets that are settings of the host, each without regard to all others: where the kernel refuses one, a run
 makes its other changes, partitions too. A process that keeps its CPUs would lose them to a partition."""
 
@@ -53,11 +54,12 @@ class Target:
     irq       device, name number              /proc/irq/NUMBER/smp_affinity_list
     rps       name, index  number of a queue   /sys/class/net/NAME/queues/rx-NUMBER/rps_cpus
     sysctl    its name     None                /proc/sys/NAME, with slashes in place of dots
+    ring      name, index  None                the kernel's request ETHTOOL_SRINGPARAM
     metadata  guest uuid   None                virDomainSetMetadata: the pins that are pinner's
     guest     guest uuid   None                nothing: a plan leaves the guest out
 
-    Work queues, partitions, interrupts, the receive queues of interfaces (rps) and sysctls have a State instead of
-    threads. The kernel reuses the numbers of interrupts, so the PCI address of the device and the driver's name are
+    Work queues, partitions, interrupts, the receive queues of interfaces (rps), sysctls and rings have a State instead
+    of threads. The kernel reuses the numbers of interrupts, so the PCI address of the device and the driver's name are
     part of the identity. The index of an interface is part of the identity, because another one may get its name.
     """
 
@@ -83,7 +85,7 @@ class Target:
                 return f"irq {self.part} {self.name}"
             case "rps":
                 return f"rps {self.name} rx-{self.part}"
-            case "workqueue" | "partition" | "guest" | "sysctl":
+            case "workqueue" | "partition" | "guest" | "sysctl" | "ring":
                 return f"{self.kind} {self.name}"
             case "emulator" | "memory" | "metadata":
                 return f"guest {self.name} {self.kind}"
@@ -184,7 +186,8 @@ class Number:
 
 
 State = PartitionState | Number | CpuSet
-"""The state of a target without threads: a PartitionState for a partition, a Number for a sysctl, CPUs for all others.
+"""The state of a target without threads: a PartitionState for a partition, a Number for a sysctl or ring, CPUs for
+all others.
 
 The last one is CpuSet: its JSON is a string, as which any value could be written.
 """
@@ -285,6 +288,6 @@ def type_of_state(kind: TargetKind) -> type[State]:
     match kind:
         case "partition":
             return PartitionState
-        case "sysctl":
+        case "sysctl" | "ring":
             return Number
     return CpuSet

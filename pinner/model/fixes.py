@@ -5,13 +5,15 @@ from typing import Literal
 
 from pinner.model.sysctls import SYSCTLS
 
-Remedy = Literal["irqs", "rps", "sysctls"]
+Remedy = Literal["irqs", "rps", "sysctls", "rings"]
 """A setting of the host that a plan may change besides the CPUs of threads: irqs = the affinities of interrupts; rps =
-the CPUs that process received packets; sysctls = the kernel's settings of model/sysctls.py."""
+the CPUs that process received packets; sysctls = the kernel's settings of model/sysctls.py; rings = the
+sizes of receive rings."""
 
 FIXES: Mapping[str, Remedy] = {
     "irq-off-node": "irqs",
     "irq-on-guest-cpus": "irqs",
+    "nic-small-ring": "rings",
     "rps-on-guest-cpus": "rps",
     **{code: "sysctls" for rule in SYSCTLS.values() for code in rule.codes},
 }

@@ -25,6 +25,7 @@ Isolating = Literal["boot", "live"]
 IRQS: Remedy = "irqs"
 RPS: Remedy = "rps"
 SYSCTLS: Remedy = "sysctls"
+RINGS: Remedy = "rings"
 
 
 @dataclass(frozen=True, slots=True)

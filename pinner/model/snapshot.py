@@ -10,6 +10,7 @@ from pinner.model.interrupts import DeviceIrqs
 from pinner.model.nova import NovaConf, NovaGuest, NovaOwns, NovaSets
 from pinner.model.ovs import OvsDpdk
 from pinner.model.process import Process
+from pinner.model.rings import RxRing
 from pinner.model.rps import RpsQueue
 from pinner.model.topology import Topology
 
@@ -67,6 +68,8 @@ class Snapshot:
     sysctls: Mapping[str, int] | None = field(default=None, metadata={"exclude_if": lambda found: found is None})
     """The values of the sysctls that a plan may change, by name; one that the kernel lacks is left out. Null where they
     were not read."""
+    rings: tuple[RxRing, ...] | None = field(default=None, metadata={"exclude_if": lambda rings: rings is None})
+    """The receive rings of cards; null where they were not read."""
 
     def nova_owns(self) -> NovaOwns:
         """The CPUs that Nova owns: the sets of Nova's configuration, and the CPUs of the guests that Nova pinned."""

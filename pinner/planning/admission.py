@@ -34,7 +34,7 @@ from pinner.model.nova import require_clear
 from pinner.model.plan import LeftOut, Plan, Wanted
 from pinner.model.process import Process, Thread
 from pinner.model.snapshot import Snapshot
-from pinner.planning import fixes, irqs, release, rps, rules, sysctls
+from pinner.planning import fixes, irqs, release, rings, rps, rules, sysctls
 from pinner.planning.context import Context, guest_targets
 from pinner.planning.guest_past import Placed
 from pinner.planning.memory import guests_memory
@@ -158,6 +158,7 @@ _REMEDIES: Mapping[TargetKind, Callable[[StateChange, Plan, Context], str]] = {
     "irq": irqs.objection,
     "rps": rps.objection,
     "sysctl": sysctls.objection,
+    "ring": rings.objection,
 }
 """Why an agent does not make a change of this kind."""
 

@@ -9,6 +9,7 @@ _ORDER: dict[TargetKind, int] = {
     "irq": 0,
     "rps": 0,
     "sysctl": 0,
+    "ring": 0,
     "process": 0,
     "emulator": 1,
     "vhost": 1,

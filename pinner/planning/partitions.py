@@ -1,5 +1,5 @@
-"""Cgroup v2 partitions, the CPUs of work queues, interrupts and receive queues, and sysctls: their states, and the
-commands that change them."""
+"""Cgroup v2 partitions, the CPUs of work queues, interrupts and receive queues, sysctls and rings: their states, and
+the commands that change them."""
 
 from collections.abc import Iterator
 from shlex import quote
@@ -19,7 +19,7 @@ _WORKQUEUE = "/sys/devices/virtual/workqueue/cpumask"
 
 def settings(snapshot: Snapshot) -> dict[Target, State]:
     """Every target that has a state, with its state: the cgroups of the guests' units, the work queues, the
-    interrupts of devices, the receive queues of interfaces, and the sysctls that a plan may change."""
+    interrupts of devices, the receive queues of interfaces, the sysctls that a plan may change, and rings."""
     found: dict[Target, State] = {
         cgroup_target(cgroup.path): cgroup.state for guest in snapshot.guests for cgroup in guest.cgroups
     }
@@ -28,7 +28,8 @@ def settings(snapshot: Snapshot) -> dict[Target, State]:
     rps = {queue.target: queue.cpus for queue in snapshot.rps or ()}
     known = ((SYSCTLS[key], value) for key, value in (snapshot.sysctls or {}).items() if key in SYSCTLS)
     sysctls = {rule.target: Number(value) for rule, value in known}
-    return found | ({WORK: unbound} if unbound else {}) | irqs | rps | sysctls
+    rings = {ring.target: Number(ring.size) for ring in snapshot.rings or ()}
+    return found | ({WORK: unbound} if unbound else {}) | irqs | rps | sysctls | rings
 
 
 def cgroup_target(path: str) -> Target:
@@ -56,6 +57,8 @@ def commands(target: Target, state: State) -> Iterator[str]:
             yield f"echo {state.mask()} > {_WORKQUEUE}"
         case PartitionState():
             yield from _partition_commands(target, state)
+        case Number() if target.kind == "ring":
+            yield f"ethtool -G {quote(target.name)} rx {state}"
         case Number():
             yield f"sysctl -w {target.owner}={state}"
         case _:

@@ -48,6 +48,7 @@ def captured_agent(config: cfg.ConfigOpts, root: Path) -> CapturedAgent:
             taken,
             irqs=taken.irqs or captured.captured_irqs(root),
             rps=taken.rps or captured.captured_rps(root),
+            rings=captured.captured_rings(root),
             sysctls=taken.sysctls or captured.captured_sysctls(root),
         )
 

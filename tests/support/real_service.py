@@ -34,6 +34,7 @@ def real_service(folder: Path, url: str = "") -> Iterator[tuple[LocalService, In
         [process(90, 60.0, "0-6", "0-6", name=EVIL), process(1000, 0.5, "0-6", name="idle")],
         irqs=DeviceIrqs((DeviceIrq(24, EVIL, "0000:3b:00.0", online),)),
         rps=(),
+        rings=(),
         sysctls={"vm.swappiness": 60},
     )
     agent = InMemoryAgent(folder / "agent", host, wiring.now)

@@ -11,6 +11,7 @@ from pinner.host.sysctls import parse
 from pinner.model.errors import Invalid
 from pinner.model.interrupts import Balancer, DeviceIrq, DeviceIrqs
 from pinner.model.reading import HostReading, HostSample, Nic, SavedSamples
+from pinner.model.rings import NO_ROOM, RxRing
 from pinner.model.rps import RpsQueue
 from pinner.model.snapshot import Snapshot
 from pinner.model.sysctls import SYSCTLS
@@ -70,6 +71,19 @@ def captured_rps(root: Path) -> tuple[RpsQueue, ...] | None:
         RpsQueue(nic.name, 0, number, queue.rps)
         for nic in saved.samples[-1].nics
         for number, queue in enumerate(nic.rx_queues)
+    )
+
+
+def captured_rings(root: Path) -> tuple[RxRing, ...] | None:
+    """The receive rings of a captured machine, from its last sample; None where it was captured without samples. Their
+    interfaces have no known index. Raises Invalid."""
+    saved = samples(root)
+    if saved is None or not saved.samples:
+        return None
+    return tuple(
+        RxRing(nic.name, 0, nic.rings.rx, nic.rings.rx_max, any(nic.statistics.get(name) for name in NO_ROOM))
+        for nic in saved.samples[-1].nics
+        if nic.device and nic.rings is not None
     )
 
 

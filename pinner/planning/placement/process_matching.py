@@ -5,7 +5,7 @@ from dataclasses import replace
 from pinner.model.change import TargetKey
 from pinner.model.placement import PlacedTarget, Placement
 from pinner.model.process import Process, Thread
-from pinner.model.request import IRQS, RPS, SYSCTLS, Request
+from pinner.model.request import IRQS, RINGS, RPS, SYSCTLS, Request
 from pinner.model.snapshot import Snapshot
 from pinner.planning.exclusions import asked_for
 
@@ -73,7 +73,8 @@ def pruned(snapshot: Snapshot, request: Request, placement: Placement | None) ->
     rps = snapshot.rps if request.asks_for(RPS) else None
     sysctls = snapshot.sysctls if request.asks_for(SYSCTLS) else None
     processes = tuple(filter(affects_plan, snapshot.processes))
-    return replace(snapshot, processes=processes, irqs=irqs, rps=rps, sysctls=sysctls)
+    rings = snapshot.rings if request.asks_for(RINGS) else None
+    return replace(snapshot, processes=processes, irqs=irqs, rps=rps, sysctls=sysctls, rings=rings)
 
 
 def watched(placement: Placement) -> tuple[str, ...]:

@@ -116,7 +116,7 @@ def test_a_plan_accepts_every_field_of_a_request(client):
 
 
 def test_a_plan_request_says_with_what(client):
-    refused = client.post("/v1/hosts/h1/plans", json={"with": ["rings"]})
+    refused = client.post("/v1/hosts/h1/plans", json={"with": ["fans"]})
     assert (refused.status_code, refused.json["error"]["details"]["field"]) == (400, "with.0")
     assert client.post("/v1/hosts/h1/plans", json={"remedies": ["irqs"]}).status_code == 400
     assert "with" not in client.post("/v1/hosts/h1/plans", json={"with": []}).json["request"]

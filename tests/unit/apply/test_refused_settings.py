@@ -9,6 +9,7 @@ from pinner.apply.recover import recover
 from pinner.model.change import Number, StateChange, Target
 from pinner.model.errors import ApplyFailed
 from pinner.model.interrupts import DeviceIrq
+from pinner.model.rings import RxRing
 from pinner.model.rps import RpsQueue
 from pinner.model.sysctls import SYSCTLS
 
@@ -16,6 +17,7 @@ SCOPE = Target("partition", "machine.slice/g1", None, "g1")
 SETTINGS = {
     "irq": (DeviceIrq(24, "ens1-rx-0", "0000:3b:00.0", cpus("0-7")).target, cpus("0-7"), cpus("0")),
     "rps": (RpsQueue("ens1", 2, 0, cpus("0-7")).target, cpus("0-7"), cpus("0-3")),
+    "ring": (RxRing("ens1", 2, 512, 4096, has_dropped=True).target, Number(512), Number(4096)),
     "sysctl": (SYSCTLS["vm.swappiness"].target, Number(60), Number(1)),
 }
 BEFORE = {SCOPE: MEMBER} | {target: before for target, before, _ in SETTINGS.values()}
@@ -58,7 +60,7 @@ def test_a_refused_setting_fails_alone(host, journal, kind):
     assert "the kernel refuses it" in run.error
     made = {each: after for each, _, after in SETTINGS.values()} | {SCOPE: isolated("4-7"), target: before}
     assert host.states == made
-    assert [entry.state for entry in journal.entries("run-1")].count("done") == 4
+    assert [entry.state for entry in journal.entries("run-1")].count("done") == 5
     assert rollback(host, journal).state == "rolled_back"
     assert host.states == BEFORE
     assert set(host.kernel().values()) == {"0-7"}
@@ -80,7 +82,7 @@ def test_a_refused_partition_or_pin_undoes_the_run(host, journal, refused, also)
 
 
 @pytest.mark.parametrize(("policy", "state"), [("back", "undone"), ("forward", "applied_partly")])
-@pytest.mark.parametrize("point", range(4))
+@pytest.mark.parametrize("point", range(5))
 def test_a_run_that_was_killed_after_the_refusal(host, journal, policy, state, point, monkeypatch):
     """The process dies before one of the writes after the refusal."""
     irq = SETTINGS["irq"][0]

@@ -38,7 +38,7 @@ def test_a_finding_says_how_a_plan_cures_it():
     assert (
         "  with pinner: pinner plan --fix softnet-drops\n  as root: sysctl -w net.core.netdev_max_backlog=4000" in cured
     )
-    assert "--fix" not in "\n".join(lines(report_of("nic-small-ring", 0), 200))
+    assert "--fix" not in "\n".join(lines(report_of("nic-no-room", 0), 200))
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def test_a_policy_with_interrupts(pinner, cli):
     shown = cli("policy", "set", "--yes", "--with", "rps", "--with", "irqs").out
     assert pinner.policies["h1"].request.remedies == ("irqs", "rps")
     assert "with                irqs, rps" in shown
-    assert "--with: invalid choice: 'rings'" in cli("policy", "set", "--yes", "--with", "rings").err
+    assert "--with: invalid choice: 'fans'" in cli("policy", "set", "--yes", "--with", "fans").err
 
 
 def test_a_policy_that_cures_findings(pinner, cli):

@@ -18,6 +18,7 @@ from pinner.model.fixes import FIXES
 from pinner.model.interrupts import DeviceIrq, DeviceIrqs
 from pinner.model.reading import HostReading, HostSample, Irq, RxQueue
 from pinner.model.request import Request
+from pinner.model.rings import RxRing
 from pinner.model.rps import RpsQueue
 from pinner.model.sysctls import SYSCTLS
 from pinner.planning import admission, planner
@@ -30,6 +31,7 @@ from pinner.service.findings import installed
 CASES = {**NETWORK, **CPUS, **HOSTS}
 DEFAULTS = {"net.core.netdev_budget": 300, "net.core.netdev_max_backlog": 1000, "vm.swappiness": 60}
 IRQS = (DeviceIrq(40, "ens1-0", CARD, cpus("10")), DeviceIrq(41, "ens1-1", CARD, cpus("3")))
+RING = RxRing("ens1", 2, 512, 4096, has_dropped=True)
 QUEUE = RpsQueue("ens1", 2, 0, cpus("8-15"))
 # The operator has placed the guest: vCPUs on 8-11, emulator on 12. A plan with its pins would have other CPUs.
 GUEST = placed("8-11", "12")
@@ -38,7 +40,9 @@ GUEST = placed("8-11", "12")
 def host(irqs=IRQS, queue=QUEUE, **sysctls):
     busy = hosts.process(500, 50.0, "0-15", name="daemon")
     found = {**DEFAULTS, **{key.replace("__", "."): value for key, value in sysctls.items()}}
-    return hosts.snapshot(topology(), [GUEST], [busy], irqs=DeviceIrqs(irqs), rps=(queue,), sysctls=found)
+    return hosts.snapshot(
+        topology(), [GUEST], [busy], irqs=DeviceIrqs(irqs), rps=(queue,), sysctls=found, rings=(RING,)
+    )
 
 
 def plan(taken, *codes):
@@ -97,7 +101,7 @@ def test_several_findings_are_cured_by_one_plan():
     assert made.request.fix == ("host-swapping", "irq-on-guest-cpus", "softnet-drops")
 
 
-@pytest.mark.parametrize("code", ["clocksource-slow", "nic-small-ring", "no-such-check", ""])
+@pytest.mark.parametrize("code", ["clocksource-slow", "nic-no-room", "no-such-check", ""])
 def test_a_finding_without_a_live_change_is_a_clear_error(code):
     with pytest.raises(Invalid, match=rf"fix: '{code}' is not valid: one of: .*; for other findings, set the lines"):
         Request(fix=("softnet-drops", code))

@@ -17,7 +17,18 @@ from pinner.host.reading.settings import read_balancers, read_settings, read_sto
 from pinner.model.cpuset import CpuSet
 from pinner.model.errors import Invalid
 from pinner.model.interrupts import Balancer, DeviceIrq
-from pinner.model.reading import Bridge, HostSample, Irq, RxQueue, SavedSamples, SoftnetCpu, ThreadTimes, UdpSocket
+from pinner.model.reading import (
+    Bridge,
+    HostSample,
+    Irq,
+    Rings,
+    RxQueue,
+    SavedSamples,
+    SoftnetCpu,
+    ThreadTimes,
+    UdpSocket,
+)
+from pinner.model.rings import RxRing
 
 INTERRUPTS = """\
             CPU0       CPU2       CPU5
@@ -276,3 +287,16 @@ def test_a_capture_has_the_sysctls_of_its_last_sample(tmp_path):
     saved = SavedSamples((HostSample(settings=settings),), 0.0)
     (tmp_path / captured.FILE).write_bytes(captured.as_file(saved)[captured.FILE])
     assert captured.captured_sysctls(tmp_path) == {"vm.swappiness": 60, "kernel.sched_rt_runtime_us": -1}
+
+
+def test_a_capture_has_the_receive_rings_of_its_last_sample(tmp_path):
+    assert captured.captured_rings(tmp_path) is None
+    ens1 = replace(nic("ens1"), rings=Rings(512, 4096, 512, 512), statistics={"rx_missed_errors": 3})
+    saved = SavedSamples(
+        (HostSample(nics=(ens1, nic("ens2"), replace(nic("ens3"), rings=None), nic("tap1", ""))),), 0.0
+    )
+    (tmp_path / captured.FILE).write_bytes(captured.as_file(saved)[captured.FILE])
+    assert captured.captured_rings(tmp_path) == (
+        RxRing("ens1", 0, 512, 4096, has_dropped=True),
+        RxRing("ens2", 0, 4096, 4096, has_dropped=False),
+    )
