@@ -224,6 +224,14 @@ class NewPolicy(Input):
         ),
     ] = False
 
+    probe_first: Annotated[
+        bool,
+        Field(
+            description="Probe each kind of change that is new on the host before the policy makes it, on one guest. "
+            "If it is worse, the mode becomes propose; the drift says why."
+        ),
+    ] = False
+
     def policy(self) -> Policy:
         """The policy for the service. Raises Invalid."""
-        return Policy(self.request.request(), self.mode, self.undo_if_worse)
+        return Policy(self.request.request(), self.mode, self.undo_if_worse, self.probe_first)

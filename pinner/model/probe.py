@@ -23,6 +23,9 @@ WASH_OUT_SECONDS = 15
 """The time before each window that does not count. A count is spread over the steps that it touches, and guests need a
 moment to run as placed."""
 
+PROBE_ORIGIN = "the probe "
+"""The begin of the origin of each run that a probe starts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Probe:
@@ -58,6 +61,8 @@ class Probe:
     """The result of the test; null unless the state is ended."""
     left: str = ""
     """The run that the probe could not roll back, so that the host still has the planned placement; else empty."""
+    policy: str = ""
+    """The revision of the policy that started the probe; empty: a person did."""
 
     @property
     def total_seconds(self) -> int:
@@ -67,4 +72,4 @@ class Probe:
     @property
     def mark(self) -> str:
         """The origin of the runs that the probe starts."""
-        return f"the probe {self.id}"
+        return f"{PROBE_ORIGIN}{self.id}"

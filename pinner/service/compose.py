@@ -26,6 +26,7 @@ from pinner.service.probes import ProbeManager
 from pinner.service.reconciler import Reconciler
 from pinner.service.repacks import RepackProposer
 from pinner.service.runs import RunManager
+from pinner.service.trials import TrialKeeper
 from pinner.store.repositories import Retention, Store
 
 
@@ -80,12 +81,13 @@ def compose(
     heads = AuditHeads(hosts, store)
     runs = RunManager(hosts, policies, heads, store, now, new_id, metrics.changed)
     repacks = RepackProposer(plans, repack, now)
-    reconciler = Reconciler(hosts, policies, plans, runs, store, now, new_id, sample_seconds, repacks)
-    guest_events = GuestEventHandler(hosts, reconciler, store, now, migration)
-    exclusions = GuestExclusions(hosts, store, now)
     outcomes = OutcomeKeeper(hosts, policies, runs, store, now)
     timing = timing or Timing(now)
     probes = ProbeManager(hosts, policies, runs, store, new_id, outcomes.require_measured, timing)
+    trials = TrialKeeper(hosts, policies, plans, probes, store, now)
+    reconciler = Reconciler(hosts, policies, plans, runs, store, now, new_id, sample_seconds, repacks, trials)
+    guest_events = GuestEventHandler(hosts, reconciler, store, now, migration)
+    exclusions = GuestExclusions(hosts, store, now)
     trail = AuditTrail(hosts, runs, store)
     capacities = CapacityReader(hosts, policies, Observer(hosts, policies, store, now), metrics)
     service = LocalService(

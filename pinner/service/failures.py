@@ -21,6 +21,11 @@ def failures_of(entries: Iterable[Entry]) -> Failures:
     return found
 
 
+def are_of_the_host(failures: Failures) -> bool:
+    """Whether a change of the host itself failed."""
+    return any(is_of_the_host(target) for target, _ in failures.values())
+
+
 def moving_targets(refusals: Sequence[PinnerError]) -> Failures:
     """The groups that make plan after plan stale; none after one refusal.
 

@@ -9,6 +9,7 @@ from pinner.model.backoff import Backoffs
 from pinner.model.change import TargetKey
 from pinner.model.drift import Drift
 from pinner.model.errors import Invalid, NoFit, NotFound, NovaConflict
+from pinner.model.groups import group_of
 from pinner.model.journal import UNDO_BEGUN, Run
 from pinner.model.placement import Placement
 from pinner.model.plan import Plan
@@ -19,6 +20,7 @@ from pinner.planning.placement.backoff import with_backoff
 from pinner.planning.placement.drift import drifts
 from pinner.planning.placement.process_matching import pruned, with_loads
 from pinner.planning.placement.record import in_boot, record
+from pinner.service.failures import Failures
 from pinner.service.hosts import Hosts
 from pinner.service.policies import HostPolicies
 from pinner.store.repositories import Store
@@ -128,3 +130,12 @@ class Observer:
             return frozenset()
         entries = self._store.runs.entries(run.id)
         return frozenset(entry.change.target.key for entry in entries if entry.state in UNDO_BEGUN)
+
+
+def unplaced(seen: Observation, wanted: Plan, failures: Failures) -> set[TargetKey]:
+    """The targets of an observation that the plan could not place, or did not try to place. A target that another
+    program moves stays recorded: it was placed before."""
+    assert seen.plan is not None
+    tried = {change.target.key for change in wanted.changes if group_of(change.target) not in failures}
+    contested = {drift.target.key for drift in seen.drifts if drift.backoff_until and drift.cause != "failed"}
+    return {change.target.key for change in seen.plan.changes} - tried - contested

@@ -21,6 +21,7 @@ from pinner.model.snapshot import Snapshot
 from pinner.outcome import probing
 from pinner.outcome.samples import control_use, samples
 from pinner.service.hosts import Hosts
+from pinner.service.policies import HostPolicies, revision
 from pinner.service.probe_switches import Switches, put_back
 from pinner.service.runs import RunManager
 from pinner.store.probes import Probes
@@ -90,10 +91,19 @@ class ProbeExecution:
     """One probe under way."""
 
     def __init__(
-        self, probe: Probe, plan: Plan, hosts: Hosts, runs: RunManager, store: Store, timing: Timing, stop: Stop
+        self,
+        probe: Probe,
+        plan: Plan,
+        hosts: Hosts,
+        policies: HostPolicies,
+        runs: RunManager,
+        store: Store,
+        timing: Timing,
+        stop: Stop,
     ) -> None:
         self._probe = probe
         self._hosts = hosts
+        self._policies = policies
         self._runs = runs
         self._probes = store.probes
         self._timing = timing
@@ -125,6 +135,7 @@ class ProbeExecution:
 
     def _all_windows(self) -> None:
         last: _Span | None = None
+        self._require_policy()
         self._read_events()
         self._events = ()
         for arm in self._probe.order:
@@ -187,6 +198,14 @@ class ProbeExecution:
 
     def _pause(self, seconds: float) -> None:
         if self._timing.wait(self._stop.event, seconds):
+            raise _StoppedError
+        self._require_policy()
+
+    def _require_policy(self) -> None:
+        """Stop the probe if the policy that started it was changed: it may observe now."""
+        wanted = self._probe.policy
+        if wanted and revision(self._policies.find(self._probe.host)) != wanted:
+            self._stop.order("cancelled", "the policy was changed")
             raise _StoppedError
 
     def _end(self, state: ProbeState, why: str) -> None:

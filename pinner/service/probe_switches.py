@@ -34,14 +34,15 @@ class Switches:
         if arm == "planned" and not self._placed:
             self._placed = self._applied().id
         elif arm == "current" and self._placed:
-            undo = _ended(self._runs, self._patiently(lambda: self._runs.rollback(self._placed, self._caller)))
+            undo = _ended(self._runs, self._patiently(lambda: _rollback(self._runs, self._placed, self._probe)))
             self._placed = ""
             if not _is_undone(self._runs, undo):
                 raise RunConflict(undo.id, undo.state, f"the placement is not as before: {undo.error}")
 
     def _applied(self) -> Run:
+        expected = (self._probe.policy,) if self._probe.policy else None
         begun = self._patiently(
-            lambda: self._runs.apply(self._probe.plan, ApplyOptions(all_or_nothing=True), self._caller)
+            lambda: self._runs.apply(self._probe.plan, ApplyOptions(all_or_nothing=True), self._caller, expected)
         )
         run = _ended(self._runs, begun)
         if run.state != "applied":
@@ -73,12 +74,16 @@ def put_back(runs: RunManager, probe: Probe) -> tuple[str, str]:
     if placed is None:
         return "", ""
     try:
-        undo = _ended(runs, runs.rollback(placed.id, Caller(probe.actor, probe.mark, "")))
+        undo = _ended(runs, _rollback(runs, placed.id, probe))
     except (RunConflict, PolicyConflict) as error:
         return placed.id, str(error)
     if not _is_undone(runs, undo):
         return placed.id, f"run {undo.id} is {undo.state}: {undo.error}"
     return "", ""
+
+
+def _rollback(runs: RunManager, run: str, probe: Probe) -> Run:
+    return runs.rollback(run, Caller(probe.actor, probe.mark, ""), is_of_policy=bool(probe.policy))
 
 
 def _ended(runs: RunManager, run: Run) -> Run:

@@ -2,16 +2,27 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from pinner.model.audit import AuditAction, Caller, audit_event
 from pinner.model.errors import Blocked, HostBusy, Invalid, ProbeBusy
 from pinner.model.plan import Plan
-from pinner.model.probe import MAX_SECONDS, MAX_WINDOWS, MIN_SECONDS, MIN_WINDOWS, Probe
+from pinner.model.policy import Policy
+from pinner.model.probe import (
+    DEFAULT_SECONDS,
+    DEFAULT_WINDOWS,
+    MAX_SECONDS,
+    MAX_WINDOWS,
+    MIN_SECONDS,
+    MIN_WINDOWS,
+    Probe,
+)
+from pinner.model.trial import Trial
 from pinner.outcome.schedule import schedule
 from pinner.service.hosts import Hosts
 from pinner.service.passes import Passes
-from pinner.service.policies import HostPolicies
+from pinner.service.policies import HostPolicies, revision
 from pinner.service.probe_execution import ProbeExecution, Stop, Timing, changed_guests, store_end
 from pinner.service.probe_switches import put_back
 from pinner.service.runs import RunManager
@@ -67,9 +78,16 @@ class ProbeManager:
         self._hosts.require(plan.host)
         _require_possible(plan, windows, seconds)
         self._policies.require_permitted(plan.host, f"the probe of plan {plan_id}", None)
-        self._require_measured(plan.host)
-        self._require_idle(plan.host)
-        probe = Probe(
+        return self._begin(self._new(plan, windows, seconds, caller), plan, caller)
+
+    def begin_trials(self, plan: Plan, policy: Policy, trials: Iterable[Trial], caller: Caller) -> Probe:
+        """Start to probe a stored plan for a policy, which is not refused because the policy is enforced. It ends where
+        the policy is changed. The trials are stored with the id of the probe. Raises like ``begin``."""
+        new = replace(self._new(plan, DEFAULT_WINDOWS, DEFAULT_SECONDS, caller), policy=revision(policy))
+        return self._begin(new, plan, caller, tuple(replace(each, probe=new.id) for each in trials))
+
+    def _new(self, plan: Plan, windows: int, seconds: int, caller: Caller) -> Probe:
+        return Probe(
             id=f"probe-{self._new_id()}",
             host=plan.host,
             plan=plan.id,
@@ -81,7 +99,11 @@ class ProbeManager:
             seconds=seconds,
             guests=tuple(sorted(changed_guests(plan).values())),
         )
-        self._carry_out(probe, plan, caller)
+
+    def _begin(self, probe: Probe, plan: Plan, caller: Caller, trials: tuple[Trial, ...] = ()) -> Probe:
+        self._require_measured(plan.host)
+        self._require_idle(plan.host)
+        self._carry_out(probe, plan, caller, trials)
         return probe
 
     def get(self, probe: str) -> Probe:
@@ -123,10 +145,12 @@ class ProbeManager:
             if run.host == host and self._runs.get(run.id).state == "running":
                 raise HostBusy(host, run.id)
 
-    def _carry_out(self, probe: Probe, plan: Plan, caller: Caller) -> None:
+    def _carry_out(self, probe: Probe, plan: Plan, caller: Caller, trials: tuple[Trial, ...]) -> None:
         """Store the probe before its first run, and carry it out in a thread."""
         stop = Stop()
-        execution = ProbeExecution(probe, plan, self._hosts, self._runs, self._store, self._timing, stop)
+        execution = ProbeExecution(
+            probe, plan, self._hosts, self._policies, self._runs, self._store, self._timing, stop
+        )
         thread = threading.Thread(target=self._run, args=(probe.id, execution), name=probe.id, daemon=True)
         result = f"{len(probe.order)} windows of {probe.seconds} s, plan {plan.id}"
         event = audit_event(caller, probe.started_at, AuditAction.PROBE_BEGIN, probe.host, probe.id, result)
@@ -134,7 +158,7 @@ class ProbeManager:
             # A pass must know the probe as one of this process before it is stored.
             self._stops[probe.id], self._threads[probe.id] = stop, thread
         try:
-            self._store.probes.add(probe, event)
+            self._store.probes.add(probe, event, trials)
         except Exception:
             self._forget(probe.id)
             raise

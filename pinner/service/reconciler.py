@@ -10,7 +10,7 @@ from datetime import datetime
 from pinner import codec
 from pinner.model.audit import POLICY_ACTOR, AuditAction, Caller, audit_event
 from pinner.model.backoff import FREE_RETRIES, Backoffs
-from pinner.model.change import PlannedChange, TargetKey
+from pinner.model.change import PlannedChange
 from pinner.model.cpuset import CpuSet
 from pinner.model.drift import Drift, DriftReport
 from pinner.model.errors import NovaConflict, PinnerError, PreconditionFailed, Refused, StalePlan
@@ -29,13 +29,14 @@ from pinner.planning.placement.process_matching import watched
 from pinner.planning.placement.record import record
 from pinner.planning.release import release
 from pinner.service.backoffs import HostBackoffs
-from pinner.service.failures import Failures, failures_of, moving_targets
+from pinner.service.failures import Failures, are_of_the_host, failures_of, moving_targets
 from pinner.service.hosts import Hosts
-from pinner.service.observation import Observation, Observer
+from pinner.service.observation import Observation, Observer, unplaced
 from pinner.service.plans import PlanMaker
 from pinner.service.policies import HostPolicies
 from pinner.service.repacks import RepackProposer
 from pinner.service.runs import RunManager
+from pinner.service.trials import TrialKeeper
 from pinner.store.repositories import Store
 
 LOG = logging.getLogger(__name__)
@@ -64,9 +65,11 @@ class Reconciler:
         new_id: Callable[[], str],
         sample_seconds: float,
         repacks: RepackProposer,
+        trials: TrialKeeper,
     ) -> None:
         """``sample_seconds`` is the sample of a measurement of CPU use."""
         self._repacks = repacks
+        self._trials = trials
         self._hosts = hosts
         self._policies = policies
         self._plans = plans
@@ -124,6 +127,7 @@ class Reconciler:
         refusals: list[PinnerError] = []
         known: set[Group] = set()
         with self._locks[host]:
+            self._trials.settle(host, self._policies.find(host))
             while True:
                 try:
                     return self._attempt(host, measurement, cause)
@@ -144,7 +148,9 @@ class Reconciler:
         if seen.policy is None or seen.plan is None:
             return self._report(host, seen)
         caller = self._caller(cause)
-        wanted = reasoned(planner.leave_out(seen.plan, backoff_reasons(seen.drifts), seen.placement), seen.drifts)
+        skipped = backoff_reasons(seen.drifts)
+        skipped |= self._trials.waiting(host, seen, skipped, caller)[0]
+        wanted = reasoned(planner.leave_out(seen.plan, skipped, seen.placement), seen.drifts)
         enforced = seen.policy.mode == "enforce"
         possible = not wanted.blocked and bool(wanted.changes)
         if not seen.plan.changes or (seen.placement is None and not (enforced and possible)):
@@ -175,8 +181,8 @@ class Reconciler:
         if run.state in ("applied", "applied_partly"):
             ended = [each for each in left if not each.backoff_until and group_of(each.target) not in failures]
             left = tuple(drift for drift in left if drift not in ended)
-            unplaced = _unplaced(seen, wanted, failures)
-            placement = record(wanted, seen.snapshot, seen.placement, unplaced=unplaced)
+            left_out = unplaced(seen, wanted, failures)
+            placement = record(wanted, seen.snapshot, seen.placement, unplaced=left_out)
             number = self._store.runs.number(run.id)
             self._store_placement(replace(seen, run_seq=number, last_run=number), placement)
             backoffs = self._backoffs.corrected(host, ended)
@@ -186,7 +192,7 @@ class Reconciler:
         if failures:
             backoffs = self._back_off(host, failures, caller)
         others = {group_of(change.target) for change in wanted.changes} - failures.keys()
-        if run.state == "undone" and failures and others and not _of_the_host(failures):
+        if run.state == "undone" and failures and others and not are_of_the_host(failures):
             return None
         error = "" if run.state == "applied" else f"run {run.id} is {run.state}: {run.error}"
         return self._report(host, replace(seen, drifts=with_backoff(left, backoffs, self._now()), error=error))
@@ -274,6 +280,7 @@ class Reconciler:
             migrating=tuple(guest.name for guest in seen.snapshot.guests if guest.is_migrating),
             repack=self._repacks.found(host),
             setback=self._policies.setback(host),
+            waiting=self._trials.waiting(host, seen, {}, None)[1],
         )
 
     def _record(self, caller: Caller, action: AuditAction, host: str, subject: str, result: str) -> None:
@@ -283,17 +290,3 @@ class Reconciler:
 def _moves(plan: Plan) -> list[PlannedChange]:
     """The plan's changes without their reasons."""
     return [replace(change, reason="") for change in plan.changes]
-
-
-def _unplaced(seen: Observation, wanted: Plan, failures: Failures) -> set[TargetKey]:
-    """The targets of an observation that the plan could not place, or did not try to place. A target that another
-    program moves stays recorded: it was placed before."""
-    assert seen.plan is not None
-    tried = {change.target.key for change in wanted.changes if group_of(change.target) not in failures}
-    contested = {drift.target.key for drift in seen.drifts if drift.backoff_until and drift.cause != "failed"}
-    return {change.target.key for change in seen.plan.changes} - tried - contested
-
-
-def _of_the_host(failures: Failures) -> bool:
-    """Whether a change of the host itself failed."""
-    return any(is_of_the_host(target) for target, _ in failures.values())

@@ -23,6 +23,7 @@ from pinner.model.errors import NotFound
 from pinner.model.journal import Damaged, Entry, InForce, Run, RunState
 from pinner.model.page import Page, PageRequest
 from pinner.model.policy import Expected
+from pinner.model.probe import PROBE_ORIGIN
 from pinner.store import agent_chain, in_force, tables
 from pinner.store.agent_heads import add_head
 from pinner.store.audit import append_events
@@ -169,7 +170,7 @@ class Runs:
 
     def last_applied(self, host: str) -> tuple[int, Run] | None:
         """The host's latest apply that succeeded, at least in part, and was not rolled back, with its number in
-        the order of all runs; None if there is none.
+        the order of all runs; None if there is none. The applies of a probe, which undoes each of them, do not count.
 
         An apply that changed nothing counts until a later rollback: the changes that it had found made may be undone.
         """
@@ -265,7 +266,8 @@ def last_applied(connection: Connection, host: str) -> tuple[int, Run] | None:
     rolled_back = exists().where(
         later.host == host, later.kind == "rollback", later.state.in_(_ROLLED_BACK), later.seq > runs.seq
     )
-    query = select(*_RUN, runs.seq).where(or_(_changed(), ~rolled_back)).order_by(runs.seq.desc()).limit(1)
+    lasting = ~runs.origin.startswith(PROBE_ORIGIN)
+    query = select(*_RUN, runs.seq).where(or_(_changed(), ~rolled_back), lasting).order_by(runs.seq.desc()).limit(1)
     # One query for each state: an index has the runs of one state in their order.
     rows = [
         connection.execute(query.filter_by(host=host, kind="apply", state=state)).one_or_none() for state in _APPLIED

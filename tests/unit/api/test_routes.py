@@ -305,6 +305,8 @@ def test_a_policy_and_its_drift(client):
     body = {"mode": "enforce", "request": {"strategy": "numa-local", "excluded_guests": ["g1"]}}
     policy = read(Policy, client.put("/v1/hosts/h1/policy", json=body | {"undo_if_worse": True}))
     assert policy == Policy(Request("numa-local", excluded_guests=("g1",)), "enforce", undo_if_worse=True)
+    policy = read(Policy, client.put("/v1/hosts/h1/policy", json=body | {"probe_first": True}))
+    assert policy == Policy(Request("numa-local", excluded_guests=("g1",)), "enforce", probe_first=True)
     policy = read(Policy, client.put("/v1/hosts/h1/policy", json=body))
     assert policy == Policy(Request("numa-local", excluded_guests=("g1",)), "enforce")
     assert read(Policy, client.get("/v1/hosts/h1/policy")) == policy

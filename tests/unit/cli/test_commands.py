@@ -23,6 +23,7 @@ from pinner.model.request import Request
 from pinner.model.rps import RpsQueue
 from pinner.model.snapshot import Snapshot
 from pinner.model.sysctls import SYSCTLS
+from pinner.model.trial import Waiting
 
 PLAN = "<a plan's id>"
 
@@ -242,6 +243,16 @@ def test_a_policy_undoes_what_is_worse_where_an_option_says_so(pinner, cli):
     assert pinner.policies["h1"] == Policy(mode="enforce")
 
 
+def test_a_policy_probes_first_where_an_option_says_so(pinner, cli):
+    cli("policy", "set", "--yes", "--probe-first")
+    assert pinner.policies["h1"] == Policy(probe_first=True)
+    shown = cli("policy", "set", "--yes", "--mode", "enforce").out
+    assert pinner.policies["h1"] == Policy(mode="enforce", probe_first=True)
+    assert "probe first True" in " ".join(shown.split())
+    cli("policy", "set", "--yes", "--no-probe-first")
+    assert pinner.policies["h1"] == Policy(mode="enforce")
+
+
 def test_a_plan_with_the_request_of_the_policy(pinner, cli):
     pinner.policies["h1"] = Policy(Request("numa-local", housekeeping="0"))
     made = codec.load(Plan, cli("plan", "--policy", "--rebalance", "--emulator", "1", "--json").out)
@@ -263,6 +274,12 @@ def test_drift_says_what_and_why(applied, cli, monkeypatch):
     told = cli("drift").err
     assert "warning: the policy proposes and no longer enforces since 2" in told
     assert "because of run run-7: worse than before the run, after 2 steps: run_delay" in told
+    setback = Setback("", NOON, "worse than the placement that the probe found: drops", "probe-3")
+    monkeypatch.setattr(applied, "drift", lambda _: replace(report, setback=setback))
+    assert "because of probe probe-3: worse than the placement that the probe found: drops" in cli("drift").err
+    waiting = Waiting("probe-3", None, 7, "probe probe-3 tests such changes on guest web1 first")
+    monkeypatch.setattr(applied, "drift", lambda _: replace(report, waiting=waiting))
+    assert "7 changes not made yet: probe probe-3 tests such changes on guest web1 first" in cli("drift").err
 
 
 def test_drift_without_a_policy_and_a_placement(pinner, cli):

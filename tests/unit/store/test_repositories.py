@@ -152,6 +152,9 @@ def test_the_last_applied_run_and_the_last_change(store):
     runs.add(make_run("run-5", kind="rollback", undoes="run-1", state="rolled_back"))
     assert runs.last_applied("h1")[1].id == "run-2", "the changes that run 4 found made may be undone"
     assert [run.id for run in runs.in_effect()] == ["run-2", "run-1"]
+    probed = make_run("run-6", state="applied", origin="the probe probe-1")
+    runs.add(probed, [replace(each, state="done") for each in make_entries("run-6")])
+    assert runs.last_applied("h1")[1].id == "run-2", "a probe undoes its runs"
 
 
 @pytest.mark.fault(59)
