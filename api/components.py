@@ -4,6 +4,7 @@ description of every field."""
 import ast
 import inspect
 import pkgutil
+from collections import ChainMap
 from collections.abc import Iterator
 from importlib import import_module
 from textwrap import dedent
@@ -81,12 +82,13 @@ def _field_docstrings() -> dict[str, dict[str, str]]:
         f"{room.__name__}.{each.name}" for room in (model, schemas) for each in pkgutil.iter_modules(room.__path__)
     ]
     modules = [*map(import_module, names), protocol]
-    return {
-        node.name: dict(_docstrings(node))
-        for module in modules
-        for node in ast.parse(inspect.getsource(module)).body
-        if isinstance(node, ast.ClassDef)
-    }
+    found: dict[str, dict[str, str]] = {}
+    for module in modules:
+        for node in ast.parse(inspect.getsource(module)).body:
+            if isinstance(node, ast.ClassDef):
+                bases = [found.get(base.id, {}) for base in node.bases if isinstance(base, ast.Name)]
+                found[node.name] = dict(ChainMap(dict(_docstrings(node)), *bases))
+    return found
 
 
 def _docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:

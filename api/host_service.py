@@ -24,7 +24,7 @@ from pinner.model.measures import Measures, Span
 from pinner.model.outcome import RunOutcome
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan, PlanSummary
-from pinner.model.policy import Expected, Policy
+from pinner.model.policy import Expected, Policy, Setback
 from pinner.model.probe import Probe
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
@@ -181,6 +181,10 @@ class HostService:
     def policy(self, host: str) -> Policy:
         """See Service."""
         return self._every.policy(self._only(host))
+
+    def setback(self, host: str) -> Setback | None:
+        """See Service."""
+        return self._every.setback(self._only(host))
 
     def set_policy(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
         """See Service."""

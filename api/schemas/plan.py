@@ -9,7 +9,7 @@ from pinner.api.schemas.base import Input
 from pinner.model.cpuset import MAX_CPUS
 from pinner.model.fixes import FIXES, Remedy
 from pinner.model.objective import MOST_WEIGHT
-from pinner.model.policy import Mode, Policy
+from pinner.model.policy import Mode, Policy, Setback
 from pinner.model.request import MAX_BUDGET, MAX_MOVES, Isolating, Request, Smt
 
 _DEFAULT = Request()
@@ -231,6 +231,13 @@ class NewPolicy(Input):
             "If it is worse, the mode becomes propose; the drift says why."
         ),
     ] = False
+    setback: Annotated[
+        Setback | None,
+        Field(
+            description="Read-only. It is ignored, so that a policy that was read can be sent back.",
+            json_schema_extra={"readOnly": True},
+        ),
+    ] = None
 
     def policy(self) -> Policy:
         """The policy for the service. Raises Invalid."""

@@ -10,36 +10,39 @@ from pinner.api.schemas.bodies import NewExclusion
 from pinner.api.schemas.plan import NewPolicy
 from pinner.model.drift import DriftReport
 from pinner.model.errors import ApplyFailed, Gone, HostUnreachable, NotFound, NotPermitted, PreconditionFailed
-from pinner.model.policy import Policy
+from pinner.model.policy import ShownPolicy
 from pinner.service.protocol import GuestExclusion
 
 bp = APIBlueprint("policies", __name__, tag="Policies")
 
 
 @bp.get("/hosts/<host>/policy")
-@bp.output(RootModel[Policy])
+@bp.output(RootModel[ShownPolicy])
 @bp.doc(operation_id="show_policy", extensions=may_raise(NotFound))
-def show(host: str) -> tuple[Policy, int, dict[str, str]]:
-    """Show a host's policy, with its revision as `ETag`; 404 if the host has none."""
+def show(host: str) -> tuple[ShownPolicy, int, dict[str, str]]:
+    """Show a host's policy, with its revision as `ETag`; 404 if the host has none.
+
+    `setback` says why pinner has set the mode from `enforce` to `propose`. It is no part of the revision.
+    """
     policy = pinner().policy(host)
-    return policy, 200, etag(policy)
+    return ShownPolicy.of(policy, pinner().setback(host)), 200, etag(policy)
 
 
 @bp.put("/hosts/<host>/policy")
 @bp.input(NewPolicy)
-@bp.output(RootModel[Policy])
+@bp.output(RootModel[ShownPolicy])
 @bp.doc(
     operation_id="set_policy",
     extensions=may_raise(NotFound, PreconditionFailed, HostUnreachable, NotPermitted) | CONDITIONAL,
 )
-def set_policy(host: str, json_data: NewPolicy) -> tuple[Policy, int, dict[str, str]]:
+def set_policy(host: str, json_data: NewPolicy) -> tuple[ShownPolicy, int, dict[str, str]]:
     """Set or replace a host's policy. It takes effect within seconds.
 
     The host must have the CPUs that a new policy names. While the mode is `enforce`, pinner refuses changes that the
     policy would revert at once: a rollback, and plans with a different request.
     """
     policy = pinner().set_policy(host, json_data.policy(), caller(), expected_revisions(host))
-    return policy, 200, etag(policy)
+    return ShownPolicy.of(policy, None), 200, etag(policy)
 
 
 @bp.delete("/hosts/<host>/policy")

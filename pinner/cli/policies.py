@@ -14,7 +14,7 @@ from pinner.cli.places import masks, part
 from pinner.cli.plantable import left_out
 from pinner.model.change_text import NO_CPU
 from pinner.model.errors import NotFound
-from pinner.model.policy import Policy
+from pinner.model.policy import Policy, ShownPolicy
 from pinner.model.request import Request
 from pinner.render import counted, visible
 
@@ -113,8 +113,8 @@ def show_policy(context: Context, arguments: Namespace) -> int:
     """Print the policy."""
     with context.open() as pinner:
         host = pick_host(pinner, arguments.host)
-        policy = pinner.policy(host)
-    _print(context, host, policy)
+        shown = ShownPolicy.of(pinner.policy(host), pinner.setback(host))
+    _print(context, host, shown)
     return 0
 
 
@@ -134,7 +134,7 @@ def set_policy(context: Context, arguments: Namespace) -> int:
         if not agreed(f"Set the policy of host {host} to the mode {wanted.mode}?", yes=arguments.yes):
             return 0
         policy = pinner.set_policy(host, wanted, context.caller, None if arguments.reset else _revisions(present))
-    _print(context, host, policy)
+    _print(context, host, ShownPolicy.of(policy, None))
     return 0
 
 
@@ -246,7 +246,7 @@ def _revisions(present: Policy | None) -> "Expected":
     return ("" if present is None else codec.content_hash(present),)
 
 
-def _print(context: Context, host: str, policy: Policy) -> None:
+def _print(context: Context, host: str, policy: ShownPolicy) -> None:
     if context.json:
         print_json(codec.plain(policy))
         return
@@ -260,6 +260,8 @@ def _print(context: Context, host: str, policy: Policy) -> None:
         if field.name != "rebalance":
             value = getattr(policy.request, field.name)
             rows.append((field.metadata.get("alias", field.name).replace("_", " "), _shown(value)))
+    if policy.setback:
+        rows.append(("setback", _setback(policy.setback)))
     context.out.print(facts(*rows))
 
 

@@ -61,3 +61,16 @@ class Setback:
     def cause(self) -> str:
         """The run or probe in words."""
         return f"probe {self.probe}" if self.probe else f"run {self.run}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPolicy(Policy):
+    """A host's policy, and why pinner has changed its mode."""
+
+    setback: Setback | None = None
+    """Why the policy enforces no longer; null: pinner has not changed the mode. No part of the revision."""
+
+    @classmethod
+    def of(cls, policy: Policy, setback: Setback | None) -> "ShownPolicy":
+        """The policy with its setback."""
+        return cls(policy.request, policy.mode, policy.undo_if_worse, policy.probe_first, setback)

@@ -17,7 +17,7 @@ from pinner.model.measures import Measures, Span
 from pinner.model.outcome import RunOutcome
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan, PlanSummary
-from pinner.model.policy import Expected, Policy
+from pinner.model.policy import Expected, Policy, Setback
 from pinner.model.probe import Probe
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
@@ -198,6 +198,11 @@ class LocalService:
         """See Service."""
         self._hosts.require(host)
         return self._policies.get(host)
+
+    def setback(self, host: str) -> Setback | None:
+        """See Service."""
+        self.policy(host)
+        return self._policies.setback(host)
 
     def set_policy(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
         """See Service."""

@@ -21,7 +21,7 @@ from pinner.model.measures import Measures, Span
 from pinner.model.outcome import RunOutcome
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan, PlanSummary
-from pinner.model.policy import Expected, Policy
+from pinner.model.policy import Expected, Policy, Setback
 from pinner.model.probe import Probe
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
@@ -163,6 +163,10 @@ class Service(Protocol):
 
     def policy(self, host: str) -> Policy:
         """The host's policy. Raises NotFound where it has none."""
+
+    def setback(self, host: str) -> Setback | None:
+        """Why pinner set the mode of the host's policy to propose; None: pinner did not. Raises NotFound where the host
+        has no policy."""
 
     def set_policy(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
         """Set the host's policy. A server of the host follows the new policy within seconds.

@@ -27,7 +27,7 @@ from pinner.model.measures import Measures, Span
 from pinner.model.outcome import RunOutcome
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import Plan, PlanSummary
-from pinner.model.policy import Expected, Policy
+from pinner.model.policy import Expected, Policy, Setback, ShownPolicy
 from pinner.model.probe import Probe
 from pinner.model.request import Request
 from pinner.model.snapshot import MAX_SAMPLE_SECONDS, Snapshot
@@ -186,6 +186,9 @@ class RemoteService:
 
     def policy(self, host: str) -> Policy:
         return self._rest.get(Policy, "hosts", host, "policy")
+
+    def setback(self, host: str) -> Setback | None:
+        return self._rest.get(ShownPolicy, "hosts", host, "policy").setback
 
     def set_policy(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
         body = codec.plain(policy)

@@ -38,7 +38,7 @@ from pinner.model.measures import GUEST_SERIES, HOST, HOST_SERIES, History, Meas
 from pinner.model.outcome import MEASURES, Arm, Comparison, ObservedMeasure, RunOutcome, Watch, Window
 from pinner.model.page import Page, PageRequest
 from pinner.model.plan import LeftOut, Plan, PlanSummary
-from pinner.model.policy import Expected, Policy
+from pinner.model.policy import Expected, Policy, Setback
 from pinner.model.probe import Probe
 from pinner.model.process import Process, Thread
 from pinner.model.reading import HostReading, HostSample, Irq, ThreadTimes
@@ -102,6 +102,7 @@ class InMemoryService:
         self.run_list: dict[str, Run] = {}
         self.journal: dict[str, tuple[Entry, ...]] = {}
         self.probes: dict[str, Probe] = {}
+        self.setbacks: dict[str, Setback] = {}
         self.records: list[AuditRecord] = []
         self.run_changed = threading.Condition()
         self.policies: dict[str, Policy] = {}
@@ -314,11 +315,16 @@ class InMemoryService:
             raise NoPolicy(host)
         return self.policies[host]
 
+    def setback(self, host: str) -> Setback | None:
+        self.policy(host)
+        return self.setbacks.get(host)
+
     def set_policy(self, host: str, policy: Policy, caller: Caller, expected: Expected = None) -> Policy:
         _known("host", host, self.hosts())
         _known("strategy", policy.request.strategy, [strategy.name for strategy in STRATEGIES])
         self._require(host, expected)
         self.policies[host] = policy
+        self.setbacks.pop(host, None)
         self._record("policy.set", host, caller)
         return policy
 

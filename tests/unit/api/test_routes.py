@@ -4,6 +4,7 @@ import re
 
 import pytest
 from support.in_memory_service import EVIL, STRATEGIES, sample_snapshot
+from support.values import NOON
 
 from pinner import codec
 from pinner.model.capacity import Capacity
@@ -14,7 +15,7 @@ from pinner.model.journal import Entry, Run
 from pinner.model.measures import Measures
 from pinner.model.page import Page
 from pinner.model.plan import Plan, PlanSummary
-from pinner.model.policy import Policy
+from pinner.model.policy import Policy, Setback, ShownPolicy
 from pinner.model.process import Process
 from pinner.model.request import Request
 from pinner.model.snapshot import Snapshot
@@ -310,9 +311,21 @@ def test_a_policy_and_its_drift(client):
     policy = read(Policy, client.put("/v1/hosts/h1/policy", json=body))
     assert policy == Policy(Request("numa-local", excluded_guests=("g1",)), "enforce")
     assert read(Policy, client.get("/v1/hosts/h1/policy")) == policy
+    assert client.get("/v1/hosts/h1/policy").json["setback"] is None
     (drift,) = read(DriftReport, client.get("/v1/hosts/h1/drift")).drifts
     assert (drift.cause, str(drift.expected), drift.times) == ("systemd", "0", 4)
     assert client.put("/v1/hosts/elsewhere/policy", json=body).status_code == 404
+
+
+def test_a_policy_is_shown_with_its_setback(client, pinner):
+    etag = client.put("/v1/hosts/h1/policy", json={"mode": "propose", "undo_if_worse": True}).headers["ETag"]
+    pinner.setbacks["h1"] = Setback("run-7", NOON, "worse than before the run: drops")
+    answer = client.get("/v1/hosts/h1/policy")
+    assert read(ShownPolicy, answer) == ShownPolicy(Request(), "propose", True, False, pinner.setbacks["h1"])
+    assert answer.headers["ETag"] == etag, "a setback is no part of the revision"
+    again = client.put("/v1/hosts/h1/policy", json=answer.json, headers={"If-Match": etag})
+    assert (again.status_code, again.json) == (200, answer.json | {"setback": None})
+    assert client.put("/v1/hosts/h1/policy", json={"setback": "none"}).status_code == 400
 
 
 @pytest.mark.parametrize(

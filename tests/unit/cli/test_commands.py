@@ -18,7 +18,7 @@ from pinner.model.errors import Busy, HostUnreachable, NotPermitted
 from pinner.model.journal import Run
 from pinner.model.page import Page
 from pinner.model.plan import Plan
-from pinner.model.policy import Policy, Setback
+from pinner.model.policy import Policy, Setback, ShownPolicy
 from pinner.model.request import Request
 from pinner.model.rps import RpsQueue
 from pinner.model.snapshot import Snapshot
@@ -280,6 +280,17 @@ def test_drift_says_what_and_why(applied, cli, monkeypatch):
     waiting = Waiting("probe-3", None, 7, "probe probe-3 tests such changes on guest web1 first")
     monkeypatch.setattr(applied, "drift", lambda _: replace(report, waiting=waiting))
     assert "7 changes not made yet: probe probe-3 tests such changes on guest web1 first" in cli("drift").err
+
+
+def test_a_policy_shows_why_it_enforces_no_longer(pinner, cli):
+    cli("policy", "set", "--yes", "--mode", "propose")
+    assert "setback" not in cli("policy", "show").out
+    assert json.loads(cli("policy", "show", "--json").out)["setback"] is None
+    pinner.setbacks["h1"] = Setback("run-7", NOON, "worse than before the run, after 2 steps: drops")
+    shown = cli("policy", "show").out
+    assert "because of run run-7: worse than before the run, after 2 steps: drops" in " ".join(shown.split())
+    assert codec.load(ShownPolicy, cli("policy", "show", "--json").out).setback == pinner.setbacks["h1"]
+    assert "setback" not in cli("policy", "set", "--yes", "--mode", "enforce").out
 
 
 def test_drift_without_a_policy_and_a_placement(pinner, cli):

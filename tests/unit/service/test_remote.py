@@ -33,7 +33,7 @@ from pinner.model.guest import NovaIdentity
 from pinner.model.journal import ApplyOptions
 from pinner.model.measures import Span
 from pinner.model.page import PageRequest
-from pinner.model.policy import Policy
+from pinner.model.policy import Policy, Setback
 from pinner.model.request import Request
 from pinner.model.whatif import GuestShape, NewGuests, Scenario
 from pinner.server.sockets import listen_tcp
@@ -314,6 +314,9 @@ def test_policies_and_drift(remote, pinner):
     assert remote.drift("h1") == pinner.drift("h1")
     wanted = Policy(Request("isolated", excluded_guests=(EVIL,), excluded_processes=("a.service",)), "propose")
     assert remote.set_policy("h1", wanted, NOBODY) == wanted == remote.policy("h1") == pinner.policies["h1"]
+    assert remote.setback("h1") is None
+    pinner.setbacks["h1"] = Setback("", NOON, "worse", "probe-1")
+    assert (remote.setback("h1"), remote.policy("h1")) == (pinner.setbacks["h1"], wanted)
     assert remote.drift("h1") == pinner.drift("h1")
     with pytest.raises(PreconditionFailed):
         remote.set_policy("h1", Policy(), NOBODY, ("",))
